@@ -1,0 +1,73 @@
+"""What became of a trial: timed samples, or a failure of a named kind with its text. Failure is a variant, never a number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from statistics import median
+
+from tuner.spaces.space import Config
+
+
+class FailureKind(StrEnum):
+    """The closed set. All but `INFRASTRUCTURE` are the candidate's own fault and teach the model; only that one is retried."""
+
+    ILLEGAL_SCHEDULE = "illegal_schedule"
+    BUILD_ERROR = "build_error"
+    BUILD_TIMEOUT = "build_timeout"
+    WRONG_ANSWER = "wrong_answer"
+    RUN_CRASH = "run_crash"
+    RUN_TIMEOUT = "run_timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    IMPLAUSIBLE = "implausible"
+    INFRASTRUCTURE = "infrastructure"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """Under which circumstances a trial was timed; None where the machine does not tell."""
+
+    lane: str  # e.g. "cpu:1"
+    isolation: str  # level of isolation the child ran under
+    cache: str = "warm"  # warm or cold
+    steal_s: float | None = None  # CPU time taken by the hypervisor while timing
+    frequency_hz: float | None = None
+    abandoned: bool = False  # timing stopped early because the candidate was far slower than the best
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    samples_s: tuple[float, ...]  # seconds of one call, one entry per repeat
+    max_rel_error: float  # against the float64 reference, as decision 7 of docs/architecture.md normalises it
+    conditions: Conditions
+    artifact: str  # SHA-256 of the library that was timed
+
+    @property
+    def median_s(self) -> float:
+        return median(self.samples_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    kind: FailureKind
+    message: str  # the whole text, as the compiler or the check gave it
+
+
+Outcome = Timed | Failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One config to be measured. Number 0 is the default schedule, whose config is empty."""
+
+    number: int  # of its trial within the job, from 0
+    config: Config = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    number: int
+    config: Config
+    outcome: Outcome
+    build_s: float = 0.0  # seconds spent building on a builder
+    measure_s: float = 0.0  # seconds the lane was held

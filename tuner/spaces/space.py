@@ -1,0 +1,135 @@
+"""A space: all sketches for a workload on a target, their knobs with finite values, and points in it as integer vectors.
+
+A sketch's knobs are independent: constraints that tie values together (registers, divisibility) are built into the values of one
+knob, a tuple of numbers. So a space's size is an exact sum of products, each point is reachable, and sampling never rejects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.errors import UsageError
+
+Value = int | str | tuple[int, ...]
+Config = Mapping[str, Value]  # knob name -> value, JSON-able; every knob of the space is present
+Points = NDArray[np.int32]  # shape (n, len(space.knobs)): the index of each knob's value; column 0 is the sketch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knob:
+    name: str  # "<sketch>.<what>", unique in the space
+    values: tuple[Value, ...]  # ordered so that neighbouring values are similar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sketch:
+    name: str
+    knobs: tuple[Knob, ...]
+
+    @property
+    def size(self) -> int:
+        return prod(len(knob.values) for knob in self.knobs)
+
+
+@dataclass(frozen=True)
+class Space:
+    """Points of sketch s vary only the knobs of s; the others stay at index 0, so that no two points mean the same."""
+
+    sketches: tuple[Sketch, ...]
+
+    @cached_property
+    def knobs(self) -> tuple[Knob, ...]:
+        chosen = Knob(name="sketch", values=tuple(sketch.name for sketch in self.sketches))
+        return (chosen, *(knob for sketch in self.sketches for knob in sketch.knobs))
+
+    @cached_property
+    def size(self) -> int:
+        return sum(sketch.size for sketch in self.sketches)
+
+    @cached_property
+    def _first_column(self) -> tuple[int, ...]:
+        columns, at = [], 1
+        for sketch in self.sketches:
+            columns.append(at)
+            at += len(sketch.knobs)
+        return tuple(columns)
+
+    @cached_property
+    def cardinalities(self) -> NDArray[np.int32]:
+        """Number of values of each column, shape (len(knobs),)."""
+        return np.array([len(knob.values) for knob in self.knobs], np.int32)
+
+    @cached_property
+    def active(self) -> NDArray[np.bool_]:
+        """Which columns a sketch uses, shape (len(sketches), len(knobs)); column 0 counts as used where there is a choice."""
+        mask = np.zeros((len(self.sketches), len(self.knobs)), np.bool_)
+        mask[:, 0] = len(self.sketches) > 1
+        for row, (sketch, first) in enumerate(zip(self.sketches, self._first_column, strict=True)):
+            mask[row, first : first + len(sketch.knobs)] = True
+        return mask
+
+    def sample(self, rng: np.random.Generator, count: int) -> Points:
+        """`count` points (with repeats): the sketch uniformly, then each of its knobs uniformly."""
+        sketch = rng.integers(len(self.sketches), size=count)
+        points = (rng.random((count, len(self.knobs))) * self.cardinalities).astype(np.int32)
+        points *= self.active[sketch]
+        points[:, 0] = sketch
+        return points
+
+    def canonical(self, points: Points) -> Points:
+        """The same points with the knobs their sketch does not use at index 0."""
+        sketch = points[:, 0].copy()
+        points = points * self.active[sketch]
+        points[:, 0] = sketch
+        return points.astype(np.int32)
+
+    def rank(self, point: NDArray[np.int32]) -> int:
+        """The point's number, 0 <= rank < size; sketches in order, then mixed radix with the last knob fastest."""
+        row = int(point[0])
+        sketch, first = self.sketches[row], self._first_column[row]
+        number = 0
+        for offset, knob in enumerate(sketch.knobs):
+            number = number * len(knob.values) + int(point[first + offset])
+        return sum(earlier.size for earlier in self.sketches[:row]) + number
+
+    def unrank(self, rank: int) -> NDArray[np.int32]:
+        if not 0 <= rank < self.size:
+            raise UsageError(f"point {rank} is outside the space; its points are numbered 0 to {self.size - 1}")
+        row = 0
+        while rank >= self.sketches[row].size:
+            rank -= self.sketches[row].size
+            row += 1
+        point = np.zeros(len(self.knobs), np.int32)
+        point[0] = row
+        for offset, knob in reversed(list(enumerate(self.sketches[row].knobs))):
+            rank, point[self._first_column[row] + offset] = divmod(rank, len(knob.values))
+        return point
+
+    def __iter__(self) -> Iterator[NDArray[np.int32]]:
+        """Every point once, by rank."""
+        return (self.unrank(rank) for rank in range(self.size))
+
+    def config(self, point: NDArray[np.int32]) -> dict[str, Value]:
+        return {knob.name: knob.values[int(index)] for knob, index in zip(self.knobs, point, strict=True)}
+
+    def point(self, config: Config) -> NDArray[np.int32]:
+        """The point of a config, which may come from JSON (lists for tuples) and may leave out knobs its sketch does not use."""
+        point = np.zeros(len(self.knobs), np.int32)
+        unknown = set(config) - {knob.name for knob in self.knobs}
+        if unknown:
+            raise UsageError(f"unknown knob {sorted(unknown)[0]!r}; this space has {', '.join(knob.name for knob in self.knobs)}")
+        for column, knob in enumerate(self.knobs):
+            if knob.name not in config:
+                continue
+            raw = config[knob.name]
+            value = tuple(raw) if isinstance(raw, list) else raw
+            if value not in knob.values:
+                raise UsageError(f"knob {knob.name!r} has no value {value!r}; it takes {list(knob.values)}")
+            point[column] = knob.values.index(value)
+        return self.canonical(point[None, :])[0]

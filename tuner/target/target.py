@@ -1,0 +1,43 @@
+"""What a kernel is tuned for: TVM target plus the machine's fingerprint and its measured limits. Plain data, no detection here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bandwidth:
+    """Single-core memory bandwidth at one working-set size, counting bytes moved, in bytes per second."""
+
+    working_set_bytes: int
+    read: float
+    write: float
+    copy: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The machine's own limits on one core, measured once and stored."""
+
+    fma_flops: float  # float32 fused multiply-add rate, median, FLOP/s with a multiply-add as 2
+    fma_flops_best: float  # the highest rate ever seen, from which implausibility is judged
+    bandwidth: tuple[Bandwidth, ...]  # by growing working set
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    key: str  # SHA-256 of the fingerprint, hex; limits are not part of it
+    kind: Literal["cpu", "cuda"]
+    name: str  # for people, e.g. "AMD EPYC 9645 (znver5, 2 cores)"
+    tvm: Mapping[str, str | int]  # options for tvm.target.Target, e.g. {"kind": "llvm", "mcpu": "znver5"}
+    isa: tuple[str, ...]  # instruction-set features the generated code may use, sorted, e.g. ("avx2", "avx512f", "fma")
+    vector_bytes: int  # width of a vector register
+    vector_registers: int  # architectural vector registers
+    cores: int
+    l1d_bytes: int  # of one core
+    l2_bytes: int  # of one core
+    l3_bytes: int  # shared
+    fingerprint: Mapping[str, str | int] = field(default_factory=dict)  # what the key hashes
+    limits: Limits | None = None

@@ -1,0 +1,30 @@
+"""A workload: an expression with its origin, declared constants and numerics, and the key it is known by everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tuner.workload.expression import Expression
+
+Numerics = Literal["strict", "fast"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    expression: Expression  # concrete shapes and dtypes
+    key: str  # SHA-256 of the canonical, alpha-renamed tree with constants and numerics, hex
+    op: str | None = None  # catalogue operator, None for notation and lifted programs
+    params: Mapping[str, int | float | str | bool] = field(default_factory=dict)  # of the operator, defaults filled in
+    notation: str | None = None  # the text, where the workload came as one
+    shapes: Mapping[str, int] = field(default_factory=dict)  # symbol -> extent, for the notation
+    constants: tuple[str, ...] = ()  # inputs known ahead of time, may be prepacked
+    numerics: Numerics = "strict"
+
+    @property
+    def spec(self) -> str:
+        """How the workload is written on the command line, or the notation's kernel name."""
+        if self.op is None:
+            return self.expression.name
+        return self.op + ":" + ",".join(f"{name}={value}" for name, value in self.params.items())
