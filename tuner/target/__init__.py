@@ -1,1 +1,1 @@
-
+"""What kernels are tuned for: detection, fingerprint, measured limits, roofline."""

@@ -1,4 +1,4 @@
-"""What a kernel is tuned for: TVM target plus the machine's fingerprint and its measured limits. Plain data, no detection here."""
+"""What a kernel is tuned for: TVM target plus the machine's fingerprint and its measured limits. Plain data, no detection."""
 
 from __future__ import annotations
 

@@ -1,0 +1,91 @@
+"""The machine this runs on as a `Target`, and `--target` texts to targets. No TVM: the service sizes spaces without a compiler.
+
+The fingerprint holds what decides which code is right and fast, as the machine reported it: no frequency, host name, microcode or
+anything else that changes between boots or processes; affinity and quotas change what may be used, not what the machine is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+
+from tuner.errors import UsageError
+from tuner.target.cuda import cuda_target, cuda_targets
+from tuner.target.microarchitecture import isa_features, llvm_cpu, vector_shape
+from tuner.target.processor import ROOT, Processor, read_caches, read_processor, usable_cores
+from tuner.target.target import Target
+
+FINGERPRINT_SCHEMA = 1
+
+# Sizes a schedule is planned with where a hypervisor hides the caches: those of small cores, so that tiles fit anywhere.
+UNKNOWN_L1D_BYTES = 32 << 10
+UNKNOWN_L2_BYTES = 256 << 10
+
+
+def detect_cpu(root: Path = ROOT) -> Target:
+    """This machine, without measured limits (`tuner.target.limits` measures those)."""
+    processor, caches = read_processor(root), read_caches(root)
+    mcpu, isa = llvm_cpu(processor), isa_features(processor)
+    vector_bytes, vector_registers = vector_shape(isa, processor.architecture)
+    fingerprint: dict[str, str | int] = {
+        "schema": FINGERPRINT_SCHEMA,
+        "kind": "cpu",
+        "architecture": processor.architecture,
+        "vendor": processor.vendor,
+        "family": processor.family,
+        "model": processor.model,
+        "stepping": processor.stepping,
+        "model_name": processor.model_name,
+        "mcpu": mcpu,
+        "isa": ",".join(isa),
+        "physical_cores": psutil.cpu_count(logical=False) or 0,
+        "logical_cores": psutil.cpu_count(logical=True) or 0,
+        "l1d_bytes": caches.l1d_bytes,
+        "l2_bytes": caches.l2_bytes,
+        "l3_bytes": caches.l3_bytes,
+        "line_bytes": caches.line_bytes,
+    }
+    cores = len(usable_cores(root))
+    return Target(
+        key=target_key(fingerprint),
+        kind="cpu",
+        name=_name(processor, mcpu, cores),
+        tvm={"kind": "llvm", "mcpu": mcpu},
+        isa=isa,
+        vector_bytes=vector_bytes,
+        vector_registers=vector_registers,
+        cores=cores,
+        l1d_bytes=caches.l1d_bytes or UNKNOWN_L1D_BYTES,
+        l2_bytes=caches.l2_bytes or UNKNOWN_L2_BYTES,
+        l3_bytes=caches.l3_bytes,
+        fingerprint=fingerprint,
+    )
+
+
+def parse_target(text: str) -> Target:
+    """A `--target` text: "cpu" or "llvm" is this machine, "cuda:sm_90" a declared GPU, which need not be present.
+
+    Raises UsageError for any other text.
+    """
+    name = text.strip().lower()
+    if name in ("cpu", "llvm"):
+        return detect_cpu()
+    kind, _, arch = name.partition(":")
+    if kind == "cuda" and arch in cuda_targets():
+        return cuda_target(arch, target_key)
+    known = ", ".join(f"cuda:{arch}" for arch in cuda_targets())
+    raise UsageError(f"unknown target {text!r}; use cpu (this machine) or one of {known}")
+
+
+def target_key(fingerprint: Mapping[str, str | int]) -> str:
+    """SHA-256 of the fingerprint's canonical JSON, hex."""
+    canonical = json.dumps(dict(fingerprint), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _name(processor: Processor, mcpu: str, cores: int) -> str:
+    return f"{processor.model_name or processor.architecture} ({mcpu}, {cores} core{'s' if cores != 1 else ''})"

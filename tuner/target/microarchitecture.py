@@ -1,0 +1,101 @@
+"""From a processor's facts to the name LLVM knows it by, and the vector features generated code may use.
+
+The table is LLVM's own host detection by vendor, family and model (llvm/lib/TargetParser/Host.cpp), for server and desktop cores with
+AVX2 and later. A hypervisor may hide features the model has, so a name stands only where the features its code generation takes for
+granted are there; otherwise it falls to the x86-64 level that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import archspec.cpu
+
+from tuner.target.processor import Processor
+
+# Kernel spelling -> LLVM and GCC spelling, of the features that matter to generated kernels.
+FEATURES: Mapping[str, str] = {
+    "sse2": "sse2", "sse4_1": "sse4.1", "sse4_2": "sse4.2", "avx": "avx", "avx2": "avx2", "fma": "fma",
+    "f16c": "f16c", "bmi2": "bmi2",
+    "avx512f": "avx512f", "avx512bw": "avx512bw", "avx512cd": "avx512cd", "avx512dq": "avx512dq", "avx512vl": "avx512vl",
+    "avx512_vnni": "avx512vnni", "avx512_bf16": "avx512bf16", "avx512_fp16": "avx512fp16", "avx512ifma": "avx512ifma",
+    "avx512vbmi": "avx512vbmi", "avx512_vbmi2": "avx512vbmi2", "avx_vnni": "avxvnni",
+    "amx_tile": "amx-tile", "amx_int8": "amx-int8", "amx_bf16": "amx-bf16",
+    "asimd": "neon", "asimdhp": "fullfp16", "asimddp": "dotprod", "i8mm": "i8mm", "bf16": "bf16", "sve": "sve", "sve2": "sve2",
+}  # fmt: skip
+
+AVX2 = frozenset({"avx2", "fma", "f16c", "bmi2"})
+AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+VNNI = AVX512 | {"avx512_vnni"}
+BF16 = VNNI | {"avx512_bf16"}
+
+# (vendor, family, first model, last model, LLVM name, features its code generation takes for granted)
+MODELS: tuple[tuple[str, int, int, int, str, frozenset[str]], ...] = (
+    ("AuthenticAMD", 0x17, 0x00, 0x2F, "znver1", AVX2),
+    ("AuthenticAMD", 0x17, 0x30, 0xFF, "znver2", AVX2),
+    ("AuthenticAMD", 0x19, 0x00, 0x0F, "znver3", AVX2),
+    ("AuthenticAMD", 0x19, 0x10, 0x1F, "znver4", BF16),
+    ("AuthenticAMD", 0x19, 0x20, 0x5F, "znver3", AVX2),
+    ("AuthenticAMD", 0x19, 0x60, 0xAF, "znver4", BF16),
+    ("AuthenticAMD", 0x1A, 0x00, 0x77, "znver5", BF16 | {"avx_vnni"}),
+    ("GenuineIntel", 6, 0x3C, 0x3C, "haswell", AVX2),
+    ("GenuineIntel", 6, 0x3F, 0x3F, "haswell", AVX2),
+    ("GenuineIntel", 6, 0x45, 0x46, "haswell", AVX2),
+    ("GenuineIntel", 6, 0x3D, 0x3D, "broadwell", AVX2),
+    ("GenuineIntel", 6, 0x47, 0x47, "broadwell", AVX2),
+    ("GenuineIntel", 6, 0x4F, 0x4F, "broadwell", AVX2),
+    ("GenuineIntel", 6, 0x56, 0x56, "broadwell", AVX2),
+    ("GenuineIntel", 6, 0x4E, 0x4E, "skylake", AVX2),
+    ("GenuineIntel", 6, 0x5E, 0x5E, "skylake", AVX2),
+    ("GenuineIntel", 6, 0x8E, 0x8E, "skylake", AVX2),
+    ("GenuineIntel", 6, 0x9E, 0x9E, "skylake", AVX2),
+    ("GenuineIntel", 6, 0x55, 0x55, "cooperlake", BF16),  # three generations share this model: the richest that is there
+    ("GenuineIntel", 6, 0x55, 0x55, "cascadelake", VNNI),
+    ("GenuineIntel", 6, 0x55, 0x55, "skylake-avx512", AVX512),
+    ("GenuineIntel", 6, 0x6A, 0x6A, "icelake-server", VNNI),
+    ("GenuineIntel", 6, 0x6C, 0x6C, "icelake-server", VNNI),
+    ("GenuineIntel", 6, 0x7D, 0x7E, "icelake-client", VNNI),
+    ("GenuineIntel", 6, 0x8C, 0x8D, "tigerlake", VNNI),
+    ("GenuineIntel", 6, 0x8F, 0x8F, "sapphirerapids", BF16 | {"avx512_fp16", "amx_tile"}),
+    ("GenuineIntel", 6, 0xCF, 0xCF, "emeraldrapids", BF16 | {"avx512_fp16", "amx_tile"}),
+    ("GenuineIntel", 6, 0xAD, 0xAE, "graniterapids", BF16 | {"avx512_fp16", "amx_tile"}),
+    ("GenuineIntel", 6, 0x97, 0x97, "alderlake", AVX2 | {"avx_vnni"}),
+    ("GenuineIntel", 6, 0x9A, 0x9A, "alderlake", AVX2 | {"avx_vnni"}),
+    ("GenuineIntel", 6, 0xB7, 0xB7, "raptorlake", AVX2 | {"avx_vnni"}),
+    ("GenuineIntel", 6, 0xBA, 0xBA, "raptorlake", AVX2 | {"avx_vnni"}),
+)
+
+
+def llvm_cpu(processor: Processor) -> str:
+    """LLVM's `-mcpu` name: the table's where its features are there, else archspec's, else the architecture's level."""
+    if processor.architecture not in ("x86_64", "AMD64"):
+        return _archspec_name()
+    for vendor, family, first, last, name, needs in MODELS:
+        known = (vendor, family) == (processor.vendor, processor.family) and first <= processor.model <= last
+        if known and needs <= processor.flags:
+            return name
+    for level, needs in (("x86-64-v4", AVX512), ("x86-64-v3", AVX2), ("x86-64-v2", frozenset({"sse4_2"}))):
+        if needs <= processor.flags:
+            return level
+    return "x86-64"
+
+
+def isa_features(processor: Processor) -> tuple[str, ...]:
+    """Vector features in LLVM's spelling, sorted."""
+    return tuple(sorted(FEATURES[flag] for flag in processor.flags if flag in FEATURES))
+
+
+def vector_shape(isa: tuple[str, ...], architecture: str) -> tuple[int, int]:
+    """(bytes of a vector register, how many there are): 32 of 64 bytes with AVX-512, 16 of 32 with AVX, 32 of 16 on 64-bit Arm
+    (NEON; scalable vectors have no width a schedule could be written for), else 16 of 16 (SSE)."""
+    if "avx512f" in isa:
+        return 64, 32
+    if "avx2" in isa:
+        return 32, 16
+    return (16, 32) if architecture in ("aarch64", "arm64") else (16, 16)
+
+
+def _archspec_name() -> str:
+    """archspec's name of this machine as LLVM spells it; its generic families are LLVM's "generic"."""
+    host = archspec.cpu.host()
+    return "generic" if host.vendor == "generic" else host.name.replace("_", "-")
