@@ -1,0 +1,154 @@
+"""Every setting of the product with its unit, its bounds and its built-in value, and where each effective value came from.
+
+Precedence: what was given (a flag, an argument), `TUNER_*` in the environment, the nearest tuner.toml from the working directory
+upwards, tuner.toml in the user's configuration directory, built in.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from tuner.errors import UsageError
+
+FILE_NAME = "tuner.toml"
+ENVIRONMENT_PREFIX = "TUNER_"
+BUILT_IN = "built in"
+
+Strategy = Literal["annealing", "random", "grid"]
+Isolation = Literal["auto", "full", "limits", "none"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+def _user_folder(variable: str, fallback: str) -> Path:
+    """The user's folder of the XDG base directory specification; relative values are to be ignored, as it says."""
+    named = Path(os.environ.get(variable, ""))
+    return (named if named.is_absolute() else Path.home() / fallback) / "tuner"
+
+
+class Settings(BaseSettings):
+    """The effective settings. Build one with `load_settings`; every field stands in docs/settings.md."""
+
+    model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, env_ignore_empty=True, extra="forbid", frozen=True)
+
+    data_dir: Path = Field(
+        default_factory=lambda: _user_folder("XDG_DATA_HOME", ".local/share"),
+        description="folder for the default database and the artifacts",
+    )
+    db: str = Field(
+        default_factory=lambda values: f"sqlite:///{values['data_dir'] / 'tuner.db'}", min_length=1,
+        description="database URL: sqlite:///PATH or postgresql://USER@HOST/NAME",
+    )
+    artifacts: Path = Field(
+        default_factory=lambda values: values["data_dir"] / "artifacts",
+        description="folder of compiled kernels, named by the hash of their content",
+    )
+    target: str = Field(default="cpu", min_length=1, max_length=200, description="what to tune for; cpu is this machine")
+    threads: int = Field(default=1, ge=1, le=1024, description="threads of the kernel")
+    trials: int = Field(default=256, ge=1, le=1_000_000, description="trials for each workload, trial 0 among them")
+    seconds: float = Field(default=600.0, ge=1.0, le=2_592_000.0, description="seconds for each workload, at most")
+    strategy: Strategy = Field(default="annealing", description="how configs are proposed")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="seed of everything random")
+    builders: int = Field(default=0, ge=0, le=1024, description="builder processes; 0 is one for each core that does not measure")
+    lanes: str = Field(
+        default="", max_length=1000,
+        description="which cores measure and which build, as lanes=2-3/4-5;builders=0-1; empty lets the machine's cores decide",
+    )
+    isolation: Isolation = Field(default="auto", description="how a candidate's process is confined; auto is the strictest possible")
+    build_timeout_s: float = Field(default=30.0, ge=0.1, le=3600.0, description="seconds one build may take")
+    run_timeout_s: float = Field(default=20.0, ge=0.1, le=3600.0, description="seconds one candidate's check and timing may take")
+    log_level: LogLevel = Field(default="warning", description="which log lines reach standard error")
+
+    @field_validator("data_dir", "artifacts")
+    @classmethod
+    def absolute(cls, path: Path) -> Path:
+        """A folder stays the same one when the working directory changes; `~` is the user's home."""
+        return path.expanduser().absolute()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what `load_settings` collected: it merges the sources itself, to know where each value came from."""
+        return (init_settings,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedSettings:
+    values: Settings
+    origins: Mapping[str, str]  # setting -> "flag --x", "environment TUNER_X", a file's path, or "built in"
+    files: tuple[Path, ...]  # the settings files that were read, nearest first
+
+
+def load_settings(
+    given: Mapping[str, Any] | None = None, *, given_as: str = "flag --{}", directory: Path | None = None
+) -> LoadedSettings:
+    """The effective settings. `given` wins over everything; its None values count as not given.
+
+    `given_as` says how the caller names them (underscores become dashes for flags). Raises UsageError naming the setting, its
+    value, its limit and its origin, for values out of bounds and for unknown names in a file.
+    """
+    files = tuple(path for path in (_project_file(directory or Path.cwd()), _user_file()) if path is not None)
+    layers: list[tuple[Mapping[str, Any], str]] = [
+        ({name: value for name, value in (given or {}).items() if value is not None}, given_as),
+        (EnvSettingsSource(Settings)(), "environment " + ENVIRONMENT_PREFIX + "{}"),
+        *((_read_file(path), str(path).replace("{", "{{").replace("}", "}}")) for path in files),
+    ]
+    merged: dict[str, Any] = {}
+    origins = {name: BUILT_IN for name in Settings.model_fields}
+    for layer, origin in reversed(layers):
+        for name, value in layer.items():
+            merged[name] = value
+            origins[name] = origin.format(_spelled(name, origin))
+    try:
+        return LoadedSettings(values=Settings(**merged), origins=origins, files=files)
+    except ValidationError as error:
+        raise UsageError("; ".join(_explain(problem, origins) for problem in error.errors())) from None
+
+
+def _spelled(name: str, origin: str) -> str:
+    if origin.startswith("flag"):
+        return name.replace("_", "-")
+    return name.upper() if origin.startswith("environment") else name
+
+
+def _explain(problem: Any, origins: Mapping[str, str]) -> str:
+    name = str(problem["loc"][0])
+    reason = str(problem["msg"]).removeprefix("Input should be ")
+    return f"setting {name} is {problem['input']!r} ({origins.get(name, BUILT_IN)}); it must be {reason} (see docs/settings.md)"
+
+
+def _project_file(directory: Path) -> Path | None:
+    folder = directory.absolute()
+    return next((path for path in (parent / FILE_NAME for parent in (folder, *folder.parents)) if path.is_file()), None)
+
+
+def _user_file() -> Path | None:
+    path = _user_folder("XDG_CONFIG_HOME", ".config") / FILE_NAME
+    return path if path.is_file() else None
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"settings file {path} cannot be read: {error}") from None
+    for name in values:
+        if name not in Settings.model_fields:
+            near = get_close_matches(name, Settings.model_fields, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "known are " + ", ".join(Settings.model_fields)
+            raise UsageError(f"settings file {path} sets {name!r}, which is no setting; {hint}")
+    return values
