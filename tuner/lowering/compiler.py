@@ -1,0 +1,66 @@
+"""From a workload and a config to object code: expression → program → scheduled module → machine code."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import tvm
+
+from tuner.errors import TunerError
+from tuner.lowering.schedule import StoredSchedule, replay, schedule, stored
+from tuner.spaces.default import default_program
+from tuner.spaces.program import Program
+from tuner.spaces.space import Config
+from tuner.target.target import Target
+from tuner.workload.workload import Workload
+
+
+class BuildError(TunerError):
+    """The compiler refused a scheduled module; the text is the compiler's own."""
+
+    code = "build_error"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled:
+    symbol: str  # the TVM entry is `__tvm_ffi_<symbol>`
+    object_code: bytes  # relocatable ELF object for the target
+    schedule: StoredSchedule
+
+
+def compile_kernel(*, workload: Workload, target: Target, threads: int, config: Config | None, symbol: str) -> Compiled:
+    """Object code of the config's schedule, of the default schedule where there is no config.
+
+    Raises IllegalSchedule where the config has no schedule, BuildError where the compiler fails.
+    """
+    if config is None:
+        program = default_program(workload)
+    else:
+        from tuner.spaces.cpu import program_for
+
+        program = program_for(workload, target, threads, config)
+    scheduled = schedule(program, symbol)
+    return Compiled(symbol=symbol, object_code=compile_module(scheduled.mod, target), schedule=stored(program, symbol, scheduled))
+
+
+def compile_stored(stored_schedule: StoredSchedule, target: Target) -> bytes:
+    """Object code of a schedule from its stored form alone."""
+    return compile_module(replay(stored_schedule), target)
+
+
+def compile_module(mod: tvm.IRModule, target: Target) -> bytes:
+    try:
+        library = tvm.tirx.build(mod, target=tvm.target.Target(dict(target.tvm)))
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise BuildError(f"the compiler refused the schedule: {error}") from error
+    with tempfile.TemporaryDirectory(prefix="tuner-build-") as scratch:
+        path = Path(scratch) / "kernel.o"
+        library.write_to_file(str(path))
+        return path.read_bytes()
+
+
+def program_text(program: Program, symbol: str) -> str:
+    """The scheduled module as TVMScript, for people."""
+    return str(schedule(program, symbol).mod.script())

@@ -1,0 +1,89 @@
+"""Scalar expressions as TVM expressions, with transcendental functions as libm calls or vectorisable polynomials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import tvm
+from tvm import tirx
+
+from tuner.lowering import mathematics
+from tuner.spaces.program import Mathematics
+from tuner.workload.expression import Binary, Cast, Const, Read, Scalar, Select, Unary, Var, reads
+
+_COMPARE = {"lt": tirx.LT, "le": tirx.LE, "gt": tirx.GT, "ge": tirx.GE, "eq": tirx.EQ, "ne": tirx.NE}
+_ARITHMETIC = {"add": tirx.Add, "sub": tirx.Sub, "mul": tirx.Mul, "max": tirx.Max, "min": tirx.Min, "floordiv": tirx.FloorDiv,
+               "floormod": tirx.FloorMod}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The names an expression may use: buffers, iterators, and the dtype of indices."""
+
+    buffers: Mapping[str, tirx.Buffer]
+    iterators: Mapping[str, tirx.Var]
+    index_dtype: str
+
+    def bind(self, iterators: Mapping[str, tirx.Var]) -> Scope:
+        return replace(self, iterators=iterators)
+
+    def index(self, node: Scalar) -> tvm.ir.PrimExpr:
+        return lower(node, self, "libm").astype(self.index_dtype)
+
+
+def identity(reducer: str, dtype: str) -> tvm.ir.PrimExpr:
+    """The value a reduction starts from: of max and min the infinities, so that they are exact for every input."""
+    if reducer in {"sum", "prod"}:
+        return tirx.const(0 if reducer == "sum" else 1, dtype)
+    sign = -1 if reducer == "max" else 1
+    if dtype.startswith(("float", "bfloat")):
+        return tirx.const(sign * float("inf"), dtype)
+    info = np.iinfo(dtype)
+    return tirx.const(info.min if reducer == "max" else info.max, dtype)
+
+
+def lower(node: Scalar, scope: Scope, how: Mathematics) -> tvm.ir.PrimExpr:
+    match node:
+        case Var(name=name):
+            return scope.iterators[name]
+        case Const(value=value, dtype=dtype):
+            return tirx.const(value, scope.index_dtype if dtype == "int64" else dtype)
+        case Read(tensor=tensor, indices=indices):
+            return tirx.BufferLoad(scope.buffers[tensor], [scope.index(index) for index in indices])
+        case Cast(dtype=dtype, arg=arg):
+            return lower(arg, scope, how).astype(dtype)
+        case Unary(op=op, arg=arg):
+            return mathematics.unary(op, lower(arg, scope, how), how)
+        case Select(cond=cond, then=then, other=other):
+            chosen = [lower(part, scope, how) for part in (cond, then, other)]
+            # A read must not happen where its condition fails; without reads both sides may be computed and blended.
+            return tirx.if_then_else(*chosen) if any(reads(node)) else tirx.Select(*chosen)
+        case Binary(op=op, lhs=lhs, rhs=rhs):
+            a, b = _same_dtype(lower(lhs, scope, how), lower(rhs, scope, how))
+            return _binary(op, a, b)
+
+
+def _same_dtype(a: tvm.ir.PrimExpr, b: tvm.ir.PrimExpr) -> tuple[tvm.ir.PrimExpr, tvm.ir.PrimExpr]:
+    """Indices (int32 here, int64 in the tree) meet values of other dtypes only through a cast."""
+    if str(a.ty) == str(b.ty):
+        return a, b
+    wider = np.promote_types(str(a.ty), str(b.ty)).name
+    return a.astype(wider), b.astype(wider)
+
+
+def _binary(op: str, a: tvm.ir.PrimExpr, b: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
+    match op:
+        case "and":
+            return tirx.And(a, b)
+        case "or":
+            return tirx.Or(a, b)
+        case "pow":
+            return tirx.pow(a, b)
+        case "div":
+            return tirx.Div(a, b)
+        case _ if op in _COMPARE:
+            return _COMPARE[op](a, b)
+        case _:
+            return _ARITHMETIC[op](a, b)

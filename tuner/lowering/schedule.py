@@ -1,0 +1,100 @@
+"""Steps of a program applied as TVM primitives: the schedule with its trace, which outlives the space it came from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import tvm
+import tvm_ffi
+from tvm.s_tir import Schedule, ScheduleError
+from tvm.s_tir.schedule import LoopRV
+
+from tuner.errors import IllegalSchedule
+from tuner.lowering.module import module
+from tuner.spaces.program import ComputeAt, DecomposeReduction, Fuse, Mark, Program, Reorder, ReverseComputeAt, Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredSchedule:
+    """A config applied, in a form that needs neither the space nor the sketch to be applied again."""
+
+    module: str  # the rewritten module before any primitive, TVM JSON
+    trace: str  # the primitives, JSON of `Trace.as_json()`
+    text: str  # the trace as readable Python, for people
+    versions: dict[str, str]  # of apache-tvm and apache-tvm-ffi
+
+
+class Applier:
+    """Applies steps one after another, keeping track of which TVM loop each `<block>.<axis>` has become."""
+
+    def __init__(self, program: Program, symbol: str) -> None:
+        self.schedule = Schedule(module(program, symbol), error_render_level="detail")
+        self.schedule.work_on(symbol)
+        self._axes = {block.name: [axis.name for axis in (*block.axes, *block.reduce_axes)] for block in program.blocks}
+        self._spatial = {block.name: {axis.name for axis in block.axes} for block in program.blocks}
+        self._loops: dict[str, LoopRV] = {}
+        for name in self._axes:
+            self._name_loops(name, self._axes[name])
+
+    def _name_loops(self, block: str, axes: list[str]) -> None:
+        """Names the block's innermost loops after its axes."""
+        loops = self.schedule.get_loops(self.schedule.get_sblock(block))
+        self._loops |= {f"{block}.{axis}": loop for axis, loop in zip(axes, loops[len(loops) - len(axes) :], strict=True)}
+
+    def apply(self, step: Step) -> None:
+        sch = self.schedule
+        match step:
+            case Reorder(loops=loops):
+                sch.reorder(*[self._loops[name] for name in loops])
+                block = loops[0].split(".")[0]
+                axes = [name.split(".")[1] for name in loops]
+                self._axes[block] = [axis for axis in self._axes[block] if axis not in axes] + axes
+            case ComputeAt(block=block, loop=loop):
+                sch.compute_at(sch.get_sblock(block), self._loops[loop], preserve_unit_loops=True)
+                self._name_loops(block, self._axes[block])
+            case ReverseComputeAt(block=block, loop=loop):
+                sch.reverse_compute_at(sch.get_sblock(block), self._loops[loop], preserve_unit_loops=True)
+                self._name_loops(block, self._axes[block])
+            case DecomposeReduction(block=block, loop=loop):
+                self._decompose(block, loop)
+            case Fuse(loops=loops, into=into):
+                self._loops[into] = sch.fuse(*[self._loops[name] for name in loops])
+            case Mark(loop=loop, how=how):
+                getattr(sch, how)(self._loops[loop])
+
+    def _decompose(self, block: str, loop: str) -> None:
+        order = self._axes[block]
+        below = order[order.index(loop.split(".")[1]) :]
+        spatial = [axis for axis in below if axis in self._spatial[block]]
+        self.schedule.decompose_reduction(self.schedule.get_sblock(block), self._loops[loop])
+        if spatial:
+            self._name_loops(f"{block}_init", spatial)
+
+
+def schedule(program: Program, symbol: str) -> Schedule:
+    """The program's module with its steps applied; a primitive TVM refuses raises `IllegalSchedule` with TVM's reason."""
+    applier = Applier(program, symbol)
+    for step in program.steps:
+        try:
+            applier.apply(step)
+        except ScheduleError as error:
+            raise IllegalSchedule(f"{type(step).__name__} {step}: {error}") from error
+    return applier.schedule
+
+
+def stored(program: Program, symbol: str, scheduled: Schedule) -> StoredSchedule:
+    trace = scheduled.trace
+    return StoredSchedule(
+        module=tvm.ir.save_json(module(program, symbol)),
+        trace=json.dumps(trace.as_json(), default=str),
+        text=str(trace),
+        versions={"apache-tvm": tvm.__version__, "apache-tvm-ffi": tvm_ffi.__version__},
+    )
+
+
+def replay(stored_schedule: StoredSchedule) -> tvm.IRModule:
+    """The scheduled module again, from its stored form alone."""
+    sch = Schedule(tvm.ir.load_json(stored_schedule.module))
+    tvm.s_tir.schedule.Trace.apply_json_to_schedule(json.loads(stored_schedule.trace), sch)
+    return sch.mod

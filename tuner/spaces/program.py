@@ -1,0 +1,95 @@
+"""What a sketch makes of an expression: rewritten blocks over buffers, and the ordered list of primitives to apply on them.
+
+Pure data. The rewriting (tiles, packing, padding, lanes) is in the blocks' axes and indices; nesting, placement, vectorisation,
+unrolling and threads are primitives. `tuner.lowering` turns blocks into a TVM module and steps into a trace on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tuner.workload.expression import Axis, DType, Reducer, Scalar, Tensor
+
+Mathematics = Literal["libm", "polynomial"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffer:
+    """An intermediate. `local` buffers are meant for registers: their accesses must become constant after unrolling."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    scope: Literal["global", "local"] = "global"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """`buffer[indices] reducer= body` for all axes. Points may be written more than once with the same value (overlapping tiles)."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    reduce_axes: tuple[Axis, ...] = ()
+    buffer: str
+    indices: tuple[Scalar, ...]
+    body: Scalar
+    reducer: Reducer | None = None
+    mathematics: Mathematics = "libm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reorder:
+    """Nests the loops in the given order, outermost first; loops are named `<block>.<axis>`."""
+
+    loops: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeAt:
+    """Moves a producer under a loop of its consumer; its own loops keep their names."""
+
+    block: str
+    loop: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReverseComputeAt:
+    """Moves a consumer under a loop of its producer; its own loops keep their names."""
+
+    block: str
+    loop: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecomposeReduction:
+    """Splits the initialisation off above a loop, as block `<block>_init` with loops `<block>_init.<axis>`."""
+
+    block: str
+    loop: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fuse:
+    loops: tuple[str, ...]
+    into: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Annotates one loop."""
+
+    loop: str
+    how: Literal["parallel", "vectorize", "unroll"]
+
+
+Step = Reorder | ComputeAt | ReverseComputeAt | DecomposeReduction | Fuse | Mark
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    buffers: tuple[Buffer, ...]
+    blocks: tuple[Block, ...]
+    steps: tuple[Step, ...] = ()

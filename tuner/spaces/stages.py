@@ -1,0 +1,236 @@
+"""Stages of an expression as the sketches see them: elementwise stages inlined, reads classified by how they move with each axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tuner.workload.expression import Binary, Cast, Const, Expression, Read, Scalar, Select, Stage, Unary, Var, reads, rewrite, substitute, walk
+
+TRANSCENDENTAL = frozenset({"exp", "log", "tanh", "erf", "rsqrt", "sqrt"})
+
+
+def is_elementwise(stage: Stage) -> bool:
+    return stage.reducer is None
+
+
+def costs_mathematics(node: Scalar) -> bool:
+    """Whether evaluating the node calls a transcendental function, a power or a division: not to be done twice."""
+    return any(
+        (isinstance(found, Unary) and found.op in TRANSCENDENTAL) or (isinstance(found, Binary) and found.op in {"pow", "div"})
+        for found in walk(node)
+    )
+
+
+def call(stage: Stage, indices: tuple[Scalar, ...]) -> Scalar:
+    """The value of an elementwise stage at some indices, as it would be read back after one rounding to its dtype."""
+    value = substitute(stage.body, {axis.name: index for axis, index in zip(stage.axes, indices, strict=True)})
+    return value if stage.dtype in {"float32", "float64", "int32", "int64", "bool"} else Cast(stage.dtype, value)
+
+
+def inline_into(reader: Stage, producer: Stage) -> Stage:
+    """The reader with each read of the producer replaced by the producer's value; a padded read keeps its padding."""
+
+    def change(node: Scalar) -> Scalar | None:
+        if not (isinstance(node, Read) and node.tensor == producer.name):
+            return None
+        indices = tuple(rewrite(index, change) for index in node.indices)
+        value = call(producer, indices)
+        if node.pad is None:
+            return value
+        inside = in_bounds(indices, producer.tensor.shape, {axis.name: axis.extent for axis in (*reader.axes, *reader.reduce_axes)})
+        return value if inside is None else Select(inside, value, node.pad)
+
+    return replace(reader, body=rewrite(reader.body, change))
+
+
+def inlined(expression: Expression) -> Expression:
+    """The expression with elementwise stages inlined where nothing expensive would be computed more often than before.
+
+    A stage stays when it is an output, when a reduction reads it and it costs mathematics or is read at more points than it has,
+    or when it costs mathematics and has several readers.
+    """
+    changed = True
+    while changed:
+        changed = False
+        for stage in expression.stages:
+            readers = expression.consumers(stage.name)
+            if stage.name in expression.outputs or not is_elementwise(stage) or not readers:
+                continue
+            costly = costs_mathematics(stage.body)
+            if costly and (len(readers) > 1 or any(not is_elementwise(reader) for reader in readers)):
+                continue
+            if any(_repeats(reader, stage) for reader in readers) and sum(1 for _ in reads(stage.body)) > 1:
+                continue
+            stages = tuple(
+                inline_into(other, stage) if other in readers else other for other in expression.stages if other is not stage
+            )
+            expression = replace(expression, stages=stages)
+            changed = True
+            break
+    return expression
+
+
+def _repeats(reader: Stage, producer: Stage) -> bool:
+    """Whether the reader reads points of the producer more than once."""
+    points = 1
+    for axis in (*reader.axes, *reader.reduce_axes):
+        points *= axis.extent
+    size = 1
+    for extent in producer.tensor.shape:
+        size *= extent
+    return points > size
+
+
+# --- index arithmetic -------------------------------------------------------------------------------------------------
+
+
+def bounds(node: Scalar, extents: Mapping[str, int]) -> tuple[int, int] | None:
+    """Least and greatest value of an integer index over 0 <= v < extents[v], or None where it is not known (a gather)."""
+    match node:
+        case Const(value=value):
+            return int(value), int(value)
+        case Var(name=name):
+            return (0, extents[name] - 1) if name in extents else None
+        case Binary(op=op, lhs=lhs, rhs=rhs):
+            a, b = bounds(lhs, extents), bounds(rhs, extents)
+            if a is None or b is None:
+                return None
+            return _binary_bounds(op, a, b)
+        case Cast(arg=arg):
+            return bounds(arg, extents)
+        case Unary(op="neg", arg=arg):
+            inner = bounds(arg, extents)
+            return None if inner is None else (-inner[1], -inner[0])
+        case _:
+            return None
+
+
+def _binary_bounds(op: str, a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int] | None:
+    match op:
+        case "add":
+            return a[0] + b[0], a[1] + b[1]
+        case "sub":
+            return a[0] - b[1], a[1] - b[0]
+        case "mul":
+            products = [x * y for x in a for y in b]
+            return min(products), max(products)
+        case "floordiv" if b[0] == b[1] > 0:
+            return a[0] // b[0], a[1] // b[0]
+        case "floormod" if b[0] == b[1] > 0:
+            if a[0] // b[0] == a[1] // b[0]:
+                return a[0] % b[0], a[1] % b[0]
+            return 0, b[0] - 1
+        case "min":
+            return min(a[0], b[0]), min(a[1], b[1])
+        case "max":
+            return max(a[0], b[0]), max(a[1], b[1])
+        case _:
+            return None
+
+
+def in_bounds(indices: tuple[Scalar, ...], shape: tuple[int, ...], extents: Mapping[str, int]) -> Scalar | None:
+    """The condition under which all indices are inside the shape, None where that always holds."""
+    condition: Scalar | None = None
+    for index, extent in zip(indices, shape, strict=True):
+        found = bounds(index, extents)
+        tests = []
+        if found is None or found[0] < 0:
+            tests.append(Binary("ge", index, Const(0, "int64")))
+        if found is None or found[1] >= extent:
+            tests.append(Binary("lt", index, Const(extent, "int64")))
+        for test in tests:
+            condition = test if condition is None else Binary("and", condition, test)
+    return condition
+
+
+def unpadded(node: Scalar, shapes: Mapping[str, tuple[int, ...]], extents: Mapping[str, int]) -> Scalar:
+    """The tree with padded reads made explicit: a selection where a read may leave its tensor, a plain read where it cannot."""
+
+    def change(found: Scalar) -> Scalar | None:
+        if not (isinstance(found, Read) and found.pad is not None):
+            return None
+        indices = tuple(rewrite(index, change) for index in found.indices)
+        inside = in_bounds(indices, shapes[found.tensor], extents)
+        plain = Read(found.tensor, indices)
+        return plain if inside is None else Select(inside, plain, found.pad)
+
+    return rewrite(node, change)
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """An index as sum of coefficient * axis + constant."""
+
+    coefficients: Mapping[str, int]
+    constant: int
+
+    def coefficient(self, axis: str) -> int:
+        return self.coefficients.get(axis, 0)
+
+
+def linear(node: Scalar) -> Linear | None:
+    """The index as a linear form, or None where it is not one."""
+    match node:
+        case Var(name=name):
+            return Linear({name: 1}, 0)
+        case Const(value=value):
+            return Linear({}, int(value))
+        case Binary(op="add" | "sub" as op, lhs=lhs, rhs=rhs):
+            a, b = linear(lhs), linear(rhs)
+            if a is None or b is None:
+                return None
+            sign = 1 if op == "add" else -1
+            names = dict.fromkeys((*a.coefficients, *b.coefficients))
+            return Linear(
+                {name: total for name in names if (total := a.coefficient(name) + sign * b.coefficient(name))},
+                a.constant + sign * b.constant,
+            )
+        case Binary(op="mul", lhs=lhs, rhs=rhs):
+            a, b = linear(lhs), linear(rhs)
+            if a is None or b is None or (a.coefficients and b.coefficients):
+                return None
+            form, factor = (a, b.constant) if a.coefficients else (b, a.constant)
+            return Linear({name: value * factor for name, value in form.coefficients.items() if value * factor}, form.constant * factor)
+        case _:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How one read of a stage moves through memory."""
+
+    read: Read
+    axes: frozenset[str]  # iterators that its indices depend on
+    strides: Mapping[str, int] | None  # elements moved per step of each iterator; None where not linear
+    padded: bool  # may leave the tensor (before padding is made explicit)
+    gathered: bool  # an index is itself read from a tensor
+
+    def stride(self, axis: str) -> int | None:
+        """Elements moved by one step of the axis, None where that is not constant."""
+        if axis not in self.axes:
+            return 0
+        return None if self.strides is None else self.strides.get(axis, 0)
+
+
+def accesses(stage: Stage, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Access, ...]:
+    """The distinct reads of a stage, in order of appearance."""
+    extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
+    return tuple(access(read, shapes[read.tensor], extents) for read in dict.fromkeys(reads(stage.body)))
+
+
+def access(read: Read, shape: tuple[int, ...], extents: Mapping[str, int]) -> Access:
+    axes = frozenset(found.name for index in read.indices for found in walk(index) if isinstance(found, Var))
+    gathered = any(isinstance(found, Read) for index in read.indices for found in walk(index))
+    forms = [linear(index) for index in read.indices]
+    strides: dict[str, int] | None = {}
+    step = 1
+    for extent, form in zip(reversed(shape), reversed(forms), strict=True):
+        if form is None:
+            strides = None
+            break
+        for name, value in form.coefficients.items():
+            strides[name] = strides.get(name, 0) + value * step
+        step *= extent
+    padded = read.pad is not None and in_bounds(read.indices, shape, extents) is not None
+    return Access(read, axes, strides, padded, gathered)
