@@ -1,0 +1,95 @@
+"""Checks an uploaded `.npz` by its headers alone, before anything is unpacked: names, dtypes, shapes, sizes, no objects.
+
+An `.npz` is a ZIP of `.npy` members. A ZIP can claim little and unpack to much, and a `.npy` of dtype object holds a pickle;
+both are refused here, so that neither the database nor a worker meets them.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+import numpy as np
+
+from tuner.errors import UsageError
+
+MAX_HEADER_BYTES = 4096
+WIRE_DTYPES: Mapping[str, str] = {"bfloat16": "uint16"}  # NumPy has no bfloat16: its bits travel as uint16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArraySpec:
+    """What an argument of a kernel must be."""
+
+    name: str
+    dtype: str  # as in the workload, e.g. "bfloat16"
+    shape: tuple[int, ...]
+
+    @property
+    def wire_dtype(self) -> str:
+        return WIRE_DTYPES.get(self.dtype, self.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.wire_dtype).itemsize
+
+
+class ArrayError(UsageError):
+    """The arrays sent are not the kernel's inputs."""
+
+    code = "invalid_arrays"
+
+
+def check_npz(data: bytes, expected: Sequence[ArraySpec]) -> None:
+    """Raises `ArrayError` unless `data` is an `.npz` of exactly the expected arrays, C-ordered, of their dtypes and shapes."""
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(data))
+    except (zipfile.BadZipFile, RuntimeError, ValueError) as error:
+        raise ArrayError("the body is not an .npz file; write one with numpy.savez, and send its bytes") from error
+    with archive:
+        members = archive.infolist()
+        names = [member.filename.removesuffix(".npy") for member in members]
+        wanted = {spec.name: spec for spec in expected}
+        if len(names) != len(set(names)) or set(names) != set(wanted):
+            raise ArrayError(f"the .npz holds the arrays {shown(names)}; this kernel takes {shown(list(wanted))}")
+        for member, name in zip(members, names, strict=True):
+            check_member(archive, member, wanted[name])
+
+
+def shown(names: list[str]) -> str:
+    listed = ", ".join(repr(name[:64]) for name in names[:16])
+    return f"({listed}{', …' if len(names) > 16 else ''})"
+
+
+def check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, spec: ArraySpec) -> None:
+    if member.file_size > spec.nbytes + MAX_HEADER_BYTES:
+        raise ArrayError(f"array {spec.name!r} unpacks to {member.file_size} bytes; this kernel takes {spec.nbytes}")
+    if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ArrayError(f"array {spec.name!r} is encrypted or packed in a way other than deflate; write it with numpy.savez")
+    try:
+        with archive.open(member) as file:
+            shape, fortran_order, dtype = read_header(file)
+    except (ValueError, EOFError, OSError, RuntimeError, SyntaxError, zipfile.BadZipFile, zlib.error) as error:
+        raise ArrayError(f"array {spec.name!r} is not a readable .npy member") from error
+    if dtype.hasobject:
+        raise ArrayError(f"array {spec.name!r} holds Python objects; send numbers")
+    if dtype != np.dtype(spec.wire_dtype) or shape != spec.shape or fortran_order:
+        order = "Fortran" if fortran_order else "C"
+        raise ArrayError(
+            f"array {spec.name!r} is {dtype} {list(shape)} in {order} order; "
+            f"this kernel takes {spec.wire_dtype} {list(spec.shape)} in C order"
+        )
+    if member.file_size < spec.nbytes:
+        raise ArrayError(f"array {spec.name!r} ends after {member.file_size} bytes; its header promises {spec.nbytes}")
+
+
+def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
+    version = np.lib.format.read_magic(file)
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in readers:
+        raise ValueError("unknown .npy version")
+    return readers[version](file, max_header_size=MAX_HEADER_BYTES)

@@ -1,0 +1,61 @@
+"""What the service is started with: one plain record, filled by the command line, read by `create_app` and `serve`.
+
+Nothing here reads the environment; precedence of flags, environment and files is decided before this record is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Literal
+
+from tuner.errors import UsageError
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOptions:
+    """Limits are in bytes and seconds. The defaults are those of docs/api.md."""
+
+    database_url: str  # SQLAlchemy URL, or what db.engine accepts
+    artifacts: Path  # content-addressed store of compiled kernels, shared with the workers
+    auth: Literal["on", "off"] = "on"  # "off" only on loopback: every caller there is an administrator
+    host: str = "127.0.0.1"
+    port: int = 8077
+    max_body_bytes: int = 1_000_000
+    max_model_bytes: int = 64 * MIB
+    max_run_bytes: int = 64 * MIB  # body of a run request; the arrays in it are limited by their own sizes
+    requests_per_s: float = 1000.0  # refill of a key's token bucket
+    request_burst: int = 2000  # size of a key's token bucket
+    submit_cost: int = 10  # tokens a request that makes work for the fleet takes; others take one
+    failed_logins_per_s: float = 0.5  # refill of an address's bucket of refused credentials
+    failed_login_burst: int = 20
+    run_wait_s: float = 30.0  # how long POST …/run waits before it answers 202
+    event_poll_s: float = 0.25  # how often the process asks the database for new events, once for all streams
+    event_ping_s: float = 15.0  # comment line that keeps an idle stream's connection open
+    max_streams: int = 500  # event streams open at once in this process
+    max_active_jobs: int = 1000  # unfinished jobs of one key
+    shutdown_grace_s: float = 10.0
+    log_format: Literal["json", "text"] = "json"
+
+    def __post_init__(self) -> None:
+        if self.auth not in ("on", "off"):
+            raise UsageError(f"auth is {self.auth!r}; it takes 'on' or 'off'")
+        if self.auth == "off" and not is_loopback(self.host):
+            raise UsageError(
+                f"auth 'off' is only possible on a loopback address, not on {self.host!r}; "
+                "use --host 127.0.0.1, or create a key with 'tuner keys create' and leave auth on"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the name or address can only be reached from this machine; names other than localhost are never trusted."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

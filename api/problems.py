@@ -1,0 +1,157 @@
+"""Every refusal of the service as an RFC 9457 problem; the one place where the product's errors become HTTP statuses.
+
+A problem carries `code` (stable, for programs), `request_id` and `retryable`, and for a workload the line and column. Its text is
+written for the caller: no traces, no file paths, no SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from api.headers import SECURITY_HEADERS
+from tuner.errors import DatabaseError, TunerError, UsageError, WorkloadError
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_BASE = "https://tuner.invalid/problems/"  # an identifier, never fetched: RFC 2606 reserves .invalid
+UNAVAILABLE = "the database cannot be used at the moment; try again shortly"
+RETRYABLE = frozenset({408, 429, 502, 503, 504})
+
+log = structlog.get_logger("api")
+
+
+class ProblemBody(BaseModel):
+    """The body of every answer of status 400 and above."""
+
+    model_config = ConfigDict(json_schema_extra={
+        "example": {
+            "type": TYPE_BASE + "invalid_workload", "title": "Unprocessable Content", "status": 422,
+            "detail": "line 2, column 14: 'K' is not a tensor of this kernel", "instance": "/v1/jobs",
+            "code": "invalid_workload", "request_id": "0f3b9f0c3b0a4a3f", "retryable": False, "line": 2, "column": 14,
+        },
+    })
+
+    type: str = Field(description="identifies the kind of problem; ends in its code")
+    title: str = Field(description="the status in words")
+    status: int
+    detail: str = Field(description="what is wrong, with the value, the limit and the way out")
+    instance: str = Field(description="path of the request")
+    code: str = Field(description="stable name of the kind of problem")
+    request_id: str = Field(description="the same as in the X-Request-ID header and in the service's log")
+    retryable: bool = Field(description="whether the same request may succeed later")
+    line: int | None = Field(default=None, description="line in the notation, from 1")
+    column: int | None = Field(default=None, description="column in the notation, from 1")
+    parameter: str | None = Field(default=None, description="name of the operator's parameter at fault")
+    errors: list[dict[str, str]] | None = Field(default=None, description="each field at fault: location and message")
+
+
+class Problem(HTTPException):
+    """A refusal raised anywhere in a request. `extra` is added to the body (only fields of `ProblemBody`)."""
+
+    def __init__(
+        self, status: int, code: str, detail: str, *,
+        headers: Mapping[str, str] | None = None, extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(status, detail, dict(headers) if headers else None)
+        self.code, self.extra = code, dict(extra or {})
+
+
+def problem_response(
+    request: Request, *, status: int, code: str, detail: str,
+    headers: Mapping[str, str] | None = None, extra: Mapping[str, Any] | None = None,
+) -> JSONResponse:
+    body = ProblemBody(
+        type=TYPE_BASE + code, title=HTTPStatus(status).phrase, status=status, detail=detail, instance=request.url.path,
+        code=code, request_id=request.scope.get("request_id", ""), retryable=status in RETRYABLE, **(extra or {}),
+    )
+    return JSONResponse(body.model_dump(exclude_none=True), status, dict(headers or {}), MEDIA_TYPE)
+
+
+def status_of(error: TunerError) -> int:
+    """HTTP status of one of the product's own errors."""
+    if isinstance(error, WorkloadError):
+        return 422
+    if isinstance(error, UsageError):
+        return 400
+    if isinstance(error, DatabaseError):
+        return 503
+    return 500
+
+
+async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    if isinstance(error, Problem):
+        return problem_response(
+            request, status=error.status_code, code=error.code, detail=error.detail, headers=error.headers, extra=error.extra
+        )
+    names = {404: "not_found", 405: "method_not_allowed", 400: "invalid_request", 415: "unsupported_media_type"}
+    code = names.get(error.status_code, "http_error")
+    return problem_response(request, status=error.status_code, code=code, detail=str(error.detail), headers=error.headers)
+
+
+async def on_validation_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    found = [
+        {"location": ".".join(str(part) for part in item["loc"]), "message": str(item["msg"])} for item in error.errors()[:20]
+    ]
+    first = found[0] if found else {"location": "body", "message": "cannot be read"}
+    return problem_response(
+        request, status=422, code="invalid_request", detail=f"{first['location']}: {first['message']}", extra={"errors": found}
+    )
+
+
+async def on_tuner_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, TunerError)
+    status = status_of(error)
+    if status >= 500:
+        log.error("request_failed", code=error.code, error=str(error))
+    detail = str(error) if status < 500 else UNAVAILABLE if status == 503 else "internal error"
+    extra: dict[str, Any] = {}
+    if isinstance(error, WorkloadError):
+        extra = {"line": error.line, "column": error.column, "parameter": error.parameter}
+    headers = {"Retry-After": "2"} if status == 503 else None
+    return problem_response(request, status=status, code=error.code, detail=detail, headers=headers, extra=extra)
+
+
+async def on_database_unavailable(request: Request, error: Exception) -> JSONResponse:
+    """A busy, locked, full or unreachable database: the driver's text stays in the log."""
+    log.error("database_unavailable", error=str(error))
+    return problem_response(
+        request, status=503, code="database", detail=UNAVAILABLE, headers={"Retry-After": "2"}
+    )
+
+
+async def on_unexpected(request: Request, error: Exception) -> JSONResponse:
+    """A fault of ours. It runs outside the header middleware, so it sets the headers itself."""
+    log.error("unexpected_error", error_type=type(error).__name__, exc_info=error)
+    request_id = request.scope.get("request_id", "")
+    return problem_response(
+        request, status=500, code="internal_error", detail=f"internal error; give request id {request_id} when reporting it",
+        headers={**SECURITY_HEADERS, "X-Request-ID": request_id},
+    )
+
+
+def install(app: FastAPI) -> None:
+    app.add_exception_handler(HTTPException, on_http_exception)
+    app.add_exception_handler(RequestValidationError, on_validation_error)
+    app.add_exception_handler(TunerError, on_tuner_error)
+    app.add_exception_handler(OperationalError, on_database_unavailable)
+    app.add_exception_handler(PoolTimeout, on_database_unavailable)
+    app.add_exception_handler(Exception, on_unexpected)
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route, for OpenAPI: each named status is a problem."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemBody"}}}
+    return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}

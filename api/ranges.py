@@ -1,0 +1,53 @@
+"""Conditional and partial delivery of bytes that never change: strong ETag, `If-None-Match`, `If-Range`, one byte range.
+
+RFC 9110, sections 13 and 14. Several ranges in one request are answered with the whole, as section 14.2 allows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from fastapi import Response
+
+from api.problems import Problem
+
+RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+TAG = re.compile(r'(?:W/)?"[^"]*"')
+
+
+def deliver(data: bytes, *, etag: str, headers: Mapping[str, str], media_type: str, range_header: str | None,
+            if_none_match: str | None, if_range: str | None) -> Response:
+    """The answer for the whole or a part of `data`; `etag` is the quoted strong tag."""
+    common = {"ETag": etag, "Accept-Ranges": "bytes", **headers}
+    if if_none_match is not None and matches(if_none_match, etag):
+        return Response(status_code=304, headers=common)
+    if range_header is None or (if_range is not None and if_range.strip() != etag):
+        return Response(data, headers=common, media_type=media_type)
+    wanted = RANGE.fullmatch(range_header.strip())
+    if wanted is None or wanted.groups() == ("", ""):
+        return Response(data, headers=common, media_type=media_type)
+    start, stop = bounds(wanted.group(1), wanted.group(2), len(data))
+    if start >= stop:
+        raise Problem(
+            416, "range_not_satisfiable", f"the artifact has {len(data)} bytes; {range_header!r} lies outside",
+            headers={"Content-Range": f"bytes */{len(data)}"},
+        )
+    part = {**common, "Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"}
+    return Response(data[start:stop], 206, part, media_type)
+
+
+def matches(if_none_match: str, etag: str) -> bool:
+    """Weak comparison, as RFC 9110 section 13.1.2 asks for."""
+    if if_none_match.strip() == "*":
+        return True
+    return any(tag.removeprefix("W/") == etag for tag in TAG.findall(if_none_match))
+
+
+def bounds(first: str, last: str, size: int) -> tuple[int, int]:
+    """Start and stop of the range, empty where it cannot be satisfied."""
+    if first == "":
+        return max(0, size - int(last)), size
+    start = int(first)
+    stop = size if last == "" else min(size, int(last) + 1)
+    return start, (stop if last == "" or int(last) >= start else start)

@@ -1,0 +1,78 @@
+"""What may be uploaded as arrays: exactly the kernel's inputs, and never anything that unpickles or unpacks without bound."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from api.npz import ArrayError, ArraySpec, check_npz
+
+SPECS = (ArraySpec(name="A", dtype="float32", shape=(4, 3)), ArraySpec(name="B", dtype="bfloat16", shape=(3,)))
+
+
+def pack(**arrays: NDArray[np.generic]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=True, **arrays)
+    return buffer.getvalue()
+
+
+def good() -> dict[str, NDArray[np.generic]]:
+    return {"A": np.zeros((4, 3), np.float32), "B": np.zeros(3, np.uint16)}
+
+
+def test_the_inputs_pass_packed_or_not() -> None:
+    check_npz(pack(**good()), SPECS)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **good())
+    check_npz(buffer.getvalue(), SPECS)
+
+
+@pytest.mark.parametrize(("change", "text"), [
+    ({"A": np.zeros((4, 3), np.float64)}, "float64"),
+    ({"A": np.zeros((3, 4), np.float32)}, r"\[3, 4\]"),
+    ({"A": np.asfortranarray(np.zeros((4, 3), np.float32))}, "Fortran"),
+    ({"C": np.zeros(1)}, "takes"),
+    ({"A": np.array([object()] * 12, dtype=object).reshape(4, 3)}, "objects|unpacks"),
+])
+def test_other_arrays_are_refused_by_name(change: dict[str, NDArray[np.generic]], text: str) -> None:
+    with pytest.raises(ArrayError, match=text):
+        check_npz(pack(**{**good(), **change}), SPECS)
+
+
+def test_a_bomb_is_refused_by_its_declared_size() -> None:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, A=np.zeros(50_000_000, np.float32), B=np.zeros(3, np.uint16))
+    with pytest.raises(ArrayError, match="unpacks to"):
+        check_npz(buffer.getvalue(), SPECS)
+
+
+def test_a_member_shorter_than_its_header_is_refused() -> None:
+    buffer = io.BytesIO()
+    member = io.BytesIO()
+    np.save(member, np.zeros((4, 3), np.float32))
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("A.npy", member.getvalue()[:-140])
+        archive.writestr("B.npy", b"\x93NUMPY")
+    with pytest.raises(ArrayError):
+        check_npz(buffer.getvalue(), SPECS)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_give_one_clear_refusal(data: bytes) -> None:
+    with pytest.raises(ArrayError):
+        check_npz(data, SPECS)
+
+
+@given(st.integers(0, 400), st.integers(0, 255))
+def test_a_damaged_file_never_raises_anything_else(position: int, value: int) -> None:
+    data = bytearray(pack(**good()))
+    data[position % len(data)] = value
+    with contextlib.suppress(ArrayError):
+        check_npz(bytes(data), SPECS)
