@@ -1,0 +1,98 @@
+"""The compiler process: compiles and links one candidate after the other and leaves the library on shared storage by content hash.
+
+Run as `python -m workers.build_server FD`. It is the only process of a builder that loads TVM, and it may crash or hang in the
+compiler: whoever owns it (builder.py) kills and replaces it. An alarm ends it by itself should its owner be gone by then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import signal
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from tuner.errors import IllegalSchedule, TunerError
+from tuner.lowering.compiler import compile_kernel
+from tuner.measure.outcome import Failed, FailureKind
+from tuner.runtime.link import Function, link
+from workers.channel import parent_channel
+from workers.messages import BuildReply, BuildRequest, Library, Problem, ServerSetup
+
+
+def memory_bytes() -> tuple[int, int]:
+    """Address space and resident memory of this process."""
+    size, resident = Path("/proc/self/statm").read_text(encoding="ascii").split()[:2]
+    return int(size) * resource.getpagesize(), int(resident) * resource.getpagesize()
+
+
+def symbol_of(problem: Problem) -> str:
+    """A C name of the kernel that does not depend on the config, so that equal code gives equal libraries."""
+    stem = "".join(letter if letter.isalnum() else "_" for letter in problem.workload.op or problem.workload.expression.name)
+    return f"tuned_{stem}_{problem.workload.key[:8]}"
+
+
+def place(directory: Path, name: str, content: bytes) -> Path:
+    """Writes a content-addressed file so that a reader sees all of it or nothing."""
+    path = directory / name
+    if not path.exists():
+        draft = directory / f".{name}.{os.getpid()}"
+        draft.write_bytes(content)
+        draft.rename(path)
+    return path
+
+
+def build(problem: Problem, request: BuildRequest, storage: Path) -> Library | Failed:
+    try:
+        compiled = compile_kernel(
+            workload=problem.workload,
+            target=problem.target,
+            threads=problem.threads,
+            config=request.config,
+            symbol=symbol_of(problem),
+        )
+        library = link("kernel", [Function(symbol=compiled.symbol, object_code=compiled.object_code)])
+    except IllegalSchedule as error:
+        return Failed(kind=FailureKind.ILLEGAL_SCHEDULE, message=str(error))
+    except MemoryError as error:
+        return Failed(kind=FailureKind.BUILD_ERROR, message=f"the compiler ran out of memory: {error}")
+    except (TunerError, RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError, OSError) as error:
+        return Failed(kind=FailureKind.BUILD_ERROR, message=f"{type(error).__name__}: {error}")
+    digest = hashlib.sha256(library).hexdigest()
+    place(storage, f"{digest}.o", compiled.object_code)
+    place(storage, f"{digest}.json", json.dumps(asdict(compiled.schedule), sort_keys=True).encode())
+    path = place(storage, f"{digest}.so", library)
+    return Library(sha256=digest, path=str(path), symbol=compiled.symbol)
+
+
+def serve(descriptor: str) -> None:
+    channel = parent_channel(descriptor)
+    setup: ServerSetup = channel.recv()
+    os.sched_setaffinity(0, setup.cores)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    bound = setup.memory_bytes + memory_bytes()[0]
+    resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    storage = Path(setup.storage)
+    problems: dict[str, Problem] = {}
+    channel.send(os.getpid())
+    while True:
+        try:
+            message: Problem | tuple[str, BuildRequest] = channel.recv()
+        except EOFError:
+            return
+        if isinstance(message, Problem):
+            problems[message.key] = message
+            continue
+        key, request = message
+        signal.setitimer(signal.ITIMER_REAL, setup.build_timeout_s + 5.0)  # its default action ends the process
+        result = build(problems[key], request, storage)
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        channel.send(BuildReply(result=result, resident_bytes=memory_bytes()[1]))
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])

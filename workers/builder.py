@@ -1,0 +1,147 @@
+"""Builders: a Ray actor that keeps one compiler process busy, ends it when it hangs and replaces it when it crashed or grew.
+
+The compiler is a process of its own because forking a child out of an actor with TVM and a dozen threads in it is not safe, and
+because a crash inside LLVM must cost one candidate and not the actor. Speaking to it costs less than a millisecond a build.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tuner.measure.outcome import Failed, FailureKind
+from workers.channel import Child, source_root, spawn
+from workers.messages import BuildReply, BuildRequest, Built, Library, Limits, Problem, ServerSetup
+
+START_TIMEOUT_S = 60.0  # importing TVM takes 1.2 s on an idle core
+
+
+class LostCompiler(RuntimeError):
+    """The compiler process could not be started at all: the machine's fault, not a candidate's."""
+
+
+def compiler_environment() -> dict[str, str]:
+    """What a compiler needs from the environment, and nothing else: no token, no database address."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH", "CC") if name in os.environ}
+    # One core each: TVM's and OpenBLAS's own thread pools would only fight over it.
+    return kept | {"PYTHONPATH": str(source_root()), "TVM_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+class Compiler:
+    """The owner's side of one compiler process. Not thread-safe."""
+
+    def __init__(self, *, storage: Path, cores: tuple[int, ...], limits: Limits) -> None:
+        self._storage, self._cores, self._limits = storage, cores, limits
+        self._child: Child | None = None
+        self._known: set[str] = set()  # keys of the problems this process has been told
+        self._builds = 0
+        self._ready = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id while there is one."""
+        return self._child.pid if self._child else None
+
+    def start(self) -> None:
+        """Starts the process without waiting for it to have loaded the compiler."""
+        self.close()
+        self._child = spawn("workers.build_server", directory=self._storage, environment=compiler_environment(), flags=("-P",))
+        limits = self._limits
+        self._child.connection.send(
+            ServerSetup(
+                storage=str(self._storage),
+                cores=self._cores,
+                build_timeout_s=limits.build_timeout_s,
+                memory_bytes=limits.memory_bytes,
+            )
+        )
+        self._known, self._builds, self._ready = set(), 0, False
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+
+    def build(self, problem: Problem, request: BuildRequest) -> Library | Failed:
+        """One candidate, compiled and linked; never takes longer than the build timeout and what a new process needs to start."""
+        limits = self._limits
+        try:
+            child = self._awake()
+            if problem.key not in self._known:
+                child.connection.send(problem)
+                self._known.add(problem.key)
+            child.connection.send((problem.key, request))
+            if not child.connection.poll(limits.build_timeout_s):
+                self.start()
+                return Failed(kind=FailureKind.BUILD_TIMEOUT, message=f"not built within {limits.build_timeout_s:g} s")
+            reply: BuildReply = child.connection.recv()
+        except (EOFError, ConnectionError) as error:
+            return self._crashed(error)
+        self._builds += 1
+        if self._builds >= limits.builds_per_server or reply.resident_bytes > limits.builder_resident_bytes:
+            self.start()
+        return reply.result
+
+    def _crashed(self, error: Exception) -> Failed:
+        """A crash inside the compiler is the candidate's fault; SIGKILL comes from outside (an operator, the kernel short of memory)."""
+        status = self._child.process.wait() if self._child else None
+        self.start()
+        kind = FailureKind.INFRASTRUCTURE if status == -signal.SIGKILL else FailureKind.BUILD_ERROR
+        return Failed(kind=kind, message=f"the compiler ended while building ({describe_exit(status)}) {error}".rstrip())
+
+    def _awake(self) -> Child:
+        """The process, once it has loaded the compiler."""
+        for _ in range(2):  # it may have died while nobody was looking
+            if self._child is None:
+                self.start()
+            child = self._child
+            assert child is not None
+            if self._ready and child.process.poll() is None:
+                return child
+            try:
+                if not self._ready and child.connection.poll(START_TIMEOUT_S):
+                    child.connection.recv()
+                    self._ready = True
+                    return child
+            except (EOFError, ConnectionError):
+                pass
+            self.close()
+        raise LostCompiler(f"the compiler process did not start within {START_TIMEOUT_S:g} s, twice; try `python -m workers.build_server 0`")
+
+
+def describe_exit(status: int | None) -> str:
+    if status is None:
+        return "no process"
+    return f"signal {-status}" if status < 0 else f"exit code {status}"
+
+
+class Builder:
+    """The actor. Ray runs its methods one after the other."""
+
+    def __init__(self, *, name: str, storage: str, cores: tuple[int, ...], limits: Limits) -> None:
+        os.sched_setaffinity(0, cores)
+        self._name = name
+        self._compiler = Compiler(storage=Path(storage), cores=cores, limits=limits)
+        self._compiler.start()
+        self._problems: dict[str, Problem] = {}
+
+    def describe(self) -> dict[str, int | str]:
+        return {"name": self._name, "pid": os.getpid(), "compiler_pid": self._compiler.pid or 0}
+
+    def load(self, problem: Problem) -> None:
+        self._problems[problem.key] = problem
+
+    def build(self, problem_key: str, requests: Sequence[BuildRequest]) -> list[Built]:
+        problem = self._problems[problem_key]
+        built = []
+        for request in requests:
+            started = time.time()
+            result = self._compiler.build(problem, request)
+            built.append(Built(number=request.number, result=result, started_s=started, ended_s=time.time()))
+        return built
+
+    def close(self) -> None:
+        self._compiler.close()

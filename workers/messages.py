@@ -1,0 +1,154 @@
+"""What the orchestrator, the Ray driver, builders and runners tell each other: plain frozen data, packed in batches."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tuner.measure.outcome import Candidate, Failed, Outcome, Trial
+from tuner.spaces.space import Config
+from tuner.target.target import Target
+from tuner.workload.workload import Workload
+from workers.lanes import Lane
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What all candidates of a batch have in common; travels to each worker once and is named by its key afterwards."""
+
+    workload: Workload
+    target: Target
+    threads: int
+
+    @property
+    def key(self) -> str:
+        text = f"{self.workload.key}/{self.target.key}/{self.threads}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Library:
+    """A linked candidate on storage that builders and runners share, named by its content."""
+
+    sha256: str  # of the shared library's bytes, hex
+    path: str  # of the shared library; object code and schedule lie beside it with other suffixes
+    symbol: str  # the function it exports
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """What a lane or a builder did from when to when, seconds since the epoch."""
+
+    worker: str  # the lane's or the builder's name
+    activity: str  # build, wait, check, time or idle
+    number: int | None  # of the trial; None while idle
+    started_s: float
+    ended_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildRequest:
+    number: int
+    config: Config | None  # None: the default schedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    number: int
+    result: Library | Failed
+    started_s: float  # seconds since the epoch
+    ended_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSetup:
+    """The first message to a compiler process: where to write, on which cores to run, and what bounds a build."""
+
+    storage: str
+    cores: tuple[int, ...]
+    build_timeout_s: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildReply:
+    result: Library | Failed
+    resident_bytes: int  # of this process, after the build
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureRequest:
+    number: int
+    library: Library
+    best_s: float | None  # the best median so far: timing of what is far slower may stop early
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    number: int
+    outcome: Outcome
+    started_s: float  # the lane is held from here, seconds since the epoch
+    ended_s: float  # to here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long and how large a single step may be before it is ended."""
+
+    build_timeout_s: float = 30.0
+    run_timeout_s: float = 20.0  # the whole measurement of one candidate
+    memory_bytes: int = 8 * 2**30  # of the process that runs a candidate, and of the compiler
+    builds_per_server: int = 2000  # a compiler process is replaced after as many builds
+    builder_resident_bytes: int = 1536 * 2**20  # or when it has grown to this
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetPlan:
+    """What the driver process starts: Ray, its builders and its runners."""
+
+    lanes: tuple[Lane, ...]
+    builder_cores: tuple[int, ...]
+    alternates: bool
+    limits: Limits
+    storage: str  # directory of the built libraries, shared by all workers of the machine
+    address: str | None = None  # of an existing cluster; None starts a local one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submit:
+    problem: Problem
+    candidates: tuple[Candidate, ...]
+    known: Mapping[str, Outcome]  # outcomes of libraries measured in earlier runs of the job, by hash
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A trial that ended, and what it took."""
+
+    problem: str  # key
+    trial: Trial
+    worker: str  # the lane that measured it, or the builder that refused it; empty for a twin and for what was given up
+    attempts: int  # how often it was sent out
+    quarantined: bool  # given up because it kept losing its worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """From the driver: trials as they end, with what the workers did meanwhile."""
+
+    reports: tuple[Report, ...]
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abandon:
+    """To the driver: forget every candidate that has not been measured yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """From the driver: something an operator wants to know, such as a lost worker."""
+
+    kind: str  # ready, builder_lost, runner_lost, quarantined, error
+    message: str
