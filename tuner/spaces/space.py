@@ -23,7 +23,7 @@ Points = NDArray[np.int32]  # shape (n, len(space.knobs)): the index of each kno
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knob:
-    name: str  # "<sketch>.<what>", unique in the space
+    name: str  # "<stage>.<variant>.<what>"; sketches that share a knob share its name and values
     values: tuple[Value, ...]  # ordered so that neighbouring values are similar
 
 
@@ -46,19 +46,17 @@ class Space:
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
         chosen = Knob(name="sketch", values=tuple(sketch.name for sketch in self.sketches))
-        return (chosen, *(knob for sketch in self.sketches for knob in sketch.knobs))
+        return (chosen, *dict.fromkeys(knob for sketch in self.sketches for knob in sketch.knobs))
 
     @cached_property
     def size(self) -> int:
         return sum(sketch.size for sketch in self.sketches)
 
     @cached_property
-    def _first_column(self) -> tuple[int, ...]:
-        columns, at = [], 1
-        for sketch in self.sketches:
-            columns.append(at)
-            at += len(sketch.knobs)
-        return tuple(columns)
+    def _columns(self) -> tuple[tuple[int, ...], ...]:
+        """For each sketch the columns of its knobs, in its order."""
+        column = {knob.name: index for index, knob in enumerate(self.knobs)}
+        return tuple(tuple(column[knob.name] for knob in sketch.knobs) for sketch in self.sketches)
 
     @cached_property
     def cardinalities(self) -> NDArray[np.int32]:
@@ -70,8 +68,8 @@ class Space:
         """Which columns a sketch uses, shape (len(sketches), len(knobs)); column 0 counts as used where there is a choice."""
         mask = np.zeros((len(self.sketches), len(self.knobs)), np.bool_)
         mask[:, 0] = len(self.sketches) > 1
-        for row, (sketch, first) in enumerate(zip(self.sketches, self._first_column, strict=True)):
-            mask[row, first : first + len(sketch.knobs)] = True
+        for row, columns in enumerate(self._columns):
+            mask[row, list(columns)] = True
         return mask
 
     def sample(self, rng: np.random.Generator, count: int) -> Points:
@@ -92,10 +90,9 @@ class Space:
     def rank(self, point: NDArray[np.int32]) -> int:
         """The point's number, 0 <= rank < size; sketches in order, then mixed radix with the last knob fastest."""
         row = int(point[0])
-        sketch, first = self.sketches[row], self._first_column[row]
         number = 0
-        for offset, knob in enumerate(sketch.knobs):
-            number = number * len(knob.values) + int(point[first + offset])
+        for column, knob in zip(self._columns[row], self.sketches[row].knobs, strict=True):
+            number = number * len(knob.values) + int(point[column])
         return sum(earlier.size for earlier in self.sketches[:row]) + number
 
     def unrank(self, rank: int) -> NDArray[np.int32]:
@@ -107,8 +104,8 @@ class Space:
             row += 1
         point = np.zeros(len(self.knobs), np.int32)
         point[0] = row
-        for offset, knob in reversed(list(enumerate(self.sketches[row].knobs))):
-            rank, point[self._first_column[row] + offset] = divmod(rank, len(knob.values))
+        for column, knob in reversed(list(zip(self._columns[row], self.sketches[row].knobs, strict=True))):
+            rank, point[column] = divmod(rank, len(knob.values))
         return point
 
     def __iter__(self) -> Iterator[NDArray[np.int32]]:
