@@ -23,8 +23,7 @@ FILE_NAME = "tuner.toml"
 ENVIRONMENT_PREFIX = "TUNER_"
 BUILT_IN = "built in"
 
-Strategy = Literal["annealing", "random", "grid"]
-Isolation = Literal["auto", "full", "limits", "none"]
+Strategy = Literal["annealing", "evolutionary", "random", "grid"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -62,7 +61,6 @@ class Settings(BaseSettings):
         default="", max_length=1000,
         description="which cores measure and which build, as lanes=2-3/4-5;builders=0-1; empty lets the machine's cores decide",
     )
-    isolation: Isolation = Field(default="auto", description="how a candidate's process is confined; auto is the strictest possible")
     build_timeout_s: float = Field(default=30.0, ge=0.1, le=3600.0, description="seconds one build may take")
     run_timeout_s: float = Field(default=20.0, ge=0.1, le=3600.0, description="seconds one candidate's check and timing may take")
     log_level: LogLevel = Field(default="warning", description="which log lines reach standard error")
