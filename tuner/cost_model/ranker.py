@@ -1,0 +1,195 @@
+"""The gradient-boosted cost model: the only file that imports XGBoost.
+
+One booster, three ways to learn an order from it; rows are compared only within their workload.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import xgboost
+
+from tuner.cost_model.metrics import pairwise_accuracy
+from tuner.cost_model.model import Features, Groups, Vector
+from tuner.errors import UsageError
+
+Objective = Literal["relative", "pairwise", "ndcg"]
+
+_GRADES = 31  # highest grade rank:ndcg takes with its exponential gain
+_FAILED_LABEL = 0.01  # log of a failure's label 0: a hundred times slower than the best, below nearly all that ran
+_HOLDOUT = 16  # rows of the newest batch that judge the number of trees
+_HOLDOUT_FROM = 96  # rows from which giving some away pays
+_PATIENCE = 15  # trees without a better judgement
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankerOptions:
+    """`relative` regresses log(label), centred within each workload; `pairwise` and `ndcg` are XGBoost's LambdaMART objectives.
+
+    `relative` is the default because it ranked best on held-out points at equal time (docs/search.md has the table).
+    """
+
+    objective: Objective = "relative"
+    trees: int = 100
+    depth: int = 5
+    learning_rate: float = 0.15
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rows:
+    features: Features
+    labels: Vector
+    groups: Groups
+    weights: Vector
+    margin: Vector | None
+
+    def take(self, index: Any) -> _Rows:
+        margin = None if self.margin is None else self.margin[index]
+        return _Rows(
+            features=self.features[index], labels=self.labels[index], groups=self.groups[index], weights=self.weights[index], margin=margin
+        )
+
+
+class Ranker:
+    """A `CostModel`. Deterministic: one thread, fixed seed."""
+
+    def __init__(self, options: RankerOptions | None = None) -> None:
+        self.options = options or RankerOptions()
+        self._booster: xgboost.Booster | None = None
+
+    @property
+    def trained(self) -> bool:
+        return self._booster is not None
+
+    def fit(
+        self, features: Features, labels: Vector, groups: Groups, weights: Vector | None = None, *, margin: Vector | None = None
+    ) -> None:
+        """As `CostModel.fit`. `margin` (n,) is another model's score, to which this one adds what it missed."""
+        if not len(features):
+            raise UsageError("a cost model needs at least one row to learn from; give it measured trials first")
+        rows = _Rows(
+            features=np.ascontiguousarray(features, np.float32),
+            labels=np.asarray(labels, np.float32),
+            groups=np.asarray(groups, np.int64),
+            weights=np.ones(len(features), np.float32) if weights is None else np.asarray(weights, np.float32),
+            margin=margin,
+        )
+        trees = self._judged_trees(rows) if len(features) >= _HOLDOUT_FROM else self.options.trees
+        self._booster = xgboost.train(self._parameters(), self._matrix(rows), trees)
+
+    def predict(self, features: Features) -> Vector:
+        if self._booster is None:
+            return np.zeros(len(features), np.float32)
+        self._check_width(features.shape[1])
+        scores: Vector = self._booster.inplace_predict(np.ascontiguousarray(features, np.float32), predict_type="margin")
+        return scores
+
+    def save(self) -> bytes:
+        return b"" if self._booster is None else bytes(self._booster.save_raw("ubj"))
+
+    def load(self, data: bytes) -> None:
+        self._booster = load_booster(data)
+
+    def _check_width(self, width: int) -> None:
+        if self._booster is not None and self._booster.num_features() != width:
+            raise UsageError(
+                f"this cost model was trained on {self._booster.num_features()} features, the candidates have {width}; "
+                "it belongs to another version of the features, train a new one"
+            )
+
+    def _judged_trees(self, rows: _Rows) -> int:
+        """The number of trees at which the newest rows, held out, are ordered best."""
+        old, new = rows.take(slice(0, -_HOLDOUT)), rows.take(slice(-_HOLDOUT, None))
+        labels, groups = new.labels, new.groups
+
+        def disorder(scores: np.ndarray[Any, Any], _: xgboost.DMatrix) -> tuple[str, float]:
+            return "disorder", 1.0 - pairwise_accuracy(scores, labels, groups)
+
+        booster = xgboost.train(
+            self._parameters(),
+            self._matrix(old),
+            self.options.trees,
+            evals=[(self._matrix(new), "newest")],
+            custom_metric=disorder,
+            early_stopping_rounds=_PATIENCE,
+            verbose_eval=False,
+        )
+        return max(20, int(booster.best_iteration) + 1)
+
+    def _matrix(self, rows: _Rows) -> xgboost.DMatrix:
+        if self.options.objective == "relative":
+            return xgboost.DMatrix(
+                rows.features, relative_target(rows.labels, rows.groups), weight=rows.weights, base_margin=rows.margin, nthread=1
+            )
+        order = np.argsort(rows.groups, kind="stable")
+        rows = rows.take(order)
+        labels = np.round(rows.labels * _GRADES) if self.options.objective == "ndcg" else rows.labels
+        first = np.unique(rows.groups, return_index=True)[1]
+        return xgboost.DMatrix(
+            rows.features, labels, qid=rows.groups, weight=rows.weights[first], base_margin=rows.margin, nthread=1
+        )
+
+    def _parameters(self) -> dict[str, str | int | float]:
+        chosen: dict[Objective, dict[str, str | int | float]] = {
+            "relative": {"objective": "reg:squarederror", "base_score": 0.0},
+            "pairwise": {"objective": "rank:pairwise", "lambdarank_pair_method": "mean", "lambdarank_num_pair_per_sample": 8},
+            "ndcg": {"objective": "rank:ndcg", "lambdarank_pair_method": "mean", "lambdarank_num_pair_per_sample": 8},
+        }
+        return {
+            **chosen[self.options.objective],
+            **common_parameters(self.options.depth, self.options.learning_rate, self.options.seed),
+            "disable_default_eval_metric": 1,
+        }
+
+
+class FailureClassifier:
+    """Probability that a candidate fails by its own fault, from features; deterministic."""
+
+    def __init__(self, *, seed: int = 0) -> None:
+        self._booster: xgboost.Booster | None = None
+        self._seed = seed
+
+    @property
+    def trained(self) -> bool:
+        return self._booster is not None
+
+    def fit(self, features: Features, failed: Vector) -> None:
+        """`failed` (n,) is 1 where the candidate failed and 0 where it was timed; both must occur."""
+        matrix = xgboost.DMatrix(np.ascontiguousarray(features, np.float32), failed, nthread=1)
+        share = float(np.mean(failed))
+        parameters = {"objective": "binary:logistic", "base_score": share, **common_parameters(3, 0.3, self._seed)}
+        self._booster = xgboost.train(parameters, matrix, 30)
+
+    def predict(self, features: Features) -> Vector:
+        """Probabilities, shape (n,); zeros before training."""
+        if self._booster is None:
+            return np.zeros(len(features), np.float32)
+        probabilities: Vector = self._booster.inplace_predict(np.ascontiguousarray(features, np.float32))
+        return probabilities
+
+
+def common_parameters(depth: int, learning_rate: float, seed: int) -> dict[str, str | int | float]:
+    return {"tree_method": "hist", "max_depth": depth, "eta": learning_rate, "nthread": 1, "seed": seed, "min_child_weight": 1}
+
+
+def relative_target(labels: Vector, groups: Groups) -> Vector:
+    """log(label) minus its mean within the group: what is left is order and ratio, whatever the workload's own scale."""
+    logs = np.log(np.maximum(labels, _FAILED_LABEL))
+    _, inverse = np.unique(groups, return_inverse=True)
+    means = np.bincount(inverse, weights=logs) / np.bincount(inverse)
+    target: Vector = (logs - means[inverse]).astype(np.float32)
+    return target
+
+
+def load_booster(data: bytes) -> xgboost.Booster | None:
+    if not data:
+        return None
+    booster = xgboost.Booster({"nthread": 1})
+    try:
+        booster.load_model(bytearray(data))
+    except xgboost.core.XGBoostError as error:
+        raise UsageError(f"{len(data)} bytes are not a cost model in UBJ: {str(error).splitlines()[0]}") from error
+    return booster

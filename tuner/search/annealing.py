@@ -1,0 +1,71 @@
+"""Simulated annealing under the cost model: hundreds of chains that advance together, one matrix operation a step.
+
+Chains persist between plans: each plan rescores them under the refitted model and restarts the worst from the best measured points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.cost_model.model import Vector
+from tuner.search.domain import Domain
+from tuner.search.explorer import Score
+from tuner.search.pool import Pool
+from tuner.spaces.space import Points
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnnealingOptions:
+    """Temperatures are in standard deviations of the scores of random points.
+
+    AutoTVM runs 128 chains for 500 steps one candidate at a time; the same number of predictions is cheaper in wider batches.
+    """
+
+    chains: int = 512
+    steps: int = 120
+    hot: float = 1.0
+    cold: float = 0.02
+    restarted: float = 0.3  # share of chains restarted near the best measured points
+    renewed: float = 0.1  # share of chains restarted anywhere
+    patience: int = 50  # steps after which a plan ends when no chain accepted a better point
+
+
+class Annealing:
+    """An `Explorer`."""
+
+    def __init__(self, options: AnnealingOptions | None = None) -> None:
+        self.options = options or AnnealingOptions()
+        self._chains: Points | None = None
+
+    def explore(self, *, domain: Domain, score: Score, best: Points, pool: Pool, rng: np.random.Generator) -> None:
+        chains, scores = self._start(domain, score, best, rng)
+        pool.add(chains, scores)
+        options, peak, idle = self.options, float(scores.max()), 0
+        for temperature in np.geomspace(options.hot, options.cold, options.steps):
+            moved = domain.neighbours(rng, chains)
+            gained = score(moved)
+            pool.add(moved, gained)
+            accepted = rng.random(len(chains)) < np.exp(np.minimum(0.0, (gained - scores) / temperature))
+            chains[accepted], scores[accepted] = moved[accepted], gained[accepted]
+            idle = 0 if float(scores.max()) > peak else idle + 1
+            peak = max(peak, float(scores.max()))
+            if idle >= options.patience and temperature < options.hot / 4:
+                break
+        self._chains = chains
+
+    def _start(self, domain: Domain, score: Score, best: Points, rng: np.random.Generator) -> tuple[Points, Vector]:
+        options = self.options
+        chains = domain.sample(rng, options.chains) if self._chains is None else self._chains.copy()
+        scores = score(chains)
+        worst = np.argsort(scores, kind="stable")
+        near = int(options.chains * options.restarted) if len(best) else 0
+        anew = int(options.chains * options.renewed)
+        if near:
+            origin = best[np.arange(near) % len(best)]
+            chains[worst[:near]] = domain.neighbours(rng, origin)
+        chains[worst[near : near + anew]] = domain.sample(rng, anew)
+        changed = worst[: near + anew]
+        scores[changed] = score(chains[changed])
+        return chains, scores

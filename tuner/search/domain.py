@@ -1,0 +1,146 @@
+"""The points a search may propose: a whole space, or those of a recorded table; with keys, samples and neighbours by the batch.
+
+Everything here works on matrices of points at once, because annealing takes hundreds of thousands of neighbours a plan.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.errors import UsageError
+from tuner.spaces.space import Points, Space
+
+Keys = NDArray[np.uint64]  # shape (n,), one number for each point, equal exactly for equal points
+
+_WORD = 1 << 64
+_SMALL_STEP = 0.6  # share of moves that go to an adjacent value, the rest anywhere: near enough to climb, far enough to leave
+
+
+class Domain:
+    """A space, or the rows `only` of it (each once)."""
+
+    def __init__(self, space: Space, only: Points | None = None) -> None:
+        self.space = space
+        self._weights, self._offsets = _linear_key(space)
+        self._only: Points | None = None
+        if only is not None:
+            rows = np.ascontiguousarray(only, np.int32)
+            if rows.ndim != 2 or rows.shape[1] != len(space.knobs):
+                raise UsageError(f"points of shape {rows.shape} do not fit a space of {len(space.knobs)} knobs")
+            keys = self.keys(rows)
+            order = np.argsort(keys, kind="stable")
+            self._only, self._only_keys = rows[order], keys[order]
+            if len(np.unique(keys)) != len(keys):
+                raise UsageError(f"the table names some of its {len(keys)} points twice; each config may stand in it once")
+
+    @property
+    def size(self) -> int:
+        return self.space.size if self._only is None else len(self._only)
+
+    def keys(self, points: Points) -> Keys:
+        """Keys of canonical points, shape (n,); below 2**64 points in the space they are the ranks, above it hashes."""
+        tail: Keys = (points[:, 1:].astype(np.uint64) * self._weights).sum(axis=1, dtype=np.uint64)
+        return tail + self._offsets[points[:, 0]]
+
+    def points(self) -> Points:
+        """All points, by rank. Meant for small domains: the memory is 4 bytes a knob and point."""
+        if self._only is not None:
+            return self._only.copy()
+        parts = []
+        for row, sketch in enumerate(self.space.sketches):
+            part = np.zeros((sketch.size, len(self.space.knobs)), np.int32)
+            part[:, 0] = row
+            columns = np.flatnonzero(self.space.active[row][1:]) + 1
+            shape = tuple(len(knob.values) for knob in sketch.knobs)
+            if shape:
+                part[:, columns] = np.stack(np.unravel_index(np.arange(sketch.size), shape), axis=1)
+            parts.append(part)
+        return np.concatenate(parts)
+
+    def at(self, rank: int) -> NDArray[np.int32]:
+        """The point of that number among the domain's, 0 <= rank < size."""
+        return self.space.unrank(rank) if self._only is None else self._only[rank]
+
+    def sample(self, rng: np.random.Generator, count: int) -> Points:
+        """`count` random points, repeats possible."""
+        if self._only is not None:
+            return self._only[rng.integers(len(self._only), size=count)]
+        return self.space.sample(rng, count)
+
+    def contains(self, points: Points) -> NDArray[np.bool_]:
+        """Which rows belong to the domain, shape (n,)."""
+        if self._only is None:
+            return np.ones(len(points), np.bool_)
+        return is_in(self.keys(points), self._only_keys)
+
+    def neighbours(self, rng: np.random.Generator, points: Points, *, sketch_change: float = 0.02) -> Points:
+        """One neighbour of each point: one or two of its knobs changed, rarely (`sketch_change`) another sketch altogether.
+
+        A row whose neighbour would leave the domain stays where it is. Shape as `points`.
+        """
+        moved = points.copy()
+        self._step(rng, moved, np.ones(len(points), np.bool_))
+        self._step(rng, moved, rng.random(len(points)) < 0.4)
+        if len(self.space.sketches) > 1:
+            jump = rng.random(len(points)) < sketch_change
+            moved[jump] = self.sample(rng, int(jump.sum()))
+        if self._only is not None:
+            outside = ~self.contains(moved)
+            moved[outside] = points[outside]
+        return moved
+
+    def _step(self, rng: np.random.Generator, points: Points, which: NDArray[np.bool_]) -> None:
+        """Changes one knob of the rows named by `which`, in place; the draws are made for all rows, to stay reproducible."""
+        columns, counts = self._free
+        sketch = points[:, 0]
+        pick, near, sign, far = rng.random((4, len(points)))
+        rows = np.flatnonzero(which & (counts[sketch] > 0))
+        if not len(rows):
+            return
+        column = columns[sketch[rows], (pick[rows] * counts[sketch[rows]]).astype(np.int64)]
+        size = self.space.cardinalities[column]
+        now = points[rows, column]
+        step = np.where(sign[rows] < 0.5, -1, 1)
+        step = np.where((now + step < 0) | (now + step >= size), -step, step)
+        other = (now + 1 + (far[rows] * (size - 1)).astype(np.int32)) % size
+        points[rows, column] = np.where(near[rows] < _SMALL_STEP, now + step, other)
+
+    @cached_property
+    def _free(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """For each sketch its columns with more than one value (padded with 0), and how many they are."""
+        free = self.space.active & (self.space.cardinalities > 1)
+        free[:, 0] = False
+        counts = free.sum(axis=1)
+        columns = np.zeros((len(free), max(1, int(counts.max()))), np.int64)
+        for row, mask in enumerate(free):
+            columns[row, : counts[row]] = np.flatnonzero(mask)
+        return columns, counts.astype(np.int64)
+
+
+def is_in(keys: Keys, among: Keys) -> NDArray[np.bool_]:
+    """Which of `keys` occur in the sorted array `among`."""
+    if not len(among):
+        return np.zeros(len(keys), np.bool_)
+    found: NDArray[np.bool_] = among[np.minimum(np.searchsorted(among, keys), len(among) - 1)] == keys
+    return found
+
+
+def _linear_key(space: Space) -> tuple[Keys, Keys]:
+    """Weights of columns 1.. and an offset for each sketch, so that offset + indices·weights is the rank.
+
+    Where ranks do not fit 64 bits the weights are fixed random odd numbers: two points then collide with probability 2**-63.
+    """
+    weights: list[int] = []
+    for sketch in space.sketches:
+        sizes = [len(knob.values) for knob in sketch.knobs]
+        weights += [prod(sizes[at + 1 :]) for at in range(len(sizes))]
+    offsets = [sum(sketch.size for sketch in space.sketches[:row]) for row in range(len(space.sketches))]
+    if space.size >= _WORD:
+        rng = np.random.default_rng(0x7475)
+        weights = [int(w) | 1 for w in rng.integers(_WORD - 1, size=len(weights), dtype=np.uint64)]
+        offsets = [int(w) for w in rng.integers(_WORD - 1, size=len(offsets), dtype=np.uint64)]
+    return np.array(weights, np.uint64), np.array(offsets, np.uint64)

@@ -1,0 +1,46 @@
+"""Evolutionary search under the cost model at MetaSchedule's settings: the comparison annealing has to stand.
+
+Population 512, 4 generations, mutation probability 0.85, a fifth of the first generation from the best measured
+(MetaSchedule's defaults, as TVM 0.27 ships them).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.search.domain import Domain
+from tuner.search.explorer import Score
+from tuner.search.pool import Pool
+from tuner.spaces.space import Points
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvolutionOptions:
+    population: int = 512
+    generations: int = 4
+    mutation: float = 0.85
+    measured: float = 0.2  # share of the first generation taken from the best measured points
+
+
+class Evolution:
+    """An `Explorer`."""
+
+    def __init__(self, options: EvolutionOptions | None = None) -> None:
+        self.options = options or EvolutionOptions()
+
+    def explore(self, *, domain: Domain, score: Score, best: Points, pool: Pool, rng: np.random.Generator) -> None:
+        options = self.options
+        taken = min(len(best), int(options.population * options.measured))
+        population = np.concatenate([best[:taken], domain.sample(rng, options.population - taken)])
+        for generation in range(options.generations + 1):
+            scores = score(population)
+            pool.add(population, scores)
+            if generation == options.generations:
+                break
+            weights = np.maximum(scores - scores.min(), 1e-8).astype(np.float64)
+            parents = population[rng.choice(len(population), size=options.population, p=weights / weights.sum())]
+            mutants = domain.neighbours(rng, parents)
+            mutated = rng.random(options.population) < options.mutation
+            population = np.where(mutated[:, None], mutants, parents).astype(np.int32)

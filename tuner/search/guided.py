@@ -1,0 +1,206 @@
+"""The model-guided searcher: refits the model when enough was told, lets an explorer look, and lines up the next batch.
+
+Everything random or learned happens in `tell`, at fixed numbers of trials, with a generator made of (seed, round): so a searcher that
+is told the recorded trials again stands exactly where the lost one stood. `ask` only takes the next free points of the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from tuner.cost_model.metrics import spearman
+from tuner.cost_model.model import CostModel, Featurizer, Features, Vector
+from tuner.cost_model.validity import ValidityFilter
+from tuner.measure.outcome import Trial
+from tuner.search.diversity import choose
+from tuner.search.domain import Domain, is_in
+from tuner.search.explorer import Explorer
+from tuner.search.ledger import Ledger, Row
+from tuner.search.pool import Pool
+from tuner.search.random import random_sequence
+from tuner.search.searcher import Plan
+from tuner.spaces.space import Points
+
+Origin = Literal["model", "local", "random", "seed"]
+
+_OWN = 0  # group of the workload being searched; history takes others
+_FRUITLESS = 4096  # draws without a new point after which a space too large to list counts as exhausted
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuidedOptions:
+    first: int = 16  # trials before the first refit
+    plan: int = 64  # most trials between refits (AutoTVM's plan); early on fewer, as a new trial teaches more then
+    explore: float = 0.05  # share of each batch that is random
+    diversity: float = 0.5  # what an entirely new point is worth, in standard deviations of the pool's scores
+    pool: int = 512  # best points kept of each exploration
+    listed: int = 4096  # spaces up to this size are scored as a whole instead of explored
+    reference: int = 1024  # random points whose scores set the scale
+    good: int = 64  # best measured points handed to the explorer
+    reserve: int = 64  # points lined up beyond the next refit, for what is in flight while it happens
+    trust: float = 0.2  # rank correlation of the last batch from which the model is trusted without further proof
+
+
+class GuidedSearcher:
+    """A `Searcher`. `seeds` (k, knobs) are points to try first, e.g. what won on similar workloads."""
+
+    def __init__(
+        self,
+        *,
+        domain: Domain,
+        featurizer: Featurizer,
+        model: CostModel,
+        explorer: Explorer,
+        seed: int,
+        options: GuidedOptions | None = None,
+        seeds: Points | None = None,
+    ) -> None:
+        self.options = options or GuidedOptions()
+        self._domain, self._featurizer, self._model, self._explorer, self._seed = domain, featurizer, model, explorer, seed
+        self._validity = ValidityFilter(seed=seed)
+        self._ledger = Ledger(domain)
+        self._features: list[Features] = []  # of each trial that teaches, shape (1, F) or more
+        self._origins: dict[int, Origin] = {}
+        self._origin_of_row: list[Origin] = []
+        self._plans: list[Plan] = []
+        self._planned_at, self._next_plan = 0, self.options.first
+        self._spare = random_sequence(domain, seed)
+        self._line: list[Row] = []
+        self._at = 0
+        self._line_up_first(seeds)
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        return tuple(self._plans)
+
+    def ask(self, count: int) -> Points:
+        found: list[Row] = []
+        while len(found) < count and self._at < len(self._line):
+            row = self._line[self._at]
+            self._at += 1
+            if self._ledger.hand_out(row):
+                found.append(row)
+        fruitless = 0
+        while len(found) < count and self._ledger.remaining and fruitless < _FRUITLESS:
+            spare = next(self._spare, None)
+            if spare is None:
+                break
+            fruitless += 1
+            if self._ledger.hand_out(spare):
+                found.append(spare)
+                fruitless = 0
+        return self._ledger.stack(found)
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        for trial in trials:
+            if not self._ledger.tell(trial):
+                continue
+            key = int(self._domain.keys(self._ledger.last[None, :])[0])
+            self._origin_of_row.append(self._origins.get(key, "random"))
+            if len(self._ledger) == self._next_plan:
+                self._plan()
+
+    def _line_up_first(self, seeds: Points | None) -> None:
+        """Before anything is measured: the seeds, then what history's model likes best, or varied random points."""
+        rng = np.random.default_rng((self._seed, 0))
+        length = self.options.first + self.options.reserve
+        self._line = []
+        if seeds is not None and len(seeds):
+            self._append(seeds, "seed")
+        if self._model.trained:
+            self._line_up(self._explored(rng), "model", rng, length)
+            return
+        sample = self._domain.sample(rng, 4 * length)
+        self._append(sample[choose(sample, np.zeros(len(sample), np.float32), count=length, weight=1.0)], "random")
+
+    def _plan(self) -> None:
+        rng = np.random.default_rng((self._seed, len(self._plans) + 1))
+        fresh = self._ledger.points[self._planned_at :]
+        self._features.append(self._featurizer(fresh))
+        features, labels = np.concatenate(self._features), self._ledger.labels
+        correlation = self._judged(self._features[-1], labels[self._planned_at :])
+        self._model.fit(features, labels, np.full(len(labels), _OWN, np.int64))
+        self._validity.fit(features, (labels == 0).astype(np.float32))
+        trusted = bool(labels.any()) and self._trusts(correlation, labels)
+        done = len(self._ledger)
+        self._planned_at = done
+        self._next_plan = done + min(self.options.plan, max(self.options.first, done // 2))
+        pool = self._explored(rng) if trusted else self._local(rng)
+        self._line, self._at = [], 0
+        self._line_up(pool, "model" if trusted else "local", rng, self._next_plan - done + self.options.reserve)
+        self._plans.append(
+            Plan(round=len(self._plans) + 1, trials=done, correlation=correlation, trusted=trusted, candidates=pool.seen)
+        )
+
+    def _judged(self, features: Features, labels: Vector) -> float | None:
+        """The model against a batch it has not seen yet."""
+        return spearman(self._model.predict(features), labels) if self._model.trained else None
+
+    def _trusts(self, correlation: float | None, labels: Vector) -> bool:
+        """Distrust needs two signs: the last batch was ordered no better than by chance, and what the model chose for it was no
+        better than random points. The second alone is no sign of a bad model when most points are equally fast; the first alone is
+        none either, because the points of a good batch differ by little more than noise."""
+        fresh = np.arange(len(labels)) >= self._planned_at
+        chosen = labels[fresh & np.array([origin == "model" for origin in self._origin_of_row])]
+        chance = labels[np.array([origin == "random" for origin in self._origin_of_row])]
+        if correlation is None or correlation >= self.options.trust or len(chosen) < 8 or len(chance) < 8:
+            return True
+        return bool(np.median(chosen) > np.quantile(chance, 0.65))
+
+    def _explored(self, rng: np.random.Generator) -> Pool:
+        """The best untried points under the model; every point is scored where the domain is small."""
+        pool = Pool(self._domain, capacity=self.options.pool, tried=self._ledger.tried)
+        if self._domain.size <= self.options.listed:
+            points = self._domain.points()
+            points = points[~is_in(self._domain.keys(points), self._ledger.tried)]
+            if len(points):
+                pool.add(points, self._raw(points))
+            return pool
+        reference = self._domain.sample(rng, self.options.reference)
+        scores = self._raw(reference)
+        mean, spread = float(scores.mean()), float(scores.std()) or 1.0
+        self._explorer.explore(
+            domain=self._domain, score=lambda points: (self._raw(points) - mean) / spread, best=self._best(), pool=pool, rng=rng
+        )
+        return pool
+
+    def _local(self, rng: np.random.Generator) -> Pool:
+        """Neighbours of the best measured points, nearer ones to better points first, without asking the model."""
+        pool = Pool(self._domain, capacity=self.options.pool, tried=self._ledger.tried)
+        best = self._best()[:8]
+        if len(best):
+            for _ in range(32):
+                pool.add(self._domain.neighbours(rng, best), -np.arange(len(best), dtype=np.float32))
+        return pool
+
+    def _raw(self, points: Points) -> Vector:
+        features = self._featurizer(points)
+        return self._model.predict(features) + self._validity.penalty(features)
+
+    def _best(self) -> Points:
+        labels = self._ledger.labels
+        order = np.argsort(-labels, kind="stable")[: self.options.good]
+        return self._ledger.points[order[labels[order] > 0]]
+
+    def _line_up(self, pool: Pool, origin: Origin, rng: np.random.Generator, length: int) -> None:
+        """The pool's choice with a random point mixed in at every 1/ε-th place on average; half random when the model is distrusted."""
+        points, scores = pool.best()
+        picked = points[choose(points, scores, count=length, weight=self.options.diversity)] if len(points) else points
+        by_chance = rng.random(length) < (self.options.explore if origin == "model" else 0.5)
+        spare = self._domain.sample(rng, length)
+        at = 0
+        for place in range(length):
+            if not by_chance[place] and at < len(picked):
+                self._append(picked[at : at + 1], origin)
+                at += 1
+            elif by_chance[place]:
+                self._append(spare[place : place + 1], "random")
+
+    def _append(self, points: Points, origin: Origin) -> None:
+        for point, key in zip(points, self._domain.keys(points).tolist(), strict=True):
+            self._line.append(point)
+            self._origins[key] = origin

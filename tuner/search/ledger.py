@@ -1,0 +1,90 @@
+"""What a searcher knows of its points: which were handed out, which were told, and how fast they ran.
+
+Shared by all strategies, so that none proposes a point twice and each learns from the same labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.cost_model.model import Vector
+from tuner.measure.outcome import Failed, FailureKind, Timed, Trial
+from tuner.search.domain import Domain, Keys
+from tuner.spaces.space import Points
+
+Row = NDArray[np.int32]  # one point, shape (knobs,)
+
+
+class Ledger:
+    def __init__(self, domain: Domain) -> None:
+        self.domain = domain
+        self._told: set[int] = set()  # keys of all trials told, infrastructure included
+        self._handed_out: set[int] = set()
+        self._points: list[Row] = []  # what teaches, in the order told
+        self._seconds: list[float | None] = []  # median of one call; None for a candidate's own failure
+
+    def __len__(self) -> int:
+        """Trials that teach."""
+        return len(self._points)
+
+    @property
+    def remaining(self) -> int:
+        """Points of the domain neither told nor handed out; at least 0."""
+        return max(0, self.domain.size - len(self._told | self._handed_out))
+
+    def tell(self, trial: Trial) -> bool:
+        """Enters one trial; whether it teaches something new."""
+        if not trial.config:
+            return False
+        point = self.domain.space.point(trial.config)
+        key = int(self.domain.keys(point[None, :])[0])
+        if key in self._told:
+            return False
+        self._told.add(key)
+        self._handed_out.discard(key)
+        match trial.outcome:
+            case Timed() as timed:
+                self._seconds.append(timed.median_s)
+            case Failed(kind=FailureKind.INFRASTRUCTURE):
+                return False
+            case _:
+                self._seconds.append(None)
+        self._points.append(point)
+        return True
+
+    def hand_out(self, point: Row) -> bool:
+        """Marks the point as in flight; whether it was free, that is neither told nor handed out before."""
+        key = int(self.domain.keys(point[None, :])[0])
+        if key in self._told or key in self._handed_out:
+            return False
+        self._handed_out.add(key)
+        return True
+
+    def stack(self, points: Sequence[Row]) -> Points:
+        width = len(self.domain.space.knobs)
+        return np.stack(points).astype(np.int32) if len(points) else np.zeros((0, width), np.int32)
+
+    @property
+    def last(self) -> Row:
+        """The latest point that teaches."""
+        return self._points[-1]
+
+    @property
+    def points(self) -> Points:
+        """Points that teach, in the order told, shape (n, knobs)."""
+        return self.stack(self._points)
+
+    @property
+    def labels(self) -> Vector:
+        """Best time over the point's time, shape (n,), in (0, 1]; 0 for failures, and all 0 while nothing was timed."""
+        timed = [seconds for seconds in self._seconds if seconds is not None]
+        best = min(timed, default=0.0)
+        return np.array([0.0 if seconds is None else best / seconds for seconds in self._seconds], np.float32)
+
+    @property
+    def tried(self) -> Keys:
+        """Keys of all trials told, sorted."""
+        return np.sort(np.array(list(self._told), np.uint64))

@@ -1,0 +1,67 @@
+"""Random search: the floor every other strategy is held against.
+
+Points come from one fixed sequence a seed, so a rebuilt searcher continues where the old one stood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tuner.measure.outcome import Trial
+from tuner.search.domain import Domain
+from tuner.search.ledger import Ledger, Row
+from tuner.search.searcher import Plan
+from tuner.spaces.space import Points
+
+_ENUMERATED = 1 << 16  # spaces up to this size are shuffled as a whole, so that they are exhausted exactly
+_BLOCK = 64
+_FRUITLESS = 4096  # draws without a new point after which the space counts as exhausted
+
+
+class SequenceSearcher:
+    """A `Searcher` that takes the free points of a fixed sequence in order."""
+
+    def __init__(self, domain: Domain, sequence: Iterator[Row]) -> None:
+        self._ledger = Ledger(domain)
+        self._sequence = sequence
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        return ()
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        for trial in trials:
+            self._ledger.tell(trial)
+
+    def ask(self, count: int) -> Points:
+        found: list[Row] = []
+        fruitless = 0
+        while len(found) < count and fruitless < _FRUITLESS and self._ledger.remaining:
+            row = next(self._sequence, None)
+            if row is None:
+                break
+            if self._ledger.hand_out(row):
+                found.append(row)
+                fruitless = 0
+            else:
+                fruitless += 1
+        return self._ledger.stack(found)
+
+
+def random_searcher(domain: Domain, *, seed: int) -> SequenceSearcher:
+    return SequenceSearcher(domain, random_sequence(domain, seed))
+
+
+def random_sequence(domain: Domain, seed: int) -> Iterator[Row]:
+    """Random points: every point once where the domain is small, else without end and with repeats."""
+    if domain.size <= _ENUMERATED:
+        order = domain.points()
+        np.random.default_rng((seed, 0)).shuffle(order)
+        yield from order
+        return
+    block = 0
+    while True:
+        yield from domain.sample(np.random.default_rng((seed, block)), _BLOCK)
+        block += 1
