@@ -1,0 +1,72 @@
+"""x86 instruction-set features in LLVM's spelling, with the CPUID bit that announces each.
+
+Bits from Intel's Software Developer's Manual, volume 2A, CPUID, and AMD's Architecture Programmer's Manual, volume 3,
+appendix E. `xcr0` holds the register state the operating system must save (bits 1-2 AVX, 5-7 AVX-512, 17-18 AMX).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+EAX, EBX, ECX, EDX = 0, 1, 2, 3
+SSE, AVX, AVX512, AMX = 0, 0x6, 0xE6, 0x60000
+EXTENDED = 0x80000001
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    leaf: int
+    subleaf: int
+    reg: int  # 0 eax, 1 ebx, 2 ecx, 3 edx
+    bit: int
+    xcr0: int  # mask of XCR0 bits that have to be set
+
+
+X86: Mapping[str, Feature] = {
+    "sse": Feature(1, 0, EDX, 25, SSE),
+    "sse2": Feature(1, 0, EDX, 26, SSE),
+    "sse3": Feature(1, 0, ECX, 0, SSE),
+    "ssse3": Feature(1, 0, ECX, 9, SSE),
+    "sse4.1": Feature(1, 0, ECX, 19, SSE),
+    "sse4.2": Feature(1, 0, ECX, 20, SSE),
+    "pclmul": Feature(1, 0, ECX, 1, SSE),
+    "cx16": Feature(1, 0, ECX, 13, SSE),
+    "movbe": Feature(1, 0, ECX, 22, SSE),
+    "popcnt": Feature(1, 0, ECX, 23, SSE),
+    "aes": Feature(1, 0, ECX, 25, SSE),
+    "avx": Feature(1, 0, ECX, 28, AVX),
+    "fma": Feature(1, 0, ECX, 12, AVX),
+    "f16c": Feature(1, 0, ECX, 29, AVX),
+    "avx2": Feature(7, 0, EBX, 5, AVX),
+    "bmi": Feature(7, 0, EBX, 3, SSE),
+    "bmi2": Feature(7, 0, EBX, 8, SSE),
+    "adx": Feature(7, 0, EBX, 19, SSE),
+    "sha": Feature(7, 0, EBX, 29, SSE),
+    "gfni": Feature(7, 0, ECX, 8, SSE),
+    "vaes": Feature(7, 0, ECX, 9, AVX),
+    "vpclmulqdq": Feature(7, 0, ECX, 10, AVX),
+    "lzcnt": Feature(EXTENDED, 0, ECX, 5, SSE),
+    "sse4a": Feature(EXTENDED, 0, ECX, 6, SSE),
+    "prfchw": Feature(EXTENDED, 0, ECX, 8, SSE),
+    "avx512f": Feature(7, 0, EBX, 16, AVX512),
+    "avx512dq": Feature(7, 0, EBX, 17, AVX512),
+    "avx512ifma": Feature(7, 0, EBX, 21, AVX512),
+    "avx512cd": Feature(7, 0, EBX, 28, AVX512),
+    "avx512bw": Feature(7, 0, EBX, 30, AVX512),
+    "avx512vl": Feature(7, 0, EBX, 31, AVX512),
+    "avx512vbmi": Feature(7, 0, ECX, 1, AVX512),
+    "avx512vbmi2": Feature(7, 0, ECX, 6, AVX512),
+    "avx512vnni": Feature(7, 0, ECX, 11, AVX512),
+    "avx512bitalg": Feature(7, 0, ECX, 12, AVX512),
+    "avx512vpopcntdq": Feature(7, 0, ECX, 14, AVX512),
+    "avx512vp2intersect": Feature(7, 0, EDX, 8, AVX512),
+    "avx512fp16": Feature(7, 0, EDX, 23, AVX512),
+    "avxvnni": Feature(7, 1, EAX, 4, AVX),
+    "avx512bf16": Feature(7, 1, EAX, 5, AVX512),
+    "avxifma": Feature(7, 1, EAX, 23, AVX),
+    "avxvnniint8": Feature(7, 1, EDX, 4, AVX),
+    "amx-bf16": Feature(7, 0, EDX, 22, AMX),
+    "amx-tile": Feature(7, 0, EDX, 24, AMX),
+    "amx-int8": Feature(7, 0, EDX, 25, AMX),
+}

@@ -1,0 +1,124 @@
+"""Kernels' object code into a shared (or static) library with the plain C ABI: what is measured and what is shipped.
+
+Links against our runtime only; the result needs libc, libm and libpthread.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from tuner.runtime.toolchain import LinkError, Toolchain
+from tuner.runtime.wrapper import Entry, exported_symbols, wrapper
+from tuner.workload.expression import Tensor
+
+SOURCES = ("runtime.c", "threads.c", "workspace.c")
+HEADERS = ("tvm_abi.h", "tuner_runtime.h")
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}\Z")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Function:
+    symbol: str  # the C function's name in the library
+    inputs: tuple[Tensor, ...]  # in call order
+    outputs: tuple[Tensor, ...]  # after the inputs
+    object_code: bytes  # relocatable object with TVM's packed entry
+    isa: tuple[str, ...]  # features the code may use, LLVM's spelling; checked at the first call
+    threads: int  # the kernel was tuned for; what a call uses unless set otherwise
+    tvm_symbol: str  # the packed entry in object_code, `__tvm_ffi_<global symbol>`
+
+
+def link(name: str, functions: Sequence[Function], *, toolchain: Toolchain | None = None) -> bytes:
+    """A shared library, soname lib<name>.so. Same inputs and compiler, same bytes.
+
+    Raises LinkError for names that are no C identifiers or meet twice, and where the compiler is missing or refuses.
+    """
+    tools = toolchain if toolchain is not None else system_toolchain()
+    with ExitStack() as stack:
+        objects, exported = _objects(name, functions, tools, stack)
+        return tools.shared(objects, soname=f"lib{name}.so", exported=(*exported, "tuner_library_json"))
+
+
+def link_static(name: str, functions: Sequence[Function], *, toolchain: Toolchain | None = None) -> bytes:
+    """The same as an archive (lib<name>.a) that shows the exported symbols alone."""
+    tools = toolchain if toolchain is not None else system_toolchain()
+    with ExitStack() as stack:
+        objects, exported = _objects(name, functions, tools, stack)
+        return tools.static(objects, member=f"{name}.o", exported=exported)
+
+
+@cache
+def system_toolchain() -> Toolchain:
+    """The compiler found once a process: asking it who it is costs more than linking."""
+    return Toolchain.find()
+
+
+@cache
+def runtime_sources() -> dict[str, str]:
+    """The runtime's C files by name, as installed with the package."""
+    folder = files("tuner.runtime") / "src"
+    return {name: (folder / name).read_text() for name in (*SOURCES, *HEADERS)}
+
+
+def _objects(
+    name: str, functions: Sequence[Function], tools: Toolchain, stack: ExitStack
+) -> tuple[list[Path], tuple[str, ...]]:
+    functions = _distinct_entries(functions, tools)
+    entries = [_entry(function) for function in functions]
+    exported = exported_symbols(name, entries)
+    _check_names(name, exported)
+    sources = runtime_sources()
+    headers = {header: sources[header] for header in HEADERS}
+    objects = [tools.compile("library.c", wrapper(name, entries, machine=tools.machine), headers)]
+    objects += [tools.compile(source, sources[source], headers) for source in SOURCES]
+    scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tuner-link-")))
+    for index, function in enumerate(functions):
+        path = scratch / f"kernel{index}.o"
+        path.write_bytes(function.object_code)
+        objects.append(path)
+    return objects, exported
+
+
+def _entry(function: Function) -> Entry:
+    return Entry(
+        symbol=function.symbol,
+        inputs=function.inputs,
+        outputs=function.outputs,
+        isa=function.isa,
+        threads=function.threads,
+        tvm_symbol=function.tvm_symbol,
+    )
+
+
+def _distinct_entries(functions: Sequence[Function], tools: Toolchain) -> list[Function]:
+    """Kernels compiled apart may share an entry name; then each is renamed after its C symbol."""
+    if len({function.tvm_symbol for function in functions}) == len(functions):
+        return list(functions)
+    renamed = []
+    for function in functions:
+        entry = f"tuner_entry_{function.symbol}"
+        code = tools.renamed(function.object_code, function.tvm_symbol, entry)
+        renamed.append(
+            Function(
+                symbol=function.symbol, inputs=function.inputs, outputs=function.outputs, object_code=code,
+                isa=function.isa, threads=function.threads, tvm_symbol=entry,
+            )  # fmt: skip
+        )
+    return renamed
+
+
+def _check_names(name: str, exported: Sequence[str]) -> None:
+    if not exported[5:]:
+        raise LinkError(f"library {name} has no function")
+    for symbol in (name, *exported):
+        if not IDENTIFIER.match(symbol):
+            raise LinkError(f"{symbol!r} is no C identifier of at most 200 characters")
+    twice = sorted({symbol for symbol in exported if exported.count(symbol) > 1})
+    if twice:
+        raise LinkError(f"library {name} would define {', '.join(twice)} twice; name the functions apart")

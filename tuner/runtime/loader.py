@@ -1,0 +1,244 @@
+"""Tuned libraries called from Python by ctypes: NumPy alone, no TVM, nothing else of this project.
+
+This one file is copied into every exported Python package, so it must stay self-contained.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+ALIGNMENT = 64  # bytes
+STATUS: Mapping[int, str] = MappingProxyType(
+    {1: "null", 2: "alignment", 3: "overlap", 4: "extent", 5: "isa", 6: "memory", 7: "internal"}
+)
+# NumPy has no bfloat16: its values travel as their 16 bits.
+NUMPY: Mapping[str, str] = MappingProxyType(
+    {
+        "float64": "float64", "float32": "float32", "float16": "float16", "bfloat16": "uint16", "int64": "int64",
+        "int32": "int32", "int8": "int8", "uint8": "uint8", "bool": "bool",
+    }  # fmt: skip
+)
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class LibraryError(RuntimeError):
+    """A library that cannot be loaded, or a call that failed in it; `status` is its code, 0 where there was no call."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = STATUS.get(status, "")
+
+
+class ShapeError(ValueError):
+    """An array of another shape, layout or number than the function takes."""
+
+
+class DTypeError(TypeError):
+    """An array of another dtype than the function takes, or no array at all."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    name: str
+    dtype: str  # as declared, e.g. bfloat16
+    shape: tuple[int, ...]
+    role: str  # "in" or "out"
+
+    @property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        return np.dtype(NUMPY[self.dtype])
+
+
+@dataclass(frozen=True)
+class Signature:
+    symbol: str
+    arguments: tuple[Argument, ...]  # inputs, then outputs
+    isa: tuple[str, ...]
+    threads: int  # the kernel was tuned for
+
+    @property
+    def inputs(self) -> tuple[Argument, ...]:
+        return tuple(argument for argument in self.arguments if argument.role == "in")
+
+    @property
+    def outputs(self) -> tuple[Argument, ...]:
+        return tuple(argument for argument in self.arguments if argument.role == "out")
+
+
+def aligned_empty(shape: Sequence[int], dtype: str | np.dtype[Any]) -> Array:
+    """An uninitialised C-contiguous array that begins at a multiple of 64 bytes; `dtype` may be "bfloat16" (uint16)."""
+    kind = np.dtype(NUMPY.get(dtype, dtype)) if isinstance(dtype, str) else np.dtype(dtype)
+    nbytes = prod(shape) * kind.itemsize
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + nbytes].view(kind).reshape(tuple(shape))
+
+
+class Library:
+    """A loaded library. Thread-safe: calls share no state but the library's own thread pool."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        try:
+            self._library = ctypes.CDLL(str(self.path.resolve()))
+            describe = self._library.tuner_library_json
+        except (OSError, AttributeError) as error:
+            raise LibraryError(f"cannot load {self.path} as a tuned library: {error}") from error
+        describe.restype = ctypes.c_char_p
+        text = json.loads(describe().decode())
+        self.name: str = text["name"]
+        self.signatures: Mapping[str, Signature] = MappingProxyType(
+            {entry["symbol"]: _signature(entry) for entry in text["functions"]}
+        )
+        self._entries = {symbol: self._entry(symbol, len(found.arguments)) for symbol, found in self.signatures.items()}
+        self._time = self._library[f"{self.name}_time"]
+        self._time.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
+        self._last_error = self._library[f"{self.name}_last_error"]
+        self._last_error.restype = ctypes.c_char_p
+        self._set_num_threads = self._library[f"{self.name}_set_num_threads"]
+
+    def _entry(self, symbol: str, count: int) -> Any:
+        entry = self._library[symbol]
+        entry.argtypes = [ctypes.c_void_p] * count
+        return entry
+
+    def set_num_threads(self, count: int) -> None:
+        """Threads of all later calls; 0: as many as each kernel was tuned for."""
+        self._raise(self._set_num_threads(ctypes.c_int(count)))
+
+    def last_error(self) -> str:
+        """The calling thread's last error text."""
+        return str(self._last_error().decode(errors="replace"))
+
+    def call(self, symbol: str, arrays: Sequence[Array]) -> None:
+        """Runs a function on C-contiguous arrays, inputs then outputs, in place.
+
+        Raises ShapeError, DTypeError, and LibraryError with the library's status and text (misaligned, overlapping, …).
+        """
+        signature = self.signature(symbol)
+        _check(signature, arrays)
+        self._raise(self._entries[symbol](*(array.ctypes.data for array in arrays)))
+
+    def time(self, symbol: str, arrays: Sequence[Array], number: int, repeat: int) -> list[float]:
+        """Seconds of one call, `repeat` samples, each the mean of `number` calls made by a loop in C."""
+        signature = self.signature(symbol)
+        _check(signature, arrays)
+        buffers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+        samples = (ctypes.c_double * max(repeat, 1))()
+        self._raise(self._time(symbol.encode(), buffers, number, repeat, samples))
+        return list(samples)
+
+    def signature(self, symbol: str) -> Signature:
+        if symbol not in self.signatures:
+            raise LibraryError(f"{self.path.name} has no function {symbol!r}; it has {', '.join(self.signatures)}")
+        return self.signatures[symbol]
+
+    def function(self, symbol: str) -> TunedFunction:
+        return TunedFunction(self, self.signature(symbol))
+
+    def _raise(self, status: int) -> None:
+        if status != 0:
+            raise LibraryError(self.last_error(), status)
+
+
+class TunedFunction:
+    """A kernel as a Python callable: arrays in (NumPy, or anything with `__dlpack__`), arrays out."""
+
+    def __init__(self, library: Library, signature: Signature) -> None:
+        self.library = library
+        self.signature = signature
+        self.__name__ = signature.symbol
+        self.__doc__ = ", ".join(f"{found.name}: {found.dtype}{list(found.shape)} ({found.role})" for found in signature.arguments)
+
+    def __call__(self, *inputs: Any, out: Array | Sequence[Array] | None = None) -> Any:
+        """The output array, or a tuple of them. Inputs that are misaligned, strided or overlap an output are copied;
+        `out` is written in place, through a copy where it cannot be handed over as it is."""
+        wanted, outputs = self.signature.inputs, self.signature.outputs
+        if len(inputs) != len(wanted):
+            names = ", ".join(argument.name for argument in wanted)
+            raise ShapeError(f"{self.__name__} takes {len(wanted)} inputs ({names}), got {len(inputs)}")
+        given = [_as_array(self.__name__, argument, value) for argument, value in zip(wanted, inputs, strict=True)]
+        results = self._results(outputs, out)
+        targets = [found if _usable(found) and found.flags.writeable else aligned_empty(found.shape, found.dtype) for found in results]
+        for index, target in enumerate(targets):
+            if any(np.may_share_memory(target, other) for other in targets[:index]):
+                raise ShapeError(f"{self.__name__}: outputs share memory; give each its own array")
+        passed = [
+            found if _usable(found) and not any(np.may_share_memory(found, target) for target in targets) else _copied(found)
+            for found in given
+        ]
+        self.library.call(self.__name__, [*passed, *targets])
+        for result, target in zip(results, targets, strict=True):
+            if result is not target:
+                result[...] = target
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _results(self, outputs: tuple[Argument, ...], out: Array | Sequence[Array] | None) -> list[Array]:
+        if out is None:
+            return [aligned_empty(argument.shape, argument.numpy_dtype) for argument in outputs]
+        given = [out] if isinstance(out, np.ndarray) else list(out)
+        if len(given) != len(outputs):
+            raise ShapeError(f"{self.__name__} has {len(outputs)} outputs, got {len(given)} in out=")
+        for argument, array in zip(outputs, given, strict=True):
+            _check_one(self.__name__, argument, array)
+            if not array.flags.writeable:
+                raise ShapeError(f"{self.__name__}: output {argument.name} is read-only")
+        return given
+
+
+def _signature(entry: Mapping[str, Any]) -> Signature:
+    arguments = tuple(Argument(found["name"], found["dtype"], tuple(found["shape"]), found["role"]) for found in entry["arguments"])
+    return Signature(entry["symbol"], arguments, tuple(entry["isa"]), int(entry["threads"]))
+
+
+def _as_array(symbol: str, argument: Argument, value: Any) -> Array:
+    if not isinstance(value, np.ndarray):
+        if not hasattr(value, "__dlpack__"):
+            raise DTypeError(f"{symbol}: {argument.name} is a {type(value).__name__}, not an array; use numpy.asarray or DLPack")
+        try:
+            value = np.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise DTypeError(f"{symbol}: {argument.name} does not convert by DLPack: {error}") from error
+    if argument.dtype == "bfloat16" and value.dtype.name == "bfloat16":
+        value = value.view(np.uint16)
+    _check_one(symbol, argument, value)
+    return value
+
+
+def _check(signature: Signature, arrays: Sequence[Array]) -> None:
+    if len(arrays) != len(signature.arguments):
+        raise ShapeError(f"{signature.symbol} takes {len(signature.arguments)} arrays, got {len(arrays)}")
+    for argument, array in zip(signature.arguments, arrays, strict=True):
+        _check_one(signature.symbol, argument, array)
+        if not array.flags.c_contiguous:
+            raise ShapeError(f"{signature.symbol}: {argument.name} is not C-contiguous; use numpy.ascontiguousarray")
+
+
+def _check_one(symbol: str, argument: Argument, array: Array) -> None:
+    if not isinstance(array, np.ndarray):
+        raise DTypeError(f"{symbol}: {argument.name} is a {type(array).__name__}, not a NumPy array")
+    if array.dtype != argument.numpy_dtype:
+        raise DTypeError(f"{symbol}: {argument.name} has dtype {array.dtype}, expected {argument.dtype} ({argument.numpy_dtype})")
+    if array.shape != argument.shape:
+        raise ShapeError(f"{symbol}: {argument.name} has shape {array.shape}, expected {argument.shape}")
+
+
+def _usable(array: Array) -> bool:
+    return bool(array.flags.c_contiguous) and array.ctypes.data % ALIGNMENT == 0
+
+
+def _copied(array: Array) -> Array:
+    copy = aligned_empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy

@@ -1,0 +1,238 @@
+/* The launcher of parallel loops: a persistent pool that spins briefly, then sleeps; one a library, grown on demand.
+ * Only one call uses the pool at a time; a call that finds it busy (or is itself inside it) runs on its own thread, at once.
+ * A forked child starts without workers and makes its own when it first needs them. */
+#define _GNU_SOURCE
+#include "tuner_runtime.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* How long a thread that waits keeps its core before it sleeps. Longer than the gap between two kernels of a loop that
+ * calls them back to back, short enough not to burn a core that somebody else could use. */
+enum { SPIN_NS = 200000 };
+
+struct worker {
+  pthread_mutex_t mutex;
+  pthread_cond_t wake;
+  atomic_uint posted; /* counts the jobs given to this worker */
+  atomic_int sleeping;
+} __attribute__((aligned(128)));
+
+struct job {
+  TunerTask task;
+  void *closure;
+  TunerParallelEnv env;
+  int threads; /* the caller's included; thread t runs tasks t, t + threads, … */
+  atomic_int failed;
+  int error_status;
+  char error_text[1024];
+};
+
+static struct {
+  pthread_mutex_t lock; /* held by the call that uses the pool */
+  int workers;
+  atomic_int spin; /* whether every thread has a core to spin on */
+  struct job job;
+  pthread_mutex_t done_mutex;
+  pthread_cond_t done;
+  atomic_int waiting; /* the caller sleeps until all are done */
+  atomic_uint pending __attribute__((aligned(128)));
+  struct worker worker[TUNER_MAX_THREADS - 1];
+} pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .done_mutex = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
+
+static atomic_int threads_setting; /* 0: as each kernel was tuned */
+static __thread int threads_of_call = 1;
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+int tuner_set_num_threads(int count) {
+  if (count < 0 || count > TUNER_MAX_THREADS)
+    return tuner_fail(TUNER_ERROR_EXTENT, "%d threads: give 1 to %d, or 0 for as many as each kernel was tuned for", count,
+                      (int)TUNER_MAX_THREADS);
+  atomic_store_explicit(&threads_setting, count, memory_order_relaxed);
+  return TUNER_OK;
+}
+
+void tuner_begin_call(int tuned) {
+  int setting = atomic_load_explicit(&threads_setting, memory_order_relaxed);
+  threads_of_call = setting > 0 ? setting : tuned;
+}
+
+static inline void relax(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+static int64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Spins until *value differs from (or, with `equal`, equals) `than`; 0 when the time ran out first. */
+static int spin_until(atomic_uint *value, unsigned than, int equal, int spin) {
+  int64_t deadline = 0;
+  for (unsigned round = 0;; ++round) {
+    if ((atomic_load_explicit(value, memory_order_acquire) == than) == equal) return 1;
+    if (!spin) return 0;
+    if (round % 64 == 63) {
+      int64_t now = now_ns();
+      if (deadline == 0) deadline = now + SPIN_NS;
+      if (now >= deadline) return 0;
+    }
+    relax();
+  }
+}
+
+static void run_tasks(struct job *job, int thread) {
+  for (int id = thread; id < job->env.num_task; id += job->threads) {
+    if (atomic_load_explicit(&job->failed, memory_order_relaxed) != 0) return;
+    if (job->task(id, &job->env, job->closure) != 0) {
+      int expected = 0;
+      /* The first to fail leaves its text; the caller reads it after every thread is done. */
+      if (atomic_compare_exchange_strong(&job->failed, &expected, 1)) {
+        job->error_status = tuner_last_status() != TUNER_OK ? tuner_last_status() : TUNER_ERROR_INTERNAL;
+        snprintf(job->error_text, sizeof job->error_text, "%s", tuner_last_error());
+      }
+      return;
+    }
+  }
+}
+
+static void finish(void) {
+  if (atomic_fetch_sub(&pool.pending, 1) == 1 && atomic_load(&pool.waiting)) {
+    pthread_mutex_lock(&pool.done_mutex);
+    pthread_cond_signal(&pool.done);
+    pthread_mutex_unlock(&pool.done_mutex);
+  }
+}
+
+static void *work(void *argument) {
+  struct worker *self = argument;
+  int thread = (int)(self - pool.worker) + 1;
+  unsigned seen = 0;
+  for (;;) {
+    if (!spin_until(&self->posted, seen, 0, atomic_load(&pool.spin))) {
+      pthread_mutex_lock(&self->mutex);
+      atomic_store(&self->sleeping, 1);
+      while (atomic_load(&self->posted) == seen) pthread_cond_wait(&self->wake, &self->mutex);
+      atomic_store(&self->sleeping, 0);
+      pthread_mutex_unlock(&self->mutex);
+    }
+    seen += 1;
+    threads_of_call = 1; /* a parallel loop inside a task runs on the task's own thread */
+    run_tasks(&pool.job, thread);
+    finish();
+  }
+  return NULL;
+}
+
+static void forget_workers(void) {
+  pthread_mutex_init(&pool.lock, NULL);
+  pthread_mutex_init(&pool.done_mutex, NULL);
+  pthread_cond_init(&pool.done, NULL);
+  atomic_store(&pool.waiting, 0);
+  atomic_store(&pool.pending, 0);
+  pool.workers = 0;
+}
+
+static void watch_forks(void) { pthread_atfork(NULL, NULL, forget_workers); }
+
+static int usable_cores(void) {
+#if defined(__linux__)
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+#endif
+  return (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+static int start_worker(struct worker *worker) {
+  pthread_t thread;
+  pthread_attr_t attributes;
+  sigset_t all, before;
+  pthread_mutex_init(&worker->mutex, NULL);
+  pthread_cond_init(&worker->wake, NULL);
+  atomic_store(&worker->posted, 0);
+  atomic_store(&worker->sleeping, 0);
+  if (pthread_attr_init(&attributes) != 0) return -1;
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  sigfillset(&all); /* signals are the program's business, not the pool's */
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int status = pthread_create(&thread, &attributes, work, worker);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_attr_destroy(&attributes);
+  return status;
+}
+
+/* Grows the pool to `threads` with the caller; fewer when the system gives no more. Returns how many there are. */
+static int grow(int threads) {
+  pthread_once(&fork_once, watch_forks);
+  while (pool.workers < threads - 1 && start_worker(&pool.worker[pool.workers]) == 0) pool.workers += 1;
+  return pool.workers + 1 < threads ? pool.workers + 1 : threads;
+}
+
+static void post(struct worker *worker) {
+  atomic_fetch_add(&worker->posted, 1);
+  if (atomic_load(&worker->sleeping)) {
+    pthread_mutex_lock(&worker->mutex);
+    pthread_cond_signal(&worker->wake);
+    pthread_mutex_unlock(&worker->mutex);
+  }
+}
+
+static void wait_for_all(void) {
+  if (spin_until(&pool.pending, 0, 1, atomic_load(&pool.spin))) return;
+  pthread_mutex_lock(&pool.done_mutex);
+  atomic_store(&pool.waiting, 1);
+  while (atomic_load(&pool.pending) != 0) pthread_cond_wait(&pool.done, &pool.done_mutex);
+  atomic_store(&pool.waiting, 0);
+  pthread_mutex_unlock(&pool.done_mutex);
+}
+
+static int run_alone(TunerTask task, void *closure, int num_task) {
+  TunerParallelEnv env = {NULL, num_task};
+  for (int id = 0; id < num_task; ++id) {
+    if (task(id, &env, closure) != 0) return -1;
+  }
+  return 0;
+}
+
+/* `num_task` 0: as many tasks as threads. */
+static int launch(TunerTask task, void *closure, int num_task) {
+  int threads = threads_of_call;
+  if (num_task > 0 && num_task < threads) threads = num_task;
+  if (threads <= 1 || pthread_mutex_trylock(&pool.lock) != 0) return run_alone(task, closure, num_task > 0 ? num_task : 1);
+  if (pool.workers < threads - 1) atomic_store(&pool.spin, usable_cores() >= threads);
+  threads = grow(threads);
+  struct job *job = &pool.job;
+  job->task = task;
+  job->closure = closure;
+  job->env = (TunerParallelEnv){NULL, num_task > 0 ? num_task : threads};
+  job->threads = threads;
+  atomic_store(&job->failed, 0);
+  atomic_store(&pool.pending, (unsigned)(threads - 1));
+  for (int i = 0; i < threads - 1; ++i) post(&pool.worker[i]);
+  run_tasks(job, 0);
+  wait_for_all();
+  int failed = atomic_load(&job->failed);
+  if (failed) tuner_fail(job->error_status, "%s", job->error_text);
+  pthread_mutex_unlock(&pool.lock);
+  return failed ? -1 : 0;
+}
+
+static int no_barrier(int task_id, TunerParallelEnv *env) {
+  (void)task_id, (void)env;
+  tuner_fail(TUNER_ERROR_INTERNAL, "barriers inside parallel loops are not supported");
+  return -1;
+}
+
+/* Generated code calls through these; it brings weak definitions of its own that are null. */
+TUNER_HIDDEN int (*__TVMBackendParallelLaunch)(TunerTask, void *, int) = launch;
+TUNER_HIDDEN int (*__TVMBackendParallelBarrier)(int, TunerParallelEnv *) = no_barrier;

@@ -1,0 +1,143 @@
+"""The generated C of a library: one checked entry per kernel, the `<name>_*` helpers, and a description of itself as JSON.
+
+It depends on names, signatures, features and threads, never on object code, so all candidates of a workload share it compiled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tuner.runtime.features import X86
+from tuner.runtime.toolchain import LinkError
+from tuner.workload.expression import Tensor
+
+MAX_ARGUMENTS = 64  # TUNER_MAX_ARGUMENTS
+
+C_TYPES: Mapping[str, str] = {
+    "float64": "double", "float32": "float", "float16": "uint16_t", "bfloat16": "uint16_t", "int64": "int64_t",
+    "int32": "int32_t", "int8": "int8_t", "uint8": "uint8_t", "bool": "uint8_t",
+}  # fmt: skip
+
+# DLPack's (code, bits).
+DLPACK: Mapping[str, tuple[int, int]] = {
+    "float64": (2, 64), "float32": (2, 32), "float16": (2, 16), "bfloat16": (4, 16), "int64": (0, 64),
+    "int32": (0, 32), "int8": (0, 8), "uint8": (1, 8), "bool": (6, 8),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """What the wrapper of one kernel says: all of a Function but its code."""
+
+    symbol: str  # the C function's name
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    isa: tuple[str, ...]  # features in LLVM's spelling
+    threads: int  # the kernel was tuned for
+    tvm_symbol: str  # the entry in the object code
+
+
+def exported_symbols(name: str, entries: Sequence[Entry]) -> tuple[str, ...]:
+    """What users link against; the shared library shows `tuner_library_json` besides."""
+    helpers = (f"{name}_alloc", f"{name}_free", f"{name}_last_error", f"{name}_set_num_threads", f"{name}_time")
+    return (*helpers, *(entry.symbol for entry in entries))
+
+
+def describe(name: str, entries: Sequence[Entry]) -> str:
+    """The library's description, canonical JSON, as `tuner_library_json()` returns it."""
+    functions = [
+        {
+            "symbol": entry.symbol,
+            "arguments": [
+                {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape), "role": role}
+                for role, tensors in (("in", entry.inputs), ("out", entry.outputs))
+                for tensor in tensors
+            ],
+            "isa": list(entry.isa),
+            "threads": entry.threads,
+        }
+        for entry in entries
+    ]
+    return json.dumps({"schema": 1, "name": name, "functions": functions}, sort_keys=True, separators=(",", ":"))
+
+
+def signature(entry: Entry) -> str:
+    """`int symbol(const float *a, float *c)`; argument names are prefixed so that none meets a C keyword."""
+    inputs = [f"const {C_TYPES[tensor.dtype]} *in{index}" for index, tensor in enumerate(entry.inputs)]
+    outputs = [f"{C_TYPES[tensor.dtype]} *out{index}" for index, tensor in enumerate(entry.outputs)]
+    return f"int {entry.symbol}({', '.join(inputs + outputs)})"
+
+
+def wrapper(name: str, entries: Sequence[Entry], *, machine: str) -> str:
+    """C text. `machine` is the architecture it is compiled for; only x86_64 checks features."""
+    parts = ['#include "tuner_runtime.h"\n\n#include <string.h>\n']
+    parts += [_function(index, entry, machine) for index, entry in enumerate(entries)]
+    parts.append(_helpers(name, entries))
+    return "\n".join(parts)
+
+
+def _function(index: int, entry: Entry, machine: str) -> str:
+    tensors = (*entry.inputs, *entry.outputs)
+    if len(tensors) > MAX_ARGUMENTS:
+        raise LinkError(f"{entry.symbol} has {len(tensors)} arguments; the runtime takes at most {MAX_ARGUMENTS}")
+    shapes = "".join(
+        f"static const int64_t shape_{index}_{at}[] = {{{', '.join(map(str, tensor.shape)) or '0'}}};\n"
+        for at, tensor in enumerate(tensors)
+    )
+    rows = "".join(
+        f"  {{{_quoted(tensor.name)}, shape_{index}_{at}, {tensor.nbytes}u, {len(tensor.shape)}, "
+        f"{DLPACK[tensor.dtype][0]}, {DLPACK[tensor.dtype][1]}, {int(at >= len(entry.inputs))}}},\n"
+        for at, tensor in enumerate(tensors)
+    )
+    features = _features(entry, machine)
+    buffers = [f"(void *)in{at}" for at in range(len(entry.inputs))] + [f"out{at}" for at in range(len(entry.outputs))]
+    return (
+        f"{shapes}extern int {entry.tvm_symbol}(void *, const TunerAny *, int32_t, TunerAny *);\n"
+        f"static const struct tuner_argument arguments_{index}[] = {{\n{rows}}};\n"
+        f"static const struct tuner_feature features_{index}[] = {{\n{''.join(features)}  {{0}},\n}};\n"
+        f"static atomic_int isa_state_{index};\n"
+        f"static const struct tuner_function function_{index} = {{\n"
+        f"  .symbol = {_quoted(entry.symbol)}, .entry = {entry.tvm_symbol}, .arguments = arguments_{index},\n"
+        f"  .features = features_{index}, .isa_state = &isa_state_{index}, .num_arguments = {len(tensors)},\n"
+        f"  .num_features = {len(features)}, .threads = {entry.threads},\n}};\n"
+        f"TUNER_EXPORT {signature(entry)} {{\n"
+        f"  void *const buffers[] = {{{', '.join(buffers)}}};\n"
+        f"  return tuner_call(&function_{index}, buffers);\n}}\n"
+    )
+
+
+def _features(entry: Entry, machine: str) -> list[str]:
+    if machine != "x86_64":
+        return []
+    unknown = sorted(set(entry.isa) - set(X86))
+    if unknown:
+        raise LinkError(f"{entry.symbol}: unknown instruction-set features {', '.join(unknown)}; known are {', '.join(sorted(X86))}")
+    rows = ((name, X86[name]) for name in sorted(set(entry.isa)))
+    return [f"  {{{_quoted(name)}, {of.leaf}u, {of.subleaf}u, {of.reg}u, {of.bit}u, {of.xcr0}u}},\n" for name, of in rows]
+
+
+def _helpers(name: str, entries: Sequence[Entry]) -> str:
+    table = "".join(f"  &function_{index},\n" for index in range(len(entries)))
+    return (
+        f"TUNER_EXPORT void *{name}_alloc(size_t nbytes) {{ return tuner_alloc(nbytes); }}\n"
+        f"TUNER_EXPORT void {name}_free(void *memory) {{ tuner_free(memory); }}\n"
+        f"TUNER_EXPORT const char *{name}_last_error(void) {{ return tuner_last_error(); }}\n"
+        f"TUNER_EXPORT int {name}_set_num_threads(int count) {{ return tuner_set_num_threads(count); }}\n"
+        f"TUNER_EXPORT const char *tuner_library_json(void) {{ return {_quoted(describe(name, entries))}; }}\n"
+        f"static const struct tuner_function *const functions[] = {{\n{table}}};\n"
+        f"TUNER_EXPORT int {name}_time(const char *symbol, void *const *buffers, int64_t number, int64_t repeat,\n"
+        f"                             double *samples_s) {{\n"
+        f"  if (symbol == NULL || buffers == NULL) return tuner_fail(TUNER_ERROR_NULL, \"{name}_time: null symbol or buffers\");\n"
+        f"  for (size_t i = 0; i < sizeof functions / sizeof functions[0]; ++i) {{\n"
+        f"    if (strcmp(functions[i]->symbol, symbol) == 0)\n"
+        f"      return tuner_time(functions[i], buffers, number, repeat, samples_s);\n"
+        f"  }}\n"
+        f"  return tuner_fail(TUNER_ERROR_EXTENT, \"{name}_time: no function named %s\", symbol);\n}}\n"
+    )
+
+
+def _quoted(text: str) -> str:
+    """A C string literal; JSON's escapes of ASCII text are C's, and `??` could start a trigraph."""
+    return json.dumps(text, ensure_ascii=True).replace("??", '?""?')
