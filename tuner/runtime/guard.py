@@ -56,9 +56,9 @@ class GuardedBuffer:
             self.close()
             raise MemoryError(f"no memory for a guarded buffer of {nbytes} bytes: {reason}")
         offset = 0 if edge == "begin" else (room - nbytes) // ALIGNMENT * ALIGNMENT
-        self._bytes: Array | None = np.frombuffer((ctypes.c_uint8 * room).from_address(base + page), np.uint8)
+        self._bytes: Array | None = np.ctypeslib.as_array((ctypes.c_uint8 * room).from_address(base + page))
         self._start, self._end = offset, offset + nbytes
-        self._bytes[:] = CANARY
+        self._bytes[: self._start] = self._bytes[self._end :] = CANARY
         self.array: Array = self._bytes[offset : offset + nbytes].view(kind).reshape(tuple(shape))
 
     def poison(self, byte: int) -> None:

@@ -9,7 +9,7 @@ import re
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -66,9 +66,7 @@ def runtime_sources() -> dict[str, str]:
     return {name: (folder / name).read_text() for name in (*SOURCES, *HEADERS)}
 
 
-def _objects(
-    name: str, functions: Sequence[Function], tools: Toolchain, stack: ExitStack
-) -> tuple[list[Path], tuple[str, ...]]:
+def _objects(name: str, functions: Sequence[Function], tools: Toolchain, stack: ExitStack) -> tuple[list[Path], tuple[str, ...]]:
     functions = _distinct_entries(functions, tools)
     entries = [_entry(function) for function in functions]
     exported = exported_symbols(name, entries)
@@ -104,12 +102,7 @@ def _distinct_entries(functions: Sequence[Function], tools: Toolchain) -> list[F
     for function in functions:
         entry = f"tuner_entry_{function.symbol}"
         code = tools.renamed(function.object_code, function.tvm_symbol, entry)
-        renamed.append(
-            Function(
-                symbol=function.symbol, inputs=function.inputs, outputs=function.outputs, object_code=code,
-                isa=function.isa, threads=function.threads, tvm_symbol=entry,
-            )  # fmt: skip
-        )
+        renamed.append(replace(function, object_code=code, tvm_symbol=entry))
     return renamed
 
 

@@ -21,12 +21,8 @@ STATUS: Mapping[int, str] = MappingProxyType(
     {1: "null", 2: "alignment", 3: "overlap", 4: "extent", 5: "isa", 6: "memory", 7: "internal"}
 )
 # NumPy has no bfloat16: its values travel as their 16 bits.
-NUMPY: Mapping[str, str] = MappingProxyType(
-    {
-        "float64": "float64", "float32": "float32", "float16": "float16", "bfloat16": "uint16", "int64": "int64",
-        "int32": "int32", "int8": "int8", "uint8": "uint8", "bool": "bool",
-    }  # fmt: skip
-)
+_SAME = ("float64", "float32", "float16", "int64", "int32", "int8", "uint8", "bool")
+NUMPY: Mapping[str, str] = MappingProxyType({**{name: name for name in _SAME}, "bfloat16": "uint16"})
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -159,7 +155,9 @@ class TunedFunction:
         self.library = library
         self.signature = signature
         self.__name__ = signature.symbol
-        self.__doc__ = ", ".join(f"{found.name}: {found.dtype}{list(found.shape)} ({found.role})" for found in signature.arguments)
+        self.__doc__ = ", ".join(
+            f"{found.name}: {found.dtype}{list(found.shape)} ({found.role})" for found in signature.arguments
+        )
 
     def __call__(self, *inputs: Any, out: Array | Sequence[Array] | None = None) -> Any:
         """The output array, or a tuple of them. Inputs that are misaligned, strided or overlap an output are copied;
@@ -170,7 +168,9 @@ class TunedFunction:
             raise ShapeError(f"{self.__name__} takes {len(wanted)} inputs ({names}), got {len(inputs)}")
         given = [_as_array(self.__name__, argument, value) for argument, value in zip(wanted, inputs, strict=True)]
         results = self._results(outputs, out)
-        targets = [found if _usable(found) and found.flags.writeable else aligned_empty(found.shape, found.dtype) for found in results]
+        targets = [
+            found if _usable(found) and found.flags.writeable else aligned_empty(found.shape, found.dtype) for found in results
+        ]
         for index, target in enumerate(targets):
             if any(np.may_share_memory(target, other) for other in targets[:index]):
                 raise ShapeError(f"{self.__name__}: outputs share memory; give each its own array")
@@ -198,22 +198,27 @@ class TunedFunction:
 
 
 def _signature(entry: Mapping[str, Any]) -> Signature:
-    arguments = tuple(Argument(found["name"], found["dtype"], tuple(found["shape"]), found["role"]) for found in entry["arguments"])
+    arguments = tuple(
+        Argument(found["name"], found["dtype"], tuple(found["shape"]), found["role"]) for found in entry["arguments"]
+    )
     return Signature(entry["symbol"], arguments, tuple(entry["isa"]), int(entry["threads"]))
 
 
 def _as_array(symbol: str, argument: Argument, value: Any) -> Array:
-    if not isinstance(value, np.ndarray):
-        if not hasattr(value, "__dlpack__"):
-            raise DTypeError(f"{symbol}: {argument.name} is a {type(value).__name__}, not an array; use numpy.asarray or DLPack")
-        try:
-            value = np.from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError, ValueError) as error:
-            raise DTypeError(f"{symbol}: {argument.name} does not convert by DLPack: {error}") from error
-    if argument.dtype == "bfloat16" and value.dtype.name == "bfloat16":
-        value = value.view(np.uint16)
-    _check_one(symbol, argument, value)
-    return value
+    array: Array = value if isinstance(value, np.ndarray) else _from_dlpack(symbol, argument, value)
+    if argument.dtype == "bfloat16" and array.dtype.name == "bfloat16":
+        array = array.view(np.uint16)
+    _check_one(symbol, argument, array)
+    return array
+
+
+def _from_dlpack(symbol: str, argument: Argument, value: Any) -> Array:
+    if not hasattr(value, "__dlpack__"):
+        raise DTypeError(f"{symbol}: {argument.name} is a {type(value).__name__}, not an array; use numpy.asarray or DLPack")
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise DTypeError(f"{symbol}: {argument.name} does not convert by DLPack: {error}") from error
 
 
 def _check(signature: Signature, arrays: Sequence[Array]) -> None:

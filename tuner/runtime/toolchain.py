@@ -104,7 +104,9 @@ class Toolchain:
         try:
             self.cache.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            raise LinkError(f"cannot make the compiler cache {self.cache}: {error}; set XDG_CACHE_HOME to a writable folder") from error
+            raise LinkError(
+                f"cannot make the compiler cache {self.cache}: {error}; set XDG_CACHE_HOME to a writable folder"
+            ) from error
         return self.cache
 
 
@@ -129,11 +131,17 @@ def run(command: Sequence[str], cwd: str | None = None) -> str:
     # SOURCE_DATE_EPOCH and a fixed locale keep outputs and messages the same everywhere.
     environment = {**os.environ, "LC_ALL": "C", "SOURCE_DATE_EPOCH": "0"}
     try:
-        done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S)
+        done = subprocess.run(
+            command, cwd=cwd, check=False, env=environment, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S
+        )
     except FileNotFoundError as error:
-        raise LinkError(f"{command[0]} is not installed; install a C compiler with binutils (Debian: gcc, libc6-dev) or set CC") from error
+        raise LinkError(
+            f"{command[0]} is not installed; install a C compiler with binutils (Debian: gcc, libc6-dev) or set CC"
+        ) from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LinkError(f"{command[0]} could not be run: {error}") from error
     if done.returncode != 0:
-        raise LinkError(f"{shlex.join(command[:1])} failed with status {done.returncode}:\n{done.stderr.strip() or done.stdout.strip()}")
+        raise LinkError(
+            f"{shlex.join(command[:1])} failed with status {done.returncode}:\n{done.stderr.strip() or done.stdout.strip()}"
+        )
     return done.stdout

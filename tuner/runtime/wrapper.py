@@ -113,7 +113,9 @@ def _features(entry: Entry, machine: str) -> list[str]:
         return []
     unknown = sorted(set(entry.isa) - set(X86))
     if unknown:
-        raise LinkError(f"{entry.symbol}: unknown instruction-set features {', '.join(unknown)}; known are {', '.join(sorted(X86))}")
+        raise LinkError(
+            f"{entry.symbol}: unknown instruction-set features {', '.join(unknown)}; known are {', '.join(sorted(X86))}"
+        )
     rows = ((name, X86[name]) for name in sorted(set(entry.isa)))
     return [f"  {{{_quoted(name)}, {of.leaf}u, {of.subleaf}u, {of.reg}u, {of.bit}u, {of.xcr0}u}},\n" for name, of in rows]
 
@@ -129,12 +131,12 @@ def _helpers(name: str, entries: Sequence[Entry]) -> str:
         f"static const struct tuner_function *const functions[] = {{\n{table}}};\n"
         f"TUNER_EXPORT int {name}_time(const char *symbol, void *const *buffers, int64_t number, int64_t repeat,\n"
         f"                             double *samples_s) {{\n"
-        f"  if (symbol == NULL || buffers == NULL) return tuner_fail(TUNER_ERROR_NULL, \"{name}_time: null symbol or buffers\");\n"
+        f'  if (symbol == NULL || buffers == NULL) return tuner_fail(TUNER_ERROR_NULL, "{name}_time: null symbol or buffers");\n'
         f"  for (size_t i = 0; i < sizeof functions / sizeof functions[0]; ++i) {{\n"
         f"    if (strcmp(functions[i]->symbol, symbol) == 0)\n"
         f"      return tuner_time(functions[i], buffers, number, repeat, samples_s);\n"
         f"  }}\n"
-        f"  return tuner_fail(TUNER_ERROR_EXTENT, \"{name}_time: no function named %s\", symbol);\n}}\n"
+        f'  return tuner_fail(TUNER_ERROR_EXTENT, "{name}_time: no function named %s", symbol);\n}}\n'
     )
 
 
