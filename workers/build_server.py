@@ -62,8 +62,9 @@ def build(problem: Problem, request: BuildRequest, storage: Path) -> Library | F
     except (TunerError, RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError, OSError) as error:
         return Failed(kind=FailureKind.BUILD_ERROR, message=f"{type(error).__name__}: {error}")
     digest = hashlib.sha256(library).hexdigest()
-    place(storage, f"{digest}.o", compiled.object_code)
-    place(storage, f"{digest}.json", json.dumps(asdict(compiled.schedule), sort_keys=True).encode())
+    if request.keep:
+        place(storage, f"{digest}.o", compiled.object_code)
+        place(storage, f"{digest}.json", json.dumps(asdict(compiled.schedule), sort_keys=True).encode())
     path = place(storage, f"{digest}.so", library)
     return Library(sha256=digest, path=str(path), symbol=compiled.symbol)
 

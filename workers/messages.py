@@ -51,6 +51,7 @@ class Span:
 class BuildRequest:
     number: int
     config: Config | None  # None: the default schedule
+    keep: bool = False  # leave object code and stored schedule beside the library
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +148,48 @@ class Abandon:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
-    """From the driver: something an operator wants to know, such as a lost worker."""
+class BuildAsk:
+    """Build these outside of any trial, and keep all of it."""
 
-    kind: str  # ready, builder_lost, runner_lost, quarantined, error
+    requests: tuple[BuildRequest, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contestant:
+    name: str
+    path: str  # of its library
+    symbol: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaceAsk:
+    """Verify and time these in turn, in fresh processes, on one lane while nothing builds."""
+
+    contestants: tuple[Contestant, ...]
+    seed: int
+    limit_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """To the driver: a question outside the pipeline, answered once the fleet is idle."""
+
+    number: int
+    problem: Problem
+    what: BuildAsk | RaceAsk
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    number: int  # of the question
+    value: tuple[Built, ...] | tuple[Finalist, ...]
+    error: str | None  # why there is no value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """From the driver: something an operator wants to know."""
+
+    kind: str  # ready, worker_lost
     message: str
+    details: tuple[Mapping[str, int | str], ...] = ()

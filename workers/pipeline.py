@@ -76,6 +76,7 @@ class Pipeline:
         self._known: dict[str, Outcome] = {}
         self._reports: list[Report] = []
         self._spans: list[Span] = []
+        self._spent: list[Library] = []
         self._best_s: dict[str, float] = {}  # by problem
         self.paused = False  # nothing new is built while it is set
 
@@ -174,6 +175,11 @@ class Pipeline:
         spans, self._spans = self._spans, []
         return reports, spans
 
+    def spent(self) -> list[Library]:
+        """Libraries that nobody needs any more since the last call."""
+        spent, self._spent = self._spent, []
+        return spent
+
     @property
     def busy(self) -> bool:
         """Whether anything is at a worker."""
@@ -229,6 +235,7 @@ class Pipeline:
             self._retry(item, outcome.message)
             return
         self._remember(item.problem, sha256, outcome)
+        self._spent.append(item.library)
         self._finish(item, outcome, worker=runner, measure_s=held_s)
         for twin in self._twins.pop(sha256, []):
             self._finish(twin, twin_outcome(outcome), worker="")

@@ -1,0 +1,254 @@
+"""The fleet's books on a virtual clock: every candidate ends exactly once whatever is lost, lanes stay busy, twins are not timed again."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuner.measure.outcome import Candidate, Conditions, Failed, FailureKind, Outcome, Timed
+from workers.messages import BuildRequest, Built, Library, Measured, MeasureRequest, Report, Span
+from workers.pipeline import MAX_RETRIES, Pipeline
+
+Event = tuple[float, int, Callable[[], None]]
+
+
+def timed(seconds: float, library: Library) -> Timed:
+    conditions = Conditions(lane="cpu:1", isolation="process")
+    return Timed(samples_s=(seconds,), max_rel_error=0.0, conditions=conditions, artifact=library.sha256)
+
+
+@dataclass
+class Simulation:
+    """Stations that take virtual time, work one batch after the other and may die with what they hold."""
+
+    pipeline: Pipeline
+    build_s: float = 0.1
+    measure_s: float = 0.2
+    deaths: float = 0.0  # chance that a batch kills its station
+    poison: frozenset[int] = frozenset()  # numbers that always do
+    code: Callable[[int], int] = lambda number: number  # candidates with equal code are twins
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    now: float = 0.0
+    events: list[Event] = field(default_factory=list)
+    free_at: dict[str, float] = field(default_factory=dict)
+    generation: Counter[str] = field(default_factory=Counter)
+    reports: list[Report] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    overlaps: int = 0  # builds in flight while something is measured
+    measured_codes: Counter[str] = field(default_factory=Counter)
+    count: int = 0
+
+    def run(self) -> list[Report]:
+        self.dispatch()
+        while self.events:
+            self.now, _, act = heapq.heappop(self.events)
+            act()
+            self.dispatch()
+            reports, spans = self.pipeline.collect()
+            self.reports += reports
+            self.spans += spans
+        return self.reports
+
+    def dispatch(self) -> None:
+        while build := self.pipeline.next_build():
+            worker, _, requests = build
+            self.start(worker, self.build_s * len(requests), [one.number for one in requests], lambda a, b, r=requests: self.build(r, a, b))
+        while measurement := self.pipeline.next_measurement():
+            worker, _, wanted = measurement
+            self.start(worker, self.measure_s * len(wanted), [one.number for one in wanted], lambda a, b, r=wanted: self.measure(r, a, b))
+        building = any(station.load for station in self.pipeline.builders.values())
+        self.overlaps += building and any(station.load for station in self.pipeline.runners.values())
+
+    def start(self, worker: str, seconds: float, numbers: list[int], work: Callable[[float, float], list[Built] | list[Measured]]) -> None:
+        begun = max(self.now, self.free_at.get(worker, 0.0))
+        self.free_at[worker] = begun + seconds
+        generation = self.generation[worker]
+        dies = bool(self.poison & set(numbers)) or self.rng.random() < self.deaths
+
+        def end() -> None:
+            if generation != self.generation[worker]:
+                return
+            if dies:
+                self.generation[worker] += 1
+                self.free_at[worker] = self.now
+                self.pipeline.lost(worker, "killed")
+                return
+            results = work(begun, begun + seconds)
+            if worker in self.pipeline.builders:
+                self.pipeline.built(worker, results)  # type: ignore[arg-type]  # what builders give
+            else:
+                self.pipeline.measured(worker, results)  # type: ignore[arg-type]  # what runners give
+
+        self.count += 1
+        heapq.heappush(self.events, (begun + seconds, self.count, end))
+
+    def build(self, requests: list[BuildRequest], started: float, ended: float) -> list[Built]:
+        results = []
+        for request in requests:
+            library = Library(sha256=f"code{self.code(request.number)}", path="", symbol="k")
+            results.append(Built(number=request.number, result=library, started_s=started, ended_s=ended))
+        return results
+
+    def measure(self, requests: list[MeasureRequest], started: float, ended: float) -> list[Measured]:
+        share = (ended - started) / len(requests)
+        results = []
+        for at, request in enumerate(requests):
+            self.measured_codes[request.library.sha256] += 1
+            outcome = timed(1.0 + request.number, request.library)
+            results.append(Measured(number=request.number, outcome=outcome, started_s=started + at * share, ended_s=started + (at + 1) * share))
+        return results
+
+
+def candidates(count: int) -> list[Candidate]:
+    return [Candidate(number=number, config={"knob": number}) for number in range(count)]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    builders=st.integers(1, 3),
+    runners=st.integers(1, 4),
+    count=st.integers(0, 60),
+    deaths=st.sampled_from([0.0, 0.1, 0.5]),
+    codes=st.integers(1, 60),
+    alternates=st.booleans(),
+    seed=st.integers(0, 2**16),
+    build_s=st.sampled_from([0.001, 0.1]),
+    measure_s=st.sampled_from([0.001, 0.1]),
+)
+def test_every_candidate_ends_exactly_once(
+    builders: int, runners: int, count: int, deaths: float, codes: int, alternates: bool, seed: int, build_s: float, measure_s: float
+) -> None:
+    if alternates:
+        builders = runners = 1
+    pipeline = Pipeline(
+        builders=[f"build:{at}" for at in range(builders)], runners=[f"cpu:{at}" for at in range(runners)], alternates=alternates
+    )
+    simulation = Simulation(
+        pipeline,
+        build_s=build_s,
+        measure_s=measure_s,
+        deaths=deaths,
+        code=lambda number: number % codes,
+        rng=np.random.default_rng(seed),
+    )
+    pipeline.submit("p", candidates(count))
+    reports = simulation.run()
+    assert sorted(report.trial.number for report in reports) == list(range(count))
+    assert not pipeline.busy
+    if alternates:
+        assert simulation.overlaps == 0
+    if deaths == 0.0:
+        assert all(isinstance(report.trial.outcome, Timed) for report in reports)
+        assert set(simulation.measured_codes.values()) <= {1}
+    for report in reports:
+        outcome: Outcome = report.trial.outcome
+        assert report.quarantined == (isinstance(outcome, Failed) and outcome.kind is FailureKind.INFRASTRUCTURE)
+        assert 1 <= report.attempts <= MAX_RETRIES + 1
+
+
+def test_poison_is_quarantined_and_takes_nobody_along() -> None:
+    pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
+    simulation = Simulation(pipeline, measure_s=0.001, build_s=0.001, poison=frozenset({7}))
+    pipeline.submit("p", candidates(40))
+    reports = {report.trial.number: report for report in simulation.run()}
+    assert [number for number, report in reports.items() if report.quarantined] == [7]
+    outcome = reports[7].trial.outcome
+    assert isinstance(outcome, Failed) and outcome.kind is FailureKind.INFRASTRUCTURE
+    assert reports[7].attempts == MAX_RETRIES + 1 and "killed" in outcome.message
+
+
+def test_twins_share_one_measurement() -> None:
+    pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
+    simulation = Simulation(pipeline, code=lambda number: 0)
+    pipeline.submit("p", candidates(5))
+    reports = simulation.run()
+    assert simulation.measured_codes == {"code0": 1}
+    outcomes = [report.trial.outcome for report in sorted(reports, key=lambda one: one.trial.number)]
+    assert [isinstance(one, Timed) and one.conditions.reused for one in outcomes] == [False, True, True, True, True]
+
+
+def test_outcomes_of_an_earlier_run_are_reused() -> None:
+    pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
+    simulation = Simulation(pipeline, code=lambda number: 0)
+    pipeline.submit("p", candidates(2), {"code0": timed(3.0, Library(sha256="code0", path="", symbol="k"))})
+    assert [report.trial.outcome.samples_s for report in simulation.run() if isinstance(report.trial.outcome, Timed)] == [(3.0,), (3.0,)]
+    assert not simulation.measured_codes
+
+
+def test_a_failed_build_is_not_measured() -> None:
+    pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
+    pipeline.submit("p", candidates(1))
+    assert pipeline.next_build() is not None
+    failed = Failed(kind=FailureKind.ILLEGAL_SCHEDULE, message="no")
+    pipeline.built("build:0", [Built(number=0, result=failed, started_s=0.0, ended_s=0.1)])
+    (report,), _ = pipeline.collect()
+    assert report.trial.outcome == failed and pipeline.next_measurement() is None
+
+
+def test_nothing_is_built_while_paused() -> None:
+    pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
+    pipeline.submit("p", candidates(1))
+    pipeline.paused = True
+    assert pipeline.next_build() is None
+    pipeline.paused = False
+    assert pipeline.next_build() is not None
+
+
+def test_abandoned_candidates_are_never_reported() -> None:
+    pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
+    pipeline.submit("p", candidates(6))
+    simulation = Simulation(pipeline)
+    simulation.dispatch()
+    pipeline.abandon()
+    assert simulation.run() == []
+    assert not pipeline.busy
+    pipeline.submit("p", candidates(2))
+    assert len(simulation.run()) == 2
+
+
+def test_problems_do_not_share_a_batch() -> None:
+    pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
+    pipeline.builders["build:0"].item_s = 0.001
+    pipeline.submit("p", candidates(3))
+    pipeline.submit("q", candidates(3))
+    sent = []
+    while build := pipeline.next_build():
+        worker, problem, requests = build
+        sent.append(problem)
+        library = Library(sha256="x", path="", symbol="k")
+        pipeline.built(worker, [Built(number=one.number, result=library, started_s=0.0, ended_s=0.001) for one in requests])
+    assert set(sent) == {"p", "q"} and len(sent) >= 2
+
+
+def busy_share(lanes: int, trials: int) -> tuple[float, float]:
+    """Share of the lanes' time spent measuring until the last batch starts, and processor seconds of bookkeeping a trial."""
+    pipeline = Pipeline(builders=[f"build:{at}" for at in range(lanes)], runners=[f"cpu:{at}" for at in range(lanes)])
+    simulation = Simulation(pipeline, build_s=0.1, measure_s=0.2)
+    pipeline.submit("p", candidates(trials))
+    before = time.process_time()
+    simulation.run()
+    cost_s = (time.process_time() - before) / trials
+    times = [span for span in simulation.spans if span.activity == "time"]
+    first, last = min(span.started_s for span in times), max(span.started_s for span in times)
+    busy = sum(min(span.ended_s, last) - span.started_s for span in times if span.started_s < last)
+    return busy / (lanes * (last - first)), cost_s
+
+
+def test_sixty_four_lanes_are_busy() -> None:
+    share, _ = busy_share(64, 64 * 40)
+    assert share >= 0.95
+
+
+@pytest.mark.slow
+def test_a_thousand_lanes_cost_little_bookkeeping() -> None:
+    share, cost_s = busy_share(1000, 6000)
+    assert share >= 0.95
+    assert cost_s <= 0.003

@@ -1,0 +1,278 @@
+"""The Ray driver, a process of its own: carries out what the pipeline decides, replaces lost workers, reports to the orchestrator.
+
+Run as `python -m workers.driver FD` in an empty directory. Ray ends its driver's process when the cluster's head is lost: here that
+costs the orchestrator a channel and nothing else. The end of the channel means that the orchestrator is gone: everything is stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from workers import cluster
+from workers.builder import START_TIMEOUT_S, Builder
+from workers.channel import parent_channel
+from workers.lanes import Lane
+from workers.messages import (
+    Abandon,
+    Answer,
+    Ask,
+    BuildAsk,
+    Built,
+    Finished,
+    FleetPlan,
+    Limits,
+    Measured,
+    Notice,
+    Problem,
+    RaceAsk,
+    Span,
+    Submit,
+)
+from workers.pipeline import Pipeline
+from workers.runner import Runner
+
+Message = Submit | Abandon | Ask
+MAX_SILENT_REPLACEMENTS = 12  # workers replaced in a row without a single batch coming back: then it is the machine that fails
+CLOSE_TIMEOUT_S = 2.0
+SPANS_KEPT = 64  # spans wait for a report to travel with, but not more of them
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """A message of the orchestrator, or None when the channel has ended."""
+
+    message: Message | None
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """An actor's call ended."""
+
+    worker: str
+    generation: int
+    future: Future[Any]
+    ask: Ask | None  # answered by this call; None: a batch of the pipeline
+
+
+class Worker:
+    """An actor and how to make it again."""
+
+    def __init__(self, name: str, actor: Any, arguments: dict[str, Any], batch_limit_s: float) -> None:
+        self.name, self._class, self._arguments, self._batch_limit_s = name, actor, arguments, batch_limit_s
+        self.generation = 0
+        self.loaded: set[str] = set()
+        self.deadlines: list[float] = []  # of the calls in flight, oldest first, each counted from when it became the oldest
+        self.handle = self._make()
+
+    def _make(self) -> Any:
+        return ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(self._class).remote(**self._arguments)
+
+    def replace(self) -> None:
+        with suppress(RayError):
+            ray.kill(self.handle)
+        self.generation += 1
+        self.loaded.clear()
+        self.deadlines.clear()
+        self.handle = self._make()
+
+    def limit_s(self, items: int) -> float:
+        return START_TIMEOUT_S + items * self._batch_limit_s
+
+
+class Driver:
+    def __init__(self, plan: FleetPlan, channel: Connection) -> None:
+        self._plan, self._channel = plan, channel
+        self._events: queue.SimpleQueue[Came | Back] = queue.SimpleQueue()
+        self._problems: dict[str, Problem] = {}
+        self._asks: list[Ask] = []
+        self._silent = 0
+        self._spans: list[Span] = []
+        self._workers = {worker.name: worker for worker in self._make_workers(plan)}
+        self._builders = [name for name in self._workers if name.startswith("build:")]
+        self._runners = [lane.name for lane in plan.lanes]
+        self._pipeline = Pipeline(builders=self._builders, runners=self._runners, alternates=plan.alternates)
+
+    @staticmethod
+    def _make_workers(plan: FleetPlan) -> list[Worker]:
+        limits = plan.limits
+        common = {"storage": plan.storage, "limits": limits}
+        workers = []
+        for core in plan.builder_cores:
+            name = f"build:{core}"
+            workers.append(Worker(name, Builder, {"name": name, "cores": (core,), **common}, limits.build_timeout_s + 5.0))
+        for lane in plan.lanes:
+            arguments = {"lane": lane, "home_cores": plan.builder_cores, **common}
+            workers.append(Worker(lane.name, Runner, arguments, limits.run_timeout_s + 5.0))
+        return workers
+
+    def run(self) -> None:
+        """Until the orchestrator's channel ends."""
+        threading.Thread(target=self._listen, daemon=True).start()
+        self._wait_ready()
+        while True:
+            self._dispatch()
+            self._flush()
+            event = self._next_event()
+            if event is None:
+                self._check_deadlines()
+            elif isinstance(event, Back):
+                self._back(event)
+            elif event.message is None:
+                return
+            else:
+                self._take(event.message)
+
+    def _wait_ready(self) -> None:
+        """Workers answer once; from then on messages cost no start-up."""
+        descriptions = ray.get([worker.handle.describe.remote() for worker in self._workers.values()], timeout=START_TIMEOUT_S)
+        self._send(Notice(kind="ready", message=f"{len(self._builders)} builders, {len(self._runners)} lanes", details=tuple(descriptions)))
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                self._events.put(Came(self._channel.recv()))
+        except (EOFError, OSError):
+            self._events.put(Came(None))
+
+    def _send(self, message: Finished | Notice | Answer) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):  # the listener sees the end as well and stops the loop
+            self._channel.send(message)
+
+    def _next_event(self) -> Came | Back | None:
+        """The next thing that happened; None when a worker's time is up first."""
+        due = [worker.deadlines[0] for worker in self._workers.values() if worker.deadlines]
+        try:
+            return self._events.get(timeout=max(0.0, min(due) - time.monotonic()) if due else None)
+        except queue.Empty:
+            return None
+
+    def _take(self, message: Message) -> None:
+        match message:
+            case Submit(problem=problem, candidates=candidates, known=known):
+                self._problems[problem.key] = problem
+                self._pipeline.submit(problem.key, candidates, known)
+            case Abandon():
+                self._pipeline.abandon()
+            case Ask():
+                self._problems[message.problem.key] = message.problem
+                self._asks.append(message)
+
+    def _dispatch(self) -> None:
+        """Hands out all work there is room for. A question waits for an idle fleet: nothing builds while a race is on."""
+        self._pipeline.paused = bool(self._asks)
+        while build := self._pipeline.next_build():
+            worker, problem, requests = build
+            self._call(worker, "build", problem, requests)
+        while measurement := self._pipeline.next_measurement():
+            worker, problem, requests = measurement
+            self._call(worker, "measure", problem, requests)
+        if self._asks and not self._pipeline.busy and not any(worker.deadlines for worker in self._workers.values()):
+            ask = self._asks[0]
+            match ask.what:
+                case BuildAsk(requests=requests):
+                    self._call(self._builders[0], "build", ask.problem.key, list(requests), ask=ask)
+                case RaceAsk():
+                    self._call(self._runners[0], "race", ask.problem.key, [ask.what], ask=ask, limit_s=ask.what.limit_s)
+
+    def _call(
+        self, name: str, method: str, problem: str, requests: Sequence[object], *, ask: Ask | None = None, limit_s: float = 0.0
+    ) -> None:
+        worker = self._workers[name]
+        if problem not in worker.loaded:
+            worker.handle.load.remote(self._problems[problem])
+            worker.loaded.add(problem)
+        future: Future[Any] = getattr(worker.handle, method).remote(problem, requests).future()
+        generation = worker.generation
+        worker.deadlines.append(time.monotonic() + worker.limit_s(len(requests)) + limit_s)
+        future.add_done_callback(lambda done: self._events.put(Back(name, generation, done, ask)))
+
+    def _back(self, event: Back) -> None:
+        worker = self._workers[event.worker]
+        if event.generation != worker.generation:
+            return  # of an actor that has been given up since
+        error = event.future.exception()
+        if error is not None:
+            self._lose(worker, f"{type(error).__name__}: {error}", event.ask)
+            return
+        self._silent = 0
+        worker.deadlines.pop(0)
+        if worker.deadlines:  # the next call starts now
+            worker.deadlines[0] = max(worker.deadlines[0], time.monotonic() + worker.limit_s(1))
+        results: list[Built] | list[Measured] = event.future.result()
+        if event.ask is not None:
+            self._asks.remove(event.ask)
+            self._send(Answer(number=event.ask.number, value=tuple(results), error=None))
+        elif event.worker in self._builders:
+            self._pipeline.built(event.worker, results)  # type: ignore[arg-type]  # what a builder returns
+        else:
+            self._pipeline.measured(event.worker, results)  # type: ignore[arg-type]  # what a runner returns
+
+    def _lose(self, worker: Worker, reason: str, ask: Ask | None) -> None:
+        self._silent += 1
+        if self._silent > MAX_SILENT_REPLACEMENTS:
+            raise RuntimeError(f"{self._silent} workers were lost in a row, the last one with: {reason}")
+        worker.replace()
+        if ask is not None:
+            self._asks.remove(ask)
+            self._send(Answer(number=ask.number, value=(), error=reason))
+        else:
+            self._pipeline.lost(worker.name, reason)
+        self._send(Notice(kind="worker_lost", message=f"{worker.name}: {reason}"))
+
+    def _check_deadlines(self) -> None:
+        now = time.monotonic()
+        for worker in self._workers.values():
+            if worker.deadlines and worker.deadlines[0] <= now:
+                ask = next((ask for ask in self._asks if not self._pipeline.busy), None)
+                self._lose(worker, "gave no answer in time", ask)
+
+    def _flush(self) -> None:
+        for library in self._pipeline.spent():
+            Path(library.path).unlink(missing_ok=True)
+        reports, spans = self._pipeline.collect()
+        self._spans += spans
+        if reports or len(self._spans) >= SPANS_KEPT:
+            self._send(Finished(reports=tuple(reports), spans=tuple(self._spans)))
+            self._spans = []
+
+    def close(self) -> None:
+        """Asks the workers to stop their children, for a bounded time; what is left dies with Ray."""
+        refs = [worker.handle.close.remote() for worker in self._workers.values()]
+        with suppress(RayError):
+            ray.wait(refs, num_returns=len(refs), timeout=CLOSE_TIMEOUT_S)
+
+
+def main(descriptor: str, session: str) -> None:
+    channel = parent_channel(descriptor)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the orchestrator's to handle
+    plan: FleetPlan = channel.recv()
+    os.sched_setaffinity(0, plan.builder_cores)  # inherited by all that Ray starts, so that none of it runs on a lane
+    cluster.start(Path(session), cpus=max(1, len(plan.builder_cores)), address=plan.address)
+    try:
+        driver = Driver(plan, channel)
+        try:
+            driver.run()
+        finally:
+            driver.close()
+    finally:
+        cluster.stop()
+        cluster.remove_session(Path(session))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])
