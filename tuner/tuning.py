@@ -1,0 +1,264 @@
+"""The loop: ask, measure, tell, until the budget is spent or nothing more is to be gained. One workload, one measurer.
+
+The loop is a generator of events. A trial's event is yielded before the searcher is told of it, so a caller that stores the trial on
+that event never has a searcher that knows more than the store.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import count as counting
+
+from tuner.errors import UsageError
+from tuner.measure.measurer import Measurer
+from tuner.measure.outcome import Candidate, Failed, FailureKind, Timed, Trial
+from tuner.search.expectation import Expectation, expect
+from tuner.search.searcher import Plan, Searcher
+from tuner.spaces.space import Space
+
+_POLL_S = 0.25  # how often cancellation and the time budget are looked at while workers are busy
+_RETRIES = 3  # of a candidate lost to infrastructure
+_NEAR_ROOFLINE = 0.98  # share of the roofline from which a job is done: what is left is within the noise of a measurement
+_HORIZON = 100  # trials ahead for which the expected gain is given
+
+
+class StopReason(StrEnum):
+    TRIALS = "trials"  # the budget of trials is spent
+    SECONDS = "seconds"  # the budget of time is spent
+    TARGET = "target"  # within 2% of the time given as the target
+    NO_GAIN = "no_gain"  # the expected gain of the next trials is below the least worth having
+    EXHAUSTED = "exhausted"  # every point of the space was tried
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    trials: int  # trials of the whole job, those already recorded and the default schedule included
+    seconds: float | None = None  # wall time of this run
+    target_s: float | None = None  # seconds of one call at the roofline; the job ends within 2% of it
+    least_gain: float | None = None  # ends the job when the next 100 trials promise less, e.g. 0.002; None: never for that reason
+
+    def __post_init__(self) -> None:
+        if self.trials < 1:
+            raise UsageError(f"a budget of {self.trials} trials is too small; it needs at least 1, for the default schedule")
+        if self.seconds is not None and self.seconds <= 0:
+            raise UsageError(f"a budget of {self.seconds} seconds is too small; give more than 0, or none for no limit")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elapsed:
+    total_s: float  # wall time of this run
+    search_s: float  # wall time of asking and telling, in this run
+    build_s: float  # seconds builders worked, over all trials
+    measure_s: float  # seconds lanes were held, over all trials
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRecorded:
+    """A trial of this run is final and has to be stored now; the searcher is told when the next event is asked for."""
+
+    trial: Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestImproved:
+    trial: Trial
+    median_s: float
+    previous_s: float | None  # None for the first that could be timed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundPlanned:
+    plan: Plan
+    expectation: Expectation | None  # of the next 100 trials
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningResult:
+    reason: StopReason
+    best: tuple[Trial, ...]  # timed trials, fastest first, at most the number asked for; the default schedule takes part
+    trials: int  # recorded in all
+    elapsed: Elapsed
+    expectation: Expectation | None  # what further trials would bring
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    result: TuningResult
+
+
+Event = TrialRecorded | BestImproved | RoundPlanned | Stopped
+
+
+def tune(
+    *,
+    space: Space,
+    searcher: Searcher,
+    measurer: Measurer,
+    budget: Budget,
+    clock: Callable[[], float],
+    recorded: Sequence[Trial] = (),
+    cancelled: Callable[[], bool] = lambda: False,
+    best_count: int = 16,
+) -> Iterator[Event]:
+    """Runs to its end; the last event is `Stopped`.
+
+    `searcher` is new: the `recorded` trials of an earlier run of the job are told to it first, in their order. `clock` gives
+    seconds. Trial 0 is the default schedule and comes first; numbers an earlier run left out are used before higher ones. When time,
+    target or cancellation end the run, what is in flight is abandoned: the caller closes the measurer.
+    """
+    loop = _Loop(
+        space=space, searcher=searcher, measurer=measurer, budget=budget, clock=clock, recorded=recorded, cancelled=cancelled
+    )
+    yield from loop.run(best_count)
+
+
+class _Loop:
+    def __init__(
+        self,
+        *,
+        space: Space,
+        searcher: Searcher,
+        measurer: Measurer,
+        budget: Budget,
+        clock: Callable[[], float],
+        recorded: Sequence[Trial],
+        cancelled: Callable[[], bool],
+    ) -> None:
+        self._space, self._searcher, self._measurer, self._budget = space, searcher, measurer, budget
+        self._clock, self._cancelled = clock, cancelled
+        self._trials = list(recorded)
+        self._recorded_before = len(recorded)
+        self._started = clock()
+        self._search_s = 0.0
+        self._numbers = _unused_numbers(recorded)
+        self._in_flight: set[int] = set()
+        self._attempts: dict[int, int] = {}
+        self._retry: deque[Candidate] = deque()
+        self._default_pending = all(trial.number != 0 for trial in recorded)
+        self._exhausted = False
+        self._best_s = min((s for s in map(median_of, recorded) if s is not None), default=None)
+        self._expectation: Expectation | None = None
+        self._plans_seen = 0
+
+    def run(self, best_count: int) -> Iterator[Event]:
+        self._tell(self._trials)
+        self._plans_seen = len(self._searcher.plans)
+        while True:
+            reason = self._stop_reason()
+            if reason is not None:
+                break
+            self._fill()
+            if not self._in_flight:
+                reason = StopReason.EXHAUSTED
+                break
+            for trial in self._measurer.results(timeout_s=_POLL_S):
+                yield from self._take(trial)
+                if self._interrupted() is not None:
+                    break
+        self._expectation = self._expect()
+        timed = [trial for trial in self._trials if isinstance(trial.outcome, Timed)]
+        best = sorted(timed, key=lambda trial: (median_of(trial) or 0.0, trial.number))[:best_count]
+        result = TuningResult(
+            reason=reason, best=tuple(best), trials=len(self._trials), elapsed=self._elapsed(), expectation=self._expectation
+        )
+        yield Stopped(result=result)
+
+    def _take(self, trial: Trial) -> Iterator[Event]:
+        self._in_flight.discard(trial.number)
+        if _lost(trial) and self._attempts.get(trial.number, 0) < _RETRIES:
+            self._attempts[trial.number] = self._attempts.get(trial.number, 0) + 1
+            self._retry.append(Candidate(number=trial.number, config=trial.config))
+            self._fill()
+            return
+        self._trials.append(trial)
+        yield TrialRecorded(trial=trial)
+        seconds = median_of(trial)
+        if seconds is not None and (self._best_s is None or seconds < self._best_s):
+            previous, self._best_s = self._best_s, seconds
+            yield BestImproved(trial=trial, median_s=seconds, previous_s=previous)
+        if self._stop_reason() is None:
+            self._fill()  # before telling: workers stay busy while a plan is made
+        self._tell([trial])
+        for plan in self._searcher.plans[self._plans_seen :]:
+            self._plans_seen += 1
+            self._expectation = self._expect()
+            yield RoundPlanned(plan=plan, expectation=self._expectation)
+
+    def _fill(self) -> None:
+        """Hands the measurer as many candidates as keep it busy, within the budget."""
+        free = self._measurer.capacity - len(self._in_flight)
+        candidates: list[Candidate] = []
+        while self._retry and len(candidates) < free:
+            candidates.append(self._retry.popleft())
+        owed = len(self._trials) + len(self._in_flight) + len(candidates) + len(self._retry)
+        wanted = min(free - len(candidates), self._budget.trials - owed)
+        if wanted > 0 and self._default_pending:
+            self._default_pending = False
+            candidates.append(Candidate(number=next(self._numbers)))
+            wanted -= 1
+        if wanted > 0 and not self._exhausted:
+            started = self._clock()
+            points = self._searcher.ask(wanted)
+            self._search_s += self._clock() - started
+            self._exhausted = len(points) < wanted
+            candidates += [Candidate(number=next(self._numbers), config=self._space.config(point)) for point in points]
+        if candidates:
+            self._in_flight.update(candidate.number for candidate in candidates)
+            self._measurer.submit(candidates)
+
+    def _tell(self, trials: Sequence[Trial]) -> None:
+        started = self._clock()
+        self._searcher.tell(trials)
+        self._search_s += self._clock() - started
+
+    def _interrupted(self) -> StopReason | None:
+        """What ends the run whatever is in flight."""
+        if self._cancelled():
+            return StopReason.CANCELLED
+        if self._budget.seconds is not None and self._clock() - self._started >= self._budget.seconds:
+            return StopReason.SECONDS
+        if self._budget.target_s is not None and self._best_s is not None and self._best_s * _NEAR_ROOFLINE <= self._budget.target_s:
+            return StopReason.TARGET
+        return None
+
+    def _stop_reason(self) -> StopReason | None:
+        reason = self._interrupted()
+        if reason is not None:
+            return reason
+        if len(self._trials) >= self._budget.trials:
+            return StopReason.TRIALS
+        expected, least = self._expectation, self._budget.least_gain
+        if expected is not None and least is not None and expected.gain < least:
+            return StopReason.NO_GAIN
+        return None
+
+    def _expect(self) -> Expectation | None:
+        ordered = [median_of(trial) for trial in self._trials if trial.config and not _lost(trial)]
+        rate = (self._clock() - self._started) / max(1, len(self._trials) - self._recorded_before)
+        return expect(ordered, trials=_HORIZON, seconds_per_trial=rate, floor_s=self._budget.target_s)
+
+    def _elapsed(self) -> Elapsed:
+        return Elapsed(
+            total_s=self._clock() - self._started,
+            search_s=self._search_s,
+            build_s=sum(trial.build_s for trial in self._trials),
+            measure_s=sum(trial.measure_s for trial in self._trials),
+        )
+
+
+def median_of(trial: Trial) -> float | None:
+    """Seconds of one call; None for a failure."""
+    return trial.outcome.median_s if isinstance(trial.outcome, Timed) else None
+
+
+def _lost(trial: Trial) -> bool:
+    return isinstance(trial.outcome, Failed) and trial.outcome.kind is FailureKind.INFRASTRUCTURE
+
+
+def _unused_numbers(recorded: Sequence[Trial]) -> Iterator[int]:
+    used = {trial.number for trial in recorded}
+    return (number for number in counting() if number not in used)
