@@ -1,0 +1,27 @@
+"""The catalogue: one literal table of the operators the product knows by name, each a program in the notation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tuner.errors import WorkloadError
+from tuner.workload import contractions, rowwise
+from tuner.workload.operator import Operator
+from tuner.workload.terms import suggestion
+
+CATALOGUE: tuple[Operator, ...] = (
+    contractions.MATMUL, contractions.BATCH_MATMUL, contractions.DENSE, contractions.CONV1D, contractions.CONV2D, contractions.CONV3D,
+    contractions.CONV2D_TRANSPOSE, contractions.DEPTHWISE_CONV2D, rowwise.MAX_POOL2D, rowwise.AVG_POOL2D, rowwise.GLOBAL_AVG_POOL2D,
+    rowwise.SOFTMAX, rowwise.LOG_SOFTMAX, rowwise.LAYER_NORM, rowwise.RMS_NORM, rowwise.BATCH_NORM, rowwise.REDUCE_SUM, rowwise.REDUCE_MAX,
+    rowwise.REDUCE_MEAN, rowwise.TRANSPOSE, rowwise.ELEMENTWISE, rowwise.BIAS_ACT, contractions.ATTENTION, rowwise.EMBEDDING,
+)
+OPERATORS: Mapping[str, Operator] = {operator.name: operator for operator in CATALOGUE}
+
+
+def operator(name: str) -> Operator:
+    """The operator of that name. Raises `WorkloadError` (parameter "op") with what it may have meant."""
+    if name not in OPERATORS:
+        known = list(OPERATORS)
+        message = f"unknown operator {name[:60]!r}{suggestion(name, known)}; known are {', '.join(known)}"
+        raise WorkloadError(message, parameter="op")
+    return OPERATORS[name]

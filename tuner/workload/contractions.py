@@ -1,0 +1,153 @@
+"""Operators that multiply and add: matrix products, convolutions, attention. Each reduction is one stage with a plain product."""
+
+from __future__ import annotations
+
+from tuner.workload.operator import ACTIVATIONS, Operator, Param
+
+FLOAT = ("float32", "float64", "float16", "bfloat16")
+ARITHMETIC = (*FLOAT, "int8", "int32")
+
+
+def extents(**about: str) -> tuple[Param, ...]:
+    return tuple(Param(name=name, kind="extent", about=text) for name, text in about.items())
+
+
+def dtype(*choices: str) -> Param:
+    return Param(name="dtype", kind="choice", about="of the inputs", default="float32", choices=choices)
+
+
+def layout(first: str, second: str) -> Param:
+    return Param(name="layout", kind="choice", about="of X and Y", default=first, choices=(first, second))
+
+
+def flag(name: str, about: str, default: bool = False) -> Param:
+    return Param(name=name, kind="bool", about=about, default=default)
+
+
+STRIDE = Param(name="stride", kind="int", about="step of the window", default=1, least=1)
+PAD = Param(name="pad", kind="int", about="zeros on each side", default=0)
+DILATION = Param(name="dilation", kind="int", about="distance between the kernel's elements", default=1, least=1)
+GROUPS = Param(name="groups", kind="int", about="groups of channels convolved apart", default=1, least=1, most=2**20)
+BIAS = flag("bias", "add a bias per output channel")
+ACT = Param(name="act", kind="choice", about="activation of the result", default="none", choices=tuple(ACTIVATIONS))
+WINDOW = (STRIDE, PAD, DILATION, GROUPS)
+SIZES = {name: f"(({extent} + 2*pad - dilation*({kernel} - 1) - 1) // stride + 1)"
+         for name, extent, kernel in (("OD", "D", "KD"), ("OH", "H", "KH"), ("OW", "W", "KW"))}
+AT = {name: f"stride*{o} + dilation*{r} - pad" for name, o, r in (("z", "d", "q"), ("y", "h", "r"), ("x", "w", "s"))}
+CHANNEL = "@{groups=1|c|k // (CO // groups) * (CI // groups) + c}"
+
+MATMUL = Operator(
+    name="matmul", about="C = A B", result="C", dtypes=ARITHMETIC,
+    params=(*extents(M="rows of C", N="columns of C", K="length of the sums"), flag("transpose_a", "A is K×M"), flag("transpose_b", "B is N×K"),
+            dtype(*ARITHMETIC)),
+    program="""
+kernel matmul(A: @{dtype}[@{transpose_a|K, M|M, K}], B: @{dtype}[@{transpose_b|N, K|K, N}]) -> (C: @{sum}[M, N]) {
+  C[i, j] += A[@{transpose_a|k, i|i, k}] * B[@{transpose_b|j, k|k, j}]
+}""",
+)
+BATCH_MATMUL = Operator(
+    name="batch_matmul", about="C[b] = A[b] B[b]", result="C", dtypes=ARITHMETIC,
+    params=(*extents(B="batch", M="rows of C", N="columns of C", K="length of the sums"), flag("transpose_a", "A is B×K×M"),
+            flag("transpose_b", "B is B×N×K"), dtype(*ARITHMETIC)),
+    program="""
+kernel batch_matmul(A: @{dtype}[B, @{transpose_a|K, M|M, K}], B: @{dtype}[B, @{transpose_b|N, K|K, N}]) -> (C: @{sum}[B, M, N]) {
+  C[b, i, j] += A[b, @{transpose_a|k, i|i, k}] * B[b, @{transpose_b|j, k|k, j}]
+}""",
+)
+DENSE = Operator(
+    name="dense", about="Y = act(X Wᵀ + bias)", channel="j", dtypes=ARITHMETIC,
+    params=(*extents(M="rows of X", N="units", K="features"), BIAS, ACT, dtype(*ARITHMETIC)), pieces={"at": "i, j"},
+    program="""
+kernel dense(X: @{dtype}[M, K], W: @{dtype}[N, K]@{bias|, bias: @{sum}[N]|}) -> (Y: @{sum}[M, N]) {
+  @{main}[i, j] += X[i, k] * W[j, k]
+  @{epilogue}
+}""",
+)
+CONV1D = Operator(
+    name="conv1d", about="convolution over one axis", channel="k", dtypes=ARITHMETIC,
+    params=(*extents(N="batch", W="width", CI="input channels", CO="output channels", KW="kernel width"), *WINDOW, layout("NWC", "NCW"), BIAS, ACT,
+            dtype(*ARITHMETIC)),
+    pieces={**SIZES, **AT, "channel": CHANNEL, "at": "@{layout=NWC|n, w, k|n, k, w}"}, divides=(("groups", "CI"), ("groups", "CO")),
+    windows=(("W", "KW"),),
+    program="""
+kernel conv1d(X: @{dtype}[@{layout=NWC|N, W, CI|N, CI, W}], W: @{dtype}[@{layout=NWC|KW, CI//groups, CO|CO, CI//groups, KW}]
+    @{bias|, bias: @{sum}[CO]|}) -> (Y: @{sum}[@{layout=NWC|N, @{OW}, CO|N, CO, @{OW}}]) {
+  @{main}[@{at}] += (X[@{layout=NWC|n, @{x}, @{channel}|n, @{channel}, @{x}}] else 0) * W[@{layout=NWC|s, c, k|k, c, s}] for w in 0:@{OW}
+  @{epilogue}
+}""",
+)
+CONV2D = Operator(
+    name="conv2d", about="convolution over two axes; weights HWIO for NHWC, OIHW for NCHW", channel="k", dtypes=ARITHMETIC,
+    params=(*extents(N="batch", H="height", W="width", CI="input channels", CO="output channels", KH="kernel height", KW="kernel width"), *WINDOW,
+            layout("NHWC", "NCHW"), BIAS, ACT, dtype(*ARITHMETIC)),
+    pieces={**SIZES, **AT, "channel": CHANNEL, "at": "@{layout=NHWC|n, h, w, k|n, k, h, w}"}, divides=(("groups", "CI"), ("groups", "CO")),
+    windows=(("H", "KH"), ("W", "KW")),
+    program="""
+kernel conv2d(X: @{dtype}[@{layout=NHWC|N, H, W, CI|N, CI, H, W}],
+    W: @{dtype}[@{layout=NHWC|KH, KW, CI//groups, CO|CO, CI//groups, KH, KW}]@{bias|, bias: @{sum}[CO]|})
+    -> (Y: @{sum}[@{layout=NHWC|N, @{OH}, @{OW}, CO|N, CO, @{OH}, @{OW}}]) {
+  @{main}[@{at}] += (X[@{layout=NHWC|n, @{y}, @{x}, @{channel}|n, @{channel}, @{y}, @{x}}] else 0)
+    * W[@{layout=NHWC|r, s, c, k|k, c, r, s}] for h in 0:@{OH}, w in 0:@{OW}
+  @{epilogue}
+}""",
+)
+CONV3D = Operator(
+    name="conv3d", about="convolution over three axes; weights DHWIO for NDHWC, OIDHW for NCDHW", channel="k", dtypes=ARITHMETIC,
+    params=(*extents(N="batch", D="depth", H="height", W="width", CI="input channels", CO="output channels", KD="kernel depth",
+                     KH="kernel height", KW="kernel width"), *WINDOW, layout("NDHWC", "NCDHW"), BIAS, ACT, dtype(*ARITHMETIC)),
+    pieces={**SIZES, **AT, "channel": CHANNEL, "at": "@{layout=NDHWC|n, d, h, w, k|n, k, d, h, w}"}, divides=(("groups", "CI"), ("groups", "CO")),
+    windows=(("D", "KD"), ("H", "KH"), ("W", "KW")),
+    program="""
+kernel conv3d(X: @{dtype}[@{layout=NDHWC|N, D, H, W, CI|N, CI, D, H, W}],
+    W: @{dtype}[@{layout=NDHWC|KD, KH, KW, CI//groups, CO|CO, CI//groups, KD, KH, KW}]@{bias|, bias: @{sum}[CO]|})
+    -> (Y: @{sum}[@{layout=NDHWC|N, @{OD}, @{OH}, @{OW}, CO|N, CO, @{OD}, @{OH}, @{OW}}]) {
+  @{main}[@{at}] += (X[@{layout=NDHWC|n, @{z}, @{y}, @{x}, @{channel}|n, @{channel}, @{z}, @{y}, @{x}}] else 0)
+    * W[@{layout=NDHWC|q, r, s, c, k|k, c, q, r, s}] for d in 0:@{OD}, h in 0:@{OH}, w in 0:@{OW}
+  @{epilogue}
+}""",
+)
+CONV2D_TRANSPOSE = Operator(
+    name="conv2d_transpose", about="transposed convolution: X spread out by stride, then convolved with the kernel turned round", channel="k",
+    dtypes=ARITHMETIC,
+    params=(*extents(N="batch", H="height", W="width", CI="input channels", CO="output channels", KH="kernel height", KW="kernel width"), STRIDE,
+            Param(name="pad", kind="int", about="rows and columns cut off each side of the result", default=0), layout("NHWC", "NCHW"), BIAS, ACT,
+            dtype(*ARITHMETIC)),
+    pieces={"OH": "((H - 1)*stride + KH - 2*pad)", "OW": "((W - 1)*stride + KW - 2*pad)", "at": "@{layout=NHWC|n, h, w, k|n, k, h, w}",
+            "y": "h + r + pad + 1 - KH", "x": "w + s + pad + 1 - KW"},
+    program="""
+kernel conv2d_transpose(X: @{dtype}[@{layout=NHWC|N, H, W, CI|N, CI, H, W}], W: @{dtype}[@{layout=NHWC|KH, KW, CI, CO|CO, CI, KH, KW}]
+    @{bias|, bias: @{sum}[CO]|}) -> (Y: @{sum}[@{layout=NHWC|N, @{OH}, @{OW}, CO|N, CO, @{OH}, @{OW}}]) {
+  @{stride=1||S[@{layout=NHWC|n, y, x, c|n, c, y, x}] = where(y % stride == 0 and x % stride == 0,
+    X[@{layout=NHWC|n, y//stride, x//stride, c|n, c, y//stride, x//stride}], 0) for y in 0:(H - 1)*stride + 1, x in 0:(W - 1)*stride + 1}
+  @{main}[@{at}] += (@{stride=1|X|S}[@{layout=NHWC|n, @{y}, @{x}, c|n, c, @{y}, @{x}}] else 0)
+    * W[@{layout=NHWC|KH - 1 - r, KW - 1 - s, c, k|k, c, KH - 1 - r, KW - 1 - s}] for h in 0:@{OH}, w in 0:@{OW}, r in 0:KH, s in 0:KW
+  @{epilogue}
+}""",
+)
+DEPTHWISE_CONV2D = Operator(
+    name="depthwise_conv2d", about="each channel with its own kernel; weights KH×KW×C×1 for NHWC, C×1×KH×KW for NCHW", channel="c", dtypes=ARITHMETIC,
+    params=(*extents(N="batch", H="height", W="width", C="channels", KH="kernel height", KW="kernel width"), STRIDE, PAD, DILATION,
+            layout("NHWC", "NCHW"), BIAS, ACT, dtype(*ARITHMETIC)),
+    pieces={**SIZES, **AT, "at": "@{layout=NHWC|n, h, w, c|n, c, h, w}"}, windows=(("H", "KH"), ("W", "KW")),
+    program="""
+kernel depthwise_conv2d(X: @{dtype}[@{layout=NHWC|N, H, W, C|N, C, H, W}], W: @{dtype}[@{layout=NHWC|KH, KW, C, 1|C, 1, KH, KW}]
+    @{bias|, bias: @{sum}[C]|}) -> (Y: @{sum}[@{layout=NHWC|N, @{OH}, @{OW}, C|N, C, @{OH}, @{OW}}]) {
+  @{main}[@{at}] += (X[@{layout=NHWC|n, @{y}, @{x}, c|n, c, @{y}, @{x}}] else 0) * W[@{layout=NHWC|r, s, c, 0|c, 0, r, s}]
+    for h in 0:@{OH}, w in 0:@{OW}
+  @{epilogue}
+}""",
+)
+ATTENTION = Operator(
+    name="attention", about="softmax(Q Kᵀ / √D) V, scaled dot products", result="O", dtypes=FLOAT,
+    params=(*extents(B="batch", H="heads", S="sequence length", D="head size"), flag("causal", "a position sees itself and earlier ones"), dtype(*FLOAT)),
+    program="""
+kernel attention(Q: @{dtype}[B, H, S, D], K: @{dtype}[B, H, S, D], V: @{dtype}[B, H, S, D]) -> (O: @{dtype}[B, H, S, D]) {
+  G[b, h, i, j] += Q[b, h, i, d] * K[b, h, j, d]
+  L[b, h, i, j] = @{causal|where(j <= i, G[b, h, i, j] * (1 / sqrt(D)), -inf)|G[b, h, i, j] * (1 / sqrt(D))}
+  R[b, h, i] max= L[b, h, i, j]
+  E[b, h, i, j] = exp(L[b, h, i, j] - R[b, h, i])
+  Z[b, h, i] += E[b, h, i, j]
+  P[b, h, i, j] = E[b, h, i, j] / Z[b, h, i]
+  O[b, h, i, d] += P[b, h, i, j] * V[b, h, j, d]
+}""",
+)

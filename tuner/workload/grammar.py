@@ -1,0 +1,139 @@
+"""The grammar of the notation and the step from text to a parse tree with positions.
+
+Limits are checked before anything grows with the text: length first, then nesting, so that hostile text is refused at once.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TypeAlias
+
+from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedEOF, UnexpectedToken
+
+from tuner.errors import WorkloadError
+
+MAX_TEXT_BYTES = 16 * 1024
+MAX_DEPTH = 32  # nesting of brackets, calls, conditionals and signs; a chain a + b + c is one level
+MAX_TERMS = 128  # operands of one chain of operators
+
+GRAMMAR = r"""
+kernel: "kernel" NAME "(" param ("," param)* ")" ARROW "(" param ("," param)* ")" "{" stage+ "}"
+param: NAME ":" NAME "[" sum ("," sum)* "]"
+stage: NAME "[" NAME ("," NAME)* "]" (ASSIGN | REDUCE) expr ranges? ";"?
+ranges: "for" range ("," range)*
+range: NAME "in" sum ":" sum
+
+?expr: either | either "?" expr ":" expr -> select
+?either: both ("or" both)*
+?both: truth ("and" truth)*
+?truth: "not" truth -> negation | comparison
+?comparison: sum | sum COMPARE sum
+?sum: product ((PLUS | MINUS) product)*
+?product: signed (TIMES signed)*
+?signed: MINUS signed -> minus | atom
+?atom: NUMBER -> number
+     | "inf" -> infinity
+     | "true" -> true
+     | "false" -> false
+     | NAME -> name
+     | NAME "[" expr ("," expr)* "]" pad? -> read
+     | NAME "(" expr ("," expr)* ")" -> call
+     | "(" expr ")"
+pad: "else" MINUS? (NUMBER | INF)
+
+REDUCE.2: /(\+|\*|max|min)=(?!=)/
+COMPARE: "<=" | ">=" | "==" | "!=" | "<" | ">"
+ASSIGN: "="
+TIMES: "*" | "//" | "/" | "%"
+ARROW: "->"
+PLUS: "+"
+MINUS: "-"
+INF: "inf"
+NUMBER: /(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?(?![\w.])/
+NAME: /[A-Za-z_][A-Za-z0-9_]{0,63}(?![A-Za-z0-9_])/
+COMMENT: /#[^\n]*/
+%ignore COMMENT
+%ignore /[ \t\r\n]+/
+"""
+
+Node: TypeAlias = "Tree[Token] | Token"
+
+_PARSER = Lark(GRAMMAR, start="kernel", parser="lalr", propagate_positions=True, maybe_placeholders=False)
+_BRACKETS = re.compile(r"[()\[\]{}]|#[^\n]*|\n")
+_SHOWN = {
+    "NAME": "a name", "NUMBER": "a number", "LSQB": "'['", "RSQB": "']'", "LPAR": "'('", "RPAR": "')'", "LBRACE": "'{'", "RBRACE": "'}'",
+    "COMMA": "','", "COLON": "':'", "SEMICOLON": "';'", "ASSIGN": "'='", "REDUCE": "'+=', '*=', 'max=' or 'min='", "ARROW": "'->'", "PLUS": "'+'",
+    "MINUS": "'-'", "TIMES": "'*', '/', '//' or '%'", "COMPARE": "a comparison", "QMARK": "'?'", "$END": "the end",
+}
+
+
+def position(node: Node) -> tuple[int, int]:
+    """Line and column, from 1, of the first character of a node."""
+    if isinstance(node, Token):
+        return node.line or 1, node.column or 1
+    return node.meta.line, node.meta.column
+
+
+def fail(message: str, node: Node) -> WorkloadError:
+    line, column = position(node)
+    return WorkloadError(message, line=line, column=column)
+
+
+def parse_tree(text: str) -> Tree[Token]:
+    """The parse tree of a text. Raises `WorkloadError` with line and column for text that is too long, too deep or not in the grammar."""
+    size = len(text.encode("utf-8", "replace"))
+    if size > MAX_TEXT_BYTES:
+        message = f"the text has {size} bytes, the limit is {MAX_TEXT_BYTES}; split it into several kernels"
+        raise WorkloadError(message, line=1, column=1)
+    _check_brackets(text)
+    try:
+        tree = _PARSER.parse(text)
+    except UnexpectedCharacters as error:
+        found = text[error.pos_in_stream or 0 :][:20].split("\n")[0]
+        raise WorkloadError(f"cannot read {found!r} here", line=error.line, column=error.column) from None
+    except UnexpectedToken as error:
+        raise _unexpected(text, error) from None
+    except UnexpectedEOF:
+        raise _at_end(text, "the text ends too early") from None
+    _check_depth(tree)
+    return tree
+
+
+def _check_brackets(text: str) -> None:
+    depth, line, line_start = 0, 1, 0
+    for match in _BRACKETS.finditer(text):
+        character = match.group()
+        if character == "\n":
+            line, line_start = line + 1, match.end()
+        elif character in "([{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                message = f"nested deeper than {MAX_DEPTH} levels; name a part of it as a stage of its own"
+                raise WorkloadError(message, line=line, column=match.start() - line_start + 1)
+        elif character in ")]}":
+            depth -= 1
+
+
+def _check_depth(tree: Tree[Token]) -> None:
+    pending: list[tuple[Tree[Token], int]] = [(tree, 0)]
+    while pending:
+        node, depth = pending.pop()
+        if depth > MAX_DEPTH:
+            raise fail(f"nested deeper than {MAX_DEPTH} levels; name a part of it as a stage of its own", node)
+        if node.data in ("sum", "product", "either", "both") and len(node.children) > 2 * MAX_TERMS:
+            raise fail(f"a chain of more than {MAX_TERMS} terms; write it as a reduction or split it into stages", node)
+        deeper = depth + (node.data in ("select", "negation", "minus", "read", "call", "sum", "product", "either", "both"))
+        pending.extend((child, deeper) for child in node.children if isinstance(child, Tree))
+
+
+def _unexpected(text: str, error: UnexpectedToken) -> WorkloadError:
+    expected = sorted({_SHOWN.get(name, f"'{name.lower()}'") for name in error.accepts or error.expected})
+    wanted = "" if len(expected) > 8 else "; expected " + " or ".join(expected)
+    if error.token.type == "$END":
+        return _at_end(text, "the text ends too early" + wanted)
+    return WorkloadError(f"unexpected {str(error.token)[:40]!r}{wanted}", line=error.line, column=error.column)
+
+
+def _at_end(text: str, message: str) -> WorkloadError:
+    lines = text.rstrip().split("\n")
+    return WorkloadError(message, line=len(lines), column=len(lines[-1]) + 1)

@@ -1,0 +1,291 @@
+"""The notation: from a text of assignments over indexed tensors to an expression, or an error with line and column.
+
+The language is described in docs/notation.md. Nothing of the text is ever evaluated as Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from lark import Token, Tree
+
+from tuner.errors import WorkloadError
+from tuner.workload.bounds import complaint, infer, without_idle_pads
+from tuner.workload.expression import (
+    Axis, Binary, Const, DType, Expression, Read, Reducer, Scalar, Stage, Tensor, Var, children, reads, substitute,
+)
+from tuner.workload.grammar import Node, fail, parse_tree
+from tuner.workload.limits import LIMITS, check_limits
+from tuner.workload.terms import DTYPE_NAMES, FLOATS, FUNCTIONS, INTEGERS, LITERAL_INT, LITERAL_REAL, TermBuilder, common, settle, suggestion
+
+_REDUCERS: Mapping[str, Reducer] = {"+=": "sum", "*=": "prod", "max=": "max", "min=": "min"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    tensor: Tensor
+    node: Node
+
+
+def parse(text: str, shapes: Mapping[str, int]) -> Expression:
+    """The expression of a notation text, with `shapes` giving each shape symbol its extent.
+
+    Raises `WorkloadError` with line and column of whatever is wrong, within 100 ms whatever the text.
+    """
+    _check_shapes(shapes)
+    tree = parse_tree(text)
+    kernel = _Kernel(tree, shapes)
+    expression = kernel.expression()
+    try:
+        check_limits(expression)
+    except WorkloadError as error:
+        raise fail(str(error), tree) from None
+    return expression
+
+
+def _check_shapes(shapes: Mapping[str, int]) -> None:
+    for name, extent in shapes.items():
+        if isinstance(extent, bool) or not isinstance(extent, int):
+            raise WorkloadError(f"shape {name}={extent!r} is not an integer", parameter=name)
+        if not 0 <= extent <= LIMITS.extent:
+            raise WorkloadError(f"shape {name}={extent} is outside 0 to {LIMITS.extent}", parameter=name)
+
+
+class _Kernel:
+    """One parse tree on its way to an expression."""
+
+    def __init__(self, tree: Tree[Token], shapes: Mapping[str, int]) -> None:
+        self.tree, self.shapes, self.used_symbols = tree, shapes, set[str]()
+        self.name = str(tree.children[0])
+        arrow = _outputs_start(tree)
+        params = [cast("Tree[Token]", child) for child in tree.children[1:] if isinstance(child, Tree) and child.data == "param"]
+        self.stages = [child for child in tree.children if isinstance(child, Tree) and child.data == "stage"]
+        self.inputs: dict[str, _Declared] = {}
+        self.outputs: dict[str, _Declared] = {}
+        for number, param in enumerate(params):
+            self._declare(param, self.inputs if number < arrow else self.outputs)
+
+    def _declare(self, param: Tree[Token], into: dict[str, _Declared]) -> None:
+        name, type_name = (str(child) for child in param.children[:2])
+        if name in self.inputs or name in self.outputs:
+            raise fail(f"{name!r} is declared twice", param)
+        if type_name not in DTYPE_NAMES:
+            raise fail(f"unknown dtype {type_name!r}{suggestion(type_name, list(DTYPE_NAMES))}; known are {', '.join(DTYPE_NAMES)}", param.children[1])
+        builder = TermBuilder({}, frozenset(), self.shapes, self.used_symbols)
+        shape = tuple(_extent(builder.constant(node), name, node) for node in param.children[2:])
+        if len(shape) > LIMITS.dimensions:
+            raise fail(f"{name} has {len(shape)} dimensions, the limit is {LIMITS.dimensions}", param)
+        into[name] = _Declared(Tensor(name=name, shape=shape, dtype=DTYPE_NAMES[type_name]), param)
+
+    def expression(self) -> Expression:
+        if len(self.inputs) + len(self.stages) > LIMITS.tensors:
+            count = len(self.inputs) + len(self.stages)
+            raise fail(f"{count} tensors, the limit is {LIMITS.tensors}; split the kernel into several", self.tree)
+        names = self._stage_names()
+        tensors = {name: declared.tensor for name, declared in self.inputs.items()}
+        built: list[Stage] = []
+        for number, node in enumerate(self.stages):
+            later = frozenset(names[number:])
+            built.append(_StageReader(node, tensors, later, self.outputs, self.shapes, self.used_symbols).stage())
+            tensors[built[-1].name] = built[-1].tensor
+        inputs = tuple(declared.tensor for declared in self.inputs.values())
+        expression = Expression(name=self.name, inputs=inputs, stages=tuple(built), outputs=tuple(self.outputs))
+        self._check_used(expression)
+        return expression
+
+    def _stage_names(self) -> list[str]:
+        names: list[str] = []
+        for node in self.stages:
+            name = str(node.children[0])
+            if name in names:
+                raise fail(f"{name!r} is defined twice; a reduction starts by itself (+= from 0), other changes need a new name", node)
+            if name in self.inputs:
+                raise fail(f"{name!r} is an input and cannot be written; give the result another name", node)
+            if name in FUNCTIONS:
+                raise fail(f"{name!r} is a function; give the stage another name", node)
+            names.append(name)
+        for name, declared in self.outputs.items():
+            if name not in names:
+                raise fail(f"output {name!r} is never defined; add a stage {name}[…] = …", declared.node)
+        return names
+
+    def _check_used(self, expression: Expression) -> None:
+        needed = set(expression.outputs)
+        for stage in reversed(expression.stages):
+            if stage.name in needed:
+                needed |= {read.tensor for read in reads(stage.body)}
+        for stage, node in zip(expression.stages, self.stages, strict=True):
+            if stage.name not in needed:
+                raise fail(f"stage {stage.name!r} is never used; read it, make it an output, or remove it", node)
+        for name, declared in self.inputs.items():
+            if name not in needed:
+                raise fail(f"input {name!r} is never used; read it or remove it", declared.node)
+        for symbol in self.shapes:
+            if symbol not in self.used_symbols:
+                known = ", ".join(sorted(self.used_symbols)) or "none"
+                raise WorkloadError(f"unknown shape symbol {symbol!r}; the text uses {known}", parameter=symbol)
+
+
+def _outputs_start(tree: Tree[Token]) -> int:
+    """How many of the tree's params are inputs: those before the arrow."""
+    for number, child in enumerate(tree.children[1:]):
+        if isinstance(child, Token) and child.type == "ARROW":
+            return number
+    return 0
+
+
+def _extent(value: int, name: str, node: Node) -> int:
+    if not 1 <= value <= LIMITS.extent:
+        raise fail(f"{name} has an extent of {value}; extents are 1 to {LIMITS.extent}", node)
+    return value
+
+
+class _StageReader:
+    """Reads one assignment: its right-hand side, the ranges of its iterators, its dtypes."""
+
+    def __init__(
+        self, node: Tree[Token], tensors: Mapping[str, Tensor], later: frozenset[str], outputs: Mapping[str, _Declared],
+        symbols: Mapping[str, int], used_symbols: set[str],
+    ) -> None:
+        self.node, self.tensors, self.outputs = node, tensors, outputs
+        self.builder = TermBuilder(tensors, later, symbols, used_symbols)
+        tokens = list(node.children)
+        self.name, *rest = tokens
+        split = next(i for i, child in enumerate(rest) if isinstance(child, Token) and child.type in ("ASSIGN", "REDUCE"))
+        self.written = [cast(Token, child) for child in rest[:split]]
+        self.assign, self.right, *others = rest[split:]
+        self.ranges = cast("list[Tree[Token]]", others[0].children if others and isinstance(others[0], Tree) else [])
+
+    def stage(self) -> Stage:
+        name = str(self.name)
+        self._check_written(name)
+        term = self.builder.build(self.right)
+        starts, stated = self._stated()
+        extents = self._extents(name, stated, starts)
+        shifted: dict[str, Scalar] = {i: Binary("add", Var(i), Const(start, "int64")) for i, start in starts.items() if start}
+        self._check_reads(extents, shifted)
+        reducer = _REDUCERS.get(str(self.assign))
+        reduced = [i for i in self.builder.iterators if i not in [str(w) for w in self.written]]
+        self._check_reduction(reducer, reduced)
+        declared = self.outputs[name].tensor.dtype if name in self.outputs else None
+        dtype, body, accumulator = self._typed(term.type, declared)
+        settled = settle(term, body, self.right)
+        self._check_height(settled)
+        return Stage(
+            name=name,
+            axes=tuple(Axis(name=str(i), extent=extents[str(i)]) for i in self.written),
+            reduce_axes=tuple(Axis(name=i, extent=extents[i]) for i in reduced),
+            reducer=reducer, body=without_idle_pads(substitute(settled, shifted), extents, self.tensors), dtype=dtype, accumulator=accumulator,
+        )
+
+    def _check_written(self, name: str) -> None:
+        seen: set[str] = set()
+        for token in self.written:
+            if str(token) in self.builder.symbols:
+                raise fail(f"{str(token)!r} is a shape symbol, not free to be an iterator; {name} is written at one plain iterator per dimension", token)
+            if str(token) in seen:
+                raise fail(f"iterator {str(token)!r} stands twice on the left; each dimension has its own", token)
+            seen.add(str(token))
+        if name in self.outputs and len(self.outputs[name].tensor.shape) != len(self.written):
+            shape = self.outputs[name].tensor.shape
+            raise fail(f"{name} is declared with {len(shape)} dimensions and written with {len(self.written)}", self.node)
+
+    def _stated(self) -> tuple[dict[str, int], dict[str, int]]:
+        starts: dict[str, int] = {}
+        extents: dict[str, int] = {}
+        for node in self.ranges:
+            name, first, last = str(node.children[0]), *(self.builder.constant(child) for child in node.children[1:])
+            if name not in self.builder.iterators and name not in [str(token) for token in self.written]:
+                raise fail(f"{name!r} is not an iterator of this stage", node)
+            if name in extents:
+                raise fail(f"the range of {name!r} is stated twice", node)
+            if last <= first or last - first > LIMITS.extent:
+                raise fail(f"the range {first}:{last} of {name!r} is empty or too long; it holds {first} and ends before {last}", node)
+            if first and name in [str(token) for token in self.written]:
+                raise fail(f"{name!r} indexes the written tensor, so its range starts at 0, not {first}", node)
+            starts[name], extents[name] = first, last - first
+        return starts, extents
+
+    def _extents(self, name: str, stated: Mapping[str, int], starts: Mapping[str, int]) -> dict[str, int]:
+        fixed = dict(stated)
+        if name in self.outputs:
+            for token, extent in zip(self.written, self.outputs[name].tensor.shape, strict=True):
+                if fixed.setdefault(str(token), extent) != extent:
+                    raise fail(f"{str(token)!r} runs to {fixed[str(token)]} but {name} has extent {extent} there", token)
+        found = [read for read, _ in self.builder.reads]
+        self._check_whole(fixed, stated, found)
+        names = [*(str(token) for token in self.written), *self.builder.iterators]
+        extents, clash = infer(names, fixed, found, self.tensors)
+        if clash:
+            iterator, first, second = clash
+            node = next(at for read, at in self.builder.reads if read is second)
+            raise fail(
+                f"iterator {iterator!r} runs over {first.tensor} ({_along(first, iterator, self.tensors)}) and {second.tensor} "
+                f"({_along(second, iterator, self.tensors)}), which differ; state its range, e.g. for {iterator} in 0:"
+                f"{min(_along(first, iterator, self.tensors), _along(second, iterator, self.tensors))}", node,
+            )
+        for iterator in names:
+            at = self.builder.iterators.get(iterator) or next(token for token in self.written if str(token) == iterator)
+            if iterator not in extents:
+                raise fail(f"the range of iterator {iterator!r} is not known; state it, e.g. for {iterator} in 0:3", at)
+            if extents[iterator] < 1:
+                raise fail(f"iterator {iterator!r} has no value that keeps its indices inside; its range would be {extents[iterator]}", at)
+        return extents
+
+    def _check_whole(self, fixed: Mapping[str, int], stated: Mapping[str, int], found: list[Read]) -> None:
+        """An iterator fixed by the written tensor must run over the whole of what it reads, unless its range is stated."""
+        for read, at in self.builder.reads:
+            for index, extent in zip(read.indices, self.tensors[read.tensor].shape, strict=True):
+                if isinstance(index, Var) and index.name in fixed and index.name not in stated and read.pad is None and fixed[index.name] != extent:
+                    raise fail(
+                        f"iterator {index.name!r} runs to {fixed[index.name]} as declared for {self.name!s} but {read.tensor} has extent {extent} "
+                        f"there; make them equal, or state the range: for {index.name} in 0:{fixed[index.name]}", at,
+                    )
+
+    def _check_reads(self, extents: Mapping[str, int], shifted: Mapping[str, Scalar]) -> None:
+        for read, at in self.builder.reads:
+            moved = substitute(read, shifted)
+            why = complaint(cast(Read, moved), extents, self.tensors)
+            if why:
+                raise fail(why, at)
+
+    def _check_reduction(self, reducer: Reducer | None, reduced: list[str]) -> None:
+        if reducer is None and reduced:
+            where = self.builder.iterators[reduced[0]]
+            raise fail(f"iterator {reduced[0]!r} is not on the left; reduce over it with +=, *=, max= or min=", where)
+        if reducer is not None and not reduced:
+            raise fail(f"'{self.assign!s}' reduces over nothing; write '='", cast(Token, self.assign))
+        if len(reduced) > LIMITS.dimensions:
+            raise fail(f"reduces over {len(reduced)} iterators, the limit is {LIMITS.dimensions}", self.node)
+
+    def _typed(self, found: str, declared: DType | None) -> tuple[DType, DType, DType]:
+        """(dtype stored, dtype of the body, dtype of the accumulator)."""
+        if found in (LITERAL_INT, LITERAL_REAL):
+            body: DType = declared or ("int32" if found == LITERAL_INT else "float32")
+        else:
+            body = cast(DType, found)
+        stored = declared or body
+        if not any(body in kind and stored in kind for kind in (FLOATS, INTEGERS, ("bool",))):
+            raise fail(f"a value of type {body} is assigned to {self.name!s} of {stored}; convert it, e.g. {stored}(…)", self.right)
+        if body == "bool" and str(self.assign) in _REDUCERS:
+            raise fail("a condition cannot be reduced; write where(condition, 1, 0)", self.right)
+        wide = cast(DType, common(body, stored, self.right))
+        accumulator: DType = "float32" if wide in ("float16", "bfloat16") else "int32" if wide in ("int8", "uint8") else wide
+        return stored, body, accumulator
+
+    def _check_height(self, body: Scalar) -> None:
+        """Trees are walked recursively everywhere, so their height is bounded here."""
+        level, height = [body], 0
+        while level:
+            level = [child for node in level for child in children(node)]
+            height += 1
+        if height > 200:
+            raise fail(f"the expression is {height} operations deep, the limit is 200; split it into stages", self.node)
+
+
+def _along(read: Read, iterator: str, tensors: Mapping[str, Tensor]) -> int:
+    return next(
+        extent for index, extent in zip(read.indices, tensors[read.tensor].shape, strict=True) if index == Var(iterator)
+    )

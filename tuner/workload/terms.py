@@ -1,0 +1,403 @@
+"""From the parse tree of one right-hand side to a scalar tree: names, types, constants.
+
+float16 and bfloat16 reads become float32, int8 and uint8 reads int32; literals take the type of what they meet and fold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import cast
+
+from lark import Token, Tree
+
+from tuner.errors import WorkloadError
+from tuner.workload.expression import Binary, BinaryOp, Cast, Const, DType, Read, Scalar, Select, Tensor, Unary, UnaryOp, Var
+from tuner.workload.grammar import Node, fail
+
+DTYPE_NAMES: Mapping[str, DType] = {
+    "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i64": "int64", "i32": "int32", "i8": "int8", "u8": "uint8",
+    "float64": "float64", "float32": "float32", "float16": "float16", "bfloat16": "bfloat16", "int64": "int64", "int32": "int32",
+    "int8": "int8", "uint8": "uint8", "bool": "bool",
+}
+FLOATS = ("float16", "bfloat16", "float32", "float64")  # narrow to wide
+INTEGERS = ("int8", "uint8", "int32", "int64")
+COMPUTED_IN: Mapping[str, DType] = {"float16": "float32", "bfloat16": "float32", "int8": "int32", "uint8": "int32"}
+UNARY_FLOAT: Mapping[str, Callable[[float], float]] = {
+    "exp": math.exp, "log": math.log, "sqrt": math.sqrt, "rsqrt": lambda value: 1 / math.sqrt(value), "tanh": math.tanh, "erf": math.erf,
+}
+FUNCTIONS = (*UNARY_FLOAT, "abs", "min", "max", "pow", "where", "clamp", *DTYPE_NAMES)
+LITERAL_INT, LITERAL_REAL = "integer literal", "real literal"
+INTEGER_RANGE = {"int8": (-(2**7), 2**7 - 1), "uint8": (0, 2**8 - 1), "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+_ARITHMETIC: Mapping[str, BinaryOp] = {"+": "add", "-": "sub", "*": "mul", "/": "div", "//": "floordiv", "%": "floormod"}
+_COMPARISONS: Mapping[str, BinaryOp] = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    node: Scalar
+    type: str  # a DType it is computed in, or one of the two literal types, whose node is a Const
+
+    @property
+    def value(self) -> int | float:
+        assert isinstance(self.node, Const)
+        return self.node.value
+
+    @property
+    def literal(self) -> bool:
+        return self.type in (LITERAL_INT, LITERAL_REAL)
+
+
+def integer(value: int, at: Node) -> Term:
+    if not -(2**63) <= value < 2**63:
+        raise fail("the integer does not fit 64 bits", at)
+    return Term(Const(value, "int64"), LITERAL_INT)
+
+
+def real(value: float) -> Term:
+    return Term(Const(value, "float64"), LITERAL_REAL)
+
+
+def settle(term: Term, dtype: DType, at: Node) -> Scalar:
+    """The term's node in `dtype`, which it must be able to take without losing its kind (float or integer)."""
+    if term.type == dtype:
+        return term.node
+    if term.literal and dtype in FLOATS:
+        return Const(float(term.value), dtype)
+    if term.type == LITERAL_INT and dtype in INTEGERS:
+        low, high = INTEGER_RANGE[dtype]
+        if not low <= term.value <= high:
+            raise fail(f"{term.value} does not fit {dtype}, which holds {low} to {high}", at)
+        return Const(int(term.value), dtype)
+    for kind in (FLOATS, INTEGERS):
+        if term.type in kind and dtype in kind:
+            return Cast(dtype, term.node)
+    raise fail(f"a value of type {term.type} where {dtype} is needed; convert it, e.g. f32(…) or i32(…)", at)
+
+
+def common(left: str, right: str, at: Node) -> str:
+    """The type two operands meet in."""
+    if left == right:
+        return left
+    for first, second in ((left, right), (right, left)):
+        if first == LITERAL_INT and (second in FLOATS or second in INTEGERS or second == LITERAL_REAL):
+            return second
+        if first == LITERAL_REAL and second in FLOATS:
+            return second
+    for kind in (FLOATS, INTEGERS):
+        if left in kind and right in kind:
+            return max(left, right, key=kind.index)
+    raise fail(f"{left} and {right} do not mix; convert one of them, e.g. f32(…) or i32(…)", at)
+
+
+def suggestion(name: str, known: list[str]) -> str:
+    close = get_close_matches(name, known, 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+@dataclass
+class TermBuilder:
+    """Builds the scalar trees of one stage, remembering what it read and which iterators it met."""
+
+    tensors: Mapping[str, Tensor]  # inputs and stages defined so far
+    later: frozenset[str]  # tensors defined further down, for a better message
+    symbols: Mapping[str, int]
+    used_symbols: set[str]
+    iterators: dict[str, Node] = field(default_factory=dict)  # by first appearance
+    reads: list[tuple[Read, Node]] = field(default_factory=list)
+
+    def build(self, node: Node) -> Term:
+        if isinstance(node, Token):
+            raise fail(f"unexpected {str(node)!r}", node)
+        build: Callable[[Tree[Token]], Term] = getattr(self, f"_{node.data}")
+        return build(node)
+
+    def constant(self, node: Node) -> int:
+        """The value of an extent: an integer expression of literals and shape symbols."""
+        before = len(self.iterators)
+        term = self.build(node)
+        if len(self.iterators) > before:
+            name = list(self.iterators)[before]
+            raise fail(f"unknown shape symbol {name!r}; give its extent{suggestion(name, list(self.symbols))}", self.iterators[name])
+        if term.type != LITERAL_INT:
+            raise fail("an extent is an integer made of numbers and shape symbols", node)
+        return int(term.value)
+
+    def _number(self, node: Tree[Token]) -> Term:
+        return number(cast(Token, node.children[0]))
+
+    def _infinity(self, node: Tree[Token]) -> Term:
+        return real(math.inf)
+
+    def _true(self, node: Tree[Token]) -> Term:
+        return Term(Const(True, "bool"), "bool")
+
+    def _false(self, node: Tree[Token]) -> Term:
+        return Term(Const(False, "bool"), "bool")
+
+    def _name(self, node: Tree[Token]) -> Term:
+        name = str(node.children[0])
+        if name in self.symbols:
+            self.used_symbols.add(name)
+            return integer(self.symbols[name], node)
+        if name in self.tensors or name in self.later:
+            raise fail(f"{name!r} is a tensor; index it, e.g. {name}[i]", node)
+        self.iterators.setdefault(name, node)
+        return Term(Var(name), "int64")
+
+    def _read(self, node: Tree[Token]) -> Term:
+        name, *rest = node.children
+        pads = [child for child in rest if isinstance(child, Tree) and child.data == "pad"]
+        index_nodes = [child for child in rest if child not in pads]
+        tensor = self._tensor(str(name), node)
+        if len(index_nodes) != len(tensor.shape):
+            raise fail(f"{tensor.name} has {len(tensor.shape)} dimensions, not {len(index_nodes)}", node)
+        indices = tuple(self._index(child) for child in index_nodes)
+        read = Read(tensor.name, indices, self._pad(pads[0], tensor.dtype) if pads else None)
+        self.reads.append((read, node))
+        computed = COMPUTED_IN.get(tensor.dtype, tensor.dtype)
+        return Term(read if computed == tensor.dtype else Cast(computed, read), computed)
+
+    def _tensor(self, name: str, node: Node) -> Tensor:
+        if name in self.tensors:
+            return self.tensors[name]
+        if name in self.later:
+            raise fail(f"{name!r} is read before it is defined; stages run in the order they are written, none may read itself", node)
+        if name in FUNCTIONS:
+            raise fail(f"{name!r} is a function; call it with parentheses", node)
+        raise fail(f"unknown tensor {name!r}{suggestion(name, list(self.tensors))}", node)
+
+    def _index(self, node: Node) -> Scalar:
+        term = self.build(node)
+        if term.type != LITERAL_INT and term.type not in INTEGERS:
+            raise fail(f"an index is an integer, this is a {term.type}; convert it, e.g. i32(…)", node)
+        index = settle(term, "int64", node)
+        check_index(index, node)
+        return index
+
+    def _pad(self, node: Tree[Token], dtype: DType) -> Const:
+        *sign, value = node.children
+        term = real(math.inf) if str(value) == "inf" else number(cast(Token, value))
+        if sign:
+            term = real(-term.value) if term.type == LITERAL_REAL else integer(-int(term.value), node)
+        if dtype == "bool":
+            raise fail("a read of bool cannot be padded; compare a padded integer instead", node)
+        settled = settle(term, dtype, node)
+        assert isinstance(settled, Const)
+        return settled
+
+    def _minus(self, node: Tree[Token]) -> Term:
+        term = self.build(node.children[1])
+        if term.literal:
+            return integer(-int(term.value), node) if term.type == LITERAL_INT else real(-term.value)
+        self._numeric(term, node)
+        return Term(Unary("neg", term.node), term.type)
+
+    def _negation(self, node: Tree[Token]) -> Term:
+        return Term(Unary("not", self._truth(node.children[0])), "bool")
+
+    def _either(self, node: Tree[Token]) -> Term:
+        return self._logic("or", node)
+
+    def _both(self, node: Tree[Token]) -> Term:
+        return self._logic("and", node)
+
+    def _logic(self, op: BinaryOp, node: Tree[Token]) -> Term:
+        first, *others = (self._truth(child) for child in node.children)
+        for other in others:
+            first = Binary(op, first, other)
+        return Term(first, "bool")
+
+    def _truth(self, node: Node) -> Scalar:
+        term = self.build(node)
+        if term.type != "bool":
+            raise fail(f"a condition is needed, this is a {term.type}; compare it, e.g. x > 0", node)
+        return term.node
+
+    def _comparison(self, node: Tree[Token]) -> Term:
+        left, symbol, right = node.children
+        first, second = self.build(left), self.build(right)
+        if first.literal and second.literal:
+            raise fail("both sides of the comparison are constants; write the branch that holds", node)
+        dtype = cast(DType, common(first.type, second.type, node))
+        return Term(Binary(_COMPARISONS[str(symbol)], settle(first, dtype, left), settle(second, dtype, right)), "bool")
+
+    def _sum(self, node: Tree[Token]) -> Term:
+        return self._chain(node)
+
+    def _product(self, node: Tree[Token]) -> Term:
+        return self._chain(node)
+
+    def _chain(self, node: Tree[Token]) -> Term:
+        term = self.build(node.children[0])
+        for symbol, child in zip(node.children[1::2], node.children[2::2], strict=True):
+            term = self._arithmetic(str(symbol), term, self.build(child), child)
+        return term
+
+    def _arithmetic(self, symbol: str, left: Term, right: Term, at: Node) -> Term:
+        op = _ARITHMETIC[symbol]
+        dtype = common(left.type, right.type, at)
+        if op in ("floordiv", "floormod") and (right.type != LITERAL_INT or right.value <= 0):
+            raise fail(f"{symbol!r} needs a positive constant integer on its right", at)
+        if left.literal and right.literal:
+            return fold(op, left, right, at)
+        if op == "div" and dtype not in FLOATS:
+            raise fail(f"'/' divides floating-point values, not {dtype}; use '//' or convert, e.g. f32(…)", at)
+        if op in ("floordiv", "floormod") and dtype not in INTEGERS:
+            raise fail(f"{symbol!r} divides integers, not {dtype}", at)
+        if dtype in INTEGERS:
+            kept = _neutral(op, left, right)
+            if kept is not None:
+                return Term(settle(kept, cast(DType, dtype), at), dtype)
+        return self._binary(op, left, right, at)
+
+    def _binary(self, op: BinaryOp, left: Term, right: Term, at: Node) -> Term:
+        dtype = cast(DType, common(left.type, right.type, at))
+        self._numeric(Term(left.node, dtype), at)
+        return Term(Binary(op, settle(left, dtype, at), settle(right, dtype, at)), dtype)
+
+    def _numeric(self, term: Term, at: Node) -> None:
+        if term.type == "bool":
+            raise fail("arithmetic on a condition; write where(condition, 1, 0)", at)
+
+    def _select(self, node: Tree[Token]) -> Term:
+        return self._choose(node.children, node)
+
+    def _choose(self, parts: list[Node], node: Node) -> Term:
+        cond, then, other = self._truth(parts[0]), self.build(parts[1]), self.build(parts[2])
+        kind = common(then.type, other.type, node)
+        if then.literal and other.literal:
+            kind = "float32" if kind == LITERAL_REAL else "int32"
+        dtype = cast(DType, kind)
+        return Term(Select(cond, settle(then, dtype, parts[1]), settle(other, dtype, parts[2])), dtype)
+
+    def _call(self, node: Tree[Token]) -> Term:
+        name, arguments = str(node.children[0]), list(node.children[1:])
+        if name not in FUNCTIONS:
+            raise fail(f"unknown function {name!r}{suggestion(name, list(FUNCTIONS)) or '; known are ' + ', '.join(FUNCTIONS)}", node)
+        counts = {"min": (2, 8), "max": (2, 8), "pow": (2, 2), "where": (3, 3), "clamp": (3, 3)}
+        least, most = counts.get(name, (1, 1))
+        if not least <= len(arguments) <= most:
+            raise fail(f"{name} takes {least if least == most else f'{least} to {most}'} arguments, not {len(arguments)}", node)
+        if name == "where":
+            return self._choose(arguments, node)
+        terms = [self.build(argument) for argument in arguments]
+        if name in DTYPE_NAMES:
+            return self._convert(terms[0], DTYPE_NAMES[name], node)
+        if name in UNARY_FLOAT or name == "abs":
+            return self._unary(name, terms[0], node)
+        return self._combine(name, terms, node)
+
+    def _combine(self, name: str, terms: list[Term], node: Node) -> Term:
+        if name == "clamp":
+            least = self._extreme("min", terms[0], terms[2], node)
+            return self._extreme("max", least, terms[1], node)
+        if name == "pow":
+            kind = common(terms[0].type, terms[1].type, node)
+            if kind not in FLOATS:
+                raise fail("pow takes floating-point values of a tensor", node)
+            return self._binary("pow", terms[0], terms[1], node)
+        result = terms[0]
+        for term in terms[1:]:
+            result = self._extreme(cast(BinaryOp, name), result, term, node)
+        return result
+
+    def _extreme(self, op: BinaryOp, left: Term, right: Term, node: Node) -> Term:
+        if left.literal and right.literal:
+            chosen = (max if op == "max" else min)(left.value, right.value)
+            return integer(int(chosen), node) if left.type == right.type == LITERAL_INT else real(float(chosen))
+        return self._binary(op, left, right, node)
+
+    def _unary(self, name: str, term: Term, node: Node) -> Term:
+        self._numeric(term, node)
+        if name == "abs":
+            if term.literal:
+                return integer(abs(int(term.value)), node) if term.type == LITERAL_INT else real(abs(term.value))
+            return Term(Unary("abs", term.node), term.type)
+        if term.literal:
+            try:
+                return real(UNARY_FLOAT[name](term.value))
+            except (ValueError, OverflowError, ZeroDivisionError):
+                raise fail(f"{name}({term.value}) is not a number", node) from None
+        if term.type not in FLOATS:
+            raise fail(f"{name} takes floating-point values, not {term.type}; convert, e.g. f32(…)", node)
+        return Term(Unary(cast(UnaryOp, name), term.node), term.type)
+
+    def _convert(self, term: Term, dtype: DType, node: Node) -> Term:
+        if dtype == "bool":
+            raise fail("nothing converts to bool; compare instead, e.g. x != 0", node)
+        if term.type == LITERAL_REAL and dtype in INTEGERS:
+            raise fail(f"{term.value} is not an integer", node)
+        converted = settle(term, dtype, node) if term.literal else term.node if term.type == dtype else Cast(dtype, term.node)
+        computed = COMPUTED_IN.get(dtype, dtype)
+        return Term(converted if computed == dtype else Cast(computed, converted), computed)
+
+
+def _neutral(op: BinaryOp, left: Term, right: Term) -> Term | None:
+    """The operand that an integer operation leaves as it is (x + 0, x * 1, x // 1), so that stride=1 and pad=0 leave no trace."""
+    if right.type == LITERAL_INT and (op, right.value) in (("add", 0), ("sub", 0), ("mul", 1), ("floordiv", 1)):
+        return left
+    if left.type == LITERAL_INT and (op, left.value) in (("add", 0), ("mul", 1)):
+        return right
+    return integer_zero() if op == "floormod" and right.value == 1 and right.literal else None
+
+
+def integer_zero() -> Term:
+    return Term(Const(0, "int64"), LITERAL_INT)
+
+
+def number(token: Token) -> Term:
+    text = str(token)
+    if text.isdigit():
+        if len(text) > 19:
+            raise fail("the integer does not fit 64 bits", token)
+        return integer(int(text), token)
+    value = float(text)
+    if math.isinf(value):
+        raise fail(f"{text} does not fit a float64; write inf for infinity", token)
+    return real(value)
+
+
+def fold(op: BinaryOp, left: Term, right: Term, at: Node) -> Term:
+    a, b = left.value, right.value
+    if op == "div" and b == 0:
+        raise fail("division by zero", at)
+    if op == "div":
+        return real(a / b)
+    results: Mapping[str, Callable[[], int | float]] = {
+        "add": lambda: a + b, "sub": lambda: a - b, "mul": lambda: a * b, "floordiv": lambda: a // b, "floormod": lambda: a % b,
+    }
+    value = results[op]()
+    if left.type == right.type == LITERAL_INT:
+        return integer(int(value), at)
+    if math.isnan(value):
+        raise fail("the constant is not a number", at)
+    return real(float(value))
+
+
+def check_index(index: Scalar, at: Node) -> None:
+    """Indices are affine in iterators and integer tensors, with floor division and modulo by constants, min and max."""
+    match index:
+        case Var() | Const():
+            return
+        case Read():
+            return  # its own indices were checked when it was built
+        case Cast(dtype=dtype, arg=arg) if dtype in INTEGERS:
+            check_index(arg, at)
+        case Unary(op="neg", arg=arg):
+            check_index(arg, at)
+        case Binary(op="mul", lhs=lhs, rhs=rhs) if not (isinstance(lhs, Const) or isinstance(rhs, Const)):
+            raise fail("an index multiplies only by constants (it is affine)", at)
+        case Binary(op="add" | "sub" | "mul" | "floordiv" | "floormod" | "min" | "max", lhs=lhs, rhs=rhs):
+            check_index(lhs, at)
+            check_index(rhs, at)
+        case _:
+            raise fail("an index is made of iterators, constants, integer tensors, + - * // % min max clamp", at)
+
+
+__all__ = [
+    "COMPUTED_IN", "DTYPE_NAMES", "FLOATS", "INTEGERS", "INTEGER_RANGE", "LITERAL_INT", "LITERAL_REAL", "Term", "TermBuilder",
+    "WorkloadError", "common", "settle", "suggestion",
+]

@@ -1,0 +1,149 @@
+"""Expressions as JSON and back: lists for scalar nodes, objects for stages and tensors; what the database and REST store."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TypeAlias, cast, get_args
+
+from tuner.errors import WorkloadError
+from tuner.workload.expression import (
+    Axis, Binary, BinaryOp, Cast, Const, DType, Expression, Read, Reducer, Scalar, Select, Stage, Tensor, Unary, UnaryOp, Var,
+)
+
+Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+MAX_HEIGHT = 256  # of a scalar tree read from a document, whatever wrote it
+
+
+def scalar_document(node: Scalar, names: Mapping[str, str]) -> list[Json]:
+    """`["read", name, indices, pad]` and the like; tensors are renamed by `names`."""
+    match node:
+        case Var(name=name):
+            return ["var", name]
+        case Const(value=value, dtype=dtype):
+            return ["const", dtype, _number(value, dtype)]
+        case Read(tensor=tensor, indices=indices, pad=pad):
+            found: list[Json] = [scalar_document(index, names) for index in indices]
+            return ["read", names.get(tensor, tensor), found, None if pad is None else scalar_document(pad, names)]
+        case Unary(op=op, arg=arg):
+            return ["unary", op, scalar_document(arg, names)]
+        case Binary(op=op, lhs=lhs, rhs=rhs):
+            return ["binary", op, scalar_document(lhs, names), scalar_document(rhs, names)]
+        case Select(cond=cond, then=then, other=other):
+            return ["select", *(scalar_document(part, names) for part in (cond, then, other))]
+        case Cast(dtype=dtype, arg=arg):
+            return ["cast", dtype, scalar_document(arg, names)]
+
+
+def _number(value: int | float | bool, dtype: str) -> Json:
+    """Floats as text, so that infinities survive and 1 and 1.0 are one."""
+    if dtype == "bool":
+        return bool(value)
+    return repr(float(value)) if "float" in dtype else int(value)
+
+
+def expression_document(expression: Expression) -> dict[str, Json]:
+    return {
+        "name": expression.name,
+        "inputs": [{"name": t.name, "shape": list(t.shape), "dtype": t.dtype} for t in expression.inputs],
+        "stages": [
+            {
+                "name": stage.name, "axes": _axes(stage.axes), "reduce_axes": _axes(stage.reduce_axes), "reducer": stage.reducer,
+                "accumulator": stage.accumulator, "dtype": stage.dtype, "body": scalar_document(stage.body, {}),
+            }
+            for stage in expression.stages
+        ],
+        "outputs": list(expression.outputs),
+    }
+
+
+def _axes(axes: tuple[Axis, ...]) -> list[Json]:
+    return [[axis.name, axis.extent] for axis in axes]
+
+
+def expression_from(document: object) -> Expression:
+    """The expression of a document. Raises `WorkloadError` for anything that is not one; bounds and budgets are for the caller."""
+    try:
+        parts = cast("dict[str, list[dict[str, object]]]", document)
+        inputs = tuple(
+            Tensor(name=_text(t["name"]), shape=tuple(_integer(e) for e in _items(t["shape"])), dtype=_dtype(t["dtype"])) for t in parts["inputs"]
+        )
+        stages = tuple(_stage(stage) for stage in parts["stages"])
+        return Expression(name=_text(parts["name"]), inputs=inputs, stages=stages, outputs=tuple(_text(name) for name in parts["outputs"]))
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise WorkloadError(f"not an expression document: {error}") from None
+
+
+def _stage(part: dict[str, object]) -> Stage:
+    reducer = part["reducer"]
+    if reducer is not None and reducer not in get_args(Reducer):
+        raise ValueError(f"reducer {reducer!r}")
+    return Stage(
+        name=_text(part["name"]), axes=_axes_from(part["axes"]), reduce_axes=_axes_from(part["reduce_axes"]), reducer=cast("Reducer | None", reducer),
+        accumulator=_dtype(part["accumulator"]), dtype=_dtype(part["dtype"]), body=scalar_from(part["body"]),
+    )
+
+
+def _axes_from(found: object) -> tuple[Axis, ...]:
+    return tuple(Axis(name=_text(_items(axis)[0]), extent=_integer(_items(axis)[1])) for axis in _items(found))
+
+
+def scalar_from(found: object, height: int = 0) -> Scalar:
+    if height > MAX_HEIGHT:
+        raise ValueError(f"a tree higher than {MAX_HEIGHT}")
+    kind, *rest = _items(found)
+    match kind, rest:
+        case "var", [name]:
+            return Var(_text(name))
+        case "const", [dtype, value]:
+            return _constant(_dtype(dtype), value)
+        case "read", [tensor, indices, pad]:
+            padding = None if pad is None else scalar_from(pad, height + 1)
+            if padding is not None and not isinstance(padding, Const):
+                raise ValueError("a read padded with something other than a constant")
+            return Read(_text(tensor), tuple(scalar_from(index, height + 1) for index in _items(indices)), padding)
+        case "unary", [op, arg] if op in get_args(UnaryOp):
+            return Unary(cast(UnaryOp, op), scalar_from(arg, height + 1))
+        case "binary", [op, lhs, rhs] if op in get_args(BinaryOp):
+            return Binary(cast(BinaryOp, op), scalar_from(lhs, height + 1), scalar_from(rhs, height + 1))
+        case "select", [cond, then, other]:
+            return Select(scalar_from(cond, height + 1), scalar_from(then, height + 1), scalar_from(other, height + 1))
+        case "cast", [dtype, arg]:
+            return Cast(_dtype(dtype), scalar_from(arg, height + 1))
+        case _:
+            raise ValueError(f"unknown node {str(kind)[:40]!r}")
+
+
+def _constant(dtype: DType, value: object) -> Const:
+    if dtype == "bool":
+        return Const(bool(value), dtype)
+    if "float" not in dtype:
+        return Const(_integer(value), dtype)
+    number = float(_text(value))
+    if math.isnan(number):
+        raise ValueError("a constant that is not a number")
+    return Const(number, dtype)
+
+
+def _items(found: object) -> list[object]:
+    if not isinstance(found, list):
+        raise ValueError(f"a list is needed, not {type(found).__name__}")
+    return found
+
+
+def _text(found: object) -> str:
+    if not isinstance(found, str):
+        raise ValueError(f"text is needed, not {type(found).__name__}")
+    return found
+
+
+def _integer(found: object) -> int:
+    if isinstance(found, bool) or not isinstance(found, int):
+        raise ValueError(f"an integer is needed, not {type(found).__name__}")
+    return found
+
+
+def _dtype(found: object) -> DType:
+    if found not in get_args(DType):
+        raise ValueError(f"dtype {str(found)[:40]!r}")
+    return cast(DType, found)
