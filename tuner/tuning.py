@@ -221,7 +221,11 @@ class _Loop:
             return StopReason.CANCELLED
         if self._budget.seconds is not None and self._clock() - self._started >= self._budget.seconds:
             return StopReason.SECONDS
-        if self._budget.target_s is not None and self._best_s is not None and self._best_s * _NEAR_ROOFLINE <= self._budget.target_s:
+        if (
+            self._budget.target_s is not None
+            and self._best_s is not None
+            and self._best_s * _NEAR_ROOFLINE <= self._budget.target_s
+        ):
             return StopReason.TARGET
         return None
 

@@ -28,7 +28,8 @@ class KnobEncoding:
         active = self._space.active[points[:, 0]]
         active[:, 0] = True
         blocks = [
-            np.where(active[:, column, None], table[points[:, column]], np.float32(-1.0)) for column, table in enumerate(self._tables)
+            np.where(active[:, column, None], table[points[:, column]], np.float32(-1.0))
+            for column, table in enumerate(self._tables)
         ]
         return np.concatenate(blocks, axis=1).astype(np.float32)
 

@@ -49,7 +49,11 @@ class _Rows:
     def take(self, index: Any) -> _Rows:
         margin = None if self.margin is None else self.margin[index]
         return _Rows(
-            features=self.features[index], labels=self.labels[index], groups=self.groups[index], weights=self.weights[index], margin=margin
+            features=self.features[index],
+            labels=self.labels[index],
+            groups=self.groups[index],
+            weights=self.weights[index],
+            margin=margin,
         )
 
 
@@ -92,6 +96,15 @@ class Ranker:
 
     def load(self, data: bytes) -> None:
         self._booster = load_booster(data)
+
+    def note(self, **numbers: float) -> None:
+        """Writes numbers into the trained model, so that they are saved with it."""
+        if self._booster is not None:
+            self._booster.set_attr(**{name: repr(number) for name, number in numbers.items()})
+
+    def notes(self) -> dict[str, float]:
+        attributes = {} if self._booster is None else self._booster.attributes()
+        return {name: float(attributes[name]) for name in ("share", "offset") if name in attributes}
 
     def _check_width(self, width: int) -> None:
         if self._booster is not None and self._booster.num_features() != width:

@@ -37,14 +37,20 @@ def large_space() -> Space:
     )
     plain = Sketch(
         name="plain",
-        knobs=(Knob(name="plain.j", values=_SPLITS), Knob(name="plain.unroll", values=(0, 16, 64, 256)), Knob(name="plain.par", values=(0, 1))),
+        knobs=(
+            Knob(name="plain.j", values=_SPLITS),
+            Knob(name="plain.unroll", values=(0, 16, 64, 256)),
+            Knob(name="plain.par", values=(0, 1)),
+        ),
     )
     return Space((tiled, plain))
 
 
 def small_space() -> Space:
     """Two sketches, 76 points: exhausted within a test."""
-    first = Sketch(name="first", knobs=(Knob(name="first.a", values=tuple(range(6))), Knob(name="first.b", values=(1, 2, 4, 8, 16, 32))))
+    first = Sketch(
+        name="first", knobs=(Knob(name="first.a", values=tuple(range(6))), Knob(name="first.b", values=(1, 2, 4, 8, 16, 32)))
+    )
     second = Sketch(
         name="second",
         knobs=(Knob(name="second.a", values=((1, 1), (1, 2), (2, 2), (4, 2))), Knob(name="second.b", values=tuple("pqrstuvwxy"))),
@@ -75,7 +81,12 @@ class Response:
         jitter = np.random.default_rng(self.space.rank(point)).standard_normal() * self.noise
         if config["sketch"] == "plain":
             outer, inner = _pair(config["plain.j"])
-            cost = 3.0 + 0.3 * abs(log2(inner) - 3) + 0.1 * abs(log2(outer) - 2) - 0.2 * log2(1 + _number(config["plain.unroll"])) / 8
+            cost = (
+                3.0
+                + 0.3 * abs(log2(inner) - 3)
+                + 0.1 * abs(log2(outer) - 2)
+                - 0.2 * log2(1 + _number(config["plain.unroll"])) / 8
+            )
             return 1e-3 * float(np.exp(jitter)) * cost
         (io, ii), (jo, ji) = _pair(config["tiled.i"]), _pair(config["tiled.j"])
         k, unroll, pack = _number(config["tiled.k"]), _number(config["tiled.unroll"]), _number(config["tiled.pack"])
@@ -85,7 +96,9 @@ class Response:
         cost = 1.0 + 0.25 * abs(log2(registers) - 3 - self.shift) + (0.8 if registers > 12 else 0.0)
         footprint = log2(io * ii * k + jo * ji * k)
         cost += 0.12 * abs(footprint - 9 - self.shift) * (1.0 if pack else 1.6)
-        cost += {"ijk": 0.5, "ikj": 0.1 if ji >= 8 else 0.6, "kij": 0.0 if config["tiled.cache"] else 0.7}[str(config["tiled.order"])]
+        cost += {"ijk": 0.5, "ikj": 0.1 if ji >= 8 else 0.6, "kij": 0.0 if config["tiled.cache"] else 0.7}[
+            str(config["tiled.order"])
+        ]
         cost += 0.15 * abs(log2(1 + unroll) - 6) / 2 + 0.1 * pack * (k <= 2)
         return 1e-3 * float(np.exp(jitter)) * cost
 

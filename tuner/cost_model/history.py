@@ -1,0 +1,96 @@
+"""Transfer: what was measured on other workloads warms up the model of a new one.
+
+A model of the history ranks the first batch; from then on a local model learns what the history's missed. The history's say fades as
+2^(-n/64) with the number n of local trials, the schedule of AutoTVM (arXiv 1805.08166, section 4), because after a few batches the
+workload's own times know better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.cost_model.model import Features, Groups, Vector
+from tuner.cost_model.ranker import Ranker, RankerOptions
+from tuner.errors import UsageError
+
+_HALF_LIFE = 64.0  # local trials at which the history's say is halved
+_MOST_ROWS = 20_000  # rows a history model is trained on; more costs seconds and taught nothing on synthetic workloads
+
+
+@dataclass(frozen=True, kw_only=True)
+class Past:
+    """Trials of one workload, with the features of the same version."""
+
+    workload: str  # its key
+    features: Features  # (n, F)
+    labels: Vector  # (n,), best/median within the workload, own failures 0
+
+
+def train_on(history: Sequence[Past], options: RankerOptions | None = None) -> Ranker:
+    """A ranker of all workloads of the history, each weighing alike however many trials it has; untrained when there are none."""
+    ranker = Ranker(options)
+    parts = [past for past in history if len(past.labels)]
+    if not parts:
+        return ranker
+    widths = {past.features.shape[1] for past in parts}
+    if len(widths) > 1:
+        raise UsageError(f"history mixes features of {sorted(widths)} columns; keep records of one version of the features")
+    parts = [_thinned(past, _MOST_ROWS // len(parts)) for past in parts]
+    ranker.fit(
+        np.concatenate([past.features for past in parts]),
+        np.concatenate([past.labels for past in parts]),
+        np.concatenate([np.full(len(past.labels), at, np.int64) for at, past in enumerate(parts)]),
+        np.concatenate([np.full(len(past.labels), 1.0 / len(past.labels), np.float32) for past in parts])
+        * sum(map(_rows, parts))
+        / len(parts),
+    )
+    return ranker
+
+
+def _rows(past: Past) -> int:
+    return len(past.labels)
+
+
+def _thinned(past: Past, rows: int) -> Past:
+    """At most `rows` of them, evenly spaced, the order kept."""
+    if len(past.labels) <= rows:
+        return past
+    index = np.linspace(0, len(past.labels) - 1, max(1, rows)).astype(np.int64)
+    return Past(workload=past.workload, features=past.features[index], labels=past.labels[index])
+
+
+class TransferRanker:
+    """A `CostModel`: the history's ranker, corrected by a local one."""
+
+    def __init__(self, prior: Ranker, options: RankerOptions | None = None) -> None:
+        if not prior.trained:
+            raise UsageError("transfer needs a trained model of the history; without one use a plain ranker")
+        self._prior, self._local = prior, Ranker(options)
+        self._share, self._offset = 1.0, 0.0
+
+    @property
+    def trained(self) -> bool:
+        return True
+
+    def fit(self, features: Features, labels: Vector, groups: Groups, weights: Vector | None = None) -> None:
+        self._share = 2.0 ** (-len(labels) / _HALF_LIFE)
+        before = self._prior.predict(features)
+        self._offset = float(before.mean())  # only order matters; centred, the local trees need not learn a constant
+        self._local.fit(features, labels, groups, weights, margin=self._share * (before - self._offset))
+        self._local.note(share=self._share, offset=self._offset)
+
+    def predict(self, features: Features) -> Vector:
+        scores: Vector = self._share * (self._prior.predict(features) - self._offset) + self._local.predict(features)
+        return scores
+
+    def save(self) -> bytes:
+        """The local model; the history's is saved where it was trained, once for all that use it."""
+        return self._local.save()
+
+    def load(self, data: bytes) -> None:
+        self._local.load(data)
+        notes = self._local.notes()
+        self._share, self._offset = notes.get("share", 1.0), notes.get("offset", 0.0)
