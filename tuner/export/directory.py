@@ -1,0 +1,67 @@
+"""Putting an export in place: all of it or nothing, over nothing but an earlier export of ours."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from tuner.export.errors import ExportError, ExportRefused, ManifestError
+from tuner.export.manifest import FILE, read_manifest
+
+# What running an export's own Python or building its own wheel and examples leaves behind.
+LEFTOVERS = frozenset({"__pycache__", "build"})
+
+
+def check_replaceable(directory: Path) -> None:
+    """Raises ExportRefused unless the path is free, an empty directory, or an export that holds nobody else's files."""
+    if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
+        raise ExportRefused(f"{directory} is not a directory; name one that is new, empty, or an earlier export")
+    try:
+        if not directory.exists() or not any(directory.iterdir()):
+            return
+    except OSError as error:
+        raise ExportRefused(f"cannot look into {directory}: {error.strerror}") from error
+    try:
+        ours = {FILE, *read_manifest(directory).files}
+    except ManifestError as error:
+        raise ExportRefused(f"{directory} is not empty and no earlier export; name a new directory") from error
+    for path in sorted(directory.rglob("*")):
+        inside = path.relative_to(directory)
+        if not path.is_dir() and inside.as_posix() not in ours and not LEFTOVERS & set(inside.parts):
+            raise ExportRefused(f"{directory} holds {inside}, which is not of the export; move it away or name a new directory")
+
+
+def place(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Writes the files beside the directory and renames them into its place. Raises ExportError, leaving what was there."""
+    directory = Path(os.path.abspath(directory))
+    check_replaceable(directory)
+    scratch: Path | None = None
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{directory.name}-"))
+        fresh, old = scratch / "new", scratch / "old"
+        for name, content in files.items():
+            path = fresh / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        _swap(directory, fresh, old)
+    except OSError as error:
+        raise ExportError(f"cannot write the export to {directory}: {error.strerror or error}; nothing was changed") from error
+    finally:
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _swap(directory: Path, fresh: Path, old: Path) -> None:
+    if not directory.exists():
+        fresh.rename(directory)
+        return
+    directory.rename(old)
+    try:
+        fresh.rename(directory)
+    except OSError:
+        old.rename(directory)
+        raise

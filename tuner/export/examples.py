@@ -1,0 +1,147 @@
+"""The examples of an export: a C, a C++ and a Python program that call every function and check what it gives.
+
+Inputs follow one formula that the three languages share; the right outputs, computed by whoever exports, are stored as a
+sample of elements. A kernel exported without them is checked to run, to write every output, and to leave its inputs alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from math import isfinite, prod
+from typing import Any
+
+import numpy as np
+
+from tuner.export.header import c_names, title
+from tuner.export.kernel import Argument, ExportKernel
+from tuner.export.template import fill
+from tuner.runtime.wrapper import C_TYPES, DLPACK
+
+SAMPLES = 32  # elements of each output that an example checks
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def example_inputs(kernel: ExportKernel) -> tuple[Array, ...]:
+    """The inputs the examples use, one array per input argument; bfloat16 as float32 values that are exact in bfloat16.
+
+    Element i of input number s is h(i, s) = (2654435761 i + 40503 s + 12345) mod 2^32 (Knuth's multiplicative hashing), of
+    which floats take the top 8 bits as k / 128 in [-1, 1), exact in every float dtype; int8 the top 3 bits less 4, uint8 the
+    top 3 bits, and wider integers and bool, which may be indices or conditions, the top bit.
+    """
+    return tuple(_filled(argument, number) for number, argument in enumerate(kernel.inputs))
+
+
+def example_files(name: str, kernels: Sequence[ExportKernel]) -> dict[str, str]:
+    """Paths below the export's directory, with their texts."""
+    return {
+        "examples/check.h": fill("check.h.in", name=name, upper=name.upper()),
+        "examples/example.c": fill("example.c.in", name=name, functions=_tables(kernels), calls=_calls(kernels)),
+        "examples/example.cpp": fill("example.cpp.in", name=name, functions=_tables(kernels), calls=_cpp_calls(name, kernels)),
+        "examples/example.py": fill("example.py.in", name=name),
+        "examples/expected.json": json.dumps({kernel.symbol: _expected_document(kernel) for kernel in kernels}, indent=1) + "\n",
+        "examples/CMakeLists.txt": fill("examples.cmake.in", name=name),
+    }
+
+
+def _filled(argument: Argument, number: int) -> Array:
+    index = np.arange(prod(argument.shape), dtype=np.uint64)
+    hashed = (index * 2654435761 + (40503 * number + 12345)) & 0xFFFFFFFF
+    if argument.dtype in ("float64", "float32", "float16", "bfloat16"):
+        kind = "float32" if argument.dtype == "bfloat16" else argument.dtype
+        values: Array = (((hashed >> 24).astype(np.int64) - 128) / 128).astype(kind)
+    elif argument.dtype == "int8":
+        values = ((hashed >> 29).astype(np.int64) - 4).astype(np.int8)
+    elif argument.dtype == "uint8":
+        values = (hashed >> 29).astype(np.uint8)
+    else:
+        values = (hashed >> 31).astype(argument.dtype)
+    return values.reshape(argument.shape)
+
+
+def sampled(kernel: ExportKernel) -> list[list[tuple[int, float]]]:
+    """For each output, (flat index, right value) of up to SAMPLES elements spread over it, first and last among them."""
+    if kernel.expected is None:
+        return [[] for _ in kernel.outputs]
+    result = []
+    for argument, array in zip(kernel.outputs, kernel.expected, strict=True):
+        if array.shape != argument.shape:
+            raise ValueError(f"{kernel.symbol}: expected {argument.name} has shape {array.shape}, not {argument.shape}")
+        flat = array.reshape(-1)
+        places = np.unique(np.linspace(0, flat.size - 1, min(SAMPLES, flat.size)).astype(np.int64))
+        found = ((int(place), float(flat[place])) for place in places)
+        result.append([(place, value) for place, value in found if isfinite(value)])
+    return result
+
+
+def _expected_document(kernel: ExportKernel) -> dict[str, Any]:
+    samples = [[[place, value] for place, value in output] for output in sampled(kernel)]
+    return {"tolerance": kernel.tolerance, "samples": samples}
+
+
+def _tables(kernels: Sequence[ExportKernel]) -> str:
+    parts = []
+    for kernel in kernels:
+        parts.append(f"/* {title(kernel)} */")
+        for number, samples in enumerate(sampled(kernel)):
+            rows = ", ".join(f"{{{place}, {value!r}}}" for place, value in samples) or "{0, 0}"
+            parts.append(f"static const struct sample {kernel.symbol}_expected_{number}[] = {{{rows}}};")
+    return "\n".join(parts)
+
+
+def _checks(kernel: ExportKernel, pointers: Sequence[str], pad: str) -> str:
+    inputs, outputs = kernel.inputs, kernel.outputs
+    lines = []
+    for number, (argument, pointer) in enumerate(zip(inputs, pointers[: len(inputs)], strict=True)):
+        lines.append(
+            f'{pad}failures += check_unchanged("{kernel.symbol}", {pointer}, {_kind(argument)}, {prod(argument.shape)}, {number});'
+        )
+    for number, (argument, samples) in enumerate(zip(outputs, sampled(kernel), strict=True)):
+        lines.append(
+            f'{pad}failures += check_output("{kernel.symbol}", {pointers[len(inputs) + number]}, {_kind(argument)}, '
+            f"{prod(argument.shape)}, {kernel.symbol}_expected_{number}, {len(samples)}, {kernel.tolerance!r});"
+        )
+    return "\n".join(lines)
+
+
+def _calls(kernels: Sequence[ExportKernel]) -> str:
+    blocks = []
+    for kernel in kernels:
+        names = c_names(kernel)
+        lines = [f"static int run_{kernel.symbol}(void) {{", "  int failures = 0;"]
+        for argument, given in zip(kernel.arguments, names, strict=True):
+            lines.append(f"  {C_TYPES[argument.dtype]} *{given} = allocate({argument.tensor.nbytes});")
+        for number, (argument, given) in enumerate(zip(kernel.inputs, names[: len(kernel.inputs)], strict=True)):
+            lines.append(f"  fill({given}, {_kind(argument)}, {prod(argument.shape)}, {number});")
+        for argument, given in zip(kernel.outputs, names[len(kernel.inputs) :], strict=True):
+            lines.append(f"  memset({given}, POISON, {argument.tensor.nbytes});")
+        lines.append(f'  failures += check_status("{kernel.symbol}", {kernel.symbol}({", ".join(names)}));')
+        lines.append(_checks(kernel, names, "  "))
+        lines += [f"  release({given});" for given in names]
+        lines += ["  return failures;", "}", ""]
+        blocks.append("\n".join(lines))
+    table = "".join(f"  failures += run_{kernel.symbol}();\n" for kernel in kernels)
+    return "\n".join(blocks) + "\nstatic int run_all(void) {\n  int failures = 0;\n" + table + "  return failures;\n}\n"
+
+
+def _cpp_calls(name: str, kernels: Sequence[ExportKernel]) -> str:
+    blocks = []
+    for kernel in kernels:
+        names = c_names(kernel)
+        lines = ["  {"]
+        for argument, given in zip(kernel.arguments, names, strict=True):
+            lines.append(f"    {name}::buffer<{C_TYPES[argument.dtype]}> {given}({{{', '.join(map(str, argument.shape))}}});")
+        for number, (argument, given) in enumerate(zip(kernel.inputs, names[: len(kernel.inputs)], strict=True)):
+            lines.append(f"    fill({given}.data(), {_kind(argument)}, {prod(argument.shape)}, {number});")
+        for argument, given in zip(kernel.outputs, names[len(kernel.inputs) :], strict=True):
+            lines.append(f"    std::memset({given}.data(), POISON, {argument.tensor.nbytes});")
+        lines.append(f"    {name}::{kernel.symbol}({', '.join(names)});")
+        lines.append(_checks(kernel, [f"{given}.data()" for given in names], "    "))
+        lines.append("  }")
+        blocks.append("\n".join(lines))
+    return "\n".join(blocks)
+
+
+def _kind(argument: Argument) -> str:
+    code, bits = DLPACK[argument.dtype]
+    return f"{code}, {bits}"

@@ -1,0 +1,62 @@
+"""What export needs to know of one kernel, as plain data: its code, its signature, and what is known about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from tuner.workload.expression import DType, Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Argument:
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    role: Literal["in", "out"]
+
+    @property
+    def tensor(self) -> Tensor:
+        return Tensor(name=self.name, shape=self.shape, dtype=self.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetName:
+    key: str  # SHA-256 of the machine's fingerprint
+    kind: str  # "cpu"
+    name: str  # for people
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportKernel:
+    workload_key: str
+    arguments: tuple[Argument, ...]  # in call order: inputs, then outputs
+    target: TargetName
+    isa: tuple[str, ...]  # features the code may use, LLVM's spelling
+    threads: int  # tuned for
+    object_code: bytes  # relocatable object, the one that was measured
+    tvm_symbol: str  # its packed entry, `__tvm_ffi_<global symbol>`
+    median_s: float  # seconds of one call
+    ci95_s: tuple[float, float]
+    verified: bool
+    max_rel_error: float
+    op: str | None = None  # catalogue operator with its params, or
+    params: Mapping[str, int | float | str | bool] = field(default_factory=dict)
+    notation: str | None = None  # the notation's text with its shapes
+    shapes: Mapping[str, int] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)  # job, trial, trace, versions; JSON values
+    symbol: str | None = None  # the C function; None: named by tuner.export.naming
+    # Right outputs for `tuner.export.examples.example_inputs(kernel)`, in float64; the examples check a sample of them.
+    expected: tuple[np.ndarray[Any, np.dtype[Any]], ...] | None = None
+    tolerance: float = 1e-3  # largest |got - expected| / max(1, |expected|) the examples accept
+
+    @property
+    def inputs(self) -> tuple[Argument, ...]:
+        return tuple(argument for argument in self.arguments if argument.role == "in")
+
+    @property
+    def outputs(self) -> tuple[Argument, ...]:
+        return tuple(argument for argument in self.arguments if argument.role == "out")

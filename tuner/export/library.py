@@ -1,0 +1,97 @@
+"""Exporting kernels as a library that needs nothing of ours: built, described, packaged, and put in place at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+
+from tuner.export.directory import check_replaceable, place
+from tuner.export.errors import ExportRefused
+from tuner.export.examples import example_files
+from tuner.export.header import c_header, cpp_header, title
+from tuner.export.kernel import ExportKernel
+from tuner.export.manifest import FILE, Manifest, function_entry
+from tuner.export.naming import check_library_name, named
+from tuner.export.template import fill
+from tuner.runtime.link import Function, link, link_static
+from tuner.runtime.toolchain import Toolchain
+
+
+def export_library(
+    kernels: Sequence[ExportKernel], directory: Path, name: str, *, toolchain: Toolchain | None = None
+) -> Manifest:
+    """Writes the library `name` with one function per kernel into `directory`, replacing an earlier export there.
+
+    Same kernels and compiler, same bytes. Raises ExportRefused (names, no kernels, a directory that is not ours to replace),
+    LinkError (compiler) and ExportError (disk); in each case the directory is as it was.
+    """
+    check_library_name(name)
+    if not kernels:
+        raise ExportRefused("no kernels to export; tune one first")
+    check_replaceable(directory)
+    complete = named(kernels, name)
+    contents = build_files(complete, name, toolchain=toolchain)
+    manifest = Manifest(
+        name=name,
+        library=f"lib/lib{name}.so",
+        files={path: sha256(content).hexdigest() for path, content in sorted(contents.items())},
+        functions=tuple(function_entry(kernel) for kernel in complete),
+    )
+    document = json.dumps(manifest.document(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    place(directory, {**contents, FILE: document.encode()})
+    return manifest
+
+
+def build_files(kernels: Sequence[ExportKernel], name: str, *, toolchain: Toolchain | None = None) -> dict[str, bytes]:
+    """Every file of the export but its manifest, by path. The kernels have their symbols."""
+    functions = [function_of(kernel) for kernel in kernels]
+    texts = {
+        f"include/{name}.h": c_header(name, kernels),
+        f"include/{name}.hpp": cpp_header(name, kernels),
+        f"cmake/{name}-config.cmake": fill("config.cmake.in", name=name),
+        f"lib/pkgconfig/{name}.pc": fill("library.pc.in", name=name),
+        f"{name}/__init__.py": _package(name, kernels),
+        f"{name}/loader.py": (files("tuner.runtime") / "loader.py").read_text(),
+        "pyproject.toml": fill("pyproject.toml.in", name=name),
+        "setup.py": fill("setup.py.in", name=name),
+        **example_files(name, kernels),
+    }
+    return {
+        f"lib/lib{name}.so": link(name, functions, toolchain=toolchain),
+        f"lib/lib{name}.a": link_static(name, functions, toolchain=toolchain),
+        **{path: text.encode() for path, text in texts.items()},
+    }
+
+
+def function_of(kernel: ExportKernel) -> Function:
+    """The kernel as the linker takes it. Raises ExportRefused where it has no symbol yet."""
+    if kernel.symbol is None:
+        raise ExportRefused(f"the kernel of workload {kernel.workload_key} has no function name")
+    return Function(
+        symbol=kernel.symbol,
+        inputs=tuple(argument.tensor for argument in kernel.inputs),
+        outputs=tuple(argument.tensor for argument in kernel.outputs),
+        object_code=kernel.object_code,
+        isa=kernel.isa,
+        threads=kernel.threads,
+        tvm_symbol=kernel.tvm_symbol,
+    )
+
+
+def _package(name: str, kernels: Sequence[ExportKernel]) -> str:
+    symbols = [str(kernel.symbol) for kernel in kernels]
+    described = "\n".join(f"    {kernel.symbol}: {_docstring_safe(title(kernel))}" for kernel in kernels)
+    return fill(
+        "package.py.in",
+        name=name,
+        functions=f"Functions:\n{described}",
+        assignments="".join(f'{symbol} = library.function("{symbol}")\n' for symbol in symbols),
+        names="".join(f'    "{symbol}",\n' for symbol in symbols),
+    )
+
+
+def _docstring_safe(text: str) -> str:
+    return text.replace('"""', "'''").replace("\\", "/").rstrip('"')

@@ -1,0 +1,96 @@
+"""Names of libraries and C functions: valid in C, C++ and Python, stable, and unique within a library.
+
+A catalogue kernel is called after its operator and parameters (`matmul_m512_n512_k512`, `dense_m1_n8_k8_bias_relu_f16`), a
+notation kernel after its own name and shapes. Same names are told apart by threads, then by the workload's key, then by a count.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tuner.export.errors import ExportRefused
+from tuner.export.kernel import ExportKernel
+
+LONGEST = 80  # characters of a derived function name before it is cut and told apart by its key
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}\Z")
+SYMBOL = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}\Z")
+KERNEL_NAME = re.compile(r"\bkernel\s+([A-Za-z_][A-Za-z0-9_]*)")
+SHORT_DTYPE = {
+    "float64": "f64", "float32": "", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32", "int8": "i8",
+    "uint8": "u8", "bool": "b8",
+}  # fmt: skip
+FOLDERS = frozenset({"lib", "include", "cmake", "examples"})  # of an export, beside which the Python package stands
+RESERVED = frozenset(
+    "alignas alignof and asm auto bitand bitor bool break case catch char class compl concept const constexpr continue decltype "
+    "default delete do double else enum explicit export extern false float for friend goto if inline int long main mutable "
+    "namespace new noexcept not nullptr operator or private protected public register restrict return short signed sizeof "
+    "static struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void "
+    "volatile wchar_t while xor std tuner numpy "
+    # names the C++ header and the Python package use themselves
+    "tensor buffer error shape_error shape_type elements detail library annotations "
+    # names of libc and libm that the library itself calls
+    "malloc free memcpy memmove memset strcmp exp expf log logf tanh tanhf erf erff pow powf sqrt sqrtf fabs fabsf floor floorf "
+    "ceil ceilf round roundf trunc truncf sin sinf cos cosf exit abort read write".split()
+)
+
+
+def check_library_name(name: str) -> None:
+    if not NAME.match(name) or name in RESERVED or keyword.iskeyword(name) or name.lower() in FOLDERS:
+        raise ExportRefused(
+            f"library name {name!r}: give an identifier of at most 64 letters, digits and underscores that is no keyword "
+            f"and none of {', '.join(sorted(FOLDERS))}"
+        )
+
+
+def named(kernels: Sequence[ExportKernel], library: str) -> tuple[ExportKernel, ...]:
+    """The kernels with their symbols filled in. Given symbols are kept; two equal or invalid ones are refused."""
+    check_library_name(library)
+    taken = {f"{library}_{helper}" for helper in ("alloc", "free", "last_error", "set_num_threads", "time")} | {library}
+    for kernel in kernels:
+        if kernel.symbol is None:
+            continue
+        if not SYMBOL.match(kernel.symbol) or kernel.symbol in RESERVED or keyword.iskeyword(kernel.symbol):
+            raise ExportRefused(
+                f"function name {kernel.symbol!r}: give an identifier of at most 128 characters that is no keyword"
+            )
+        if kernel.symbol in taken:
+            raise ExportRefused(f"function name {kernel.symbol!r} is used twice in library {library}")
+        taken.add(kernel.symbol)
+    result = []
+    for kernel in kernels:
+        symbol = kernel.symbol if kernel.symbol is not None else _free_name(kernel, taken)
+        taken.add(symbol)
+        result.append(replace(kernel, symbol=symbol))
+    return tuple(result)
+
+
+def base_name(kernel: ExportKernel) -> str:
+    """The name before it is made unique."""
+    if kernel.op is not None:
+        parts = [kernel.op, *(_parameter(name, value) for name, value in kernel.params.items())]
+    else:
+        found = KERNEL_NAME.search(kernel.notation or "")
+        parts = [found.group(1) if found else "kernel", *(f"{name}{value}" for name, value in kernel.shapes.items())]
+    name = re.sub(r"[^a-z0-9_]+", "_", "_".join(part for part in parts if part).lower()).strip("_")
+    if len(name) > LONGEST:
+        name = f"{name[:LONGEST].rstrip('_')}_{kernel.workload_key[:8]}"
+    return name if "_" in name and name[:1].isalpha() else f"kernel_{name}"
+
+
+def _parameter(name: str, value: int | float | str | bool) -> str:
+    if isinstance(value, bool):
+        return name if value else ""
+    if isinstance(value, str):
+        return SHORT_DTYPE.get(value, "" if value == "none" else value)
+    return f"{name}{value}"
+
+
+def _free_name(kernel: ExportKernel, taken: set[str]) -> str:
+    name = base_name(kernel)
+    threads = f"{name}_t{kernel.threads}"
+    keyed = f"{threads}_{kernel.workload_key[:8]}"
+    candidates = [name, threads, keyed, *(f"{keyed}_{count}" for count in range(2, len(taken) + 3))]
+    return next(candidate for candidate in candidates if candidate not in taken)
