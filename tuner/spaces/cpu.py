@@ -1,0 +1,74 @@
+"""The space of a workload on a CPU: for every group of stages its sketches, for the whole every combination of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from itertools import islice, product
+
+from tuner.errors import UsageError
+from tuner.spaces.cpu_tile import TileNest
+from tuner.spaces.cpu_tile_knobs import TileSketch, tile_sketches
+from tuner.spaces.groups import Group, RowGroup, TileGroup, groups, shapes_of
+from tuner.spaces.nest import Nest
+from tuner.spaces.program import Buffer, Program
+from tuner.spaces.space import Config, Sketch, Space
+from tuner.spaces.stages import inlined
+from tuner.target.target import Target
+from tuner.workload.expression import DType, Expression, Stage
+from tuner.workload.workload import Workload
+
+MAX_SKETCHES = 64  # combinations of the groups' sketches; beyond it the first ones are kept
+
+
+class CpuSpace:
+    """The sketches of one workload for (target, threads): the space they span and the program of each config."""
+
+    def __init__(self, workload: Workload, target: Target, threads: int) -> None:
+        if target.kind != "cpu":
+            raise UsageError(f"target {target.name} is no CPU; its sketches live elsewhere")
+        self.expression = inlined(workload.expression)
+        self.shapes = shapes_of(self.expression)
+        self.dtypes: Mapping[str, DType] = {
+            tensor.name: tensor.dtype for tensor in (*self.expression.inputs, *(stage.tensor for stage in self.expression.stages))
+        }
+        self.target, self.threads = target, threads
+        self.groups = groups(self.expression)
+        variants = [self._variants(group) for group in self.groups]
+        self.combinations = {
+            "+".join(f"{one.group.name}:{one.name}" for one in chosen): chosen for chosen in islice(product(*variants), MAX_SKETCHES)
+        }
+        self.space = Space(
+            tuple(Sketch(name=name, knobs=tuple(knob for one in chosen for knob in one.knobs)) for name, chosen in self.combinations.items())
+        )
+
+    def _variants(self, group: Group) -> list[TileSketch]:
+        if isinstance(group, RowGroup):
+            raise NotImplementedError
+        return tile_sketches(group, self.target, self.threads, self.shapes, self.dtypes)
+
+    def program(self, config: Config) -> Program:
+        """The program of a config; the config must name every knob of its sketch."""
+        full = self.space.config(self.space.point(config))
+        nests = [self._nest(sketch, full) for sketch in self.combinations[str(full["sketch"])]]
+        outputs = set(self.expression.outputs)
+        between = tuple(
+            Buffer(name=group.name, shape=self.shapes[group.name], dtype=self.dtypes[group.name])
+            for group in self.groups
+            if group.name not in outputs
+        )
+        return Program(
+            inputs=self.expression.inputs,
+            outputs=tuple(self.expression.tensor(name) for name in self.expression.outputs),
+            buffers=(*between, *(buffer for nest in nests for buffer in nest.buffers)),
+            blocks=tuple(block for nest in nests for block in nest.blocks),
+            steps=tuple(step for nest in nests for step in nest.steps),
+        )
+
+    def _nest(self, sketch: TileSketch, config: Config) -> Nest:
+        return TileNest(sketch.group, sketch.plan(config), self.shapes, self.dtypes).build()
+
+
+def cpu_space(workload: Workload, target: Target, threads: int) -> CpuSpace:
+    return CpuSpace(workload, target, threads)

@@ -1,0 +1,294 @@
+"""The tile sketch for CPUs: register tiles in cache blocks, operands packed or padded where wanted, results written once.
+
+Nest of a reduction, outermost first: cache blocks of each spatial axis, reduction blocks, register tiles within a block, the
+reduction, and the unrolled register tile whose accumulators live in registers. Goto & van de Geijn, "Anatomy of High-Performance
+Matrix Multiplication" (2008) gives the reason for each level; here it is made of any stage, not only of a matrix product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from tuner.spaces.groups import TileGroup, replace_reads
+from tuner.spaces.nest import Nest, parallel_prefix
+from tuner.spaces.program import Block, Buffer, ComputeAt, DecomposeReduction, Mark, Mathematics, Reorder, ReverseComputeAt, Step
+from tuner.spaces.stages import Access, accesses, bounds, in_bounds, unpadded
+from tuner.spaces.tiles import TiledAxis, add, constant, times
+from tuner.workload.expression import Axis, DType, Read, Scalar, Select, Var, rewrite, substitute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReductionAxis:
+    """A reduction axis as blocks of steps of unrolled iterations; the factors divide exactly."""
+
+    axis: Axis
+    block: int  # iterations of one reduction block; the extent where there is one block
+    unroll: int = 1  # divides `block`
+
+    @property
+    def outer(self) -> Axis:
+        return Axis(name=f"{self.axis.name}_2", extent=self.axis.extent // self.block)
+
+    @property
+    def inner(self) -> Axis:
+        return Axis(name=f"{self.axis.name}_1", extent=self.block // self.unroll)
+
+    @property
+    def unrolled(self) -> Axis:
+        return Axis(name=f"{self.axis.name}_0", extent=self.unroll)
+
+    @property
+    def index(self) -> Scalar:
+        within = add(times(Var(self.inner.name), self.unroll), Var(self.unrolled.name) if self.unroll > 1 else constant(0))
+        if self.block == self.axis.extent:
+            return within
+        return add(times(Var(self.outer.name), self.block), within)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TilePlan:
+    """A config of the sketch, decoded."""
+
+    spatial: tuple[TiledAxis, ...]  # in the order of the stage's axes
+    vector: str | None  # the vectorised axis
+    reduction: tuple[ReductionAxis, ...]  # in loop order, the innermost last
+    outer_order: tuple[str, ...]  # spatial axes, cache-block loops, outermost first
+    inner_order: tuple[str, ...]  # spatial axes, register-tile loops within a cache block
+    copies: Mapping[Read, str]  # "none", "pad", "pack" (under the loops it depends on) or "pack_root"
+    mathematics: Mathematics
+    threads: int
+
+    @property
+    def blocked(self) -> ReductionAxis | None:
+        """The reduction axis that is cut into blocks, if one is."""
+        return next((axis for axis in self.reduction if axis.block < axis.axis.extent), None)
+
+    def tiled(self, name: str) -> TiledAxis:
+        return next(axis for axis in self.spatial if axis.axis.name == name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """A packed copy that still has to be placed: the axes it depends on, and what to mark once it is placed."""
+
+    name: str
+    axes: list[Axis]
+    marks: list[Mark]
+
+
+class TileNest:
+    """Builds the blocks and steps of one tile group under one plan."""
+
+    def __init__(self, group: TileGroup, plan: TilePlan, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]) -> None:
+        self.group, self.plan, self.shapes, self.dtypes = group, plan, shapes, dtypes
+        self.name = group.name
+        self.blocks: list[Block] = []
+        self.buffers: list[Buffer] = []
+        self.steps: list[Step] = []
+        self.indices = {axis.axis.name: axis.index for axis in plan.spatial} | {axis.axis.name: axis.index for axis in plan.reduction}
+
+    # Loops of each level, by name without the block.
+
+    @property
+    def outer(self) -> list[Axis]:
+        return [self.plan.tiled(name).outer for name in self.plan.outer_order]
+
+    @property
+    def inner(self) -> list[Axis]:
+        return [self.plan.tiled(name).inner for name in self.plan.inner_order]
+
+    @property
+    def register(self) -> list[Axis]:
+        """Unrolled iterators, the vector's lanes last."""
+        plain = [axis for tiled in self.plan.spatial if tiled.axis.name != self.plan.vector for axis in tiled.register]
+        return plain if self.plan.vector is None else [*plain, *self.plan.tiled(self.plan.vector).register]
+
+    @property
+    def reduction(self) -> list[Axis]:
+        return [axis.inner for axis in self.plan.reduction] + [axis.unrolled for axis in self.plan.reduction if axis.unroll > 1]
+
+    def build(self) -> Nest:
+        if self.group.anchor.reducer is None:
+            self._map()
+        else:
+            self._reduce()
+        return Nest(tuple(self.blocks), tuple(self.buffers), tuple(self.steps))
+
+    # --- pieces -------------------------------------------------------------------------------------------------------
+
+    def _map(self) -> None:
+        """A stage without a reduction: the output's tiles straight from its reads."""
+        spatial = [*self.outer, *self.inner, *self.register]
+        body = substitute(self._copied(self.name, []), self.indices)
+        self._block(self.name, spatial, (), self.name, self._output_indices(), body)
+        self._innermost(self.name)
+        self._threads(self.name, self.outer, keep=[])
+
+    def _reduce(self) -> None:
+        plan, anchor = self.plan, self.group.anchor
+        spatial = [*self.outer, *self.inner, *self.register]
+        blocked = plan.blocked
+        acc, part = f"{self.name}_acc", f"{self.name}_part"
+        host = acc
+        attached: list[_Packed] = []
+        body = substitute(self._copied(host, attached), self.indices)
+        shape = tuple(axis.extent for axis in spatial)
+        here: tuple[Scalar, ...] = tuple(Var(axis.name) for axis in spatial)
+        dtype = anchor.accumulator
+        if blocked is None:
+            self.buffers.append(Buffer(name=acc, shape=shape, dtype=dtype, scope="local"))
+            self._block(acc, spatial, self.reduction, acc, here, body)
+            self.steps.append(Reorder(loops=self._loops(acc, [*self.outer, *self.inner, *self.reduction, *self.register])))
+            out_at = (self.inner or self.outer)[-1]
+        else:
+            self.buffers.append(Buffer(name=part, shape=(blocked.outer.extent, *shape), dtype=dtype, scope="local"))
+            self.buffers.append(Buffer(name=acc, shape=shape, dtype=dtype))
+            partial = (Var(blocked.outer.name), *here)
+            self._block(part, [blocked.outer, *spatial], self.reduction, part, partial, body)
+            self._block(acc, spatial, [blocked.outer], acc, here, Read(part, partial))
+            self.steps.append(Reorder(loops=self._loops(acc, [*self.outer, blocked.outer, *self.inner, *self.register])))
+            self.steps.append(ComputeAt(block=part, loop=f"{acc}.{self.inner[-1].name}"))
+            self.steps.append(Reorder(loops=self._loops(part, [*self.reduction, *self.register])))
+            out_at = self.outer[-1]
+        self._write_back(acc, here, out_at, spatial)
+        self._place_packs(host, attached, blocked)
+        accumulating = acc if blocked is None else part
+        for axis in plan.reduction:
+            if axis.unroll > 1:
+                self.steps.append(Mark(loop=f"{accumulating}.{axis.unrolled.name}", how="unroll"))
+        for block in dict.fromkeys((accumulating, acc)):
+            self._innermost(block)
+        # Initialisation is split off above the reduction, so that the loop itself only accumulates; last, because TVM marks no
+        # loop of a reduction that has lost its initialisation.
+        for block in dict.fromkeys((accumulating, acc)):
+            first = blocked.outer if blocked is not None and block == acc else self.reduction[0]
+            self.steps.append(DecomposeReduction(block=block, loop=f"{block}.{first.name}"))
+            self._innermost(f"{block}_init")
+        self._threads(acc, self.outer, keep=[axis for packed in attached for axis in packed.axes])
+
+    def _write_back(self, acc: str, here: tuple[Scalar, ...], at: Axis, spatial: list[Axis]) -> None:
+        """The block that reads finished accumulators and stores the group's output, epilogue included."""
+        output = self.group.output
+        if self.group.epilogue is None:
+            body: Scalar = Read(acc, here)
+        else:
+            plain = unpadded(self.group.epilogue.body, self.shapes, {axis.axis.name: axis.axis.extent for axis in self.plan.spatial})
+            body = replace_reads(substitute(plain, self.indices), {self.group.anchor.name: Read(acc, here)})
+        self._block(output.name, spatial, (), output.name, self._output_indices(), body)
+        self.steps.append(ReverseComputeAt(block=output.name, loop=f"{acc}.{at.name}"))
+        self.steps.append(Reorder(loops=self._loops(output.name, [*self.inner, *self.register])))
+        self._innermost(output.name)
+
+    def _output_indices(self) -> tuple[Scalar, ...]:
+        return tuple(self.indices[axis.name] for axis in self.group.output.axes)
+
+    def _copied(self, host: str, attached: list[_Packed]) -> Scalar:
+        """The anchor's body with padding made explicit and reads redirected to their copies, in the original iterators.
+
+        Reads of packed copies come back in the new iterators, which no substitution touches.
+        """
+        anchor = self.group.anchor
+        extents = {axis.name: axis.extent for axis in (*anchor.axes, *anchor.reduce_axes)}
+        changes: dict[Read, Scalar] = {}
+        for number, found in enumerate(accesses(anchor, self.shapes)):
+            how = self.plan.copies.get(found.read, "none")
+            if how == "pad":
+                changes[found.read] = self._pad(found, extents, number)
+            elif how in {"pack", "pack_root"}:
+                changes[found.read] = self._pack(found, extents, number, host, attached, at_root=how == "pack_root")
+        from_copies = _replace(anchor.body, changes)
+        return unpadded(from_copies, self.shapes, extents)
+
+    def _pad(self, found: Access, extents: Mapping[str, int], number: int) -> Scalar:
+        """A copy of the tensor as wide as its reads reach, the padding filled in."""
+        read = found.read
+        assert read.pad is not None
+        reach = [bounds(index, extents) or (0, extent - 1) for index, extent in zip(read.indices, self.shapes[read.tensor], strict=True)]
+        name = f"{self.name}_pad{number}"
+        shape = tuple(high - low + 1 for low, high in reach)
+        axes = [Axis(name=f"p{dimension}", extent=extent) for dimension, extent in enumerate(shape)]
+        source = tuple(add(Var(axis.name), constant(low)) for axis, (low, _) in zip(axes, reach, strict=True))
+        inside = in_bounds(source, self.shapes[read.tensor], {axis.name: axis.extent for axis in axes})
+        plain = Read(read.tensor, source)
+        self.buffers.append(Buffer(name=name, shape=shape, dtype=self.dtypes[read.tensor]))
+        self._block(name, axes, (), name, tuple(Var(axis.name) for axis in axes), plain if inside is None else Select(inside, plain, read.pad))
+        self._threads(name, axes[:-1], keep=[])
+        self.shapes = {**self.shapes, name: shape}
+        self.dtypes = {**self.dtypes, name: self.dtypes[read.tensor]}
+        return Read(name, tuple(add(index, constant(-low)) for index, (low, _) in zip(read.indices, reach, strict=True)))
+
+    def _pack(
+        self, found: Access, extents: Mapping[str, int], number: int, host: str, attached: list[_Packed], *, at_root: bool
+    ) -> Scalar:
+        """A copy in the order in which the nest reads it, so that the innermost loops walk it from end to end."""
+        name = f"{self.name}_pack{number}"
+        axes = self._pack_axes(found)
+        shape = tuple(axis.extent for axis in axes)
+        here = tuple(Var(axis.name) for axis in axes)
+        value = substitute(unpadded(found.read, self.shapes, extents), self.indices)
+        self.buffers.append(Buffer(name=name, shape=shape, dtype=self.dtypes[found.read.tensor]))
+        self._block(name, axes, (), name, here, value)
+        contiguous = self.plan.vector in found.axes and found.stride(str(self.plan.vector)) == 1
+        vectorize = [Mark(loop=f"{name}.{axes[-1].name}", how="vectorize")] if contiguous else []
+        if at_root:
+            self.steps += vectorize
+            self._threads(name, [axis for axis in axes if axis not in self.register], keep=[])
+        else:
+            attached.append(_Packed(name, axes, vectorize))
+        return Read(name, here)
+
+    def _pack_axes(self, found: Access) -> list[Axis]:
+        plan = self.plan
+        spatial = [name for name in plan.outer_order if name in found.axes]
+        order = [plan.tiled(name).outer for name in spatial]
+        order += [axis.outer for axis in plan.reduction if axis.axis.name in found.axes and axis.block < axis.axis.extent]
+        order += [plan.tiled(name).inner for name in plan.inner_order if name in found.axes]
+        order += [axis.inner for axis in plan.reduction if axis.axis.name in found.axes]
+        order += [axis.unrolled for axis in plan.reduction if axis.axis.name in found.axes and axis.unroll > 1]
+        registers = [axis for name in spatial if name != plan.vector for axis in plan.tiled(name).register]
+        if plan.vector in found.axes:
+            registers += plan.tiled(str(plan.vector)).register
+        return order + registers
+
+    def _place_packs(self, host: str, attached: list[_Packed], blocked: ReductionAxis | None) -> None:
+        """Each packed copy goes under the innermost cache-block loop it depends on."""
+        levels = [*self.outer, *([blocked.outer] if blocked is not None else [])]
+        for packed in reversed(attached):
+            depends = [axis for axis in levels if axis in packed.axes and axis.extent > 1]
+            if depends:
+                self.steps.append(ComputeAt(block=packed.name, loop=f"{host}.{depends[-1].name}"))
+            self.steps += packed.marks
+
+    # --- small things -------------------------------------------------------------------------------------------------
+
+    def _block(
+        self, name: str, axes: list[Axis], reduce_axes: list[Axis] | tuple[()], buffer: str, indices: tuple[Scalar, ...], body: Scalar
+    ) -> None:
+        reducer = self.group.anchor.reducer if reduce_axes else None
+        self.blocks.append(
+            Block(name=name, axes=tuple(axes), reduce_axes=tuple(reduce_axes), buffer=buffer, indices=indices, body=body, reducer=reducer,
+                  mathematics=self.plan.mathematics)
+        )  # fmt: skip
+
+    def _loops(self, block: str, axes: list[Axis]) -> tuple[str, ...]:
+        return tuple(f"{block}.{axis.name}" for axis in axes)
+
+    def _innermost(self, block: str) -> None:
+        """Unrolls the register tile and vectorises its lanes."""
+        for axis in self.register:
+            lanes = self.plan.vector is not None and axis.name == f"{self.plan.vector}_l"
+            if lanes or axis.extent > 1:
+                self.steps.append(Mark(loop=f"{block}.{axis.name}", how="vectorize" if lanes else "unroll"))
+
+    def _threads(self, block: str, axes: list[Axis], keep: list[Axis]) -> None:
+        self.steps += parallel_prefix(block, axes, self.plan.threads, keep)
+
+
+def _replace(node: Scalar, changes: Mapping[Read, Scalar]) -> Scalar:
+    return rewrite(node, lambda found: changes.get(found) if isinstance(found, Read) else None)
+
+
+def packed_elements(found: Access, extents: Mapping[str, int]) -> int:
+    return prod(extents[name] for name in found.axes)

@@ -1,0 +1,261 @@
+"""Knobs of the tile sketch for CPUs: which values a stage's structure and the target's registers and caches leave, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import permutations, product
+from math import prod
+
+from tuner.spaces.cpu_tile import ReductionAxis, TilePlan
+from tuner.spaces.groups import TileGroup
+from tuner.spaces.program import Mathematics
+from tuner.spaces.space import Knob, Value
+from tuner.spaces.stages import Access, accesses, costs_mathematics, in_bounds
+from tuner.spaces.tiles import TiledAxis, fit_block
+from tuner.target.target import Target
+from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Var, walk
+
+CACHE_BLOCKS = (32, 64, 128, 256, 512, 1024)  # elements of an axis in a cache block, besides none and the whole extent
+MAX_REGISTER_TILE = 16  # elements of an axis that is not vectorised
+MAX_EXPANSION = 12  # times its source that a packed copy may grow to (a 3x3 window packs to 9 times)
+
+
+@dataclass(frozen=True, slots=True)
+class TileSketch:
+    """The tile sketch of one group with one axis vectorised."""
+
+    group: TileGroup
+    vector: str | None
+    target: Target
+    threads: int
+    shapes: Mapping[str, tuple[int, ...]]
+    dtypes: Mapping[str, DType]
+
+    @property
+    def name(self) -> str:
+        return f"tile_{self.vector}" if self.vector else "tile"
+
+    @property
+    def prefix(self) -> str:
+        return f"{self.group.name}.{self.name}"
+
+    # --- facts --------------------------------------------------------------------------------------------------------
+
+    @property
+    def reads(self) -> tuple[Access, ...]:
+        return accesses(self.group.anchor, self.shapes)
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of the accumulator's dtype in a vector register, fewer where the axis is shorter."""
+        if self.vector is None:
+            return 1
+        stage = self.group.anchor
+        dtype = stage.accumulator if stage.reducer else stage.dtype
+        lanes = self.target.vector_bytes // max(DTYPE_BYTES[dtype], 1)
+        extent = self._extent(self.vector)
+        while lanes > extent:
+            lanes //= 2
+        return lanes
+
+    def _extent(self, name: str) -> int:
+        return next(axis.extent for axis in self.group.anchor.axes if axis.name == name)
+
+    def _is_batch(self, axis: Axis) -> bool:
+        """Whether every read moves with the axis, so that a register tile along it reuses nothing."""
+        return all(axis.name in found.axes for found in self.reads)
+
+    def _major(self) -> list[str]:
+        """The axes whose loops are worth ordering, at most three, in the stage's order."""
+        axes = [axis for axis in self.group.anchor.axes if axis.extent > 1 and (axis.name == self.vector or not self._fixed(axis))]
+        kept = sorted(axes, key=lambda axis: -axis.extent)[:3]
+        return [axis.name for axis in axes if axis in kept]
+
+    def _fixed(self, axis: Axis) -> bool:
+        return self.group.anchor.reducer is not None and self._is_batch(axis) and axis.name != self.vector
+
+    # --- knobs --------------------------------------------------------------------------------------------------------
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        knobs = [self._knob("register", self._register_values())]
+        for name in self._major():
+            knobs.append(self._knob(f"block_{name}", self._block_values(name)))
+        orders = tuple(permutations(range(len(self._major()))))
+        knobs += [self._knob("outer_order", orders), self._knob("inner_order", orders)]
+        if self.group.anchor.reducer is not None:
+            knobs += [self._knob("depth", self._depth_values()), self._knob("unroll", self._unroll_values())]
+        for number, found in enumerate(self.reads):
+            knobs.append(self._knob(f"copy{number}_{found.read.tensor}", self._copy_values(found)))
+        knobs.append(self._knob("mathematics", self._mathematics_values()))
+        return tuple(knob for knob in knobs if len(knob.values) > 1)
+
+    def _knob(self, what: str, values: Iterable[Value]) -> Knob:
+        return Knob(name=f"{self.prefix}.{what}", values=tuple(values))
+
+    def _register_values(self) -> list[tuple[int, ...]]:
+        """Register tiles, one number an axis: as many accumulators as registers allow, enough of them to hide latency."""
+        reduction = self.group.anchor.reducer is not None
+        axes = self.group.anchor.axes
+        choices: list[list[int]] = []
+        for axis in axes:
+            if axis.name == self.vector:
+                choices.append([count * self.lanes for count in (1, 2, 3, 4, 6, 8) if count * self.lanes <= axis.extent])
+            elif axis.extent == 1 or (self._is_batch(axis) and reduction):
+                choices.append([1])
+            else:
+                choices.append(list(range(1, min(axis.extent, MAX_REGISTER_TILE) + 1)))
+        budget = self.target.vector_registers
+        found = []
+        for tile in product(*choices):
+            if sum(size > 1 for axis, size in zip(axes, tile, strict=True) if axis.name != self.vector) > 2:
+                continue
+            vectors = next((size // self.lanes for axis, size in zip(axes, tile, strict=True) if axis.name == self.vector), 1)
+            accumulators = prod(tile) // (self.lanes if self.vector else 1)
+            # One register holds a broadcast operand and `vectors` hold the other; AVX-512 broadcasts from memory for free.
+            operands = vectors if self.target.vector_bytes >= 64 else vectors + 1
+            if accumulators + (operands if reduction else 0) <= budget:
+                found.append((accumulators, tile))
+        most = max(accumulators for accumulators, _ in found)
+        least = min(8, most) if reduction and len(self.reads) > 1 else 1
+        return [tile for accumulators, tile in sorted(found, key=lambda one: one[1][::-1]) if accumulators >= least]
+
+    def _block_values(self, name: str) -> list[int]:
+        """Elements of a cache block, 0 for no blocking."""
+        extent = self._extent(name)
+        if extent <= MAX_REGISTER_TILE:
+            return [0]
+        return [0, *(size for size in CACHE_BLOCKS if size < extent), extent]
+
+    def _main_reduction(self) -> Axis:
+        return max(self.group.anchor.reduce_axes, key=lambda axis: axis.extent)
+
+    def _depth_values(self) -> list[int]:
+        """Iterations of a block of the longest reduction axis; its whole extent means one block."""
+        extent = self._main_reduction().extent
+        divisors = [size for size in range(4, extent // 2 + 1) if extent % size == 0]
+        wanted = (4, 8, 16, 32, 64, 128, 192, 256, 384, 512, 768, 1024)
+        near = {min(divisors, key=lambda size: abs(size - want)) for want in wanted if divisors and want < extent}
+        return [*sorted(near), extent] if extent >= 64 else [extent]
+
+    def _unroll_values(self) -> list[tuple[int, int]]:
+        """(innermost reduction axis, iterations of it unrolled)."""
+        values = []
+        for position, axis in enumerate(self.group.anchor.reduce_axes):
+            for factor in (1, 2, 4, 8):
+                if axis.extent % factor == 0:
+                    values.append((position, factor))
+            if axis.extent in (3, 5, 6, 7, 9):
+                values.append((position, axis.extent))
+        return values
+
+    def _copy_values(self, found: Access) -> list[str]:
+        contiguous = self.vector is None or found.stride(self.vector) in (0, 1)
+        packable = self._packable(found, contiguous)
+        values = []
+        if found.padded:
+            if contiguous and not self._pads_lanes(found):
+                values.append("none")
+            values.append("pad")
+        elif contiguous or not packable:
+            values.append("none")
+        if packable:
+            values += ["pack", "pack_root"]
+        return values
+
+    def _packable(self, found: Access, contiguous: bool) -> bool:
+        stage = self.group.anchor
+        if stage.reducer is None or found.gathered or not found.axes:
+            return False
+        extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
+        reused = any(axis.extent > 1 and axis.name not in found.axes for axis in stage.axes)
+        grown = prod(extents[name] for name in found.axes)
+        return (reused or not contiguous) and grown <= MAX_EXPANSION * prod(self.shapes[found.read.tensor])
+
+    def _pads_lanes(self, found: Access) -> bool:
+        """Whether being inside the tensor differs between the lanes of a vector."""
+        stage = self.group.anchor
+        extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
+        inside = in_bounds(found.read.indices, self.shapes[found.read.tensor], extents)
+        return inside is not None and any(isinstance(node, Var) and node.name == self.vector for node in walk(inside))
+
+    def _mathematics_values(self) -> list[str]:
+        bodies = [self.group.anchor.body] + ([self.group.epilogue.body] if self.group.epilogue else [])
+        return ["polynomial", "libm"] if any(costs_mathematics(body) for body in bodies) else ["libm"]
+
+    # --- meaning ------------------------------------------------------------------------------------------------------
+
+    def plan(self, config: Mapping[str, Value]) -> TilePlan:
+        """The config decoded; knobs with a single value are not in it."""
+        values = {knob.name.removeprefix(self.prefix + "."): config[knob.name] for knob in self.knobs}
+        stage = self.group.anchor
+        register = values.get("register") or self._register_values()[0]
+        assert isinstance(register, tuple)
+        spatial = []
+        for axis, tile in zip(stage.axes, register, strict=True):
+            whole = TiledAxis(axis=axis, tile=tile)
+            wanted = int(values.get(f"block_{axis.name}", 0))  # type: ignore[arg-type]  # a block knob's values are integers
+            lanes = self.lanes if axis.name == self.vector else 1
+            spatial.append(TiledAxis(axis=axis, tile=tile, block=fit_block(whole.tiles, -(-wanted // tile)), lanes=lanes))
+        return TilePlan(
+            spatial=tuple(spatial),
+            vector=self.vector,
+            reduction=self._reduction(values) if stage.reducer is not None else (),
+            outer_order=self._order(values.get("outer_order")),
+            inner_order=self._order(values.get("inner_order")),
+            copies=self._copies(values),
+            mathematics=self._mathematics(values),
+            threads=self.threads,
+        )
+
+    def _copies(self, values: Mapping[str, Value]) -> dict[Read, str]:
+        return {
+            found.read: str(values.get(f"copy{number}_{found.read.tensor}", self._copy_values(found)[0])) for number, found in enumerate(self.reads)
+        }
+
+    def _mathematics(self, values: Mapping[str, Value]) -> Mathematics:
+        return "polynomial" if values.get("mathematics", self._mathematics_values()[0]) == "polynomial" else "libm"
+
+    def _order(self, order: Value | None) -> tuple[str, ...]:
+        """All axes: those without a say first, then the major ones as chosen."""
+        major = self._major()
+        rest = [axis.name for axis in self.group.anchor.axes if axis.name not in major]
+        chosen = order if isinstance(order, tuple) else tuple(range(len(major)))
+        return (*rest, *(major[position] for position in chosen))
+
+    def _reduction(self, values: Mapping[str, Value]) -> tuple[ReductionAxis, ...]:
+        axes = self.group.anchor.reduce_axes
+        main = self._main_reduction()
+        depth = int(values.get("depth", main.extent))  # type: ignore[arg-type]  # the depth knob's values are integers
+        position, factor = values.get("unroll", (len(axes) - 1, 1))  # type: ignore[misc]  # the unroll knob's values are pairs
+        innermost = axes[int(position)]
+        ordered = [axis for axis in axes if axis != innermost] + [innermost]
+        made = []
+        for axis in ordered:
+            block = depth if axis == main else axis.extent
+            unroll = int(factor) if axis == innermost and block % int(factor) == 0 else 1
+            made.append(ReductionAxis(axis=axis, block=block, unroll=unroll))
+        return tuple(made)
+
+
+def tile_sketches(
+    group: TileGroup, target: Target, threads: int, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]
+) -> list[TileSketch]:
+    """One sketch for each axis worth vectorising: the output's last one, and any along which most reads are contiguous or constant."""
+    stage = group.anchor
+    found = accesses(stage, shapes)
+
+    def contiguity(axis: Axis) -> int:
+        return sum(one.stride(axis.name) in (0, 1) for one in found)
+
+    wide = [axis for axis in stage.axes if axis.extent >= 2]
+    if not wide:
+        return [TileSketch(group, None, target, threads, shapes, dtypes)]
+    last = next(axis for axis in reversed(group.output.axes) if axis.extent >= 2)
+    last = next(axis for axis in stage.axes if axis.name == last.name)
+    best = max(wide, key=lambda axis: (contiguity(axis), axis.extent))
+    chosen = dict.fromkeys(axis.name for axis in (last, best) if any(axis.name in one.axes for one in found) or axis is last)
+    return [TileSketch(group, name, target, threads, shapes, dtypes) for name in chosen]
+
+
