@@ -1,8 +1,9 @@
 """Recorded tables of trials, a measurer that answers from them, and the comparison of strategies on them over many seeds.
 
-A table is an `.npz` without pickles: `header` (UTF-8 JSON as bytes: schema, workload, target, default_median_s, sketches with their knobs'
-names and values, failure kinds, conditions), `points` (n, knobs) int16, `outcome` (n,) uint8 (0 is ok, k is the k-th failure kind of
-the header), `median_s` (number of ok rows,) float64 in the order of the rows, and, if recorded, `features` (n, F) float32.
+A table is an `.npz` without pickles: `header` (UTF-8 JSON as bytes: schema, workload, target, default_median_s, sketches with
+their knobs' names and values, failure kinds, conditions), `points` (n, knobs) int16, `outcome` (n,) uint8 (0 is ok, k is the k-th
+failure kind of the header), `median_s` (number of ok rows,) float64 in the order of the rows, and, if recorded, `features` (n, F)
+float32.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.cost_model.encoding import KnobEncoding
-from tuner.cost_model.model import Featurizer, Features
+from tuner.cost_model.model import Features, Featurizer
 from tuner.errors import UsageError
 from tuner.measure.outcome import Candidate, Conditions, Failed, FailureKind, Outcome, Timed, Trial
 from tuner.search.domain import Domain
@@ -70,7 +71,8 @@ class RecordedTable:
             raise UsageError(f"table {self.name!r} is damaged: it has points outside its own space; record it again")
 
     def domain(self) -> Domain:
-        """The table's points as what a search may propose: its space where that was measured as a whole, else those rows of it."""
+        """The table's points as what a search may propose: its space where that was measured as a whole, else those rows of
+        it."""
         return Domain(self.space, None if len(self.points) == self.space.size else self.points)
 
     def featurizer(self) -> Featurizer:
@@ -195,8 +197,8 @@ def _space(sketches: Sequence[Mapping[str, Any]]) -> Space:
 
 
 class ReplayMeasurer:
-    """A `Measurer` that answers from a table, at once and in the order submitted. Its times were measured another day: `recorded` is true,
-    and each outcome's lane and artifact say "recorded", so that none can pass for a measurement or be promoted."""
+    """A `Measurer` that answers from a table, at once and in the order submitted. Its times were measured another day: `recorded`
+    is true, and each outcome's lane and artifact say "recorded", so that none can pass for a measurement or be promoted."""
 
     recorded: Literal[True] = True
 

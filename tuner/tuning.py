@@ -1,7 +1,7 @@
 """The loop: ask, measure, tell, until the budget is spent or nothing more is to be gained. One workload, one measurer.
 
-The loop is a generator of events. A trial's event is yielded before the searcher is told of it, so a caller that stores the trial on
-that event never has a searcher that knows more than the store.
+The loop is a generator of events. A trial's event is yielded before the searcher is told of it, so a caller that stores the trial
+on that event never has a searcher that knows more than the store.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ def tune(
     """Runs to its end; the last event is `Stopped`.
 
     `searcher` is new: the `recorded` trials of an earlier run of the job are told to it first, in their order. `clock` gives
-    seconds. Trial 0 is the default schedule and comes first; numbers an earlier run left out are used before higher ones. When time,
-    target or cancellation end the run, what is in flight is abandoned: the caller closes the measurer.
+    seconds. Trial 0 is the default schedule and comes first; numbers an earlier run left out are used before higher ones. When
+    time, target or cancellation end the run, what is in flight is abandoned: the caller closes the measurer.
     """
     loop = _Loop(
         space=space, searcher=searcher, measurer=measurer, budget=budget, clock=clock, recorded=recorded, cancelled=cancelled

@@ -14,7 +14,8 @@ from tuner.spaces.space import Points, Space, Value
 
 
 class KnobEncoding:
-    """A `Featurizer`: for each knob its index scaled to [0, 1], and log2 of each number in its value; -1 where a sketch lacks it."""
+    """A `Featurizer`: for each knob its index scaled to [0, 1], and log2 of each number in its value; -1 where a sketch lacks
+    it."""
 
     def __init__(self, space: Space) -> None:
         self._space = space

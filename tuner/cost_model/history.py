@@ -1,8 +1,8 @@
 """Transfer: what was measured on other workloads warms up the model of a new one.
 
-A model of the history ranks the first batch; from then on a local model learns what the history's missed. The history's say fades as
-2^(-n/64) with the number n of local trials, the schedule of AutoTVM (arXiv 1805.08166, section 4), because after a few batches the
-workload's own times know better.
+A model of the history ranks the first batch; from then on a local model learns what the history's missed. The history's say fades
+as 2^(-n/64) with the number n of local trials, the schedule of AutoTVM (arXiv 1805.08166, section 4), because after a few batches
+the workload's own times know better.
 """
 
 from __future__ import annotations
@@ -39,19 +39,15 @@ def train_on(history: Sequence[Past], options: RankerOptions | None = None) -> R
     if len(widths) > 1:
         raise UsageError(f"history mixes features of {sorted(widths)} columns; keep records of one version of the features")
     parts = [_thinned(past, _MOST_ROWS // len(parts)) for past in parts]
+    rows = [len(past.labels) for past in parts]
+    mean = sum(rows) / len(rows)
     ranker.fit(
         np.concatenate([past.features for past in parts]),
         np.concatenate([past.labels for past in parts]),
-        np.concatenate([np.full(len(past.labels), at, np.int64) for at, past in enumerate(parts)]),
-        np.concatenate([np.full(len(past.labels), 1.0 / len(past.labels), np.float32) for past in parts])
-        * sum(map(_rows, parts))
-        / len(parts),
+        np.repeat(np.arange(len(parts)), rows),
+        np.repeat(np.array([mean / count for count in rows], np.float32), rows),
     )
     return ranker
-
-
-def _rows(past: Past) -> int:
-    return len(past.labels)
 
 
 def _thinned(past: Past, rows: int) -> Past:

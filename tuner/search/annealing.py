@@ -1,6 +1,7 @@
 """Simulated annealing under the cost model: hundreds of chains that advance together, one matrix operation a step.
 
-Chains persist between plans: each plan rescores them under the refitted model and restarts the worst from the best measured points.
+Chains persist between plans: each plan rescores them under the refitted model and restarts the worst from the best measured
+points.
 """
 
 from __future__ import annotations

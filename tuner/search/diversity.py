@@ -12,8 +12,9 @@ from tuner.spaces.space import Points
 def choose(points: Points, scores: Vector, *, count: int, weight: float) -> NDArray[np.int64]:
     """Indices of up to `count` rows in the order chosen.
 
-    A row's value is its score in standard deviations of the scores given, plus `weight` times the share of its columns whose value no
-    row chosen before has. So `weight` says how many deviations an entirely new point is worth, whatever the model's scale.
+    A row's value is its score in standard deviations of the scores given, plus `weight` times the share of its columns whose
+    value no row chosen before has. So `weight` says how many deviations an entirely new point is worth, whatever the model's
+    scale.
     """
     count = min(count, len(points))
     spread = float(scores.std())

@@ -3,13 +3,14 @@
 Two estimates of the gain in log(time), averaged:
 
 * extreme values: the fastest tenth of the last trials are taken as exceedances over a threshold with a generalised Pareto tail of
-  shape ξ and scale σ, fitted by moments (Hosking & Wallis 1987) with ξ held to [-1, 0], as no kernel is infinitely fast. The best of N trials then stands at
-  u + σ/ξ·((N·p)^ξ - 1), p the share over the threshold, and the gain is the difference between N + n and N;
-* recent slope: records of a search come at a rate that falls with the number of trials, so the gain of the last half of the trials
-  is scaled by log((N + n)/N) / log 2.
+  shape ξ and scale σ, fitted by moments (Hosking & Wallis 1987) with ξ held to [-1, 0], as no kernel is infinitely fast. The best
+  of N trials then stands at u + σ/ξ·((N·p)^ξ - 1), p the share over the threshold, and the gain is the difference between N + n
+  and N;
+* recent slope: records of a search come at a rate that falls with the number of trials, so the gain of the last half of the
+  trials is scaled by log((N + n)/N) / log 2.
 
-A search that learns does better than its past draws, one that has converged does worse; the average errs less than either. Neither
-passes the roofline where one is given.
+A search that learns does better than its past draws, one that has converged does worse; the average errs less than either.
+Neither passes the roofline where one is given.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The model-guided searcher: refits the model when enough was told, lets an explorer look, and lines up the next batch.
 
-Everything random or learned happens in `tell`, at fixed numbers of trials, with a generator made of (seed, round): so a searcher that
-is told the recorded trials again stands exactly where the lost one stood. `ask` only takes the next free points of the line.
+Everything random or learned happens in `tell`, at fixed numbers of trials, with a generator made of (seed, round): so a searcher
+that is told the recorded trials again stands exactly where the lost one stood. `ask` only takes the next free points of the line.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from tuner.cost_model.metrics import spearman
-from tuner.cost_model.model import CostModel, Featurizer, Features, Vector
+from tuner.cost_model.model import CostModel, Features, Featurizer, Vector
 from tuner.cost_model.validity import ValidityFilter
 from tuner.measure.outcome import Trial
 from tuner.search.diversity import choose
@@ -142,8 +142,8 @@ class GuidedSearcher:
 
     def _trusts(self, correlation: float | None, labels: Vector) -> bool:
         """Distrust needs two signs: the last batch was ordered no better than by chance, and what the model chose for it was no
-        better than random points. The second alone is no sign of a bad model when most points are equally fast; the first alone is
-        none either, because the points of a good batch differ by little more than noise."""
+        better than random points. The second alone is no sign of a bad model when most points are equally fast; the first alone
+        is none either, because the points of a good batch differ by little more than noise."""
         fresh = np.arange(len(labels)) >= self._planned_at
         chosen = labels[fresh & np.array([origin == "model" for origin in self._origin_of_row])]
         chance = labels[np.array([origin == "random" for origin in self._origin_of_row])]
@@ -187,7 +187,8 @@ class GuidedSearcher:
         return self._ledger.points[order[labels[order] > 0]]
 
     def _line_up(self, pool: Pool, origin: Origin, rng: np.random.Generator, length: int) -> None:
-        """The pool's choice with a random point mixed in at every 1/ε-th place on average; half random when the model is distrusted."""
+        """The pool's choice with a random point mixed in at every 1/ε-th place on average; half random when the model is
+        distrusted."""
         points, scores = pool.best()
         picked = points[choose(points, scores, count=length, weight=self.options.diversity)] if len(points) else points
         by_chance = rng.random(length) < (self.options.explore if origin == "model" else 0.5)

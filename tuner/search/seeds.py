@@ -13,8 +13,8 @@ from tuner.spaces.space import Config, Points, Space, Value
 def carried_over(space: Space, configs: Sequence[Config]) -> Points:
     """The points of `space` nearest to configs of other spaces, each once, in their order; shape (k, knobs).
 
-    Configs of a sketch this space lacks are left out. A knob takes the same value where it has it, else the nearest in log2 with as many
-    numbers, else its first.
+    Configs of a sketch this space lacks are left out. A knob takes the same value where it has it, else the nearest in log2 with
+    as many numbers, else its first.
     """
     names = [sketch.name for sketch in space.sketches]
     rows: dict[bytes, np.ndarray[tuple[int], np.dtype[np.int32]]] = {}

@@ -28,7 +28,7 @@ class SearchSetup:
     model: CostModel  # untrained, or warmed up by history
     seed: int
     seeds: Points | None = None  # points to try first
-    options: GuidedOptions = GuidedOptions()
+    options: GuidedOptions | None = None  # None: the defaults
 
 
 def _guided(explorer: Callable[[], Explorer]) -> Callable[[SearchSetup], Searcher]:
