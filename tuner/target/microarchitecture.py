@@ -1,8 +1,8 @@
 """From a processor's facts to the name LLVM knows it by, and the vector features generated code may use.
 
-The table is LLVM's own host detection by vendor, family and model (llvm/lib/TargetParser/Host.cpp), for server and desktop cores with
-AVX2 and later. A hypervisor may hide features the model has, so a name stands only where the features its code generation takes for
-granted are there; otherwise it falls to the x86-64 level that is.
+The table is LLVM's own host detection by vendor, family and model (llvm/lib/TargetParser/Host.cpp), for cores with
+AVX2 and later. A hypervisor may hide features the model has, so a name stands only where the features its code generation
+takes for granted are there; otherwise it falls to the x86-64 level that is.
 """
 
 from __future__ import annotations

@@ -1,0 +1,70 @@
+"""What a runner is told: its workload and lane once, then one request a candidate. Plain data with its form on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+from tuner.measure.isolation import DEFAULT_LEVEL
+from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
+from tuner.measure.timing import SCREENING, TimingPlan
+from tuner.measure.wire import Document
+from tuner.workload.workload import Workload
+
+Verification = Literal["screening", "promotion"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    name: str  # e.g. "cpu:1"
+    cores: tuple[int, ...]  # the operating system's numbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    workload: Workload
+    lane: Lane
+    threads: int = 1  # of the kernel, at most the lane's cores
+    seed: int = 0  # of the inputs
+    isolation: str = DEFAULT_LEVEL
+    memory_bytes: int = 8 << 30  # address space a candidate may map
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One measurement: of a compiled library, or of a rival by name."""
+
+    name: str  # of the contender, for messages
+    library: str | None = None  # path of the shared library; None for a rival
+    symbol: str = ""  # of the kernel in the library
+    rival: str | None = None  # "numpy" or "torch"
+    timeout_s: float = 10.0  # of the child, from its start to its result
+    verification: Verification = "screening"
+    plan: TimingPlan = field(default_factory=lambda: SCREENING)
+    abandon_above_s: float | None = None
+
+
+def request_to_document(request: Request) -> Document:
+    return asdict(request)
+
+
+def request_from_document(document: Document) -> Request:
+    return Request(**{**document, "plan": TimingPlan(**document["plan"])})
+
+
+def outcome_to_document(outcome: Outcome) -> Document:
+    if isinstance(outcome, Failed):
+        return {"failed": {"kind": str(outcome.kind), "message": outcome.message}}
+    return {"timed": asdict(outcome)}
+
+
+def outcome_from_document(document: Mapping[str, Document]) -> Outcome:
+    """Raises KeyError, TypeError or ValueError for what is no outcome."""
+    if "failed" in document:
+        failed = document["failed"]
+        return Failed(kind=FailureKind(failed["kind"]), message=str(failed["message"]))
+    timed = dict(document["timed"])
+    timed["samples_s"] = tuple(float(sample) for sample in timed["samples_s"])
+    timed["conditions"] = Conditions(**timed["conditions"])
+    return Timed(**timed)

@@ -1,0 +1,143 @@
+"""Whether a kernel is right: every element within the bound, twice, on poisoned outputs, inside its buffers, inputs left alone.
+
+The error of an element is its distance to the float64 reference, divided by the same expression evaluated on absolute values, so
+that cancellation is not mistaken for a mistake and a mistake is not hidden by large neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from tuner.measure.buffers import GuardedBuffer
+
+Array = NDArray[np.generic]
+Invoke = Callable[[Sequence[Array]], None]
+"""Runs the kernel once on the inputs, then the outputs; raises LibraryError when it reports one."""
+
+# Every byte of an output beforehand: NaN in all floating dtypes, then a negative number that no sum hides.
+POISONS: tuple[int, ...] = (0xFF, 0xAA)
+SMALLEST = 1e-300  # stands for a magnitude of 0, where only the exact value is right
+
+
+class WrongAnswer(Exception):
+    """The kernel computed something else, or touched what it must not; the text says what."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """One output's truth."""
+
+    name: str
+    dtype: np.dtype[np.generic]
+    reference: NDArray[np.float64]  # in the output's shape
+    magnitude: NDArray[np.float64]  # of the same expression on absolute values, nowhere 0 (SMALLEST instead)
+    bound: float  # largest error accepted, 0 for integers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One set of inputs with what must come out."""
+
+    name: str  # "normal", "large", "zeros", "fresh"
+    inputs: tuple[GuardedBuffer, ...]
+    pristine: tuple[Array, ...]  # the same values, out of the kernel's reach
+    input_names: tuple[str, ...]
+    expected: tuple[Expected, ...]
+
+
+def expected_output(
+    name: str, dtype: DTypeLike, reference: NDArray[np.float64], magnitude: NDArray[np.float64], bound: float
+) -> Expected:
+    safe = np.where(magnitude > 0, magnitude, SMALLEST)
+    return Expected(name=name, dtype=np.dtype(dtype), reference=reference, magnitude=safe, bound=bound)
+
+
+def check_case(case: Case, outputs: Sequence[GuardedBuffer], invoke: Invoke, *, bound_factor: float = 1.0) -> float:
+    """Runs the kernel on each poison; the largest error seen. Raises WrongAnswer."""
+    arguments = [buffer.array for buffer in (*case.inputs, *outputs)]
+    worst, before = 0.0, [np.empty(0, np.uint8) for _ in outputs]
+    for round_number, byte in enumerate(POISONS):
+        poison(outputs, byte)
+        invoke(arguments)
+        check_surroundings(case, outputs)
+        for position, (output, expected) in enumerate(zip(outputs, case.expected, strict=True)):
+            if round_number and np.array_equal(raw(output.array), before[position]):
+                continue  # the same bytes as in the round before, which were right
+            worst = max(worst, check_output(output.array, expected, case.name, bound_factor=bound_factor))
+            before[position] = raw(output.array).copy()
+    return worst
+
+
+def poison(outputs: Sequence[GuardedBuffer], byte: int) -> None:
+    for output in outputs:
+        raw(output.array)[...] = byte
+
+
+def check_after_timing(case: Case, outputs: Sequence[GuardedBuffer], *, bound_factor: float = 1.0) -> float:
+    """The outputs of the last timed call: kernels that are right only the first time are wrong. Raises WrongAnswer."""
+    check_surroundings(case, outputs)
+    pairs, name = zip(outputs, case.expected, strict=True), f"{case.name} (timed)"
+    return max(check_output(output.array, expected, name, bound_factor=bound_factor) for output, expected in pairs)
+
+
+def check_surroundings(case: Case, outputs: Sequence[GuardedBuffer]) -> None:
+    """Raises WrongAnswer when an input or a canary changed."""
+    for name, buffer, pristine in zip(case.input_names, case.inputs, case.pristine, strict=True):
+        if not np.array_equal(raw(buffer.array), raw(pristine)):
+            changed = np.flatnonzero(raw(buffer.array) != raw(pristine)) // buffer.array.itemsize
+            raise WrongAnswer(f"the kernel changed its input {name} at element {_index(int(changed[0]), buffer.array.shape)}")
+    names = (*case.input_names, *(expected.name for expected in case.expected))
+    for name, buffer in zip(names, (*case.inputs, *outputs), strict=True):
+        where = buffer.damaged()
+        if where is not None:
+            raise WrongAnswer(f"the kernel wrote out of bounds of {name}, {where}")
+
+
+def check_output(got: Array, expected: Expected, case_name: str, *, bound_factor: float = 1.0) -> float:
+    """The largest error of one output. Raises WrongAnswer with the worst element when it exceeds the bound."""
+    error = errors(got, expected)
+    place = int(error.argmax())
+    worst, bound = float(error.flat[place]), expected.bound * bound_factor
+    if worst <= bound:
+        return worst
+    wrong = int((error > bound).sum())
+    index = _index(place, got.shape)
+    raise WrongAnswer(
+        f"output {expected.name} is wrong in {wrong} of {got.size} elements on {case_name} inputs; worst at {index}: "
+        f"got {float(got.flat[place]):.9g}, want {float(expected.reference.flat[place]):.9g}, "
+        f"error {worst:.3g} where {bound:.3g} is allowed"
+    )
+
+
+def errors(got: Array, expected: Expected) -> NDArray[np.float64]:
+    """Normalised error of each element, float64 in the output's shape; NaN never appears, what is not comparable is infinite."""
+    with np.errstate(all="ignore"):
+        error: NDArray[np.float64] = got.astype(np.float64)
+        error -= expected.reference
+        np.abs(error, out=error)
+        error /= expected.magnitude
+        if not np.isfinite(error).all():
+            _settle_infinities(error, got, expected)
+    return error
+
+
+def _settle_infinities(error: NDArray[np.float64], got: Array, expected: Expected) -> None:
+    """Equal infinities (also where the output's dtype overflows) and NaN where the reference is NaN are right."""
+    want = expected.reference.astype(expected.dtype).astype(np.float64)
+    have = got.astype(np.float64)
+    same = (want == have) | (np.isnan(want) & np.isnan(have))
+    error[~np.isfinite(error)] = np.inf
+    error[same & ~np.isfinite(want)] = 0.0
+
+
+def raw(array: Array) -> NDArray[np.uint8]:
+    """The array's bytes, flat; row-major arrays only."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def _index(flat: int, shape: tuple[int, ...]) -> list[int]:
+    return [int(part) for part in np.unravel_index(flat, shape)]

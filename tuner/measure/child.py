@@ -1,0 +1,157 @@
+"""What a candidate's process does: fence itself, load the library as a user would, check, time, send the result, end.
+
+Runs in a fork of the runner's parent and never returns. Everything here is outside the timed region but the call of the clock.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tuner.errors import UsageError
+from tuner.measure.assignment import Assignment, Request
+from tuner.measure.buffers import GuardedBuffer, guarded
+from tuner.measure.check import POISONS, Array, Case, Invoke, WrongAnswer, check_after_timing, check_case, poison
+from tuner.measure.fault import GuardWatch
+from tuner.measure.isolation import Fence, enter
+from tuner.measure.outcome import FailureKind
+from tuner.measure.rivals import RIVAL_BOUND_FACTOR, open_rival
+from tuner.measure.timing import Clock, time_calls
+from tuner.runtime.loader import Library, LibraryError
+
+SWEEP_BYTES = 128 << 20  # read to empty the caches: beyond four times the last-level share of current servers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is measured, whatever it is."""
+
+    invoke: Invoke
+    clock: Clock
+    bound_factor: float  # 1 for kernels
+
+
+class Report:
+    """The child's side of the result pipe: lines of JSON, what it is about to do and at last what came out."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def stage(self, text: str) -> None:
+        self._write({"stage": text})
+
+    def failed(self, kind: FailureKind, message: str) -> None:
+        self._write({"result": {"failed": {"kind": str(kind), "message": message}}})
+
+    def timed(self, samples_s: Sequence[float], max_rel_error: float, abandoned: bool) -> None:
+        result = {"samples_s": list(samples_s), "max_rel_error": max_rel_error, "abandoned": abandoned}
+        self._write({"result": {"timed": result}})
+
+    def _write(self, document: dict[str, Any]) -> None:
+        data = memoryview(json.dumps(document).encode() + b"\n")
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+
+def run(assignment: Assignment, request: Request, cases: Sequence[Case], fence: Fence, *, parent: int, pipe: int) -> NoReturn:
+    """The child's whole life. Ends with 0 when a result was sent, whatever it says."""
+    status = 1
+    try:
+        gc.disable()
+        measure(assignment, request, cases, Report(enter(fence, parent=parent, pipe=pipe)))
+        status = 0
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)  # no destructor of a generated library runs
+
+
+def measure(assignment: Assignment, request: Request, cases: Sequence[Case], report: Report) -> None:
+    try:
+        _measure(assignment, request, cases, report)
+    except WrongAnswer as error:
+        report.failed(FailureKind.WRONG_ANSWER, str(error))
+    except MemoryError as error:
+        report.failed(FailureKind.OUT_OF_MEMORY, str(error) or "no memory left within the candidate's limit")
+    except LibraryError as error:
+        kind = FailureKind.OUT_OF_MEMORY if error.kind == "memory" else FailureKind.RUN_CRASH
+        report.failed(kind, f"{error}" + (f" (status {error.status}: {error.kind})" if error.status else ""))
+    except UsageError as error:
+        report.failed(FailureKind.RUN_CRASH, str(error))
+
+
+def _measure(assignment: Assignment, request: Request, cases: Sequence[Case], report: Report) -> None:
+    outputs = [guarded(expected.reference.shape, expected.dtype) for expected in cases[0].expected]
+    watch = _watch(cases, outputs, report)
+    report.stage("loading")
+    first, arrays = cases[0], [buffer.array for buffer in (*cases[0].inputs, *outputs)]
+    subject = _rival(assignment, request, first) if request.rival else _library(assignment, request, arrays)
+    error = 0.0
+    for case in (*cases[1:], first):  # the first last, so that the timed calls work on what was checked last
+        report.stage(f"checking {case.name} inputs")
+        error = max(error, check_case(case, outputs, subject.invoke, bound_factor=subject.bound_factor))
+    report.stage("timing")
+    poison(outputs, POISONS[0])  # what the checks left there must not pass for an answer
+    sweep = _sweeper() if request.plan.cache == "cold" else None
+    timing = time_calls(subject.clock, request.plan, abandon_above_s=request.abandon_above_s, sweep=sweep)
+    if request.rival is None:
+        report.stage("checking the timed calls' outputs")
+        error = max(error, check_after_timing(first, outputs, bound_factor=subject.bound_factor))
+    report.timed(timing.samples_s, error, timing.abandoned)
+    del watch
+
+
+def _library(assignment: Assignment, request: Request, arrays: Sequence[Array]) -> Subject:
+    library = Library(request.library or "")
+    library.set_num_threads(assignment.threads)
+    timed = [_plain(array) for array in arrays]
+
+    def invoke(given: Sequence[Array]) -> None:
+        library.call(request.symbol, [_plain(array) for array in given])
+
+    def clock(number: int, repeat: int) -> Sequence[float]:
+        return library.time(request.symbol, timed, number, repeat)
+
+    return Subject(invoke=invoke, clock=clock, bound_factor=1.0)
+
+
+def _rival(assignment: Assignment, request: Request, case: Case) -> Subject:
+    rival = open_rival(request.rival or "", assignment.workload, case.pristine, assignment.threads)
+    return Subject(invoke=rival.invoke, clock=rival.clock, bound_factor=RIVAL_BOUND_FACTOR)
+
+
+def _plain(array: Array) -> Any:
+    """bfloat16 crosses into C as its 16 bits."""
+    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+
+
+def _watch(cases: Sequence[Case], outputs: Sequence[GuardedBuffer], report: Report) -> GuardWatch:
+    names = (*cases[0].input_names, *(expected.name for expected in cases[0].expected))
+    pages = [
+        (name, *guard)
+        for case in cases
+        for name, buffer in zip(names, (*case.inputs, *outputs), strict=True)
+        for guard in buffer.guards
+    ]
+
+    def hit(name: str) -> None:
+        report.failed(FailureKind.WRONG_ANSWER, f"the kernel accessed memory out of bounds of {name}: it hit a guard page")
+        os._exit(0)
+
+    return GuardWatch(pages, hit)
+
+
+def _sweeper() -> Callable[[], None]:
+    memory = np.ones(SWEEP_BYTES // 8)
+
+    def sweep() -> None:
+        memory.sum()
+
+    return sweep

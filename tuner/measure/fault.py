@@ -1,0 +1,49 @@
+"""Tells a memory fault in a guard page from any other: the page's owner is named, and the candidate is wrong rather than crashed.
+
+The handler runs Python inside a signal handler. That is acceptable only because the process ends there, whatever happens: the
+default action is back in place before the handler runs, so a second fault kills.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+from collections.abc import Callable, Sequence
+
+_SA_SIGINFO, _SA_RESETHAND, _SA_NODEFER, _SA_ONSTACK = 4, 0x80000000, 0x40000000, 0x08000000  # from asm-generic/signal-defs.h
+_SI_ADDR_OFFSET = 16  # of si_addr within siginfo_t on 64-bit Linux
+
+_Handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class _Action(ctypes.Structure):
+    """glibc's struct sigaction on 64-bit Linux."""
+
+    _fields_ = (
+        ("handler", _Handler),
+        ("mask", ctypes.c_ulong * 16),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    )
+
+
+class GuardWatch:
+    """Calls `report(name of the buffer)` when a fault hits one of the guard pages; keep it alive as long as it should watch."""
+
+    def __init__(self, pages: Sequence[tuple[str, int, int]], report: Callable[[str], None]) -> None:
+        """`pages`: (name of the buffer, first address, address past the last) of each guard page. `report` ends the process: after
+        it the faulting instruction would be executed again, and kill."""
+
+        def handle(number: int, info: int, context: int) -> None:
+            address = ctypes.c_uint64.from_address(info + _SI_ADDR_OFFSET).value
+            for name, first, end in pages:
+                if first <= address < end:
+                    report(name)
+
+        self._handler = _Handler(handle)
+        flags = _SA_SIGINFO | _SA_RESETHAND | _SA_NODEFER | _SA_ONSTACK
+        action = _Action(handler=self._handler, flags=ctypes.c_int(flags - (1 << 32)).value)
+        libc = ctypes.CDLL(None, use_errno=True)
+        for number in (signal.SIGSEGV, signal.SIGBUS):
+            if libc.sigaction(int(number), ctypes.byref(action), None) != 0:
+                raise OSError(ctypes.get_errno(), f"sigaction({number})")

@@ -1,0 +1,133 @@
+"""NumPy's routes to catalogue operators, outputs preallocated; those without a single good call are composed or left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Params = Mapping[str, Any]
+Way = tuple[str, Callable[[], object], Callable[[], Array]]
+
+
+def routes(op: str, params: Params, inputs: Mapping[str, Array], shape: tuple[int, ...], threads: int) -> list[Way]:
+    """(name, call, result) of each way NumPy has to the operator; none for operators it lacks."""
+    if op not in _OPERATORS:
+        return []
+    limit_threads(threads)
+    given = tuple(inputs.values())
+    out = np.empty(shape, given[0].dtype)
+    call = _OPERATORS[op](params, given, out)
+    return [] if call is None else [("numpy", call, lambda: out)]
+
+
+def limit_threads(threads: int) -> None:
+    """One thread is how a runner starts; more need threadpoolctl, which knows the BLAS that NumPy brought."""
+    if threads == 1:
+        return
+    from threadpoolctl import threadpool_limits  # noqa: PLC0415  # optional, of the extra "compare"
+
+    threadpool_limits(threads)
+
+
+def _matmul(params: Params, given: tuple[Array, ...], out: Array) -> Callable[[], object]:
+    a = given[0].swapaxes(-1, -2) if params.get("transpose_a") else given[0]
+    b = given[1].swapaxes(-1, -2) if params.get("transpose_b") else given[1]
+    return lambda: np.matmul(a, b, out=out)
+
+
+def _dense(params: Params, given: tuple[Array, ...], out: Array) -> Callable[[], object] | None:
+    x, weights = given[0], given[1].T
+    finish = _finish(params, given[2] if len(given) > 2 else None, out)
+    return None if finish is None else (lambda: (np.matmul(x, weights, out=out), finish()))
+
+
+def _finish(params: Params, bias: Array | None, out: Array) -> Callable[[], None] | None:
+    """Adds the bias and applies the activation in place; None for activations NumPy has no function for."""
+    act = params.get("act") or "none"
+    if act not in ("none", "relu", "tanh"):
+        return None
+
+    def finish() -> None:
+        if bias is not None:
+            np.add(out, bias, out=out)
+        if act == "relu":
+            np.maximum(out, 0, out=out)
+        elif act == "tanh":
+            np.tanh(out, out=out)
+
+    return finish
+
+
+def _reduction(function: Any) -> Callable[[Params, tuple[Array, ...], Array], Callable[[], object]]:
+    def build(params: Params, given: tuple[Array, ...], out: Array) -> Callable[[], object]:
+        x, axis = given[0], params.get("axis", -1)
+        return lambda: function(x, axis=axis, out=out)
+
+    return build
+
+
+def _transpose(params: Params, given: tuple[Array, ...], out: Array) -> Callable[[], object]:
+    turned = given[0].T
+    return lambda: np.copyto(out, turned)
+
+
+def _softmax(params: Params, given: tuple[Array, ...], out: Array) -> Callable[[], object]:
+    x, axis = given[0], params.get("axis", -1)
+
+    def softmax() -> None:
+        np.subtract(x, x.max(axis=axis, keepdims=True), out=out)
+        np.exp(out, out=out)
+        np.divide(out, out.sum(axis=axis, keepdims=True), out=out)
+
+    return softmax
+
+
+def _layer_norm(params: Params, given: tuple[Array, ...], out: Array) -> Callable[[], object]:
+    x, gamma, beta = given
+    eps = params.get("eps", 1e-5)
+
+    def layer_norm() -> None:
+        np.subtract(x, x.mean(axis=-1, keepdims=True), out=out)
+        scale = 1 / np.sqrt((out * out).mean(axis=-1, keepdims=True) + eps)
+        np.multiply(out, scale, out=out)
+        np.multiply(out, gamma, out=out)
+        np.add(out, beta, out=out)
+
+    return layer_norm
+
+
+def _bias_act(params: Params, given: tuple[Array, ...], out: Array) -> Callable[[], object] | None:
+    x, bias = given
+    finish = _finish(params, None, out)
+    return None if finish is None else (lambda: (np.add(x, bias, out=out), finish()))
+
+
+def _elementwise(params: Params, given: tuple[Array, ...], out: Array) -> Callable[[], object] | None:
+    x = given[0]
+    functions: Mapping[str, Callable[[], object]] = {
+        "relu": lambda: np.maximum(x, 0, out=out),
+        "tanh": lambda: np.tanh(x, out=out),
+        "exp": lambda: np.exp(x, out=out),
+        "sqrt": lambda: np.sqrt(x, out=out),
+        "abs": lambda: np.abs(x, out=out),
+        "none": lambda: np.copyto(out, x),
+    }
+    return functions.get(params.get("act") or "none")
+
+
+_OPERATORS: Mapping[str, Callable[[Params, tuple[Array, ...], Array], Callable[[], object] | None]] = {
+    "matmul": _matmul,
+    "batch_matmul": _matmul,
+    "dense": _dense,
+    "reduce_sum": _reduction(np.sum),
+    "reduce_max": _reduction(np.max),
+    "reduce_mean": _reduction(np.mean),
+    "transpose": _transpose,
+    "softmax": _softmax,
+    "layer_norm": _layer_norm,
+    "bias_act": _bias_act,
+    "elementwise": _elementwise,
+}

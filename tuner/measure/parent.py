@@ -1,0 +1,178 @@
+"""The runner's parent: a small process of one thread that holds a workload's inputs and truth and forks one child per candidate.
+
+Run as `python -m tuner.measure.parent` by `tuner.measure.runner`; speaks JSON on standard input and output. It supervises, kills
+and classifies; generated code never runs in it.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import TunerError, UsageError
+from tuner.measure import child
+from tuner.measure.assignment import Assignment, Lane, Request, outcome_to_document, request_from_document
+from tuner.measure.isolation import Fence, adopt_orphans, check_level
+from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
+from tuner.measure.problem import PROMOTION_CASES, SCREENING_CASES, Problem
+from tuner.measure.supervision import End, OwnerGone, classify, supervise
+from tuner.measure.wire import Document, WireError, receive, send
+from tuner.workload.spec import from_document
+
+
+class Parent:
+    """State of one runner process: the assignment, its problem, a scratch folder."""
+
+    def __init__(self, commands: int, scratch: Path) -> None:
+        self._commands = commands  # descriptor; a hang-up on it means that nobody waits for the result any more
+        self._scratch = scratch
+        self._assignment: Assignment | None = None
+        self._problem: Problem | None = None
+
+    def answer(self, message: Document) -> Document:
+        match message.get("do"):
+            case "prepare":
+                return self._prepare(message)
+            case "measure":
+                return outcome_to_document(self._measure(request_from_document(message["request"])))
+            case other:
+                raise WireError(f"unknown command {other!r}")
+
+    def _prepare(self, message: Document) -> Document:
+        lane = Lane(name=message["lane"]["name"], cores=tuple(message["lane"]["cores"]))
+        assignment = Assignment(
+            workload=from_document(message["workload"]),
+            lane=lane,
+            threads=message["threads"],
+            seed=message["seed"],
+            isolation=message["isolation"],
+            memory_bytes=message["memory_bytes"],
+        )
+        check_level(assignment.isolation)
+        if assignment.threads > len(lane.cores):
+            raise UsageError(f"a kernel of {assignment.threads} threads does not fit lane {lane.name} of {len(lane.cores)} cores")
+        os.sched_setaffinity(0, lane.cores)
+        if self._problem is not None:
+            self._problem.close()
+        self._assignment, self._problem = assignment, Problem(assignment.workload, assignment.seed)
+        self._problem.cases(SCREENING_CASES)
+        gc.freeze()  # children do not touch, and so do not copy, what is there already
+        return {"prepared": True}
+
+    def _measure(self, request: Request) -> Outcome:
+        if self._assignment is None or self._problem is None:
+            return Failed(kind=FailureKind.INFRASTRUCTURE, message="the runner was given a candidate before a workload")
+        cases = self._problem.cases(PROMOTION_CASES if request.verification == "promotion" else SCREENING_CASES)
+        artifact = "" if request.library is None else hashlib.sha256(Path(request.library).read_bytes()).hexdigest()
+        threads = len(os.listdir("/proc/self/task"))
+        if threads != 1:
+            return Failed(kind=FailureKind.INFRASTRUCTURE, message=f"the runner has {threads} threads; forking needs one")
+        scratch = Path(tempfile.mkdtemp(prefix="candidate-", dir=self._scratch))
+        try:
+            before = steal_s(self._assignment.lane.cores)
+            end = self._fork(self._assignment, request, cases, scratch)
+            after = steal_s(self._assignment.lane.cores)
+            failure = classify(end, scratch / "output", request.timeout_s)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        if failure is not None:
+            return failure
+        timed = end.result["timed"]
+        return Timed(
+            samples_s=tuple(timed["samples_s"]),
+            max_rel_error=timed["max_rel_error"],
+            artifact=artifact,
+            conditions=Conditions(
+                lane=self._assignment.lane.name,
+                isolation=self._assignment.isolation,
+                cache=request.plan.cache,
+                steal_s=None if before is None or after is None else round(after - before, 2),
+                frequency_hz=frequency_hz(self._assignment.lane.cores[0]),
+                abandoned=timed["abandoned"],
+            ),
+        )
+
+    def _fork(self, assignment: Assignment, request: Request, cases: Any, scratch: Path) -> End:
+        fence = Fence(
+            level=assignment.isolation,
+            cores=assignment.lane.cores,
+            scratch=str(scratch),
+            memory_bytes=assignment.memory_bytes if request.rival is None else None,
+            cpu_s=ceil(request.timeout_s * assignment.threads) + 1,
+            environment=child_environment(str(scratch), assignment.threads),
+        )
+        parent, (result, pipe) = os.getpid(), os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            child.run(assignment, request, cases, fence, parent=parent, pipe=pipe)
+        os.close(pipe)
+        try:
+            return supervise(pid, result, request.timeout_s, owner=self._commands)
+        finally:
+            os.close(result)
+
+
+def child_environment(scratch: str, threads: int) -> Mapping[str, str]:
+    count = str(threads)
+    return {
+        "PATH": os.defpath,
+        "HOME": scratch,
+        "TMPDIR": scratch,
+        "LANG": "C.UTF-8",
+        "OMP_NUM_THREADS": count,
+        "MKL_NUM_THREADS": count,
+        "OPENBLAS_NUM_THREADS": count,
+    }
+
+
+def steal_s(cores: tuple[int, ...]) -> float | None:
+    """CPU seconds the hypervisor has taken from these cores since boot; None where the kernel does not tell."""
+    try:
+        lines = Path("/proc/stat").read_text().splitlines()
+    except OSError:
+        return None
+    wanted = {f"cpu{core}" for core in cores}
+    ticks = [int(words[8]) for words in map(str.split, lines) if words and words[0] in wanted and len(words) > 8]
+    return sum(ticks) / os.sysconf("SC_CLK_TCK") if ticks else None
+
+
+def frequency_hz(core: int) -> float | None:
+    try:
+        return float(Path(f"/sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq").read_text()) * 1000.0
+    except (OSError, ValueError):
+        return None
+
+
+def main() -> None:
+    answers = os.dup(1)
+    os.dup2(2, 1)  # whatever prints must not break the framing
+    adopt_orphans()
+    with tempfile.TemporaryDirectory(prefix="tuner-runner-") as scratch:
+        parent = Parent(0, Path(scratch))
+        send(answers, {"ready": os.getpid()})
+        while (message := receive(0)) is not None:
+            try:
+                reply = parent.answer(message)
+            except UsageError as error:
+                reply = {"refused": str(error)}
+            except (OSError, MemoryError, TunerError) as error:
+                failure = Failed(kind=FailureKind.INFRASTRUCTURE, message=f"{type(error).__name__}: {error}")
+                reply = outcome_to_document(failure)
+            except OwnerGone:
+                return
+            send(answers, reply)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except WireError as error:
+        sys.exit(str(error))

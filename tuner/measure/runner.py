@@ -1,0 +1,174 @@
+"""The driver's side of a runner process: starts it, gives it work, and gets an answer in time or replaces it.
+
+Whatever happens over there becomes an outcome here; only a runner that died or fell silent is `infrastructure`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+
+from tuner.errors import TunerError, UsageError
+from tuner.measure.assignment import Assignment, Request, outcome_from_document, request_to_document
+from tuner.measure.outcome import Failed, FailureKind, Outcome
+from tuner.measure.wire import Document, WireError, receive, send
+from tuner.workload.spec import to_document
+
+ANSWER_MARGIN_S = 1.0  # beyond the child's timeout: killing, reaping, answering
+_KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONHOME")  # of the environment; never tokens or URLs
+
+
+class RunnerError(TunerError):
+    """The runner process cannot be started, or cannot prepare its workload."""
+
+    code = "runner"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerOptions:
+    start_timeout_s: float = 60.0  # importing NumPy on a busy machine
+    prepare_timeout_s: float = 300.0  # inputs and float64 reference of the workload, once
+    python: str = sys.executable
+
+
+class RunnerProcess:
+    """One runner process on one lane. Not thread-safe; close it."""
+
+    def __init__(self, options: RunnerOptions | None = None) -> None:
+        self._options = options or RunnerOptions()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._assignment: Assignment | None = None
+        self._prepared_promotion = False
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Starts the parent where none runs. Raises RunnerError."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self._discard()
+        self._process = subprocess.Popen(
+            [self._options.python, "-P", "-m", "tuner.measure.parent"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            cwd="/",
+            env=parent_environment(os.environ),
+            start_new_session=True,
+        )
+        try:
+            self._receive(self._options.start_timeout_s)
+        except WireError as error:
+            self._discard()
+            raise RunnerError(f"the runner process did not start: {error}") from error
+
+    def prepare(self, assignment: Assignment) -> None:
+        """Gives the workload and lane for all following requests.
+
+        Raises UsageError for an assignment that cannot be (threads, isolation level, workload), RunnerError when the runner fails.
+        """
+        self.start()
+        self._assignment, self._prepared_promotion = None, False
+        message = {
+            "do": "prepare",
+            "workload": to_document(assignment.workload),
+            "lane": asdict(assignment.lane),
+            "threads": assignment.threads,
+            "seed": assignment.seed,
+            "isolation": assignment.isolation,
+            "memory_bytes": assignment.memory_bytes,
+        }
+        try:
+            answer = self._exchange(message, self._options.prepare_timeout_s)
+        except WireError as error:
+            self._discard()
+            raise RunnerError(f"the runner process failed to prepare {assignment.workload.spec}: {error}") from error
+        if "refused" in answer:
+            raise UsageError(str(answer["refused"]))
+        if "failed" in answer:
+            raise RunnerError(f"the runner process failed to prepare {assignment.workload.spec}: {answer['failed']['message']}")
+        self._assignment = assignment
+
+    def measure(self, request: Request) -> Outcome:
+        """The outcome, within the request's timeout and a second; the first promotion of a workload prepares its truth besides."""
+        if self._assignment is None:
+            raise RunnerError("a runner needs a workload before a candidate; call prepare first")
+        try:
+            self._revive()
+            extra_s = self._options.prepare_timeout_s if self._needs_preparation(request) else 0.0
+            message = {"do": "measure", "request": request_to_document(request)}
+            answer = self._exchange(message, request.timeout_s + ANSWER_MARGIN_S + extra_s)
+            outcome = outcome_from_document(answer)
+        except (WireError, RunnerError, KeyError, TypeError, ValueError) as error:
+            self._discard()
+            return Failed(kind=FailureKind.INFRASTRUCTURE, message=f"the runner was lost while measuring {request.name}: {error}")
+        self._prepared_promotion |= request.verification == "promotion"
+        return outcome
+
+    def close(self) -> None:
+        """Ends the runner process and its children; idempotent."""
+        self._discard()
+        self._assignment = None
+
+    def __enter__(self) -> RunnerProcess:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _needs_preparation(self, request: Request) -> bool:
+        return request.verification == "promotion" and not self._prepared_promotion
+
+    def _revive(self) -> None:
+        """A fresh process where the last one is gone, with the same assignment."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        assignment = self._assignment
+        if assignment is not None:
+            self.prepare(assignment)
+
+    def _exchange(self, message: Document, timeout_s: float) -> Document:
+        process = self._process
+        if process is None or process.stdin is None:
+            raise WireError("no process")
+        send(process.stdin.fileno(), message)
+        return self._receive(timeout_s)
+
+    def _receive(self, timeout_s: float) -> Document:
+        process = self._process
+        if process is None or process.stdout is None:
+            raise WireError("no process")
+        answer = receive(process.stdout.fileno(), timeout_s=timeout_s)
+        if answer is None:
+            raise WireError(f"it ended with status {process.wait(timeout=ANSWER_MARGIN_S)}")
+        return answer
+
+    def _discard(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()  # a parent that can still read ends by this, children and scratch folder with it
+        try:
+            process.wait(timeout=ANSWER_MARGIN_S)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # its own session; the children die with it
+            process.wait()
+
+
+def parent_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """One thread for every library NumPy may come with, this package importable, no secrets."""
+    kept = {name: environment[name] for name in _KEPT if name in environment}
+    threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    return {**kept, **dict.fromkeys(threads, "1"), "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}

@@ -1,0 +1,164 @@
+"""From a forked child to what became of it: waits with a deadline, kills all it left behind, and names the failure.
+
+A child that ends by itself with a result is believed; every other end is classified by who ended it and what it said last.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.measure.isolation import OUTPUT_LIMIT_BYTES
+from tuner.measure.outcome import Failed, FailureKind
+
+RESULT_LIMIT_BYTES = 4 << 20
+QUOTED_BYTES = 2000  # of the child's own output in a message
+_OUT_OF_MEMORY_TEXTS = ("bad_alloc", "MemoryError", "Cannot allocate memory", "out of memory")
+
+
+class OwnerGone(Exception):
+    """Nobody waits for results any more: the driver closed or died."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    stage: str  # what the child said last that it was doing
+    result: dict[str, Any]  # empty when it sent none
+    status: int  # as waitpid gives it
+    timed_out: bool
+    flooded: bool  # it sent more than any result holds
+
+
+def supervise(pid: int, result: int, timeout_s: float, *, owner: int) -> End:
+    """Waits for the child's end, at most `timeout_s`, then kills its group and all its descendants.
+
+    `result` is the reading end of its pipe; a hang-up on `owner` raises OwnerGone after the killing.
+    """
+    deadline = time.monotonic() + timeout_s
+    data, timed_out, owner_gone = bytearray(), False, False
+    ended = os.pidfd_open(pid)
+    waiting = select.poll()
+    waiting.register(result, select.POLLIN)
+    waiting.register(ended, select.POLLIN)
+    waiting.register(owner, 0)  # hang-ups alone: the next command may wait
+    os.set_blocking(result, False)
+    try:
+        while True:
+            left_ms = (deadline - time.monotonic()) * 1000
+            events = dict(waiting.poll(max(0.0, left_ms)))
+            timed_out = not events
+            owner_gone = bool(events.get(owner, 0) & (select.POLLHUP | select.POLLERR))
+            if result in events and not _drain(result, data):
+                waiting.unregister(result)  # closed; its end will follow
+            if timed_out or owner_gone or ended in events or len(data) > RESULT_LIMIT_BYTES:
+                break
+    finally:
+        status = _end(pid)
+        os.close(ended)
+    _drain(result, data)
+    if owner_gone:
+        raise OwnerGone
+    stage, document = _parse(data)
+    return End(stage=stage, result=document, status=status, timed_out=timed_out, flooded=len(data) > RESULT_LIMIT_BYTES)
+
+
+def classify(end: End, output: Path, timeout_s: float) -> Failed | None:
+    """The failure this end was, None when the child was timed; `output` holds what the child printed."""
+    if end.timed_out:
+        return Failed(kind=FailureKind.RUN_TIMEOUT, message=f"no result within {timeout_s:g} s; it was {end.stage}")
+    if end.flooded:
+        return Failed(kind=FailureKind.RUN_CRASH, message=f"it sent more than {RESULT_LIMIT_BYTES} bytes as its result")
+    said = _tail(output)
+    if os.WIFSIGNALED(end.status):
+        return _by_signal(os.WTERMSIG(end.status), end.stage, said)
+    if "failed" in end.result:
+        failed = end.result["failed"]
+        return Failed(kind=FailureKind(failed["kind"]), message=failed["message"])
+    if "timed" in end.result and end.status == 0:
+        return None
+    kind = FailureKind.OUT_OF_MEMORY if any(text in said for text in _OUT_OF_MEMORY_TEXTS) else FailureKind.RUN_CRASH
+    code = os.waitstatus_to_exitcode(end.status)
+    return Failed(kind=kind, message=f"it ended with exit code {code} and no result while {end.stage}{_quote(said)}")
+
+
+def _by_signal(number: int, stage: str, said: str) -> Failed:
+    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+    if number == signal.SIGKILL:  # not by us, who know when we kill: the kernel's answer to exhausted memory
+        return Failed(kind=FailureKind.OUT_OF_MEMORY, message=f"killed by the system (SIGKILL) while {stage}: out of memory")
+    if any(text in said for text in _OUT_OF_MEMORY_TEXTS):
+        return Failed(kind=FailureKind.OUT_OF_MEMORY, message=f"ended by {name} while {stage}{_quote(said)}")
+    if number == signal.SIGXCPU:
+        return Failed(kind=FailureKind.RUN_TIMEOUT, message=f"used up its CPU time ({name}) while {stage}")
+    why = f": a file grew past {OUTPUT_LIMIT_BYTES} bytes" if number == signal.SIGXFSZ else ""
+    return Failed(kind=FailureKind.RUN_CRASH, message=f"ended by {name}{why} while {stage}{_quote(said)}")
+
+
+def _drain(descriptor: int, data: bytearray) -> bool:
+    """Reads what is there, to just past the limit; False at the end of the stream."""
+    while len(data) <= RESULT_LIMIT_BYTES:
+        try:
+            part = os.read(descriptor, 1 << 16)
+        except BlockingIOError:
+            return True
+        if not part:
+            return False
+        data += part
+    return True
+
+
+def _end(pid: int) -> int:
+    """Kills the child's group and every descendant that became ours, and reaps them; the child's own status."""
+    for kill in (os.killpg, os.kill):
+        with suppress(ProcessLookupError):  # no group before the child has made its own
+            kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    while True:  # ends: whoever is killed forks no more, and orphans of the killed come to us
+        for descendant in _children():
+            with suppress(ProcessLookupError):
+                os.kill(descendant, signal.SIGKILL)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return status
+        time.sleep(0.001)
+
+
+def _children() -> list[int]:
+    me = os.getpid()
+    return [int(word) for word in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
+
+
+def _parse(data: bytearray) -> tuple[str, dict[str, Any]]:
+    """(last stage, result) of the child's lines; lines that are no JSON are not believed."""
+    stage = "starting"
+    result: dict[str, Any] = {}
+    for line in bytes(data[: RESULT_LIMIT_BYTES + 1]).split(b"\n"):
+        try:
+            document = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(document, dict):
+            stage = str(document.get("stage", stage))
+            result = document.get("result", result)
+    return stage, result
+
+
+def _tail(output: Path) -> str:
+    try:
+        with output.open("rb") as file:
+            file.seek(max(0, output.stat().st_size - QUOTED_BYTES))
+            return file.read(QUOTED_BYTES).decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _quote(said: str) -> str:
+    return f"; it said: {said}" if said else ""

@@ -1,0 +1,74 @@
+"""How long one call takes: repeats long enough for the clock, few enough for the lane, given up early where hope is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+Clock = Callable[[int, int], Sequence[float]]
+"""`clock(number, repeat)`: `repeat` samples, each the seconds of one call averaged over `number` calls in a row."""
+
+ABANDON_FACTOR = 3.0  # a candidate this many times slower than the best known is not worth the lane's time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimingPlan:
+    budget_s: float = 0.03  # time spent on samples, warm-up not counted
+    min_repeat_s: float = 0.0005  # a repeat lasts at least this: the clock and the call around it cost some 0.1 us
+    min_samples: int = 3
+    max_samples: int = 50
+    max_number: int = 100_000  # calls within one repeat; caps kernels that do next to nothing
+    warmup_s: float = 0.002  # calls before the first sample, so that caches, branch predictors and frequency settle
+    cache: str = "warm"  # or "cold": caches are swept before each sample, which then is one call
+
+
+SCREENING = TimingPlan()
+PROMOTION = TimingPlan(budget_s=0.3, min_repeat_s=0.001, min_samples=5, max_samples=300, warmup_s=0.05)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    samples_s: tuple[float, ...]
+    abandoned: bool
+
+
+def time_calls(
+    clock: Clock, plan: TimingPlan, *, abandon_above_s: float | None, sweep: Callable[[], None] | None = None
+) -> Timing:
+    """Samples of one call by the plan.
+
+    `abandon_above_s`: when the first two calls both take longer, they are the samples and the timing ends, abandoned. `sweep`
+    empties the caches, for plans with a cold cache.
+    """
+    call_s = clock(1, 1)[0]
+    if abandon_above_s is not None and call_s > abandon_above_s:
+        second_s = clock(1, 1)[0]
+        if second_s > abandon_above_s:
+            return Timing(samples_s=(call_s, second_s), abandoned=True)
+        call_s = second_s
+    if plan.cache == "cold" and sweep is not None:
+        return _cold(clock, plan, call_s, sweep)
+    number = _number(plan, call_s)
+    call_s = clock(number, 1)[0]  # the first call's clock was coarse
+    number = _number(plan, call_s)
+    if plan.warmup_s > 0:
+        clock(min(plan.max_number, max(1, ceil(plan.warmup_s / max(call_s, 1e-9)))), 1)
+    repeat = _repeats(plan, number * call_s)
+    return Timing(samples_s=tuple(clock(number, repeat)), abandoned=False)
+
+
+def _cold(clock: Clock, plan: TimingPlan, call_s: float, sweep: Callable[[], None]) -> Timing:
+    samples: list[float] = []
+    for _ in range(_repeats(plan, call_s)):
+        sweep()
+        samples += clock(1, 1)
+    return Timing(samples_s=tuple(samples), abandoned=False)
+
+
+def _number(plan: TimingPlan, call_s: float) -> int:
+    return min(plan.max_number, max(1, ceil(plan.min_repeat_s / max(call_s, 1e-9))))
+
+
+def _repeats(plan: TimingPlan, repeat_s: float) -> int:
+    return min(plan.max_samples, max(plan.min_samples, int(plan.budget_s / max(repeat_s, 1e-9))))

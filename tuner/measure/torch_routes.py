@@ -1,0 +1,207 @@
+"""PyTorch's routes to catalogue operators, several layouts where they matter. PyTorch is an extra, loaded late.
+
+Weights come in the workload's layout (HWIO for NHWC, OIHW for NCHW) and are laid out as each route likes them before any call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Params = Mapping[str, Any]
+Way = tuple[str, Callable[[], object], Callable[[], Array]]
+
+
+def routes(op: str, params: Params, inputs: Mapping[str, Array], shape: tuple[int, ...], threads: int) -> list[Way]:
+    """(name, call, result) of each way PyTorch has to the operator; none for operators it lacks."""
+    import torch  # noqa: PLC0415  # two seconds and a thread pool, in the rival's own process only
+
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+    given = tuple(_tensor(torch, array) for array in inputs.values())
+    family = _FAMILIES.get(op)
+    calls = [] if family is None else family(torch, op, params, given, shape)
+    return [_way(torch, name, call, back) for name, call, back in calls]
+
+
+Call = tuple[str, Callable[[], Any], Callable[[Any], Any]]  # name, function giving a tensor, that tensor in the workload's layout
+
+
+def _way(torch: Any, name: str, call: Callable[[], Any], back: Callable[[Any], Any]) -> Way:
+    last: list[Any] = [None]
+
+    def remember() -> None:
+        last[0] = call()
+
+    def result() -> Array:
+        tensor = back(last[0]).contiguous()
+        if tensor.dtype == torch.bfloat16:
+            tensor = tensor.float()
+        found: Array = tensor.numpy()
+        return found
+
+    return name, remember, result
+
+
+def _tensor(torch: Any, array: Array) -> Any:
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def _same(tensor: Any) -> Any:
+    return tensor
+
+
+def _activation(torch: Any, params: Params) -> Callable[[Any], Any]:
+    """In place where PyTorch can: what a user who cares would write."""
+    table: Mapping[str, Callable[[Any], Any]] = {
+        "none": _same, "relu": torch.relu_, "gelu": torch.nn.functional.gelu, "tanh": torch.tanh_, "sigmoid": torch.sigmoid_,
+        "silu": torch.nn.functional.silu, "exp": torch.exp, "erf": torch.erf, "sqrt": torch.sqrt, "abs": torch.abs,
+    }  # fmt: skip
+    return table[params.get("act") or "none"]
+
+
+def _matmul(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+    a = given[0].transpose(-1, -2) if params.get("transpose_a") else given[0]
+    b = given[1].transpose(-1, -2) if params.get("transpose_b") else given[1]
+    out = torch.empty(shape, dtype=given[0].dtype)
+    return [("matmul", lambda: torch.matmul(a, b, out=out), _same)]
+
+
+def _dense(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+    act, bias = _activation(torch, params), given[2] if len(given) > 2 else None
+    return [("linear", lambda: act(torch.nn.functional.linear(given[0], given[1], bias)), _same)]
+
+
+def _convolution(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+    rank = given[0].dim() - 2
+    function = getattr(torch.nn.functional, f"conv{rank}d")
+    last = _channels_last(params, rank)
+    x, weights = _to_first(given[0], last), _weights_to_oi(given[1], last)
+    groups = params.get("groups", 1)
+    if op == "depthwise_conv2d":
+        groups = x.shape[1]
+        weights = weights.reshape(groups, 1, *weights.shape[-rank:])
+    act, bias = _activation(torch, params), given[2] if len(given) > 2 else None
+    stride, pad, dilation = params.get("stride", 1), params.get("pad", 0), params.get("dilation", 1)
+
+    def route(name: str, layout: Any) -> Call:
+        xs, ws = x.contiguous(memory_format=layout), weights.contiguous(memory_format=layout)
+        return name, lambda: act(function(xs, ws, bias, stride, pad, dilation, groups)), lambda y: _from_first(y, last)
+
+    return [route(name, layout) for name, layout in _layouts(torch, rank)]
+
+
+def _transposed(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+    last = _channels_last(params, 2)
+    x, weights = _to_first(given[0], last), given[1]
+    weights = weights.permute(2, 3, 0, 1).contiguous() if last else weights
+    act, bias = _activation(torch, params), given[2] if len(given) > 2 else None
+    stride, pad = params.get("stride", 1), params.get("pad", 0)
+    if weights.shape[0] != x.shape[1]:  # PyTorch wants input channels first
+        weights = weights.transpose(0, 1).contiguous()
+    function = torch.nn.functional.conv_transpose2d
+    return [("channels-first", lambda: act(function(x, weights, bias, stride, pad)), lambda y: _from_first(y, last))]
+
+
+def _pooling(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+    last = _channels_last(params, 2)
+    x, functional = _to_first(given[0], last), torch.nn.functional
+    function = functional.max_pool2d if op == "max_pool2d" else functional.avg_pool2d
+    stride, pad = params.get("stride", 1), params.get("pad", 0)
+
+    def route(name: str, layout: Any) -> Call:
+        xs = x.contiguous(memory_format=layout)
+        if op == "global_avg_pool2d":
+            return name, lambda: xs.mean((2, 3)), lambda y: y.reshape(shape)
+        return name, lambda: function(xs, (params["KH"], params["KW"]), stride, pad), lambda y: _from_first(y, last)
+
+    return [route(name, layout) for name, layout in _layouts(torch, 2)]
+
+
+def _normalised(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+    x, functional = given[0], torch.nn.functional
+    eps, axis, size = params.get("eps", 1e-5), params.get("axis", -1), (given[0].shape[-1],)
+    table: Mapping[str, Callable[[], Any]] = {
+        "softmax": lambda: torch.softmax(x, axis),
+        "log_softmax": lambda: torch.log_softmax(x, axis),
+        "layer_norm": lambda: functional.layer_norm(x, size, given[1], given[2], eps),
+        "rms_norm": lambda: functional.rms_norm(x, size, given[1], eps),
+    }
+    return [(op, table[op], _same)]
+
+
+def _reduction(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+    x, axis, out = given[0], params.get("axis", -1), torch.empty(shape, dtype=given[0].dtype)
+    table: Mapping[str, Callable[[], Any]] = {
+        "reduce_sum": lambda: torch.sum(x, axis, out=out),
+        "reduce_mean": lambda: torch.mean(x, axis, out=out),
+        "reduce_max": lambda: torch.amax(x, axis, out=out),
+    }
+    return [(op, table[op], _same)]
+
+
+def _transpose(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+    out = torch.empty(shape, dtype=given[0].dtype)
+    return [("copy", lambda: out.copy_(given[0].T), _same)]
+
+
+def _elementwise(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+    x, act = given[0], _activation(torch, params)
+    if op == "bias_act":
+        return [("add", lambda: act(torch.add(x, given[1])), _same)]
+    if params.get("act") in ("relu", "tanh", "sigmoid"):
+        out, function = torch.empty_like(x), getattr(torch, params["act"])
+        if params["act"] == "relu":
+            return [("clamp", lambda: torch.clamp_min(x, 0, out=out), _same)]
+        return [(params["act"], lambda: function(x, out=out), _same)]
+    return [("act", lambda: act(x), _same)]
+
+
+def _attention(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+    q, k, v = given[:3]
+    causal = bool(params.get("causal"))
+    return [("sdpa", lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal), _same)]
+
+
+def _embedding(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+    table, indices = sorted(given, key=lambda tensor: not tensor.is_floating_point())
+    return [("embedding", lambda: torch.nn.functional.embedding(indices, table), lambda y: y.reshape(shape))]
+
+
+def _layouts(torch: Any, rank: int) -> list[tuple[str, Any]]:
+    plain = [("channels-first", torch.contiguous_format)]
+    return [*plain, ("channels-last", torch.channels_last)] if rank == 2 else plain
+
+
+def _channels_last(params: Params, rank: int) -> bool:
+    default = {1: "NWC", 2: "NHWC", 3: "NDHWC"}[rank]
+    return str(params.get("layout", default)).endswith("C")
+
+
+def _to_first(x: Any, last: bool) -> Any:
+    return x.movedim(-1, 1) if last else x
+
+
+def _from_first(y: Any, last: bool) -> Any:
+    return y.movedim(1, -1) if last else y
+
+
+def _weights_to_oi(weights: Any, last: bool) -> Any:
+    """HWIO (any spatial rank) to OIHW."""
+    return weights.movedim((-1, -2), (0, 1)) if last else weights
+
+
+_FAMILIES: Mapping[str, Callable[[Any, str, Params, tuple[Any, ...], tuple[int, ...]], list[Call]]] = {
+    "matmul": _matmul, "batch_matmul": _matmul, "dense": _dense,
+    "conv1d": _convolution, "conv2d": _convolution, "conv3d": _convolution, "depthwise_conv2d": _convolution,
+    "conv2d_transpose": _transposed, "max_pool2d": _pooling, "avg_pool2d": _pooling, "global_avg_pool2d": _pooling,
+    "softmax": _normalised, "log_softmax": _normalised, "layer_norm": _normalised, "rms_norm": _normalised,
+    "reduce_sum": _reduction, "reduce_mean": _reduction, "reduce_max": _reduction,
+    "transpose": _transpose, "elementwise": _elementwise, "bias_act": _elementwise,
+    "attention": _attention, "embedding": _embedding,
+}  # fmt: skip
