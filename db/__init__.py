@@ -1,1 +1,1 @@
-
+"""The database: schema, transactions, queries by noun."""

@@ -1,0 +1,3 @@
+"""Plugins of the test suite: pytest takes them from the root folder only."""
+
+pytest_plugins = ["tests.postgres"]

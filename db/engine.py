@@ -1,0 +1,192 @@
+"""Opening the database and its transactions: the only place that commits.
+
+`Database.read()` and `Database.write()` are the boundaries of requests and tasks. Queries take their session and never commit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+from sqlalchemy import CursorResult, Engine, Executable, Table, create_engine, func, literal_column, orm, select
+from sqlalchemy import exc as sa_errors
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects import sqlite as sqlite_dialect
+from sqlalchemy.engine import URL, make_url
+
+from db import schema, sqlite
+from db.failures import refuse_url, translated
+from db.models import Base
+from db.values import to_json
+from tuner.errors import DatabaseError
+
+Clock = Callable[[], datetime]  # gives an aware datetime in UTC
+
+POOL_SIZE = 16
+POOL_OVERFLOW = 32
+
+
+class Session(orm.Session):
+    """A transaction in progress, with the time it runs at."""
+
+    clock: Clock | None = None
+    _now: datetime | None = None
+
+    def now(self) -> datetime:
+        """The time of this transaction, the same at every call.
+
+        It is the injected clock's, else PostgreSQL's own, so that machines whose clocks differ agree about leases; on SQLite
+        there is one machine and its clock is used.
+        """
+        if self._now is None:
+            if self.clock is not None:
+                self._now = self.clock()
+            elif self.get_bind().dialect.name == "postgresql":
+                self._now = self.scalars(select(func.clock_timestamp())).one()
+            else:
+                self._now = datetime.now(UTC)
+        return self._now.astimezone(UTC)
+
+    @property
+    def on_postgresql(self) -> bool:
+        return self.get_bind().dialect.name == "postgresql"
+
+    def insert_new(self, table: type[Base], values: dict[str, Any]) -> bool:
+        """Inserts a row unless its key is taken; whether it was inserted. Safe against others doing the same."""
+        insert = postgresql.insert if self.on_postgresql else sqlite_dialect.insert
+        statement = insert(cast("Table", table.__table__)).values(**values).on_conflict_do_nothing()
+        return self.execute(statement.returning(literal_column("1"))).first() is not None
+
+    def count_rows(self, statement: Executable) -> int:
+        """Executes an INSERT, UPDATE or DELETE; how many rows it touched."""
+        result = self.execute(statement, execution_options={"synchronize_session": False})
+        return cast("CursorResult[Any]", result).rowcount
+
+
+@dataclass(frozen=True, kw_only=True)
+class Database:
+    """An open database whose schema is this program's. Threads may share it; a session belongs to one thread."""
+
+    engine: Engine
+    clock: Clock | None = None  # for tests; see Session.now
+
+    @property
+    def url(self) -> str:
+        """The address for people, its password masked."""
+        return self.engine.url.render_as_string(hide_password=True)
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Session]:
+        """A read-only transaction that sees one state of the database throughout. Writing in it fails."""
+        options: dict[str, Any] = {sqlite.WRITING: False}
+        if self.engine.dialect.name == "postgresql":
+            options |= {"postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
+        with self._session(self.engine.execution_options(**options)) as session:
+            yield session
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[Session]:
+        """A transaction that is committed at the end of the block, or rolled back when the block raises. Nothing is tried twice.
+
+        Raises DatabaseBusy when another process held SQLite's write lock for longer than the busy timeout, DatabaseFull, or
+        DatabaseUnreachable.
+        """
+        with self._session(self.engine.execution_options(**{sqlite.WRITING: True})) as session:
+            yield session
+            session.commit()
+
+    @contextlib.contextmanager
+    def _session(self, engine: Engine) -> Iterator[Session]:
+        with translated(self.engine.url), Session(engine, expire_on_commit=False) as session:
+            session.clock = self.clock
+            if engine.dialect.name == "sqlite":
+                session.connection()  # a writer takes its place in the queue now, before it has read anything
+            yield session
+
+    def ping(self) -> None:
+        """Raises a DatabaseError when the database does not answer."""
+        with self.read() as session:
+            session.scalars(select(1)).one()
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def open_database(
+    url: str | Path, *, create: bool = True, busy_timeout_s: float = 30.0, clock: Clock | None = None, check_schema: bool = True
+) -> Database:
+    """Opens `url`: `sqlite:///FILE`, a path of an SQLite file, or `postgresql://USER:PASSWORD@HOST/NAME`.
+
+    An empty database gets the current schema when `create`, and a missing SQLite file is made with its folders. An existing one
+    must have this program's schema, unless `check_schema` is off for upgrading it. Raises DatabaseError or one of its kinds in
+    db.errors.
+    """
+    parsed = _parse(url)
+    if parsed.get_backend_name() == "sqlite":
+        engine = _open_sqlite(parsed, create=create, busy_timeout_s=busy_timeout_s)
+    else:
+        # A dead server must show within seconds; a connection that died meanwhile is found before it is used.
+        engine = create_engine(
+            parsed,
+            pool_size=POOL_SIZE,
+            max_overflow=POOL_OVERFLOW,
+            pool_pre_ping=True,
+            json_serializer=to_json,
+            connect_args={"connect_timeout": 5, "options": f"-c lock_timeout={int(busy_timeout_s * 1000)}"},
+        )
+    try:
+        with translated(parsed):
+            if create:
+                schema.create_if_empty(engine)
+            if check_schema:
+                schema.require_current(engine)
+    except BaseException:
+        engine.dispose()
+        raise
+    return Database(engine=engine, clock=clock)
+
+
+def _parse(url: str | Path) -> URL:
+    text = str(url)
+    if "://" not in text:
+        return URL.create("sqlite", database=str(Path(text).expanduser()))
+    try:
+        parsed = make_url(text)
+    except (sa_errors.ArgumentError, ValueError) as error:
+        raise refuse_url() from error
+    if parsed.drivername in ("postgresql", "postgres"):
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
+        raise refuse_url(parsed)
+    return parsed
+
+
+def _open_sqlite(url: URL, *, create: bool, busy_timeout_s: float) -> Engine:
+    if url.database in (None, "", ":memory:"):
+        raise DatabaseError(
+            "an SQLite database in memory would be lost with the process; name a file, such as sqlite:///tuner.sqlite"
+        )
+    file = Path(str(url.database)).absolute()
+    if not file.exists():
+        if not create:
+            raise DatabaseError(f"{url}: there is no such file; run `tuner db upgrade` to make it, or name another with --db")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DatabaseError(
+                f"{url}: cannot make the folder {file.parent}: {error.strerror}; name another file with --db"
+            ) from error
+    engine = create_engine(
+        url.set(database=str(file)),
+        module=sqlite.library(),
+        pool_size=POOL_SIZE,
+        max_overflow=POOL_OVERFLOW,
+        json_serializer=to_json,
+        connect_args={"timeout": busy_timeout_s},
+    )
+    sqlite.configure(engine, busy_timeout_s=busy_timeout_s)
+    return engine

@@ -1,0 +1,77 @@
+"""What the database drivers report, turned into our errors: each names the database (its password masked) and the way out."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from sqlalchemy import exc
+from sqlalchemy.engine import URL
+
+from db.errors import DatabaseBusy, DatabaseFull, DatabaseUnreachable
+from tuner.errors import DatabaseError
+
+FORMS = "sqlite:///FILE, the path of an SQLite file, or postgresql://USER:PASSWORD@HOST:PORT/NAME"
+# https://www.postgresql.org/docs/current/errcodes-appendix.html
+POSTGRES_FULL = ("53100",)
+POSTGRES_BUSY = ("55P03", "40P01", "40001", "53300")  # lock timeout, deadlock, serialisation, too many connections
+POSTGRES_READ_ONLY = ("25006",)
+
+
+def refuse_url(url: URL | None = None) -> DatabaseError:
+    """The error for an address of a form or kind that is not supported."""
+    given = "the database's address cannot be read" if url is None else f"{url.get_backend_name()} is not a supported database"
+    return DatabaseError(f"{given}; give {FORMS}")
+
+
+@contextlib.contextmanager
+def translated(url: URL) -> Iterator[None]:
+    """Turns drivers' errors raised in the block into ours; what is a bug of ours passes unchanged."""
+    try:
+        yield
+    except exc.DBAPIError as error:
+        known = _known(url.render_as_string(hide_password=True), error)
+        if known is None:
+            raise
+        raise known from error
+    except exc.TimeoutError as error:
+        where = url.render_as_string(hide_password=True)
+        raise DatabaseBusy(f"{where}: all connections were in use for 30 s; try again, or run fewer requests at once") from error
+
+
+def _known(where: str, error: exc.DBAPIError) -> DatabaseError | None:
+    state = getattr(error.orig, "sqlstate", None)
+    text = str(error.orig).strip()
+    if where.startswith("sqlite"):
+        return _known_sqlite(where, text)
+    if state in POSTGRES_FULL:
+        return DatabaseFull(f"{where}: no space left on the server; free some and try again")
+    if state in POSTGRES_BUSY:
+        return DatabaseBusy(f"{where}: {text}; nothing was written, try again")
+    if state in POSTGRES_READ_ONLY:
+        return DatabaseError(f"{where}: {text}; writes need a server that is not a read-only replica")
+    if (
+        error.connection_invalidated
+        or (state is None and isinstance(error, exc.OperationalError))
+        or str(state)[:2] in ("08", "28", "3D", "57")
+    ):
+        return DatabaseUnreachable(f"{where}: {text}; check that the server runs and the address, user and password are right")
+    return None
+
+
+def _known_sqlite(where: str, text: str) -> DatabaseError | None:
+    if "locked" in text or "busy" in text:
+        return DatabaseBusy(f"{where}: another program holds the database; nothing was written, try again or stop it")
+    if "full" in text:
+        return DatabaseFull(f"{where}: no space left on its disk; free some and try again, nothing was written")
+    if "readonly" in text:
+        return DatabaseError(f"{where}: the file or its folder is not writable; change its permissions or name another with --db")
+    if "unable to open" in text:
+        return DatabaseError(
+            f"{where}: cannot be opened for writing; check the folder's permissions or name another file with --db"
+        )
+    if "not a database" in text or "malformed" in text:
+        return DatabaseError(f"{where}: {text}; restore a backup with `tuner db restore`, or name another file with --db")
+    if "disk I/O" in text:
+        return DatabaseError(f"{where}: {text}; check the disk")
+    return None

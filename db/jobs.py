@@ -1,0 +1,310 @@
+"""Queries about jobs: made, listed, cancelled, resumed. What an orchestrator does with one under its lease is in db/leases.py.
+
+Every change of state appends an event of the state's name in the same transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import delete, func, insert, select
+
+from db import events
+from db.engine import Session
+from db.errors import IdempotencyConflict, IllegalTransition, NotFound
+from db.ids import new_id
+from db.models import IdempotencyRow, JobRow, TaskRow
+from db.pages import Page, checked_limit, decode, page
+from tuner.errors import UsageError
+
+QUEUED, RUNNING, CANCELLING = "queued", "running", "cancelling"
+CANCELLED, SUCCEEDED, FAILED = "cancelled", "succeeded", "failed"
+STATES = (QUEUED, RUNNING, CANCELLING, CANCELLED, SUCCEEDED, FAILED)
+UNFINISHED = (QUEUED, RUNNING, CANCELLING)
+FINISHED = (CANCELLED, SUCCEEDED, FAILED)
+# From which states each state may be entered.
+ALLOWED: Mapping[str, tuple[str, ...]] = {
+    QUEUED: (RUNNING, CANCELLED, FAILED),  # given back, or resumed
+    RUNNING: (QUEUED, RUNNING),  # claimed, or taken over
+    CANCELLING: (RUNNING,),
+    CANCELLED: (QUEUED, RUNNING, CANCELLING),
+    SUCCEEDED: (RUNNING, CANCELLING),  # the work was done before the request to cancel was seen
+    FAILED: (RUNNING, CANCELLING),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    workloads: tuple[str, ...]  # keys of stored workloads, each once
+    target: str  # key of a stored target
+    threads: int
+    trials: int  # budget per workload
+    seconds: float | None = None  # budget per workload
+    strategy: str = "annealing"
+    seed: int = 0
+    priority: int = 0  # higher first
+    owner: str | None = None  # api key id
+    kind: str = "tune"
+    settings: Mapping[str, Any] = field(default_factory=dict)  # whatever else the request carried
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One workload of a job."""
+
+    position: int  # in the job, from 0
+    workload: str  # key
+    state: str  # queued, succeeded or failed
+    space_size: int | None
+    trials_done: int
+    trials_ok: int
+    best_median_s: float | None
+    kernel: str | None  # id of the kernel it ended with
+    elapsed_s: Mapping[str, float]  # total, search, build, measure
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    id: str
+    kind: str
+    state: str
+    target: str
+    threads: int
+    trials: int
+    seconds: float | None
+    strategy: str
+    seed: int
+    priority: int
+    owner: str | None
+    settings: Mapping[str, Any]
+    error: str | None
+    last_event: int
+    lease_owner: str | None
+    lease_expires_at: datetime | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    tasks: tuple[Task, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idempotency:
+    """Makes a repeated request find the job of the first one."""
+
+    key: str  # chosen by the client
+    digest: str  # of the request, hex
+    owner: str = ""  # api key id, empty without authentication
+    lifetime: timedelta = timedelta(hours=24)
+
+
+def create(session: Session, new: NewJob, *, idempotency: Idempotency | None = None) -> tuple[Job, bool]:
+    """Queues a job; it and whether it is new. With an idempotency key seen before, it is the job that the first request made.
+
+    Raises UsageError for an empty or repeated list of workloads, IdempotencyConflict when the key came with another request.
+    """
+    if not new.workloads or len(set(new.workloads)) != len(new.workloads):
+        raise UsageError(
+            f"a job takes one workload or several different ones; {len(new.workloads)} were given, some twice or none"
+        )
+    now = session.now()
+    job_id = new_id("j", now)
+    known = None if idempotency is None else _find_repeated(session, idempotency)
+    if known is not None:
+        return get(session, known), False
+    row = {name: getattr(new, name) for name in ("threads", "trials", "seconds", "strategy", "seed", "priority", "owner", "kind")}
+    row |= {"id": job_id, "state": QUEUED, "target_key": new.target, "settings": dict(new.settings), "created_at": now}
+    session.execute(insert(JobRow), [row | {"last_event": 0, "fence": 0}])
+    tasks = [
+        {
+            "job_id": job_id,
+            "position": place,
+            "workload_key": key,
+            "state": QUEUED,
+            "trials_done": 0,
+            "trials_ok": 0,
+            "elapsed": {},
+        }
+        for place, key in enumerate(new.workloads)
+    ]
+    session.execute(insert(TaskRow), tasks)
+    if idempotency is not None and not _note(session, idempotency, job_id):
+        # Another transaction used the key since we looked; its job is the answer and ours must not stay.
+        session.execute(delete(JobRow).where(JobRow.id == job_id))
+        return get(session, str(_find_repeated(session, idempotency))), False
+    events.append(session, job_id, QUEUED)
+    return get(session, job_id), True
+
+
+def _find_repeated(session: Session, idempotency: Idempotency) -> str | None:
+    row = session.get(IdempotencyRow, (idempotency.owner, idempotency.key), populate_existing=True)
+    if row is None:
+        return None
+    if row.expires_at <= session.now():
+        session.delete(row)
+        session.flush()
+        return None
+    if row.digest != idempotency.digest:
+        raise IdempotencyConflict(f"Idempotency-Key {idempotency.key!r} came before with a different request; use a new key")
+    return row.job_id
+
+
+def _note(session: Session, idempotency: Idempotency, job_id: str) -> bool:
+    return session.insert_new(
+        IdempotencyRow,
+        {
+            "owner": idempotency.owner,
+            "key": idempotency.key,
+            "digest": idempotency.digest,
+            "job_id": job_id,
+            "expires_at": session.now() + idempotency.lifetime,
+        },
+    )
+
+
+def get(session: Session, job_id: str) -> Job:
+    """The job as it is now. Raises NotFound."""
+    return _jobs(session, [_row(session, job_id)])[0]
+
+
+def list_page(
+    session: Session,
+    *,
+    state: Sequence[str] = (),
+    workload: str | None = None,
+    owner: str | None = None,
+    cursor: str | None = None,
+    limit: int = 50,
+) -> Page[Job]:
+    """Jobs, the newest first; `state` keeps those in one of these states, `owner` those of one api key."""
+    limit = checked_limit(limit)
+    query = select(JobRow).order_by(JobRow.id.desc()).limit(limit + 1)
+    if state:
+        unknown = set(state) - set(STATES)
+        if unknown:
+            raise UsageError(f"unknown state {sorted(unknown)[0]!r}; jobs are {', '.join(STATES)}")
+        query = query.where(JobRow.state.in_(state))
+    if workload is not None:
+        query = query.where(JobRow.id.in_(select(TaskRow.job_id).where(TaskRow.workload_key == workload)))
+    if owner is not None:
+        query = query.where(JobRow.owner == owner)
+    if cursor is not None:
+        query = query.where(JobRow.id < decode("jobs", cursor, [str])[0])
+    rows = session.scalars(query).all()
+    return page(_jobs(session, rows), limit, "jobs", [(row.id,) for row in rows])
+
+
+def count(session: Session, *, owner: str | None = None, state: Sequence[str] = UNFINISHED) -> int:
+    """How many jobs are in these states, of one owner or of all."""
+    query = select(func.count()).select_from(JobRow).where(JobRow.state.in_(state))
+    return session.scalars(query if owner is None else query.where(JobRow.owner == owner)).one()
+
+
+def request_cancel(session: Session, job_id: str) -> Job:
+    """A queued job is cancelled at once, a running one when its orchestrator sees it; a cancelling or cancelled one stays so.
+
+    Raises IllegalTransition for a job that succeeded or failed.
+    """
+    row = _row(session, job_id, lock=True)
+    if row.state == QUEUED:
+        enter(session, row, CANCELLED)
+    elif row.state not in (CANCELLING, CANCELLED):
+        enter(session, row, CANCELLING)
+    return get(session, job_id)
+
+
+def resume(session: Session, job_id: str, *, trials: int | None = None, seconds: float | None = None) -> Job:
+    """Queues a cancelled or failed job again, with its recorded trials and, where given, another budget. Queued ones stay so.
+
+    Raises IllegalTransition for one that runs, is being cancelled, or succeeded.
+    """
+    row = _row(session, job_id, lock=True)
+    row.trials = row.trials if trials is None else trials
+    row.seconds = row.seconds if seconds is None else seconds
+    if row.state != QUEUED:
+        if row.state not in (CANCELLED, FAILED):
+            raise IllegalTransition(f"job {job_id} is {row.state}; only cancelled and failed jobs can be resumed")
+        enter(session, row, QUEUED, {"resumed": True})
+    session.flush()
+    return get(session, job_id)
+
+
+def enter(session: Session, row: JobRow, state: str, data: Mapping[str, Any] | None = None, *, error: str | None = None) -> None:
+    """Moves the locked `row` to `state` with its event; leaving running or cancelling ends the lease."""
+    if row.state not in ALLOWED[state]:
+        raise IllegalTransition(
+            f"job {row.id} is {row.state}; only a job that is {' or '.join(ALLOWED[state])} can become {state}"
+        )
+    row.state = state
+    row.error = error
+    if state not in (RUNNING, CANCELLING):
+        row.lease_owner = row.lease_expires_at = None
+        row.fence += 1
+    row.finished_at = session.now() if state in FINISHED else None
+    session.flush()
+    events.append(session, row.id, state, dict(data or {}) | ({} if error is None else {"error": error}))
+    session.refresh(row)
+
+
+def _row(session: Session, job_id: str, *, lock: bool = False) -> JobRow:
+    query = select(JobRow).where(JobRow.id == job_id)
+    if lock:
+        query = query.with_for_update(key_share=True)
+    row = session.scalars(query.execution_options(populate_existing=True)).one_or_none()
+    if row is None:
+        raise NotFound(f"no job {job_id!r} is known; `tuner jobs` lists them")
+    return row
+
+
+locked_row = _row
+
+
+def _jobs(session: Session, rows: Sequence[JobRow]) -> tuple[Job, ...]:
+    query = select(TaskRow).where(TaskRow.job_id.in_([row.id for row in rows])).order_by(TaskRow.job_id, TaskRow.position)
+    tasks: dict[str, list[Task]] = {row.id: [] for row in rows}
+    for task in session.scalars(query.execution_options(populate_existing=True)):
+        tasks[task.job_id].append(_task(task))
+    return tuple(_job(row, tuple(tasks[row.id])) for row in rows)
+
+
+def _task(row: TaskRow) -> Task:
+    return Task(
+        position=row.position,
+        workload=row.workload_key,
+        state=row.state,
+        space_size=None if row.space_size is None else int(row.space_size),
+        trials_done=row.trials_done,
+        trials_ok=row.trials_ok,
+        best_median_s=row.best_median_s,
+        kernel=row.kernel_id,
+        elapsed_s={name: float(value) for name, value in row.elapsed.items()},
+        error=row.error,
+    )
+
+
+def _job(row: JobRow, tasks: tuple[Task, ...]) -> Job:
+    return Job(
+        id=row.id,
+        kind=row.kind,
+        state=row.state,
+        target=row.target_key,
+        threads=row.threads,
+        trials=row.trials,
+        seconds=row.seconds,
+        strategy=row.strategy,
+        seed=row.seed,
+        priority=row.priority,
+        owner=row.owner,
+        settings=row.settings,
+        error=row.error,
+        last_event=row.last_event,
+        lease_owner=row.lease_owner,
+        lease_expires_at=row.lease_expires_at,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        tasks=tasks,
+    )

@@ -1,0 +1,243 @@
+"""Queries about kernels: promotion, which replaces the incumbent at one stroke, rollback, and lookup among many.
+
+At most one kernel of a (workload, target, threads) is promoted; the database itself holds that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import insert, literal, select, update
+
+from db import events
+from db.engine import Session
+from db.errors import IllegalTransition, IncumbentChanged, NotFound
+from db.ids import new_id
+from db.leases import Lease, held
+from db.models import KernelRow, TaskRow, WorkloadRow
+from db.pages import Page, checked_limit, decode, page
+from db.values import config_from_json
+from tuner.errors import UsageError
+from tuner.spaces.space import Config
+
+PROMOTED, SUPERSEDED, ROLLED_BACK = "promoted", "superseded", "rolled back"
+STATES = (PROMOTED, SUPERSEDED, ROLLED_BACK)
+# Written into the statement, not bound: SQLite uses the partial index only where it sees the constant.
+IS_PROMOTED = KernelRow.state == literal(PROMOTED, literal_execute=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewKernel:
+    workload: str  # key
+    target: str  # key
+    threads: int
+    schedule: Mapping[str, Any]  # module, trace and versions: what outlives the space
+    config: Config
+    artifact: str  # SHA-256 of a remembered artifact
+    median_s: float
+    ci95_s: tuple[float, float]
+    gflops: float
+    roofline_fraction: float | None
+    max_rel_error: float
+    verified: bool
+    default_median_s: float | None
+    versions: Mapping[str, str]  # of TVM, runtime, driver
+    race: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # rivals timed in the same race, e.g. {"default": {"median_s", "ci95_s"}}
+    trial: int | None = None  # number of the trial it won with
+    previous: str | None = None  # id of the incumbent that it was raced against
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """All of a kernel but its schedule, which is large: see `schedule`."""
+
+    id: str
+    workload: str
+    target: str
+    threads: int
+    state: str
+    config: Config
+    artifact: str
+    median_s: float
+    ci95_s: tuple[float, float]
+    gflops: float
+    roofline_fraction: float | None
+    max_rel_error: float
+    verified: bool
+    default_median_s: float | None
+    versions: Mapping[str, str]
+    race: Mapping[str, Any]
+    job: str | None
+    trial: int | None
+    previous: str | None
+    stale: str | None  # why it must be timed again before it is trusted
+    validated_at: datetime
+    created_at: datetime
+
+
+def promote(session: Session, new: NewKernel, *, lease: Lease | None = None, position: int = 0) -> Kernel:
+    """Makes `new` the kernel of its (workload, target, threads) and the incumbent superseded; with a lease, notes it in the job.
+
+    Raises IncumbentChanged unless the promoted kernel is `new.previous`, StaleLease, NotFound for an unknown workload.
+    """
+    if lease is not None:
+        held(session, lease)
+    _serialise(session, new.workload)
+    incumbent = find_promoted(session, new.workload, new.target, new.threads)
+    if (None if incumbent is None else incumbent.id) != new.previous:
+        found = "none" if incumbent is None else incumbent.id
+        raise IncumbentChanged(
+            f"the promoted kernel is {found}, the candidate was raced against {new.previous or 'none'}; race again"
+        )
+    if incumbent is not None:
+        session.execute(update(KernelRow).where(KernelRow.id == incumbent.id).values(state=SUPERSEDED))
+    now = session.now()
+    kernel_id = new_id("k", now)
+    job_id = None if lease is None else lease.job_id
+    row = _columns(new) | {"id": kernel_id, "state": PROMOTED, "job_id": job_id, "created_at": now, "validated_at": now}
+    session.execute(insert(KernelRow), [row])
+    if lease is not None:
+        here = (TaskRow.job_id == lease.job_id, TaskRow.position == position)
+        session.execute(update(TaskRow).where(*here).values(kernel_id=kernel_id))
+        data = {"kernel": kernel_id, "task": position, "median_s": new.median_s, "previous": new.previous}
+        events.append(session, lease.job_id, "kernel", data)
+    return get(session, kernel_id)
+
+
+def _columns(new: NewKernel) -> dict[str, Any]:
+    names = ("threads", "artifact", "median_s", "gflops", "roofline_fraction", "max_rel_error", "verified", "default_median_s")
+    row = {name: getattr(new, name) for name in names}
+    row |= {name: dict(getattr(new, name)) for name in ("schedule", "config", "versions", "race")}
+    row |= {"workload_key": new.workload, "target_key": new.target, "trial_number": new.trial, "previous_id": new.previous}
+    return row | {"ci95_low_s": new.ci95_s[0], "ci95_high_s": new.ci95_s[1]}
+
+
+def rollback(session: Session, kernel_id: str) -> Kernel | None:
+    """Takes a promoted kernel back and promotes the one before it; that one, None where there was none.
+
+    Raises IllegalTransition for a kernel that is not promoted.
+    """
+    _serialise(session, get(session, kernel_id).workload)
+    kernel = get(session, kernel_id)
+    if kernel.state != PROMOTED:
+        raise IllegalTransition(f"kernel {kernel_id} is {kernel.state}; only a promoted kernel can be rolled back")
+    session.execute(update(KernelRow).where(KernelRow.id == kernel_id).values(state=ROLLED_BACK))
+    if kernel.previous is None:
+        return None
+    session.execute(update(KernelRow).where(KernelRow.id == kernel.previous).values(state=PROMOTED))
+    return get(session, kernel.previous)
+
+
+def _serialise(session: Session, workload: str) -> None:
+    """Lets one transaction at a time promote or roll back kernels of a workload."""
+    if session.scalars(select(WorkloadRow.key).where(WorkloadRow.key == workload).with_for_update()).one_or_none() is None:
+        raise NotFound(f"no workload {workload!r} is known")
+
+
+def find_promoted(session: Session, workload: str, target: str, threads: int) -> Kernel | None:
+    """The kernel of (workload, target, threads), if there is one."""
+    query = select(KernelRow).where(
+        KernelRow.workload_key == workload, KernelRow.target_key == target, KernelRow.threads == threads, IS_PROMOTED
+    )
+    row = session.scalars(query.execution_options(populate_existing=True)).one_or_none()
+    return None if row is None else _kernel(row)
+
+
+def get(session: Session, kernel_id: str) -> Kernel:
+    query = select(KernelRow).where(KernelRow.id == kernel_id).execution_options(populate_existing=True)
+    row = session.scalars(query).one_or_none()
+    if row is None:
+        raise NotFound(f"no kernel {kernel_id!r} is known; `tuner best` lists them")
+    return _kernel(row)
+
+
+def schedule(session: Session, kernel_id: str) -> Mapping[str, Any]:
+    """The schedule a kernel was built from: module, trace and versions."""
+    found = session.scalars(select(KernelRow.schedule).where(KernelRow.id == kernel_id)).one_or_none()
+    if found is None:
+        raise NotFound(f"no kernel {kernel_id!r} is known; `tuner best` lists them")
+    document: Mapping[str, Any] = found
+    return document
+
+
+def lineage(session: Session, kernel_id: str) -> tuple[Kernel, ...]:
+    """The kernel and those it replaced, the newest first."""
+    chain = [get(session, kernel_id)]
+    while chain[-1].previous is not None:
+        chain.append(get(session, chain[-1].previous))
+    return tuple(chain)
+
+
+def list_page(
+    session: Session,
+    *,
+    state: Sequence[str] = (PROMOTED,),
+    workload: str | None = None,
+    target: str | None = None,
+    op: str | None = None,
+    job: str | None = None,
+    cursor: str | None = None,
+    limit: int = 50,
+) -> Page[Kernel]:
+    """Kernels, the newest first; promoted ones unless `state` says otherwise."""
+    limit = checked_limit(limit)
+    unknown = set(state) - set(STATES)
+    if unknown:
+        raise UsageError(f"unknown state {sorted(unknown)[0]!r}; kernels are {', '.join(STATES)}")
+    query = select(KernelRow).order_by(KernelRow.id.desc()).limit(limit + 1)
+    if state:
+        query = query.where(KernelRow.state.in_(state))
+    for column, wanted in ((KernelRow.workload_key, workload), (KernelRow.target_key, target), (KernelRow.job_id, job)):
+        if wanted is not None:
+            query = query.where(column == wanted)
+    if op is not None:
+        query = query.join(WorkloadRow, WorkloadRow.key == KernelRow.workload_key).where(WorkloadRow.op == op)
+    if cursor is not None:
+        query = query.where(KernelRow.id < decode("kernels", cursor, [str])[0])
+    rows = session.scalars(query).all()
+    return page([_kernel(row) for row in rows], limit, "kernels", [(row.id,) for row in rows])
+
+
+def neighbours(session: Session, op: str, target: str, threads: int, *, limit: int = 100) -> tuple[Kernel, ...]:
+    """Promoted kernels of other workloads of the same operator, the newest first: where a neighbour is looked for."""
+    query = (
+        select(KernelRow)
+        .join(WorkloadRow, WorkloadRow.key == KernelRow.workload_key)
+        .where(WorkloadRow.op == op, KernelRow.target_key == target, KernelRow.threads == threads, IS_PROMOTED)
+        .order_by(KernelRow.id.desc())
+        .limit(limit)
+    )
+    return tuple(_kernel(row) for row in session.scalars(query))
+
+
+def mark_stale(session: Session, target: str, reason: str) -> int:
+    """Marks every promoted kernel of a target, after TVM, driver or machine changed, to be timed again; how many."""
+    where = (KernelRow.target_key == target, IS_PROMOTED, KernelRow.stale.is_(None))
+    return session.count_rows(update(KernelRow).where(*where).values(stale=reason))
+
+
+def mark_validated(session: Session, kernel_id: str) -> None:
+    """Notes that a kernel was timed again and stands."""
+    session.execute(update(KernelRow).where(KernelRow.id == kernel_id).values(stale=None, validated_at=session.now()))
+
+
+def _kernel(row: KernelRow) -> Kernel:
+    same = (
+        "id", "threads", "state", "artifact", "median_s", "gflops", "roofline_fraction", "max_rel_error", "verified",
+        "default_median_s", "versions", "race", "stale", "validated_at", "created_at",
+    )  # fmt: skip
+    return Kernel(
+        workload=row.workload_key,
+        target=row.target_key,
+        config=config_from_json(row.config),
+        ci95_s=(row.ci95_low_s, row.ci95_high_s),
+        job=row.job_id,
+        trial=row.trial_number,
+        previous=row.previous_id,
+        **{name: getattr(row, name) for name in same},
+    )

@@ -1,0 +1,154 @@
+"""What an orchestrator does with a job: claims it by lease, renews, records progress, finishes or gives it back.
+
+Each claim gets a higher fencing token. A write carries the lease and is refused with StaleLease once the token is no longer the
+job's, whatever any clock says; the time of expiry only tells others from when on they may claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import and_, or_, select, update
+
+from db.engine import Session
+from db.errors import IllegalTransition, LeaseHeld, NotFound, StaleLease
+from db.jobs import CANCELLED, CANCELLING, FAILED, FINISHED, QUEUED, RUNNING, Job, enter, get, locked_row
+from db.models import JobRow, TaskRow
+
+DEFAULT_LEASE = timedelta(seconds=30)
+GONE = "its orchestrator is gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    job_id: str
+    fence: int  # the token that writes carry
+    owner: str  # who holds it, e.g. "host:pid:start"
+    expires_at: datetime
+
+
+def claim_next(
+    session: Session, *, owner: str, lifetime: timedelta = DEFAULT_LEASE, targets: Collection[str] | None = None
+) -> tuple[Job, Lease] | None:
+    """Claims the most urgent job for one of `targets` that is queued or whose lease ran out: highest priority, then oldest.
+
+    None where there is none. Two callers never get the same job. Jobs that a dead owner left in cancelling are cancelled first.
+    """
+    now = session.now()
+    settle_abandoned(session)
+    free = or_(JobRow.state == QUEUED, and_(JobRow.state == RUNNING, JobRow.lease_expires_at <= now))
+    query = select(JobRow).where(JobRow.state.in_((QUEUED, RUNNING)), free)
+    if targets is not None:
+        query = query.where(JobRow.target_key.in_(targets))
+    query = query.order_by(JobRow.priority.desc(), JobRow.id).limit(1).with_for_update(skip_locked=True, key_share=True)
+    row = session.scalars(query.execution_options(populate_existing=True)).one_or_none()
+    return None if row is None else _take(session, row, owner, lifetime)
+
+
+def claim(
+    session: Session, job_id: str, *, owner: str, lifetime: timedelta = DEFAULT_LEASE, take_over: bool = False
+) -> tuple[Job, Lease]:
+    """Claims this queued or running job. `take_over` also ends a lease that has not run out, for a holder known to be dead.
+
+    Raises LeaseHeld naming holder and expiry, IllegalTransition for a job that is finished or being cancelled.
+    """
+    row = locked_row(session, job_id, lock=True)
+    expires = row.lease_expires_at
+    if row.state == RUNNING and expires is not None and expires > session.now() and not take_over:
+        until = expires.isoformat(timespec="seconds")
+        raise LeaseHeld(f"job {job_id} is being tuned by {row.lease_owner} until {until}; stop that one first")
+    return _take(session, row, owner, lifetime)
+
+
+def abandon(session: Session, job_id: str) -> Job:
+    """Ends the lease of a holder known to be dead: a running job is queued again, a cancelling one cancelled, others stay."""
+    row = locked_row(session, job_id, lock=True)
+    if row.state in (RUNNING, CANCELLING):
+        enter(session, row, QUEUED if row.state == RUNNING else CANCELLED, {"reason": GONE})
+    return get(session, row.id)
+
+
+def _take(session: Session, row: JobRow, owner: str, lifetime: timedelta) -> tuple[Job, Lease]:
+    previous = row.lease_owner
+    enter(session, row, RUNNING, {"owner": owner} if previous is None else {"owner": owner, "taken_over_from": previous})
+    row.fence += 1
+    row.lease_owner = owner
+    row.lease_expires_at = session.now() + lifetime
+    row.started_at = row.started_at or session.now()
+    session.flush()
+    return get(session, row.id), Lease(job_id=row.id, fence=row.fence, owner=owner, expires_at=row.lease_expires_at)
+
+
+def settle_abandoned(session: Session) -> int:
+    """Cancels jobs that were being cancelled when their orchestrator's lease ran out; how many."""
+    query = select(JobRow).where(JobRow.state == CANCELLING, JobRow.lease_expires_at <= session.now())
+    rows = session.scalars(query.with_for_update(skip_locked=True, key_share=True)).all()
+    for row in rows:
+        enter(session, row, CANCELLED, {"reason": GONE})
+    return len(rows)
+
+
+def held(session: Session, lease: Lease) -> JobRow:
+    """The job's row, locked until the transaction ends, if `lease` is still the job's. Raises StaleLease otherwise."""
+    row = locked_row(session, lease.job_id, lock=True)
+    if row.fence != lease.fence:
+        holder = "nobody" if row.lease_owner is None else row.lease_owner
+        raise StaleLease(
+            f"the lease {lease.fence} on job {lease.job_id} is over: the job is {row.state}, held by {holder}; stop working on it"
+        )
+    return row
+
+
+def renew(session: Session, lease: Lease, *, lifetime: timedelta = DEFAULT_LEASE) -> tuple[Lease, bool]:
+    """Prolongs the lease; it, and whether the job is to be cancelled. Raises StaleLease."""
+    row = held(session, lease)
+    row.lease_expires_at = session.now() + lifetime
+    session.flush()
+    renewed = Lease(job_id=lease.job_id, fence=lease.fence, owner=lease.owner, expires_at=row.lease_expires_at)
+    return renewed, row.state == CANCELLING
+
+
+def release(session: Session, lease: Lease) -> Job:
+    """Gives the job back to the queue, or ends it where it was to be cancelled. Raises StaleLease."""
+    row = held(session, lease)
+    enter(session, row, CANCELLED if row.state == CANCELLING else QUEUED, {"released_by": lease.owner})
+    return get(session, row.id)
+
+
+def finish(session: Session, lease: Lease, state: str, *, error: str | None = None) -> Job:
+    """Ends the job as succeeded, failed or cancelled, and the lease with it. Raises StaleLease or IllegalTransition."""
+    if state not in FINISHED:
+        raise IllegalTransition(f"a job cannot finish as {state!r}; it finishes as {', '.join(FINISHED)}")
+    if (error is None) == (state == FAILED):
+        raise IllegalTransition(f"a job that finishes as {state} {'needs' if state == FAILED else 'has no'} error text")
+    row = held(session, lease)
+    enter(session, row, state, error=error)
+    return get(session, row.id)
+
+
+def note_task(
+    session: Session,
+    lease: Lease,
+    position: int,
+    *,
+    state: str | None = None,
+    space_size: int | None = None,
+    kernel: str | None = None,
+    elapsed_s: Mapping[str, float] | None = None,
+    error: str | None = None,
+) -> None:
+    """Stores what became known of a task; what is None stays as it was. Raises StaleLease."""
+    held(session, lease)
+    given = {
+        "state": state,
+        "space_size": None if space_size is None else str(space_size),
+        "kernel_id": kernel,
+        "elapsed": None if elapsed_s is None else dict(elapsed_s),
+        "error": error,
+    }
+    values = {name: value for name, value in given.items() if value is not None}
+    here = (TaskRow.job_id == lease.job_id, TaskRow.position == position)
+    if values and session.count_rows(update(TaskRow).where(*here).values(**values)) != 1:
+        raise NotFound(f"job {lease.job_id} has no task {position}")

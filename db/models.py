@@ -1,0 +1,304 @@
+"""The tables. Rows stay inside `db`; what crosses its border are the frozen records of each noun's file.
+
+Portable between SQLite and PostgreSQL. Keys of workloads, targets and artifacts are SHA-256 in hex; other ids are short and sort
+by time.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, ClassVar
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from db.values import CleanText, UtcDateTime, json_type
+
+SHA256 = String(64)
+IDENTIFIER = String(32)
+WORD = String(32)
+NAME = String(200)
+# SQLite only numbers rows by itself where the type is exactly INTEGER.
+ROW_NUMBER = BigInteger().with_variant(Integer, "sqlite")
+
+NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(naming_convention=NAMING)
+    type_annotation_map: ClassVar[dict[Any, Any]] = {
+        datetime: UtcDateTime(),
+        dict[str, Any]: json_type(),
+        list[Any]: json_type(),
+        int: BigInteger(),
+        bool: Boolean(),
+    }
+
+
+class WorkloadRow(Base):
+    __tablename__ = "workloads"
+    key: Mapped[str] = mapped_column(SHA256, primary_key=True)
+    op: Mapped[str | None] = mapped_column(NAME, index=True)
+    name: Mapped[str] = mapped_column(NAME)
+    spec: Mapped[str] = mapped_column(CleanText)
+    numerics: Mapped[str] = mapped_column(WORD)
+    document: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
+
+
+class TargetRow(Base):
+    __tablename__ = "targets"
+    key: Mapped[str] = mapped_column(SHA256, primary_key=True)
+    kind: Mapped[str] = mapped_column(WORD)
+    name: Mapped[str] = mapped_column(NAME)
+    document: Mapped[dict[str, Any]]  # all but the limits
+    limits: Mapped[dict[str, Any] | None] = mapped_column(json_type())
+    measured_at: Mapped[datetime | None]  # the limits
+    created_at: Mapped[datetime]
+
+
+class JobRow(Base):
+    __tablename__ = "jobs"
+    id: Mapped[str] = mapped_column(IDENTIFIER, primary_key=True)
+    kind: Mapped[str] = mapped_column(WORD)
+    state: Mapped[str] = mapped_column(WORD)
+    target_key: Mapped[str] = mapped_column(ForeignKey("targets.key"))
+    threads: Mapped[int] = mapped_column(Integer)
+    trials: Mapped[int] = mapped_column(Integer)  # budget per task
+    seconds: Mapped[float | None]  # budget per task
+    strategy: Mapped[str] = mapped_column(WORD)
+    seed: Mapped[int]
+    priority: Mapped[int] = mapped_column(Integer)
+    owner: Mapped[str | None] = mapped_column(IDENTIFIER)  # api key id
+    settings: Mapped[dict[str, Any]]
+    error: Mapped[str | None] = mapped_column(CleanText)
+    last_event: Mapped[int]
+    lease_owner: Mapped[str | None] = mapped_column(NAME)
+    lease_expires_at: Mapped[datetime | None]
+    fence: Mapped[int]
+    created_at: Mapped[datetime]
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    __table_args__ = (
+        Index("ix_jobs_claim", "state", "priority", "id"),
+        Index("ix_jobs_state_id", "state", "id"),
+        Index("ix_jobs_owner_id", "owner", "id"),
+    )
+
+
+class TaskRow(Base):
+    """One workload of a job, with its running totals."""
+
+    __tablename__ = "tasks"
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    position: Mapped[int] = mapped_column(Integer, primary_key=True)
+    workload_key: Mapped[str] = mapped_column(ForeignKey("workloads.key"))
+    state: Mapped[str] = mapped_column(WORD)
+    space_size: Mapped[str | None] = mapped_column(String(400))  # decimal: sizes exceed 64 bits
+    trials_done: Mapped[int] = mapped_column(Integer)
+    trials_ok: Mapped[int] = mapped_column(Integer)
+    best_median_s: Mapped[float | None]
+    kernel_id: Mapped[str | None] = mapped_column(IDENTIFIER)  # no foreign key: kernels refer to jobs
+    elapsed: Mapped[dict[str, Any]]
+    error: Mapped[str | None] = mapped_column(CleanText)
+    __table_args__ = (UniqueConstraint("job_id", "workload_key"), Index("ix_tasks_workload_key", "workload_key", "job_id"))
+
+
+class TrialRow(Base):
+    __tablename__ = "trials"
+    id: Mapped[int] = mapped_column(ROW_NUMBER, primary_key=True, autoincrement=True)
+    job_id: Mapped[str] = mapped_column(IDENTIFIER)
+    position: Mapped[int] = mapped_column(Integer)
+    number: Mapped[int] = mapped_column(Integer)
+    outcome: Mapped[str] = mapped_column(WORD)  # ok or a failure kind
+    median_s: Mapped[float | None]
+    max_rel_error: Mapped[float | None]
+    build_s: Mapped[float]
+    measure_s: Mapped[float]
+    predicted: Mapped[float | None]  # the cost model's score before it was measured
+    round: Mapped[int | None] = mapped_column(Integer)
+    worker: Mapped[str | None] = mapped_column(NAME)
+    attempts: Mapped[int] = mapped_column(Integer)
+    quarantined: Mapped[bool]  # it kept killing workers
+    suspect: Mapped[str | None] = mapped_column(CleanText)  # why its timing is in doubt
+    artifact: Mapped[str | None] = mapped_column(SHA256)  # timed library; only promoted ones are kept in the store
+    signature: Mapped[str | None] = mapped_column(WORD)  # groups failures with the same text
+    created_at: Mapped[datetime]
+    config: Mapped[dict[str, Any]]
+    samples_s: Mapped[list[Any] | None] = mapped_column(json_type())
+    conditions: Mapped[dict[str, Any] | None] = mapped_column(json_type())
+    error: Mapped[str | None] = mapped_column(CleanText)
+    __table_args__ = (
+        ForeignKeyConstraint(["job_id", "position"], ["tasks.job_id", "tasks.position"], ondelete="CASCADE"),
+        UniqueConstraint("job_id", "position", "number"),
+        Index("ix_trials_median", "job_id", "median_s", "position", "number"),
+        Index("ix_trials_outcome", "job_id", "outcome", "position", "number"),
+        Index("ix_trials_worker", "worker", "created_at"),
+    )
+
+
+class ArtifactRow(Base):
+    __tablename__ = "artifacts"
+    sha256: Mapped[str] = mapped_column(SHA256, primary_key=True)
+    size_bytes: Mapped[int]
+    kind: Mapped[str] = mapped_column(WORD)
+    signature: Mapped[str | None] = mapped_column(CleanText)  # Ed25519, base64
+    created_at: Mapped[datetime]
+
+
+class KernelRow(Base):
+    __tablename__ = "kernels"
+    id: Mapped[str] = mapped_column(IDENTIFIER, primary_key=True)
+    workload_key: Mapped[str] = mapped_column(ForeignKey("workloads.key"))
+    target_key: Mapped[str] = mapped_column(ForeignKey("targets.key"))
+    threads: Mapped[int] = mapped_column(Integer)
+    state: Mapped[str] = mapped_column(WORD)
+    artifact: Mapped[str] = mapped_column(ForeignKey("artifacts.sha256"))
+    median_s: Mapped[float]
+    ci95_low_s: Mapped[float]
+    ci95_high_s: Mapped[float]
+    gflops: Mapped[float]
+    roofline_fraction: Mapped[float | None]
+    max_rel_error: Mapped[float]
+    verified: Mapped[bool]
+    default_median_s: Mapped[float | None]
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id", ondelete="SET NULL"), index=True)
+    trial_number: Mapped[int | None] = mapped_column(Integer)
+    previous_id: Mapped[str | None] = mapped_column(ForeignKey("kernels.id"))
+    stale: Mapped[str | None] = mapped_column(CleanText)  # why it must be timed again
+    validated_at: Mapped[datetime]
+    created_at: Mapped[datetime]
+    config: Mapped[dict[str, Any]]
+    versions: Mapped[dict[str, Any]]
+    race: Mapped[dict[str, Any]]  # the rivals timed in the same race
+    schedule: Mapped[dict[str, Any]] = mapped_column(deferred=True)  # module and trace: large, read on its own
+    __table_args__ = (
+        Index(
+            "uq_kernels_promoted", "workload_key", "target_key", "threads", unique=True,
+            sqlite_where=text("state = 'promoted'"), postgresql_where=text("state = 'promoted'"),
+        ),
+        Index("ix_kernels_lookup", "workload_key", "target_key", "threads", "id"),
+        Index("ix_kernels_state", "state", "id"),
+        Index("ix_kernels_artifact", "artifact"),
+    )  # fmt: skip
+
+
+class EventRow(Base):
+    __tablename__ = "events"
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    sequence: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    kind: Mapped[str] = mapped_column(WORD)
+    data: Mapped[dict[str, Any]]
+    at: Mapped[datetime] = mapped_column(index=True)
+
+
+class WorkerRow(Base):
+    __tablename__ = "workers"
+    id: Mapped[str] = mapped_column(IDENTIFIER, primary_key=True)
+    host: Mapped[str] = mapped_column(NAME)
+    state: Mapped[str] = mapped_column(WORD, index=True)
+    reason: Mapped[str | None] = mapped_column(CleanText)  # of the state, for people
+    target_key: Mapped[str | None] = mapped_column(ForeignKey("targets.key"))
+    isolation: Mapped[str | None] = mapped_column(NAME)
+    lanes: Mapped[list[Any]]
+    labels: Mapped[dict[str, Any]]
+    versions: Mapped[dict[str, Any]]
+    joined_at: Mapped[datetime]
+    heartbeat_at: Mapped[datetime]
+
+
+class LaneSpanRow(Base):
+    __tablename__ = "lane_spans"
+    id: Mapped[int] = mapped_column(ROW_NUMBER, primary_key=True, autoincrement=True)
+    worker_id: Mapped[str] = mapped_column(ForeignKey("workers.id", ondelete="CASCADE"))
+    lane: Mapped[str] = mapped_column(NAME)
+    kind: Mapped[str] = mapped_column(WORD)  # build, wait, check, time or idle
+    started_at: Mapped[datetime] = mapped_column(index=True)
+    ended_at: Mapped[datetime]
+    job_id: Mapped[str | None] = mapped_column(IDENTIFIER)
+    trial_number: Mapped[int | None] = mapped_column(Integer)
+    __table_args__ = (Index("ix_lane_spans_lane", "worker_id", "lane", "started_at"),)
+
+
+class CalibrationRow(Base):
+    """A timing of the calibration kernel on a lane, by which a drifting worker is found."""
+
+    __tablename__ = "calibrations"
+    id: Mapped[int] = mapped_column(ROW_NUMBER, primary_key=True, autoincrement=True)
+    worker_id: Mapped[str] = mapped_column(ForeignKey("workers.id", ondelete="CASCADE"))
+    lane: Mapped[str] = mapped_column(NAME)
+    at: Mapped[datetime]
+    median_s: Mapped[float]
+    expected_s: Mapped[float]
+    in_band: Mapped[bool]
+    __table_args__ = (Index("ix_calibrations_lane", "worker_id", "lane", "at"),)
+
+
+class CostModelRow(Base):
+    __tablename__ = "cost_models"
+    id: Mapped[int] = mapped_column(ROW_NUMBER, primary_key=True, autoincrement=True)
+    target_key: Mapped[str] = mapped_column(ForeignKey("targets.key"))
+    feature_version: Mapped[int] = mapped_column(Integer)
+    trained_on: Mapped[int] = mapped_column(Integer)  # trials
+    metrics: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
+    blob: Mapped[bytes] = mapped_column(LargeBinary, deferred=True)  # XGBoost's UBJ format
+    __table_args__ = (Index("ix_cost_models_latest", "target_key", "feature_version", "id"),)
+
+
+class ApiKeyRow(Base):
+    __tablename__ = "api_keys"
+    id: Mapped[str] = mapped_column(IDENTIFIER, primary_key=True)
+    digest: Mapped[str] = mapped_column(SHA256)
+    name: Mapped[str] = mapped_column(NAME)  # whose it is, for people
+    scopes: Mapped[list[Any]]
+    quota: Mapped[int | None] = mapped_column(Integer)  # unfinished jobs at a time
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+    last_used_at: Mapped[datetime | None]
+
+
+class IdempotencyRow(Base):
+    __tablename__ = "idempotency_keys"
+    owner: Mapped[str] = mapped_column(IDENTIFIER, primary_key=True)  # api key id, empty without authentication
+    key: Mapped[str] = mapped_column(NAME, primary_key=True)
+    digest: Mapped[str] = mapped_column(SHA256)  # of the request
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), index=True)
+    expires_at: Mapped[datetime] = mapped_column(index=True)
+
+
+class RunRow(Base):
+    """A request to run a kernel on a caller's arrays; the arrays are artifacts."""
+
+    __tablename__ = "runs"
+    id: Mapped[str] = mapped_column(IDENTIFIER, primary_key=True)
+    kernel_id: Mapped[str] = mapped_column(ForeignKey("kernels.id"))
+    owner: Mapped[str | None] = mapped_column(IDENTIFIER)
+    state: Mapped[str] = mapped_column(WORD)  # queued, running, succeeded, failed
+    input_artifact: Mapped[str] = mapped_column(ForeignKey("artifacts.sha256"))
+    output_artifact: Mapped[str | None] = mapped_column(ForeignKey("artifacts.sha256"))
+    error: Mapped[str | None] = mapped_column(CleanText)
+    lease_owner: Mapped[str | None] = mapped_column(NAME)
+    lease_expires_at: Mapped[datetime | None]
+    fence: Mapped[int]
+    created_at: Mapped[datetime]
+    finished_at: Mapped[datetime | None]
+    __table_args__ = (Index("ix_runs_state_id", "state", "id"),)

@@ -1,0 +1,124 @@
+"""The schema's version: what the database has, what this program needs, and the way from one to the other (Alembic).
+
+Revisions are numbered files `NNNN_what.py` in migrations/versions; the number is the version.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, Engine, inspect, text
+
+from db.errors import SchemaMismatch
+from db.sqlite import WRITING
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+UPGRADE_LOCK = 7_316_529_044  # any number, the same in every version: PostgreSQL's advisory lock held while upgrading
+
+
+def head() -> str:
+    """The version this program needs."""
+    return max(file.name.split("_")[0] for file in (MIGRATIONS / "versions").glob("[0-9]*_*.py"))
+
+
+def current(engine: Engine) -> str | None:
+    """The version the database has; None when it has no tables. Raises SchemaMismatch when its tables are not ours."""
+    with engine.connect() as connection:
+        return _current(connection)
+
+
+def _current(connection: Connection) -> str | None:
+    tables = inspect(connection).get_table_names()
+    if not tables:
+        return None
+    found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar() if "alembic_version" in tables else None
+    if found is None and "alembic_version" in tables and tables == ["alembic_version"]:
+        return None  # taken down to nothing
+    if found is None or not {"workloads", "jobs", "trials"} <= set(tables):
+        where = connection.engine.url.render_as_string(hide_password=True)
+        raise SchemaMismatch(
+            f"{where}: holds tables of another program ({', '.join(tables[:3])}); name another database with --db"
+        )
+    return str(found)
+
+
+def require_current(engine: Engine) -> None:
+    """Raises SchemaMismatch unless the database has exactly this program's version."""
+    found, needed = current(engine), head()
+    where = engine.url.render_as_string(hide_password=True)
+    if found is None:
+        raise SchemaMismatch(f"{where}: has no tables yet, this program needs schema {needed}; run `tuner db upgrade`")
+    if found > needed:
+        raise SchemaMismatch(f"{where}: has schema {found}, newer than {needed} of this program; upgrade the program")
+    if found < needed:
+        raise SchemaMismatch(
+            f"{where}: has schema {found}, older than {needed} of this program; back it up, then run `tuner db upgrade`"
+        )
+
+
+def create_if_empty(engine: Engine) -> bool:
+    """Gives an empty database the current schema; whether it was empty. Safe when several processes do it at once."""
+    if current(engine) is not None:
+        return False
+    with engine.execution_options(**{WRITING: True}).begin() as connection:
+        _lock(connection)
+        if _current(connection) is not None:
+            return False
+        _move(connection, "head")
+    return True
+
+
+def upgrade(engine: Engine, revision: str = "head") -> tuple[str | None, str | None]:
+    """Brings the database to this program's schema in one transaction; the version before and after.
+
+    Raises SchemaMismatch when the database is newer than this program.
+    """
+    with engine.execution_options(**{WRITING: True}).begin() as connection:
+        _lock(connection)
+        before = _current(connection)
+        if before is not None and before > head():
+            where = engine.url.render_as_string(hide_password=True)
+            raise SchemaMismatch(f"{where}: has schema {before}, newer than {head()} of this program; upgrade the program")
+        _move(connection, revision)
+        return before, _current(connection)
+
+
+def downgrade(engine: Engine, revision: str) -> None:
+    """Takes the database back to `revision` ("base" for none). Data that the older schema cannot hold is lost."""
+    with engine.execution_options(**{WRITING: True}).begin() as connection:
+        _lock(connection)
+        command.downgrade(configuration(connection), revision)
+
+
+def check(engine: Engine) -> list[str]:
+    """Everything wrong with the database, in words; empty when it is sound."""
+    problems: list[str] = []
+    try:
+        require_current(engine)
+    except SchemaMismatch as error:
+        problems.append(str(error))
+    if engine.dialect.name == "sqlite":
+        with engine.connect() as connection:
+            problems += [str(row[0]) for row in connection.exec_driver_sql("PRAGMA integrity_check") if row[0] != "ok"]
+            broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
+            problems += [f"row {row[1]} of {row[0]} refers to a missing row of {row[2]}" for row in broken]
+    return problems
+
+
+def configuration(connection: Connection | None = None) -> Config:
+    """Alembic's configuration, working on `connection`."""
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    return config
+
+
+def _move(connection: Connection, revision: str) -> None:
+    command.upgrade(configuration(connection), revision)
+
+
+def _lock(connection: Connection) -> None:
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": UPGRADE_LOCK})

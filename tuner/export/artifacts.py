@@ -1,0 +1,158 @@
+"""Compiled kernels and other blobs by content: a directory of files named by the SHA-256 of their bytes.
+
+A file appears whole or not at all (temporary file, fsync, rename, fsync of the folder) and is checked against its name when read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import tempfile
+import time
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from tuner.errors import TunerError, UsageError
+
+TEMPORARY = ".partial-"
+DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class ArtifactError(TunerError):
+    """The store's directory cannot be written or read: permissions, a full disk, a failing one."""
+
+    code = "artifact_store"
+
+
+class ArtifactMissing(TunerError):
+    """The store holds no such artifact."""
+
+    code = "artifact_missing"
+
+
+class ArtifactCorrupt(TunerError):
+    """The bytes on disk are not those the name promises; they must not be loaded."""
+
+    code = "artifact_corrupt"
+
+
+class ArtifactStore:
+    """Safe for several processes at once: equal names hold equal bytes."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def put(self, data: bytes) -> str:
+        """Stores `data` durably; its SHA-256 in hex. Known bytes are not written again.
+
+        Raises ArtifactError when they cannot be written, leaving no partial file.
+        """
+        digest = hashlib.sha256(data).hexdigest()
+        file = self._file(digest)
+        if self._holds(file, digest):
+            return digest
+        with self._reported(f"writing {len(data)} bytes"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self._write(file, data)
+        return digest
+
+    def put_file(self, path: Path) -> str:
+        """Stores the bytes of a file, as `put`."""
+        with self._reported(f"reading {path}"):
+            data = path.read_bytes()
+        return self.put(data)
+
+    def get(self, digest: str) -> bytes:
+        """The bytes. Raises ArtifactMissing, or ArtifactCorrupt when they do not hash to their name."""
+        file = self.path(digest)
+        with self._reported(f"reading {file}"):
+            data = file.read_bytes()
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise ArtifactCorrupt(f"{file}: its bytes do not match its name; delete it and tune again, or restore a backup")
+        return data
+
+    def path(self, digest: str) -> Path:
+        """The file that holds the bytes, unchecked: for serving ranges of it, or after `verify`. Raises ArtifactMissing."""
+        file = self._file(digest)
+        if not file.is_file():
+            raise ArtifactMissing(
+                f"artifact {digest} is not in {self.directory}; restore it from a backup, or tune its workload again"
+            )
+        return file
+
+    def verify(self, digest: str) -> Path:
+        """The file, after its bytes were checked. Raises ArtifactMissing or ArtifactCorrupt."""
+        self.get(digest)
+        return self._file(digest)
+
+    def exists(self, digest: str) -> bool:
+        return self._file(digest).is_file()
+
+    def digests(self) -> Iterator[str]:
+        """Every artifact in the store, in no order."""
+        for file in self.directory.glob("??/*"):
+            if DIGEST.fullmatch(file.name):
+                yield file.name
+
+    def delete_unreferenced(self, live: Collection[str], *, older_than_s: float = 3600.0) -> tuple[str, ...]:
+        """Deletes what is not `live`; the digests deleted.
+
+        Files younger than `older_than_s` stay: the row that refers to them may be on its way.
+        """
+        deadline = time.time() - older_than_s
+        deleted = []
+        with self._reported("deleting"):
+            for file in self.directory.glob("??/*"):
+                with contextlib.suppress(FileNotFoundError):  # another process deletes too
+                    if file.name in live or file.stat().st_mtime > deadline:
+                        continue
+                    file.unlink()
+                    if not file.name.startswith(TEMPORARY):
+                        deleted.append(file.name)
+        return tuple(deleted)
+
+    def _file(self, digest: str) -> Path:
+        if not DIGEST.fullmatch(digest):
+            raise UsageError(f"{digest[:80]!r} is not an artifact's name; it is 64 hexadecimal digits of a SHA-256")
+        return self.directory / digest[:2] / digest
+
+    def _holds(self, file: Path, digest: str) -> bool:
+        """Whether the file is there and sound; a corrupt one is written anew."""
+        try:
+            if hashlib.sha256(file.read_bytes()).hexdigest() != digest:
+                return False
+            os.utime(file)  # young again, so that a collection under way leaves it
+        except OSError:
+            return False
+        return True
+
+    def _write(self, file: Path, data: bytes) -> None:
+        descriptor, name = tempfile.mkstemp(prefix=TEMPORARY, dir=file.parent)
+        temporary = Path(name)
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.chmod(0o644)
+            temporary.replace(file)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        folder = os.open(file.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    @contextlib.contextmanager
+    def _reported(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ArtifactError(
+                f"artifact store {self.directory}: {what}: {reason}; free space or name a writable folder"
+            ) from error
