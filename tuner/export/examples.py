@@ -93,9 +93,8 @@ def _checks(kernel: ExportKernel, pointers: Sequence[str], pad: str) -> str:
     inputs, outputs = kernel.inputs, kernel.outputs
     lines = []
     for number, (argument, pointer) in enumerate(zip(inputs, pointers[: len(inputs)], strict=True)):
-        lines.append(
-            f'{pad}failures += check_unchanged("{kernel.symbol}", {pointer}, {_kind(argument)}, {prod(argument.shape)}, {number});'
-        )
+        count = prod(argument.shape)
+        lines.append(f'{pad}failures += check_unchanged("{kernel.symbol}", {pointer}, {_kind(argument)}, {count}, {number});')
     for number, (argument, samples) in enumerate(zip(outputs, sampled(kernel), strict=True)):
         lines.append(
             f'{pad}failures += check_output("{kernel.symbol}", {pointers[len(inputs) + number]}, {_kind(argument)}, '

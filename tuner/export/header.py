@@ -70,7 +70,8 @@ def _cpp_function(name: str, kernel: ExportKernel) -> str:
     )
     checks = "".join(_cpp_check(kernel, argument, given) for argument, given in zip(kernel.arguments, names, strict=True))
     values = ", ".join(f"{given}.data()" for given in names)
-    return f"/* {title(kernel)} */\ninline void {kernel.symbol}({parameters}) {{\n{checks}  detail::check(::{kernel.symbol}({values}));\n}}\n"
+    body = f"{checks}  detail::check(::{kernel.symbol}({values}));\n"
+    return f"/* {title(kernel)} */\ninline void {kernel.symbol}({parameters}) {{\n{body}}}\n"
 
 
 def _cpp_check(kernel: ExportKernel, argument: Argument, given: str) -> str:

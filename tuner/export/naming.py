@@ -23,18 +23,19 @@ SHORT_DTYPE = {
     "uint8": "u8", "bool": "b8",
 }  # fmt: skip
 FOLDERS = frozenset({"lib", "include", "cmake", "examples"})  # of an export, beside which the Python package stands
-RESERVED = frozenset(
-    "alignas alignof and asm auto bitand bitor bool break case catch char class compl concept const constexpr continue decltype "
-    "default delete do double else enum explicit export extern false float for friend goto if inline int long main mutable "
-    "namespace new noexcept not nullptr operator or private protected public register restrict return short signed sizeof "
-    "static struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void "
-    "volatile wchar_t while xor std tuner numpy "
-    # names the C++ header and the Python package use themselves
-    "tensor buffer error shape_error shape_type elements detail library annotations "
-    # names of libc and libm that the library itself calls
-    "malloc free memcpy memmove memset strcmp exp expf log logf tanh tanhf erf erff pow powf sqrt sqrtf fabs fabsf floor floorf "
-    "ceil ceilf round roundf trunc truncf sin sinf cos cosf exit abort read write".split()
-)
+KEYWORDS = """
+    alignas alignof and asm auto bitand bitor bool break case catch char class compl concept const constexpr continue decltype
+    default delete do double else enum explicit export extern false float for friend goto if inline int long main mutable
+    namespace new noexcept not nullptr operator or private protected public register restrict return short signed sizeof
+    static struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
+    volatile wchar_t while xor
+"""  # of C and C++
+OURS = "std tuner numpy tensor buffer error shape_error shape_type elements detail library annotations"  # of header and package
+LIBC = """
+    malloc free memcpy memmove memset strcmp exp expf log logf tanh tanhf erf erff pow powf sqrt sqrtf fabs fabsf floor floorf
+    ceil ceilf round roundf trunc truncf sin sinf cos cosf exit abort read write
+"""  # which a function of that name would replace within the library
+RESERVED = frozenset(f"{KEYWORDS} {OURS} {LIBC}".split())
 
 
 def check_library_name(name: str) -> None:
