@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from itertools import islice, product
 
 from tuner.errors import UsageError
-from tuner.spaces.cpu_tile import TileNest
+from tuner.spaces.cpu_row_knobs import RowSketch, lane_sketches, row_sketch
 from tuner.spaces.cpu_tile_knobs import TileSketch, tile_sketches
-from tuner.spaces.groups import Group, RowGroup, TileGroup, groups, shapes_of
-from tuner.spaces.nest import Nest
+from tuner.spaces.groups import Group, RowGroup, groups, shapes_of
 from tuner.spaces.program import Buffer, Program
 from tuner.spaces.space import Config, Sketch, Space
 from tuner.spaces.stages import inlined
 from tuner.target.target import Target
-from tuner.workload.expression import DType, Expression, Stage
+from tuner.workload.expression import DType
 from tuner.workload.workload import Workload
 
 MAX_SKETCHES = 64  # combinations of the groups' sketches; beyond it the first ones are kept
@@ -43,15 +40,16 @@ class CpuSpace:
             tuple(Sketch(name=name, knobs=tuple(knob for one in chosen for knob in one.knobs)) for name, chosen in self.combinations.items())
         )
 
-    def _variants(self, group: Group) -> list[TileSketch]:
+    def _variants(self, group: Group) -> Sequence[TileSketch | RowSketch]:
         if isinstance(group, RowGroup):
-            raise NotImplementedError
-        return tile_sketches(group, self.target, self.threads, self.shapes, self.dtypes)
+            return [row_sketch(group, self.target, self.threads, self.shapes)]
+        tiles = tile_sketches(group, self.target, self.threads, self.shapes, self.dtypes)
+        return [*tiles, *lane_sketches(group, self.target, self.threads, self.shapes)]
 
     def program(self, config: Config) -> Program:
         """The program of a config; the config must name every knob of its sketch."""
         full = self.space.config(self.space.point(config))
-        nests = [self._nest(sketch, full) for sketch in self.combinations[str(full["sketch"])]]
+        nests = [sketch.nest(full) for sketch in self.combinations[str(full["sketch"])]]
         outputs = set(self.expression.outputs)
         between = tuple(
             Buffer(name=group.name, shape=self.shapes[group.name], dtype=self.dtypes[group.name])
@@ -65,9 +63,6 @@ class CpuSpace:
             blocks=tuple(block for nest in nests for block in nest.blocks),
             steps=tuple(step for nest in nests for step in nest.steps),
         )
-
-    def _nest(self, sketch: TileSketch, config: Config) -> Nest:
-        return TileNest(sketch.group, sketch.plan(config), self.shapes, self.dtypes).build()
 
 
 def cpu_space(workload: Workload, target: Target, threads: int) -> CpuSpace:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import permutations, product
 from math import prod
 
-from tuner.spaces.cpu_tile import ReductionAxis, TilePlan
+from tuner.spaces.cpu_tile import ReductionAxis, TileNest, TilePlan
 from tuner.spaces.groups import TileGroup
+from tuner.spaces.nest import Nest
 from tuner.spaces.program import Mathematics
 from tuner.spaces.space import Knob, Value
 from tuner.spaces.stages import Access, accesses, costs_mathematics, in_bounds
@@ -185,6 +186,9 @@ class TileSketch:
         return ["polynomial", "libm"] if any(costs_mathematics(body) for body in bodies) else ["libm"]
 
     # --- meaning ------------------------------------------------------------------------------------------------------
+
+    def nest(self, config: Mapping[str, Value]) -> Nest:
+        return TileNest(self.group, self.plan(config), self.shapes, self.dtypes).build()
 
     def plan(self, config: Mapping[str, Value]) -> TilePlan:
         """The config decoded; knobs with a single value are not in it."""
