@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tuner.errors import IllegalSchedule, TunerError
-from tuner.lowering.compiler import compile_kernel
+from tuner.lowering.compiler import Compiled, compile_kernel
 from tuner.measure.outcome import Failed, FailureKind
 from tuner.runtime.link import Function, link
 from workers.channel import parent_channel
@@ -45,6 +45,20 @@ def place(directory: Path, name: str, content: bytes) -> Path:
     return path
 
 
+def function(problem: Problem, compiled: Compiled) -> Function:
+    """The compiled kernel as the linker wants it."""
+    expression = problem.workload.expression
+    return Function(
+        symbol=compiled.symbol,
+        inputs=expression.inputs,
+        outputs=tuple(expression.tensor(name) for name in expression.outputs),
+        object_code=compiled.object_code,
+        isa=problem.target.isa,
+        threads=problem.threads,
+        tvm_symbol=f"__tvm_ffi_{compiled.symbol}",
+    )
+
+
 def build(problem: Problem, request: BuildRequest, storage: Path) -> Library | Failed:
     try:
         compiled = compile_kernel(
@@ -54,7 +68,7 @@ def build(problem: Problem, request: BuildRequest, storage: Path) -> Library | F
             config=request.config,
             symbol=symbol_of(problem),
         )
-        library = link("kernel", [Function(symbol=compiled.symbol, object_code=compiled.object_code)])
+        library = link("kernel", [function(problem, compiled)])
     except IllegalSchedule as error:
         return Failed(kind=FailureKind.ILLEGAL_SCHEDULE, message=str(error))
     except MemoryError as error:

@@ -109,7 +109,9 @@ class Compiler:
             except (EOFError, ConnectionError):
                 pass
             self.close()
-        raise LostCompiler(f"the compiler process did not start within {START_TIMEOUT_S:g} s, twice; try `python -m workers.build_server 0`")
+        raise LostCompiler(
+            f"the compiler process did not start within {START_TIMEOUT_S:g} s, twice; try `python -m workers.build_server 0`"
+        )
 
 
 def describe_exit(status: int | None) -> str:

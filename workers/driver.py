@@ -23,10 +23,9 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from workers import cluster
+from workers import cluster, session
 from workers.builder import START_TIMEOUT_S, Builder
 from workers.channel import parent_channel
-from workers.lanes import Lane
 from workers.messages import (
     Abandon,
     Answer,
@@ -110,13 +109,19 @@ class Driver:
     @staticmethod
     def _make_workers(plan: FleetPlan) -> list[Worker]:
         limits = plan.limits
-        common = {"storage": plan.storage, "limits": limits}
         workers = []
         for core in plan.builder_cores:
             name = f"build:{core}"
-            workers.append(Worker(name, Builder, {"name": name, "cores": (core,), **common}, limits.build_timeout_s + 5.0))
+            workers.append(
+                Worker(
+                    name,
+                    Builder,
+                    {"name": name, "cores": (core,), "storage": plan.storage, "limits": limits},
+                    limits.build_timeout_s + 5.0,
+                )
+            )
         for lane in plan.lanes:
-            arguments = {"lane": lane, "home_cores": plan.builder_cores, **common}
+            arguments = {"lane": lane, "home_cores": plan.builder_cores, "limits": limits}
             workers.append(Worker(lane.name, Runner, arguments, limits.run_timeout_s + 5.0))
         return workers
 
@@ -140,7 +145,11 @@ class Driver:
     def _wait_ready(self) -> None:
         """Workers answer once; from then on messages cost no start-up."""
         descriptions = ray.get([worker.handle.describe.remote() for worker in self._workers.values()], timeout=START_TIMEOUT_S)
-        self._send(Notice(kind="ready", message=f"{len(self._builders)} builders, {len(self._runners)} lanes", details=tuple(descriptions)))
+        self._send(
+            Notice(
+                kind="ready", message=f"{len(self._builders)} builders, {len(self._runners)} lanes", details=tuple(descriptions)
+            )
+        )
 
     def _listen(self) -> None:
         try:
@@ -179,13 +188,13 @@ class Driver:
             worker, problem, requests = build
             self._call(worker, "build", problem, requests)
         while measurement := self._pipeline.next_measurement():
-            worker, problem, requests = measurement
-            self._call(worker, "measure", problem, requests)
+            worker, problem, wanted = measurement
+            self._call(worker, "measure", problem, wanted)
         if self._asks and not self._pipeline.busy and not any(worker.deadlines for worker in self._workers.values()):
             ask = self._asks[0]
             match ask.what:
-                case BuildAsk(requests=requests):
-                    self._call(self._builders[0], "build", ask.problem.key, list(requests), ask=ask)
+                case BuildAsk():
+                    self._call(self._builders[0], "build", ask.problem.key, ask.what.requests, ask=ask)
                 case RaceAsk():
                     self._call(self._runners[0], "race", ask.problem.key, [ask.what], ask=ask, limit_s=ask.what.limit_s)
 
@@ -257,13 +266,13 @@ class Driver:
             ray.wait(refs, num_returns=len(refs), timeout=CLOSE_TIMEOUT_S)
 
 
-def main(descriptor: str, session: str) -> None:
+def main(descriptor: str, directory: str) -> None:
     channel = parent_channel(descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the orchestrator's to handle
     plan: FleetPlan = channel.recv()
     os.sched_setaffinity(0, plan.builder_cores)  # inherited by all that Ray starts, so that none of it runs on a lane
-    cluster.start(Path(session), cpus=max(1, len(plan.builder_cores)), address=plan.address)
     try:
+        cluster.start(Path(directory), cpus=max(1, len(plan.builder_cores)), address=plan.address)
         driver = Driver(plan, channel)
         try:
             driver.run()
@@ -271,7 +280,7 @@ def main(descriptor: str, session: str) -> None:
             driver.close()
     finally:
         cluster.stop()
-        cluster.remove_session(Path(session))
+    session.remove_session(Path(directory))  # after a failure the orchestrator wants the log, and removes the rest
 
 
 if __name__ == "__main__":

@@ -10,12 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tuner.errors import UsageError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
-    name: str  # e.g. "cpu:1" or "cpu:4-7"
-    cores: tuple[int, ...]  # ascending, owned by one runner
+from tuner.measure.assignment import Lane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +57,9 @@ def plan_lanes(nodes: Sequence[Sequence[int]], threads: int, *, max_lanes: int =
     """
     cores = sorted(core for node in nodes for core in node)
     if not 1 <= threads <= len(cores):
-        raise UsageError(f"a kernel of {threads} threads needs a lane of {threads} cores; this process may use {len(cores)} (1 to {len(cores)})")
+        raise UsageError(
+            f"a kernel of {threads} threads needs a lane of {threads} cores; this process may use {len(cores)} (1 to {len(cores)})"
+        )
     if threads == len(cores):
         return LanePlan(lanes=(lane(cores),), builder_cores=tuple(cores), alternates=True)
     wanted = max(1, min(max_lanes, len(cores) // (2 * threads)))
@@ -92,5 +89,7 @@ def parse_plan(text: str) -> LanePlan:
         raise UsageError(f"lane plan {text!r} gives a core to two lanes; a lane's cores are its own")
     shared = sorted(set(taken) & set(builders))
     if shared and not (len(lanes) == 1 and set(builders) <= set(taken)):
-        raise UsageError(f"core {shared[0]} of lane plan {text!r} both builds and measures; only a single lane that holds all cores takes turns")
+        raise UsageError(
+            f"core {shared[0]} of lane plan {text!r} both builds and measures; only a single lane that holds all cores takes turns"
+        )
     return LanePlan(lanes=lanes, builder_cores=builders, alternates=bool(shared))

@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tuner.measure.assignment import Lane
 from tuner.measure.outcome import Candidate, Failed, Outcome, Trial
 from tuner.spaces.space import Config
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
-from workers.lanes import Lane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,10 +20,11 @@ class Problem:
     workload: Workload
     target: Target
     threads: int
+    seed: int = 0  # of the inputs that candidates are checked on
 
     @property
     def key(self) -> str:
-        text = f"{self.workload.key}/{self.target.key}/{self.threads}"
+        text = f"{self.workload.key}/{self.target.key}/{self.threads}/{self.seed}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -159,6 +160,18 @@ class Contestant:
     name: str
     path: str  # of its library
     symbol: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finalist:
+    """What the race found out about one contestant."""
+
+    name: str
+    failure: Failed | None  # why it is out of the race; the numbers are 0 then
+    median_s: float
+    ci95_s: tuple[float, float]
+    max_rel_error: float  # over all verified inputs
+    samples: int  # timed, over all processes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,7 +112,9 @@ class Pipeline:
             held_s = result.ended_s - result.started_s
             station.learn(held_s)
             if station.idle_since is not None and result.started_s > station.idle_since:
-                self._spans.append(Span(worker=runner, activity="idle", number=None, started_s=station.idle_since, ended_s=result.started_s))
+                self._spans.append(
+                    Span(worker=runner, activity="idle", number=None, started_s=station.idle_since, ended_s=result.started_s)
+                )
             station.idle_since = result.ended_s
             self._spans.append(_span(runner, "wait", item, item.ready_s, result.started_s))
             self._spans.append(_span(runner, "time", item, result.started_s, result.ended_s))
@@ -166,7 +168,8 @@ class Pipeline:
         requests = []
         for item in batch:
             assert item.library is not None
-            requests.append(MeasureRequest(number=item.candidate.number, library=item.library, best_s=self._best_s.get(item.problem)))
+            best_s = self._best_s.get(item.problem)
+            requests.append(MeasureRequest(number=item.candidate.number, library=item.library, best_s=best_s))
         return station.name, batch[0].problem, requests
 
     def collect(self) -> tuple[list[Report], list[Span]]:
@@ -269,8 +272,8 @@ class Pipeline:
     def _finish(self, item: Item, outcome: Outcome, *, worker: str, measure_s: float = 0.0, quarantined: bool = False) -> None:
         if ABANDONED in item.lost:
             return
-        candidate = item.candidate
-        trial = Trial(number=candidate.number, config=candidate.config, outcome=outcome, build_s=item.build_s, measure_s=measure_s)
+        number, config = item.candidate.number, item.candidate.config
+        trial = Trial(number=number, config=config, outcome=outcome, build_s=item.build_s, measure_s=measure_s)
         attempts = len(item.lost) if quarantined else len(item.lost) + 1
         self._reports.append(Report(problem=item.problem, trial=trial, worker=worker, attempts=attempts, quarantined=quarantined))
 
@@ -286,4 +289,5 @@ def twin_outcome(outcome: Outcome) -> Outcome:
 
 
 def _span(worker: str, activity: str, item: Item, started_s: float, ended_s: float) -> Span:
-    return Span(worker=worker, activity=activity, number=item.candidate.number, started_s=started_s, ended_s=max(started_s, ended_s))
+    number = item.candidate.number
+    return Span(worker=worker, activity=activity, number=number, started_s=started_s, ended_s=max(started_s, ended_s))

@@ -1,0 +1,186 @@
+"""The orchestrator's handle on the fleet: the driver process with Ray, its builders and its runners, started, watched and replaced.
+
+The driver may die (Ray ends it when it loses the head); the fleet then starts another one, and whoever submitted work submits it again.
+"""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tuner.errors import TunerError
+from workers import session
+from workers.channel import Child, spawn
+from workers.messages import Abandon, Answer, Ask, BuildAsk, Finished, FleetPlan, Notice, Problem, RaceAsk, Submit
+
+START_TIMEOUT_S = 120.0  # 3 s for Ray, 2 s for the compiler, on a busy machine many times that
+STOP_TIMEOUT_S = 12.0  # a driver that has not left by then is killed, and Ray's processes with it
+MAX_RESTARTS = 3  # of the driver in a row without a finished trial in between
+
+
+class FleetError(TunerError):
+    """The fleet cannot be started or keeps dying; the text has the end of its log."""
+
+    code = "fleet"
+
+
+@dataclass(frozen=True, slots=True)
+class DriverLost:
+    """The driver process ended without being asked to."""
+
+    generation: int
+    reason: str
+
+
+Inbound = Finished | Notice | Answer | DriverLost
+
+
+class Fleet:
+    """One driver process at a time. Not thread-safe, but `send` may be called while another thread receives."""
+
+    def __init__(self, plan: FleetPlan) -> None:
+        """`plan.storage` is filled in: a directory of the session."""
+        self.plan = plan
+        self.generation = 0
+        self._child: Child | None = None
+        self._session: Path | None = None
+        self._inbox: queue.SimpleQueue[Inbound] = queue.SimpleQueue()
+        self._restarts = 0
+        self._questions = 0
+        self._pids: tuple[dict[str, int | str], ...] = ()
+
+    @property
+    def driver_pid(self) -> int | None:
+        return self._child.pid if self._child else None
+
+    @property
+    def workers(self) -> tuple[dict[str, int | str], ...]:
+        """Name and process ids of each worker as it was when it started; empty until the fleet is ready."""
+        return self._pids
+
+    def start(self) -> None:
+        """Starts the driver without waiting for it."""
+        self._session = session.make_session()
+        self.plan = replace(self.plan, storage=str(self._session / "build"))
+        with (self._session / "driver.log").open("wb") as log:
+            self._child = spawn(
+                "workers.driver",
+                str(self._session),
+                directory=self._session / "empty",
+                environment=session.driver_environment(self._session, local=self.plan.address is None),
+                output=log,
+                flags=("-P",),
+            )
+        self.generation += 1
+        self._child.connection.send(self.plan)
+        threading.Thread(target=self._listen, args=(self._child, self.generation), daemon=True, name="fleet").start()
+
+    def wait_ready(self, *, timeout_s: float = START_TIMEOUT_S, check: Callable[[], None] | None = None) -> None:
+        """Until builders and runners answer; calls `check` a few times a second, which may raise. Raises FleetError."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            if check is not None:
+                check()
+            if time.monotonic() > deadline:
+                raise FleetError(f"builders and runners did not answer within {timeout_s:g} s{self._log_tail()}")
+            with suppress(queue.Empty):
+                message = self._inbox.get(timeout=0.2)
+                if isinstance(message, DriverLost) and message.generation == self.generation:
+                    raise FleetError(f"Ray did not start: {message.reason}{self._log_tail()}")
+                if isinstance(message, Notice) and message.kind == "ready":
+                    self._pids = tuple(dict(one) for one in message.details)
+                    return
+
+    def restart(self) -> None:
+        """After a lost driver. Raises FleetError when that has happened too often."""
+        self._restarts += 1
+        tail = self._log_tail()
+        if self._restarts > MAX_RESTARTS:
+            raise FleetError(f"the driver of the fleet was lost {self._restarts} times in a row{tail}")
+        self._kill()
+        self.start()
+        self.wait_ready()
+
+    def submit(self, message: Submit) -> None:
+        self._send(message)
+
+    def abandon(self) -> None:
+        self._send(Abandon())
+
+    def receive(self, timeout_s: float) -> Inbound | None:
+        """The next message, None when none came in time."""
+        try:
+            message = self._inbox.get(timeout=timeout_s) if timeout_s > 0 else self._inbox.get_nowait()
+        except queue.Empty:
+            return None
+        if isinstance(message, DriverLost) and message.generation != self.generation:
+            return None
+        if isinstance(message, Finished) and message.reports:
+            self._restarts = 0
+        return message
+
+    def ask(
+        self, problem: Problem, what: BuildAsk | RaceAsk, *, timeout_s: float, check: Callable[[], None] | None = None
+    ) -> Answer:
+        """Puts a question to the idle fleet and waits. A lost driver or worker is an answer with an error."""
+        self._questions += 1
+        number = self._questions
+        self._send(Ask(number=number, problem=problem, what=what))
+        deadline = time.monotonic() + timeout_s
+        while (left := deadline - time.monotonic()) > 0:
+            if check is not None:
+                check()
+            message = self.receive(min(left, 0.25))
+            if isinstance(message, Answer) and message.number == number:
+                return message
+            if isinstance(message, DriverLost):
+                self.restart()
+                return Answer(number=number, value=(), error=message.reason)
+        return Answer(number=number, value=(), error=f"no answer within {timeout_s:g} s")
+
+    def close(self) -> None:
+        """Stops the driver and all it started, within STOP_TIMEOUT_S; idempotent."""
+        child, self._child = self._child, None
+        self.generation += 1
+        if child is not None:
+            child.stop(grace_s=STOP_TIMEOUT_S)
+        if self._session is not None:
+            session.remove_session(self._session)
+            self._session = None
+
+    def _kill(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+        if self._session is not None:
+            session.remove_session(self._session)
+
+    def _send(self, message: Submit | Abandon | Ask) -> None:
+        if self._child is None:
+            raise FleetError("the fleet is closed")
+        with suppress(OSError):  # a lost driver is seen by the listener, which says so
+            self._child.connection.send(message)
+
+    def _listen(self, child: Child, generation: int) -> None:
+        try:
+            while True:
+                self._inbox.put(child.connection.recv())
+        except (EOFError, OSError):
+            pass
+        status = child.process.wait()
+        ended = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
+        self._inbox.put(DriverLost(generation, f"the driver process ended ({ended})"))
+
+    def _log_tail(self) -> str:
+        if self._session is None:
+            return ""
+        try:
+            lines = (self._session / "driver.log").read_text(errors="replace").strip().splitlines()[-15:]
+        except OSError:
+            return ""
+        return "; its log ends with:\n" + "\n".join(lines) if lines else ""

@@ -1,0 +1,48 @@
+"""What this machine offers to lanes: the cores this process may use, by NUMA node, and the plan that follows from the settings."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from tuner.errors import UsageError
+from workers.lanes import LanePlan, parse_cores, parse_plan, plan_lanes
+
+SYSFS = Path("/sys/devices/system/node")
+BUILDERS_PER_LANE = 8  # a candidate builds for at most some 8 times as long as it is timed; each builder takes 300 MB
+
+
+def usable_nodes(root: Path = SYSFS) -> list[list[int]]:
+    """The cores this process may use, a list for each NUMA node; one list where the machine does not tell."""
+    allowed = os.sched_getaffinity(0)
+    nodes = []
+    for path in sorted(root.glob("node[0-9]*/cpulist")):
+        text = path.read_text(encoding="ascii").strip()
+        cores = sorted(allowed.intersection(parse_cores(text) if text else ()))
+        if cores:
+            nodes.append(cores)
+    return nodes if {core for node in nodes for core in node} == allowed else [sorted(allowed)]
+
+
+def plan_machine(nodes: list[list[int]], *, threads: int, declared: str = "", builders: int = 0) -> LanePlan:
+    """The declared plan, checked against the machine and the kernel's threads, or a detected one: a lane for each NUMA node.
+
+    `builders` bounds their number; 0 is one for each core that does not measure, up to BUILDERS_PER_LANE for a lane.
+    """
+    if declared:
+        plan = parse_plan(declared)
+        _check(plan, {core for node in nodes for core in node}, threads)
+    else:
+        plan = plan_lanes(nodes, threads, max_lanes=len(nodes))
+    most = builders or BUILDERS_PER_LANE * len(plan.lanes)
+    return replace(plan, builder_cores=plan.builder_cores[:most])
+
+
+def _check(plan: LanePlan, cores: set[int], threads: int) -> None:
+    for core in (*plan.builder_cores, *(core for lane in plan.lanes for core in lane.cores)):
+        if core not in cores:
+            raise UsageError(f"the lane plan names core {core}; this process may use {sorted(cores)}")
+    for lane in plan.lanes:
+        if len(lane.cores) < threads:
+            raise UsageError(f"a kernel of {threads} threads needs a lane of {threads} cores; lane {lane.name} has {len(lane.cores)}")

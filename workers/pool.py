@@ -1,0 +1,99 @@
+"""`RayMeasurer`: candidates in, trials out as they finish, over whatever builders and runners the fleet has."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from tuner.measure.outcome import Candidate, Outcome, Timed, Trial
+from workers.fleet import DriverLost, Fleet
+from workers.messages import Answer, BuildAsk, Finished, Notice, Problem, RaceAsk, Report, Span, Submit
+
+
+class RayMeasurer:
+    """A `tuner.measure.measurer.Measurer` for one problem. The fleet outlives it and belongs to the caller.
+
+    `known` are outcomes of libraries by their hash, from recorded trials: candidates that compile to the same code reuse them.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        problem: Problem,
+        *,
+        known: Mapping[str, Outcome] | None = None,
+        on_spans: Callable[[Sequence[Span]], None] | None = None,
+        on_notice: Callable[[Notice], None] | None = None,
+    ) -> None:
+        self._fleet, self._problem = fleet, problem
+        self._known: dict[str, Outcome] = dict(known or {})
+        self._told = False  # whether the driver knows `known`
+        self._flying: dict[int, Candidate] = {}
+        self._reports: dict[int, Report] = {}
+        self._on_spans, self._on_notice = on_spans, on_notice
+
+    @property
+    def capacity(self) -> int:
+        """Two batches at each station and a few that wait between them."""
+        plan = self._fleet.plan
+        return 4 + 2 * len(plan.builder_cores) + 3 * len(plan.lanes)
+
+    def submit(self, candidates: Sequence[Candidate]) -> None:
+        if candidates:
+            self._flying |= {candidate.number: candidate for candidate in candidates}
+            self._send(candidates)
+
+    def _send(self, candidates: Sequence[Candidate]) -> None:
+        known = {} if self._told else self._known
+        self._told = True
+        self._fleet.submit(Submit(problem=self._problem, candidates=tuple(candidates), known=known))
+
+    def results(self, *, timeout_s: float) -> Iterator[Trial]:
+        deadline = time.monotonic() + timeout_s
+        while self._flying:
+            message = self._fleet.receive(deadline - time.monotonic())
+            if message is None:
+                if time.monotonic() >= deadline:
+                    return
+                continue
+            for trial in self._handle(message):
+                yield trial
+                deadline = time.monotonic() + timeout_s
+
+    def _handle(self, message: Finished | Notice | DriverLost | Answer) -> Iterator[Trial]:
+        match message:
+            case Finished(reports=reports, spans=spans):
+                if self._on_spans is not None and spans:
+                    self._on_spans(spans)
+                for report in reports:
+                    if report.problem == self._problem.key and self._flying.pop(report.trial.number, None) is not None:
+                        self._note(report)
+                        yield report.trial
+            case Notice():
+                if self._on_notice is not None:
+                    self._on_notice(message)
+            case DriverLost(reason=reason):
+                if self._on_notice is not None:
+                    self._on_notice(Notice(kind="driver_lost", message=reason))
+                self._fleet.restart()
+                self._told = False
+                self._send(tuple(self._flying.values()))
+
+    def _note(self, report: Report) -> None:
+        self._reports[report.trial.number] = report
+        outcome = report.trial.outcome
+        if isinstance(outcome, Timed) and not outcome.conditions.reused:
+            self._known[outcome.artifact] = outcome
+
+    def report(self, number: int) -> Report:
+        """Where and in how many attempts a yielded trial was measured; told once."""
+        return self._reports.pop(number)
+
+    def ask(self, what: BuildAsk | RaceAsk, *, timeout_s: float, check: Callable[[], None] | None = None) -> Answer:
+        """A question to the fleet while no candidate is in flight: builds outside of trials, or a race."""
+        return self._fleet.ask(self._problem, what, timeout_s=timeout_s, check=check)
+
+    def close(self) -> None:
+        if self._flying:
+            self._flying.clear()
+            self._fleet.abandon()

@@ -1,0 +1,169 @@
+"""Promotion: the best trials, the incumbent kernel and the default schedule raced in turn; the winner stored and made the kernel.
+
+The single best of many noisy readings is too good to be true. So the race decides: fresh processes, inputs no trial has seen,
+medians with a confidence interval, nothing building meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from db import artifacts, kernels
+from db.errors import IncumbentChanged
+from db.kernels import Kernel, NewKernel
+from tuner.errors import TunerError
+from tuner.export.artifacts import ArtifactCorrupt, ArtifactMissing, ArtifactStore
+from tuner.measure.outcome import Timed, Trial
+from workers.fleet import FleetError
+from workers.messages import BuildAsk, BuildRequest, Built, Contestant, Finalist, Library, RaceAsk
+from workers.task import TaskRun
+
+FINALISTS = 4  # best trials with different code that take part, beside default and incumbent
+RACE_S = 180.0  # bound on a race beyond its kernels' own time: preparing large references takes longest
+BUILD_S = 60.0  # bound on one finalist's build
+ATTEMPTS = 3  # of a build or race that lost its worker, and of a race whose incumbent changed meanwhile
+DEFAULT, INCUMBENT = "default", "incumbent"
+
+
+class NothingVerified(TunerError):
+    """Not even the default schedule computes the right answer; there is no kernel."""
+
+    code = "nothing_verified"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promotion:
+    run: TaskRun
+    best: Sequence[Trial]  # timed trials, fastest first
+    artifacts: ArtifactStore
+    check: Callable[[], None]  # raises when the work is to stop
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    """A contestant and where it comes from: a trial, or the incumbent kernel."""
+
+    contestant: Contestant
+    library: Library | None  # built now; None for the incumbent
+    trial: Trial | None
+    kernel: Kernel | None = None
+
+
+def promote(promotion: Promotion) -> str:
+    """The id of the kernel the workload ends with: a new one, or the incumbent that stands.
+
+    Raises NothingVerified, FleetError when workers keep being lost, StaleLease.
+    """
+    for _ in range(ATTEMPTS):
+        entries = _entries(promotion)
+        finalists = _race(promotion, [entry.contestant for entry in entries])
+        try:
+            return _settle(promotion, entries, {one.name: one for one in finalists})
+        except IncumbentChanged:
+            continue  # another job promoted a kernel of this workload: race against that one
+    raise FleetError(f"the incumbent kernel changed {ATTEMPTS} times during the race; resume the job")
+
+
+def distinct(best: Sequence[Trial], count: int) -> list[Trial]:
+    """The fastest trials with different code, without the default schedule and what was given up early."""
+    chosen: dict[str, Trial] = {}
+    for trial in best:
+        outcome = trial.outcome
+        if isinstance(outcome, Timed) and trial.config and not outcome.conditions.abandoned:
+            chosen.setdefault(outcome.artifact, trial)
+    return list(chosen.values())[:count]
+
+
+def _entries(promotion: Promotion) -> list[_Entry]:
+    run = promotion.run
+    trials = [None, *distinct(promotion.best, FINALISTS)]
+    requests = [BuildRequest(number=at, config=trial.config if trial else None, keep=True) for at, trial in enumerate(trials)]
+    entries = []
+    for trial, built in zip(trials, _build(promotion, tuple(requests)), strict=True):
+        if isinstance(built.result, Library):
+            name = DEFAULT if trial is None else f"trial {trial.number}"
+            contestant = Contestant(name=name, path=built.result.path, symbol=built.result.symbol)
+            entries.append(_Entry(contestant=contestant, library=built.result, trial=trial))
+        elif trial is None:
+            raise NothingVerified(f"the default schedule of {run.problem.workload.spec} does not build: {built.result.message}")
+    with run.database.read() as session:
+        kernel = kernels.find_promoted(session, run.problem.workload.key, run.problem.target.key, run.problem.threads)
+    if kernel is not None:
+        entries += _incumbent(promotion, kernel, entries)
+    return entries
+
+
+def _incumbent(promotion: Promotion, kernel: Kernel, entries: Sequence[_Entry]) -> list[_Entry]:
+    """The incumbent as a contestant, unless its library is lost; then it cannot defend itself."""
+    try:
+        path = promotion.artifacts.verify(kernel.artifact)
+    except (ArtifactMissing, ArtifactCorrupt):
+        return []
+    symbol = entries[0].contestant.symbol  # it depends on the workload alone
+    contestant = Contestant(name=INCUMBENT, path=str(path), symbol=symbol)
+    return [_Entry(contestant=contestant, library=None, trial=None, kernel=kernel)]
+
+
+def _build(promotion: Promotion, requests: tuple[BuildRequest, ...]) -> tuple[Built, ...]:
+    error: str | None = None
+    for _ in range(ATTEMPTS):
+        answer = promotion.run.measurer.ask(
+            BuildAsk(requests=requests), timeout_s=BUILD_S * len(requests), check=promotion.check
+        )
+        error = answer.error
+        if error is None:
+            return tuple(one for one in answer.value if isinstance(one, Built))
+    raise FleetError(f"the finalists could not be built: {error}")
+
+
+def _race(promotion: Promotion, contestants: Sequence[Contestant]) -> tuple[Finalist, ...]:
+    ask = RaceAsk(contestants=tuple(contestants), seed=promotion.run.job.seed, limit_s=RACE_S)
+    error: str | None = None
+    for _ in range(ATTEMPTS):
+        answer = promotion.run.measurer.ask(ask, timeout_s=RACE_S * 2, check=promotion.check)
+        error = answer.error
+        if error is None:
+            return tuple(one for one in answer.value if isinstance(one, Finalist))
+    raise FleetError(f"the race could not be run: {error}")
+
+
+def choose(finalists: Mapping[str, Finalist]) -> Finalist:
+    """The winner: the fastest of those that are verified. The default keeps its place unless somebody is faster beyond doubt.
+
+    Beyond doubt: the intervals of the two medians do not overlap. Likewise the incumbent keeps its place against new trials.
+    """
+    standing = [one for one in finalists.values() if one.failure is None]
+    default = finalists[DEFAULT]
+    if not standing:
+        assert default.failure is not None
+        raise NothingVerified(f"not even the default schedule could be verified: {default.failure.kind}: {default.failure.message}")
+    winner = min(standing, key=lambda one: one.median_s)
+    for holder in (finalists.get(INCUMBENT), default):
+        if holder is not None and holder.failure is None and holder.median_s > 0 and winner.ci95_s[1] >= holder.ci95_s[0]:
+            return holder
+    return winner
+
+
+def _settle(promotion: Promotion, entries: Sequence[_Entry], finalists: Mapping[str, Finalist]) -> str:
+    winner = choose(finalists)
+    entry = next(one for one in entries if one.contestant.name == winner.name)
+    incumbent = next((one.kernel for one in entries if one.kernel is not None), None)
+    run = promotion.run
+    if entry.kernel is not None:
+        with run.database.write() as session:
+            kernels.mark_validated(session, entry.kernel.id)
+            kernels.note_winner(session, run.lease, entry.kernel.id, position=run.task.position)
+        return entry.kernel.id
+    assert entry.library is not None
+    data = Path(entry.library.path).read_bytes()
+    promotion.artifacts.put(data)
+    promotion.artifacts.put(Path(entry.library.path).with_suffix(".o").read_bytes())
+    return ""
+
+
+__all__: list[str] = []
+_ = (Any, json, artifacts, NewKernel)

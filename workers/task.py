@@ -1,0 +1,134 @@
+"""One workload of a job: search it to the end of its budget, storing each trial before the searcher learns of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from db import events, leases, trials
+from db.engine import Database
+from db.jobs import Job, Task
+from db.leases import Lease
+from tuner.measure.outcome import Failed, Outcome, Timed, Trial
+from tuner.spaces.space import Space
+from tuner.tuning import BestImproved, Budget, RoundPlanned, Stopped, TrialRecorded, TuningResult, tune
+from workers.messages import Notice, Problem
+from workers.pool import RayMeasurer
+from workers.progress import Observer, WorkerNotice
+from workers.search import searcher_for
+
+NOTE_EVERY = 16  # trials between two notes of the elapsed times, which a killed run would lose
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskRun:
+    """What a task's search needs. `interrupted` says whether to stop now; `check` raises once the lease is lost."""
+
+    database: Database
+    lease: Lease
+    job: Job
+    task: Task
+    problem: Problem
+    space: Space
+    recorded: Sequence[Trial]
+    measurer: RayMeasurer
+    observer: Observer
+    interrupted: Callable[[], bool]
+    check: Callable[[], None]
+
+
+def known_outcomes(recorded: Sequence[Trial]) -> dict[str, Outcome]:
+    """Outcomes by library, so that code that compiles to the same is not timed again after a restart."""
+    outcomes = (trial.outcome for trial in recorded)
+    return {one.artifact: one for one in outcomes if isinstance(one, Timed) and not one.conditions.reused}
+
+
+def notice_to(observer: Observer) -> Callable[[Notice], None]:
+    return lambda notice: observer(WorkerNotice(message=notice.message))
+
+
+def search(run: TaskRun) -> TuningResult:
+    """Tunes until the budget is spent or `interrupted`; what is in flight then is given up. Raises StaleLease and FleetError."""
+    job = run.job
+    searcher = searcher_for(run.problem, run.space, strategy=job.strategy, seed=job.seed)
+    loop = tune(
+        space=run.space,
+        searcher=searcher,
+        measurer=run.measurer,
+        budget=Budget(trials=job.trials, seconds=job.seconds),
+        clock=time.monotonic,
+        recorded=run.recorded,
+        cancelled=run.interrupted,
+    )
+    started = time.monotonic()
+    parts = Tally(run.task, run.recorded)
+    for event in loop:
+        run.check()
+        match event:
+            case TrialRecorded(trial=trial):
+                parts.add(trial)
+                _store(run, trial, parts.elapsed(time.monotonic() - started) if parts.count % NOTE_EVERY == 0 else None)
+            case BestImproved(trial=trial, median_s=median_s, previous_s=previous_s):
+                _announce(run, trial, median_s, previous_s)
+            case RoundPlanned():
+                pass
+            case Stopped(result=result):
+                run.measurer.close()
+                parts.search_s += result.elapsed.search_s
+                with run.database.write() as session:
+                    elapsed = parts.elapsed(time.monotonic() - started)
+                    leases.note_task(session, run.lease, run.task.position, elapsed_s=elapsed)
+                run.observer(event)
+                return result
+        run.observer(event)
+    raise AssertionError("the tuning loop ended without saying so")
+
+
+class Tally:
+    """Seconds by part over all runs of the task: building and measuring from its trials, the rest from its runs."""
+
+    def __init__(self, task: Task, recorded: Sequence[Trial]) -> None:
+        self._before_s = task.elapsed_s.get("total", 0.0)
+        self.search_s = task.elapsed_s.get("search", 0.0)
+        self._build_s = sum(trial.build_s for trial in recorded)
+        self._measure_s = sum(trial.measure_s for trial in recorded)
+        self.count = 0
+
+    def add(self, trial: Trial) -> None:
+        self.count += 1
+        self._build_s += trial.build_s
+        self._measure_s += trial.measure_s
+
+    def elapsed(self, run_s: float) -> dict[str, float]:
+        return {"total": self._before_s + run_s, "search": self.search_s, "build": self._build_s, "measure": self._measure_s}
+
+
+def _store(run: TaskRun, trial: Trial, elapsed: dict[str, float] | None) -> None:
+    """One transaction: the trial, its event, now and then the times."""
+    report = run.measurer.report(trial.number)
+    outcome = trial.outcome
+    data = {"task": run.task.position, "number": trial.number, "outcome": "ok", "median_s": None}
+    if isinstance(outcome, Failed):
+        data["outcome"] = outcome.kind.value
+    else:
+        data["median_s"] = outcome.median_s
+    with run.database.write() as session:
+        trials.record(
+            session,
+            run.lease,
+            trial,
+            position=run.task.position,
+            worker=report.worker or None,
+            attempts=report.attempts,
+            quarantined=report.quarantined,
+        )
+        events.append(session, run.lease.job_id, "trial", data)
+        if elapsed is not None:
+            leases.note_task(session, run.lease, run.task.position, elapsed_s=elapsed)
+
+
+def _announce(run: TaskRun, trial: Trial, median_s: float, previous_s: float | None) -> None:
+    data = {"task": run.task.position, "number": trial.number, "median_s": median_s, "previous_s": previous_s}
+    with run.database.write() as session:
+        events.append(session, run.lease.job_id, "best", data)
