@@ -1,0 +1,110 @@
+"""Inputs to try a kernel on: normal values, large values of both signs, zeros; indices of gathers within and around their range."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.errors import UsageError
+from tuner.workload.expression import Binary, Cast, Const, Expression, Read, Scalar, Tensor, Unary, reads, walk
+from tuner.workload.reference import largest_value
+
+Kind = Literal["normal", "large", "zeros"]
+_LARGE = (1e4, 1e3, 1e2, 1e1, 1.0, 1e-1, 1e-2)  # tried from the largest until no stage overflows
+_HEADROOM = 0.25  # share of the dtype's range that values of any stage may take
+
+
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    return np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
+
+
+def make_inputs(expression: Expression, seed: int, kind: Kind = "normal") -> dict[str, NDArray[Any]]:
+    """One contiguous array per input, in its dtype (bfloat16 from ml_dtypes), the same for the same seed and kind.
+
+    `normal`: standard normal floats, integers small enough not to overflow; `large`: the largest sizes of both signs with which no
+    stage overflows, and gather indices also outside their tensor; `zeros`. Inputs whose logarithm or root is taken are positive.
+    """
+    if kind not in get_args(Kind):
+        raise UsageError(f"unknown kind of inputs {kind!r}; it is one of {', '.join(get_args(Kind))}")
+    indices, positive = index_ranges(expression), _positive(expression)
+
+    def made(size: float) -> dict[str, NDArray[Any]]:
+        rng = np.random.default_rng([seed, get_args(Kind).index(kind)])
+        return {t.name: _values(rng, t, kind, size, indices.get(t.name), t.name in positive) for t in expression.inputs}
+
+    if kind == "zeros":
+        return made(0.0)
+    if kind == "normal" and not any("int" in tensor.dtype and tensor.name not in indices for tensor in expression.inputs):
+        return made(1.0)
+    for size in _LARGE:
+        arrays = made(size if kind == "large" else min(size, 1e2))
+        if largest_value(expression, arrays) <= _HEADROOM:
+            return arrays
+    return made(_LARGE[-1])
+
+
+def _values(
+    rng: np.random.Generator, tensor: Tensor, kind: Kind, size: float, index_extent: int | None, positive: bool
+) -> NDArray[Any]:
+    dtype = numpy_dtype(tensor.dtype)
+    if kind == "zeros":
+        return np.zeros(tensor.shape, dtype)
+    if tensor.dtype == "bool":
+        return rng.integers(0, 2, tensor.shape).astype(dtype)
+    if "int" in tensor.dtype:
+        return _integers(rng, tensor, kind, size, index_extent)
+    if kind == "normal":
+        values = rng.standard_normal(tensor.shape, np.float32 if tensor.dtype != "float64" else np.float64)
+    else:
+        values = size * rng.uniform(0.5, 1.0, tensor.shape) * rng.choice([-1.0, 1.0], tensor.shape)
+    return (np.abs(values) if positive else values).astype(dtype)
+
+
+def _integers(rng: np.random.Generator, tensor: Tensor, kind: Kind, size: float, index_extent: int | None) -> NDArray[Any]:
+    limits = np.iinfo(tensor.dtype)
+    if index_extent is not None:
+        low, high = (0, index_extent - 1) if kind == "normal" else (-2 * index_extent, 3 * index_extent)
+    else:
+        high = max(1, int(size if tensor.dtype not in ("int8", "uint8") else 127 if size >= 100 else size))
+        low = -high
+    low, high = max(low, int(limits.min)), min(high, int(limits.max))
+    return rng.integers(low, high, tensor.shape, endpoint=True).astype(tensor.dtype)
+
+
+def index_ranges(expression: Expression) -> Mapping[str, int]:
+    """Integer inputs used to index tensors, with the least extent of a dimension they index."""
+    shapes = {tensor.name: tensor.shape for tensor in expression.inputs}
+    names, found = set(shapes), dict[str, int]()
+    for stage in expression.stages:
+        for read in reads(stage.body):
+            for index, extent in zip(read.indices, shapes[read.tensor], strict=True):
+                for inner in reads(index):
+                    if inner.tensor in names:
+                        found[inner.tensor] = min(found.get(inner.tensor, extent), extent)
+        shapes[stage.name] = stage.tensor.shape
+    return found
+
+
+def _positive(expression: Expression) -> set[str]:
+    """Inputs that stand directly under a logarithm, root or power, perhaps with a constant added."""
+    names = set[str]()
+    for stage in expression.stages:
+        for node in walk(stage.body):
+            match node:
+                case Unary(op="log" | "sqrt" | "rsqrt", arg=arg) | Binary(op="pow", lhs=arg):
+                    names |= {read.tensor for read in [_bare(arg)] if read is not None}
+    return names & {tensor.name for tensor in expression.inputs}
+
+
+def _bare(node: Scalar) -> Read | None:
+    match node:
+        case Read():
+            return node
+        case Cast(arg=arg) | Binary(op="add", lhs=arg, rhs=Const()) | Binary(op="add", lhs=Const(), rhs=arg):
+            return _bare(arg)
+        case _:
+            return None

@@ -1,0 +1,175 @@
+"""The float64 reference every kernel is checked against, how an error is measured, and how much of it is allowed.
+
+Floats are evaluated in float64 without rounding in between, integers in int64 and wrapped into a stage's dtype when it is stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.errors import UsageError
+from tuner.workload.evaluator import Dual, evaluate_stage
+from tuner.workload.expression import Binary, Cast, Expression, Read, Scalar, Stage, Unary, children, reads, walk
+
+Arrays = Mapping[str, NDArray[Any]]
+
+# Unit roundoff, half the distance from 1 to the next number (IEEE 754; bfloat16 keeps 8 bits).
+UNIT_ROUNDOFF: Mapping[str, float] = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+_TRANSCENDENTAL = ("exp", "log", "tanh", "erf", "pow", "rsqrt", "sqrt")
+FUNCTION_ULP = 4  # what a vectorised function may be off, in units of the last place; one ulp is two unit roundoffs
+SUM_FACTOR = 4.0  # c of c * u * sqrt(K): rounding errors of a sum walk randomly, 4 standard deviations are allowed
+FAST_BOUND = 1e-4  # relative error numerics=fast may reach, whatever the dtype
+
+
+def evaluate(expression: Expression, inputs: Arrays) -> dict[str, NDArray[Any]]:
+    """The outputs by name, float64 or int64 (bool for bool), from inputs of the declared shapes and any numeric dtype.
+
+    Raises `UsageError` for an input that is missing, unknown or of another shape.
+    """
+    found = _run(expression, inputs, track=False, wrap=True)
+    return {name: found[name].value for name in expression.outputs}
+
+
+def magnitude(expression: Expression, inputs: Arrays) -> dict[str, NDArray[np.float64]]:
+    """For each output element the size its rounding errors are relative to.
+
+    Sums and products: the same on absolute values. A function f adds |f'(x)| times the magnitude of its argument, a quotient the
+    relative magnitude of its divisor, max and min the greater magnitude, a condition that of the chosen side. So exp(x - max) in a
+    softmax counts |x| + |max|, and cancellation in a layer norm counts what was cancelled.
+    """
+    return evaluate_with_magnitude(expression, inputs)[1]
+
+
+def evaluate_with_magnitude(expression: Expression, inputs: Arrays) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[np.float64]]]:
+    """`evaluate` and `magnitude` in one pass."""
+    found = _run(expression, inputs, track=True, wrap=True)
+    return {name: found[name].value for name in expression.outputs}, {name: found[name].size for name in expression.outputs}
+
+
+def largest_value(expression: Expression, inputs: Arrays) -> float:
+    """The greatest size of any element of any stage as a share of what its dtype holds; above 1 it overflows (also nan, inf)."""
+    found = _run(expression, inputs, track=False, wrap=False)
+    shares = [0.0]
+    for stage in expression.stages:
+        if stage.dtype == "bool":
+            continue
+        top = float(np.abs(found[stage.name].value.astype(np.float64)).max(initial=0))
+        shares.append(top / greatest(stage.dtype) if math.isfinite(top) else math.inf)
+    return max(shares)
+
+
+def greatest(dtype: str) -> float:
+    """The greatest finite value of a dtype."""
+    if "float" in dtype:
+        return float(ml_dtypes.finfo(dtype).max)
+    return float(np.iinfo(dtype).max)
+
+
+def _run(expression: Expression, inputs: Arrays, *, track: bool, wrap: bool) -> dict[str, Dual]:
+    for name in inputs:
+        if name not in {tensor.name for tensor in expression.inputs}:
+            raise UsageError(f"unknown input {name!r}; {expression.name} takes {', '.join(tensor.name for tensor in expression.inputs)}")
+    tensors: dict[str, Dual] = {}
+    for tensor in expression.inputs:
+        if tensor.name not in inputs:
+            raise UsageError(f"input {tensor.name!r} is missing; give an array of shape {list(tensor.shape)}")
+        array = np.asarray(inputs[tensor.name])
+        if array.shape != tensor.shape:
+            raise UsageError(f"input {tensor.name!r} has shape {list(array.shape)}, {expression.name} takes {list(tensor.shape)}")
+        kind = np.bool_ if tensor.dtype == "bool" else np.float64 if "float" in tensor.dtype else np.int64
+        tensors[tensor.name] = Dual(array.astype(kind))
+    last = {read.tensor: number for number, stage in enumerate(expression.stages) for read in reads(stage.body)}
+    for number, stage in enumerate(expression.stages):
+        tensors[stage.name] = evaluate_stage(stage, tensors, track=track, wrap=wrap)
+        for name in [name for name, at in last.items() if at == number and name not in expression.outputs and wrap]:
+            del tensors[name]
+    return tensors
+
+
+def error_bound(expression: Expression, numerics: str = "strict") -> float:
+    """The greatest error, relative to `magnitude`, that a right kernel can show: c * u * sqrt(K) and the roundings around the sums.
+
+    K adds up the reductions along the longest path to an output, u is the unit roundoff of the accumulators; each operation adds u,
+    each function what `FUNCTION_ULP` allows, each tensor stored in float16 or bfloat16 its own roundoff. 0 for integer programs.
+    """
+    if not any("float" in stage.dtype or "float" in stage.accumulator and stage.reducer for stage in expression.stages):
+        return 0.0
+    lengths: dict[str, int] = {}
+    rounds: dict[str, float] = {}
+    for stage in expression.stages:
+        before = [read.tensor for read in reads(stage.body) if read.tensor in lengths]
+        length = math.prod(axis.extent for axis in stage.reduce_axes) if stage.reducer in ("sum", "prod") else 0
+        lengths[stage.name] = max((lengths[name] for name in before), default=0) + length
+        rounds[stage.name] = max((rounds[name] for name in before), default=0.0) + _rounding(stage)
+    unit = UNIT_ROUNDOFF["float64"] if _all_double(expression) else UNIT_ROUNDOFF["float32"]
+    bound = max(SUM_FACTOR * unit * math.sqrt(lengths[name]) + rounds[name] for name in expression.outputs)
+    return max(bound, FAST_BOUND) if numerics == "fast" else bound
+
+
+def _all_double(expression: Expression) -> bool:
+    """Whether nothing is computed in less than float64."""
+    floats = [stage.dtype for stage in expression.stages if "float" in stage.dtype] + [t.dtype for t in expression.inputs if "float" in t.dtype]
+    return all(dtype == "float64" for dtype in floats)
+
+
+def _rounding(stage: Stage) -> float:
+    """Relative roundoff of one evaluation of the body and of storing it."""
+    double = stage.dtype == "float64" and (stage.accumulator == "float64" or stage.reducer is None)
+    unit = UNIT_ROUNDOFF["float64" if double else "float32"]
+    narrow = [node.dtype for node in walk(stage.body) if isinstance(node, Cast) and node.dtype in ("float16", "bfloat16")]
+    stored = UNIT_ROUNDOFF[stage.dtype] if stage.dtype in UNIT_ROUNDOFF else 0.0
+    return unit * _operations(stage.body) + stored + sum(UNIT_ROUNDOFF[dtype] for dtype in narrow)
+
+
+def _operations(node: Scalar) -> float:
+    """Roundings on the longest path from a read to the root, functions counted with the error they may have."""
+    if isinstance(node, Read):
+        return 0.0
+    below = max((_operations(child) for child in children(node)), default=0.0)
+    if isinstance(node, Unary | Binary) and node.op in _TRANSCENDENTAL:
+        return below + 2 * FUNCTION_ULP
+    return below + (1.0 if isinstance(node, Binary) and node.op in ("add", "sub", "mul", "div") else 0.0)
+
+
+def max_rel_error(expression: Expression, got: Arrays, want: Arrays, magnitude: Arrays) -> float:
+    """The greatest |got - want| / magnitude over all outputs; inf where an infinity or nan stands on one side only.
+
+    Below the smallest normal number over the unit roundoff (subnormals for float16) differences count as absolute, because values
+    there may be flushed to zero. A value too large for the dtype may be infinite. Integers after a float-to-int conversion may
+    differ by one.
+    """
+    worst = 0.0
+    converted = any(isinstance(node, Cast) and "int" in node.dtype for stage in expression.stages for node in walk(stage.body))
+    floating = any("float" in stage.dtype for stage in expression.stages) or any("float" in tensor.dtype for tensor in expression.inputs)
+    for name in expression.outputs:
+        dtype = expression.tensor(name).dtype
+        slack = 1.0 if "int" in dtype and converted and floating else 0.0
+        worst = max(worst, _difference(np.asarray(got[name]).astype(np.float64), want[name].astype(np.float64), magnitude[name], dtype, slack))
+    return worst
+
+
+def _difference(got: NDArray[np.float64], want: NDArray[np.float64], size: NDArray[Any], dtype: str, slack: float) -> float:
+    if got.shape != want.shape:
+        raise UsageError(f"an output has shape {list(got.shape)}, the reference {list(want.shape)}")
+    if dtype in UNIT_ROUNDOFF:
+        with np.errstate(over="ignore"):
+            want = np.where(np.isinf(got) & (np.abs(want) > greatest(dtype) * 0.999) & (np.sign(got) == np.sign(want)), got, want)
+    with np.errstate(all="ignore"):
+        same = (got == want) | (np.isnan(got) & np.isnan(want))
+        error = np.maximum(np.abs(got - want) - slack, 0) / np.maximum(size, _floor(dtype))
+    error = np.where(same, 0.0, np.where(np.isfinite(got) & np.isfinite(want), error, np.inf))
+    return float(np.nan_to_num(error, nan=0.0, posinf=np.inf).max(initial=0.0))
+
+
+def _floor(dtype: str) -> float:
+    if dtype not in UNIT_ROUNDOFF:
+        return 1.0
+    info = ml_dtypes.finfo(dtype)
+    smallest = float(info.smallest_subnormal if dtype == "float16" else info.smallest_normal)
+    return smallest / UNIT_ROUNDOFF[dtype]

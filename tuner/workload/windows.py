@@ -1,0 +1,116 @@
+"""Reads of a tensor as strided views over iterators, and products of two such views through BLAS.
+
+A convolution's input becomes a window view without a copy; contractions are cut into blocks so that memory stays bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.workload.bounds import interval, linear
+from tuner.workload.expression import Read, Var
+
+Array: TypeAlias = NDArray[Any]  # float64, int64 or bool
+Ranges: TypeAlias = Mapping[str, tuple[int, int]]  # iterator -> first and last + 1
+BLOCK = 1 << 24  # elements of one temporary
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tensor seen over iterators: one axis each, in the given order, size 1 where the read does not depend on it."""
+
+    array: Array
+    depends: frozenset[str]
+
+    def block(self, order: tuple[str, ...], ranges: Ranges) -> Array:
+        cut = tuple(slice(*ranges[name]) if name in self.depends else slice(None) for name in order)
+        return self.array[cut]
+
+
+def window(read: Read, array: Array, order: tuple[str, ...], extents: Mapping[str, int]) -> View | None:
+    """The view of an affine read, padded where it leaves the tensor; None where an index is not affine or padding would be huge."""
+    terms = [linear(index) for index in read.indices]
+    if any(not isinstance(atom, Var) for found, _ in terms for atom in found):
+        return None
+    ends = [interval(index, extents, {}) for index in read.indices]
+    pads = [(max(0, -low), max(0, high - extent + 1)) for (low, high), extent in zip(ends, array.shape, strict=True)]
+    if any(before or after for before, after in pads):
+        if prod(n + before + after for n, (before, after) in zip(array.shape, pads, strict=True)) > 4 * array.size + BLOCK // 4:
+            return None
+        array = np.pad(array, pads, constant_values=0 if read.pad is None else read.pad.value)
+    array = np.ascontiguousarray(array)
+    offset, strides = 0, dict.fromkeys(order, 0)
+    for (found, constant), (before, _), stride in zip(terms, pads, array.strides, strict=True):
+        offset += (constant + before) * stride
+        for atom, coefficient in found.items():
+            assert isinstance(atom, Var)
+            strides[atom.name] += coefficient * stride
+    depends = frozenset(name for name in order if strides[name])
+    shape = tuple(extents[name] if name in depends else 1 for name in order)
+    seen = np.ndarray(shape, array.dtype, buffer=array.data, offset=offset, strides=tuple(strides[name] for name in order))
+    return View(seen, depends)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contraction:
+    """The sum over `reduced` of left times right, as an array over `kept`."""
+
+    left: View
+    right: View
+    kept: tuple[str, ...]
+    reduced: tuple[str, ...]
+    extents: Mapping[str, int]
+
+    def result(self) -> Array:
+        dtype = np.result_type(self.left.array, self.right.array)
+        out = np.zeros(tuple(self.extents[name] for name in self.kept), dtype)
+        self._add(out, {name: (0, extent) for name, extent in self.extents.items()})
+        return out
+
+    def _add(self, out: Array, ranges: dict[str, tuple[int, int]]) -> None:
+        order = self.kept + self.reduced
+        sizes = {name: stop - start for name, (start, stop) in ranges.items()}
+        for view in (self.left, self.right):
+            if prod(sizes[name] for name in view.depends) > BLOCK:
+                name = max(view.depends, key=lambda found: sizes[found])
+                start, stop = ranges[name]
+                middle = (start + stop) // 2
+                self._add(out, {**ranges, name: (start, middle)})
+                self._add(out, {**ranges, name: (middle, stop)})
+                return
+        product = _multiply(self.left.block(order, ranges), self.right.block(order, ranges), len(self.kept))
+        idle = prod(sizes[name] for name in self.reduced if name not in self.left.depends | self.right.depends)
+        out[tuple(slice(*ranges[name]) for name in self.kept)] += product * idle if idle != 1 else product
+
+
+def _multiply(left: Array, right: Array, kept: int) -> Array:
+    """Sum over axes from `kept` on of left times right; axes of size 1 broadcast. The result has `kept` axes."""
+    left, right = _summed(left, right.shape, kept), _summed(right, left.shape, kept)
+    axes = range(left.ndim)
+    inner = [axis for axis in axes if axis >= kept]
+    batch = [axis for axis in axes if axis < kept and left.shape[axis] > 1 and right.shape[axis] > 1]
+    rows = [axis for axis in axes if axis < kept and axis not in batch and right.shape[axis] == 1]
+    columns = [axis for axis in axes if axis < kept and axis not in batch and axis not in rows]
+
+    def size(array: Array, group: list[int]) -> int:
+        return prod(array.shape[axis] for axis in group)
+
+    b, m, n, k = size(left, batch), size(left, rows), size(right, columns), size(left, inner)
+    a = left.transpose(*batch, *rows, *columns, *inner).reshape(b, m, k)
+    c = right.transpose(*batch, *rows, *inner, *columns).reshape(b, k, n)
+    order = [*batch, *rows, *columns]
+    shape = [*(left.shape[axis] for axis in (*batch, *rows)), *(right.shape[axis] for axis in columns)]
+    product: Array = np.matmul(a, c).reshape(shape)
+    return product.transpose(*(order.index(axis) for axis in range(kept)))
+
+
+def _summed(array: Array, other: tuple[int, ...], kept: int) -> Array:
+    """`array` with the reduced axes that the other factor does not have already summed."""
+    lone = tuple(axis for axis in range(kept, array.ndim) if other[axis] == 1 and array.shape[axis] > 1)
+    return array.sum(axis=lone, keepdims=True) if lone else array
