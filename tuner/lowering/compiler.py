@@ -10,6 +10,7 @@ import tvm
 
 from tuner.errors import TunerError
 from tuner.lowering.schedule import StoredSchedule, replay, schedule, stored
+from tuner.spaces.cpu import program_for
 from tuner.spaces.default import default_program
 from tuner.spaces.program import Program
 from tuner.spaces.space import Config
@@ -35,12 +36,7 @@ def compile_kernel(*, workload: Workload, target: Target, threads: int, config: 
 
     Raises IllegalSchedule where the config has no schedule, BuildError where the compiler fails.
     """
-    if config is None:
-        program = default_program(workload)
-    else:
-        from tuner.spaces.cpu import program_for
-
-        program = program_for(workload, target, threads, config)
+    program = default_program(workload) if config is None else program_for(workload, target, threads, config)
     scheduled = schedule(program, symbol)
     return Compiled(symbol=symbol, object_code=compile_module(scheduled.mod, target), schedule=stored(program, symbol, scheduled))
 

@@ -65,5 +65,11 @@ class CpuSpace:
         )
 
 
-def cpu_space(workload: Workload, target: Target, threads: int) -> CpuSpace:
-    return CpuSpace(workload, target, threads)
+def space_for(workload: Workload, target: Target, threads: int) -> Space:
+    """The space of a workload on a CPU. Raises UsageError for a target of another kind."""
+    return CpuSpace(workload, target, threads).space
+
+
+def program_for(workload: Workload, target: Target, threads: int, config: Config) -> Program:
+    """The program of one config. Raises UsageError for a config that is not of this space."""
+    return CpuSpace(workload, target, threads).program(config)

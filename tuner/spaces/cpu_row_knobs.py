@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import permutations, product
 from math import prod
 
@@ -20,7 +21,7 @@ CACHE_BLOCKS = (8, 16, 32, 64, 128, 256)  # rows of a cache block, besides none 
 MAX_ROW_TILE = 8  # rows of an axis at a time
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RowSketch:
     """The row sketch of one group. `reuse`: rows share operands, so tiles of rows on two axes pay (a matrix product)."""
 
@@ -54,7 +55,7 @@ class RowSketch:
             return [axis for axis in wide if axis in longest]
         return wide[-1:]
 
-    @property
+    @cached_property
     def knobs(self) -> tuple[Knob, ...]:
         knobs = [self._knob("register", self._register_values())]
         tiled = self._tiled_rows()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import permutations, product
 from math import prod
 
@@ -22,7 +23,7 @@ MAX_REGISTER_TILE = 16  # elements of an axis that is not vectorised
 MAX_EXPANSION = 12  # times its source that a packed copy may grow to (a 3x3 window packs to 9 times)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TileSketch:
     """The tile sketch of one group with one axis vectorised."""
 
@@ -43,7 +44,7 @@ class TileSketch:
 
     # --- facts --------------------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def reads(self) -> tuple[Access, ...]:
         return accesses(self.group.anchor, self.shapes)
 
@@ -78,7 +79,7 @@ class TileSketch:
 
     # --- knobs --------------------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def knobs(self) -> tuple[Knob, ...]:
         knobs = [self._knob("register", self._register_values())]
         for name in self._major():
