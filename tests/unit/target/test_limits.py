@@ -1,0 +1,63 @@
+"""Measured limits: believable on this machine, the same after a round trip, refused when malformed."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+
+import pytest
+
+from tuner.target.detect import detect_cpu, parse_target
+from tuner.target.document import (
+    DocumentError,
+    limits_from_document,
+    limits_to_document,
+    target_from_document,
+    target_to_document,
+)
+from tuner.target.limits import LimitsError, measure_limits
+from tuner.target.target import Limits
+
+
+@pytest.fixture(scope="module")
+def limits() -> Limits:
+    return measure_limits(max(os.sched_getaffinity(0)), 0.5)
+
+
+def test_limits_are_believable(limits: Limits) -> None:
+    assert limits.fma_flops_best >= limits.fma_flops > 1e9
+    sizes = [entry.working_set_bytes for entry in limits.bandwidth]
+    assert sizes == sorted(sizes) and sizes[0] <= 32 << 10
+    assert all(min(entry.read, entry.write, entry.copy) > 1e8 for entry in limits.bandwidth)
+
+
+def test_vectors_are_used(limits: Limits) -> None:
+    """A scalar loop does at most 2 units x 2 FLOP x 6 GHz."""
+    if detect_cpu().vector_bytes >= 32:
+        assert limits.fma_flops_best > 24e9
+
+
+def test_round_trips(limits: Limits) -> None:
+    assert limits_from_document(json.loads(json.dumps(limits_to_document(limits)))) == limits
+    for target in (detect_cpu(), replace(detect_cpu(), limits=limits), parse_target("cuda:sm_90")):
+        assert target_from_document(json.loads(json.dumps(target_to_document(target)))) == target
+
+
+@pytest.mark.parametrize("broken", [{"fma_flops": "fast"}, {"fma_flops": 0.0}, {"bandwidth": []}, {"bandwidth": [{}]}])
+def test_malformed_limits_are_refused(limits: Limits, broken: dict[str, object]) -> None:
+    with pytest.raises(DocumentError, match="malformed limits"):
+        limits_from_document({**limits_to_document(limits), **broken})
+
+
+def test_malformed_target_is_refused() -> None:
+    with pytest.raises(DocumentError, match="malformed target"):
+        target_from_document({**target_to_document(detect_cpu()), "colour": "blue"})
+
+
+def test_no_compiler_and_no_core_are_named() -> None:
+    core = min(os.sched_getaffinity(0))
+    with pytest.raises(LimitsError, match="no-such-compiler"):
+        measure_limits(core, 0.1, compiler="no-such-compiler")
+    with pytest.raises(LimitsError, match="core 4095"):
+        measure_limits(4095, 0.1)

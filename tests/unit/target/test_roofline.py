@@ -1,0 +1,85 @@
+"""The roofline: the slower of computing and moving, monotone in both, with a verdict on what cannot be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.errors import UsageError
+from tuner.target.detect import parse_target
+from tuner.target.roofline import (
+    Work,
+    bandwidth_at,
+    highest_bandwidth,
+    implausible,
+    least_seconds,
+    relative_rate,
+    roofline_fraction,
+)
+from tuner.target.target import Bandwidth, Limits, Target
+
+LIMITS = Limits(
+    fma_flops=100e9,
+    fma_flops_best=110e9,
+    bandwidth=(
+        Bandwidth(working_set_bytes=1 << 14, read=400e9, write=100e9, copy=300e9),
+        Bandwidth(working_set_bytes=1 << 20, read=100e9, write=100e9, copy=50e9),
+        Bandwidth(working_set_bytes=1 << 28, read=10e9, write=8e9, copy=9e9),
+    ),
+)
+TARGET = Target(
+    key="k", kind="cpu", name="test", tvm={"kind": "llvm"}, isa=("avx512bf16", "avx512f", "avx512vnni"), vector_bytes=64,
+    vector_registers=32, cores=4, l1d_bytes=1 << 15, l2_bytes=1 << 20, l3_bytes=1 << 25, limits=LIMITS,
+)  # fmt: skip
+COMPUTE = Work(flops=2 * 512**3, nbytes=3 << 20)
+MOVE = Work(flops=1 << 20, nbytes=1 << 28)
+
+
+def test_the_slower_side_decides() -> None:
+    assert least_seconds(COMPUTE, TARGET) == pytest.approx(COMPUTE.flops / 100e9)
+    assert least_seconds(MOVE, TARGET) == pytest.approx(MOVE.nbytes / 10e9)
+
+
+def test_fraction_is_one_at_the_roofline() -> None:
+    assert roofline_fraction(least_seconds(COMPUTE, TARGET) * 2, COMPUTE, TARGET) == pytest.approx(0.5)
+
+
+def test_threads_count_up_to_the_cores() -> None:
+    alone = least_seconds(COMPUTE, TARGET)
+    assert least_seconds(replace(COMPUTE, threads=4), TARGET) == pytest.approx(alone / 4)
+    assert least_seconds(replace(COMPUTE, threads=64), TARGET) == pytest.approx(alone / 4)
+
+
+def test_dtypes_relative_to_float32() -> None:
+    rates = [relative_rate(dtype, TARGET.isa) for dtype in ("float32", "float64", "bfloat16", "float16", "int8", "int32")]
+    assert rates == [1.0, 0.5, 2.0, 1.0, 4.0, 1.0]
+    assert relative_rate("bfloat16", ("avx2",)) == 1.0
+
+
+@given(st.floats(1, 1e12), st.floats(1, 1e12))
+def test_bandwidth_interpolates_between_its_neighbours_and_never_rises(one: float, other: float) -> None:
+    small, large = sorted((one, other))
+    assert 10e9 <= bandwidth_at(LIMITS, large) <= bandwidth_at(LIMITS, small) * (1 + 1e-12) <= 400e9 * (1 + 1e-12)
+    assert highest_bandwidth(LIMITS, small) >= bandwidth_at(LIMITS, large) * (1 - 1e-12)
+
+
+@given(st.integers(1, 10**12), st.integers(1, 10**10), st.integers(1, 8))
+def test_the_roofline_itself_is_always_plausible(flops: int, nbytes: int, threads: int) -> None:
+    work = Work(flops=flops, nbytes=nbytes, threads=threads)
+    assert implausible(least_seconds(work, TARGET), work, TARGET) is None
+
+
+def test_what_cannot_be_is_said_with_rate_and_limit() -> None:
+    assert implausible(COMPUTE.flops / (1.19 * 110e9), COMPUTE, TARGET) is None
+    compute = implausible(COMPUTE.flops / (1.25 * 110e9), COMPUTE, TARGET)
+    assert compute is not None and "137.5 GFLOP/s" in compute and "110.0" in compute
+    move = implausible(MOVE.nbytes / 20e9, MOVE, TARGET)
+    assert move is not None and "20.0 GB/s" in move
+
+
+def test_without_limits_there_is_no_roofline() -> None:
+    with pytest.raises(UsageError, match="not been measured"):
+        least_seconds(COMPUTE, parse_target("cuda:sm_90"))

@@ -1,0 +1,134 @@
+/* This core's own limits: float32 fused multiply-add rate, and read, write and copy bandwidth by working-set size.
+ * Usage: limits SECONDS MAX_BYTES CORE. Prints one JSON object; FLOP/s count a multiply-add as 2, bytes/s count bytes moved.
+ * Vectors are the compiler's own extension, so the same text serves every instruction set; -march decides their width. */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#if defined(__AVX512F__)
+#define VECTOR_BYTES 64
+#elif defined(__AVX__)
+#define VECTOR_BYTES 32
+#else
+#define VECTOR_BYTES 16
+#endif
+#define LANES (VECTOR_BYTES / 4)
+/* Enough chains to hide the latency of 4 to 5 cycles on two or more units, few enough for 16 registers with their two operands. */
+#define CHAINS 12
+#define TRIALS 15
+#define SIZE_TRIALS 5
+
+typedef float vector __attribute__((vector_size(VECTOR_BYTES)));
+
+static double now_s(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static int ascending(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static vector all(float value) {
+  vector filled;
+  for (int i = 0; i < LANES; ++i) filled[i] = value;
+  return filled;
+}
+
+/* The chains are locals of one loop so that they stay in registers; -ffp-contract=fast makes each step one instruction. */
+static float multiply_adds(long steps) {
+  vector sum[CHAINS], scale = all(0.9999999f), offset = all(1e-7f);
+  for (int i = 0; i < CHAINS; ++i) sum[i] = all(0.1f * (float)(i + 1));
+  for (long step = 0; step < steps; ++step) {
+#pragma GCC unroll 12
+    for (int i = 0; i < CHAINS; ++i) sum[i] = sum[i] * scale + offset;
+  }
+  float total = 0;
+  for (int i = 0; i < CHAINS; ++i) total += sum[i][0];
+  return total;
+}
+
+static float read_all(const vector *data, size_t count) {
+  vector sum[8];
+  for (int i = 0; i < 8; ++i) sum[i] = all(0);
+  for (size_t at = 0; at + 8 <= count; at += 8) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) sum[i] += data[at + i];
+  }
+  float total = 0;
+  for (int i = 0; i < 8; ++i) total += sum[i][0];
+  return total;
+}
+
+static volatile float sink;
+
+static void touch(char kind, char *data, size_t bytes, int value) {
+  if (kind == 'r') sink = read_all((const vector *)data, bytes / sizeof(vector));
+  if (kind == 'w') memset(data, value, bytes);
+  if (kind == 'c') memcpy(data + bytes / 2, data, bytes / 2);
+  __asm__ volatile("" : : "r"(data) : "memory");
+}
+
+/* Bytes a second, the best of a few: disturbances only ever slow memory down. */
+static double bandwidth(char kind, char *data, size_t bytes, double seconds) {
+  double best = 0;
+  for (int trial = 0; trial < SIZE_TRIALS; ++trial) {
+    long calls = 0;
+    double start = now_s(), spent;
+    do {
+      for (int i = 0; i < 4; ++i) touch(kind, data, bytes, (int)++calls);
+      spent = now_s() - start;
+    } while (spent < seconds / SIZE_TRIALS);
+    double rate = (double)bytes * (double)calls / spent;
+    if (rate > best) best = rate;
+  }
+  return best;
+}
+
+int main(int count, char **words) {
+  double seconds = count > 1 ? atof(words[1]) : 3.0;
+  size_t largest = count > 2 ? strtoull(words[2], NULL, 10) : (size_t)256 << 20;
+  if (count > 3) { /* before any memory is touched, so that it is the core's own node's */
+    cpu_set_t core;
+    CPU_ZERO(&core);
+    CPU_SET(atoi(words[3]), &core);
+    if (sched_setaffinity(0, sizeof core, &core) != 0) {
+      perror("sched_setaffinity");
+      return 1;
+    }
+  }
+  double rates[TRIALS], flops_of_step = 2.0 * LANES * CHAINS;
+  long steps = 100000;
+  double start = now_s();
+  sink = multiply_adds(steps);
+  steps = (long)((double)steps * (0.3 * seconds / TRIALS) / (now_s() - start)) + 1000;
+  for (int trial = 0; trial < TRIALS; ++trial) {
+    start = now_s();
+    sink = multiply_adds(steps);
+    rates[trial] = flops_of_step * (double)steps / (now_s() - start);
+  }
+  qsort(rates, TRIALS, sizeof rates[0], ascending);
+  printf("{\"fma_flops\": %.6e, \"fma_flops_best\": %.6e, \"bandwidth\": [", rates[TRIALS / 2], rates[TRIALS - 1]);
+
+  int sizes = 0;
+  for (size_t bytes = 16 << 10; bytes <= largest; bytes *= 2) ++sizes;
+  double share = 0.7 * seconds / (3.0 * (sizes > 0 ? sizes : 1));
+  for (size_t bytes = 16 << 10; bytes <= largest; bytes *= 2) {
+    char *data = aligned_alloc(4096, bytes);
+    if (data == NULL) break;
+    memset(data, 1, bytes);
+    double read = bandwidth('r', data, bytes, share), write = bandwidth('w', data, bytes, share);
+    double copy = bandwidth('c', data, bytes, share);
+    printf("%s{\"working_set_bytes\": %zu, \"read\": %.6e, \"write\": %.6e, \"copy\": %.6e}", bytes == 16 << 10 ? "" : ", ", bytes,
+           read, write, copy);
+    free(data);
+  }
+  printf("]}\n");
+  return 0;
+}

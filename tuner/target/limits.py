@@ -1,0 +1,82 @@
+"""Measures what one core can do, by a small C program compiled here and run pinned: the yardstick of every kernel.
+
+Takes a few seconds and is done once a machine; the caller stores the result with the target.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+
+from tuner.errors import TunerError
+from tuner.target.document import limits_from_document
+from tuner.target.target import Limits
+
+COMPILERS = ("cc", "gcc", "clang")
+COMPILE_TIMEOUT_S = 60.0
+LARGEST_SET_BYTES = 256 << 20  # beyond the last-level cache of current servers' share of one core
+FLAGS = ("-O3", "-ffp-contract=fast", "-ffast-math")
+# The widest vectors; where a compiler lacks the first set of flags, the next is tried.
+MACHINE_FLAGS: tuple[tuple[str, ...], ...] = (
+    ("-march=native", "-mprefer-vector-width=512"),
+    ("-march=native",),
+    ("-mcpu=native",),
+    (),
+)
+
+
+class LimitsError(TunerError):
+    """The machine's limits cannot be measured."""
+
+    code = "limits"
+
+
+def measure_limits(core: int, seconds: float = 3.0, *, compiler: str | None = None) -> Limits:
+    """The limits of one core, measured on it for about `seconds`.
+
+    `compiler` defaults to $CC, then cc, gcc, clang. Raises LimitsError without a compiler, or when the program fails.
+    """
+    if core not in os.sched_getaffinity(0):
+        usable = ", ".join(map(str, sorted(os.sched_getaffinity(0))))
+        raise LimitsError(f"core {core} is not among those this process may use: {usable}")
+    with tempfile.TemporaryDirectory(prefix="tuner-limits-") as folder:
+        program = _compile(_compiler(compiler), Path(folder))
+        command = [str(program), str(seconds), str(_largest_set_bytes()), str(core)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=20 * seconds + 60, check=True)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise LimitsError(f"measuring core {core} failed: {error}") from error
+    return limits_from_document(json.loads(done.stdout))
+
+
+def _compiler(wanted: str | None) -> str:
+    names = (wanted,) if wanted else tuple(filter(None, (os.environ.get("CC"), *COMPILERS)))
+    for name in names:
+        found = shutil.which(name)
+        if found:
+            return found
+    raise LimitsError(f"no C compiler found (looked for {', '.join(names)}); install one or set CC")
+
+
+def _compile(compiler: str, folder: Path) -> Path:
+    source, program = folder / "limits.c", folder / "limits"
+    source.write_text((files("tuner.target") / "limits.c").read_text())
+    said = ""
+    for machine in MACHINE_FLAGS:
+        command = [compiler, *FLAGS, *machine, str(source), "-o", str(program)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False)
+        if done.returncode == 0:
+            return program
+        said = done.stderr.strip()
+    raise LimitsError(f"{compiler} does not compile the measuring program: {said}")
+
+
+def _largest_set_bytes() -> int:
+    """At most an eighth of the machine's memory, so that a small machine is not pushed into swapping."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(LARGEST_SET_BYTES, max(1 << 20, memory // 8))

@@ -1,0 +1,109 @@
+"""The least time a machine could need, and which times are too good to be true. From measured limits only.
+
+After Williams, Waterman, Patterson: Roofline (CACM 2009). A kernel needs at least the time of its arithmetic at the multiply-add
+rate and at least the time of moving each input and output once at the bandwidth of its working set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import log2
+
+from tuner.errors import UsageError
+from tuner.target.target import Bandwidth, Limits, Target
+
+IMPLAUSIBLE_FACTOR = 1.2  # times the highest limit ever measured: above it a timing is a mistake, not a discovery
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a kernel has to do, by its own algorithm's count."""
+
+    flops: int  # a multiply-add as 2; Winograd's own count for Winograd
+    nbytes: int  # each input and output once
+    dtype: str = "float32"  # of the arithmetic's operands
+    threads: int = 1
+
+
+def least_seconds(work: Work, target: Target) -> float:
+    """The roofline: the longer of computing and moving. Raises UsageError for a target without limits.
+
+    Bandwidth is that of one core at its share of the working set, times the threads: exact for private caches, optimistic for
+    what cores share.
+    """
+    limits = _limits(target)
+    threads = min(work.threads, target.cores)
+    compute_s = work.flops / (limits.fma_flops * relative_rate(work.dtype, target.isa) * threads)
+    move_s = work.nbytes / (bandwidth_at(limits, work.nbytes / threads) * threads)
+    return max(compute_s, move_s)
+
+
+def roofline_fraction(median_s: float, work: Work, target: Target) -> float:
+    """How near to the limit: 1 at the roofline, 0.5 at half its speed; may pass 1 a little by noise."""
+    return least_seconds(work, target) / median_s
+
+
+def implausible(median_s: float, work: Work, target: Target) -> str | None:
+    """Why this time cannot be, with the rate and its limit; None for a plausible one.
+
+    The caller measures the limits once more before it believes the verdict. Raises UsageError for a target without limits.
+    """
+    limits = _limits(target)
+    threads = min(work.threads, target.cores)
+    flops_limit = limits.fma_flops_best * relative_rate(work.dtype, target.isa) * threads
+    bytes_limit = highest_bandwidth(limits, work.nbytes / threads) * threads
+    for rate, limit, unit in ((work.flops / median_s, flops_limit, "GFLOP/s"), (work.nbytes / median_s, bytes_limit, "GB/s")):
+        if rate > IMPLAUSIBLE_FACTOR * limit:
+            return f"{rate / 1e9:.1f} {unit} is {rate / limit:.2f} times the {limit / 1e9:.1f} this machine ever reached when measured"
+    return None
+
+
+def relative_rate(dtype: str, isa: tuple[str, ...]) -> float:
+    """Arithmetic rate of a dtype in float32's: lanes of a register, and the dot-product instructions of small dtypes.
+
+    float16 and bfloat16 are summed in float32, so without such instructions they run at its rate at best.
+    """
+    match dtype:
+        case "float64" | "int64":
+            return 0.5
+        case "bfloat16" if "avx512bf16" in isa or "amx-bf16" in isa:
+            return 2.0
+        case "float16" if "avx512fp16" in isa or "fullfp16" in isa:
+            return 2.0
+        case "int8" | "uint8" if {"avx512vnni", "avxvnni", "dotprod"} & set(isa):
+            return 4.0
+        case "int8" | "uint8":
+            return 2.0
+        case _:
+            return 1.0
+
+
+def bandwidth_at(limits: Limits, working_set_bytes: float) -> float:
+    """Bytes a second of one core, the best of read, write and copy, interpolated over the logarithm of the working set."""
+    table = limits.bandwidth
+    if working_set_bytes <= table[0].working_set_bytes:
+        return _best(table[0])
+    for low, high in pairwise(table):
+        if working_set_bytes <= high.working_set_bytes:
+            span = log2(high.working_set_bytes / low.working_set_bytes)
+            part = log2(working_set_bytes / low.working_set_bytes) / span
+            return _best(low) + part * (_best(high) - _best(low))
+    return _best(table[-1])
+
+
+def highest_bandwidth(limits: Limits, working_set_bytes: float) -> float:
+    """The highest bandwidth measured with this working set or more, and with the next smaller one: between two measured sizes
+    the faster level of the memory still serves a part."""
+    smaller = [entry for entry in limits.bandwidth if entry.working_set_bytes <= working_set_bytes]
+    return max(map(_best, limits.bandwidth[max(0, len(smaller) - 1) :]))
+
+
+def _best(entry: Bandwidth) -> float:
+    return max(entry.read, entry.write, entry.copy)
+
+
+def _limits(target: Target) -> Limits:
+    if target.limits is None:
+        raise UsageError(f"the limits of {target.name} have not been measured; run the measurement on it first")
+    return target.limits
