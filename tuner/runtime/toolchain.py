@@ -67,13 +67,15 @@ class Toolchain:
         parts = {"cc": self.command, "identity": self.identity, "flags": COMPILE_FLAGS, "source": source, "text": text, **headers}
         key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
         path = self._cache_folder() / f"{Path(source).stem}-{key}.o"
-        if path.is_file():
+        if sound(path):
             return path
         with tempfile.TemporaryDirectory(prefix="tuner-cc-") as scratch:
             for name, content in {**headers, source: text}.items():
                 Path(scratch, name).write_text(content)
             run([*self.command, *COMPILE_FLAGS, "-c", source, "-o", "out.o"], cwd=scratch)
-            store(path, Path(scratch, "out.o").read_bytes())
+            content = Path(scratch, "out.o").read_bytes()
+        store(path, content)
+        store(checksum_of(path), hashlib.sha256(content).hexdigest().encode())
         return path
 
     def shared(self, objects: Sequence[Path], *, soname: str, exported: Sequence[str]) -> bytes:
@@ -113,6 +115,18 @@ class Toolchain:
 def version_script(exported: Sequence[str]) -> str:
     names = "".join(f"    {name};\n" for name in sorted(exported))
     return "{\n  global:\n" + names + "  local: *;\n};\n"
+
+
+def checksum_of(path: Path) -> Path:
+    return path.with_suffix(".sha256")
+
+
+def sound(path: Path) -> bool:
+    """Whether a cached object is whole: a linker takes an emptied one without a word."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest() == checksum_of(path).read_text()
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def store(path: Path, content: bytes) -> None:

@@ -1,0 +1,100 @@
+/* Drives the runtime from many threads for the sanitizers: calls, errors, thread counts, workspace, forks. 0 when all is right. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tuner_runtime.h"
+
+int entry_double(void *, const TunerAny *, int32_t, TunerAny *);
+int entry_parallel(void *, const TunerAny *, int32_t, TunerAny *);
+int entry_nested(void *, const TunerAny *, int32_t, TunerAny *);
+int entry_failing(void *, const TunerAny *, int32_t, TunerAny *);
+int entry_workspace(void *, const TunerAny *, int32_t, TunerAny *);
+int entry_greedy(void *, const TunerAny *, int32_t, TunerAny *);
+
+enum { COUNT = 1024, THREADS = 8, ROUNDS = 1000 };
+
+static const int64_t shape[] = {COUNT};
+static const struct tuner_argument arguments[] = {{"X", shape, 4 * COUNT, 1, 2, 32, 0}, {"Y", shape, 4 * COUNT, 1, 2, 32, 1}};
+static atomic_int isa_state;
+
+#define FUNCTION(name) {#name, name, arguments, NULL, &isa_state, 2, 0, 3}
+static const struct tuner_function right[] = {
+    FUNCTION(entry_double), FUNCTION(entry_parallel), FUNCTION(entry_nested), FUNCTION(entry_workspace)};
+static const struct tuner_function failing = FUNCTION(entry_failing), greedy = FUNCTION(entry_greedy);
+
+static int calls(int rounds) {
+  float *in = tuner_alloc(4 * COUNT), *out = tuner_alloc(4 * COUNT);
+  int wrong = 0;
+  for (int i = 0; i < COUNT; ++i) in[i] = (float)i;
+  for (int round = 0; round < rounds; ++round) {
+    void *buffers[] = {in, out};
+    memset(out, 0, 4 * COUNT);
+    wrong += tuner_call(&right[round % 4], buffers) != TUNER_OK;
+    for (int i = 0; i < COUNT; ++i) wrong += out[i] != 2 * in[i];
+    void *misaligned[] = {in, (char *)out + 4}, *same[] = {in, in}, *null[] = {in, NULL};
+    wrong += tuner_call(&right[0], misaligned) != TUNER_ERROR_ALIGNMENT;
+    wrong += tuner_call(&right[0], same) != TUNER_ERROR_OVERLAP;
+    wrong += tuner_call(&right[0], null) != TUNER_ERROR_NULL;
+    wrong += tuner_call(&failing, buffers) != TUNER_ERROR_INTERNAL || strstr(tuner_last_error(), "the last task gave up") == NULL;
+    if (round % 50 == 0) {
+      wrong += tuner_call(&greedy, buffers) != TUNER_ERROR_MEMORY;
+      tuner_set_num_threads(round / 50 % 5);
+    }
+  }
+  tuner_free(in);
+  tuner_free(out);
+  return wrong;
+}
+
+static void *thread_main(void *result) {
+  *(int *)result = calls(ROUNDS);
+  return NULL;
+}
+
+static int from_threads(void) {
+  pthread_t threads[THREADS];
+  int wrong[THREADS] = {0}, total = 0;
+  for (int i = 0; i < THREADS; ++i) {
+    if (pthread_create(&threads[i], NULL, thread_main, &wrong[i]) != 0) return 1;
+  }
+  for (int i = 0; i < THREADS; ++i) {
+    pthread_join(threads[i], NULL);
+    total += wrong[i];
+  }
+  return total;
+}
+
+static int sleeping_pool(void) {
+  struct timespec pause = {0, 2000000};
+  int wrong = 0;
+  for (int i = 0; i < 20; ++i) {
+    nanosleep(&pause, NULL); /* longer than the pool spins */
+    wrong += calls(2);
+  }
+  return wrong;
+}
+
+static int from_children(void) {
+  int wrong = 0;
+  for (int i = 0; i < 5; ++i) {
+    pid_t child = fork();
+    if (child < 0) return 1;
+    if (child == 0) _exit(calls(8) == 0 ? 0 : 1);
+    int status = 0;
+    wrong += waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+    wrong += calls(4);
+  }
+  return wrong;
+}
+
+int main(int count, char **words) {
+  int forks = count > 1 && strcmp(words[1], "forks") == 0;
+  int wrong = calls(ROUNDS) + sleeping_pool() + from_threads() + (forks ? from_children() : 0);
+  if (wrong) fprintf(stderr, "%d wrong, last error: %s\n", wrong, tuner_last_error());
+  return wrong != 0;
+}

@@ -1,0 +1,141 @@
+"""Linking: reproducible, closed, quick to repeat, and clear when the compiler is missing or refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tuner.runtime.features import X86
+from tuner.runtime.link import Function, link, link_static
+from tuner.runtime.loader import Library, LibraryError
+from tuner.runtime.toolchain import LinkError, Toolchain
+from tuner.workload.expression import Tensor
+
+Make = Callable[..., Function]
+# The kernel's own spelling in /proc/cpuinfo, where it differs from LLVM's by more than punctuation.
+CPUINFO = {"sse3": "pni", "pclmul": "pclmulqdq", "lzcnt": "abm", "bmi": "bmi1", "sha": "sha_ni", "prfchw": "3dnowprefetch"}
+
+
+def test_same_inputs_give_the_same_bytes(tmp_path: Path, toolchain: Toolchain, function: Make) -> None:
+    kernels = [function("parallel", threads=2)]
+    elsewhere = replace(toolchain, cache=tmp_path / "another cache")
+    assert link("kit", kernels, toolchain=toolchain) == link("kit", kernels, toolchain=elsewhere)
+    assert link_static("kit", kernels, toolchain=toolchain) == link_static("kit", kernels, toolchain=elsewhere)
+
+
+def test_no_path_of_this_machine_is_inside(toolchain: Toolchain, function: Make) -> None:
+    for content in (
+        link("kit", [function("double")], toolchain=toolchain),
+        link_static("kit", [function("double")], toolchain=toolchain),
+    ):
+        assert b"/tmp" not in content
+        assert os.fsencode(Path.home()) + b"/" not in content
+
+
+def test_only_the_interface_is_visible_and_only_libc_is_needed(tmp_path: Path, toolchain: Toolchain, function: Make) -> None:
+    path = tmp_path / "libkit.so"
+    path.write_bytes(link("kit", [function("parallel")], toolchain=toolchain))
+    shown = subprocess.run(["nm", "-D", "--defined-only", path], capture_output=True, text=True, check=True, timeout=30).stdout
+    assert {line.split()[-1] for line in shown.splitlines()} == {
+        "kit_alloc", "kit_free", "kit_last_error", "kit_set_num_threads", "kit_time", "do_parallel", "tuner_library_json",
+    }  # fmt: skip
+    dynamic = subprocess.run(["readelf", "-d", path], capture_output=True, text=True, check=True, timeout=30).stdout
+    needed = {line.split("[")[1].split(".so")[0] for line in dynamic.splitlines() if "(NEEDED)" in line}
+    assert {name for name in needed if not name.startswith("ld-linux")} <= {"libc", "libm", "libpthread"}
+    assert "TEXTREL" not in dynamic
+
+
+def test_every_feature_bit_is_where_the_system_says(tmp_path: Path, toolchain: Toolchain, function: Make) -> None:
+    if os.uname().machine != "x86_64":
+        pytest.skip("CPUID is x86's")
+    flags = {flag.replace("_", "") for flag in Path("/proc/cpuinfo").read_text().split("flags", 1)[1].split("\n", 1)[0].split()}
+    disagree = []
+    for name in X86:
+        path = tmp_path / f"lib{name}.so"
+        path.write_bytes(link("kit", [function("empty", isa=(name,))], toolchain=toolchain))
+        entry = Library(path).function("do_empty")
+        answers = CPUINFO.get(name, name.translate(str.maketrans("", "", "-._"))).replace("_", "") in flags
+        try:
+            entry(np.zeros(1024, np.float32))
+            has = True
+        except LibraryError:
+            has = False
+        if has != answers:
+            disagree.append(name)
+    assert disagree == []
+
+
+def test_unknown_features_names_and_duplicates_are_refused(toolchain: Toolchain, function: Make) -> None:
+    if toolchain.machine == "x86_64":
+        with pytest.raises(LinkError, match="unknown instruction-set features sse9"):
+            link("kit", [function("double", isa=("sse9",))], toolchain=toolchain)
+    with pytest.raises(LinkError, match="no C identifier"):
+        link("my-lib", [function("double")], toolchain=toolchain)
+    with pytest.raises(LinkError, match="do_double twice"):
+        link("kit", [function("double"), function("double")], toolchain=toolchain)
+    with pytest.raises(LinkError, match="no function"):
+        link("kit", [], toolchain=toolchain)
+
+
+def test_too_many_arguments_are_refused(toolchain: Toolchain, function: Make) -> None:
+    many = tuple(Tensor(name=f"T{index}", shape=(1,), dtype="float32") for index in range(64))
+    with pytest.raises(LinkError, match="has 65 arguments"):
+        link("kit", [replace(function("double"), inputs=many)], toolchain=toolchain)
+
+
+def test_code_that_needs_what_the_runtime_lacks_does_not_link(toolchain: Toolchain, function: Make) -> None:
+    code = toolchain.compile(
+        "lost.c", 'int absent(void);\n__attribute__((visibility("default"))) int entry(void) { return absent(); }\n', {}
+    )
+    with pytest.raises(LinkError, match="absent"):
+        link("kit", [replace(function("double"), object_code=code.read_bytes(), tvm_symbol="entry")], toolchain=toolchain)
+    with pytest.raises(LinkError, match="entry_absent"):
+        link("kit", [replace(function("double"), tvm_symbol="entry_absent")], toolchain=toolchain)
+    with pytest.raises(LinkError, match="failed with status"):
+        link("kit", [replace(function("double"), object_code=b"no object at all")], toolchain=toolchain)
+
+
+def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler --flag")
+    with pytest.raises(LinkError, match="no-such-compiler is not installed"):
+        Toolchain.find(cache=tmp_path)
+
+
+def test_a_cache_that_cannot_be_made_is_named(tmp_path: Path, toolchain: Toolchain, function: Make) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LinkError, match="XDG_CACHE_HOME"):
+        link("kit", [function("double")], toolchain=replace(toolchain, cache=tmp_path / "file" / "cache"))
+
+
+def test_a_damaged_cache_entry_does_not_reach_the_library(tmp_path: Path, toolchain: Toolchain, function: Make) -> None:
+    tools = replace(toolchain, cache=tmp_path / "cache")
+    whole = link("kit", [function("double")], toolchain=tools)
+    for entry in tools.cache.glob("*.o"):
+        entry.write_bytes(b"")
+    assert link("kit", [function("double")], toolchain=tools) == whole
+
+
+def test_candidates_of_one_workload_share_all_but_the_link(tmp_path: Path, toolchain: Toolchain, function: Make) -> None:
+    tools = replace(toolchain, cache=tmp_path / "cache")
+    link("kit", [function("double", symbol="candidate")], toolchain=tools)
+    before = sorted(entry.name for entry in tools.cache.iterdir())
+    other = replace(function("double", symbol="candidate"), object_code=function("double").object_code)
+    link("kit", [other], toolchain=tools)
+    assert sorted(entry.name for entry in tools.cache.iterdir()) == before
+
+
+def test_the_library_describes_itself(tmp_path: Path, toolchain: Toolchain, function: Make) -> None:
+    odd = replace(
+        function("double", threads=4, isa=("sse2",)), inputs=(Tensor(name='a "?\\?(\\é', shape=(1024,), dtype="float32"),)
+    )
+    path = tmp_path / "libkit.so"
+    path.write_bytes(link("kit", [odd], toolchain=toolchain))
+    signature = Library(path).signature("do_double")
+    assert signature.inputs[0].name == odd.inputs[0].name
+    assert (signature.isa, signature.threads, signature.outputs[0].shape) == (("sse2",), 4, (1024,))
