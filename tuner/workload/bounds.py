@@ -1,4 +1,4 @@
-"""Which integers an index can be: exact for affine indices, safe (never too small) with floor division, modulo and integer tensors.
+"""Which integers an index can be: exact for affine indices, never too few with floor division, modulo and integer tensors.
 
 Used to infer ranges of iterators and to refuse whatever could read outside a tensor.
 """
@@ -8,11 +8,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tuner.errors import WorkloadError
-from tuner.workload.expression import Binary, Cast, Const, DType, Expression, Read, Scalar, Select, Tensor, Unary, Var, reads, rewrite, walk
+from tuner.workload.expression import (
+    Binary,
+    Cast,
+    Const,
+    DType,
+    Expression,
+    Read,
+    Scalar,
+    Select,
+    Tensor,
+    Unary,
+    Var,
+    reads,
+    rewrite,
+    walk,
+)
 
 Interval = tuple[int, int]  # both ends included
 _INTEGER: Mapping[str, Interval] = {
-    "int8": (-(2**7), 2**7 - 1), "uint8": (0, 2**8 - 1), "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1), "bool": (0, 1),
+    "int8": (-(2**7), 2**7 - 1),
+    "uint8": (0, 2**8 - 1),
+    "int32": (-(2**31), 2**31 - 1),
+    "int64": (-(2**63), 2**63 - 1),
+    "bool": (0, 1),
 }
 _INDEX_LIMIT = 2**31  # padded affine indices stay below it in size, so that narrow index arithmetic cannot wrap
 
@@ -112,7 +131,9 @@ def infer(
                     return extents, (index.name, first[index.name], read)
                 first.setdefault(index.name, read)
     while True:
-        bound = {name: room for name in wanted if name not in extents if (room := _room(name, extents, unpadded, tensors)) is not None}
+        bound = {
+            name: room for name in wanted if name not in extents if (room := _room(name, extents, unpadded, tensors)) is not None
+        }
         if not bound:
             return extents, None
         extents |= bound
@@ -127,7 +148,9 @@ def _room(name: str, extents: Mapping[str, int], found: Iterable[Read], tensors:
             coefficient = terms.pop(Var(name), 0)
             if coefficient <= 0 or any(not isinstance(atom, Var) or atom.name not in extents for atom in terms):
                 continue
-            rest = constant + sum(max(0, factor * (extents[atom.name] - 1)) for atom, factor in terms.items() if isinstance(atom, Var))
+            rest = constant + sum(
+                max(0, factor * (extents[atom.name] - 1)) for atom, factor in terms.items() if isinstance(atom, Var)
+            )
             rooms.append((extent - 1 - rest) // coefficient + 1)
     return min(rooms, default=None)
 
@@ -146,8 +169,8 @@ def complaint(read: Read, extents: Mapping[str, int], tensors: Mapping[str, Tens
         if read.pad is None and (low < 0 or high >= extent):
             way = f"clamp it, clamp(…, 0, {extent - 1})" if gathers else "state a smaller range with 'for'"
             return (
-                f"index {dimension} of {tensor.name} runs from {low} to {high}, its extent is {extent}; {way}, or say what lies outside: "
-                f"{tensor.name}[…] else 0"
+                f"index {dimension} of {tensor.name} runs from {low} to {high}, its extent is {extent}; {way}, "
+                f"or say what lies outside: {tensor.name}[…] else 0"
             )
     return None
 
@@ -160,7 +183,7 @@ def without_idle_pads(node: Scalar, extents: Mapping[str, int], tensors: Mapping
         if not isinstance(found, Read) or found.pad is None:
             return None
         inside = all(
-            0 <= low and high < extent
+            low >= 0 and high < extent
             for (low, high), extent in zip(
                 (interval(index, extents, dtypes) for index in found.indices), tensors[found.tensor].shape, strict=True
             )

@@ -10,10 +10,30 @@ from tuner.workload.operator import Operator
 from tuner.workload.terms import suggestion
 
 CATALOGUE: tuple[Operator, ...] = (
-    contractions.MATMUL, contractions.BATCH_MATMUL, contractions.DENSE, contractions.CONV1D, contractions.CONV2D, contractions.CONV3D,
-    contractions.CONV2D_TRANSPOSE, contractions.DEPTHWISE_CONV2D, rowwise.MAX_POOL2D, rowwise.AVG_POOL2D, rowwise.GLOBAL_AVG_POOL2D,
-    rowwise.SOFTMAX, rowwise.LOG_SOFTMAX, rowwise.LAYER_NORM, rowwise.RMS_NORM, rowwise.BATCH_NORM, rowwise.REDUCE_SUM, rowwise.REDUCE_MAX,
-    rowwise.REDUCE_MEAN, rowwise.TRANSPOSE, rowwise.ELEMENTWISE, rowwise.BIAS_ACT, contractions.ATTENTION, rowwise.EMBEDDING,
+    contractions.MATMUL,
+    contractions.BATCH_MATMUL,
+    contractions.DENSE,
+    contractions.CONV1D,
+    contractions.CONV2D,
+    contractions.CONV3D,
+    contractions.CONV2D_TRANSPOSE,
+    contractions.DEPTHWISE_CONV2D,
+    rowwise.MAX_POOL2D,
+    rowwise.AVG_POOL2D,
+    rowwise.GLOBAL_AVG_POOL2D,
+    rowwise.SOFTMAX,
+    rowwise.LOG_SOFTMAX,
+    rowwise.LAYER_NORM,
+    rowwise.RMS_NORM,
+    rowwise.BATCH_NORM,
+    rowwise.REDUCE_SUM,
+    rowwise.REDUCE_MAX,
+    rowwise.REDUCE_MEAN,
+    rowwise.TRANSPOSE,
+    rowwise.ELEMENTWISE,
+    rowwise.BIAS_ACT,
+    contractions.ATTENTION,
+    rowwise.EMBEDDING,
 )
 OPERATORS: Mapping[str, Operator] = {operator.name: operator for operator in CATALOGUE}
 

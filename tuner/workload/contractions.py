@@ -31,32 +31,52 @@ GROUPS = Param(name="groups", kind="int", about="groups of channels convolved ap
 BIAS = flag("bias", "add a bias per output channel")
 ACT = Param(name="act", kind="choice", about="activation of the result", default="none", choices=tuple(ACTIVATIONS))
 WINDOW = (STRIDE, PAD, DILATION, GROUPS)
-SIZES = {name: f"(({extent} + 2*pad - dilation*({kernel} - 1) - 1) // stride + 1)"
-         for name, extent, kernel in (("OD", "D", "KD"), ("OH", "H", "KH"), ("OW", "W", "KW"))}
+SIZES = {
+    name: f"(({extent} + 2*pad - dilation*({kernel} - 1) - 1) // stride + 1)"
+    for name, extent, kernel in (("OD", "D", "KD"), ("OH", "H", "KH"), ("OW", "W", "KW"))
+}
 AT = {name: f"stride*{o} + dilation*{r} - pad" for name, o, r in (("z", "d", "q"), ("y", "h", "r"), ("x", "w", "s"))}
 CHANNEL = "@{groups=1|c|k // (CO // groups) * (CI // groups) + c}"
 
 MATMUL = Operator(
-    name="matmul", about="C = A B", result="C", dtypes=ARITHMETIC,
-    params=(*extents(M="rows of C", N="columns of C", K="length of the sums"), flag("transpose_a", "A is K×M"), flag("transpose_b", "B is N×K"),
-            dtype(*ARITHMETIC)),
+    name="matmul",
+    about="C = A B",
+    result="C",
+    dtypes=ARITHMETIC,
+    params=(
+        *extents(M="rows of C", N="columns of C", K="length of the sums"),
+        flag("transpose_a", "A is K×M"),
+        flag("transpose_b", "B is N×K"),
+        dtype(*ARITHMETIC),
+    ),
     program="""
 kernel matmul(A: @{dtype}[@{transpose_a|K, M|M, K}], B: @{dtype}[@{transpose_b|N, K|K, N}]) -> (C: @{sum}[M, N]) {
   C[i, j] += A[@{transpose_a|k, i|i, k}] * B[@{transpose_b|j, k|k, j}]
 }""",
 )
 BATCH_MATMUL = Operator(
-    name="batch_matmul", about="C[b] = A[b] B[b]", result="C", dtypes=ARITHMETIC,
-    params=(*extents(B="batch", M="rows of C", N="columns of C", K="length of the sums"), flag("transpose_a", "A is B×K×M"),
-            flag("transpose_b", "B is B×N×K"), dtype(*ARITHMETIC)),
+    name="batch_matmul",
+    about="C[b] = A[b] B[b]",
+    result="C",
+    dtypes=ARITHMETIC,
+    params=(
+        *extents(B="batch", M="rows of C", N="columns of C", K="length of the sums"),
+        flag("transpose_a", "A is B×K×M"),
+        flag("transpose_b", "B is B×N×K"),
+        dtype(*ARITHMETIC),
+    ),
     program="""
 kernel batch_matmul(A: @{dtype}[B, @{transpose_a|K, M|M, K}], B: @{dtype}[B, @{transpose_b|N, K|K, N}]) -> (C: @{sum}[B, M, N]) {
   C[b, i, j] += A[b, @{transpose_a|k, i|i, k}] * B[b, @{transpose_b|j, k|k, j}]
 }""",
 )
 DENSE = Operator(
-    name="dense", about="Y = act(X Wᵀ + bias)", channel="j", dtypes=ARITHMETIC,
-    params=(*extents(M="rows of X", N="units", K="features"), BIAS, ACT, dtype(*ARITHMETIC)), pieces={"at": "i, j"},
+    name="dense",
+    about="Y = act(X Wᵀ + bias)",
+    channel="j",
+    dtypes=ARITHMETIC,
+    params=(*extents(M="rows of X", N="units", K="features"), BIAS, ACT, dtype(*ARITHMETIC)),
+    pieces={"at": "i, j"},
     program="""
 kernel dense(X: @{dtype}[M, K], W: @{dtype}[N, K]@{bias|, bias: @{sum}[N]|}) -> (Y: @{sum}[M, N]) {
   @{main}[i, j] += X[i, k] * W[j, k]
@@ -64,23 +84,46 @@ kernel dense(X: @{dtype}[M, K], W: @{dtype}[N, K]@{bias|, bias: @{sum}[N]|}) -> 
 }""",
 )
 CONV1D = Operator(
-    name="conv1d", about="convolution over one axis", channel="k", dtypes=ARITHMETIC,
-    params=(*extents(N="batch", W="width", CI="input channels", CO="output channels", KW="kernel width"), *WINDOW, layout("NWC", "NCW"), BIAS, ACT,
-            dtype(*ARITHMETIC)),
-    pieces={**SIZES, **AT, "channel": CHANNEL, "at": "@{layout=NWC|n, w, k|n, k, w}"}, divides=(("groups", "CI"), ("groups", "CO")),
+    name="conv1d",
+    about="convolution over one axis",
+    channel="k",
+    dtypes=ARITHMETIC,
+    params=(
+        *extents(N="batch", W="width", CI="input channels", CO="output channels", KW="kernel width"),
+        *WINDOW,
+        layout("NWC", "NCW"),
+        BIAS,
+        ACT,
+        dtype(*ARITHMETIC),
+    ),
+    pieces={**SIZES, **AT, "channel": CHANNEL, "at": "@{layout=NWC|n, w, k|n, k, w}"},
+    divides=(("groups", "CI"), ("groups", "CO")),
     windows=(("W", "KW"),),
     program="""
 kernel conv1d(X: @{dtype}[@{layout=NWC|N, W, CI|N, CI, W}], W: @{dtype}[@{layout=NWC|KW, CI//groups, CO|CO, CI//groups, KW}]
     @{bias|, bias: @{sum}[CO]|}) -> (Y: @{sum}[@{layout=NWC|N, @{OW}, CO|N, CO, @{OW}}]) {
-  @{main}[@{at}] += (X[@{layout=NWC|n, @{x}, @{channel}|n, @{channel}, @{x}}] else 0) * W[@{layout=NWC|s, c, k|k, c, s}] for w in 0:@{OW}
+  @{main}[@{at}] += (X[@{layout=NWC|n, @{x}, @{channel}|n, @{channel}, @{x}}] else 0)
+    * W[@{layout=NWC|s, c, k|k, c, s}] for w in 0:@{OW}
   @{epilogue}
 }""",
 )
 CONV2D = Operator(
-    name="conv2d", about="convolution over two axes; weights HWIO for NHWC, OIHW for NCHW", channel="k", dtypes=ARITHMETIC,
-    params=(*extents(N="batch", H="height", W="width", CI="input channels", CO="output channels", KH="kernel height", KW="kernel width"), *WINDOW,
-            layout("NHWC", "NCHW"), BIAS, ACT, dtype(*ARITHMETIC)),
-    pieces={**SIZES, **AT, "channel": CHANNEL, "at": "@{layout=NHWC|n, h, w, k|n, k, h, w}"}, divides=(("groups", "CI"), ("groups", "CO")),
+    name="conv2d",
+    about="convolution over two axes; weights HWIO for NHWC, OIHW for NCHW",
+    channel="k",
+    dtypes=ARITHMETIC,
+    params=(
+        *extents(
+            N="batch", H="height", W="width", CI="input channels", CO="output channels", KH="kernel height", KW="kernel width"
+        ),
+        *WINDOW,
+        layout("NHWC", "NCHW"),
+        BIAS,
+        ACT,
+        dtype(*ARITHMETIC),
+    ),
+    pieces={**SIZES, **AT, "channel": CHANNEL, "at": "@{layout=NHWC|n, h, w, k|n, k, h, w}"},
+    divides=(("groups", "CI"), ("groups", "CO")),
     windows=(("H", "KH"), ("W", "KW")),
     program="""
 kernel conv2d(X: @{dtype}[@{layout=NHWC|N, H, W, CI|N, CI, H, W}],
@@ -92,10 +135,30 @@ kernel conv2d(X: @{dtype}[@{layout=NHWC|N, H, W, CI|N, CI, H, W}],
 }""",
 )
 CONV3D = Operator(
-    name="conv3d", about="convolution over three axes; weights DHWIO for NDHWC, OIDHW for NCDHW", channel="k", dtypes=ARITHMETIC,
-    params=(*extents(N="batch", D="depth", H="height", W="width", CI="input channels", CO="output channels", KD="kernel depth",
-                     KH="kernel height", KW="kernel width"), *WINDOW, layout("NDHWC", "NCDHW"), BIAS, ACT, dtype(*ARITHMETIC)),
-    pieces={**SIZES, **AT, "channel": CHANNEL, "at": "@{layout=NDHWC|n, d, h, w, k|n, k, d, h, w}"}, divides=(("groups", "CI"), ("groups", "CO")),
+    name="conv3d",
+    about="convolution over three axes; weights DHWIO for NDHWC, OIDHW for NCDHW",
+    channel="k",
+    dtypes=ARITHMETIC,
+    params=(
+        *extents(
+            N="batch",
+            D="depth",
+            H="height",
+            W="width",
+            CI="input channels",
+            CO="output channels",
+            KD="kernel depth",
+            KH="kernel height",
+            KW="kernel width",
+        ),
+        *WINDOW,
+        layout("NDHWC", "NCDHW"),
+        BIAS,
+        ACT,
+        dtype(*ARITHMETIC),
+    ),
+    pieces={**SIZES, **AT, "channel": CHANNEL, "at": "@{layout=NDHWC|n, d, h, w, k|n, k, d, h, w}"},
+    divides=(("groups", "CI"), ("groups", "CO")),
     windows=(("D", "KD"), ("H", "KH"), ("W", "KW")),
     program="""
 kernel conv3d(X: @{dtype}[@{layout=NDHWC|N, D, H, W, CI|N, CI, D, H, W}],
@@ -107,28 +170,58 @@ kernel conv3d(X: @{dtype}[@{layout=NDHWC|N, D, H, W, CI|N, CI, D, H, W}],
 }""",
 )
 CONV2D_TRANSPOSE = Operator(
-    name="conv2d_transpose", about="transposed convolution: X spread out by stride, then convolved with the kernel turned round", channel="k",
+    name="conv2d_transpose",
+    about="transposed convolution: X spread out by stride, then convolved with the kernel turned round",
+    channel="k",
     dtypes=ARITHMETIC,
-    params=(*extents(N="batch", H="height", W="width", CI="input channels", CO="output channels", KH="kernel height", KW="kernel width"), STRIDE,
-            Param(name="pad", kind="int", about="rows and columns cut off each side of the result", default=0), layout("NHWC", "NCHW"), BIAS, ACT,
-            dtype(*ARITHMETIC)),
-    pieces={"OH": "((H - 1)*stride + KH - 2*pad)", "OW": "((W - 1)*stride + KW - 2*pad)", "at": "@{layout=NHWC|n, h, w, k|n, k, h, w}",
-            "y": "h + r + pad + 1 - KH", "x": "w + s + pad + 1 - KW"},
+    params=(
+        *extents(
+            N="batch", H="height", W="width", CI="input channels", CO="output channels", KH="kernel height", KW="kernel width"
+        ),
+        STRIDE,
+        Param(name="pad", kind="int", about="rows and columns cut off each side of the result", default=0),
+        layout("NHWC", "NCHW"),
+        BIAS,
+        ACT,
+        dtype(*ARITHMETIC),
+    ),
+    pieces={
+        "OH": "((H - 1)*stride + KH - 2*pad)",
+        "OW": "((W - 1)*stride + KW - 2*pad)",
+        "at": "@{layout=NHWC|n, h, w, k|n, k, h, w}",
+        "y": "h + r + pad + 1 - KH",
+        "x": "w + s + pad + 1 - KW",
+    },
     program="""
-kernel conv2d_transpose(X: @{dtype}[@{layout=NHWC|N, H, W, CI|N, CI, H, W}], W: @{dtype}[@{layout=NHWC|KH, KW, CI, CO|CO, CI, KH, KW}]
+kernel conv2d_transpose(X: @{dtype}[@{layout=NHWC|N, H, W, CI|N, CI, H, W}],
+    W: @{dtype}[@{layout=NHWC|KH, KW, CI, CO|CO, CI, KH, KW}]
     @{bias|, bias: @{sum}[CO]|}) -> (Y: @{sum}[@{layout=NHWC|N, @{OH}, @{OW}, CO|N, CO, @{OH}, @{OW}}]) {
   @{stride=1||S[@{layout=NHWC|n, y, x, c|n, c, y, x}] = where(y % stride == 0 and x % stride == 0,
-    X[@{layout=NHWC|n, y//stride, x//stride, c|n, c, y//stride, x//stride}], 0) for y in 0:(H - 1)*stride + 1, x in 0:(W - 1)*stride + 1}
+    X[@{layout=NHWC|n, y//stride, x//stride, c|n, c, y//stride, x//stride}], 0)
+    for y in 0:(H - 1)*stride + 1, x in 0:(W - 1)*stride + 1}
   @{main}[@{at}] += (@{stride=1|X|S}[@{layout=NHWC|n, @{y}, @{x}, c|n, c, @{y}, @{x}}] else 0)
-    * W[@{layout=NHWC|KH - 1 - r, KW - 1 - s, c, k|k, c, KH - 1 - r, KW - 1 - s}] for h in 0:@{OH}, w in 0:@{OW}, r in 0:KH, s in 0:KW
+    * W[@{layout=NHWC|KH - 1 - r, KW - 1 - s, c, k|k, c, KH - 1 - r, KW - 1 - s}]
+    for h in 0:@{OH}, w in 0:@{OW}, r in 0:KH, s in 0:KW
   @{epilogue}
 }""",
 )
 DEPTHWISE_CONV2D = Operator(
-    name="depthwise_conv2d", about="each channel with its own kernel; weights KH×KW×C×1 for NHWC, C×1×KH×KW for NCHW", channel="c", dtypes=ARITHMETIC,
-    params=(*extents(N="batch", H="height", W="width", C="channels", KH="kernel height", KW="kernel width"), STRIDE, PAD, DILATION,
-            layout("NHWC", "NCHW"), BIAS, ACT, dtype(*ARITHMETIC)),
-    pieces={**SIZES, **AT, "at": "@{layout=NHWC|n, h, w, c|n, c, h, w}"}, windows=(("H", "KH"), ("W", "KW")),
+    name="depthwise_conv2d",
+    about="each channel with its own kernel; weights KH×KW×C×1 for NHWC, C×1×KH×KW for NCHW",
+    channel="c",
+    dtypes=ARITHMETIC,
+    params=(
+        *extents(N="batch", H="height", W="width", C="channels", KH="kernel height", KW="kernel width"),
+        STRIDE,
+        PAD,
+        DILATION,
+        layout("NHWC", "NCHW"),
+        BIAS,
+        ACT,
+        dtype(*ARITHMETIC),
+    ),
+    pieces={**SIZES, **AT, "at": "@{layout=NHWC|n, h, w, c|n, c, h, w}"},
+    windows=(("H", "KH"), ("W", "KW")),
     program="""
 kernel depthwise_conv2d(X: @{dtype}[@{layout=NHWC|N, H, W, C|N, C, H, W}], W: @{dtype}[@{layout=NHWC|KH, KW, C, 1|C, 1, KH, KW}]
     @{bias|, bias: @{sum}[C]|}) -> (Y: @{sum}[@{layout=NHWC|N, @{OH}, @{OW}, C|N, C, @{OH}, @{OW}}]) {
@@ -138,8 +231,15 @@ kernel depthwise_conv2d(X: @{dtype}[@{layout=NHWC|N, H, W, C|N, C, H, W}], W: @{
 }""",
 )
 ATTENTION = Operator(
-    name="attention", about="softmax(Q Kᵀ / √D) V, scaled dot products", result="O", dtypes=FLOAT,
-    params=(*extents(B="batch", H="heads", S="sequence length", D="head size"), flag("causal", "a position sees itself and earlier ones"), dtype(*FLOAT)),
+    name="attention",
+    about="softmax(Q Kᵀ / √D) V, scaled dot products",
+    result="O",
+    dtypes=FLOAT,
+    params=(
+        *extents(B="batch", H="heads", S="sequence length", D="head size"),
+        flag("causal", "a position sees itself and earlier ones"),
+        dtype(*FLOAT),
+    ),
     program="""
 kernel attention(Q: @{dtype}[B, H, S, D], K: @{dtype}[B, H, S, D], V: @{dtype}[B, H, S, D]) -> (O: @{dtype}[B, H, S, D]) {
   G[b, h, i, j] += Q[b, h, i, d] * K[b, h, j, d]

@@ -20,13 +20,34 @@ from tuner.workload.windows import BLOCK, Array, Contraction, Ranges, View, wind
 _REDUCE: Mapping[str, Any] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 _ERF = np.frompyfunc(math.erf, 1, 1)
 _UNARY: Mapping[str, Callable[[Array], Array]] = {
-    "neg": np.negative, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "tanh": np.tanh,
-    "erf": lambda x: np.asarray(_ERF(x), np.float64), "abs": np.abs, "not": np.logical_not,
+    "neg": np.negative,
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "tanh": np.tanh,
+    "erf": lambda x: np.asarray(_ERF(x), np.float64),
+    "abs": np.abs,
+    "not": np.logical_not,
 }
 _BINARY: Mapping[str, Callable[[Array, Array], Array]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.true_divide, "floordiv": np.floor_divide, "floormod": np.mod,
-    "max": np.maximum, "min": np.minimum, "pow": np.power, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-    "eq": np.equal, "ne": np.not_equal, "and": np.logical_and, "or": np.logical_or,
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.true_divide,
+    "floordiv": np.floor_divide,
+    "floormod": np.mod,
+    "max": np.maximum,
+    "min": np.minimum,
+    "pow": np.power,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "and": np.logical_and,
+    "or": np.logical_or,
 }
 
 
@@ -61,12 +82,14 @@ def evaluate_stage(stage: Stage, tensors: Tensors, *, track: bool, wrap: bool = 
 
 
 def split(stage: Stage) -> Stage:
-    """The stage with iterators i that stand in i // c or i % c, c dividing their extent, split in two, so that indices become affine."""
+    """The stage with iterators that stand in i // c or i % c, where c divides their extent, split in two: its indices become affine."""
     found: dict[str, int] = {}
     extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
     for node in walk(stage.body):
         match node:
-            case Binary(op="floordiv" | "floormod", lhs=Var(name=name), rhs=Const(value=divisor)) if extents[name] % int(divisor) == 0:
+            case Binary(op="floordiv" | "floormod", lhs=Var(name=name), rhs=Const(value=divisor)) if (
+                extents[name] % int(divisor) == 0
+            ):
                 found.setdefault(name, int(divisor))
     if not found:
         return stage
@@ -85,20 +108,34 @@ def split(stage: Stage) -> Stage:
         parts = []
         for axis in given:
             size = found.get(axis.name)
-            parts += [axis] if size is None else [
-                type(axis)(name=f"{axis.name} outer", extent=axis.extent // size), type(axis)(name=f"{axis.name} inner", extent=size)
-            ]
+            parts += (
+                [axis]
+                if size is None
+                else [
+                    type(axis)(name=f"{axis.name} outer", extent=axis.extent // size),
+                    type(axis)(name=f"{axis.name} inner", extent=size),
+                ]
+            )
         return tuple(parts)
 
     return Stage(
-        name=stage.name, axes=axes(stage.axes), reduce_axes=axes(stage.reduce_axes), reducer=stage.reducer, body=rewrite(stage.body, change),
-        dtype=stage.dtype, accumulator=stage.accumulator,
+        name=stage.name,
+        axes=axes(stage.axes),
+        reduce_axes=axes(stage.reduce_axes),
+        reducer=stage.reducer,
+        body=rewrite(stage.body, change),
+        dtype=stage.dtype,
+        accumulator=stage.accumulator,
     )
 
 
 def _stripped(node: Scalar) -> Scalar:
     """Without casts that keep every value: between floats (the reference does not round), or to wider integers."""
-    while isinstance(node, Cast) and ("float" in node.dtype or node.dtype in ("int32", "int64")) and isinstance(node.arg, Read | Cast):
+    while (
+        isinstance(node, Cast)
+        and ("float" in node.dtype or node.dtype in ("int32", "int64"))
+        and isinstance(node.arg, Read | Cast)
+    ):
         node = node.arg
     return node
 
@@ -114,12 +151,20 @@ def _contract(stage: Stage, tensors: Tensors, *, track: bool) -> Dual | None:
         return None
 
     def views(arrays: list[Array]) -> list[View] | None:
-        made = [window(factor, array, kept + reduced, extents) for factor, array in zip(factors, arrays, strict=True) if isinstance(factor, Read)]
+        made = [
+            window(factor, array, kept + reduced, extents)
+            for factor, array in zip(factors, arrays, strict=True)
+            if isinstance(factor, Read)
+        ]
         return None if any(view is None for view in made) else [view for view in made if view is not None]
 
     def contracted(arrays: list[Array]) -> Array | None:
         seen = views(arrays)
-        return None if seen is None else Contraction(left=seen[0], right=seen[1], kept=kept, reduced=reduced, extents=extents).result()
+        return (
+            None
+            if seen is None
+            else Contraction(left=seen[0], right=seen[1], kept=kept, reduced=reduced, extents=extents).result()
+        )
 
     duals = [tensors[factor.tensor] for factor in factors if isinstance(factor, Read)]
     integral = all(dual.value.dtype.kind == "i" for dual in duals)
@@ -132,8 +177,11 @@ def _contract(stage: Stage, tensors: Tensors, *, track: bool) -> Dual | None:
     if not track:
         return Dual(value)
     bare = [np.abs(dual.value).astype(np.float64) for dual in duals]
-    parts = [contracted([dual.size if dual.magnitude is not None and at == which else bare[at] for at, dual in enumerate(duals)])
-             for which in (0, 1) if duals[which].magnitude is not None]
+    parts = [
+        contracted([dual.size if dual.magnitude is not None and at == which else bare[at] for at, dual in enumerate(duals)])
+        for which in (0, 1)
+        if duals[which].magnitude is not None
+    ]
     total = contracted(bare) if len(parts) != 1 else parts[0]
     if len(parts) == 2 and parts[0] is not None and parts[1] is not None and total is not None:
         total = parts[0] + parts[1] - total
@@ -168,7 +216,11 @@ class _Blocks:
         return self._joined(first, second, _REDUCE[self.stage.reducer or "sum"], magnitude=self._magnitude_reducer())
 
     def _joined(
-        self, first: Dual, second: Dual, join: Callable[[Array, Array], Array], magnitude: Callable[[Array, Array], Array] | None = None
+        self,
+        first: Dual,
+        second: Dual,
+        join: Callable[[Array, Array], Array],
+        magnitude: Callable[[Array, Array], Array] | None = None,
     ) -> Dual:
         sizes = (magnitude or join)(first.size, second.size) if self.track else None
         return Dual(join(first.value, second.value), sizes)
@@ -193,9 +245,9 @@ class _Blocks:
             case Var(name=name):
                 shape = [-1 if name == other else 1 for other in self.order]
                 return Dual(np.arange(*self.ranges[name], dtype=np.int64).reshape(shape))
-            case Const(value=value, dtype=dtype):
+            case Const(value=number, dtype=dtype):
                 kind = np.bool_ if dtype == "bool" else np.float64 if "float" in dtype else np.int64
-                array = np.full((1,) * len(self.order), value, kind)
+                array = np.full((1,) * len(self.order), number, kind)
                 return Dual(array, np.zeros(array.shape) if np.isinf(array).any() else None)
             case Read():
                 return self._read(node)
@@ -203,7 +255,9 @@ class _Blocks:
                 return _cast(self._eval(arg), dtype)
             case Select(cond=cond, then=then, other=other):
                 holds, first, second = self._eval(cond).value, self._eval(then), self._eval(other)
-                return Dual(np.where(holds, first.value, second.value), np.where(holds, first.size, second.size) if self.track else None)
+                return Dual(
+                    np.where(holds, first.value, second.value), np.where(holds, first.size, second.size) if self.track else None
+                )
             case Unary(op=op, arg=arg):
                 inner = self._eval(arg)
                 value = _UNARY[op](inner.value)
@@ -291,6 +345,3 @@ def _sound(size: Array, value: Array) -> Array:
     """Where infinities leave no number, the value's own size."""
     own = np.abs(value).astype(np.float64)
     return np.where(np.isnan(size), own, np.maximum(size, np.where(np.isfinite(own), own, 0)))
-
-
-

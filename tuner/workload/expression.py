@@ -14,10 +14,20 @@ from typing import Literal
 DType = Literal["float64", "float32", "float16", "bfloat16", "int32", "int64", "int8", "uint8", "bool"]
 Reducer = Literal["sum", "prod", "max", "min"]
 UnaryOp = Literal["neg", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "abs", "not"]
-BinaryOp = Literal["add", "sub", "mul", "div", "floordiv", "floormod", "max", "min", "pow", "lt", "le", "gt", "ge", "eq", "ne", "and", "or"]
+BinaryOp = Literal[
+    "add", "sub", "mul", "div", "floordiv", "floormod", "max", "min", "pow", "lt", "le", "gt", "ge", "eq", "ne", "and", "or"
+]
 
 DTYPE_BYTES: Mapping[str, int] = {
-    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8, "int8": 1, "uint8": 1, "bool": 1,
+    "float64": 8,
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "int32": 4,
+    "int64": 8,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
 }
 
 

@@ -13,6 +13,7 @@ from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedEOF, Unexpec
 from tuner.errors import WorkloadError
 
 MAX_TEXT_BYTES = 16 * 1024
+MAX_TOKENS = 4000  # words, numbers and signs; what the parser reads within 50 ms
 MAX_DEPTH = 32  # nesting of brackets, calls, conditionals and signs; a chain a + b + c is one level
 MAX_TERMS = 128  # operands of one chain of operators
 
@@ -59,11 +60,30 @@ COMMENT: /#[^\n]*/
 Node: TypeAlias = "Tree[Token] | Token"
 
 _PARSER = Lark(GRAMMAR, start="kernel", parser="lalr", propagate_positions=True, maybe_placeholders=False)
-_BRACKETS = re.compile(r"[()\[\]{}]|#[^\n]*|\n")
+_PIECES = re.compile(r"#[^\n]*|\n|[A-Za-z_0-9.]+|[^\sA-Za-z_0-9.]")
+_DEEP = f"nested deeper than {MAX_DEPTH} levels; name a part of it as a stage of its own"
+_LONG = f"more than {MAX_TOKENS} words and signs; split the text into several kernels"
 _SHOWN = {
-    "NAME": "a name", "NUMBER": "a number", "LSQB": "'['", "RSQB": "']'", "LPAR": "'('", "RPAR": "')'", "LBRACE": "'{'", "RBRACE": "'}'",
-    "COMMA": "','", "COLON": "':'", "SEMICOLON": "';'", "ASSIGN": "'='", "REDUCE": "'+=', '*=', 'max=' or 'min='", "ARROW": "'->'", "PLUS": "'+'",
-    "MINUS": "'-'", "TIMES": "'*', '/', '//' or '%'", "COMPARE": "a comparison", "QMARK": "'?'", "$END": "the end",
+    "NAME": "a name",
+    "NUMBER": "a number",
+    "LSQB": "'['",
+    "RSQB": "']'",
+    "LPAR": "'('",
+    "RPAR": "')'",
+    "LBRACE": "'{'",
+    "RBRACE": "'}'",
+    "COMMA": "','",
+    "COLON": "':'",
+    "SEMICOLON": "';'",
+    "ASSIGN": "'='",
+    "REDUCE": "'+=', '*=', 'max=' or 'min='",
+    "ARROW": "'->'",
+    "PLUS": "'+'",
+    "MINUS": "'-'",
+    "TIMES": "'*', '/', '//' or '%'",
+    "COMPARE": "a comparison",
+    "QMARK": "'?'",
+    "$END": "the end",
 }
 
 
@@ -80,16 +100,16 @@ def fail(message: str, node: Node) -> WorkloadError:
 
 
 def parse_tree(text: str) -> Tree[Token]:
-    """The parse tree of a text. Raises `WorkloadError` with line and column for text that is too long, too deep or not in the grammar."""
+    """The parse tree of a text. Raises `WorkloadError` with line and column: too long, too deep or not in the grammar."""
     size = len(text.encode("utf-8", "replace"))
     if size > MAX_TEXT_BYTES:
         message = f"the text has {size} bytes, the limit is {MAX_TEXT_BYTES}; split it into several kernels"
         raise WorkloadError(message, line=1, column=1)
-    _check_brackets(text)
+    _check_pieces(text)
     try:
         tree = _PARSER.parse(text)
     except UnexpectedCharacters as error:
-        found = text[error.pos_in_stream or 0 :][:20].split("\n")[0]
+        found = text[error.pos_in_stream or 0 :][:20].split("\n", maxsplit=1)[0]
         raise WorkloadError(f"cannot read {found!r} here", line=error.line, column=error.column) from None
     except UnexpectedToken as error:
         raise _unexpected(text, error) from None
@@ -99,19 +119,18 @@ def parse_tree(text: str) -> Tree[Token]:
     return tree
 
 
-def _check_brackets(text: str) -> None:
-    depth, line, line_start = 0, 1, 0
-    for match in _BRACKETS.finditer(text):
-        character = match.group()
-        if character == "\n":
+def _check_pieces(text: str) -> None:
+    """Refuses too many tokens and too deep brackets in one cheap pass, before the parser sees them."""
+    depth, count, line, line_start = 0, 0, 1, 0
+    for match in _PIECES.finditer(text):
+        first = match.group()[0]
+        if first == "\n":
             line, line_start = line + 1, match.end()
-        elif character in "([{":
-            depth += 1
-            if depth > MAX_DEPTH:
-                message = f"nested deeper than {MAX_DEPTH} levels; name a part of it as a stage of its own"
-                raise WorkloadError(message, line=line, column=match.start() - line_start + 1)
-        elif character in ")]}":
-            depth -= 1
+            continue
+        depth += (first in "([{") - (first in ")]}")
+        count += first != "#"
+        if depth > MAX_DEPTH or count > MAX_TOKENS:
+            raise WorkloadError(_DEEP if depth > MAX_DEPTH else _LONG, line=line, column=match.start() - line_start + 1)
 
 
 def _check_depth(tree: Tree[Token]) -> None:
@@ -119,7 +138,7 @@ def _check_depth(tree: Tree[Token]) -> None:
     while pending:
         node, depth = pending.pop()
         if depth > MAX_DEPTH:
-            raise fail(f"nested deeper than {MAX_DEPTH} levels; name a part of it as a stage of its own", node)
+            raise fail(_DEEP, node)
         if node.data in ("sum", "product", "either", "both") and len(node.children) > 2 * MAX_TERMS:
             raise fail(f"a chain of more than {MAX_TERMS} terms; write it as a reduction or split it into stages", node)
         deeper = depth + (node.data in ("select", "negation", "minus", "read", "call", "sum", "product", "either", "both"))

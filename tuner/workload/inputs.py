@@ -1,4 +1,4 @@
-"""Inputs to try a kernel on: normal values, large values of both signs, zeros; indices of gathers within and around their range."""
+"""Inputs to try a kernel on: normal values, large values of both signs, zeros; indices of gathers in and around their range."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
 def make_inputs(expression: Expression, seed: int, kind: Kind = "normal") -> dict[str, NDArray[Any]]:
     """One contiguous array per input, in its dtype (bfloat16 from ml_dtypes), the same for the same seed and kind.
 
-    `normal`: standard normal floats, integers small enough not to overflow; `large`: the largest sizes of both signs with which no
-    stage overflows, and gather indices also outside their tensor; `zeros`. Inputs whose logarithm or root is taken are positive.
+    `normal`: standard normal floats, integers small enough not to overflow; `large`: the largest sizes of both signs with which
+    no stage overflows, and gather indices also outside their tensor; `zeros`. Inputs whose logarithm or root is taken are positive.
     """
     if kind not in get_args(Kind):
         raise UsageError(f"unknown kind of inputs {kind!r}; it is one of {', '.join(get_args(Kind))}")

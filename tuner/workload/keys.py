@@ -8,13 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from hashlib import sha256
-from typing import TypeAlias
 
 from tuner.workload.expression import Axis, Expression, Scalar, Stage, Var, rewrite
-from tuner.workload.tree import scalar_document
+from tuner.workload.tree import Json, scalar_document
 
 KEY_SCHEMA = 1
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
 
 
 def workload_key(expression: Expression, constants: Iterable[str] = (), numerics: str = "strict") -> str:
@@ -43,7 +41,12 @@ def _stage(stage: Stage, names: dict[str, str]) -> Json:
 
     body = scalar_document(rewrite(stage.body, renamed), names)
     return [
-        stage.dtype, _extents(stage.axes), _extents(stage.reduce_axes), stage.reducer or "", stage.accumulator if stage.reducer else "", body,
+        stage.dtype,
+        _extents(stage.axes),
+        _extents(stage.reduce_axes),
+        stage.reducer or "",
+        stage.accumulator if stage.reducer else "",
+        body,
     ]
 
 

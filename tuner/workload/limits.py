@@ -31,13 +31,18 @@ def check_limits(expression: Expression, limits: Limits = LIMITS) -> None:
     for stage in expression.stages:
         for axis in (*stage.axes, *stage.reduce_axes):
             if not 0 < axis.extent <= limits.extent:
-                raise WorkloadError(f"iterator {axis.name} of {stage.name} has extent {axis.extent}; extents are 1 to {limits.extent}")
+                raise WorkloadError(
+                    f"iterator {axis.name} of {stage.name} has extent {axis.extent}; extents are 1 to {limits.extent}"
+                )
         if len(stage.reduce_axes) > limits.dimensions:
-            raise WorkloadError(f"stage {stage.name} reduces over {len(stage.reduce_axes)} iterators, the limit is {limits.dimensions}")
+            raise WorkloadError(
+                f"stage {stage.name} reduces over {len(stage.reduce_axes)} iterators, the limit is {limits.dimensions}"
+            )
     nbytes = sum(tensor.nbytes for tensor in tensors)
     if nbytes > limits.nbytes:
         raise WorkloadError(
-            f"its tensors, intermediates included, take {nbytes / 2**30:.1f} GiB, the limit is {limits.nbytes / 2**30:.0f} GiB; use smaller extents"
+            f"its tensors, intermediates included, take {nbytes / 2**30:.1f} GiB, "
+            f"the limit is {limits.nbytes / 2**30:.0f} GiB; use smaller extents"
         )
     if expression.flops > limits.flops:
         raise WorkloadError(f"it takes {expression.flops:.3g} operations, the limit is {limits.flops:.0e}; use smaller extents")

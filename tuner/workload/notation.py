@@ -14,11 +14,35 @@ from lark import Token, Tree
 from tuner.errors import WorkloadError
 from tuner.workload.bounds import complaint, infer, without_idle_pads
 from tuner.workload.expression import (
-    Axis, Binary, Const, DType, Expression, Read, Reducer, Scalar, Stage, Tensor, Var, children, reads, substitute,
+    Axis,
+    Binary,
+    Const,
+    DType,
+    Expression,
+    Read,
+    Reducer,
+    Scalar,
+    Stage,
+    Tensor,
+    Var,
+    children,
+    reads,
+    substitute,
 )
 from tuner.workload.grammar import Node, fail, parse_tree
 from tuner.workload.limits import LIMITS, check_limits
-from tuner.workload.terms import DTYPE_NAMES, FLOATS, FUNCTIONS, INTEGERS, LITERAL_INT, LITERAL_REAL, TermBuilder, common, settle, suggestion
+from tuner.workload.terms import (
+    DTYPE_NAMES,
+    FLOATS,
+    FUNCTIONS,
+    INTEGERS,
+    LITERAL_INT,
+    LITERAL_REAL,
+    TermBuilder,
+    common,
+    settle,
+    suggestion,
+)
 
 _REDUCERS: Mapping[str, Reducer] = {"+=": "sum", "*=": "prod", "max=": "max", "min=": "min"}
 
@@ -60,7 +84,7 @@ class _Kernel:
         self.tree, self.shapes, self.used_symbols = tree, shapes, set[str]()
         self.name = str(tree.children[0])
         arrow = _outputs_start(tree)
-        params = [cast("Tree[Token]", child) for child in tree.children[1:] if isinstance(child, Tree) and child.data == "param"]
+        params = [child for child in tree.children[1:] if isinstance(child, Tree) and child.data == "param"]
         self.stages = [child for child in tree.children if isinstance(child, Tree) and child.data == "stage"]
         self.inputs: dict[str, _Declared] = {}
         self.outputs: dict[str, _Declared] = {}
@@ -72,7 +96,10 @@ class _Kernel:
         if name in self.inputs or name in self.outputs:
             raise fail(f"{name!r} is declared twice", param)
         if type_name not in DTYPE_NAMES:
-            raise fail(f"unknown dtype {type_name!r}{suggestion(type_name, list(DTYPE_NAMES))}; known are {', '.join(DTYPE_NAMES)}", param.children[1])
+            raise fail(
+                f"unknown dtype {type_name!r}{suggestion(type_name, list(DTYPE_NAMES))}; known are {', '.join(DTYPE_NAMES)}",
+                param.children[1],
+            )
         builder = TermBuilder({}, frozenset(), self.shapes, self.used_symbols)
         shape = tuple(_extent(builder.constant(node), name, node) for node in param.children[2:])
         if len(shape) > LIMITS.dimensions:
@@ -100,7 +127,9 @@ class _Kernel:
         for node in self.stages:
             name = str(node.children[0])
             if name in names:
-                raise fail(f"{name!r} is defined twice; a reduction starts by itself (+= from 0), other changes need a new name", node)
+                raise fail(
+                    f"{name!r} is defined twice; a reduction starts by itself (+= from 0), other changes need a new name", node
+                )
             if name in self.inputs:
                 raise fail(f"{name!r} is an input and cannot be written; give the result another name", node)
             if name in FUNCTIONS:
@@ -146,8 +175,13 @@ class _StageReader:
     """Reads one assignment: its right-hand side, the ranges of its iterators, its dtypes."""
 
     def __init__(
-        self, node: Tree[Token], tensors: Mapping[str, Tensor], later: frozenset[str], outputs: Mapping[str, _Declared],
-        symbols: Mapping[str, int], used_symbols: set[str],
+        self,
+        node: Tree[Token],
+        tensors: Mapping[str, Tensor],
+        later: frozenset[str],
+        outputs: Mapping[str, _Declared],
+        symbols: Mapping[str, int],
+        used_symbols: set[str],
     ) -> None:
         self.node, self.tensors, self.outputs = node, tensors, outputs
         self.builder = TermBuilder(tensors, later, symbols, used_symbols)
@@ -177,14 +211,20 @@ class _StageReader:
             name=name,
             axes=tuple(Axis(name=str(i), extent=extents[str(i)]) for i in self.written),
             reduce_axes=tuple(Axis(name=i, extent=extents[i]) for i in reduced),
-            reducer=reducer, body=without_idle_pads(substitute(settled, shifted), extents, self.tensors), dtype=dtype, accumulator=accumulator,
+            reducer=reducer,
+            body=without_idle_pads(substitute(settled, shifted), extents, self.tensors),
+            dtype=dtype,
+            accumulator=accumulator,
         )
 
     def _check_written(self, name: str) -> None:
         seen: set[str] = set()
         for token in self.written:
             if str(token) in self.builder.symbols:
-                raise fail(f"{str(token)!r} is a shape symbol, not free to be an iterator; {name} is written at one plain iterator per dimension", token)
+                raise fail(
+                    f"{str(token)!r} is a shape symbol, not an iterator; {name} is written at one iterator per dimension",
+                    token,
+                )
             if str(token) in seen:
                 raise fail(f"iterator {str(token)!r} stands twice on the left; each dimension has its own", token)
             seen.add(str(token))
@@ -202,7 +242,9 @@ class _StageReader:
             if name in extents:
                 raise fail(f"the range of {name!r} is stated twice", node)
             if last <= first or last - first > LIMITS.extent:
-                raise fail(f"the range {first}:{last} of {name!r} is empty or too long; it holds {first} and ends before {last}", node)
+                raise fail(
+                    f"the range {first}:{last} of {name!r} is empty or too long; it holds {first} and ends before {last}", node
+                )
             if first and name in [str(token) for token in self.written]:
                 raise fail(f"{name!r} indexes the written tensor, so its range starts at 0, not {first}", node)
             starts[name], extents[name] = first, last - first
@@ -224,24 +266,35 @@ class _StageReader:
             raise fail(
                 f"iterator {iterator!r} runs over {first.tensor} ({_along(first, iterator, self.tensors)}) and {second.tensor} "
                 f"({_along(second, iterator, self.tensors)}), which differ; state its range, e.g. for {iterator} in 0:"
-                f"{min(_along(first, iterator, self.tensors), _along(second, iterator, self.tensors))}", node,
+                f"{min(_along(first, iterator, self.tensors), _along(second, iterator, self.tensors))}",
+                node,
             )
         for iterator in names:
             at = self.builder.iterators.get(iterator) or next(token for token in self.written if str(token) == iterator)
             if iterator not in extents:
                 raise fail(f"the range of iterator {iterator!r} is not known; state it, e.g. for {iterator} in 0:3", at)
             if extents[iterator] < 1:
-                raise fail(f"iterator {iterator!r} has no value that keeps its indices inside; its range would be {extents[iterator]}", at)
+                raise fail(
+                    f"iterator {iterator!r} has no value that keeps its indices inside; its range would be {extents[iterator]}",
+                    at,
+                )
         return extents
 
     def _check_whole(self, fixed: Mapping[str, int], stated: Mapping[str, int], found: list[Read]) -> None:
         """An iterator fixed by the written tensor must run over the whole of what it reads, unless its range is stated."""
         for read, at in self.builder.reads:
             for index, extent in zip(read.indices, self.tensors[read.tensor].shape, strict=True):
-                if isinstance(index, Var) and index.name in fixed and index.name not in stated and read.pad is None and fixed[index.name] != extent:
+                if (
+                    isinstance(index, Var)
+                    and index.name in fixed
+                    and index.name not in stated
+                    and read.pad is None
+                    and fixed[index.name] != extent
+                ):
                     raise fail(
-                        f"iterator {index.name!r} runs to {fixed[index.name]} as declared for {self.name!s} but {read.tensor} has extent {extent} "
-                        f"there; make them equal, or state the range: for {index.name} in 0:{fixed[index.name]}", at,
+                        f"iterator {index.name!r} runs to {fixed[index.name]} as declared for {self.name!s} "
+                        f"but {read.tensor} has extent {extent} there; make them equal, or state the range: for {index.name} in 0:{fixed[index.name]}",
+                        at,
                     )
 
     def _check_reads(self, extents: Mapping[str, int], shifted: Mapping[str, Scalar]) -> None:
@@ -268,7 +321,9 @@ class _StageReader:
             body = cast(DType, found)
         stored = declared or body
         if not any(body in kind and stored in kind for kind in (FLOATS, INTEGERS, ("bool",))):
-            raise fail(f"a value of type {body} is assigned to {self.name!s} of {stored}; convert it, e.g. {stored}(…)", self.right)
+            raise fail(
+                f"a value of type {body} is assigned to {self.name!s} of {stored}; convert it, e.g. {stored}(…)", self.right
+            )
         if body == "bool" and str(self.assign) in _REDUCERS:
             raise fail("a condition cannot be reduced; write where(condition, 1, 0)", self.right)
         wide = cast(DType, common(body, stored, self.right))
@@ -286,6 +341,4 @@ class _StageReader:
 
 
 def _along(read: Read, iterator: str, tensors: Mapping[str, Tensor]) -> int:
-    return next(
-        extent for index, extent in zip(read.indices, tensors[read.tensor].shape, strict=True) if index == Var(iterator)
-    )
+    return next(extent for index, extent in zip(read.indices, tensors[read.tensor].shape, strict=True) if index == Var(iterator))

@@ -20,11 +20,24 @@ MAX_EXTENT = 2**31 - 1
 
 # Activations over a value v; gelu is the erf form (Hendrycks and Gimpel, 2016), silu is x * sigmoid(x).
 ACTIVATIONS: Mapping[str, str] = {
-    "none": "v", "relu": "max(v, 0)", "relu6": "min(max(v, 0), 6)", "leaky_relu": "where(v > 0, v, v * 0.01)",
-    "gelu": "v * 0.5 * (1 + erf(v * 0.7071067811865476))", "silu": "v / (1 + exp(-v))", "sigmoid": "1 / (1 + exp(-v))", "tanh": "tanh(v)",
+    "none": "v",
+    "relu": "max(v, 0)",
+    "relu6": "min(max(v, 0), 6)",
+    "leaky_relu": "where(v > 0, v, v * 0.01)",
+    "gelu": "v * 0.5 * (1 + erf(v * 0.7071067811865476))",
+    "silu": "v / (1 + exp(-v))",
+    "sigmoid": "1 / (1 + exp(-v))",
+    "tanh": "tanh(v)",
 }
 FUNCTIONS: Mapping[str, str] = {
-    **ACTIVATIONS, "exp": "exp(v)", "log": "log(v)", "sqrt": "sqrt(v)", "rsqrt": "rsqrt(v)", "erf": "erf(v)", "abs": "abs(v)", "neg": "-v",
+    **ACTIVATIONS,
+    "exp": "exp(v)",
+    "log": "log(v)",
+    "sqrt": "sqrt(v)",
+    "rsqrt": "rsqrt(v)",
+    "erf": "erf(v)",
+    "abs": "abs(v)",
+    "neg": "-v",
     "square": "v * v",
 }
 INTEGER_ACTIVATIONS = ("none", "relu", "relu6", "abs", "neg", "square")
@@ -60,7 +73,9 @@ class Operator:
             if param.name == name:
                 return param
         known = [param.name for param in self.params]
-        raise WorkloadError(f"{self.name} has no parameter {name!r}{suggestion(name, known)}; it takes {', '.join(known)}", parameter=name)
+        raise WorkloadError(
+            f"{self.name} has no parameter {name!r}{suggestion(name, known)}; it takes {', '.join(known)}", parameter=name
+        )
 
     def filled(self, given: Mapping[str, object]) -> dict[str, Value]:
         """All parameters in their declared order, checked, defaults filled in. Values may be text, as on a command line."""
@@ -84,7 +99,9 @@ class Operator:
             pad, dilation = int(values.get("pad", 0)), int(values.get("dilation", 1))
             reach, padded = dilation * (int(values[kernel]) - 1) + 1, int(values[extent]) + 2 * pad
             if reach > padded:
-                message = f"{kernel}={values[kernel]} reaches over {reach} elements, {extent}={values[extent]} with pad={pad} has {padded}"
+                message = (
+                    f"{kernel}={values[kernel]} reaches over {reach}, {extent}={values[extent]} with pad={pad} has only {padded}"
+                )
                 raise WorkloadError(f"{message}; use a smaller kernel or more padding", parameter=kernel)
             if "pool" in self.name and pad >= reach:
                 raise WorkloadError(f"pad={pad} must be smaller than the window, which reaches over {reach}", parameter="pad")
@@ -102,14 +119,19 @@ class Operator:
         fields["main"] = "T" if biased or activated else self.result
         text = self.program
         if "@{epilogue}" in text:
-            text = text.replace("@{epilogue}", _epilogue(self.result, self.channel, biased, FUNCTIONS[str(values.get("act", "none"))] if activated else ""))
+            text = text.replace(
+                "@{epilogue}",
+                _epilogue(self.result, self.channel, biased, FUNCTIONS[str(values.get("act", "none"))] if activated else ""),
+            )
         return expand(text, {**self.pieces, **fields}, values)
 
     def symbols(self, values: Mapping[str, Value], text: str) -> dict[str, int]:
         """The integer parameters the text uses, as shape symbols."""
         words = set(re.findall(r"[A-Za-z_]\w*", text))
         return {
-            param.name: int(values[param.name]) for param in self.params if param.kind in ("extent", "int") and param.name in words
+            param.name: int(values[param.name])
+            for param in self.params
+            if param.kind in ("extent", "int") and param.name in words
         }
 
 

@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +20,13 @@ Arrays = Mapping[str, NDArray[Any]]
 
 # Unit roundoff, half the distance from 1 to the next number (IEEE 754; bfloat16 keeps 8 bits).
 UNIT_ROUNDOFF: Mapping[str, float] = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+# Greatest finite value, and the size below which values may be flushed to zero (never for float16, whose subnormals are kept).
+_FLOATS: Mapping[str, tuple[float, float]] = {
+    "float64": (1.7976931348623157e308, 2.0**-1022),
+    "float32": (3.4028234663852886e38, 2.0**-126),
+    "float16": (65504.0, 2.0**-24),
+    "bfloat16": (3.3895313892515355e38, 2.0**-126),
+}
 _TRANSCENDENTAL = ("exp", "log", "tanh", "erf", "pow", "rsqrt", "sqrt")
 FUNCTION_ULP = 4  # what a vectorised function may be off, in units of the last place; one ulp is two unit roundoffs
 SUM_FACTOR = 4.0  # c of c * u * sqrt(K): rounding errors of a sum walk randomly, 4 standard deviations are allowed
@@ -40,13 +46,15 @@ def magnitude(expression: Expression, inputs: Arrays) -> dict[str, NDArray[np.fl
     """For each output element the size its rounding errors are relative to.
 
     Sums and products: the same on absolute values. A function f adds |f'(x)| times the magnitude of its argument, a quotient the
-    relative magnitude of its divisor, max and min the greater magnitude, a condition that of the chosen side. So exp(x - max) in a
-    softmax counts |x| + |max|, and cancellation in a layer norm counts what was cancelled.
+    relative magnitude of its divisor, max and min the greater magnitude, a condition that of the chosen side. So exp(x - max) in
+    a softmax counts |x| + |max|, and cancellation in a layer norm counts what was cancelled.
     """
     return evaluate_with_magnitude(expression, inputs)[1]
 
 
-def evaluate_with_magnitude(expression: Expression, inputs: Arrays) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[np.float64]]]:
+def evaluate_with_magnitude(
+    expression: Expression, inputs: Arrays
+) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[np.float64]]]:
     """`evaluate` and `magnitude` in one pass."""
     found = _run(expression, inputs, track=True, wrap=True)
     return {name: found[name].value for name in expression.outputs}, {name: found[name].size for name in expression.outputs}
@@ -67,14 +75,16 @@ def largest_value(expression: Expression, inputs: Arrays) -> float:
 def greatest(dtype: str) -> float:
     """The greatest finite value of a dtype."""
     if "float" in dtype:
-        return float(ml_dtypes.finfo(dtype).max)
+        return _FLOATS[dtype][0]
     return float(np.iinfo(dtype).max)
 
 
 def _run(expression: Expression, inputs: Arrays, *, track: bool, wrap: bool) -> dict[str, Dual]:
     for name in inputs:
         if name not in {tensor.name for tensor in expression.inputs}:
-            raise UsageError(f"unknown input {name!r}; {expression.name} takes {', '.join(tensor.name for tensor in expression.inputs)}")
+            raise UsageError(
+                f"unknown input {name!r}; {expression.name} takes {', '.join(tensor.name for tensor in expression.inputs)}"
+            )
     tensors: dict[str, Dual] = {}
     for tensor in expression.inputs:
         if tensor.name not in inputs:
@@ -93,12 +103,12 @@ def _run(expression: Expression, inputs: Arrays, *, track: bool, wrap: bool) -> 
 
 
 def error_bound(expression: Expression, numerics: str = "strict") -> float:
-    """The greatest error, relative to `magnitude`, that a right kernel can show: c * u * sqrt(K) and the roundings around the sums.
+    """The greatest error, relative to `magnitude`, that a right kernel can show: c * u * sqrt(K) plus other roundings.
 
-    K adds up the reductions along the longest path to an output, u is the unit roundoff of the accumulators; each operation adds u,
-    each function what `FUNCTION_ULP` allows, each tensor stored in float16 or bfloat16 its own roundoff. 0 for integer programs.
+    K adds up the reductions along the longest path to an output, u is the unit roundoff of the accumulators; each operation adds
+    u, each function what `FUNCTION_ULP` allows, each tensor stored in float16 or bfloat16 its own roundoff. 0 for integer programs.
     """
-    if not any("float" in stage.dtype or "float" in stage.accumulator and stage.reducer for stage in expression.stages):
+    if not any("float" in stage.dtype or ("float" in stage.accumulator and stage.reducer) for stage in expression.stages):
         return 0.0
     lengths: dict[str, int] = {}
     rounds: dict[str, float] = {}
@@ -114,7 +124,9 @@ def error_bound(expression: Expression, numerics: str = "strict") -> float:
 
 def _all_double(expression: Expression) -> bool:
     """Whether nothing is computed in less than float64."""
-    floats = [stage.dtype for stage in expression.stages if "float" in stage.dtype] + [t.dtype for t in expression.inputs if "float" in t.dtype]
+    floats = [stage.dtype for stage in expression.stages if "float" in stage.dtype] + [
+        t.dtype for t in expression.inputs if "float" in t.dtype
+    ]
     return all(dtype == "float64" for dtype in floats)
 
 
@@ -123,7 +135,7 @@ def _rounding(stage: Stage) -> float:
     double = stage.dtype == "float64" and (stage.accumulator == "float64" or stage.reducer is None)
     unit = UNIT_ROUNDOFF["float64" if double else "float32"]
     narrow = [node.dtype for node in walk(stage.body) if isinstance(node, Cast) and node.dtype in ("float16", "bfloat16")]
-    stored = UNIT_ROUNDOFF[stage.dtype] if stage.dtype in UNIT_ROUNDOFF else 0.0
+    stored = UNIT_ROUNDOFF.get(stage.dtype, 0.0)
     return unit * _operations(stage.body) + stored + sum(UNIT_ROUNDOFF[dtype] for dtype in narrow)
 
 
@@ -146,11 +158,16 @@ def max_rel_error(expression: Expression, got: Arrays, want: Arrays, magnitude: 
     """
     worst = 0.0
     converted = any(isinstance(node, Cast) and "int" in node.dtype for stage in expression.stages for node in walk(stage.body))
-    floating = any("float" in stage.dtype for stage in expression.stages) or any("float" in tensor.dtype for tensor in expression.inputs)
+    floating = any("float" in stage.dtype for stage in expression.stages) or any(
+        "float" in tensor.dtype for tensor in expression.inputs
+    )
     for name in expression.outputs:
         dtype = expression.tensor(name).dtype
         slack = 1.0 if "int" in dtype and converted and floating else 0.0
-        worst = max(worst, _difference(np.asarray(got[name]).astype(np.float64), want[name].astype(np.float64), magnitude[name], dtype, slack))
+        worst = max(
+            worst,
+            _difference(np.asarray(got[name]).astype(np.float64), want[name].astype(np.float64), magnitude[name], dtype, slack),
+        )
     return worst
 
 
@@ -170,6 +187,4 @@ def _difference(got: NDArray[np.float64], want: NDArray[np.float64], size: NDArr
 def _floor(dtype: str) -> float:
     if dtype not in UNIT_ROUNDOFF:
         return 1.0
-    info = ml_dtypes.finfo(dtype)
-    smallest = float(info.smallest_subnormal if dtype == "float16" else info.smallest_normal)
-    return smallest / UNIT_ROUNDOFF[dtype]
+    return _FLOATS[dtype][1] / UNIT_ROUNDOFF[dtype]

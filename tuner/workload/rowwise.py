@@ -11,24 +11,34 @@ IMAGE = extents(N="batch", H="height", W="width", C="channels")
 POOLED = (*IMAGE, *extents(KH="window height", KW="window width"), STRIDE, PAD, layout("NHWC", "NCHW"))
 MATRIX = extents(M="rows", N="columns")
 POOL_PIECES = {
-    **{name: SIZES[name].replace("dilation*", "") for name in ("OH", "OW")}, "y": "stride*h + r - pad", "x": "stride*w + s - pad",
-    "at": "@{layout=NHWC|n, h, w, c|n, c, h, w}", "read": "@{layout=NHWC|n, @{y}, @{x}, c|n, c, @{y}, @{x}}",
-    "image": "@{layout=NHWC|N, H, W, C|N, C, H, W}", "pooled": "@{layout=NHWC|N, @{OH}, @{OW}, C|N, C, @{OH}, @{OW}}",
+    **{name: SIZES[name].replace("dilation*", "") for name in ("OH", "OW")},
+    "y": "stride*h + r - pad",
+    "x": "stride*w + s - pad",
+    "at": "@{layout=NHWC|n, h, w, c|n, c, h, w}",
+    "read": "@{layout=NHWC|n, @{y}, @{x}, c|n, c, @{y}, @{x}}",
+    "image": "@{layout=NHWC|N, H, W, C|N, C, H, W}",
+    "pooled": "@{layout=NHWC|N, @{OH}, @{OW}, C|N, C, @{OH}, @{OW}}",
     "over": "for h in 0:@{OH}, w in 0:@{OW}, r in 0:KH, s in 0:KW",
 }
 
 MAX_POOL2D = Operator(
-    name="max_pool2d", about="greatest value of each window; padding never wins", dtypes=ARITHMETIC, params=(*POOLED, dtype(*ARITHMETIC)),
-    pieces=POOL_PIECES, windows=(("H", "KH"), ("W", "KW")),
+    name="max_pool2d",
+    about="greatest value of each window; padding never wins",
+    dtypes=ARITHMETIC,
+    params=(*POOLED, dtype(*ARITHMETIC)),
+    pieces=POOL_PIECES,
+    windows=(("H", "KH"), ("W", "KW")),
     program="""
 kernel max_pool2d(X: @{dtype}[@{image}]) -> (Y: @{dtype}[@{pooled}]) {
   Y[@{at}] max= X[@{read}] else @{lowest} @{over}
 }""",
 )
 AVG_POOL2D = Operator(
-    name="avg_pool2d", about="mean of each window; padding counts as zeros unless count_include_pad=false",
+    name="avg_pool2d",
+    about="mean of each window; padding counts as zeros unless count_include_pad=false",
     params=(*POOLED, flag("count_include_pad", "divide by the whole window", True), dtype(*FLOAT)),
-    pieces=POOL_PIECES, windows=(("H", "KH"), ("W", "KW")),
+    pieces=POOL_PIECES,
+    windows=(("H", "KH"), ("W", "KW")),
     program="""
 kernel avg_pool2d(X: @{dtype}[@{image}]) -> (Y: @{dtype}[@{pooled}]) {
   T[@{at}] += X[@{read}] else 0 @{over}
@@ -37,7 +47,10 @@ kernel avg_pool2d(X: @{dtype}[@{image}]) -> (Y: @{dtype}[@{pooled}]) {
 }""",
 )
 GLOBAL_AVG_POOL2D = Operator(
-    name="global_avg_pool2d", about="mean over height and width", params=(*IMAGE, layout("NHWC", "NCHW"), dtype(*FLOAT)), pieces=POOL_PIECES,
+    name="global_avg_pool2d",
+    about="mean over height and width",
+    params=(*IMAGE, layout("NHWC", "NCHW"), dtype(*FLOAT)),
+    pieces=POOL_PIECES,
     program="""
 kernel global_avg_pool2d(X: @{dtype}[@{image}]) -> (Y: @{dtype}[N, C]) {
   T[n, c] += X[@{at}]
@@ -45,7 +58,9 @@ kernel global_avg_pool2d(X: @{dtype}[@{image}]) -> (Y: @{dtype}[N, C]) {
 }""",
 )
 SOFTMAX = Operator(
-    name="softmax", about="over each row, the row's greatest value subtracted first", params=(*MATRIX, dtype(*FLOAT)),
+    name="softmax",
+    about="over each row, the row's greatest value subtracted first",
+    params=(*MATRIX, dtype(*FLOAT)),
     program="""
 kernel softmax(X: @{dtype}[M, N]) -> (Y: @{dtype}[M, N]) {
   R[i] max= X[i, j]
@@ -55,7 +70,9 @@ kernel softmax(X: @{dtype}[M, N]) -> (Y: @{dtype}[M, N]) {
 }""",
 )
 LOG_SOFTMAX = Operator(
-    name="log_softmax", about="logarithm of softmax over each row, without forming it", params=(*MATRIX, dtype(*FLOAT)),
+    name="log_softmax",
+    about="logarithm of softmax over each row, without forming it",
+    params=(*MATRIX, dtype(*FLOAT)),
     program="""
 kernel log_softmax(X: @{dtype}[M, N]) -> (Y: @{dtype}[M, N]) {
   R[i] max= X[i, j]
@@ -64,7 +81,8 @@ kernel log_softmax(X: @{dtype}[M, N]) -> (Y: @{dtype}[M, N]) {
 }""",
 )
 LAYER_NORM = Operator(
-    name="layer_norm", about="each row to mean 0 and variance 1, then gamma and beta; the variance from differences to the mean",
+    name="layer_norm",
+    about="each row to mean 0 and variance 1, then gamma and beta; the variance from differences to the mean",
     params=(*MATRIX, EPS, dtype(*FLOAT)),
     program="""
 kernel layer_norm(X: @{dtype}[M, N], gamma: @{dtype}[N], beta: @{dtype}[N]) -> (Y: @{dtype}[M, N]) {
@@ -76,7 +94,9 @@ kernel layer_norm(X: @{dtype}[M, N], gamma: @{dtype}[N], beta: @{dtype}[N]) -> (
 }""",
 )
 RMS_NORM = Operator(
-    name="rms_norm", about="each row divided by its root mean square, then gamma", params=(*MATRIX, EPS, dtype(*FLOAT)),
+    name="rms_norm",
+    about="each row divided by its root mean square, then gamma",
+    params=(*MATRIX, EPS, dtype(*FLOAT)),
     program="""
 kernel rms_norm(X: @{dtype}[M, N], gamma: @{dtype}[N]) -> (Y: @{dtype}[M, N]) {
   S[i] += X[i, j] * X[i, j]
@@ -85,30 +105,42 @@ kernel rms_norm(X: @{dtype}[M, N], gamma: @{dtype}[N]) -> (Y: @{dtype}[M, N]) {
 }""",
 )
 BATCH_NORM = Operator(
-    name="batch_norm", about="inference: stored mean and variance per channel", params=(*IMAGE, layout("NHWC", "NCHW"), EPS, dtype(*FLOAT)),
+    name="batch_norm",
+    about="inference: stored mean and variance per channel",
+    params=(*IMAGE, layout("NHWC", "NCHW"), EPS, dtype(*FLOAT)),
     pieces=POOL_PIECES,
     program="""
-kernel batch_norm(X: @{dtype}[@{image}], gamma: @{dtype}[C], beta: @{dtype}[C], mean: @{dtype}[C], var: @{dtype}[C]) -> (Y: @{dtype}[@{image}]) {
+kernel batch_norm(X: @{dtype}[@{image}], gamma: @{dtype}[C], beta: @{dtype}[C], mean: @{dtype}[C], var: @{dtype}[C])
+    -> (Y: @{dtype}[@{image}]) {
   Q[c] = rsqrt(var[c] + @{eps}) * gamma[c]
   Y[@{at}] = (X[@{at}] - mean[c]) * Q[c] + beta[c]
 }""",
 )
 REDUCE_SUM = Operator(
-    name="reduce_sum", about="sums along one axis", dtypes=ARITHMETIC, params=(*MATRIX, AXIS, dtype(*ARITHMETIC)),
+    name="reduce_sum",
+    about="sums along one axis",
+    dtypes=ARITHMETIC,
+    params=(*MATRIX, AXIS, dtype(*ARITHMETIC)),
     program="""
 kernel reduce_sum(X: @{dtype}[M, N]) -> (Y: @{sum}[@{axis=1|M|N}]) {
   Y[@{axis=1|i|j}] += X[i, j]
 }""",
 )
 REDUCE_MAX = Operator(
-    name="reduce_max", about="greatest values along one axis", dtypes=ARITHMETIC, params=(*MATRIX, AXIS, dtype(*ARITHMETIC)),
+    name="reduce_max",
+    about="greatest values along one axis",
+    dtypes=ARITHMETIC,
+    params=(*MATRIX, AXIS, dtype(*ARITHMETIC)),
     program="""
 kernel reduce_max(X: @{dtype}[M, N]) -> (Y: @{dtype}[@{axis=1|M|N}]) {
   Y[@{axis=1|i|j}] max= X[i, j]
 }""",
 )
 REDUCE_MEAN = Operator(
-    name="reduce_mean", about="means along one axis", params=(*MATRIX, AXIS, dtype(*FLOAT)), pieces={"at": "@{axis=1|i|j}"},
+    name="reduce_mean",
+    about="means along one axis",
+    params=(*MATRIX, AXIS, dtype(*FLOAT)),
+    pieces={"at": "@{axis=1|i|j}"},
     program="""
 kernel reduce_mean(X: @{dtype}[M, N]) -> (Y: @{dtype}[@{axis=1|M|N}]) {
   T[@{at}] += X[i, j]
@@ -116,14 +148,20 @@ kernel reduce_mean(X: @{dtype}[M, N]) -> (Y: @{dtype}[@{axis=1|M|N}]) {
 }""",
 )
 TRANSPOSE = Operator(
-    name="transpose", about="rows become columns", dtypes=ARITHMETIC, params=(*MATRIX, dtype(*ARITHMETIC)),
+    name="transpose",
+    about="rows become columns",
+    dtypes=ARITHMETIC,
+    params=(*MATRIX, dtype(*ARITHMETIC)),
     program="""
 kernel transpose(X: @{dtype}[M, N]) -> (Y: @{dtype}[N, M]) {
   Y[j, i] = X[i, j]
 }""",
 )
 ELEMENTWISE = Operator(
-    name="elementwise", about="one function of each element", dtypes=(*FLOAT, "int32"), pieces={"at": "i, j"},
+    name="elementwise",
+    about="one function of each element",
+    dtypes=(*FLOAT, "int32"),
+    pieces={"at": "i, j"},
     params=(*MATRIX, Param(name="act", kind="choice", about="the function", choices=tuple(FUNCTIONS)), dtype(*FLOAT, "int32")),
     program="""
 kernel elementwise(X: @{dtype}[M, N]) -> (Y: @{dtype}[M, N]) {
@@ -131,7 +169,10 @@ kernel elementwise(X: @{dtype}[M, N]) -> (Y: @{dtype}[M, N]) {
 }""",
 )
 BIAS_ACT = Operator(
-    name="bias_act", about="act(X + bias), the bias per column", dtypes=(*FLOAT, "int32"), pieces={"at": "i, j"},
+    name="bias_act",
+    about="act(X + bias), the bias per column",
+    dtypes=(*FLOAT, "int32"),
+    pieces={"at": "i, j"},
     params=(*MATRIX, ACT, dtype(*FLOAT, "int32")),
     program="""
 kernel bias_act(X: @{dtype}[M, N], bias: @{dtype}[N]) -> (Y: @{dtype}[M, N]) {
@@ -140,7 +181,9 @@ kernel bias_act(X: @{dtype}[M, N], bias: @{dtype}[N]) -> (Y: @{dtype}[M, N]) {
 }""",
 )
 EMBEDDING = Operator(
-    name="embedding", about="rows of a table by index; indices outside are clamped into it", dtypes=(*FLOAT, "int8", "int32"),
+    name="embedding",
+    about="rows of a table by index; indices outside are clamped into it",
+    dtypes=(*FLOAT, "int8", "int32"),
     params=(*extents(N="indices", V="rows of the table", D="row length"), dtype(*FLOAT, "int8", "int32")),
     program="""
 kernel embedding(X: int32[N], W: @{dtype}[V, D]) -> (Y: @{dtype}[N, D]) {

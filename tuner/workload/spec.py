@@ -88,7 +88,9 @@ def _split(text: str) -> _Parts:
     for item in rest.split(",") if rest.strip() else ():
         key, equals, value = (part.strip() for part in item.partition("="))
         if not equals or not key or not value:
-            raise WorkloadError(f"{item.strip()[:60]!r} is not NAME=VALUE; write {op.name}:NAME=VALUE,NAME=VALUE", parameter=key or "op")
+            raise WorkloadError(
+                f"{item.strip()[:60]!r} is not NAME=VALUE; write {op.name}:NAME=VALUE,NAME=VALUE", parameter=key or "op"
+            )
         if key in params:
             raise WorkloadError(f"{key} is given twice; give it once", parameter=key)
         params[key] = value
@@ -113,7 +115,7 @@ def _range(param: Param, value: str) -> tuple[int, int]:
 def workload_from_params(
     op: str, params: Mapping[str, object], *, constants: Iterable[str] = (), numerics: str = "strict"
 ) -> Workload:
-    """The workload of a catalogue operator; parameters may be typed or text. `const` and `numerics` are also taken from `params`."""
+    """The workload of a catalogue operator; parameters may be typed or text, `const` and `numerics` among them."""
     given = dict(params)
     constants = tuple(constants) or tuple(part for part in str(given.pop("const", "") or "").split("+") if part)
     given.pop("const", None)
@@ -140,9 +142,7 @@ def workload_from_notation(
     return _workload(parse(text, shapes), constants, numerics, notation=text, shapes=dict(shapes))
 
 
-def workload_from_expression(
-    expression: Expression, constants: Iterable[str] = (), numerics: str = "strict"
-) -> Workload:
+def workload_from_expression(expression: Expression, constants: Iterable[str] = (), numerics: str = "strict") -> Workload:
     """A workload around a tree from elsewhere (a lifted program), held to the same structure, bounds and budgets as a text."""
     check_structure(expression)
     check_bounds(expression)
@@ -157,8 +157,14 @@ def _numerics(value: str) -> Numerics:
 
 
 def _workload(
-    expression: Expression, constants: Iterable[str], numerics: str, *, op: str | None = None, params: Mapping[str, Value] | None = None,
-    notation: str | None = None, shapes: Mapping[str, int] | None = None,
+    expression: Expression,
+    constants: Iterable[str],
+    numerics: str,
+    *,
+    op: str | None = None,
+    params: Mapping[str, Value] | None = None,
+    notation: str | None = None,
+    shapes: Mapping[str, int] | None = None,
 ) -> Workload:
     names = [tensor.name for tensor in expression.inputs]
     known = tuple(dict.fromkeys(constants))
@@ -169,22 +175,34 @@ def _workload(
         raise WorkloadError("every input is declared constant; at least one must vary", parameter="const")
     ordered, chosen = tuple(name for name in names if name in known), _numerics(numerics)
     return Workload(
-        expression=expression, key=workload_key(expression, ordered, chosen), op=op, params=params or {}, notation=notation, shapes=shapes or {},
-        constants=ordered, numerics=chosen,
+        expression=expression,
+        key=workload_key(expression, ordered, chosen),
+        op=op,
+        params=params or {},
+        notation=notation,
+        shapes=shapes or {},
+        constants=ordered,
+        numerics=chosen,
     )
 
 
 def to_document(workload: Workload) -> dict[str, Json]:
     """The workload as JSON, its expression whole; `from_document` is the inverse."""
     return {
-        "schema": DOCUMENT_SCHEMA, "key": workload.key, "op": workload.op, "params": dict(workload.params), "notation": workload.notation,
-        "shapes": dict(workload.shapes), "constants": list(workload.constants), "numerics": workload.numerics,
+        "schema": DOCUMENT_SCHEMA,
+        "key": workload.key,
+        "op": workload.op,
+        "params": dict(workload.params),
+        "notation": workload.notation,
+        "shapes": dict(workload.shapes),
+        "constants": list(workload.constants),
+        "numerics": workload.numerics,
         "expression": expression_document(workload.expression),
     }
 
 
 def from_document(document: Mapping[str, object]) -> Workload:
-    """The workload of a document. Raises `WorkloadError` where its schema is unknown, its tree unsound, or its key not its tree's."""
+    """The workload of a document. Raises `WorkloadError` for an unknown schema, an unsound tree, a wrong key."""
     if document.get("schema") != DOCUMENT_SCHEMA:
         raise WorkloadError(f"workload document of schema {document.get('schema')!r}; this version reads {DOCUMENT_SCHEMA}")
     expression = expression_from(document.get("expression"))
@@ -193,9 +211,13 @@ def from_document(document: Mapping[str, object]) -> Workload:
     check_limits(expression)
     op, notation = document.get("op"), document.get("notation")
     workload = _workload(
-        expression, cast("list[str]", document.get("constants") or []), str(document.get("numerics", "strict")),
-        op=op if isinstance(op, str) else None, params=cast("dict[str, Value]", document.get("params") or {}),
-        notation=notation if isinstance(notation, str) else None, shapes=cast("dict[str, int]", document.get("shapes") or {}),
+        expression,
+        cast("list[str]", document.get("constants") or []),
+        str(document.get("numerics", "strict")),
+        op=op if isinstance(op, str) else None,
+        params=cast("dict[str, Value]", document.get("params") or {}),
+        notation=notation if isinstance(notation, str) else None,
+        shapes=cast("dict[str, int]", document.get("shapes") or {}),
     )
     if workload.key != document.get("key"):
         raise WorkloadError(f"the document's key {document.get('key')!r} is not that of its expression, {workload.key}")

@@ -18,19 +18,43 @@ from tuner.workload.expression import Binary, BinaryOp, Cast, Const, DType, Read
 from tuner.workload.grammar import Node, fail
 
 DTYPE_NAMES: Mapping[str, DType] = {
-    "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i64": "int64", "i32": "int32", "i8": "int8", "u8": "uint8",
-    "float64": "float64", "float32": "float32", "float16": "float16", "bfloat16": "bfloat16", "int64": "int64", "int32": "int32",
-    "int8": "int8", "uint8": "uint8", "bool": "bool",
+    "f64": "float64",
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "i64": "int64",
+    "i32": "int32",
+    "i8": "int8",
+    "u8": "uint8",
+    "float64": "float64",
+    "float32": "float32",
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "int64": "int64",
+    "int32": "int32",
+    "int8": "int8",
+    "uint8": "uint8",
+    "bool": "bool",
 }
 FLOATS = ("float16", "bfloat16", "float32", "float64")  # narrow to wide
 INTEGERS = ("int8", "uint8", "int32", "int64")
 COMPUTED_IN: Mapping[str, DType] = {"float16": "float32", "bfloat16": "float32", "int8": "int32", "uint8": "int32"}
 UNARY_FLOAT: Mapping[str, Callable[[float], float]] = {
-    "exp": math.exp, "log": math.log, "sqrt": math.sqrt, "rsqrt": lambda value: 1 / math.sqrt(value), "tanh": math.tanh, "erf": math.erf,
+    "exp": math.exp,
+    "log": math.log,
+    "sqrt": math.sqrt,
+    "rsqrt": lambda value: 1 / math.sqrt(value),
+    "tanh": math.tanh,
+    "erf": math.erf,
 }
 FUNCTIONS = (*UNARY_FLOAT, "abs", "min", "max", "pow", "where", "clamp", *DTYPE_NAMES)
 LITERAL_INT, LITERAL_REAL = "integer literal", "real literal"
-INTEGER_RANGE = {"int8": (-(2**7), 2**7 - 1), "uint8": (0, 2**8 - 1), "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+INTEGER_RANGE = {
+    "int8": (-(2**7), 2**7 - 1),
+    "uint8": (0, 2**8 - 1),
+    "int32": (-(2**31), 2**31 - 1),
+    "int64": (-(2**63), 2**63 - 1),
+}
 _ARITHMETIC: Mapping[str, BinaryOp] = {"+": "add", "-": "sub", "*": "mul", "/": "div", "//": "floordiv", "%": "floormod"}
 _COMPARISONS: Mapping[str, BinaryOp] = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 
@@ -120,7 +144,9 @@ class TermBuilder:
         term = self.build(node)
         if len(self.iterators) > before:
             name = list(self.iterators)[before]
-            raise fail(f"unknown shape symbol {name!r}; give its extent{suggestion(name, list(self.symbols))}", self.iterators[name])
+            raise fail(
+                f"unknown shape symbol {name!r}; give its extent{suggestion(name, list(self.symbols))}", self.iterators[name]
+            )
         if term.type != LITERAL_INT:
             raise fail("an extent is an integer made of numbers and shape symbols", node)
         return int(term.value)
@@ -164,7 +190,9 @@ class TermBuilder:
         if name in self.tensors:
             return self.tensors[name]
         if name in self.later:
-            raise fail(f"{name!r} is read before it is defined; stages run in the order they are written, none may read itself", node)
+            raise fail(
+                f"{name!r} is read before it is defined; stages run in the order they are written, none may read itself", node
+            )
         if name in FUNCTIONS:
             raise fail(f"{name!r} is a function; call it with parentheses", node)
         raise fail(f"unknown tensor {name!r}{suggestion(name, list(self.tensors))}", node)
@@ -276,7 +304,9 @@ class TermBuilder:
     def _call(self, node: Tree[Token]) -> Term:
         name, arguments = str(node.children[0]), list(node.children[1:])
         if name not in FUNCTIONS:
-            raise fail(f"unknown function {name!r}{suggestion(name, list(FUNCTIONS)) or '; known are ' + ', '.join(FUNCTIONS)}", node)
+            raise fail(
+                f"unknown function {name!r}{suggestion(name, list(FUNCTIONS)) or '; known are ' + ', '.join(FUNCTIONS)}", node
+            )
         counts = {"min": (2, 8), "max": (2, 8), "pow": (2, 2), "where": (3, 3), "clamp": (3, 3)}
         least, most = counts.get(name, (1, 1))
         if not least <= len(arguments) <= most:
@@ -367,7 +397,11 @@ def fold(op: BinaryOp, left: Term, right: Term, at: Node) -> Term:
     if op == "div":
         return real(a / b)
     results: Mapping[str, Callable[[], int | float]] = {
-        "add": lambda: a + b, "sub": lambda: a - b, "mul": lambda: a * b, "floordiv": lambda: a // b, "floormod": lambda: a % b,
+        "add": lambda: a + b,
+        "sub": lambda: a - b,
+        "mul": lambda: a * b,
+        "floordiv": lambda: a // b,
+        "floormod": lambda: a % b,
     }
     value = results[op]()
     if left.type == right.type == LITERAL_INT:
@@ -398,6 +432,17 @@ def check_index(index: Scalar, at: Node) -> None:
 
 
 __all__ = [
-    "COMPUTED_IN", "DTYPE_NAMES", "FLOATS", "INTEGERS", "INTEGER_RANGE", "LITERAL_INT", "LITERAL_REAL", "Term", "TermBuilder",
-    "WorkloadError", "common", "settle", "suggestion",
+    "COMPUTED_IN",
+    "DTYPE_NAMES",
+    "FLOATS",
+    "INTEGERS",
+    "INTEGER_RANGE",
+    "LITERAL_INT",
+    "LITERAL_REAL",
+    "Term",
+    "TermBuilder",
+    "WorkloadError",
+    "common",
+    "settle",
+    "suggestion",
 ]

@@ -8,10 +8,25 @@ from typing import TypeAlias, cast, get_args
 
 from tuner.errors import WorkloadError
 from tuner.workload.expression import (
-    Axis, Binary, BinaryOp, Cast, Const, DType, Expression, Read, Reducer, Scalar, Select, Stage, Tensor, Unary, UnaryOp, Var,
+    Axis,
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    DType,
+    Expression,
+    Read,
+    Reducer,
+    Scalar,
+    Select,
+    Stage,
+    Tensor,
+    Unary,
+    UnaryOp,
+    Var,
 )
 
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 MAX_HEIGHT = 256  # of a scalar tree read from a document, whatever wrote it
 
 
@@ -48,8 +63,13 @@ def expression_document(expression: Expression) -> dict[str, Json]:
         "inputs": [{"name": t.name, "shape": list(t.shape), "dtype": t.dtype} for t in expression.inputs],
         "stages": [
             {
-                "name": stage.name, "axes": _axes(stage.axes), "reduce_axes": _axes(stage.reduce_axes), "reducer": stage.reducer,
-                "accumulator": stage.accumulator, "dtype": stage.dtype, "body": scalar_document(stage.body, {}),
+                "name": stage.name,
+                "axes": _axes(stage.axes),
+                "reduce_axes": _axes(stage.reduce_axes),
+                "reducer": stage.reducer,
+                "accumulator": stage.accumulator,
+                "dtype": stage.dtype,
+                "body": scalar_document(stage.body, {}),
             }
             for stage in expression.stages
         ],
@@ -62,14 +82,17 @@ def _axes(axes: tuple[Axis, ...]) -> list[Json]:
 
 
 def expression_from(document: object) -> Expression:
-    """The expression of a document. Raises `WorkloadError` for anything that is not one; bounds and budgets are for the caller."""
+    """The expression of a document. Raises `WorkloadError` for anything else; bounds and budgets are for the caller."""
     try:
         parts = cast("dict[str, list[dict[str, object]]]", document)
         inputs = tuple(
-            Tensor(name=_text(t["name"]), shape=tuple(_integer(e) for e in _items(t["shape"])), dtype=_dtype(t["dtype"])) for t in parts["inputs"]
+            Tensor(name=_text(t["name"]), shape=tuple(_integer(e) for e in _items(t["shape"])), dtype=_dtype(t["dtype"]))
+            for t in parts["inputs"]
         )
         stages = tuple(_stage(stage) for stage in parts["stages"])
-        return Expression(name=_text(parts["name"]), inputs=inputs, stages=stages, outputs=tuple(_text(name) for name in parts["outputs"]))
+        return Expression(
+            name=_text(parts["name"]), inputs=inputs, stages=stages, outputs=tuple(_text(name) for name in parts["outputs"])
+        )
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise WorkloadError(f"not an expression document: {error}") from None
 
@@ -79,8 +102,13 @@ def _stage(part: dict[str, object]) -> Stage:
     if reducer is not None and reducer not in get_args(Reducer):
         raise ValueError(f"reducer {reducer!r}")
     return Stage(
-        name=_text(part["name"]), axes=_axes_from(part["axes"]), reduce_axes=_axes_from(part["reduce_axes"]), reducer=cast("Reducer | None", reducer),
-        accumulator=_dtype(part["accumulator"]), dtype=_dtype(part["dtype"]), body=scalar_from(part["body"]),
+        name=_text(part["name"]),
+        axes=_axes_from(part["axes"]),
+        reduce_axes=_axes_from(part["reduce_axes"]),
+        reducer=cast("Reducer | None", reducer),
+        accumulator=_dtype(part["accumulator"]),
+        dtype=_dtype(part["dtype"]),
+        body=scalar_from(part["body"]),
     )
 
 

@@ -34,7 +34,7 @@ class View:
 
 
 def window(read: Read, array: Array, order: tuple[str, ...], extents: Mapping[str, int]) -> View | None:
-    """The view of an affine read, padded where it leaves the tensor; None where an index is not affine or padding would be huge."""
+    """The view of an affine read, padded where it leaves the tensor; None where an index is not affine or padding is huge."""
     terms = [linear(index) for index in read.indices]
     if any(not isinstance(atom, Var) for found, _ in terms for atom in found):
         return None
