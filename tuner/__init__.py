@@ -1,1 +1,40 @@
+"""Finds fast schedules for tensor kernels. `tuner.tune` is the door; the names here load their modules when first used.
 
+`import tuner` stays quick: compiler, cluster and database are loaded by the call that needs them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tuner.app import Kernel, tune
+    from tuner.errors import DatabaseError, TunerError, UsageError, WorkloadError
+    from tuner.settings import Settings
+
+__version__ = "0.1.0"
+__all__ = ["DatabaseError", "Kernel", "Settings", "TunerError", "UsageError", "WorkloadError", "__version__", "tune"]
+
+_HOMES = MappingProxyType(
+    {
+        "Kernel": "tuner.app",
+        "tune": "tuner.app",
+        "DatabaseError": "tuner.errors",
+        "TunerError": "tuner.errors",
+        "UsageError": "tuner.errors",
+        "WorkloadError": "tuner.errors",
+        "Settings": "tuner.settings",
+    }
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tuner' has no attribute {name!r}; it has {', '.join(__all__)}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -43,7 +43,8 @@ class Settings(BaseSettings):
         description="folder for the default database and the artifacts",
     )
     db: str = Field(
-        default_factory=lambda values: f"sqlite:///{values['data_dir'] / 'tuner.db'}", min_length=1,
+        default_factory=lambda values: f"sqlite:///{values['data_dir'] / 'tuner.db'}",
+        min_length=1,
         description="database URL: sqlite:///PATH or postgresql://USER@HOST/NAME",
     )
     artifacts: Path = Field(
@@ -58,7 +59,8 @@ class Settings(BaseSettings):
     seed: int = Field(default=0, ge=0, lt=2**63, description="seed of everything random")
     builders: int = Field(default=0, ge=0, le=1024, description="builder processes; 0 is one for each core that does not measure")
     lanes: str = Field(
-        default="", max_length=1000,
+        default="",
+        max_length=1000,
         description="which cores measure and which build, as lanes=2-3/4-5;builders=0-1; empty lets the machine's cores decide",
     )
     build_timeout_s: float = Field(default=30.0, ge=0.1, le=3600.0, description="seconds one build may take")

@@ -1,0 +1,121 @@
+"""The outermost shell: global flags anywhere, errors as one line with their exit code, and a start that loads nothing heavy."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tuner as product
+from db.errors import DatabaseBusy, DatabaseFull, NotFound, SchemaMismatch, StaleLease
+from tuner.cli.entry import hoist
+from tuner.cli.exits import Exit, exit_code
+from tuner.errors import DatabaseError, TunerError, UsageError, WorkloadError
+
+HEAVY = ("tvm", "ray", "xgboost", "fastapi", "sqlalchemy", "scipy")
+
+
+@pytest.mark.parametrize(
+    ("given", "hoisted"),
+    [
+        (["jobs", "--json"], ["--json", "jobs"]),
+        (["tune", "x", "--db", "sqlite:///a", "--trials", "5"], ["--db", "sqlite:///a", "tune", "x", "--trials", "5"]),
+        (["jobs", "--db=sqlite:///a", "-q"], ["--db=sqlite:///a", "-q", "jobs"]),
+        (["space", "--", "--json"], ["space", "--", "--json"]),
+        (["jobs", "--db"], ["--db", "jobs"]),
+    ],
+)
+def test_global_flags_may_follow_the_command(given: list[str], hoisted: list[str]) -> None:
+    assert hoist(given) == hoisted
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UsageError("x"), Exit.USAGE),
+        (WorkloadError("x"), Exit.USAGE),
+        (NotFound("x"), Exit.USAGE),
+        (DatabaseError("x"), Exit.USAGE),
+        (SchemaMismatch("x"), Exit.USAGE),
+        (DatabaseBusy("x"), Exit.FAILED),
+        (DatabaseFull("x"), Exit.FAILED),
+        (StaleLease("x"), Exit.FAILED),
+        (TunerError("x"), Exit.FAILED),
+    ],
+)
+def test_each_error_has_its_exit_code(error: TunerError, code: Exit) -> None:
+    assert exit_code(error) is code
+
+
+def test_version(tuner: Callable[..., Any]) -> None:
+    called = tuner("--version")
+    assert (called.code, called.out) == (0, f"tuner {product.__version__}\n")
+
+
+def test_an_unknown_command_is_a_usage_error_with_the_nearest(tuner: Callable[..., Any]) -> None:
+    called = tuner("tone")
+    assert called.code == Exit.USAGE
+    assert "'tune'" in called.err and called.out == ""
+
+
+def test_a_refused_setting_is_one_line_on_standard_error(tuner: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_TRIALS", "-4")
+    called = tuner("config", "show")
+    assert called.code == Exit.USAGE
+    assert called.err.startswith("error: setting trials is '-4' (environment TUNER_TRIALS)")
+    assert called.err.count("\n") == 1 and called.out == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["tune", "--help"],
+        ["ops"],
+        ["space", "matmul:M=64,N=64,K=64"],
+        ["config", "show"],
+    ],
+)
+def test_nothing_heavy_is_loaded_to_answer(arguments: list[str], tmp_path: Path) -> None:
+    """In a fresh process that ends by naming the heavy modules it loaded."""
+    program = (
+        "import sys\nfrom tuner.cli import main\n"
+        "try:\n    main(sys.argv[1:])\nexcept SystemExit as end:\n    code = end.code\n"
+        f"print('heavy:', [name for name in {HEAVY!r} if name in sys.modules], code or 0, file=sys.stderr)"
+    )
+    root = Path(product.__file__).parent.parent
+    environment = {**os.environ, "PYTHONPATH": str(root), "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.stderr.strip().endswith("heavy: [] 0"), ended.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_package_offers_its_names_without_loading_them() -> None:
+    program = f"import sys, tuner; print(dir(tuner), [name for name in {HEAVY!r} if name in sys.modules])"
+    shown = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=Path(product.__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+    assert "'tune'" in shown and shown.strip().endswith("[]")
+
+
+def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'tone'"):
+        _ = product.tone

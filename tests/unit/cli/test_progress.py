@@ -1,0 +1,121 @@
+"""The display of a run: what it says after which events, and that it is silent when told to be."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from tuner.cli.progress import TuningDisplay
+from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
+from tuner.tuning import BestImproved, TrialRecorded
+from tuner.workload.spec import parse_spec
+from workers.progress import Phase, TaskFinished, TaskStarted, WorkerNotice
+
+CONDITIONS = Conditions(lane="cpu:1", isolation="none")
+MATMUL = parse_spec("matmul:M=100,N=100,K=100")  # two million operations
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def started(*, trials: int = 10, seconds: float | None = 60.0, recorded: int = 0) -> TaskStarted:
+    return TaskStarted(position=0, workload=MATMUL, space_size=1234, recorded=recorded, trials=trials, seconds=seconds)
+
+
+def timed(shown: TuningDisplay, number: int, seconds: float, *, better: bool) -> None:
+    outcome = Timed(samples_s=(seconds,), max_rel_error=0.0, conditions=CONDITIONS, artifact="0" * 64)
+    trial = Trial(number=number, config={}, outcome=outcome)
+    shown.observe(TrialRecorded(trial=trial))
+    if better:
+        shown.observe(BestImproved(trial=trial, median_s=seconds, previous_s=None))
+
+
+def failed(shown: TuningDisplay, number: int) -> None:
+    outcome = Failed(kind=FailureKind.BUILD_ERROR, message="no")
+    shown.observe(TrialRecorded(trial=Trial(number=number, config={}, outcome=outcome)))
+
+
+def display(*, quiet: bool = False, terminal: bool = False) -> tuple[TuningDisplay, io.StringIO, Clock]:
+    stream, clock = io.StringIO(), Clock()
+    console = Console(file=stream, width=240, force_terminal=terminal, highlight=False)
+    return TuningDisplay(console, quiet=quiet, clock=clock), stream, clock
+
+
+FINISHED = TaskFinished(position=0, kernel="k1", error=None)
+
+
+def test_the_last_state_says_best_speed_rate_and_failures() -> None:
+    shown, stream, clock = display()
+    with shown:
+        shown.observe(started())
+        timed(shown, 0, 2e-3, better=True)
+        clock.now_s += 2
+        failed(shown, 1)
+        timed(shown, 2, 1e-3, better=True)
+        timed(shown, 3, 5e-3, better=False)
+        shown.observe(FINISHED)
+    first, *_, last = stream.getvalue().splitlines()
+    assert first == f"{MATMUL.spec}: 1,234 configs, 10 trials"
+    expected = "  4/10  best 1.00 ms (2.00 GFLOP/s)  2.00× the default  2.0 trials/s  3 s left  1 failed (build_error 1)"
+    assert last == MATMUL.spec + expected
+
+
+def test_without_a_terminal_improvements_are_lines_but_not_too_many() -> None:
+    shown, stream, clock = display()
+    with shown:
+        shown.observe(started(trials=100))
+        for number in range(20):
+            timed(shown, number, 1.0 / (number + 1), better=True)
+            clock.now_s += 0.5
+    assert 3 <= len(stream.getvalue().splitlines()) <= 7
+
+
+def test_time_left_is_bounded_by_the_time_budget() -> None:
+    shown, stream, clock = display()
+    with shown:
+        shown.observe(started(trials=1000, seconds=5.0))
+        clock.now_s += 1
+        timed(shown, 0, 1.0, better=True)
+        shown.observe(FINISHED)
+    assert "4 s left" in stream.getvalue()
+
+
+def test_recorded_trials_count_but_do_not_make_the_rate() -> None:
+    shown, stream, clock = display()
+    with shown:
+        shown.observe(started(recorded=2))
+        clock.now_s += 1
+        timed(shown, 2, 3.0, better=True)
+        shown.observe(FINISHED)
+    assert "continued after 2 recorded trials" in stream.getvalue()
+    assert "3/10  best 3.00 s" in stream.getvalue() and "1.0 trials/s" in stream.getvalue()
+
+
+def test_a_phase_and_a_lost_worker_are_told() -> None:
+    shown, stream, _ = display()
+    with shown:
+        shown.observe(Phase(name="starting workers"))
+        shown.observe(started())
+        shown.observe(WorkerNotice(message="build:0 was lost and replaced"))
+        shown.observe(Phase(name="promotion"))
+        shown.observe(TaskFinished(position=0, kernel=None, error="nothing could be verified"))
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "starting workers"
+    assert lines[2] == "build:0 was lost and replaced"
+    assert lines[3].endswith("promotion") and lines[4].endswith("nothing could be verified")
+
+
+def test_quiet_prints_nothing() -> None:
+    shown, stream, _ = display(quiet=True, terminal=True)
+    with shown:
+        shown.observe(started())
+        timed(shown, 0, 1.0, better=True)
+        shown.observe(Phase(name="promotion"))
+        shown.observe(FINISHED)
+    assert stream.getvalue() == ""

@@ -1,0 +1,102 @@
+"""Documentation is complete: each command, flag, setting, exit code and error code is where a reader looks for it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+import tuner
+from tuner.cli.entry import program
+from tuner.cli.exits import Exit
+from tuner.settings import Settings
+
+ROOT = Path(tuner.__file__).parent.parent
+DOCS = ROOT / "docs"
+PACKAGES = ("tuner", "workers", "db", "api")
+
+
+def headings(page: str) -> set[str]:
+    return {line.lstrip("#").strip().strip("`") for line in (DOCS / page).read_text().splitlines() if line.startswith("#")}
+
+
+def section(page: str, heading: str) -> str:
+    """The text under a heading, up to the next one of any level."""
+    found = re.search(rf"^#+ `?{re.escape(heading)}`?\n(.*?)(?=^#|\Z)", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
+    assert found, f"docs/{page} has no heading {heading!r}"
+    return found[1]
+
+
+def commands() -> dict[str, list[str]]:
+    """Each command's full name with its options, as the program itself knows them."""
+    root = typer.main.get_command(program())
+    found: dict[str, list[str]] = {}
+    queue = [("tuner", root)]
+    while queue:
+        name, command = queue.pop()
+        below = getattr(command, "commands", {})
+        queue += [(f"{name} {word}", child) for word, child in below.items()]
+        if not below:
+            found[name] = [option for parameter in command.params for option in parameter.opts if option.startswith("--")]
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(commands()))
+def test_each_command_has_its_heading_and_each_option_is_described(name: str) -> None:
+    text = section("cli.md", name)
+    assert [option for option in commands()[name] if option != "--help" and option not in text] == []
+
+
+def test_no_command_is_described_that_does_not_exist() -> None:
+    assert {heading for heading in headings("cli.md") if heading.startswith("tuner ")} - set(commands()) == set()
+
+
+@pytest.mark.parametrize("name", sorted(Settings.model_fields))
+def test_each_setting_has_its_heading_and_its_built_in_value(name: str) -> None:
+    text = section("settings.md", name)
+    assert "Built in:" in text
+    default = Settings.model_fields[name].default
+    if isinstance(default, (int, float)):
+        assert f"Built in: {default:g}." in text
+
+
+def test_no_setting_is_described_that_does_not_exist() -> None:
+    assert headings("settings.md") == {"Settings", *Settings.model_fields}
+
+
+@pytest.mark.parametrize("code", sorted(Exit))
+def test_each_exit_code_is_in_the_table(code: Exit) -> None:
+    assert re.search(rf"^\| {int(code)} \|", section("cli.md", "Exit codes"), re.MULTILINE)
+
+
+def error_codes() -> set[str]:
+    """The `code` of every class of the product that has one, read from the source: importing would need a compiler."""
+    found: set[str] = set()
+    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                found |= {
+                    line.value.value
+                    for line in node.body
+                    if isinstance(line, ast.Assign)
+                    and isinstance(line.targets[0], ast.Name)
+                    and line.targets[0].id == "code"
+                    and isinstance(line.value, ast.Constant)
+                    and isinstance(line.value.value, str)
+                }
+    return found
+
+
+@pytest.mark.parametrize("code", sorted(error_codes()))
+def test_each_error_code_has_its_heading(code: str) -> None:
+    assert section("errors.md", code).strip()
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted(DOCS.glob("*.md")))])
+def test_links_lead_somewhere(page: str) -> None:
+    path = ROOT / page
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text()) if "://" not in link]
+    assert [link for link in links if link and not (path.parent / link).exists()] == []

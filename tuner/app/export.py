@@ -1,0 +1,99 @@
+"""Kernels of the database as an exported library: their stored object code, signatures, and what is known about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from db import kernels, targets, workloads
+from db.engine import Database, Session
+from db.kernels import Kernel
+from tuner.errors import UsageError
+from tuner.export.artifacts import ArtifactStore
+from tuner.export.examples import example_inputs
+from tuner.export.kernel import Argument, ExportKernel, TargetName
+from tuner.export.library import export_library
+from tuner.export.manifest import Manifest
+from tuner.target.detect import detect_cpu
+from tuner.workload.expression import Expression
+from tuner.workload.reference import evaluate
+from tuner.workload.spec import from_document
+
+Array = np.ndarray[Any, np.dtype[Any]]
+PAGE = 500
+EXPECTED_FLOPS = 2e10  # up to here the examples get right outputs to check: the float64 reference takes some seconds
+
+
+def all_kernels(database: Database) -> list[Kernel]:
+    """Every promoted kernel of this machine, the newest first. Raises UsageError where there is none."""
+    machine = detect_cpu()
+    found: list[Kernel] = []
+    cursor: str | None = None
+    with database.read() as session:
+        while True:
+            page = kernels.list_page(session, target=machine.key, cursor=cursor, limit=PAGE)
+            found += page.items
+            cursor = page.next
+            if cursor is None:
+                break
+    if not found:
+        raise UsageError(f"{database.url} has no kernel for {machine.name}; tuner tune SPEC makes one")
+    return found
+
+
+def chosen_kernels(database: Database, ids: Sequence[str]) -> list[Kernel]:
+    """The kernels of these ids. Raises NotFound."""
+    with database.read() as session:
+        return [kernels.get(session, one) for one in dict.fromkeys(ids)]
+
+
+def export_kernels(database: Database, found: Sequence[Kernel], artifacts: Path, directory: Path, name: str) -> Manifest:
+    """Writes the library `name` into `directory`, whole or not at all. Raises what `tuner.export.library.export_library` does."""
+    store = ArtifactStore(artifacts)
+    with database.read() as session:
+        described = [_described(session, kernel, store) for kernel in found]
+    return export_library(described, directory, name)
+
+
+def _described(session: Session, kernel: Kernel, store: ArtifactStore) -> ExportKernel:
+    workload = from_document(workloads.get(session, kernel.workload).document)
+    target = targets.get(session, kernel.target)
+    schedule = kernels.schedule(session, kernel.id)
+    described = ExportKernel(
+        workload_key=workload.key,
+        op=workload.op,
+        params=workload.params,
+        notation=workload.notation,
+        shapes=workload.shapes,
+        arguments=_arguments(workload.expression),
+        target=TargetName(key=target.key, kind=target.kind, name=target.name),
+        isa=target.isa,
+        threads=kernel.threads,
+        object_code=store.get(schedule["object"]),
+        tvm_symbol=schedule["tvm_symbol"],
+        median_s=kernel.median_s,
+        ci95_s=kernel.ci95_s,
+        verified=kernel.verified,
+        max_rel_error=kernel.max_rel_error,
+        provenance={"job": kernel.job, "trial": kernel.trial, "trace": schedule.get("text"), "versions": dict(kernel.versions)},
+    )
+    return replace(described, expected=_expected(workload.expression, described))
+
+
+def _arguments(expression: Expression) -> tuple[Argument, ...]:
+    inputs = (Argument(name=one.name, dtype=one.dtype, shape=one.shape, role="in") for one in expression.inputs)
+    outputs = (expression.tensor(name) for name in expression.outputs)
+    return (*inputs, *(Argument(name=one.name, dtype=one.dtype, shape=one.shape, role="out") for one in outputs))
+
+
+def _expected(expression: Expression, described: ExportKernel) -> tuple[Array, ...] | None:
+    """Right outputs for the examples' inputs, where the reference takes seconds at most."""
+    if expression.flops > EXPECTED_FLOPS:
+        return None
+    named = {tensor.name: array for tensor, array in zip(expression.inputs, example_inputs(described), strict=True)}
+    outputs = evaluate(expression, named)
+    return tuple(outputs[name].astype("float64") for name in expression.outputs)

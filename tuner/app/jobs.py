@@ -1,0 +1,115 @@
+"""Jobs from the outside: queued, run in this process to their end, continued after cancellation or crash, and their results."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from db import jobs, kernels, leases, targets, trials, workloads
+from db.engine import Database, Session
+from db.jobs import Job, NewJob
+from db.kernels import Kernel
+from tuner.measure.outcome import FailureKind
+from tuner.settings import Settings
+from tuner.target.target import Target
+from tuner.workload.spec import from_document, to_document
+from tuner.workload.workload import Workload
+from workers.messages import Limits
+from workers.orchestrator import Interrupt, JobReport, OrchestratorOptions, run_job
+from workers.progress import Observer, unobserved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """What tuning one workload came to."""
+
+    workload: Workload
+    target: Target
+    space_size: int | None  # None where the job ended before the space was made
+    trials: int
+    trials_ok: int
+    failures: Mapping[FailureKind, int]
+    kernel: Kernel | None  # None where the job was stopped before promotion, or not even the default could be verified
+    elapsed_s: Mapping[str, float]  # total, search, build, measure
+    error: str | None
+
+
+def submit(database: Database, found: Sequence[Workload], target: Target, settings: Settings) -> Job:
+    """Queues a job for these workloads with the settings' budget, strategy and seed."""
+    with database.write() as session:
+        targets.remember(session, target)
+        keys = tuple(workloads.remember(session, workload, to_document(workload)) for workload in found)
+        new = NewJob(
+            workloads=keys,
+            target=target.key,
+            threads=settings.threads,
+            trials=settings.trials,
+            seconds=settings.seconds,
+            strategy=settings.strategy,
+            seed=settings.seed,
+        )
+        job, _ = jobs.create(session, new)
+    return job
+
+
+def run(
+    database: Database, job_id: str, settings: Settings, *, observer: Observer = unobserved, interrupt: Interrupt = lambda: None
+) -> JobReport:
+    """Runs a queued job in this process with local workers, to its end or until `interrupt` says to stop."""
+    limits = Limits(build_timeout_s=settings.build_timeout_s, run_timeout_s=settings.run_timeout_s)
+    options = OrchestratorOptions(artifacts=settings.artifacts, lanes=settings.lanes, builders=settings.builders, limits=limits)
+    return run_job(database, job_id, options, observer=observer, interrupt=interrupt)
+
+
+def requeue(database: Database, job_id: str, *, trials: int | None = None, seconds: float | None = None) -> Job:
+    """Makes a job ready to run again after its recorded trials: cancelled, failed, or left running by a process that is gone.
+
+    Raises LeaseHeld while a living process works on it, IllegalTransition for one that succeeded, NotFound.
+    """
+    with database.write() as session:
+        leases.settle_abandoned(session)
+        job = jobs.get(session, job_id)
+        if job.state == jobs.RUNNING:
+            owner = f"{socket.gethostname()}:{os.getpid()}"
+            _, lease = leases.claim(session, job_id, owner=owner, take_over=_is_gone(job.lease_owner))
+            leases.release(session, lease)
+        return jobs.resume(session, job_id, trials=trials, seconds=seconds)
+
+
+def results(database: Database, job_id: str) -> tuple[TaskResult, ...]:
+    """One for each workload of the job, in its order."""
+    with database.read() as session:
+        job = jobs.get(session, job_id)
+        target = targets.get(session, job.target)
+        return tuple(_result(session, job, position, target) for position in range(len(job.tasks)))
+
+
+def _result(session: Session, job: Job, position: int, target: Target) -> TaskResult:
+    task = job.tasks[position]
+    return TaskResult(
+        workload=from_document(workloads.get(session, task.workload).document),
+        target=target,
+        space_size=task.space_size,
+        trials=task.trials_done,
+        trials_ok=task.trials_ok,
+        failures=trials.failure_counts(session, job.id, position),
+        kernel=None if task.kernel is None else kernels.get(session, task.kernel),
+        elapsed_s=task.elapsed_s,
+        error=task.error,
+    )
+
+
+def _is_gone(owner: str | None) -> bool:
+    """Whether the holder of a lease, as `host:pid`, was a process of this machine that has ended; unknown ones count as alive."""
+    host, _, pid = (owner or "").rpartition(":")
+    if host != socket.gethostname() or not pid.isdecimal():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False

@@ -1,0 +1,39 @@
+"""The target of a run: what the settings name, checked against this machine, with its measured limits from the database."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from db import targets
+from db.engine import Database
+from tuner.errors import UsageError
+from tuner.settings import Settings
+from tuner.target.detect import parse_target
+from tuner.target.limits import measure_limits
+from tuner.target.target import Target
+from workers.machine import plan_machine, usable_nodes
+
+
+def checked_target(settings: Settings) -> Target:
+    """The target, once it is certain that kernels of so many threads can be measured for it here. Writes nothing.
+
+    Raises UsageError for an unknown target, one that is not this machine's CPU, and lanes this machine does not have.
+    """
+    target = parse_target(settings.target)
+    if target.kind != "cpu":
+        raise UsageError(f"target {settings.target!r} cannot be measured on this machine; use cpu")
+    plan_machine(usable_nodes(), threads=settings.threads, declared=settings.lanes, builders=settings.builders)
+    return target
+
+
+def with_limits(database: Database, target: Target) -> Target:
+    """The target with its limits: those stored for it, else measured now (some seconds, once a machine) and stored."""
+    with database.read() as session:
+        known = targets.find(session, target.key)
+    if known is not None and known.limits is not None:
+        return replace(target, limits=known.limits)
+    (core, *_) = plan_machine(usable_nodes(), threads=1).lanes[0].cores
+    measured = replace(target, limits=measure_limits(core))
+    with database.write() as session:
+        targets.remember(session, measured)
+    return measured

@@ -1,0 +1,73 @@
+"""`tuner.tune`: from a workload, however it is written, to its verified kernel, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from db.engine import open_database
+from tuner.app.jobs import results, run, submit
+from tuner.app.kernel import Kernel
+from tuner.app.machine import checked_target, with_limits
+from tuner.app.workloads import as_workload
+from tuner.errors import TunerError
+from tuner.export.artifacts import ArtifactStore
+from tuner.settings import Strategy, load_settings
+from tuner.workload.workload import Workload
+from workers.progress import Observer, unobserved
+
+
+class NotVerified(TunerError):
+    """The job ended without a kernel: not even the default schedule could be built, checked and timed."""
+
+    code = "not_verified"
+
+
+def tune(
+    source: str | Workload | Sequence[Any],
+    *,
+    shapes: Mapping[str, int] | None = None,
+    constants: Iterable[str] = (),
+    numerics: Literal["strict", "fast"] = "strict",
+    trials: int | None = None,
+    seconds: float | None = None,
+    threads: int | None = None,
+    target: str | None = None,
+    strategy: Strategy | None = None,
+    seed: int | None = None,
+    db: str | None = None,
+    observer: Observer = unobserved,
+) -> Kernel:
+    """Tunes one workload in this process and gives its kernel, callable on NumPy arrays.
+
+    `source` is a spec (`"matmul:M=512,N=512,K=512"`), a text in the tensor notation with its symbols' extents in `shapes`, a
+    `Workload`, or the `te` tensors of a program, inputs first and then the outputs. What is None comes from the settings. Inputs
+    named in `constants` are known ahead of time; `numerics="fast"` allows errors up to 1e-4. `observer` is told of every trial.
+
+    Raises UsageError (WorkloadError with line and column or parameter) before anything is written, DatabaseError, NotVerified.
+    An interrupted call (KeyboardInterrupt) leaves a job that `tuner resume` continues.
+    """
+    workload = as_workload(source, shapes=shapes, constants=constants, numerics=numerics)
+    given = {
+        "trials": trials,
+        "seconds": seconds,
+        "threads": threads,
+        "target": target,
+        "strategy": strategy,
+        "seed": seed,
+        "db": db,
+    }
+    settings = load_settings(given, given_as="argument {}").values
+    machine = checked_target(settings)
+    database = open_database(settings.db)
+    try:
+        job = submit(database, [workload], with_limits(database, machine), settings)
+        report = run(database, job.id, settings, observer=observer)
+        (result,) = results(database, job.id)
+    finally:
+        database.close()
+    if result.kernel is None:
+        raise NotVerified(
+            f"job {job.id} of {workload.spec} {report.job.state} without a kernel: {result.error or report.job.error}"
+        )
+    return Kernel(stored=result.kernel, workload=workload, artifacts=ArtifactStore(settings.artifacts))

@@ -1,0 +1,94 @@
+"""`tuner bench`: stored kernels raced against the default schedule and libraries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tuner.cli import documents, units
+from tuner.cli.exits import Exit
+from tuner.cli.invocation import Invocation
+from tuner.cli.workloads import Notation, Shapes, Specs, TargetText, Threads, read_workloads
+
+if TYPE_CHECKING:
+    from tuner.app.race import Race
+
+
+def bench(
+    context: typer.Context,
+    specs: Specs = None,
+    notation: Notation = None,
+    shapes: Shapes = None,
+    against: Annotated[
+        str, typer.Option("--against", metavar="NAME,...", help="rivals: default (the default schedule), numpy, torch")
+    ] = "default,numpy",
+    fail_if_slower: Annotated[
+        float | None,
+        typer.Option(
+            "--fail-if-slower",
+            metavar="PCT",
+            min=0.0,
+            help="exit code 6 when the fastest rival is faster by more than PCT percent",
+        ),
+    ] = None,
+    target: TargetText = None,
+    threads: Threads = None,
+) -> None:
+    """Races the stored kernel of each workload against rivals: in turn, in fresh processes, on the same cores."""
+    invocation = Invocation.of(context)
+    workloads = read_workloads(specs, notation, shapes)
+    settings = invocation.settings(target=target, threads=threads).values
+    from tuner.app.machine import checked_target
+    from tuner.app.race import check_rivals, find_kernel, race
+
+    rivals = [name.strip() for name in against.split(",") if name.strip()]
+    check_rivals(rivals)
+    machine = checked_target(settings)
+    with invocation.database() as database:
+        found = [(workload, find_kernel(database, workload, machine, settings.threads)) for workload in workloads]
+    races = []
+    for workload, kernel in found:
+        invocation.output.note(f"racing {workload.spec} against {', '.join(rivals)}")
+        races.append(race(workload, kernel, machine, settings, rivals))
+    for one in races:
+        for name, reason in one.absent.items():
+            invocation.output.warning(f"{name} did not take part in {one.workload.spec}: {reason}")
+    if invocation.output.as_json:
+        invocation.output.document({"results": [_document(one) for one in races]})
+    else:
+        rows = [row for one in races for row in _rows(one)]
+        invocation.output.table(
+            ("workload", "contestant", "median", "95% interval", "time/kernel"), rows, right=("median", "time/kernel")
+        )
+    if fail_if_slower is not None and any(_slower_percent(one) > fail_if_slower for one in races):
+        raise typer.Exit(Exit.REGRESSION)
+
+
+def _document(one: Race) -> dict[str, Any]:
+    return {
+        "workload": documents.workload(one.workload),
+        "kernel": one.kernel.id,
+        "entries": [{"name": entry.name, "median_s": entry.median_s, "ci95_s": list(entry.ci95_s)} for entry in one.entries],
+        "ratios": one.ratios,
+        "absent": one.absent,
+    }
+
+
+def _rows(one: Race) -> list[tuple[str, ...]]:
+    kernel = one.entries[0].median_s
+    return [
+        (
+            one.workload.spec if entry is one.entries[0] else "",
+            entry.name,
+            units.seconds(entry.median_s),
+            f"{units.seconds(entry.ci95_s[0])} to {units.seconds(entry.ci95_s[1])}",
+            units.ratio(entry.median_s / kernel),
+        )
+        for entry in one.entries
+    ]
+
+
+def _slower_percent(one: Race) -> float:
+    """By how many percent the kernel takes longer than its fastest rival; negative where it is faster than all."""
+    return max((100.0 * (1.0 / ratio - 1.0) for ratio in one.ratios.values()), default=0.0)

@@ -1,0 +1,91 @@
+"""The `tuner` program: its commands in one table, the global flags, and how an error becomes a message and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from tuner import __version__
+from tuner.cli.bench import bench
+from tuner.cli.config import config
+from tuner.cli.database import database
+from tuner.cli.doctor import doctor
+from tuner.cli.exits import exit_code
+from tuner.cli.export import export
+from tuner.cli.invocation import Invocation
+from tuner.cli.jobs import cancel, jobs, show, trials
+from tuner.cli.kernels import best
+from tuner.cli.output import Output
+from tuner.cli.space import ops, space
+from tuner.cli.tune import resume, tune
+from tuner.errors import TunerError
+
+COMMANDS = (tune, ops, space, jobs, show, trials, resume, cancel, best, export, bench, doctor)
+GROUPS = {"config": config, "db": database}
+
+GLOBAL_FLAGS = ("--json", "--quiet", "-q")
+GLOBAL_OPTIONS = ("--db",)  # those that take a value
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"tuner {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    context: typer.Context,
+    db: Annotated[
+        str | None, typer.Option("--db", metavar="URL", help="database: sqlite:///PATH or postgresql://USER@HOST/NAME")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON document on standard output")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress and no notes on standard error")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")] = False,
+) -> None:
+    """Finds fast schedules for tensor kernels on this machine, checks them, and hands them over as libraries.
+
+    --db, --json and --quiet may also follow the command. NO_COLOR is respected. Settings: tuner config show --origin.
+    """
+    context.obj = Invocation(output=Output(as_json=as_json, quiet=quiet), db=db)
+
+
+def program() -> typer.Typer:
+    app = typer.Typer(name="tuner", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
+    app.callback()(_root)
+    for command in COMMANDS:
+        app.command(command.__name__)(command)
+    for name, group in GROUPS.items():
+        app.add_typer(group(), name=name)
+    return app
+
+
+def hoist(arguments: Sequence[str]) -> list[str]:
+    """The arguments with the global flags moved to the front, so that they may be written after the command too."""
+    front: list[str] = []
+    rest: list[str] = []
+    queue = list(arguments)
+    while queue:
+        argument = queue.pop(0)
+        if argument == "--":
+            rest += [argument, *queue]
+            break
+        if argument in GLOBAL_FLAGS or argument.startswith(tuple(f"{name}=" for name in GLOBAL_OPTIONS)):
+            front.append(argument)
+        elif argument in GLOBAL_OPTIONS:
+            front += [argument, *queue[:1]]
+            del queue[:1]
+        else:
+            rest.append(argument)
+    return front + rest
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs one command and ends the process with its exit code."""
+    try:
+        program()(hoist(sys.argv[1:] if arguments is None else arguments), prog_name="tuner")
+    except TunerError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(exit_code(error))

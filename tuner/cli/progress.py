@@ -1,0 +1,153 @@
+"""The live display of a tuning run on standard error: best so far, rate, failures, time left.
+
+On a terminal one updating line; elsewhere a line for each improvement, at most one every few seconds. Quiet prints nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from tuner.cli import units
+from tuner.measure.outcome import Failed, Trial
+from tuner.tuning import BestImproved, RoundPlanned, Stopped, TrialRecorded
+from workers.progress import Phase, Progress, TaskFinished, TaskStarted, WorkerNotice
+
+LINE_EVERY_S = 2.0  # between two lines where no terminal can be updated
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """What is known of the workload being tuned."""
+
+    spec: str
+    flops: int  # of one call
+    trials: int  # budget
+    seconds: float | None  # budget
+    started_s: float  # by the display's clock
+    resumed: int = 0  # trials that were recorded before this run
+    done: int = 0
+    best_s: float | None = None
+    default_s: float | None = None
+    failed: Counter[str] = field(default_factory=Counter)
+    phase: str = ""  # what happens beside trials: starting workers, promotion
+
+    def take(self, trial: Trial) -> None:
+        self.done += 1
+        if isinstance(trial.outcome, Failed):
+            self.failed[trial.outcome.kind.value] += 1
+        elif trial.number == 0:
+            self.default_s = trial.outcome.median_s
+
+    def text(self, now_s: float) -> str:
+        elapsed = now_s - self.started_s
+        parts = [f"{self.spec}  {self.done}/{self.trials}"]
+        if self.best_s is not None:
+            speed = f" ({units.rate(self.flops / self.best_s / 1e9)})" if self.flops else ""
+            parts.append(f"best {units.seconds(self.best_s)}{speed}")
+            if self.default_s is not None:
+                parts.append(f"{units.ratio(self.default_s / self.best_s)} the default")
+        fresh = self.done - self.resumed
+        if fresh > 0 and elapsed > 0:
+            rate = fresh / elapsed
+            left = (self.trials - self.done) / rate
+            if self.seconds is not None:
+                left = min(left, max(0.0, self.seconds - elapsed))
+            parts += [f"{rate:.1f} trials/s", f"{units.duration(left)} left" if left > 0 else units.duration(elapsed)]
+        if self.failed:
+            parts.append(f"{self.failed.total()} failed ({', '.join(f'{kind} {n}' for kind, n in self.failed.most_common(3))})")
+        if self.phase:
+            parts.append(self.phase)
+        return "  ".join(parts)
+
+
+class TuningDisplay:
+    """Use as a context manager; every call is cheap and safe when nothing is shown."""
+
+    def __init__(self, console: Console, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console, self._quiet, self._clock = console, quiet, clock
+        self._run: Run | None = None
+        self._last_line_s = float("-inf")
+        self._live = Live(console=console, transient=True, refresh_per_second=8, get_renderable=self._renderable)
+
+    def __enter__(self) -> TuningDisplay:
+        if self._updates:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._updates:
+            self._live.stop()
+
+    def observe(self, progress: Progress) -> None:
+        """Takes what the orchestrator tells (a `workers.progress.Observer`)."""
+        match progress:
+            case TaskStarted():
+                self._start(progress)
+            case Phase(name=name):
+                self._phase("" if name == "searching" else name)
+            case WorkerNotice(message=message):
+                self.note(message)
+            case TaskFinished(error=error):
+                self._end(error)
+            case TrialRecorded(trial=trial) if self._run is not None:
+                self._run.take(trial)
+            case BestImproved(median_s=median_s) if self._run is not None:
+                self._run.best_s = median_s
+                self._line(self._run)
+            case TrialRecorded() | BestImproved() | RoundPlanned() | Stopped():
+                pass
+
+    def _start(self, started: TaskStarted) -> None:
+        workload = started.workload
+        self._run = Run(
+            spec=workload.spec,
+            flops=workload.expression.flops,
+            trials=started.trials,
+            seconds=started.seconds,
+            started_s=self._clock(),
+            resumed=started.recorded,
+            done=started.recorded,
+        )
+        after = f", continued after {started.recorded} recorded trials" if started.recorded else ""
+        self.note(f"{workload.spec}: {units.count(started.space_size)} configs, {started.trials} trials{after}")
+
+    def _phase(self, text: str) -> None:
+        if self._run is not None:
+            self._run.phase = text
+            if text:
+                self._line(self._run, at_once=True)
+        elif text:
+            self.note(text)
+
+    def _end(self, error: str | None) -> None:
+        """The workload's run is over: its last state stays on the screen."""
+        if self._run is not None:
+            self._run.phase = "" if error is None else error
+            self.note(self._run.text(self._clock()))
+            self._run = None
+
+    def note(self, text: str) -> None:
+        """A line above the display."""
+        if not self._quiet:
+            self._console.print(Text(text), soft_wrap=True)
+
+    @property
+    def _updates(self) -> bool:
+        return self._console.is_terminal and not self._quiet
+
+    def _line(self, run: Run, *, at_once: bool = False) -> None:
+        now = self._clock()
+        if not self._updates and (at_once or now - self._last_line_s >= LINE_EVERY_S):
+            self._last_line_s = now
+            self.note(run.text(now))
+
+    def _renderable(self) -> Text:
+        return Text("" if self._run is None else self._run.text(self._clock()), overflow="ellipsis", no_wrap=True)

@@ -1,0 +1,75 @@
+"""Workloads as they are written on the command line: specs, or a notation file with the extents of its symbols."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.errors import UsageError, WorkloadError
+
+if TYPE_CHECKING:
+    from tuner.workload.workload import Workload
+
+Specs = Annotated[list[str] | None, typer.Argument(metavar="SPEC...", help="workloads, such as matmul:M=512,N=512,K=512")]
+Notation = Annotated[
+    str | None, typer.Option("--notation", metavar="FILE", help="a kernel in the tensor notation; - is standard input")
+]
+Shapes = Annotated[str | None, typer.Option("--shapes", metavar="NAME=EXTENT,...", help="the extents of the notation's symbols")]
+Threads = Annotated[int | None, typer.Option("--threads", metavar="N", help="threads of the kernel")]
+TargetText = Annotated[str | None, typer.Option("--target", metavar="T", help="what to tune for; cpu is this machine")]
+
+
+def read_workloads(specs: Sequence[str] | None, notation: str | None, shapes: str | None) -> list[Workload]:
+    """All of them, checked; at least one. Raises UsageError (WorkloadError with its position) for the first that is wrong."""
+    from tuner.workload.spec import parse_spec, workload_from_notation
+
+    if shapes is not None and notation is None:
+        raise UsageError(f"--shapes {shapes} belongs to --notation FILE, which is missing")
+    found = [parse_spec(spec) for spec in specs or ()]
+    if notation is not None:
+        text = _read(notation)
+        try:
+            found.append(workload_from_notation(text, _extents(shapes or "")))
+        except WorkloadError as error:
+            raise WorkloadError(f"{notation}: {error}") from None
+    if not found:
+        raise UsageError("no workload was given; write a SPEC such as matmul:M=512,N=512,K=512, or --notation FILE")
+    seen: dict[str, Workload] = {}
+    for workload in found:
+        if workload.key in seen:
+            raise UsageError(f"{workload.spec} and {seen[workload.key].spec} are the same workload; give it once")
+        seen[workload.key] = workload
+    return found
+
+
+def read_workload(spec: str | None, notation: str | None, shapes: str | None) -> Workload:
+    """Exactly one."""
+    found = read_workloads(None if spec is None else [spec], notation, shapes)
+    if len(found) > 1:
+        raise UsageError(f"a SPEC ({spec}) and --notation {notation} were given; give one of them")
+    return found[0]
+
+
+def _read(name: str) -> str:
+    try:
+        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--notation {name}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--notation {name} is not UTF-8 text: byte {error.start}") from None
+
+
+def _extents(text: str) -> dict[str, int]:
+    extents: dict[str, int] = {}
+    for part in (piece.strip() for piece in text.split(",") if piece.strip()):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not name or not value.isdecimal():
+            raise UsageError(f"--shapes has {part!r}; write NAME=EXTENT with a whole number, such as M=512,N=512")
+        if name in extents:
+            raise UsageError(f"--shapes gives {name} twice")
+        extents[name] = int(value)
+    return extents
