@@ -48,7 +48,11 @@ class Access:
             self.metrics.request(method=scope["method"], route=route_of(scope), status=status, elapsed_s=elapsed_s)
             if scope["path"] not in QUIET:
                 log.info(
-                    "request", method=scope["method"], path=scope["path"], status=status, elapsed_ms=round(elapsed_s * 1000, 2),
+                    "request",
+                    method=scope["method"],
+                    path=scope["path"],
+                    status=status,
+                    elapsed_ms=round(elapsed_s * 1000, 2),
                     key=getattr(scope.get("state", {}).get("caller"), "key_id", None),
                 )
 

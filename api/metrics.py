@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from db.totals import Totals
 
 METHODS = frozenset({"GET", "POST", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"})
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0)
@@ -15,31 +15,32 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "tuner_http_requests", "requests answered", ("method", "route", "status"), registry=self.registry
-        )
+        self.requests = Counter("tuner_http_requests", "requests answered", ("method", "route", "status"), registry=self.registry)
         self.seconds = Histogram(
-            "tuner_http_request_seconds", "seconds from request to end of answer", ("route",), buckets=BUCKETS_S,
+            "tuner_http_request_seconds",
+            "seconds from request to end of answer",
+            ("route",),
+            buckets=BUCKETS_S,
             registry=self.registry,
         )
         self.streams = Gauge("tuner_event_streams", "event streams open", registry=self.registry)
         self.jobs = Gauge("tuner_jobs", "jobs by state", ("state",), registry=self.registry)
         self.trials = Gauge("tuner_trials", "trials recorded by outcome", ("outcome",), registry=self.registry)
         self.kernels = Gauge("tuner_kernels", "kernels promoted", registry=self.registry)
+        self.waiting_runs = Gauge("tuner_waiting_runs", "runs queued or under way", registry=self.registry)
         self.workers = Gauge("tuner_workers", "workers by state", ("state",), registry=self.registry)
 
     def request(self, *, method: str, route: str, status: int, elapsed_s: float) -> None:
         self.requests.labels(method if method in METHODS else "other", route, str(status)).inc()
         self.seconds.labels(route).observe(elapsed_s)
 
-    def fleet(
-        self, *, jobs: Mapping[str, int], trials: Mapping[str, int], kernels: int, workers: Mapping[str, int]
-    ) -> None:
-        for gauge, counts in ((self.jobs, jobs), (self.trials, trials), (self.workers, workers)):
-            gauge.clear()
+    def fleet(self, totals: Totals) -> None:
+        trials = {"ok": totals.trials_ok, "failed": totals.trials_failed}
+        for gauge, counts in ((self.jobs, totals.jobs), (self.trials, trials), (self.workers, totals.workers)):
             for label, count in counts.items():
                 gauge.labels(label).set(count)
-        self.kernels.set(kernels)
+        self.kernels.set(totals.kernels)
+        self.waiting_runs.set(totals.waiting_runs)
 
     def text(self) -> bytes:
         """The text exposition format, version 0.0.4."""

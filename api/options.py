@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from tuner.errors import UsageError
+from tuner.target.target import Target
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -36,9 +37,13 @@ class ServiceOptions:
     run_wait_s: float = 30.0  # how long POST …/run waits before it answers 202
     event_poll_s: float = 0.25  # how often the process asks the database for new events, once for all streams
     event_ping_s: float = 15.0  # comment line that keeps an idle stream's connection open
+    event_stream_s: float = 3600.0  # a stream is closed after this long; clients reconnect, and a revoked key then cannot
     max_streams: int = 500  # event streams open at once in this process
+    max_waiting_runs: int = 64  # unfinished runs of one key
     max_active_jobs: int = 1000  # unfinished jobs of one key
     shutdown_grace_s: float = 10.0
+    target: Target | None = None  # this machine's, meant where a request names none
+    models: bool = False  # whether the workers can take ONNX files apart
     log_format: Literal["json", "text"] = "json"
 
     def __post_init__(self) -> None:

@@ -21,11 +21,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from api.headers import SECURITY_HEADERS
+from api.npz import ArrayError
+from api.targets import UnknownTarget
+from db.errors import IdempotencyConflict, IllegalTransition, LeaseHeld, NotFound
 from tuner.errors import DatabaseError, TunerError, UsageError, WorkloadError
+from tuner.export.artifacts import ArtifactError, ArtifactMissing
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_BASE = "https://tuner.invalid/problems/"  # an identifier, never fetched: RFC 2606 reserves .invalid
-UNAVAILABLE = "the database cannot be used at the moment; try again shortly"
+UNAVAILABLE = "the service cannot reach its storage at the moment; try again shortly"
 RETRYABLE = frozenset({408, 429, 502, 503, 504})
 
 log = structlog.get_logger("api")
@@ -34,13 +38,22 @@ log = structlog.get_logger("api")
 class ProblemBody(BaseModel):
     """The body of every answer of status 400 and above."""
 
-    model_config = ConfigDict(json_schema_extra={
-        "example": {
-            "type": TYPE_BASE + "invalid_workload", "title": "Unprocessable Content", "status": 422,
-            "detail": "line 2, column 14: 'K' is not a tensor of this kernel", "instance": "/v1/jobs",
-            "code": "invalid_workload", "request_id": "0f3b9f0c3b0a4a3f", "retryable": False, "line": 2, "column": 14,
-        },
-    })
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "type": TYPE_BASE + "invalid_workload",
+                "title": "Unprocessable Content",
+                "status": 422,
+                "detail": "line 2, column 14: 'K' is not a tensor of this kernel",
+                "instance": "/v1/jobs",
+                "code": "invalid_workload",
+                "request_id": "0f3b9f0c3b0a4a3f",
+                "retryable": False,
+                "line": 2,
+                "column": 14,
+            },
+        }
+    )
 
     type: str = Field(description="identifies the kind of problem; ends in its code")
     title: str = Field(description="the status in words")
@@ -60,33 +73,59 @@ class Problem(HTTPException):
     """A refusal raised anywhere in a request. `extra` is added to the body (only fields of `ProblemBody`)."""
 
     def __init__(
-        self, status: int, code: str, detail: str, *,
-        headers: Mapping[str, str] | None = None, extra: Mapping[str, Any] | None = None,
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(status, detail, dict(headers) if headers else None)
         self.code, self.extra = code, dict(extra or {})
 
 
 def problem_response(
-    request: Request, *, status: int, code: str, detail: str,
-    headers: Mapping[str, str] | None = None, extra: Mapping[str, Any] | None = None,
+    request: Request,
+    *,
+    status: int,
+    code: str,
+    detail: str,
+    headers: Mapping[str, str] | None = None,
+    extra: Mapping[str, Any] | None = None,
 ) -> JSONResponse:
     body = ProblemBody(
-        type=TYPE_BASE + code, title=HTTPStatus(status).phrase, status=status, detail=detail, instance=request.url.path,
-        code=code, request_id=request.scope.get("request_id", ""), retryable=status in RETRYABLE, **(extra or {}),
+        type=TYPE_BASE + code,
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=detail,
+        instance=request.url.path,
+        code=code,
+        request_id=request.scope.get("request_id", ""),
+        retryable=status in RETRYABLE,
+        **(extra or {}),
     )
     return JSONResponse(body.model_dump(exclude_none=True), status, dict(headers or {}), MEDIA_TYPE)
 
 
+STATUSES: tuple[tuple[type[TunerError], int], ...] = (  # the first that fits
+    (WorkloadError, 422),
+    (UnknownTarget, 422),
+    (ArrayError, 422),
+    (NotFound, 404),
+    (ArtifactMissing, 404),
+    (IllegalTransition, 409),
+    (IdempotencyConflict, 409),
+    (LeaseHeld, 409),
+    (UsageError, 400),
+    (DatabaseError, 503),
+    (ArtifactError, 503),
+)
+
+
 def status_of(error: TunerError) -> int:
     """HTTP status of one of the product's own errors."""
-    if isinstance(error, WorkloadError):
-        return 422
-    if isinstance(error, UsageError):
-        return 400
-    if isinstance(error, DatabaseError):
-        return 503
-    return 500
+    return next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
 
 
 async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
@@ -127,9 +166,7 @@ async def on_tuner_error(request: Request, error: Exception) -> JSONResponse:
 async def on_database_unavailable(request: Request, error: Exception) -> JSONResponse:
     """A busy, locked, full or unreachable database: the driver's text stays in the log."""
     log.error("database_unavailable", error=str(error))
-    return problem_response(
-        request, status=503, code="database", detail=UNAVAILABLE, headers={"Retry-After": "2"}
-    )
+    return problem_response(request, status=503, code="database", detail=UNAVAILABLE, headers={"Retry-After": "2"})
 
 
 async def on_unexpected(request: Request, error: Exception) -> JSONResponse:
@@ -137,7 +174,10 @@ async def on_unexpected(request: Request, error: Exception) -> JSONResponse:
     log.error("unexpected_error", error_type=type(error).__name__, exc_info=error)
     request_id = request.scope.get("request_id", "")
     return problem_response(
-        request, status=500, code="internal_error", detail=f"internal error; give request id {request_id} when reporting it",
+        request,
+        status=500,
+        code="internal_error",
+        detail=f"internal error; give request id {request_id} when reporting it",
         headers={**SECURITY_HEADERS, "X-Request-ID": request_id},
     )
 

@@ -16,8 +16,16 @@ RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 TAG = re.compile(r'(?:W/)?"[^"]*"')
 
 
-def deliver(data: bytes, *, etag: str, headers: Mapping[str, str], media_type: str, range_header: str | None,
-            if_none_match: str | None, if_range: str | None) -> Response:
+def deliver(
+    data: bytes,
+    *,
+    etag: str,
+    headers: Mapping[str, str],
+    media_type: str,
+    range_header: str | None,
+    if_none_match: str | None,
+    if_range: str | None,
+) -> Response:
     """The answer for the whole or a part of `data`; `etag` is the quoted strong tag."""
     common = {"ETag": etag, "Accept-Ranges": "bytes", **headers}
     if if_none_match is not None and matches(if_none_match, etag):
@@ -30,7 +38,9 @@ def deliver(data: bytes, *, etag: str, headers: Mapping[str, str], media_type: s
     start, stop = bounds(wanted.group(1), wanted.group(2), len(data))
     if start >= stop:
         raise Problem(
-            416, "range_not_satisfiable", f"the artifact has {len(data)} bytes; {range_header!r} lies outside",
+            416,
+            "range_not_satisfiable",
+            f"the artifact has {len(data)} bytes; {range_header!r} lies outside",
             headers={"Content-Range": f"bytes */{len(data)}"},
         )
     part = {**common, "Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"}

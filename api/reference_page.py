@@ -28,7 +28,7 @@ def render(document: Mapping[str, Any]) -> str:
     schemas = "".join(schema(name, item) for name, item in sorted(document.get("components", {}).get("schemas", {}).items()))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>{escape(info['title'])}</title><link rel=\"stylesheet\" href=\"/docs/style.css\"></head><body><main>"
+        f'<title>{escape(info["title"])}</title><link rel="stylesheet" href="/docs/style.css"></head><body><main>'
         f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info.get('description', ''))}</p>"
         f'<p>For programs: <a href="/openapi.json">openapi.json</a>.</p><nav><ul>{contents(document)}</ul></nav>'
         f"{body}<h2>Schemas</h2>{schemas}</main></body></html>"

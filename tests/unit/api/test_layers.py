@@ -99,18 +99,21 @@ def test_faults_say_nothing_of_the_inside(path: str, status: int, retryable: boo
     assert "secret" not in response.text and "Traceback" not in response.text
 
 
-@pytest.mark.parametrize(("method", "headers", "loopback_only", "refused"), [
-    ("POST", {"host": "localhost:8077"}, True, False),
-    ("POST", {"host": "127.0.0.1:8077", "origin": "http://127.0.0.1:8077"}, True, False),
-    ("GET", {"host": "[::1]:8077"}, True, False),
-    ("GET", {"host": "evil.example"}, True, True),
-    ("GET", {"host": ""}, True, True),
-    ("GET", {"host": "[::1"}, True, True),
-    ("GET", {"host": "tuner.example"}, False, False),
-    ("POST", {"host": "tuner.example", "origin": "https://evil.example"}, False, True),
-    ("POST", {"host": "tuner.example", "origin": "null"}, False, True),
-    ("GET", {"host": "tuner.example", "origin": "https://evil.example"}, False, False),
-    ("POST", {"host": "Tuner.example", "origin": "https://tuner.example"}, False, False),
-])
+@pytest.mark.parametrize(
+    ("method", "headers", "loopback_only", "refused"),
+    [
+        ("POST", {"host": "localhost:8077"}, True, False),
+        ("POST", {"host": "127.0.0.1:8077", "origin": "http://127.0.0.1:8077"}, True, False),
+        ("GET", {"host": "[::1]:8077"}, True, False),
+        ("GET", {"host": "evil.example"}, True, True),
+        ("GET", {"host": ""}, True, True),
+        ("GET", {"host": "[::1"}, True, True),
+        ("GET", {"host": "tuner.example"}, False, False),
+        ("POST", {"host": "tuner.example", "origin": "https://evil.example"}, False, True),
+        ("POST", {"host": "tuner.example", "origin": "null"}, False, True),
+        ("GET", {"host": "tuner.example", "origin": "https://evil.example"}, False, False),
+        ("POST", {"host": "Tuner.example", "origin": "https://tuner.example"}, False, False),
+    ],
+)
 def test_foreign_pages_are_refused(method: str, headers: dict[str, str], loopback_only: bool, refused: bool) -> None:
     assert (refusal(Headers(headers), method, loopback_only=loopback_only) is not None) is refused

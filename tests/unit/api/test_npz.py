@@ -34,13 +34,16 @@ def test_the_inputs_pass_packed_or_not() -> None:
     check_npz(buffer.getvalue(), SPECS)
 
 
-@pytest.mark.parametrize(("change", "text"), [
-    ({"A": np.zeros((4, 3), np.float64)}, "float64"),
-    ({"A": np.zeros((3, 4), np.float32)}, r"\[3, 4\]"),
-    ({"A": np.asfortranarray(np.zeros((4, 3), np.float32))}, "Fortran"),
-    ({"C": np.zeros(1)}, "takes"),
-    ({"A": np.array([object()] * 12, dtype=object).reshape(4, 3)}, "objects|unpacks"),
-])
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"A": np.zeros((4, 3), np.float64)}, "float64"),
+        ({"A": np.zeros((3, 4), np.float32)}, r"\[3, 4\]"),
+        ({"A": np.asfortranarray(np.zeros((4, 3), np.float32))}, "Fortran"),
+        ({"C": np.zeros(1)}, "takes"),
+        ({"A": np.array([object()] * 12, dtype=object).reshape(4, 3)}, "objects|unpacks"),
+    ],
+)
 def test_other_arrays_are_refused_by_name(change: dict[str, NDArray[np.generic]], text: str) -> None:
     with pytest.raises(ArrayError, match=text):
         check_npz(pack(**{**good(), **change}), SPECS)

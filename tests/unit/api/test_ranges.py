@@ -15,17 +15,29 @@ def get(
     range_header: str | None = None, *, if_none_match: str | None = None, if_range: str | None = None
 ) -> tuple[int, bytes, str | None]:
     response = deliver(
-        DATA, etag=TAG, headers={}, media_type="application/octet-stream", range_header=range_header,
-        if_none_match=if_none_match, if_range=if_range,
+        DATA,
+        etag=TAG,
+        headers={},
+        media_type="application/octet-stream",
+        range_header=range_header,
+        if_none_match=if_none_match,
+        if_range=if_range,
     )
     assert response.headers["etag"] == TAG
     return response.status_code, bytes(response.body), response.headers.get("content-range")
 
 
-@pytest.mark.parametrize(("header", "start", "stop"), [
-    ("bytes=0-9", 0, 10), ("bytes=10-", 10, 100), ("bytes=-5", 95, 100), ("bytes=90-1000", 90, 100), ("bytes=-1000", 0, 100),
-    ("bytes=99-99", 99, 100),
-])
+@pytest.mark.parametrize(
+    ("header", "start", "stop"),
+    [
+        ("bytes=0-9", 0, 10),
+        ("bytes=10-", 10, 100),
+        ("bytes=-5", 95, 100),
+        ("bytes=90-1000", 90, 100),
+        ("bytes=-1000", 0, 100),
+        ("bytes=99-99", 99, 100),
+    ],
+)
 def test_one_range(header: str, start: int, stop: int) -> None:
     assert get(header) == (206, DATA[start:stop], f"bytes {start}-{stop - 1}/100")
 

@@ -16,8 +16,14 @@ DOCUMENT: dict[str, Any] = {
                 "operationId": "submit_job",
                 "summary": "Submit",
                 "parameters": [{"name": "Idempotency-Key", "in": "header", "description": HOSTILE}],
-                "requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/JobRequest"},
-                                                                 "examples": {"one": {"value": {"text": HOSTILE}}}}}},
+                "requestBody": {
+                    "content": {
+                        "application/json": {
+                            "schema": {"$ref": "#/components/schemas/JobRequest"},
+                            "examples": {"one": {"value": {"text": HOSTILE}}},
+                        }
+                    }
+                },
                 "responses": {"202": {"description": HOSTILE}},
             }
         }

@@ -1,0 +1,115 @@
+"""The application: its layers from the outside in, its routes, its start and its end.
+
+A request passes, in this order: request id, log and metrics (api/access.py); security headers; foreign pages refused; who is
+calling and how often; the body's limit; then its route.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+
+from api import problems
+from api.access import Access
+from api.auth import Authentication, Caller
+from api.body_limit import BodyLimit
+from api.event_feed import EventFeed
+from api.headers import SecurityHeaders
+from api.metrics import Metrics
+from api.openapi import DESCRIPTION, TAGS, document
+from api.options import ServiceOptions
+from api.origin import ForeignOrigin
+from api.rate_limit import TokenBuckets
+from api.routes import documents, events, fleet, health, jobs, kernels, lookup, models, runs
+from api.service import Service
+from db import events as stored_events
+from db import keys, targets
+from db.engine import Database, open_database
+from tuner import __version__ as VERSION
+from tuner.export.artifacts import ArtifactStore
+
+BUSY_TIMEOUT_S = 5.0  # a client is told to come back rather than kept longer
+
+
+def create_app(options: ServiceOptions, *, database: Database | None = None) -> FastAPI:
+    """The service. Opens `options.database_url` unless given an open `database`, which then stays the caller's to close."""
+    opened = database or open_database(options.database_url, busy_timeout_s=BUSY_TIMEOUT_S)
+    service = build(options, opened)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        if options.target is not None:
+            with opened.write() as session:
+                targets.remember(session, options.target)
+        poller = asyncio.create_task(service.feed.run(), name="events")
+        try:
+            yield
+        finally:
+            await service.feed.close()
+            await poller
+            if database is None:
+                opened.close()
+
+    app = FastAPI(
+        title="tuner",
+        version=VERSION,
+        description=DESCRIPTION,
+        openapi_tags=TAGS,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        generate_unique_id_function=operation_id,
+    )
+    app.state.service = service
+    app.openapi = lambda: document(app)  # type: ignore[method-assign]  # FastAPI's documented way of extending the document
+    problems.install(app)
+    for router in (jobs, events, kernels, runs, lookup, models, fleet, health, documents):
+        app.include_router(router.router)
+    add_layers(app, service)
+    return app
+
+
+def build(options: ServiceOptions, database: Database) -> Service:
+    def latest(job_ids: Sequence[str]) -> dict[str, int]:
+        with database.read() as session:
+            return stored_events.latest(session, job_ids)
+
+    return Service(
+        options=options,
+        database=database,
+        artifacts=ArtifactStore(options.artifacts),
+        feed=EventFeed(latest, poll_s=options.event_poll_s),
+        metrics=Metrics(),
+        requests=TokenBuckets(per_s=options.requests_per_s, burst=options.request_burst),
+        logins=TokenBuckets(per_s=options.failed_logins_per_s, burst=options.failed_login_burst),
+    )
+
+
+def add_layers(app: FastAPI, service: Service) -> None:
+    """Innermost first: each call wraps the ones before."""
+    options = service.options
+
+    def limit_of(path: str) -> int:
+        if path == "/v1/models":
+            return options.max_model_bytes
+        return options.max_run_bytes if path.startswith("/v1/kernels/") and path.endswith("/run") else options.max_body_bytes
+
+    def verify(token: str) -> Caller | None:
+        with service.database.read() as session:
+            key = keys.authenticate(session, token)
+        return None if key is None else Caller(key_id=key.id, scopes=key.scopes, quota=key.quota)
+
+    app.add_middleware(BodyLimit, limit_of=limit_of)
+    app.add_middleware(Authentication, service=lambda: service, verify=verify)
+    app.add_middleware(ForeignOrigin, loopback_only=options.auth == "off")
+    app.add_middleware(SecurityHeaders)
+    app.add_middleware(Access, metrics=service.metrics)
+
+
+def operation_id(route: APIRoute) -> str:
+    """The function's name: `submit_job`, `get_kernel`."""
+    return route.name

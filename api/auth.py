@@ -1,0 +1,136 @@
+"""Who is calling, decided before anything of the request is read: `Authorization: Bearer tk_<id>_<secret>`.
+
+Keys and their digests are in db/keys.py. A key's scopes: read; submit, which includes read; admin, which includes all; worker,
+for machines that join the fleet and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+import structlog
+from fastapi import Depends
+from fastapi.security import HTTPBearer
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from api.options import is_loopback
+from api.problems import Problem, on_http_exception, on_tuner_error
+from api.rate_limit import retry_after
+from api.service import Service, ServiceDep
+from tuner.errors import TunerError
+
+SECURED = "/v1/"
+OPEN = frozenset({"/v1/health/live", "/v1/health/ready"})  # probes carry no keys and learn nothing
+INCLUDED = {
+    "read": frozenset({"read", "submit", "admin"}),
+    "submit": frozenset({"submit", "admin"}),
+    "admin": frozenset({"admin"}),
+}
+CHALLENGE = {"WWW-Authenticate": 'Bearer realm="tuner"'}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    key_id: str | None  # None: auth is off
+    scopes: frozenset[str]
+    quota: int | None = None  # unfinished jobs at a time; None: the service's own limit
+
+    def may(self, scope: str) -> bool:
+        return not self.scopes.isdisjoint(INCLUDED[scope])
+
+    @property
+    def sees_all(self) -> bool:
+        return self.may("admin")
+
+
+OPERATOR = Caller(key_id=None, scopes=frozenset({"admin"}))
+Verify = Callable[[str], Caller | None]  # blocking; None for a credential that is wrong, expired or revoked
+
+
+class Authentication:
+    """Sets `scope["state"]["caller"]` for everything under /v1 but the probes; refuses who has no key, and who asks too often."""
+
+    def __init__(self, app: ASGIApp, *, service: Callable[[], Service], verify: Verify) -> None:
+        self.app, self.service, self.verify = app, service, verify
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["path"].startswith(SECURED) or scope["path"] in OPEN:
+            await self.app(scope, receive, send)
+            return
+        try:
+            caller = await self.authenticate(scope)
+            take_token(self.service(), caller, 1.0)
+        except Problem as problem:
+            await (await on_http_exception(Request(scope), problem))(scope, receive, send)
+            return
+        except TunerError as error:
+            await (await on_tuner_error(Request(scope), error))(scope, receive, send)
+            return
+        scope.setdefault("state", {})["caller"] = caller
+        if caller.key_id is not None:
+            structlog.contextvars.bind_contextvars(key=caller.key_id)
+        await self.app(scope, receive, send)
+
+    async def authenticate(self, scope: Scope) -> Caller:
+        service, address = self.service(), (scope.get("client") or ("", 0))[0]
+        if service.options.auth == "off":
+            if not is_loopback(address):
+                raise Problem(403, "forbidden", "auth is off, so only this machine may call")
+            return OPERATOR
+        wait_s = service.logins.wait_s(address)
+        if wait_s > 0:
+            raise Problem(
+                429,
+                "too_many_failures",
+                "too many refused credentials from this address",
+                headers={"Retry-After": retry_after(wait_s)},
+            )
+        header = Headers(scope=scope).get("authorization", "")
+        kind, _, token = header.partition(" ")
+        if kind.lower() != "bearer" or not token:
+            raise Problem(
+                401,
+                "unauthorized",
+                "send 'Authorization: Bearer tk_<id>_<secret>'; 'tuner keys create' makes a key",
+                headers=CHALLENGE,
+            )
+        caller = await run_in_threadpool(self.verify, token.strip())
+        if caller is None:
+            service.logins.take(address)
+            raise Problem(401, "unauthorized", "this key is unknown, expired or revoked", headers=CHALLENGE)
+        return caller
+
+
+def take_token(service: Service, caller: Caller, cost: float) -> None:
+    """Raises Problem 429 when the key's bucket holds too little."""
+    wait_s = service.requests.take(caller.key_id or "", cost)
+    if wait_s > 0:
+        raise Problem(429, "rate_limited", "this key sends too many requests", headers={"Retry-After": retry_after(wait_s)})
+
+
+def require(scope: str, *, costly: bool = False) -> Callable[[Request, Service], Awaitable[Caller]]:
+    """A dependency that gives the caller, or refuses one whose key lacks `scope`; `costly` takes the price of new work."""
+
+    async def dependency(request: Request, service: ServiceDep) -> Caller:
+        caller = cast(Caller, request.state.caller)
+        if not caller.may(scope):
+            raise Problem(
+                403, "forbidden", f"this key has the scopes {', '.join(sorted(caller.scopes)) or 'none'}; {scope!r} is needed"
+            )
+        if costly:
+            take_token(service, caller, service.options.submit_cost - 1.0)
+        return caller
+
+    return dependency
+
+
+BEARER = HTTPBearer(auto_error=False, bearerFormat="tk_<id>_<secret>", description="a key made by `tuner keys create`")
+Reader = Annotated[Caller, Depends(require("read"))]
+Submitter = Annotated[Caller, Depends(require("submit"))]
+Requester = Annotated[Caller, Depends(require("submit", costly=True))]
+Administrator = Annotated[Caller, Depends(require("admin"))]

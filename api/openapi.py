@@ -1,0 +1,43 @@
+"""The OpenAPI document: FastAPI's, with the problem schema, the key scheme and our words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from api.problems import ProblemBody
+
+DESCRIPTION = (
+    "Finds fast schedules for tensor kernels: submit workloads, follow their jobs, fetch and run the winners. "
+    "Errors are RFC 9457 problems. Lists end with a cursor, to be given back as `cursor`."
+)
+TAGS = [
+    {"name": "jobs", "description": "Requests to tune, their events and trials"},
+    {"name": "kernels", "description": "Promoted winners: explained, downloaded, run, looked up"},
+    {"name": "fleet", "description": "Workers, targets and operators"},
+    {"name": "operation", "description": "Health and metrics"},
+]
+SCHEME = {"type": "http", "scheme": "bearer", "bearerFormat": "tk_<id>_<secret>", "description": "made by `tuner keys create`"}
+UNSECURED = ("/v1/health/",)
+DROPPED = ("HTTPValidationError", "ValidationError")  # FastAPI's own error shape, which this service never answers with
+
+
+def document(app: FastAPI) -> dict[str, Any]:
+    """Made once for an application."""
+    if app.openapi_schema is None:
+        made = get_openapi(
+            title=app.title, version=app.version, description=app.description, tags=app.openapi_tags, routes=app.routes
+        )
+        components = made.setdefault("components", {})
+        schemas = components.setdefault("schemas", {})
+        schemas["ProblemBody"] = ProblemBody.model_json_schema(ref_template="#/components/schemas/{model}")
+        for name in DROPPED:
+            schemas.pop(name, None)
+        components["securitySchemes"] = {"key": SCHEME}
+        for path, item in made["paths"].items():
+            for operation in item.values():
+                operation["security"] = [] if path.startswith(UNSECURED) else [{"key": []}]
+        app.openapi_schema = made
+    return app.openapi_schema

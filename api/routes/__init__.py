@@ -1,0 +1,1 @@
+"""The routes of the service, one file for each noun."""

@@ -1,0 +1,108 @@
+"""A job's events as they happen, as server-sent events: all after the number the client has seen, then live until the end.
+
+https://html.spec.whatwg.org/multipage/server-sent-events.html. The stream ends when the job has; a client that comes back
+with the last number of a finished job gets 204, which tells browsers to stop reconnecting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Annotated
+
+import structlog
+from fastapi import APIRouter, Header, Query, Response
+from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
+from starlette.concurrency import run_in_threadpool
+
+from api import answers
+from api.auth import Reader
+from api.problems import Problem, documented
+from api.routes.jobs import JobId, seen
+from api.service import Service, ServiceDep
+from db import events, jobs
+from db.events import Event
+from db.jobs import FINISHED
+from tuner.errors import DatabaseError
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+log = structlog.get_logger("api.events")
+
+BATCH = 500
+RECONNECT_MS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    events: tuple[Event, ...]
+    over: bool  # the job is finished and these are its last events
+
+
+def read_news(service: Service, job_id: str, after: int) -> News:
+    with service.database.read() as session:
+        job = jobs.get(session, job_id)
+        found = events.after(session, job_id, after, limit=BATCH)
+    return News(events=found, over=job.state in FINISHED and len(found) < BATCH)
+
+
+def encode(event: Event) -> bytes:
+    data = answers.event(event).model_dump_json()
+    return format_sse_event(data_str=data, event=event.kind, id=str(event.sequence))
+
+
+async def stream(service: Service, job_id: str, after: int) -> AsyncIterator[bytes]:
+    """Never skips and never repeats a number: each round reads what follows the last one sent."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + service.options.event_stream_s
+    with service.metrics.streams.track_inprogress():
+        async with service.feed.following(job_id):
+            yield format_sse_event(comment="events of " + job_id, retry=RECONNECT_MS)
+            while not service.feed.closed and loop.time() < deadline:
+                try:
+                    news = await run_in_threadpool(read_news, service, job_id, after)
+                except DatabaseError as error:
+                    log.warning("events_unavailable", job=job_id, error=str(error))
+                    yield KEEPALIVE_COMMENT
+                    await asyncio.sleep(1.0)
+                    continue
+                for event in news.events:
+                    after = event.sequence
+                    yield encode(event)
+                if news.over:
+                    return
+                if not news.events:
+                    wait_s = min(service.options.event_ping_s, max(0.0, deadline - loop.time()))
+                    if not await service.feed.wait_beyond(job_id, after, timeout_s=wait_s):
+                        yield KEEPALIVE_COMMENT
+
+
+@router.get(
+    "/{job_id}/events",
+    response_class=EventSourceResponse,
+    responses={204: {"description": "The job is finished and has no further events"}, **documented(401, 403, 404, 422, 429, 503)},
+)
+async def stream_events(
+    job_id: JobId,
+    caller: Reader,
+    service: ServiceDep,
+    last_event_id: Annotated[
+        str | None, Header(max_length=20, pattern=r"^[0-9]{0,18}$", description="replay what follows")
+    ] = None,
+    after: Annotated[int, Query(ge=0, le=2**53, description="the same for clients that cannot set headers")] = 0,
+) -> Response:
+    """The job's events in order, each with its number as `id` and its kind as `event`."""
+    if service.feed.streams >= service.options.max_streams:
+        raise Problem(
+            429, "too_many_streams", "this service has as many event streams as it can hold", headers={"Retry-After": "5"}
+        )
+    position = int(last_event_id) if last_event_id else after
+
+    def finished() -> bool:
+        with service.database.read() as session:
+            job = seen(session, job_id, caller)
+            return job.state in FINISHED and position >= job.last_event
+
+    if await run_in_threadpool(finished):
+        return Response(status_code=204)
+    return EventSourceResponse(stream(service, job_id, position), headers={"X-Accel-Buffering": "no"})

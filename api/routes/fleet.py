@@ -1,0 +1,35 @@
+"""What there is to tune on and what can be tuned: workers, targets, operators."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from api import answers
+from api.auth import Reader
+from api.problems import documented
+from api.schemas import OperatorAnswer, Page, TargetAnswer, WorkerAnswer
+from api.service import ServiceDep
+from db import targets, workers
+from tuner.workload.catalogue import CATALOGUE
+
+router = APIRouter(prefix="/v1", tags=["fleet"])
+
+
+@router.get("/workers", responses=documented(401, 403, 429, 503))
+def list_workers(caller: Reader, service: ServiceDep) -> Page[WorkerAnswer]:
+    """Every machine of the fleet, with its lanes and its state."""
+    with service.database.read() as session:
+        return Page(items=[answers.worker(worker) for worker in workers.list_all(session)], next=None)
+
+
+@router.get("/targets", responses=documented(401, 403, 429, 503))
+def list_targets(caller: Reader, service: ServiceDep) -> Page[TargetAnswer]:
+    """Every target a worker has brought, the oldest first."""
+    with service.database.read() as session:
+        return Page(items=[answers.target(target) for target in targets.list_all(session)], next=None)
+
+
+@router.get("/operators", responses=documented(401, 403, 429))
+def list_operators(caller: Reader) -> Page[OperatorAnswer]:
+    """The catalogue: each operator with its parameters and its program in the notation."""
+    return Page(items=[answers.operator(operator) for operator in CATALOGUE], next=None)

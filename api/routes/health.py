@@ -1,0 +1,40 @@
+"""Whether the process lives, whether it can serve, and its numbers for Prometheus."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+
+from api.auth import Reader
+from api.problems import documented
+from api.schemas import HealthAnswer
+from api.service import ServiceDep
+from db import totals
+from tuner import __version__ as VERSION
+
+router = APIRouter(prefix="/v1", tags=["operation"])
+
+
+@router.get("/health/live")
+async def live() -> HealthAnswer:
+    """The process answers. Asks nothing else, so that a slow database does not get it restarted."""
+    return HealthAnswer(status="ok", version=VERSION)
+
+
+@router.get("/health/ready", responses=documented(503))
+def ready(service: ServiceDep) -> HealthAnswer:
+    """The database answers too."""
+    service.database.ping()
+    return HealthAnswer(status="ok", version=VERSION)
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **documented(401, 403, 429, 503)},
+)
+def metrics(caller: Reader, service: ServiceDep) -> Response:
+    """Counts and times of this process's requests, and the fleet's jobs, trials, kernels and workers."""
+    with service.database.read() as session:
+        service.metrics.fleet(totals.read(session))
+    return Response(service.metrics.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -1,0 +1,131 @@
+"""Kernels: listed, explained, downloaded. Kernels are shared: every key may read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Header, Path, Query, Response
+
+from api import answers, workloads
+from api.auth import Administrator, Reader
+from api.problems import Problem, documented
+from api.ranges import deliver
+from api.schemas import KernelAnswer, Page, RollbackAnswer, ScheduleAnswer, SourceAnswer
+from api.service import ServiceDep
+from db import artifacts, kernels, targets
+from db.engine import Session
+from db.kernels import PROMOTED, ROLLED_BACK, SUPERSEDED, Kernel
+
+router = APIRouter(prefix="/v1/kernels", tags=["kernels"])
+
+KernelId = Annotated[str, Path(max_length=64, description="the kernel's id")]
+KernelState = Literal["promoted", "superseded", "rolled_back"]
+STATES = {"promoted": PROMOTED, "superseded": SUPERSEDED, "rolled_back": ROLLED_BACK}
+# What the store holds for a kernel: the archive of an exported library, or the bare library.
+FORMS = {"export": ("application/gzip", "tar.gz"), "library": ("application/octet-stream", "so")}
+
+
+def answer(session: Session, found: Sequence[Kernel]) -> list[KernelAnswer]:
+    stored = workloads.stored(session, [kernel.workload for kernel in found])
+    known = {key: targets.get(session, key) for key in {kernel.target for kernel in found}}
+    return [answers.kernel(kernel, stored, known) for kernel in found]
+
+
+@router.get("", responses=documented(400, 401, 403, 422, 429, 503))
+def list_kernels(
+    caller: Reader,
+    service: ServiceDep,
+    state: Annotated[list[KernelState] | None, Query(description="left out: promoted ones")] = None,
+    workload: Annotated[str | None, Query(max_length=64, description="key of a workload")] = None,
+    target: Annotated[str | None, Query(max_length=64, description="key of a target")] = None,
+    op: Annotated[str | None, Query(max_length=64, description="operator of the catalogue")] = None,
+    job: Annotated[str | None, Query(max_length=64, description="the job it came from")] = None,
+    cursor: Annotated[str | None, Query(max_length=500, description="`next` of the page before")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="items on a page")] = 50,
+) -> Page[KernelAnswer]:
+    """Kernels, newest first."""
+    states = tuple(STATES[name] for name in state or ["promoted"])
+    with service.database.read() as session:
+        page = kernels.list_page(
+            session, state=states, workload=workload, target=target, op=op, job=job, cursor=cursor, limit=limit
+        )
+        return Page(items=answer(session, page.items), next=page.next)
+
+
+@router.get("/{kernel_id}", responses=documented(401, 403, 404, 422, 429, 503))
+def get_kernel(kernel_id: KernelId, caller: Reader, service: ServiceDep) -> KernelAnswer:
+    """One kernel: its numbers with their confidence, its verification, what it was raced against."""
+    with service.database.read() as session:
+        return answer(session, [kernels.get(session, kernel_id)])[0]
+
+
+@router.get("/{kernel_id}/schedule", responses=documented(401, 403, 404, 422, 429, 503))
+def get_schedule(kernel_id: KernelId, caller: Reader, service: ServiceDep) -> ScheduleAnswer:
+    """The schedule the kernel was built from: its trace of primitives, its module, versions."""
+    with service.database.read() as session:
+        document = kernels.schedule(session, kernel_id)
+    return ScheduleAnswer(kernel=kernel_id, schedule={name: value for name, value in document.items() if name != "sources"})
+
+
+@router.get("/{kernel_id}/source", responses=documented(401, 403, 404, 422, 429, 503))
+def get_source(kernel_id: KernelId, caller: Reader, service: ServiceDep) -> SourceAnswer:
+    """The generated code, by language (`llvm`, `asm`, `cuda`), as far as it was kept."""
+    with service.database.read() as session:
+        document = kernels.schedule(session, kernel_id)
+    sources = document.get("sources")
+    if not isinstance(sources, dict) or not sources:
+        raise Problem(404, "no_source", f"no generated code was kept for kernel {kernel_id}; tuning it again keeps it")
+    return SourceAnswer(kernel=kernel_id, sources={str(name): str(text) for name, text in sources.items()})
+
+
+@router.get(
+    "/{kernel_id}/artifact",
+    response_class=Response,
+    responses={
+        200: {"content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind, _ in FORMS.values()}},
+        206: {
+            "description": "The part asked for by Range",
+            "content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind, _ in FORMS.values()},
+        },
+        304: {"description": "The client has these bytes"},
+        **documented(401, 403, 404, 416, 422, 429, 500, 503),
+    },
+)
+def get_artifact(
+    kernel_id: KernelId,
+    caller: Reader,
+    service: ServiceDep,
+    range_header: Annotated[str | None, Header(alias="Range", max_length=200)] = None,
+    if_none_match: Annotated[str | None, Header(max_length=2000)] = None,
+    if_range: Annotated[str | None, Header(max_length=200)] = None,
+) -> Response:
+    """The compiled kernel as an exported library of one function. Its ETag is the SHA-256 of its bytes, checked each time."""
+    with service.database.read() as session:
+        kernel = kernels.get(session, kernel_id)
+        artifact = artifacts.get(session, kernel.artifact)
+    media_type, extension = FORMS.get(artifact.kind, FORMS["library"])
+    headers = {
+        "Content-Disposition": f'attachment; filename="{kernel_id}.{extension}"',
+        "Cache-Control": "private, max-age=31536000, immutable",
+        "Vary": "Authorization",
+    }
+    if artifact.signature is not None:
+        headers["X-Signature-Ed25519"] = artifact.signature
+    return deliver(
+        service.artifacts.get(kernel.artifact),
+        etag=f'"{kernel.artifact}"',
+        headers=headers,
+        media_type=media_type,
+        range_header=range_header,
+        if_none_match=if_none_match,
+        if_range=if_range,
+    )
+
+
+@router.post("/{kernel_id}/rollback", responses=documented(401, 403, 404, 409, 422, 429, 503))
+def rollback_kernel(kernel_id: KernelId, caller: Administrator, service: ServiceDep) -> RollbackAnswer:
+    """Takes a promoted kernel back and promotes the one before it, at one stroke."""
+    with service.database.write() as session:
+        before = kernels.rollback(session, kernel_id)
+        return RollbackAnswer(rolled_back=kernel_id, promoted=None if before is None else answer(session, [before])[0])

@@ -1,0 +1,78 @@
+"""Lookup: the kernel for a workload, at once. Nothing is compiled here; what is missing is prepared by a job this may queue."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Body
+
+from api import workloads
+from api.auth import Caller, Reader, take_token
+from api.nearest import nearest
+from api.problems import documented
+from api.routes.kernels import answer
+from api.schemas import KernelAnswer, LookupAnswer, LookupRequest
+from api.service import Service, ServiceDep
+from api.targets import choose
+from db import jobs, kernels, targets
+from db.engine import Session
+from db.jobs import Idempotency, NewJob
+from tuner.target.target import Target
+from tuner.workload.workload import Workload
+
+router = APIRouter(prefix="/v1/lookup", tags=["kernels"])
+
+PREPARED_FOR = timedelta(minutes=10)  # repeated lookups within this time find the first one's job
+EXAMPLES = {"operator": {"value": {"workload": {"op": "matmul", "params": {"M": 512, "N": 512, "K": 512}}}}}
+
+
+@router.post("", responses=documented(400, 401, 403, 413, 422, 429, 503))
+def lookup_kernel(
+    request: Annotated[LookupRequest, Body(openapi_examples=EXAMPLES)], caller: Reader, service: ServiceDep
+) -> LookupAnswer:
+    """The kernel of exactly this workload (`exact`); else the nearest kernel of its operator (`neighbour`) or none (`default`),
+    and the job that replays the neighbour's schedule, or builds the default, and verifies it."""
+    workload = workloads.parse(request.workload)
+    with service.database.read() as session:
+        target = choose(request.target, targets.list_all(session), service.default_target)
+        found = kernels.find_promoted(session, workload.key, target.key, request.threads)
+        if found is not None:
+            return LookupAnswer(source="exact", kernel=answer(session, [found])[0], job=None)
+        neighbour = find_neighbour(session, workload, target, request.threads)
+    job = prepare(service, caller, workload, target, request.threads, neighbour) if request.prepare else None
+    return LookupAnswer(source="default" if neighbour is None else "neighbour", kernel=neighbour, job=job)
+
+
+def find_neighbour(session: Session, workload: Workload, target: Target, threads: int) -> KernelAnswer | None:
+    if workload.op is None:
+        return None
+    found = {kernel.id: kernel for kernel in kernels.neighbours(session, workload.op, target.key, threads)}
+    stored = workloads.stored(session, [kernel.workload for kernel in found.values()])
+    same = [kernel for kernel in found.values() if stored[kernel.workload].numerics == workload.numerics]
+    best = nearest(workload.params, ((kernel.id, stored[kernel.workload].document.get("params") or {}) for kernel in same))
+    return None if best is None else answer(session, [found[best]])[0]
+
+
+def prepare(
+    service: Service, caller: Caller, workload: Workload, target: Target, threads: int, neighbour: KernelAnswer | None
+) -> str | None:
+    """Queues the preparing job, once for all who look up the same within a while; None for a key that may only read."""
+    if not caller.may("submit"):
+        return None
+    take_token(service, caller, service.options.submit_cost - 1.0)
+    wanted = f"{workload.key}:{target.key}:{threads}"
+    with service.database.write() as session:
+        new = NewJob(
+            workloads=(workloads.remember(session, workload),),
+            target=target.key,
+            threads=threads,
+            trials=1,
+            owner=None,
+            kind="prepare",
+            settings={} if neighbour is None else {"neighbour": neighbour.id},
+        )
+        # The owner of this key is no api key's id, so it meets no client's Idempotency-Key.
+        once = Idempotency(key=wanted, digest="", owner="lookup", lifetime=PREPARED_FOR)
+        job, _ = jobs.create(session, new, idempotency=once)
+        return job.id

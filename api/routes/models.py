@@ -1,0 +1,81 @@
+"""Models: an ONNX file becomes one job; a worker takes it apart into the workloads it tunes. The file is never opened here."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from api.auth import Caller, Requester
+from api.problems import Problem, documented
+from api.routes.jobs import IdempotencyKey, accepted, answer, create
+from api.routes.runs import require_type
+from api.schemas import JobAnswer, StrategyName, TargetName
+from api.service import Service, ServiceDep
+from api.targets import choose
+from db import artifacts, targets
+from db.jobs import NewJob
+
+router = APIRouter(prefix="/v1/models", tags=["jobs"])
+
+ONNX = ("application/octet-stream", "application/onnx", "application/x-onnx")
+BINARY = {ONNX[0]: {"schema": {"type": "string", "format": "binary"}}}
+
+
+@router.post(
+    "",
+    status_code=202,
+    responses=documented(400, 401, 403, 409, 413, 415, 422, 429, 503),
+    openapi_extra={"requestBody": {"required": True, "description": "an ONNX file", "content": BINARY}},
+)
+async def submit_model(
+    request: Request,
+    caller: Requester,
+    service: ServiceDep,
+    response: Response,
+    target: Annotated[TargetName | None, Query()] = None,
+    threads: Annotated[int, Query(ge=1, le=1024)] = 1,
+    trials: Annotated[int, Query(ge=1, le=1_000_000, description="budget per kernel")] = 256,
+    seconds: Annotated[float | None, Query(ge=1.0, le=2_592_000.0, allow_inf_nan=False)] = None,
+    strategy: StrategyName = "annealing",
+    seed: Annotated[int, Query(ge=0, lt=2**63)] = 0,
+    priority: Annotated[int, Query(ge=-100, le=100)] = 0,
+    idempotency_key: IdempotencyKey = None,
+) -> JobAnswer:
+    """Queues the tuning of a model's kernels. Which they are stands in the job once a worker has read the file."""
+    require_type(request, *ONNX)
+    if not service.options.models:
+        detail = "this service takes no models: its workers lack the extra tuner[models]; send workloads to /v1/jobs"
+        raise Problem(422, "models_unavailable", detail)
+    body = await request.body()
+    if not body:
+        raise Problem(422, "invalid_model", "the body is empty; send the bytes of an .onnx file")
+    new = NewJob(
+        workloads=(),
+        target=target or "",
+        threads=threads,
+        trials=trials,
+        seconds=seconds,
+        strategy=strategy,
+        seed=seed,
+        priority=priority,
+        owner=caller.key_id,
+        kind="model",
+    )
+    job, created = await run_in_threadpool(store, service, caller, new, body, idempotency_key)
+    return accepted(response, job, created=created)
+
+
+def store(service: Service, caller: Caller, new: NewJob, body: bytes, idempotency_key: str | None) -> tuple[JobAnswer, bool]:
+    """Puts the file into the store and queues its job; `new.target` is the name as it was given."""
+    model = service.artifacts.put(body)
+    request_digest = hashlib.sha256(repr((model, new)).encode()).hexdigest()
+    with service.database.write() as session:
+        chosen = choose(new.target or None, targets.list_all(session), service.default_target)
+        artifacts.remember(session, sha256=model, size_bytes=len(body), kind="model")
+        queued = replace(new, target=chosen.key, settings={"model": model})
+        job, created = create(session, service, caller, queued, idempotency_key=idempotency_key, request_digest=request_digest)
+        return answer(session, [job])[0], created

@@ -1,0 +1,283 @@
+"""What travels over REST, as types: strings become objects here, at the edge. Also what `tuner.client` gives back.
+
+Requests refuse unknown fields. Answers may gain fields; clients ignore those they do not know.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+
+Item = TypeVar("Item")
+Parameter = (
+    Annotated[bool, Field(strict=True)]
+    | Annotated[int, Field(strict=True, ge=-(2**53), le=2**53)]
+    | Annotated[float, Field(strict=True, allow_inf_nan=False)]
+    | Annotated[str, Field(strict=True, max_length=64)]
+)
+Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")]
+State = Literal["queued", "running", "cancelling", "cancelled", "succeeded", "failed"]
+StrategyName = Literal["annealing", "evolutionary", "random", "grid"]
+TargetName = Annotated[str, Field(min_length=1, max_length=200, description="key, name or kind (cpu, cuda) of a target")]
+MAX_NOTATION_CHARACTERS = 16 * 1024
+MAX_WORKLOADS = 64
+
+
+class Request(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Answer(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class CatalogueWorkload(Request):
+    """An operator of the catalogue with its parameters, `const` and `numerics` among them: `matmul:M=512,N=512,K=512`."""
+
+    op: Name
+    params: dict[Name, Parameter] = Field(default_factory=dict, max_length=64)
+
+
+class NotationWorkload(Request):
+    """A text in the notation (docs/notation.md), at most 16 KiB, and the extent of each of its shape symbols."""
+
+    notation: str = Field(min_length=1, max_length=MAX_NOTATION_CHARACTERS)
+    shapes: dict[Name, Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)]] = Field(default_factory=dict, max_length=64)
+    constants: list[Name] = Field(default_factory=list, max_length=16, description="inputs known ahead of time")
+    numerics: Literal["strict", "fast"] = "strict"
+
+
+def form(value: Any) -> str:
+    """Which of the two forms a workload is written in."""
+    if isinstance(value, dict):
+        return "notation" if "notation" in value else "catalogue"
+    return "notation" if isinstance(value, NotationWorkload) else "catalogue"
+
+
+WorkloadRequest = Annotated[
+    Annotated[CatalogueWorkload, Tag("catalogue")] | Annotated[NotationWorkload, Tag("notation")], Discriminator(form)
+]
+
+
+class JobRequest(Request):
+    """What to tune and how long. Budgets count per workload."""
+
+    workload: WorkloadRequest | None = None
+    workloads: list[WorkloadRequest] | None = Field(default=None, min_length=1, max_length=MAX_WORKLOADS)
+    target: TargetName | None = Field(default=None, description="left out: the service's only or most recently seen target")
+    threads: Annotated[int, Field(strict=True, ge=1, le=1024)] = 1
+    trials: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = 256
+    seconds: Annotated[float, Field(ge=1.0, le=2_592_000.0, allow_inf_nan=False)] | None = None
+    strategy: StrategyName = "annealing"
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 0
+    priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = Field(default=0, description="higher goes first")
+    improve: Annotated[bool, Field(strict=True)] = Field(
+        default=False, description="tune again even where a kernel of a finished job is known"
+    )
+
+    @model_validator(mode="after")
+    def one_form(self) -> JobRequest:
+        if (self.workload is None) == (self.workloads is None):
+            raise ValueError("give either 'workload' or 'workloads'")
+        return self
+
+    @property
+    def all_workloads(self) -> list[CatalogueWorkload | NotationWorkload]:
+        return [self.workload] if self.workload is not None else list(self.workloads or [])
+
+
+class ResumeRequest(Request):
+    """A new budget per workload, the earlier trials included; left out, the job keeps its own."""
+
+    trials: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | None = None
+    seconds: Annotated[float, Field(ge=1.0, le=2_592_000.0, allow_inf_nan=False)] | None = None
+
+
+class LookupRequest(Request):
+    workload: WorkloadRequest
+    target: TargetName | None = None
+    threads: Annotated[int, Field(strict=True, ge=1, le=1024)] = 1
+    prepare: Annotated[bool, Field(strict=True)] = Field(
+        default=True, description="queue a job that prepares an exact kernel where there is none (needs the submit scope)"
+    )
+
+
+class Page(Answer, Generic[Item]):
+    items: list[Item]
+    next: str | None = Field(description="give it as `cursor` to get the following items; null on the last page")
+
+
+class WorkloadAnswer(Answer):
+    key: str
+    op: str | None = None
+    params: dict[str, int | float | bool | str] | None = None
+    notation: str | None = None
+    shapes: dict[str, int] | None = None
+    spec: str
+
+
+class TargetRef(Answer):
+    key: str
+    kind: str
+    name: str
+
+
+class TargetAnswer(TargetRef):
+    isa: list[str]
+    cores: int
+    vector_bytes: int
+    l1d_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+    fingerprint: dict[str, str | int]
+    fma_flops: float | None = Field(description="measured float32 multiply-add rate of one core, FLOP/s")
+
+
+class TaskAnswer(Answer):
+    workload: WorkloadAnswer
+    state: str
+    space_size: int | None
+    trials_done: int
+    trials_ok: int
+    best_median_s: float | None
+    kernel: str | None
+    elapsed_s: dict[str, float]
+    error: str | None
+
+
+class JobAnswer(Answer):
+    id: str
+    kind: str
+    state: State
+    target: TargetRef
+    threads: int
+    trials: int
+    seconds: float | None
+    strategy: str
+    seed: int
+    priority: int
+    error: str | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    last_event: int = Field(description="number of the job's latest event")
+    tasks: list[TaskAnswer]
+
+
+class TrialAnswer(Answer):
+    workload: int = Field(description="position of the workload in the job, from 0")
+    number: int
+    config: dict[str, Any]
+    outcome: str = Field(description="ok, or the kind of failure")
+    median_s: float | None
+    samples_s: list[float] | None
+    max_rel_error: float | None
+    build_s: float
+    measure_s: float
+    predicted: float | None
+    worker: str | None
+    conditions: dict[str, Any] | None
+    error: str | None
+    created_at: datetime
+
+
+class KernelAnswer(Answer):
+    id: str
+    state: str
+    workload: WorkloadAnswer
+    target: TargetRef
+    threads: int
+    config: dict[str, Any]
+    median_s: float
+    ci95_s: tuple[float, float]
+    gflops: float
+    roofline_fraction: float | None
+    max_rel_error: float
+    verified: bool
+    default_median_s: float | None
+    artifact: str = Field(description="SHA-256 of the compiled kernel")
+    job: str | None
+    trial: int | None
+    previous: str | None = Field(description="the kernel it replaced")
+    stale: str | None = Field(description="why it is due to be timed again")
+    race: dict[str, Any] = Field(description="rivals timed in the same race")
+    versions: dict[str, Any]
+    created_at: datetime
+
+
+class RollbackAnswer(Answer):
+    rolled_back: str
+    promoted: KernelAnswer | None = Field(description="the kernel that is served now; null where there was none before")
+
+
+class ScheduleAnswer(Answer):
+    """How the kernel came from its expression: text only; it is never accepted back."""
+
+    kernel: str
+    schedule: dict[str, Any]
+
+
+class SourceAnswer(Answer):
+    kernel: str
+    sources: dict[str, str] = Field(description="generated code by language")
+
+
+class RunAnswer(Answer):
+    id: str
+    kernel: str
+    state: str
+    created_at: datetime
+
+
+class LookupAnswer(Answer):
+    source: Literal["exact", "neighbour", "default"]
+    kernel: KernelAnswer | None = Field(
+        description="the exact kernel; for `neighbour` the kernel whose schedule will be replayed; null for `default`"
+    )
+    job: str | None = Field(description="the job that prepares an exact kernel, where one was queued or is under way")
+
+
+class WorkerAnswer(Answer):
+    id: str
+    host: str
+    state: str
+    reason: str | None
+    target: str | None
+    isolation: str | None
+    lanes: list[Any]
+    labels: dict[str, Any]
+    versions: dict[str, Any]
+    joined_at: datetime
+    heartbeat_at: datetime
+
+
+class OperatorParameter(Answer):
+    name: str
+    type: str
+    default: int | float | bool | str | None
+    choices: list[int | float | bool | str] | None
+    description: str
+
+
+class OperatorAnswer(Answer):
+    name: str
+    summary: str
+    notation: str | None
+    parameters: list[OperatorParameter]
+
+
+class HealthAnswer(Answer):
+    status: Literal["ok"]
+    version: str
+
+
+class EventAnswer(Answer):
+    """One event of a job, as `data` of a server-sent event whose `id` is the sequence and whose `event` is the kind."""
+
+    job: str
+    sequence: int
+    kind: str
+    data: dict[str, Any]
+    at: datetime

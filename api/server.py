@@ -1,0 +1,84 @@
+"""Runs the service in this process until it is told to stop: `serve` is what `tuner serve` calls."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+import structlog
+import uvicorn
+from fastapi import FastAPI
+
+from api import logs
+from api.app import create_app
+from api.options import ServiceOptions
+from tuner.errors import TunerError
+
+log = structlog.get_logger("api.server")
+
+
+class AddressInUse(TunerError):
+    """The address cannot be listened on."""
+
+    code = "address_in_use"
+
+
+class Server(uvicorn.Server):
+    """Ends event streams before it waits for open requests, which would otherwise wait for each other."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        log.info("stopping")
+        application = self.config.app
+        if isinstance(application, FastAPI):
+            await application.state.service.feed.close()
+        await super().shutdown(sockets)
+
+
+def serve(options: ServiceOptions, *, started: Callable[[str], None] | None = None, app: FastAPI | None = None) -> None:
+    """Serves until SIGINT or SIGTERM, then lets running requests end for `shutdown_grace_s`. `started` gets the URL.
+
+    Raises AddressInUse, DatabaseError, and UsageError for auth 'off' beyond loopback.
+    """
+    logs.configure(options.log_format)
+    listener = listen(options.host, options.port)
+    try:
+        server = server_of(app or create_app(options), options)
+        host, port = listener.getsockname()[:2]
+        url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        log.info("listening", url=url, auth=options.auth)
+        if started is not None:
+            started(url)
+        asyncio.run(server.serve(sockets=[listener]))
+    finally:
+        listener.close()
+
+
+def server_of(app: FastAPI, options: ServiceOptions) -> Server:
+    return Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=True,
+            proxy_headers=False,  # a forged X-Forwarded-For must not choose the address that limits count
+            timeout_graceful_shutdown=int(options.shutdown_grace_s),
+            timeout_keep_alive=30,
+            h11_max_incomplete_event_size=64 * 1024,
+            lifespan="on",
+        )
+    )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket bound before anything else starts, so that a taken port is one clear error. Port 0 takes any free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host.strip("[]"), port))
+    except OSError as error:
+        listener.close()
+        raise AddressInUse(f"cannot listen on {host}:{port}: {error.strerror}; name another with --host and --port") from error
+    return listener

@@ -1,0 +1,46 @@
+"""Counts over the whole database for the service's metrics, each from an index or a small table: never a walk over the trials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import func, select
+
+from db.engine import Session
+from db.jobs import STATES as JOB_STATES
+from db.kernels import IS_PROMOTED
+from db.models import JobRow, KernelRow, RunRow, TaskRow, WorkerRow
+from db.runs import QUEUED, RUNNING
+from db.workers import STATES as WORKER_STATES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    jobs: Mapping[str, int]  # by state, every state present
+    workers: Mapping[str, int]  # by state, every state present
+    trials_ok: int
+    trials_failed: int
+    kernels: int  # promoted
+    waiting_runs: int  # queued or running
+
+
+def read(session: Session) -> Totals:
+    jobs = dict(session.execute(select(JobRow.state, func.count()).group_by(JobRow.state)).tuples().all())
+    workers = dict(session.execute(select(WorkerRow.state, func.count()).group_by(WorkerRow.state)).tuples().all())
+    # Each task keeps its own sums, so a million trials cost as many rows as there are tasks.
+    done, ok = session.execute(select(func.sum(TaskRow.trials_done), func.sum(TaskRow.trials_ok))).one()
+    return Totals(
+        jobs={state: jobs.get(state, 0) for state in JOB_STATES},
+        workers={state: workers.get(state, 0) for state in WORKER_STATES},
+        trials_ok=int(ok or 0),
+        trials_failed=int(done or 0) - int(ok or 0),
+        kernels=session.scalars(select(func.count()).select_from(KernelRow).where(IS_PROMOTED)).one(),
+        waiting_runs=waiting_runs(session),
+    )
+
+
+def waiting_runs(session: Session, owner: str | None = None) -> int:
+    """Runs that are queued or under way, of one api key or of all."""
+    query = select(func.count()).select_from(RunRow).where(RunRow.state.in_((QUEUED, RUNNING)))
+    return session.scalars(query if owner is None else query.where(RunRow.owner == owner)).one()

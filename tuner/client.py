@@ -1,0 +1,304 @@
+"""The client of a remote service: typed calls over HTTP, with repeats that can never make a second job.
+
+Every request that may be repeated safely is, on connection faults and on answers that say so, with growing pauses. A submission
+carries an Idempotency-Key, so it may be repeated too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+from uuid import uuid4
+
+import httpx
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel
+
+from api.schemas import (
+    EventAnswer,
+    HealthAnswer,
+    JobAnswer,
+    KernelAnswer,
+    LookupAnswer,
+    OperatorAnswer,
+    Page,
+    ScheduleAnswer,
+    SourceAnswer,
+    TargetAnswer,
+    TrialAnswer,
+    WorkerAnswer,
+)
+from tuner.errors import TunerError
+
+FINISHED = frozenset({"succeeded", "failed", "cancelled"})
+Model = TypeVar("Model", bound=BaseModel)
+Workload = Mapping[str, Any]  # {"op", "params"} or {"notation", "shapes"}
+
+
+class ServiceError(TunerError):
+    """The service refused. `status` is HTTP's; `line` and `column` are set where a notation is at fault."""
+
+    code = "service"
+
+    def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
+        super().__init__(str(problem.get("detail") or f"the service answered {status}"))
+        self.status = status
+        self.code = str(problem.get("code", "http_error"))
+        self.request_id = str(problem.get("request_id", ""))
+        self.retryable = bool(problem.get("retryable", False))
+        self.line: int | None = problem.get("line")
+        self.column: int | None = problem.get("column")
+
+
+class ServiceUnreachable(TunerError):
+    """No answer at all, after the repeats."""
+
+    code = "service_unreachable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retries:
+    attempts: int = 5
+    first_pause_s: float = 0.2  # doubled each time
+    longest_pause_s: float = 10.0
+
+
+class Client:
+    """Calls one service. Close it, or use it in a `with`. Thread-safe as httpx.Client is."""
+
+    def __init__(
+        self,
+        server: str,
+        *,
+        key: str | None = None,
+        timeout_s: float = 60.0,
+        retries: Retries | None = None,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._http = httpx.Client(
+            base_url=server.rstrip("/") + "/v1",
+            headers=headers,
+            timeout=httpx.Timeout(timeout_s, connect=10.0),
+            transport=transport,
+        )
+        self._retries, self._sleep = retries or Retries(), sleep
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    # jobs
+
+    def submit(
+        self,
+        workloads: Sequence[Workload] | Workload,
+        *,
+        target: str | None = None,
+        threads: int = 1,
+        trials: int = 256,
+        seconds: float | None = None,
+        strategy: Literal["annealing", "evolutionary", "random", "grid"] = "annealing",
+        seed: int = 0,
+        priority: int = 0,
+        improve: bool = False,
+        idempotency_key: str | None = None,
+    ) -> JobAnswer:
+        body: dict[str, Any] = {
+            "workloads": [workloads] if isinstance(workloads, Mapping) else list(workloads),
+            "target": target,
+            "threads": threads,
+            "trials": trials,
+            "seconds": seconds,
+            "strategy": strategy,
+            "seed": seed,
+            "priority": priority,
+            "improve": improve,
+        }
+        given = {name: value for name, value in body.items() if value is not None}
+        headers = {"Idempotency-Key": idempotency_key or uuid4().hex}
+        return self._model(JobAnswer, "POST", "/jobs", json=given, headers=headers)
+
+    def job(self, job: str) -> JobAnswer:
+        return self._model(JobAnswer, "GET", f"/jobs/{job}")
+
+    def jobs(self, **filters: str | int | None) -> Iterator[JobAnswer]:
+        """Every job that may be seen, newest first; filters as of `GET /v1/jobs`."""
+        return self._pages(JobAnswer, "/jobs", filters)
+
+    def trials(self, job: str, **filters: str | int | None) -> Iterator[TrialAnswer]:
+        return self._pages(TrialAnswer, f"/jobs/{job}/trials", filters)
+
+    def cancel(self, job: str) -> JobAnswer:
+        return self._model(JobAnswer, "POST", f"/jobs/{job}/cancel")
+
+    def resume(self, job: str, *, trials: int | None = None, seconds: float | None = None) -> JobAnswer:
+        given = {name: value for name, value in (("trials", trials), ("seconds", seconds)) if value is not None}
+        return self._model(JobAnswer, "POST", f"/jobs/{job}/resume", json=given)
+
+    def events(self, job: str, *, after: int = 0) -> Iterator[EventAnswer]:
+        """The job's events numbered above `after`, each once and in order, until the job is finished.
+
+        A dropped connection is taken up again from the last event seen, up to the number of repeats without news in between.
+        """
+        failures = 0
+        while True:
+            try:
+                finished = True
+                for event in self._stream(job, after):
+                    failures, after = 0, event.sequence
+                    yield event
+                    finished = event.kind in FINISHED
+                if finished and self.job(job).state in FINISHED:
+                    return
+            except (httpx.TransportError, ServiceUnreachable) as error:
+                failures += 1
+                if failures >= self._retries.attempts:
+                    raise ServiceUnreachable(f"{self._http.base_url} dropped the stream {failures} times: {error}") from error
+            self._sleep(self._pause_s(failures))
+
+    def wait(self, job: str) -> JobAnswer:
+        """Blocks until the job is finished."""
+        for _ in self.events(job, after=self.job(job).last_event):
+            pass
+        return self.job(job)
+
+    # kernels
+
+    def kernels(self, **filters: str | int | None) -> Iterator[KernelAnswer]:
+        return self._pages(KernelAnswer, "/kernels", filters)
+
+    def kernel(self, kernel: str) -> KernelAnswer:
+        return self._model(KernelAnswer, "GET", f"/kernels/{kernel}")
+
+    def schedule(self, kernel: str) -> ScheduleAnswer:
+        return self._model(ScheduleAnswer, "GET", f"/kernels/{kernel}/schedule")
+
+    def source(self, kernel: str) -> SourceAnswer:
+        return self._model(SourceAnswer, "GET", f"/kernels/{kernel}/source")
+
+    def artifact(self, kernel: str) -> bytes:
+        """The compiled kernel as an archive of an exported library; its hash is checked against the service's tag."""
+        response = self._call("GET", f"/kernels/{kernel}/artifact")
+        digest = hashlib.sha256(response.content).hexdigest()
+        if response.headers.get("etag") != f'"{digest}"':
+            detail = f"the artifact of {kernel} arrived damaged: its SHA-256 is {digest}"
+            raise ServiceError(502, {"detail": detail, "code": "damaged"})
+        return response.content
+
+    def run(self, kernel: str, inputs: Mapping[str, NDArray[Any]], *, timeout_s: float = 300.0) -> dict[str, NDArray[Any]]:
+        """The kernel's outputs by name for `inputs` by name; bfloat16 travels as uint16. Waits at most `timeout_s`."""
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **{name: np.ascontiguousarray(array) for name, array in inputs.items()})
+        deadline = time.monotonic() + timeout_s
+        # A repeated run computes the same again and leaves nothing behind, so it may be repeated.
+        response = self._call(
+            "POST", f"/kernels/{kernel}/run", content=buffer.getvalue(), headers={"Content-Type": "application/x-npz"}
+        )
+        while response.status_code == 202:
+            if time.monotonic() > deadline:
+                where = response.headers["location"]
+                raise ServiceUnreachable(f"kernel {kernel} has not run within {timeout_s:g} s; its result will be at {where}")
+            self._sleep(min(1.0, max(0.0, deadline - time.monotonic())))
+            response = self._call("GET", response.headers["location"].removeprefix("/v1"))
+        with np.load(io.BytesIO(response.content), allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+
+    def lookup(self, workload: Workload, *, target: str | None = None, threads: int = 1, prepare: bool = True) -> LookupAnswer:
+        body: dict[str, Any] = {"workload": workload, "threads": threads, "prepare": prepare}
+        return self._model(LookupAnswer, "POST", "/lookup", json=body if target is None else {**body, "target": target})
+
+    def submit_model(self, model: bytes, *, idempotency_key: str | None = None, **options: str | int) -> JobAnswer:
+        """An ONNX file becomes one job of its kernels; options are the query parameters of `POST /v1/models`."""
+        headers = {"Idempotency-Key": idempotency_key or uuid4().hex, "Content-Type": "application/octet-stream"}
+        return self._model(JobAnswer, "POST", "/models", content=model, headers=headers, params=options)
+
+    # the service
+
+    def workers(self) -> Iterator[WorkerAnswer]:
+        return self._pages(WorkerAnswer, "/workers", {})
+
+    def targets(self) -> Iterator[TargetAnswer]:
+        return self._pages(TargetAnswer, "/targets", {})
+
+    def operators(self) -> Iterator[OperatorAnswer]:
+        return self._pages(OperatorAnswer, "/operators", {})
+
+    def health(self) -> HealthAnswer:
+        """Raises ServiceError while the service is not ready."""
+        return self._model(HealthAnswer, "GET", "/health/ready")
+
+    # transport
+
+    def _model(self, model: type[Model], method: str, path: str, **options: Any) -> Model:
+        return model.model_validate_json(self._call(method, path, **options).content)
+
+    def _pages(self, model: type[Model], path: str, filters: Mapping[str, str | int | None]) -> Iterator[Model]:
+        given = {name: value for name, value in filters.items() if value is not None}
+        cursor: str | None = None
+        while True:
+            page = self._model(Page[model], "GET", path, params={**given, **({"cursor": cursor} if cursor else {})})  # type: ignore[valid-type]  # a class at run time
+            yield from page.items
+            cursor = page.next
+            if cursor is None:
+                return
+
+    def _call(self, method: str, path: str, **options: Any) -> httpx.Response:
+        for attempt in range(1, self._retries.attempts + 1):
+            last = attempt == self._retries.attempts
+            try:
+                response = self._http.request(method, path, **options)
+            except httpx.TransportError as error:
+                if last:
+                    where = self._http.base_url
+                    raise ServiceUnreachable(f"{where} does not answer: {error}; is the service running there?") from error
+                self._sleep(self._pause_s(attempt))
+                continue
+            if response.is_success:
+                return response
+            refusal = refused(response)
+            if last or not refusal.retryable:
+                raise refusal
+            self._sleep(max(self._pause_s(attempt), float(response.headers.get("retry-after", "0"))))
+        raise AssertionError("the last attempt returns or raises")
+
+    def _pause_s(self, attempt: int) -> float:
+        return min(self._retries.first_pause_s * 2.0 ** max(0, attempt - 1), self._retries.longest_pause_s)
+
+    def _stream(self, job: str, after: int) -> Iterator[EventAnswer]:
+        headers = {"Last-Event-ID": str(after), "Accept": "text/event-stream"}
+        timeout = httpx.Timeout(10.0, read=60.0)  # the service sends a comment every 15 s
+        with self._http.stream("GET", f"/jobs/{job}/events", headers=headers, timeout=timeout) as response:
+            if not response.is_success:
+                response.read()
+                raise refused(response)
+            data: list[str] = []
+            for line in response.iter_lines():
+                if line.startswith("data:"):
+                    data.append(line[5:].removeprefix(" "))
+                elif not line and data:
+                    yield EventAnswer.model_validate_json("\n".join(data))
+                    data = []
+
+
+def refused(response: httpx.Response) -> ServiceError:
+    """The error of an answer that is no success; an answer of something else than the service (a proxy) has no problem body."""
+    try:
+        problem = response.json()
+    except json.JSONDecodeError:
+        detail = f"{response.request.url} answered {response.status_code}"
+        problem = {"detail": detail, "retryable": response.status_code in (502, 503, 504)}
+    return ServiceError(response.status_code, problem if isinstance(problem, dict) else {})
