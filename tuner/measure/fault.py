@@ -31,8 +31,8 @@ class GuardWatch:
     """Calls `report(name of the buffer)` when a fault hits one of the guard pages; keep it alive as long as it should watch."""
 
     def __init__(self, pages: Sequence[tuple[str, int, int]], report: Callable[[str], None]) -> None:
-        """`pages`: (name of the buffer, first address, address past the last) of each guard page. `report` ends the process: after
-        it the faulting instruction would be executed again, and kill."""
+        """`pages`: (name of the buffer, first address, address past the last) of each guard page. `report` ends the process:
+        after it the faulting instruction would be executed again, and kill."""
 
         def handle(number: int, info: int, context: int) -> None:
             address = ctypes.c_uint64.from_address(info + _SI_ADDR_OFFSET).value

@@ -6,17 +6,20 @@ Buffers are made before the fork, so that a child pays neither for making nor fo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tuner.measure.buffers import GuardedBuffer, guarded_copy
-from tuner.measure.check import Case, expected_output
-from tuner.workload.inputs import make_inputs
-from tuner.workload.reference import error_bound, evaluate, magnitude
+from tuner.measure.buffers import guarded_copy
+from tuner.measure.check import SMALLEST, Array, Case, Expected
+from tuner.workload.inputs import Kind, make_inputs, numpy_dtype
+from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
 from tuner.workload.workload import Workload
 
 SCREENING_CASES = ("normal",)
 PROMOTION_CASES = ("normal", "large", "zeros", "fresh")  # "fresh": normal values of another seed than all trials saw
+KINDS: dict[str, Kind] = {"normal": "normal", "large": "large", "zeros": "zeros", "fresh": "normal"}
 FRESH_SEED_OFFSET = 0x5EED
 
 
@@ -29,31 +32,42 @@ class Problem:
         self._cases: dict[str, Case] = {}
 
     def cases(self, names: Sequence[str]) -> tuple[Case, ...]:
+        """Raises MemoryError when inputs and truth do not fit, and KeyError for a name that is none of `PROMOTION_CASES`."""
         for name in names:
             if name not in self._cases:
                 self._cases[name] = self._make(name)
         return tuple(self._cases[name] for name in names)
 
+    def close(self) -> None:
+        cases, self._cases = self._cases, {}
+        for case in cases.values():
+            for buffer in case.inputs:
+                buffer.release()
+
     def _make(self, name: str) -> Case:
         expression = self.workload.expression
-        fresh = name == "fresh"
-        given = make_inputs(expression, self.seed + FRESH_SEED_OFFSET * fresh, "normal" if fresh else name)
-        inputs = {tensor.name: np.ascontiguousarray(given[tensor.name]) for tensor in expression.inputs}
-        reference, scale = evaluate(expression, inputs), magnitude(expression, inputs)
-        bounds = error_bound(expression)
+        seed = self.seed + (FRESH_SEED_OFFSET if name == "fresh" else 0)
+        inputs = make_inputs(expression, seed, KINDS[name])
+        reference, magnitude = evaluate_with_magnitude(expression, inputs)
         return Case(
             name=name,
             inputs=tuple(guarded_copy(array) for array in inputs.values()),
             pristine=tuple(inputs.values()),
             input_names=tuple(inputs),
-            expected=tuple(
-                expected_output(output, expression.tensor(output).dtype, reference[output], scale[output], bounds[output])
-                for output in expression.outputs
-            ),
+            expected=tuple(self._expected(output, reference[output], magnitude[output]) for output in expression.outputs),
         )
 
-    def close(self) -> None:
-        released: list[GuardedBuffer] = [buffer for case in self._cases.values() for buffer in case.inputs]
-        self._cases.clear()
-        for buffer in released:
-            buffer.release()
+    def _expected(self, output: str, reference: NDArray[np.generic], magnitude: NDArray[np.float64]) -> Expected:
+        expression = replace(self.workload.expression, outputs=(output,))
+
+        def confirm(got: Array) -> float:
+            return max_rel_error(expression, {output: got}, {output: reference}, {output: magnitude})
+
+        return Expected(
+            name=output,
+            dtype=numpy_dtype(expression.tensor(output).dtype),
+            reference=reference.astype(np.float64),
+            magnitude=np.where(magnitude > 0, magnitude, SMALLEST),
+            bound=error_bound(self.workload.expression, self.workload.numerics),
+            confirm=confirm,
+        )

@@ -72,7 +72,7 @@ class RunnerProcess:
     def prepare(self, assignment: Assignment) -> None:
         """Gives the workload and lane for all following requests.
 
-        Raises UsageError for an assignment that cannot be (threads, isolation level, workload), RunnerError when the runner fails.
+        Raises UsageError for an assignment that cannot be (threads, isolation, workload), RunnerError when the runner fails.
         """
         self.start()
         self._assignment, self._prepared_promotion = None, False
@@ -97,7 +97,7 @@ class RunnerProcess:
         self._assignment = assignment
 
     def measure(self, request: Request) -> Outcome:
-        """The outcome, within the request's timeout and a second; the first promotion of a workload prepares its truth besides."""
+        """The outcome, within the request's timeout and a second; a workload's first promotion prepares its truth besides."""
         if self._assignment is None:
             raise RunnerError("a runner needs a workload before a candidate; call prepare first")
         try:

@@ -55,7 +55,7 @@ def implausible(median_s: float, work: Work, target: Target) -> str | None:
     bytes_limit = highest_bandwidth(limits, work.nbytes / threads) * threads
     for rate, limit, unit in ((work.flops / median_s, flops_limit, "GFLOP/s"), (work.nbytes / median_s, bytes_limit, "GB/s")):
         if rate > IMPLAUSIBLE_FACTOR * limit:
-            return f"{rate / 1e9:.1f} {unit} is {rate / limit:.2f} times the {limit / 1e9:.1f} this machine ever reached when measured"
+            return f"{rate / 1e9:.1f} {unit} is {rate / limit:.2f} times the {limit / 1e9:.1f} it ever reached when measured"
     return None
 
 
