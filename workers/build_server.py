@@ -1,4 +1,4 @@
-"""The compiler process: compiles and links one candidate after the other and leaves the library on shared storage by content hash.
+"""The compiler process: compiles and links one candidate after the other, leaves the library on shared storage by content hash.
 
 Run as `python -m workers.build_server FD`. It is the only process of a builder that loads TVM, and it may crash or hang in the
 compiler: whoever owns it (builder.py) kills and replaces it. An alarm ends it by itself should its owner be gone by then.

@@ -66,7 +66,7 @@ class Compiler:
             self._child = None
 
     def build(self, problem: Problem, request: BuildRequest) -> Library | Failed:
-        """One candidate, compiled and linked; never takes longer than the build timeout and what a new process needs to start."""
+        """One candidate, compiled and linked, within the build timeout and what a new process needs to start."""
         limits = self._limits
         try:
             child = self._awake()
@@ -86,7 +86,7 @@ class Compiler:
         return reply.result
 
     def _crashed(self, error: Exception) -> Failed:
-        """A crash inside the compiler is the candidate's fault; SIGKILL comes from outside (an operator, the kernel short of memory)."""
+        """A crash inside the compiler is the candidate's fault; SIGKILL comes from outside (operator, kernel out of memory)."""
         status = self._child.process.wait() if self._child else None
         self.start()
         kind = FailureKind.INFRASTRUCTURE if status == -signal.SIGKILL else FailureKind.BUILD_ERROR
@@ -109,9 +109,7 @@ class Compiler:
             except (EOFError, ConnectionError):
                 pass
             self.close()
-        raise LostCompiler(
-            f"the compiler process did not start within {START_TIMEOUT_S:g} s, twice; try `python -m workers.build_server 0`"
-        )
+        raise LostCompiler(f"the compiler process did not start within {START_TIMEOUT_S:g} s, twice")
 
 
 def describe_exit(status: int | None) -> str:

@@ -37,8 +37,11 @@ class Child:
         self.connection.close()
 
     def stop(self, *, grace_s: float) -> None:
-        """Closes the channel, which asks the child to leave, and kills it when it has not left in time."""
-        self.connection.close()
+        """Ends the channel, which asks the child to leave, and kills it when it has not left in time."""
+        with suppress(OSError):  # shut down, not closed: a thread of ours may be reading it, which would keep a closed one open
+            end = socket.socket(fileno=os.dup(self.connection.fileno()))
+            end.shutdown(socket.SHUT_RDWR)
+            end.close()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=grace_s)
         self.kill()

@@ -1,4 +1,4 @@
-"""Ray, started for the command that needs it and stopped with it: local, quiet, reachable from this machine only and with its own token.
+"""Ray, started for the command that needs it and stopped with it: local, quiet, on loopback only and with its own token.
 
 Used inside the driver process (driver.py) alone, in the directory and environment of session.py.
 """

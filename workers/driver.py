@@ -1,7 +1,7 @@
-"""The Ray driver, a process of its own: carries out what the pipeline decides, replaces lost workers, reports to the orchestrator.
+"""The Ray driver, a process of its own: carries out what the pipeline decides, replaces lost workers, reports what ended.
 
-Run as `python -m workers.driver FD` in an empty directory. Ray ends its driver's process when the cluster's head is lost: here that
-costs the orchestrator a channel and nothing else. The end of the channel means that the orchestrator is gone: everything is stopped.
+Run as `python -m workers.driver FD SESSION` in an empty directory. Ray ends its driver's process when the cluster's head is lost:
+here that costs the orchestrator a channel and nothing else. The channel's end means that the orchestrator is gone: all stops.
 """
 
 from __future__ import annotations
@@ -31,11 +31,8 @@ from workers.messages import (
     Answer,
     Ask,
     BuildAsk,
-    Built,
     Finished,
     FleetPlan,
-    Limits,
-    Measured,
     Notice,
     Problem,
     RaceAsk,
@@ -222,14 +219,14 @@ class Driver:
         worker.deadlines.pop(0)
         if worker.deadlines:  # the next call starts now
             worker.deadlines[0] = max(worker.deadlines[0], time.monotonic() + worker.limit_s(1))
-        results: list[Built] | list[Measured] = event.future.result()
+        results = event.future.result()
         if event.ask is not None:
             self._asks.remove(event.ask)
             self._send(Answer(number=event.ask.number, value=tuple(results), error=None))
         elif event.worker in self._builders:
-            self._pipeline.built(event.worker, results)  # type: ignore[arg-type]  # what a builder returns
+            self._pipeline.built(event.worker, results)
         else:
-            self._pipeline.measured(event.worker, results)  # type: ignore[arg-type]  # what a runner returns
+            self._pipeline.measured(event.worker, results)
 
     def _lose(self, worker: Worker, reason: str, ask: Ask | None) -> None:
         self._silent += 1

@@ -1,6 +1,6 @@
-"""The orchestrator's handle on the fleet: the driver process with Ray, its builders and its runners, started, watched and replaced.
+"""The orchestrator's handle on the fleet: the driver process with Ray, its builders and runners, started, watched, replaced.
 
-The driver may die (Ray ends it when it loses the head); the fleet then starts another one, and whoever submitted work submits it again.
+The driver may die (Ray ends it when it loses the head); the fleet then starts another one, and whoever submitted work repeats it.
 """
 
 from __future__ import annotations

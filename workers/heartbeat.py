@@ -1,4 +1,4 @@
-"""The lease's heartbeat: a thread that prolongs it while the orchestrator is busy with anything else, and brings back what it learns."""
+"""The lease's heartbeat: a thread that prolongs it while the orchestrator is busy, and brings back what it learns."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ BEAT_S = 1.0  # how soon a request to cancel is seen; a beat costs one short tra
 class Heartbeat:
     """Use as a context manager. `check` is called by the orchestrator between its steps.
 
-    A database that cannot be reached is tried again for as long as the lease lives; writes are refused by the fencing token anyway
-    should somebody else have taken the job by then.
+    A database that cannot be reached is tried again for as long as the lease lives; should somebody else have taken the job by
+    then, writes are refused by the fencing token anyway.
     """
 
     def __init__(self, database: Database, lease: Lease, *, lifetime_s: float) -> None:

@@ -58,7 +58,7 @@ def plan_lanes(nodes: Sequence[Sequence[int]], threads: int, *, max_lanes: int =
     cores = sorted(core for node in nodes for core in node)
     if not 1 <= threads <= len(cores):
         raise UsageError(
-            f"a kernel of {threads} threads needs a lane of {threads} cores; this process may use {len(cores)} (1 to {len(cores)})"
+            f"a kernel of {threads} threads needs a lane of {threads} cores; this process may use 1 to {len(cores)}"
         )
     if threads == len(cores):
         return LanePlan(lanes=(lane(cores),), builder_cores=tuple(cores), alternates=True)
@@ -90,6 +90,6 @@ def parse_plan(text: str) -> LanePlan:
     shared = sorted(set(taken) & set(builders))
     if shared and not (len(lanes) == 1 and set(builders) <= set(taken)):
         raise UsageError(
-            f"core {shared[0]} of lane plan {text!r} both builds and measures; only a single lane that holds all cores takes turns"
+            f"core {shared[0]} of lane plan {text!r} both builds and measures; only a single lane of all cores takes turns"
         )
     return LanePlan(lanes=lanes, builder_cores=builders, alternates=bool(shared))

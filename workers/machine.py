@@ -1,4 +1,4 @@
-"""What this machine offers to lanes: the cores this process may use, by NUMA node, and the plan that follows from the settings."""
+"""What this machine offers to lanes: the cores this process may use, by NUMA node, and the plan the settings make of them."""
 
 from __future__ import annotations
 
@@ -45,4 +45,6 @@ def _check(plan: LanePlan, cores: set[int], threads: int) -> None:
             raise UsageError(f"the lane plan names core {core}; this process may use {sorted(cores)}")
     for lane in plan.lanes:
         if len(lane.cores) < threads:
-            raise UsageError(f"a kernel of {threads} threads needs a lane of {threads} cores; lane {lane.name} has {len(lane.cores)}")
+            raise UsageError(
+                f"a kernel of {threads} threads needs a lane of {threads} cores; lane {lane.name} has {len(lane.cores)}"
+            )

@@ -16,16 +16,16 @@ from datetime import timedelta
 from enum import Enum
 from pathlib import Path
 
-from db import events, jobs, leases, targets, trials, workloads
+from db import jobs, leases, targets, trials, workloads
 from db.engine import Database
 from db.errors import StaleLease
 from db.jobs import Job, Task
 from db.leases import Lease
 from tuner.errors import DatabaseError, TunerError, UsageError
 from tuner.export.artifacts import ArtifactStore
-from tuner.spaces.cpu import cpu_space
+from tuner.spaces.cpu import space_for
 from tuner.target.target import Target
-from tuner.tuning import StopReason
+from tuner.tuning import StopReason, TuningResult
 from tuner.workload.spec import from_document
 from workers import machine
 from workers.fleet import Fleet
@@ -36,7 +36,7 @@ from workers.pool import RayMeasurer
 from workers.progress import Observer, Phase, TaskFinished, TaskStarted, unobserved
 from workers.promotion import NothingVerified, Promotion, promote
 from workers.task import TaskRun, known_outcomes, notice_to, search
-from workers.timeline import Timeline
+from workers.timeline import Timeline, join
 
 IDLE_S = 0.5  # between two looks at an empty queue
 LEASE_S = 30.0
@@ -124,7 +124,14 @@ class _JobRun:
     """One claimed job."""
 
     def __init__(
-        self, database: Database, job: Job, lease: Lease, keeper: FleetKeeper, options: OrchestratorOptions, observer: Observer, interrupt: Interrupt
+        self,
+        database: Database,
+        job: Job,
+        lease: Lease,
+        keeper: FleetKeeper,
+        options: OrchestratorOptions,
+        observer: Observer,
+        interrupt: Interrupt,
     ) -> None:
         self._database, self._job, self._lease = database, job, lease
         self._keeper, self._options, self._observer, self._interrupt = keeper, options, observer, interrupt
@@ -139,6 +146,12 @@ class _JobRun:
             raise  # the job is somebody else's by now, or nothing can be written about it
         except TunerError as error:
             job = self._finish(jobs.FAILED, str(error))
+        except KeyboardInterrupt:
+            self._finish(jobs.CANCELLED)
+            raise
+        except Exception as error:  # a fault of ours: the job must not look as if somebody still worked on it
+            self._finish(jobs.FAILED, f"internal error: {type(error).__name__}: {error}")
+            raise
         return JobReport(job=job, unverified=self._unverified)
 
     def _work(self) -> Job:
@@ -167,7 +180,7 @@ class _JobRun:
             workload = from_document(workloads.get(session, task.workload).document)
             recorded = trials.of_task(session, self._job.id, task.position)
         problem = Problem(workload=workload, target=target, threads=self._job.threads, seed=self._job.seed)
-        space = cpu_space(workload, target, self._job.threads).space
+        space = space_for(workload, target, self._job.threads)
         with self._database.write() as session:
             leases.note_task(session, self._lease, task.position, space_size=space.size)
         started = TaskStarted(
@@ -181,7 +194,7 @@ class _JobRun:
         self._observer(started)
         self._observer(Phase(name="starting workers"))
         fleet = self._keeper.wait_ready(self._check)
-        timeline = Timeline(self._database, self._lease.job_id, fleet.workers)
+        timeline = Timeline(self._database, worker=join(self._database, target, fleet.plan), job=self._lease.job_id)
         measurer = RayMeasurer(
             fleet, problem, known=known_outcomes(recorded), on_spans=timeline.add, on_notice=notice_to(self._observer)
         )
@@ -203,18 +216,20 @@ class _JobRun:
             result = search(run)
             if result.reason is StopReason.CANCELLED:
                 return None
-            return self._promote(run)
+            return self._promote(run, result)
         finally:
             measurer.close()
             timeline.flush()
 
-    def _promote(self, run: TaskRun) -> str | None:
+    def _promote(self, run: TaskRun, result: TuningResult) -> str | None:
         self._observer(Phase(name="promotion"))
         position = run.task.position
         error = kernel = None
         started = time.monotonic()
         try:
-            kernel = promote(Promotion(run=run, artifacts=ArtifactStore(self._options.artifacts), check=self._check))
+            kernel = promote(
+                Promotion(run=run, best=result.best, artifacts=ArtifactStore(self._options.artifacts), check=self._check)
+            )
         except NothingVerified as failure:
             self._unverified = True
             error = str(failure)
@@ -259,7 +274,7 @@ def run_job(
 ) -> JobReport:
     """Tunes one queued job in this process, to its end or until `interrupt` says to stop.
 
-    `take_over` claims a job whose holder is known to be dead before its lease has run out. A job that fails does so in its report;
+    `take_over` claims a job whose holder is known to be dead before its lease runs out. A job that fails does so in its report;
     raised are LeaseHeld, IllegalTransition, StaleLease (somebody took it over) and DatabaseError.
     """
     with database.write() as session:
@@ -305,6 +320,9 @@ class Orchestrator:
         if claimed is None:
             return False
         job, lease = claimed
-        interrupt: Interrupt = lambda: Interruption.RELEASE if stop.is_set() else None  # noqa: E731  # two words more as a function
+
+        def interrupt() -> Interruption | None:
+            return Interruption.RELEASE if stop.is_set() else None
+
         _JobRun(self._database, job, lease, keeper, options, unobserved, interrupt).run()
         return True

@@ -65,7 +65,7 @@ class Pipeline:
     """Not thread-safe; its owner passes events in and carries out what it is told. A batch holds candidates of one problem."""
 
     def __init__(self, *, builders: Sequence[str], runners: Sequence[str], alternates: bool = False) -> None:
-        # With a single station the next batch waits at it already; with several, waiting at one would hinder first come first served.
+        # A single station holds its next batch already; with several, waiting at one would hinder first come first served.
         self.builders = {name: Station(name, depth=2) for name in builders}
         self.runners = {name: Station(name, depth=2 if len(runners) == 1 else 1) for name in runners}
         self._alternates = alternates
@@ -121,7 +121,7 @@ class Pipeline:
             self._settle(item, result.outcome, runner, held_s)
 
     def lost(self, worker: str, reason: str) -> None:
-        """A builder or runner died or did not answer in time: what it held is tried elsewhere, or ends as an infrastructure failure."""
+        """A builder or runner died or did not answer in time: what it held is tried again or ends as infrastructure failure."""
         station = self.builders.get(worker) or self.runners[worker]
         batches, station.batches = station.batches, deque()
         for item in reversed([item for batch in batches for item in batch]):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from db import artifacts, kernels
+from db import artifacts, kernels, leases
 from db.errors import IncumbentChanged
 from db.kernels import Kernel, NewKernel
 from tuner.errors import TunerError
@@ -21,6 +21,7 @@ from tuner.measure.outcome import Timed, Trial
 from workers.fleet import FleetError
 from workers.messages import BuildAsk, BuildRequest, Built, Contestant, Finalist, Library, RaceAsk
 from workers.task import TaskRun
+from workers.timeline import versions
 
 FINALISTS = 4  # best trials with different code that take part, beside default and incumbent
 RACE_S = 180.0  # bound on a race beyond its kernels' own time: preparing large references takes longest
@@ -111,9 +112,7 @@ def _incumbent(promotion: Promotion, kernel: Kernel, entries: Sequence[_Entry]) 
 def _build(promotion: Promotion, requests: tuple[BuildRequest, ...]) -> tuple[Built, ...]:
     error: str | None = None
     for _ in range(ATTEMPTS):
-        answer = promotion.run.measurer.ask(
-            BuildAsk(requests=requests), timeout_s=BUILD_S * len(requests), check=promotion.check
-        )
+        answer = promotion.run.measurer.ask(BuildAsk(requests=requests), timeout_s=BUILD_S * len(requests), check=promotion.check)
         error = answer.error
         if error is None:
             return tuple(one for one in answer.value if isinstance(one, Built))
@@ -140,7 +139,9 @@ def choose(finalists: Mapping[str, Finalist]) -> Finalist:
     default = finalists[DEFAULT]
     if not standing:
         assert default.failure is not None
-        raise NothingVerified(f"not even the default schedule could be verified: {default.failure.kind}: {default.failure.message}")
+        raise NothingVerified(
+            f"not even the default schedule could be verified: {default.failure.kind}: {default.failure.message}"
+        )
     winner = min(standing, key=lambda one: one.median_s)
     for holder in (finalists.get(INCUMBENT), default):
         if holder is not None and holder.failure is None and holder.median_s > 0 and winner.ci95_s[1] >= holder.ci95_s[0]:
@@ -156,14 +157,50 @@ def _settle(promotion: Promotion, entries: Sequence[_Entry], finalists: Mapping[
     if entry.kernel is not None:
         with run.database.write() as session:
             kernels.mark_validated(session, entry.kernel.id)
-            kernels.note_winner(session, run.lease, entry.kernel.id, position=run.task.position)
+            leases.note_task(session, run.lease, run.task.position, kernel=entry.kernel.id)
         return entry.kernel.id
     assert entry.library is not None
-    data = Path(entry.library.path).read_bytes()
-    promotion.artifacts.put(data)
-    promotion.artifacts.put(Path(entry.library.path).with_suffix(".o").read_bytes())
-    return ""
+    library, schedule = _store(promotion.artifacts, entry.library)
+    workload, seconds, default = run.problem.workload, winner.median_s, finalists[DEFAULT]
+    new = NewKernel(
+        workload=workload.key,
+        target=run.problem.target.key,
+        threads=run.problem.threads,
+        schedule=schedule,
+        config=entry.trial.config if entry.trial else {},
+        artifact=library,
+        median_s=seconds,
+        ci95_s=winner.ci95_s,
+        gflops=workload.expression.flops / seconds / 1e9,
+        roofline_fraction=None,
+        max_rel_error=winner.max_rel_error,
+        verified=True,
+        default_median_s=default.median_s if default.failure is None else None,
+        versions=versions(),
+        race={name: _numbers(one) for name, one in finalists.items()},
+        trial=entry.trial.number if entry.trial else 0,
+        previous=incumbent.id if incumbent else None,
+    )
+    with run.database.write() as session:
+        for digest in (library, schedule["object"]):
+            artifacts.remember(session, sha256=digest, size_bytes=promotion.artifacts.path(digest).stat().st_size, kind="library")
+        return kernels.promote(session, new, lease=run.lease, position=run.task.position).id
 
 
-__all__: list[str] = []
-_ = (Any, json, artifacts, NewKernel)
+def _store(store: ArtifactStore, library: Library) -> tuple[str, dict[str, Any]]:
+    """Puts library and object code into the store; the library's digest, and the schedule with the object's digest and symbol."""
+    path = Path(library.path)
+    schedule: dict[str, Any] = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    return store.put_file(path), {**schedule, "object": store.put_file(path.with_suffix(".o")), "symbol": library.symbol}
+
+
+def _numbers(finalist: Finalist) -> dict[str, Any]:
+    """A contestant's line in the record of the race."""
+    if finalist.failure is not None:
+        return {"failed": finalist.failure.kind.value, "error": finalist.failure.message}
+    return {
+        "median_s": finalist.median_s,
+        "ci95_s": list(finalist.ci95_s),
+        "max_rel_error": finalist.max_rel_error,
+        "samples": finalist.samples,
+    }

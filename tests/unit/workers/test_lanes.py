@@ -18,7 +18,7 @@ machines = st.lists(st.integers(1, 24), min_size=1, max_size=4).map(
 def test_a_plan_is_sound(nodes: list[list[int]], threads: int, max_lanes: int) -> None:
     cores = {core for node in nodes for core in node}
     if threads > len(cores):
-        with pytest.raises(UsageError, match=f"may use {len(cores)}"):
+        with pytest.raises(UsageError, match=f"may use 1 to {len(cores)}"):
             plan_lanes(nodes, threads, max_lanes=max_lanes)
         return
     plan = plan_lanes(nodes, threads, max_lanes=max_lanes)

@@ -60,14 +60,23 @@ class Simulation:
     def dispatch(self) -> None:
         while build := self.pipeline.next_build():
             worker, _, requests = build
-            self.start(worker, self.build_s * len(requests), [one.number for one in requests], lambda a, b, r=requests: self.build(r, a, b))
+            self.start(
+                worker,
+                self.build_s * len(requests),
+                [one.number for one in requests],
+                lambda a, b, r=requests: self.build(r, a, b),
+            )
         while measurement := self.pipeline.next_measurement():
             worker, _, wanted = measurement
-            self.start(worker, self.measure_s * len(wanted), [one.number for one in wanted], lambda a, b, r=wanted: self.measure(r, a, b))
+            self.start(
+                worker, self.measure_s * len(wanted), [one.number for one in wanted], lambda a, b, r=wanted: self.measure(r, a, b)
+            )
         building = any(station.load for station in self.pipeline.builders.values())
         self.overlaps += building and any(station.load for station in self.pipeline.runners.values())
 
-    def start(self, worker: str, seconds: float, numbers: list[int], work: Callable[[float, float], list[Built] | list[Measured]]) -> None:
+    def start(
+        self, worker: str, seconds: float, numbers: list[int], work: Callable[[float, float], list[Built] | list[Measured]]
+    ) -> None:
         begun = max(self.now, self.free_at.get(worker, 0.0))
         self.free_at[worker] = begun + seconds
         generation = self.generation[worker]
@@ -103,7 +112,11 @@ class Simulation:
         for at, request in enumerate(requests):
             self.measured_codes[request.library.sha256] += 1
             outcome = timed(1.0 + request.number, request.library)
-            results.append(Measured(number=request.number, outcome=outcome, started_s=started + at * share, ended_s=started + (at + 1) * share))
+            results.append(
+                Measured(
+                    number=request.number, outcome=outcome, started_s=started + at * share, ended_s=started + (at + 1) * share
+                )
+            )
         return results
 
 
@@ -124,7 +137,15 @@ def candidates(count: int) -> list[Candidate]:
     measure_s=st.sampled_from([0.001, 0.1]),
 )
 def test_every_candidate_ends_exactly_once(
-    builders: int, runners: int, count: int, deaths: float, codes: int, alternates: bool, seed: int, build_s: float, measure_s: float
+    builders: int,
+    runners: int,
+    count: int,
+    deaths: float,
+    codes: int,
+    alternates: bool,
+    seed: int,
+    build_s: float,
+    measure_s: float,
 ) -> None:
     if alternates:
         builders = runners = 1
@@ -179,7 +200,10 @@ def test_outcomes_of_an_earlier_run_are_reused() -> None:
     pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
     simulation = Simulation(pipeline, code=lambda number: 0)
     pipeline.submit("p", candidates(2), {"code0": timed(3.0, Library(sha256="code0", path="", symbol="k"))})
-    assert [report.trial.outcome.samples_s for report in simulation.run() if isinstance(report.trial.outcome, Timed)] == [(3.0,), (3.0,)]
+    assert [report.trial.outcome.samples_s for report in simulation.run() if isinstance(report.trial.outcome, Timed)] == [
+        (3.0,),
+        (3.0,),
+    ]
     assert not simulation.measured_codes
 
 
