@@ -73,9 +73,9 @@ class Toolchain:
             for name, content in {**headers, source: text}.items():
                 Path(scratch, name).write_text(content)
             run([*self.command, *COMPILE_FLAGS, "-c", source, "-o", "out.o"], cwd=scratch)
-            content = Path(scratch, "out.o").read_bytes()
-        store(path, content)
-        store(checksum_of(path), hashlib.sha256(content).hexdigest().encode())
+            compiled = Path(scratch, "out.o").read_bytes()
+        store(path, compiled)
+        store(checksum_of(path), hashlib.sha256(compiled).hexdigest().encode())
         return path
 
     def shared(self, objects: Sequence[Path], *, soname: str, exported: Sequence[str]) -> bytes:
