@@ -1,0 +1,70 @@
+"""Headers and examples: documented signatures, and names and texts that cannot break out of their place."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tuner.export.examples import example_inputs, sampled
+from tuner.export.header import c_header, c_names
+from tuner.export.kernel import Argument, ExportKernel
+from tuner.export.library import export_library
+from tuner.export.naming import named
+from tuner.runtime.toolchain import Toolchain
+from tuner.workload.expression import DTYPE_BYTES
+
+Make = Callable[..., ExportKernel]
+
+
+def test_the_header_documents_each_argument(kernel: Make) -> None:
+    text = c_header("kit", named([kernel(isa=("avx2", "fma"))], "kit"))
+    assert "int elementwise_n1024_double(const float *in_X, float *out_Y);" in text
+    assert "in_X: float32, 1024, 4096 bytes" in text
+    assert "elementwise:N=1024,act=double,dtype=float32" in text
+    assert "Needs CPU features: avx2, fma." in text
+    assert "KIT_ERROR_ALIGNMENT = 2" in text
+
+
+def test_hostile_texts_stay_inside_their_comment(tmp_path: Path, kernel: Make, toolchain: Toolchain) -> None:
+    notation = 'kernel evil(A: f32[4]) */ #error out\n"""\n\\ ??/ /* \u2028 -> (C: f32[4])'
+    arguments = (
+        Argument(name="int */ x", dtype="float32", shape=(1024,), role="in"),
+        Argument(name="int */ x\n", dtype="float32", shape=(1024,), role="out"),
+    )
+    hostile = kernel(op=None, params={}, notation=notation, arguments=arguments)
+    export_library([hostile], tmp_path / "out", "kit", toolchain=toolchain)
+    for language, example in (("c", "example.c"), ("c++", "example.cpp")):
+        command = ["cc", "-x", language, "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-I../include", example]
+        done = subprocess.run(command, cwd=tmp_path / "out" / "examples", capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stderr
+    compile((tmp_path / "out" / "kit" / "__init__.py").read_text(), "__init__.py", "exec")
+
+
+def test_parameter_names_are_distinct(kernel: Make) -> None:
+    arguments = tuple(Argument(name=name, dtype="float32", shape=(4,), role="in") for name in ("a.b", "a_b", "é", "ü"))
+    names = c_names(kernel(arguments=arguments))
+    assert len(set(names)) == 4
+    assert all(name.isascii() and name.isidentifier() for name in names)
+
+
+@pytest.mark.parametrize("dtype", list(DTYPE_BYTES))
+def test_example_inputs_are_exact_in_their_dtype(kernel: Make, dtype: str) -> None:
+    argument = Argument(name="X", dtype=dtype, shape=(64, 32), role="in")  # type: ignore[arg-type]  # every dtype by its name
+    (values,) = example_inputs(kernel(arguments=(argument,)))
+    assert values.shape == (64, 32)
+    assert len(np.unique(values)) > 1
+    if dtype.startswith(("float", "bfloat")):
+        assert ((values.astype(np.float64) * 128) % 1 == 0).all()
+        assert np.abs(values).max() <= 1
+
+
+def test_samples_spread_over_the_output_and_fit_its_shape(kernel: Make) -> None:
+    (samples,) = sampled(kernel())
+    places = [place for place, _ in samples]
+    assert (places[0], places[-1], len(places)) == (0, 1023, 32)
+    with pytest.raises(ValueError, match="expected Y has shape"):
+        sampled(kernel(expected=(np.zeros(3),)))
