@@ -41,7 +41,7 @@ def translated(url: URL) -> Iterator[None]:
 
 def _known(where: str, error: exc.DBAPIError) -> DatabaseError | None:
     state = getattr(error.orig, "sqlstate", None)
-    text = str(error.orig).strip()
+    text = " ".join(str(error.orig).split())
     if where.startswith("sqlite"):
         return _known_sqlite(where, text)
     if state in POSTGRES_FULL:

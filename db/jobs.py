@@ -165,9 +165,14 @@ def _note(session: Session, idempotency: Idempotency, job_id: str) -> bool:
     )
 
 
+def forget_expired_keys(session: Session) -> int:
+    """Deletes idempotency keys whose time is over; how many."""
+    return session.count_rows(delete(IdempotencyRow).where(IdempotencyRow.expires_at <= session.now()))
+
+
 def get(session: Session, job_id: str) -> Job:
     """The job as it is now. Raises NotFound."""
-    return _jobs(session, [_row(session, job_id)])[0]
+    return _jobs(session, [locked_row(session, job_id, lock=False)])[0]
 
 
 def list_page(
@@ -208,7 +213,7 @@ def request_cancel(session: Session, job_id: str) -> Job:
 
     Raises IllegalTransition for a job that succeeded or failed.
     """
-    row = _row(session, job_id, lock=True)
+    row = locked_row(session, job_id)
     if row.state == QUEUED:
         enter(session, row, CANCELLED)
     elif row.state not in (CANCELLING, CANCELLED):
@@ -221,7 +226,7 @@ def resume(session: Session, job_id: str, *, trials: int | None = None, seconds:
 
     Raises IllegalTransition for one that runs, is being cancelled, or succeeded.
     """
-    row = _row(session, job_id, lock=True)
+    row = locked_row(session, job_id)
     row.trials = row.trials if trials is None else trials
     row.seconds = row.seconds if seconds is None else seconds
     if row.state != QUEUED:
@@ -249,7 +254,8 @@ def enter(session: Session, row: JobRow, state: str, data: Mapping[str, Any] | N
     session.refresh(row)
 
 
-def _row(session: Session, job_id: str, *, lock: bool = False) -> JobRow:
+def locked_row(session: Session, job_id: str, *, lock: bool = True) -> JobRow:
+    """The job's row, locked until the transaction ends unless `lock` is off. Raises NotFound."""
     query = select(JobRow).where(JobRow.id == job_id)
     if lock:
         query = query.with_for_update(key_share=True)
@@ -257,9 +263,6 @@ def _row(session: Session, job_id: str, *, lock: bool = False) -> JobRow:
     if row is None:
         raise NotFound(f"no job {job_id!r} is known; `tuner jobs` lists them")
     return row
-
-
-locked_row = _row
 
 
 def _jobs(session: Session, rows: Sequence[JobRow]) -> tuple[Job, ...]:

@@ -54,7 +54,7 @@ def claim(
 
     Raises LeaseHeld naming holder and expiry, IllegalTransition for a job that is finished or being cancelled.
     """
-    row = locked_row(session, job_id, lock=True)
+    row = locked_row(session, job_id)
     expires = row.lease_expires_at
     if row.state == RUNNING and expires is not None and expires > session.now() and not take_over:
         until = expires.isoformat(timespec="seconds")
@@ -64,7 +64,7 @@ def claim(
 
 def abandon(session: Session, job_id: str) -> Job:
     """Ends the lease of a holder known to be dead: a running job is queued again, a cancelling one cancelled, others stay."""
-    row = locked_row(session, job_id, lock=True)
+    row = locked_row(session, job_id)
     if row.state in (RUNNING, CANCELLING):
         enter(session, row, QUEUED if row.state == RUNNING else CANCELLED, {"reason": GONE})
     return get(session, row.id)
@@ -92,7 +92,7 @@ def settle_abandoned(session: Session) -> int:
 
 def held(session: Session, lease: Lease) -> JobRow:
     """The job's row, locked until the transaction ends, if `lease` is still the job's. Raises StaleLease otherwise."""
-    row = locked_row(session, lease.job_id, lock=True)
+    row = locked_row(session, lease.job_id)
     if row.fence != lease.fence:
         holder = "nobody" if row.lease_owner is None else row.lease_owner
         raise StaleLease(

@@ -99,12 +99,17 @@ def check(engine: Engine) -> list[str]:
         require_current(engine)
     except SchemaMismatch as error:
         problems.append(str(error))
-    if engine.dialect.name == "sqlite":
-        with engine.connect() as connection:
-            problems += [str(row[0]) for row in connection.exec_driver_sql("PRAGMA integrity_check") if row[0] != "ok"]
-            broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
-            problems += [f"row {row[1]} of {row[0]} refers to a missing row of {row[2]}" for row in broken]
-    return problems
+    return problems + integrity(engine)
+
+
+def integrity(engine: Engine) -> list[str]:
+    """What SQLite finds damaged in its file, in words; PostgreSQL looks after its own."""
+    if engine.dialect.name != "sqlite":
+        return []
+    with engine.connect() as connection:
+        problems = [str(row[0]) for row in connection.exec_driver_sql("PRAGMA integrity_check") if row[0] != "ok"]
+        broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
+    return problems + [f"row {row[1]} of {row[0]} refers to a missing row of {row[2]}" for row in broken]
 
 
 def configuration(connection: Connection | None = None) -> Config:

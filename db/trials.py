@@ -10,12 +10,13 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import case, func, select, update
+from sqlalchemy import case, delete, func, select, update
 
 from db.engine import Session
 from db.errors import AlreadyRecorded, NotFound
+from db.jobs import FINISHED
 from db.leases import Lease, held
-from db.models import TaskRow, TrialRow
+from db.models import JobRow, TaskRow, TrialRow
 from db.values import clean_text, config_from_json
 from tuner.errors import DatabaseError
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
@@ -171,6 +172,12 @@ def mark_suspect(session: Session, worker: str, since: datetime, reason: str) ->
     """Marks what a drifting worker timed since `since`; how many trials. The search leaves marked ones out."""
     where = (TrialRow.worker == worker, TrialRow.created_at >= since, TrialRow.outcome == OK, TrialRow.suspect.is_(None))
     return session.count_rows(update(TrialRow).where(*where).values(suspect=reason))
+
+
+def delete_before(session: Session, moment: datetime) -> int:
+    """Deletes trials older than `moment`, of finished jobs only; how many. The totals of their tasks stay."""
+    finished = select(JobRow.id).where(JobRow.state.in_(FINISHED), JobRow.finished_at < moment)
+    return session.count_rows(delete(TrialRow).where(TrialRow.created_at < moment, TrialRow.job_id.in_(finished)))
 
 
 def stored(row: TrialRow) -> StoredTrial:

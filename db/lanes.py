@@ -1,0 +1,99 @@
+"""Queries about lanes: what each did when (its timeline), and how its calibration kernel fared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import delete, insert, select
+
+from db.engine import Session
+from db.models import CalibrationRow, LaneSpanRow
+from tuner.errors import UsageError
+
+KINDS = ("build", "wait", "check", "time", "idle")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneSpan:
+    worker: str
+    lane: str
+    kind: str  # build, wait, check, time or idle
+    started_at: datetime
+    ended_at: datetime
+    job: str | None = None
+    trial: int | None = None  # number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    worker: str
+    lane: str
+    at: datetime
+    median_s: float
+    expected_s: float
+    in_band: bool
+
+
+def add_spans(session: Session, spans: Sequence[LaneSpan]) -> None:
+    """Adds to the timelines; many at once cost one statement."""
+    rows = []
+    for span in spans:
+        if span.kind not in KINDS:
+            raise UsageError(f"unknown kind of span {span.kind!r}; lanes {', '.join(KINDS)}")
+        row = {"worker_id": span.worker, "lane": span.lane, "kind": span.kind, "started_at": span.started_at}
+        rows.append(row | {"ended_at": span.ended_at, "job_id": span.job, "trial_number": span.trial})
+    if rows:
+        session.execute(insert(LaneSpanRow), rows)
+
+
+def timeline(
+    session: Session, *, worker: str | None = None, lane: str | None = None, since: datetime, until: datetime, limit: int = 10_000
+) -> tuple[LaneSpan, ...]:
+    """Spans that began within [since, until), in order of time; of one worker or lane, or of all."""
+    query = select(LaneSpanRow).where(LaneSpanRow.started_at >= since, LaneSpanRow.started_at < until)
+    if worker is not None:
+        query = query.where(LaneSpanRow.worker_id == worker)
+    if lane is not None:
+        query = query.where(LaneSpanRow.lane == lane)
+    rows = session.scalars(query.order_by(LaneSpanRow.started_at, LaneSpanRow.id).limit(limit))
+    return tuple(
+        LaneSpan(
+            worker=row.worker_id,
+            lane=row.lane,
+            kind=row.kind,
+            started_at=row.started_at,
+            ended_at=row.ended_at,
+            job=row.job_id,
+            trial=row.trial_number,
+        )
+        for row in rows
+    )
+
+
+def delete_spans_before(session: Session, moment: datetime) -> int:
+    """Deletes spans that began before `moment`; how many."""
+    return session.count_rows(delete(LaneSpanRow).where(LaneSpanRow.started_at < moment))
+
+
+def add_calibration(session: Session, calibration: Calibration) -> None:
+    row = {"worker_id": calibration.worker, "lane": calibration.lane, "at": calibration.at, "median_s": calibration.median_s}
+    session.execute(insert(CalibrationRow), [row | {"expected_s": calibration.expected_s, "in_band": calibration.in_band}])
+
+
+def calibrations(session: Session, worker: str, lane: str, *, limit: int = 100) -> tuple[Calibration, ...]:
+    """The last calibrations of a lane, the newest first."""
+    here = (CalibrationRow.worker_id == worker, CalibrationRow.lane == lane)
+    rows = session.scalars(select(CalibrationRow).where(*here).order_by(CalibrationRow.at.desc()).limit(limit))
+    return tuple(
+        Calibration(
+            worker=row.worker_id,
+            lane=row.lane,
+            at=row.at,
+            median_s=row.median_s,
+            expected_s=row.expected_s,
+            in_band=row.in_band,
+        )
+        for row in rows
+    )

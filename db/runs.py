@@ -1,0 +1,81 @@
+"""Queries about runs: a caller's arrays go in, a worker runs the kernel on them, the results come out; the arrays are artifacts.
+
+API and workers meet here. A run is claimed by lease with a fencing token, as a job is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import and_, insert, or_, select
+
+from db.engine import Session
+from db.errors import NotFound, StaleLease
+from db.ids import new_id
+from db.models import RunRow
+
+QUEUED, RUNNING, SUCCEEDED, FAILED = "queued", "running", "succeeded", "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    id: str
+    kernel: str  # id
+    owner: str | None  # api key id
+    state: str
+    input: str  # SHA-256 of an artifact
+    output: str | None  # SHA-256 of an artifact
+    error: str | None
+    fence: int
+    created_at: datetime
+    finished_at: datetime | None
+
+
+def submit(session: Session, *, kernel: str, input_artifact: str, owner: str | None = None) -> Run:
+    """Queues a run of a known kernel on a remembered artifact."""
+    now = session.now()
+    row = {"id": new_id("r", now), "kernel_id": kernel, "owner": owner, "state": QUEUED, "input_artifact": input_artifact}
+    session.execute(insert(RunRow), [row | {"fence": 0, "created_at": now}])
+    return get(session, str(row["id"]))
+
+
+def claim_next(session: Session, *, owner: str, lifetime: timedelta) -> Run | None:
+    """Claims the oldest run that is queued or whose lease ran out; its `fence` is the token to finish it with."""
+    now = session.now()
+    free = or_(RunRow.state == QUEUED, and_(RunRow.state == RUNNING, RunRow.lease_expires_at <= now))
+    query = select(RunRow).where(RunRow.state.in_((QUEUED, RUNNING)), free).order_by(RunRow.id).limit(1)
+    row = session.scalars(query.with_for_update(skip_locked=True)).one_or_none()
+    if row is None:
+        return None
+    row.state, row.fence = RUNNING, row.fence + 1
+    row.lease_owner, row.lease_expires_at = owner, now + lifetime
+    session.flush()
+    return _run(row)
+
+
+def finish(session: Session, run_id: str, fence: int, *, output: str | None = None, error: str | None = None) -> Run:
+    """Ends a claimed run with its output, or with an error. Raises StaleLease when another worker has it by now."""
+    row = session.scalars(select(RunRow).where(RunRow.id == run_id).with_for_update()).one_or_none()
+    if row is None:
+        raise NotFound(f"no run {run_id!r} is known")
+    if row.state != RUNNING or row.fence != fence:
+        raise StaleLease(f"the lease {fence} on run {run_id} is over: it is {row.state}; drop the result")
+    row.state = SUCCEEDED if error is None else FAILED
+    row.output_artifact, row.error, row.finished_at = output, error, session.now()
+    row.lease_owner = row.lease_expires_at = None
+    session.flush()
+    return _run(row)
+
+
+def get(session: Session, run_id: str) -> Run:
+    row = session.get(RunRow, run_id, populate_existing=True)
+    if row is None:
+        raise NotFound(f"no run {run_id!r} is known")
+    return _run(row)
+
+
+def _run(row: RunRow) -> Run:
+    same = ("id", "owner", "state", "error", "fence", "created_at", "finished_at")
+    values = {name: getattr(row, name) for name in same}
+    return Run(kernel=row.kernel_id, input=row.input_artifact, output=row.output_artifact, **values)

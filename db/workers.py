@@ -1,0 +1,105 @@
+"""Queries about workers: who measures where, in which state, and when it was last heard of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import select, update
+
+from db.engine import Session
+from db.errors import NotFound
+from db.models import WorkerRow
+from tuner.errors import UsageError
+
+ACTIVE, DRAINING, QUARANTINED, LOST = "active", "draining", "quarantined", "lost"
+STATES = (ACTIVE, DRAINING, QUARANTINED, LOST)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewWorker:
+    id: str  # chosen by the worker, the same after a restart
+    host: str
+    target: str | None  # key of a stored target; None for one that only builds
+    isolation: str | None  # level its children run under
+    lanes: Sequence[Mapping[str, Any]]  # name and cores, or name and GPU
+    versions: Mapping[str, str]  # of TVM, runtime, protocol
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    id: str
+    host: str
+    state: str
+    reason: str | None  # of the state, for people
+    target: str | None
+    isolation: str | None
+    lanes: Sequence[Mapping[str, Any]]
+    labels: Mapping[str, str]
+    versions: Mapping[str, str]
+    joined_at: datetime
+    heartbeat_at: datetime
+
+
+def join(session: Session, new: NewWorker) -> Worker:
+    """Adds a worker, or takes one back that was lost or restarted. A quarantined one stays so until it is set active."""
+    now = session.now()
+    said: dict[str, Any] = {"host": new.host, "target_key": new.target, "isolation": new.isolation, "lanes": list(new.lanes)}
+    said |= {"versions": dict(new.versions), "labels": dict(new.labels), "joined_at": now, "heartbeat_at": now}
+    if not session.insert_new(WorkerRow, said | {"id": new.id, "state": ACTIVE, "reason": None}):
+        session.execute(update(WorkerRow).where(WorkerRow.id == new.id).values(**said))
+        fresh = update(WorkerRow).where(WorkerRow.id == new.id, WorkerRow.state != QUARANTINED)
+        session.execute(fresh.values(state=ACTIVE, reason=None))
+    return get(session, new.id)
+
+
+def heartbeat(session: Session, worker_id: str) -> str:
+    """Notes that the worker lives; its state, so that it learns what it is to do. A lost one is active again."""
+    row = _row(session, worker_id)
+    row.heartbeat_at = session.now()
+    if row.state == LOST:
+        row.state, row.reason = ACTIVE, None
+    session.flush()
+    return row.state
+
+
+def set_state(session: Session, worker_id: str, state: str, reason: str | None = None) -> Worker:
+    if state not in STATES:
+        raise UsageError(f"unknown state {state!r}; workers are {', '.join(STATES)}")
+    row = _row(session, worker_id)
+    row.state, row.reason = state, reason
+    session.flush()
+    return get(session, worker_id)
+
+
+def mark_lost(session: Session, silent_for: timedelta) -> tuple[str, ...]:
+    """Marks active and draining workers lost that were silent for that long; their ids."""
+    where = (WorkerRow.state.in_((ACTIVE, DRAINING)), WorkerRow.heartbeat_at < session.now() - silent_for)
+    reason = f"silent for more than {silent_for.total_seconds():g} s"
+    found = session.scalars(update(WorkerRow).where(*where).values(state=LOST, reason=reason).returning(WorkerRow.id))
+    return tuple(sorted(found))
+
+
+def get(session: Session, worker_id: str) -> Worker:
+    return _worker(_row(session, worker_id))
+
+
+def list_all(session: Session, *, state: Sequence[str] = STATES) -> tuple[Worker, ...]:
+    """Workers by host and id."""
+    query = select(WorkerRow).where(WorkerRow.state.in_(state)).order_by(WorkerRow.host, WorkerRow.id)
+    return tuple(_worker(row) for row in session.scalars(query.execution_options(populate_existing=True)))
+
+
+def _row(session: Session, worker_id: str) -> WorkerRow:
+    row = session.get(WorkerRow, worker_id, populate_existing=True)
+    if row is None:
+        raise NotFound(f"no worker {worker_id!r} is known; `tuner workers` lists them")
+    return row
+
+
+def _worker(row: WorkerRow) -> Worker:
+    same = ("id", "host", "state", "reason", "isolation", "lanes", "labels", "versions", "joined_at", "heartbeat_at")
+    return Worker(target=row.target_key, **{name: getattr(row, name) for name in same})

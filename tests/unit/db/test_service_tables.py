@@ -1,0 +1,138 @@
+"""Workers, lanes, keys, cost models and runs, on both databases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from db import artifacts, cost_models, kernels, keys, lanes, runs, targets, workers
+from db.engine import Database, open_database
+from db.errors import NotFound, StaleLease
+from db.models import ApiKeyRow
+from tests.database_samples import ManualClock, sample_kernel, sample_target
+from tuner.errors import UsageError
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def database(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Database]:
+    url = f"sqlite:///{tmp_path}/tuner.sqlite" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+    opened = open_database(url, clock=clock)
+    yield opened
+    opened.close()
+
+
+def worker(worker_id: str = "w1") -> workers.NewWorker:
+    lane = {"name": "cpu:1", "cores": [1]}
+    return workers.NewWorker(id=worker_id, host="h", target=None, isolation="full", lanes=[lane], versions={"tvm": "0.27"})
+
+
+def test_workers_join_fall_silent_and_return(database: Database, clock: ManualClock) -> None:
+    with database.write() as session:
+        assert workers.join(session, worker()).lanes == [{"name": "cpu:1", "cores": [1]}]
+        workers.join(session, worker("w2"))
+    clock.advance(20)
+    with database.write() as session:
+        assert workers.heartbeat(session, "w2") == workers.ACTIVE
+        assert workers.mark_lost(session, timedelta(seconds=15)) == ("w1",)
+        assert [found.id for found in workers.list_all(session, state=["lost"])] == ["w1"]
+        assert workers.get(session, "w1").reason == "silent for more than 15 s"
+        assert workers.heartbeat(session, "w1") == workers.ACTIVE
+        workers.set_state(session, "w2", workers.QUARANTINED, "drifts")
+        assert workers.join(session, worker("w2")).state == workers.QUARANTINED
+        assert workers.heartbeat(session, "w2") == workers.QUARANTINED
+    with pytest.raises(NotFound, match="no worker 'w9'"), database.write() as session:
+        workers.heartbeat(session, "w9")
+    with pytest.raises(UsageError, match="unknown state"), database.write() as session:
+        workers.set_state(session, "w1", "asleep")
+
+
+def test_timelines_and_calibrations(database: Database, clock: ManualClock) -> None:
+    start = clock()
+    at = [start + timedelta(seconds=step) for step in range(5)]
+    spans = [
+        lanes.LaneSpan(worker="w1", lane="cpu:1", kind=kind, started_at=at[i], ended_at=at[i + 1])
+        for i, kind in enumerate(lanes.KINDS[:4])
+    ]
+    calibration = lanes.Calibration(worker="w1", lane="cpu:1", at=start, median_s=1.1e-3, expected_s=1e-3, in_band=False)
+    with database.write() as session:
+        workers.join(session, worker())
+        lanes.add_spans(session, spans[::-1])
+        lanes.add_spans(session, [])
+        lanes.add_calibration(session, calibration)
+        with pytest.raises(UsageError, match="unknown kind"):
+            lanes.add_spans(session, [lanes.LaneSpan(worker="w1", lane="cpu:1", kind="nap", started_at=start, ended_at=start)])
+    with database.write() as session:
+        assert lanes.timeline(session, worker="w1", lane="cpu:1", since=at[1], until=at[3]) == tuple(spans[1:3])
+        assert lanes.calibrations(session, "w1", "cpu:1") == (calibration,)
+        assert lanes.delete_spans_before(session, at[2]) == 2
+
+
+def test_keys_are_shown_once_and_end(database: Database, clock: ManualClock) -> None:
+    with database.write() as session:
+        made, token = keys.create(session, name="ci", scopes=["submit", "read"], expires_at=clock() + timedelta(days=1))
+        _, other = keys.create(session, name="other", scopes=["admin"], quota=3)
+        stored = session.scalars(select(ApiKeyRow.digest)).all()
+    assert token.startswith(f"tk_{made.id}_") and made.scopes == {"read", "submit"}
+    assert not any(digest in token for digest in stored)
+    forged = f"tk_{made.id}_{other.split('_')[2]}"
+    with database.read() as session:
+        assert keys.authenticate(session, token) == made
+        for wrong in (forged, token[:-1], token + "0", "", "tk", "tk__", f"xx{token[2:]}", "tk_\x00_é", token.upper()):
+            assert keys.authenticate(session, wrong) is None
+    with database.write() as session:
+        keys.touch(session, made.id)
+        assert keys.get(session, made.id).last_used_at == clock()
+    clock.advance(24 * 3600)
+    with database.write() as session:
+        assert keys.authenticate(session, token) is None
+        found = keys.authenticate(session, other)
+        assert found is not None and found.quota == 3
+        keys.revoke(session, found.id)
+        assert keys.authenticate(session, other) is None
+        assert sorted(key.name for key in keys.list_all(session)) == ["ci", "other"]
+        with pytest.raises(UsageError, match="needs scopes out of read, submit, admin, worker"):
+            keys.create(session, name="x", scopes=["root"])
+
+
+def test_the_last_models_are_kept(database: Database) -> None:
+    with database.write() as session:
+        target = targets.remember(session, sample_target())
+        assert cost_models.latest(session, target, 1) is None
+        for trained_on in range(5):
+            cost_models.save(
+                session, target=target, feature_version=1, blob=bytes([trained_on]), trained_on=trained_on, metrics={"rho": 0.5}
+            )
+        found = cost_models.latest(session, target, 1)
+        assert found is not None and (found.blob, found.trained_on, found.metrics) == (b"\x04", 4, {"rho": 0.5})
+        assert cost_models.latest(session, target, 2) is None
+
+
+def test_runs_are_claimed_once_and_fenced(database: Database, clock: ManualClock) -> None:
+    with database.write() as session:
+        kernel = kernels.promote(session, sample_kernel(session))
+        given = artifacts.remember(session, sha256="cd" * 32, size_bytes=9, kind="input")
+        run = runs.submit(session, kernel=kernel.id, input_artifact=given)
+        first = runs.claim_next(session, owner="a", lifetime=timedelta(seconds=10))
+        assert first is not None and first.id == run.id
+        assert runs.claim_next(session, owner="b", lifetime=timedelta(seconds=10)) is None
+    clock.advance(11)
+    with database.write() as session:
+        second = runs.claim_next(session, owner="b", lifetime=timedelta(seconds=10))
+        assert second is not None
+        with pytest.raises(StaleLease, match="drop the result"):
+            runs.finish(session, run.id, first.fence, output=given)
+        assert runs.finish(session, run.id, second.fence, output=given).state == runs.SUCCEEDED
+        assert given in artifacts.live(session)
+        artifacts.remember(session, sha256="ef" * 32, size_bytes=9, kind="input")
+        assert artifacts.forget_unused(session, clock() + timedelta(seconds=1)) == ("ef" * 32,)
+        with pytest.raises(NotFound, match="no artifact"):
+            artifacts.get(session, "ef" * 32)
