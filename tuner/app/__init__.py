@@ -1,6 +1,6 @@
 """Composition: database, workers and tuning behind `tuner.tune`."""
 
 from tuner.app.kernel import Kernel
-from tuner.app.tune import NotVerified, tune
+from tuner.app.tune import NoKernel, tune
 
-__all__ = ["Kernel", "NotVerified", "tune"]
+__all__ = ["Kernel", "NoKernel", "tune"]

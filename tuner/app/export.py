@@ -74,7 +74,7 @@ def _described(session: Session, kernel: Kernel, store: ArtifactStore) -> Export
         isa=target.isa,
         threads=kernel.threads,
         object_code=store.get(schedule["object"]),
-        tvm_symbol=schedule["tvm_symbol"],
+        tvm_symbol=f"__tvm_ffi_{schedule['symbol']}",
         median_s=kernel.median_s,
         ci95_s=kernel.ci95_s,
         verified=kernel.verified,

@@ -1,12 +1,11 @@
-"""A race of a stored kernel against its rivals: rounds in which each runs once, in turn, in a fresh process on the same cores."""
+"""A stored kernel raced against its rivals on the lane it was tuned for: the race of `tuner bench`."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 from db import kernels, targets
 from db.engine import Database
@@ -14,11 +13,12 @@ from db.errors import NotFound
 from db.kernels import Kernel
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
-from tuner.measure.assignment import Assignment, Lane, Request
-from tuner.measure.outcome import Failed, Timed
+from tuner.measure.assignment import Assignment
+from tuner.measure.outcome import Failed
+from tuner.measure.race import Contender, RaceResult, race, rival_contender
 from tuner.measure.rivals import check_rival
 from tuner.measure.runner import RunnerProcess
-from tuner.measure.timing import PROMOTION
+from tuner.measure.statistics import race_median_ci95, ratio_of_medians
 from tuner.runtime.loader import Library
 from tuner.settings import Settings
 from tuner.target.target import Target
@@ -28,10 +28,7 @@ from workers.machine import plan_machine, usable_nodes
 from workers.messages import BuildRequest, Problem
 
 KERNEL, DEFAULT = "kernel", "default"
-# The least and the greatest of n medians enclose the true one with probability 1 - 2^(1 - n) (the sign test's interval): from 6
-# rounds on at least 96.9%.
-ROUNDS = 7
-MAX_ROUND_S = 60.0  # of one contestant: its checks on all inputs, then some 0.3 s of timing
+ROUNDS = 7  # from 6 on, the extremes of the rounds' medians enclose the true one with more than 95%
 
 
 class RaceError(TunerError):
@@ -52,19 +49,8 @@ class Race:
     workload: Workload
     kernel: Kernel
     entries: tuple[Entry, ...]  # the kernel first
-    absent: dict[str, str]  # rivals that could not take part, with the reason
-
-    @property
-    def ratios(self) -> dict[str, float]:
-        """Each rival's time divided by the kernel's: above 1 the kernel is faster."""
-        return {entry.name: entry.median_s / self.entries[0].median_s for entry in self.entries[1:]}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Contestant:
-    name: str
-    library: str | None = None  # path; None for a rival
-    symbol: str = ""
+    ratios: Mapping[str, float]  # each rival's time divided by the kernel's, round by round: above 1 the kernel is faster
+    absent: Mapping[str, str]  # rivals that could not take part, with the reason
 
 
 def check_rivals(names: Sequence[str]) -> None:
@@ -80,66 +66,45 @@ def find_kernel(database: Database, workload: Workload, target: Target, threads:
         known = targets.find(session, target.key)
         found = None if known is None else kernels.find_promoted(session, workload.key, target.key, threads)
     if found is None:
-        raise NotFound(
-            f"no kernel of {workload.spec} for {threads} thread(s) here; make one: tuner tune {workload.spec} --threads {threads}"
-        )
+        written = workload.spec if workload.op is not None else "--notation FILE"
+        way = f"tuner tune {written} --threads {threads}"
+        raise NotFound(f"there is no kernel of {workload.spec} for {threads} thread(s) on this machine; make one: {way}")
     return found
 
 
-def race(workload: Workload, kernel: Kernel, target: Target, settings: Settings, rivals: Sequence[str]) -> Race:
+def race_kernel(workload: Workload, kernel: Kernel, target: Target, settings: Settings, rivals: Sequence[str]) -> Race:
     """Runs the race on the settings' first lane. Raises RaceError; a library without a route is absent, with its reason."""
     lane = plan_machine(usable_nodes(), threads=kernel.threads, declared=settings.lanes).lanes[0]
     library = ArtifactStore(settings.artifacts).verify(kernel.artifact)
     (symbol,) = Library(library).signatures
     with tempfile.TemporaryDirectory(prefix="tuner-race-") as folder, RunnerProcess() as runner:
-        contestants = [_Contestant(name=KERNEL, library=str(library), symbol=symbol)]
+        contenders = [Contender(name=KERNEL, library=str(library), symbol=symbol, timeout_s=settings.run_timeout_s)]
         for name in dict.fromkeys(rivals):
-            contestants.append(_default(workload, target, kernel, Path(folder)) if name == DEFAULT else _Contestant(name=name))
-        runner.prepare(
-            Assignment(workload=workload, lane=Lane(name=lane.name, cores=lane.cores), threads=kernel.threads, seed=settings.seed)
-        )
-        return _run(runner, contestants, workload, kernel)
+            default = name == DEFAULT
+            contenders.append(_default(workload, target, kernel, Path(folder)) if default else rival_contender(name))
+        runner.prepare(Assignment(workload=workload, lane=lane, threads=kernel.threads, seed=settings.seed))
+        return _judged(workload, kernel, race(contenders, runner, rounds=ROUNDS))
 
 
-def _run(runner: RunnerProcess, contestants: list[_Contestant], workload: Workload, kernel: Kernel) -> Race:
-    rounds: dict[str, list[Timed]] = {one.name: [] for one in contestants}
-    absent: dict[str, str] = {}
-    for number in range(ROUNDS):
-        for one in contestants:
-            if one.name in absent:
-                continue
-            outcome = runner.measure(_request(one, check=number == 0))
-            if isinstance(outcome, Failed):
-                if one.library is not None:
-                    raise RaceError(f"{one.name} of {workload.spec} failed: {outcome.kind}: {outcome.message}")
-                absent[one.name] = outcome.message
-            else:
-                rounds[one.name].append(outcome)
-    entries = tuple(_entry(name, timed) for name, timed in rounds.items() if name not in absent)
-    return Race(workload=workload, kernel=kernel, entries=entries, absent=absent)
+def _judged(workload: Workload, kernel: Kernel, result: RaceResult) -> Race:
+    for name in (KERNEL, DEFAULT):
+        if name in result.failed:
+            failure = result.failed[name]
+            raise RaceError(f"the {name} of {workload.spec} failed: {failure.kind}: {failure.message}")
+    entries = []
+    for name, rounds in result.rounds.items():
+        median_s, ci95_s = race_median_ci95(rounds)
+        entries.append(Entry(name=name, median_s=median_s, ci95_s=ci95_s))
+    ratios = {
+        name: ratio_of_medians(rounds, result.rounds[KERNEL]).value for name, rounds in result.rounds.items() if name != KERNEL
+    }
+    absent = {name: failure.message for name, failure in result.failed.items()}
+    return Race(workload=workload, kernel=kernel, entries=tuple(entries), ratios=ratios, absent=absent)
 
 
-def _request(one: _Contestant, *, check: bool) -> Request:
-    """The first round checks on all kinds of inputs, the others on those that are timed."""
-    return Request(
-        name=one.name,
-        library=one.library,
-        symbol=one.symbol,
-        rival=None if one.library else one.name,
-        timeout_s=MAX_ROUND_S,
-        verification="promotion" if check else "screening",
-        plan=PROMOTION,
-    )
-
-
-def _entry(name: str, rounds: Sequence[Timed]) -> Entry:
-    medians = [timed.median_s for timed in rounds]
-    return Entry(name=name, median_s=median(medians), ci95_s=(min(medians), max(medians)))
-
-
-def _default(workload: Workload, target: Target, kernel: Kernel, folder: Path) -> _Contestant:
+def _default(workload: Workload, target: Target, kernel: Kernel, folder: Path) -> Contender:
     problem = Problem(workload=workload, target=target, threads=kernel.threads)
     built = build(problem, BuildRequest(number=0, config=None), folder)
     if isinstance(built, Failed):
         raise RaceError(f"the default schedule of {workload.spec} does not build: {built.message}")
-    return _Contestant(name=DEFAULT, library=built.path, symbol=built.symbol)
+    return Contender(name=DEFAULT, library=built.path, symbol=built.symbol, timeout_s=600.0)

@@ -17,10 +17,10 @@ from tuner.workload.workload import Workload
 from workers.progress import Observer, unobserved
 
 
-class NotVerified(TunerError):
+class NoKernel(TunerError):
     """The job ended without a kernel: not even the default schedule could be built, checked and timed."""
 
-    code = "not_verified"
+    code = "no_kernel"
 
 
 def tune(
@@ -44,7 +44,7 @@ def tune(
     `Workload`, or the `te` tensors of a program, inputs first and then the outputs. What is None comes from the settings. Inputs
     named in `constants` are known ahead of time; `numerics="fast"` allows errors up to 1e-4. `observer` is told of every trial.
 
-    Raises UsageError (WorkloadError with line and column or parameter) before anything is written, DatabaseError, NotVerified.
+    Raises UsageError (WorkloadError with line and column or parameter) before anything is written, DatabaseError, NoKernel.
     An interrupted call (KeyboardInterrupt) leaves a job that `tuner resume` continues.
     """
     workload = as_workload(source, shapes=shapes, constants=constants, numerics=numerics)
@@ -67,7 +67,5 @@ def tune(
     finally:
         database.close()
     if result.kernel is None:
-        raise NotVerified(
-            f"job {job.id} of {workload.spec} {report.job.state} without a kernel: {result.error or report.job.error}"
-        )
+        raise NoKernel(f"job {job.id} of {workload.spec} {report.job.state} without a kernel: {result.error or report.job.error}")
     return Kernel(stored=result.kernel, workload=workload, artifacts=ArtifactStore(settings.artifacts))

@@ -40,7 +40,7 @@ def bench(
     workloads = read_workloads(specs, notation, shapes)
     settings = invocation.settings(target=target, threads=threads).values
     from tuner.app.machine import checked_target
-    from tuner.app.race import check_rivals, find_kernel, race
+    from tuner.app.race import check_rivals, find_kernel, race_kernel
 
     rivals = [name.strip() for name in against.split(",") if name.strip()]
     check_rivals(rivals)
@@ -50,7 +50,7 @@ def bench(
     races = []
     for workload, kernel in found:
         invocation.output.note(f"racing {workload.spec} against {', '.join(rivals)}")
-        races.append(race(workload, kernel, machine, settings, rivals))
+        races.append(race_kernel(workload, kernel, machine, settings, rivals))
     for one in races:
         for name, reason in one.absent.items():
             invocation.output.warning(f"{name} did not take part in {one.workload.spec}: {reason}")
@@ -76,14 +76,13 @@ def _document(one: Race) -> dict[str, Any]:
 
 
 def _rows(one: Race) -> list[tuple[str, ...]]:
-    kernel = one.entries[0].median_s
     return [
         (
             one.workload.spec if entry is one.entries[0] else "",
             entry.name,
             units.seconds(entry.median_s),
             f"{units.seconds(entry.ci95_s[0])} to {units.seconds(entry.ci95_s[1])}",
-            units.ratio(entry.median_s / kernel),
+            units.ratio(one.ratios.get(entry.name, 1.0)),
         )
         for entry in one.entries
     ]

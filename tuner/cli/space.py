@@ -39,14 +39,14 @@ def ops(context: typer.Context, op: Annotated[str | None, typer.Argument(metavar
     ]
     output.table(("parameter", "takes", "default", "is"), rows)
     output.line()
-    output.line(found.program.strip())
+    output.line(_program(found))
 
 
 def _operator(found: Operator) -> dict[str, Any]:
     return {
         "name": found.name,
         "summary": found.about,
-        "notation": found.program.strip(),
+        "notation": _program(found),
         "parameters": [
             {
                 "name": param.name,
@@ -58,6 +58,12 @@ def _operator(found: Operator) -> dict[str, Any]:
             for param in found.params
         ],
     }
+
+
+def _program(found: Operator) -> str:
+    """The operator in the notation: its defaults, the first choice where there is none; extents stay symbols."""
+    given = {param.name: param.choices[0] if param.choices else 8 for param in found.params if param.default is None}
+    return found.text(found.filled(given))
 
 
 def _takes(param: Param) -> str:
@@ -115,7 +121,7 @@ def space(
         return
     output = invocation.output
     output.line(f"{workload.spec} on {machine.name}, threads {settings.threads}")
-    output.line(f"{units.count(found.size)} configs in {len(found.sketches)} sketches")
+    output.line(f"{units.count(found.size)} configs in {len(found.sketches)} sketch{'es' if len(found.sketches) > 1 else ''}")
     for sketch in found.sketches:
         output.line()
         output.line(f"{sketch.name}: {units.count(sketch.size)} configs")
