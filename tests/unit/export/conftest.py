@@ -37,8 +37,9 @@ def kernel(toolchain: Toolchain) -> Callable[..., ExportKernel]:
         )
         made = ExportKernel(
             workload_key="ab" * 32,
-            arguments=tuple(
-                Argument(name=name, dtype="float32", shape=(1024,), role=role) for name, role in (("X", "in"), ("Y", "out"))
+            arguments=(
+                Argument(name="X", dtype="float32", shape=(1024,), role="in"),
+                Argument(name="Y", dtype="float32", shape=(1024,), role="out"),
             ),
             target=TargetName(key="cd" * 32, kind="cpu", name="a CPU"),
             isa=(),

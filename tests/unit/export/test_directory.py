@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tuner.export import directory as directory_module
 from tuner.export.directory import place
 from tuner.export.errors import ExportError, ExportRefused
 from tuner.export.kernel import ExportKernel
@@ -81,7 +80,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))  # fails a write in the middle of a file, as a full disk does
     try:
-        with pytest.raises(ExportError, match="File too large.*nothing was changed"):
+        with pytest.raises(ExportError, match=r"File too large.*nothing was changed"):
             place(tmp_path / "out", {"fine.txt": b"x", "large.bin": bytes(5000)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -90,7 +89,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 def test_an_unwritable_parent_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ExportError, match="cannot write the export to .*file"):
+    with pytest.raises(ExportError, match=r"cannot write the export to .*file"):
         place(tmp_path / "file" / "out", {"a": b""})
 
 
@@ -107,7 +106,7 @@ def test_a_rename_that_fails_puts_the_old_export_back(
             raise OSError(28, "No space left on device")
         return rename(self, to)
 
-    monkeypatch.setattr(directory_module.Path, "rename", fail_on_new)
+    monkeypatch.setattr(Path, "rename", fail_on_new)
     with pytest.raises(ExportError, match="No space left on device"):
         place(target, {"a": b""})
     assert tree(target) == before
