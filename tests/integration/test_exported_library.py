@@ -266,7 +266,7 @@ def test_errors_from_python(exported: Path) -> None:
 
 
 def test_call_overhead_is_small(exported: Path) -> None:
-    """A kernel of 33 elements and all that a call adds to it: tens of nanoseconds on an idle core; the bound allows a busy one."""
+    """A kernel of 33 elements and all a call adds to it: tens of nanoseconds on an idle core; the bound allows a busy one."""
     library = Library(exported / "lib" / "libkit.so")
     given, result = aligned_empty((33,), "float16"), aligned_empty((33,), "float16")
     given[:] = 1
