@@ -18,6 +18,7 @@ from tuner.errors import UsageError
 
 _HALF_LIFE = 64.0  # local trials at which the history's say is halved
 _MOST_ROWS = 20_000  # rows a history model is trained on; more costs seconds and taught nothing on synthetic workloads
+_HISTORY = RankerOptions(trees=200, depth=6)  # thousands of rows of several workloads bear deeper trees
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,7 @@ class Past:
 
 def train_on(history: Sequence[Past], options: RankerOptions | None = None) -> Ranker:
     """A ranker of all workloads of the history, each weighing alike however many trials it has; untrained when there are none."""
-    ranker = Ranker(options)
+    ranker = Ranker(options or _HISTORY)
     parts = [past for past in history if len(past.labels)]
     if not parts:
         return ranker

@@ -42,9 +42,9 @@ class CpuSpace:
 
     def _variants(self, group: Group) -> Sequence[TileSketch | RowSketch]:
         if isinstance(group, RowGroup):
-            return [row_sketch(group, self.target, self.threads, self.shapes)]
+            return [row_sketch(group, self.target, self.threads, self.shapes, self.dtypes)]
         tiles = tile_sketches(group, self.target, self.threads, self.shapes, self.dtypes)
-        return [*tiles, *lane_sketches(group, self.target, self.threads, self.shapes)]
+        return [*tiles, *lane_sketches(group, self.target, self.threads, self.shapes, self.dtypes)]
 
     def program(self, config: Config) -> Program:
         """The program of a config; the config must name every knob of its sketch."""

@@ -15,7 +15,7 @@ from tuner.spaces.space import Knob, Value
 from tuner.spaces.stages import accesses, costs_mathematics
 from tuner.spaces.tiles import TiledAxis, fit_block
 from tuner.target.target import Target
-from tuner.workload.expression import DTYPE_BYTES, Axis, Stage, Var, substitute
+from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Stage, Var, substitute
 
 CACHE_BLOCKS = (8, 16, 32, 64, 128, 256)  # rows of a cache block, besides none and all
 MAX_ROW_TILE = 8  # rows of an axis at a time
@@ -30,6 +30,7 @@ class RowSketch:
     target: Target
     threads: int
     shapes: Mapping[str, tuple[int, ...]]
+    dtypes: Mapping[str, DType]
 
     @property
     def name(self) -> str:
@@ -47,7 +48,7 @@ class RowSketch:
             lanes //= 2
         return lanes
 
-    def _tiled_rows(self) -> list[Axis]:
+    def tiled_rows(self) -> list[Axis]:
         """The row axes that get tiles: the two longest where rows share operands, else the innermost that is no unit."""
         wide = [axis for axis in self.group.rows if axis.extent > 1]
         if self.reuse:
@@ -57,8 +58,8 @@ class RowSketch:
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
-        knobs = [self._knob("register", self._register_values())]
-        tiled = self._tiled_rows()
+        knobs = [self._knob("register", self.register_values())]
+        tiled = self.tiled_rows()
         if self.reuse:
             knobs += [self._knob(f"block_{axis.name}", self._block_values(axis)) for axis in tiled]
             orders = tuple(permutations(range(len(tiled))))
@@ -76,9 +77,9 @@ class RowSketch:
         rows = len(self.group.rows)
         return [stage for stage in self.group.stages[:-1] if stage.reducer is None and len(stage.axes) > rows]
 
-    def _register_values(self) -> list[tuple[int, ...]]:
+    def register_values(self) -> list[tuple[int, ...]]:
         """(rows of each tiled axis…, elements of the column) of a tile of accumulators."""
-        rows = [range(1, min(axis.extent, MAX_ROW_TILE) + 1) for axis in self._tiled_rows()]
+        rows = [range(1, min(axis.extent, MAX_ROW_TILE) + 1) for axis in self.tiled_rows()]
         columns = [count * self.lanes for count in (1, 2, 4, 8) if count * self.lanes <= self.group.column.extent]
         found = []
         for values in product(*rows, columns):
@@ -100,9 +101,9 @@ class RowSketch:
     def plan(self, config: Mapping[str, Value]) -> RowPlan:
         """The config decoded; knobs with a single value are not in it."""
         values = {knob.name.removeprefix(self.prefix + "."): config[knob.name] for knob in self.knobs}
-        register = values.get("register") or self._register_values()[0]
+        register = values.get("register") or self.register_values()[0]
         assert isinstance(register, tuple)
-        tiled = self._tiled_rows()
+        tiled = self.tiled_rows()
         tiles = {axis.name: size for axis, size in zip(tiled, register[:-1], strict=True)}
         rows = []
         for axis in self.group.rows:
@@ -112,25 +113,31 @@ class RowSketch:
             rows.append(TiledAxis(axis=axis, tile=tile, block=fit_block(whole.tiles, -(-wanted // tile))))
         return RowPlan(
             rows=tuple(rows),
-            outer_order=self._order(tiled, values.get("outer_order")),
-            inner_order=self._order(tiled, values.get("inner_order")),
+            outer_order=self.order(values.get("outer_order")),
+            inner_order=self.order(values.get("inner_order")),
             column=TiledAxis(axis=self.group.column, tile=register[-1], lanes=self.lanes),
             recomputed=frozenset(stage.name for stage in self._optional() if values.get(f"keep_{stage.name}") == "recompute"),
             mathematics="polynomial" if values.get("mathematics") == "polynomial" else "libm",
             threads=self.threads,
         )
 
-    def _order(self, tiled: list[Axis], order: Value | None) -> tuple[str, ...]:
+    def order(self, order: Value | None) -> tuple[str, ...]:
+        """All row axes: those without a say first, then the tiled ones as chosen."""
+        tiled = self.tiled_rows()
         rest = [axis.name for axis in self.group.rows if axis not in tiled]
         chosen = order if isinstance(order, tuple) else tuple(range(len(tiled)))
         return (*rest, *(tiled[position].name for position in chosen))
 
 
-def row_sketch(group: RowGroup, target: Target, threads: int, shapes: Mapping[str, tuple[int, ...]]) -> RowSketch:
-    return RowSketch(group, False, target, threads, shapes)
+def row_sketch(
+    group: RowGroup, target: Target, threads: int, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]
+) -> RowSketch:
+    return RowSketch(group, False, target, threads, shapes, dtypes)
 
 
-def lane_sketches(group: TileGroup, target: Target, threads: int, shapes: Mapping[str, tuple[int, ...]]) -> list[RowSketch]:
+def lane_sketches(
+    group: TileGroup, target: Target, threads: int, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]
+) -> list[RowSketch]:
     """The row sketch of a reduction that reuses operands, where one of its reduction axes is contiguous in all reads along it."""
     stage = group.anchor
     if stage.reducer is None or not stage.axes:
@@ -139,7 +146,7 @@ def lane_sketches(group: TileGroup, target: Target, threads: int, shapes: Mappin
     for axis in reversed(stage.reduce_axes):
         moving = [one for one in found if axis.name in one.axes]
         if axis.extent >= 8 and moving and all(one.stride(axis.name) == 1 and not one.padded and not one.gathered for one in moving):
-            return [RowSketch(_as_rows(group, axis), True, target, threads, shapes)]
+            return [RowSketch(_as_rows(group, axis), True, target, threads, shapes, dtypes)]
     return []
 
 

@@ -81,7 +81,7 @@ class TileSketch:
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
-        knobs = [self._knob("register", self._register_values())]
+        knobs = [self._knob("register", self.register_values())]
         for name in self._major():
             knobs.append(self._knob(f"block_{name}", self._block_values(name)))
         orders = tuple(permutations(range(len(self._major()))))
@@ -89,14 +89,14 @@ class TileSketch:
         if self.group.anchor.reducer is not None:
             knobs += [self._knob("depth", self._depth_values()), self._knob("unroll", self._unroll_values())]
         for number, found in enumerate(self.reads):
-            knobs.append(self._knob(f"copy{number}_{found.read.tensor}", self._copy_values(found)))
+            knobs.append(self._knob(f"copy{number}_{found.read.tensor}", self.copy_values(found)))
         knobs.append(self._knob("mathematics", self._mathematics_values()))
         return tuple(knob for knob in knobs if len(knob.values) > 1)
 
     def _knob(self, what: str, values: Iterable[Value]) -> Knob:
         return Knob(name=f"{self.prefix}.{what}", values=tuple(values))
 
-    def _register_values(self) -> list[tuple[int, ...]]:
+    def register_values(self) -> list[tuple[int, ...]]:
         """Register tiles, one number an axis: as many accumulators as registers allow, enough of them to hide latency."""
         reduction = self.group.anchor.reducer is not None
         axes = self.group.anchor.axes
@@ -152,7 +152,7 @@ class TileSketch:
                 values.append((position, axis.extent))
         return values
 
-    def _copy_values(self, found: Access) -> list[str]:
+    def copy_values(self, found: Access) -> list[str]:
         contiguous = self.vector is None or found.stride(self.vector) in (0, 1)
         packable = self._packable(found, contiguous)
         values = []
@@ -195,7 +195,7 @@ class TileSketch:
         """The config decoded; knobs with a single value are not in it."""
         values = {knob.name.removeprefix(self.prefix + "."): config[knob.name] for knob in self.knobs}
         stage = self.group.anchor
-        register = values.get("register") or self._register_values()[0]
+        register = values.get("register") or self.register_values()[0]
         assert isinstance(register, tuple)
         spatial = []
         for axis, tile in zip(stage.axes, register, strict=True):
@@ -207,8 +207,8 @@ class TileSketch:
             spatial=tuple(spatial),
             vector=self.vector,
             reduction=self._reduction(values) if stage.reducer is not None else (),
-            outer_order=self._order(values.get("outer_order")),
-            inner_order=self._order(values.get("inner_order")),
+            outer_order=self.order(values.get("outer_order")),
+            inner_order=self.order(values.get("inner_order")),
             copies=self._copies(values),
             mathematics=self._mathematics(values),
             threads=self.threads,
@@ -216,13 +216,13 @@ class TileSketch:
 
     def _copies(self, values: Mapping[str, Value]) -> dict[Read, str]:
         return {
-            found.read: str(values.get(f"copy{number}_{found.read.tensor}", self._copy_values(found)[0])) for number, found in enumerate(self.reads)
+            found.read: str(values.get(f"copy{number}_{found.read.tensor}", self.copy_values(found)[0])) for number, found in enumerate(self.reads)
         }
 
     def _mathematics(self, values: Mapping[str, Value]) -> Mathematics:
         return "polynomial" if values.get("mathematics", self._mathematics_values()[0]) == "polynomial" else "libm"
 
-    def _order(self, order: Value | None) -> tuple[str, ...]:
+    def order(self, order: Value | None) -> tuple[str, ...]:
         """All axes: those without a say first, then the major ones as chosen."""
         major = self._major()
         rest = [axis.name for axis in self.group.anchor.axes if axis.name not in major]
