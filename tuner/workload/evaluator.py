@@ -82,7 +82,7 @@ def evaluate_stage(stage: Stage, tensors: Tensors, *, track: bool, wrap: bool = 
 
 
 def split(stage: Stage) -> Stage:
-    """The stage with iterators that stand in i // c or i % c, where c divides their extent, split in two: its indices become affine."""
+    """The stage with iterators in i // c or i % c, where c divides their extent, split in two: its indices become affine."""
     found: dict[str, int] = {}
     extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
     for node in walk(stage.body):

@@ -26,7 +26,8 @@ def make_inputs(expression: Expression, seed: int, kind: Kind = "normal") -> dic
     """One contiguous array per input, in its dtype (bfloat16 from ml_dtypes), the same for the same seed and kind.
 
     `normal`: standard normal floats, integers small enough not to overflow; `large`: the largest sizes of both signs with which
-    no stage overflows, and gather indices also outside their tensor; `zeros`. Inputs whose logarithm or root is taken are positive.
+    no stage overflows, and gather indices also outside their tensor; `zeros`.
+    Inputs whose logarithm or root is taken are positive.
     """
     if kind not in get_args(Kind):
         raise UsageError(f"unknown kind of inputs {kind!r}; it is one of {', '.join(get_args(Kind))}")

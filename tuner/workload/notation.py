@@ -293,7 +293,8 @@ class _StageReader:
                 ):
                     raise fail(
                         f"iterator {index.name!r} runs to {fixed[index.name]} as declared for {self.name!s} "
-                        f"but {read.tensor} has extent {extent} there; make them equal, or state the range: for {index.name} in 0:{fixed[index.name]}",
+                        f"but {read.tensor} has extent {extent} there; make them equal, or state "
+                        f"the range: for {index.name} in 0:{fixed[index.name]}",
                         at,
                     )
 

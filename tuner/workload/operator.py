@@ -107,7 +107,8 @@ class Operator:
                 raise WorkloadError(f"pad={pad} must be smaller than the window, which reaches over {reach}", parameter="pad")
         act = values.get("act")
         if str(values.get("dtype", "")).startswith("int") and act is not None and act not in INTEGER_ACTIVATIONS:
-            raise WorkloadError(f"act={act} has no integer form; integers take {', '.join(INTEGER_ACTIVATIONS)}", parameter="act")
+            known = [choice for choice in self.param("act").choices if choice in INTEGER_ACTIVATIONS]
+            raise WorkloadError(f"act={act} has no integer form; integers take {', '.join(map(str, known))}", parameter="act")
 
     def text(self, values: Mapping[str, Value]) -> str:
         """The program in the notation for checked parameters; its shape symbols are `symbols(values)`."""

@@ -106,7 +106,8 @@ def error_bound(expression: Expression, numerics: str = "strict") -> float:
     """The greatest error, relative to `magnitude`, that a right kernel can show: c * u * sqrt(K) plus other roundings.
 
     K adds up the reductions along the longest path to an output, u is the unit roundoff of the accumulators; each operation adds
-    u, each function what `FUNCTION_ULP` allows, each tensor stored in float16 or bfloat16 its own roundoff. 0 for integer programs.
+    u, each function what `FUNCTION_ULP` allows, each tensor stored in float16 or bfloat16 its own roundoff.
+    0 for integer programs.
     """
     if not any("float" in stage.dtype or ("float" in stage.accumulator and stage.reducer) for stage in expression.stages):
         return 0.0
