@@ -64,7 +64,9 @@ def group_features(table: NestTable, points: Points, target: Target, threads: in
         spans[level] = spans[level + 1]
         spans[level][rows, nest.axis[:, level]] *= nest.extent[:, level]
     np.minimum(spans, table.extents, out=spans)
-    footprint = np.stack([_footprint(table, number, spans, nest.packed[:, number]) for number in range(len(table.reads))], axis=-1)
+    footprint = np.stack(
+        [_footprint(table, number, spans, nest.packed[:, number]) for number in range(len(table.reads))], axis=-1
+    )
     total = footprint.sum(axis=-1)  # (depth + 1, n)
     fetched = _fetched(table, nest.axis, nest.extent)  # (depth + 1, n, reads)
     caches = (target.l1d_bytes, target.l2_bytes, max(target.l3_bytes // max(target.cores, 1), target.l2_bytes))
@@ -133,7 +135,8 @@ def _footprint(table: NestTable, number: int, spans: Ints, packed: NDArray[np.bo
     sizes[..., -1] = np.ceil(sizes[..., -1] * read.dtype_bytes / LINE_BYTES) * LINE_BYTES
     in_place = sizes.prod(axis=-1)
     copied = np.where(read.uses, spans, 1).prod(axis=-1) * float(read.dtype_bytes)
-    return np.where(packed, copied, in_place)
+    touched: Floats = np.where(packed, copied, in_place)
+    return touched
 
 
 def _fetched(table: NestTable, axis: Ints, extent: Ints) -> Floats:

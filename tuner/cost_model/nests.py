@@ -13,7 +13,7 @@ from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.cpu_row_knobs import RowSketch
 from tuner.spaces.cpu_tile_knobs import TileSketch
 from tuner.spaces.groups import COLUMN
-from tuner.spaces.space import Knob, Points, Space
+from tuner.spaces.space import Knob, Points, Space, Value
 from tuner.spaces.stages import Access, accesses, linear
 from tuner.spaces.tiles import fit_block
 from tuner.workload.expression import DTYPE_BYTES, Axis, Stage, arithmetic
@@ -145,7 +145,7 @@ class NestTable:
         knob = self.knobs.get(what)
         return points[:, self.columns[knob.name]].astype(np.int64) if knob is not None else np.zeros(len(points), np.int64)
 
-    def _values(self, what: str, default: object) -> Sequence[object]:
+    def _values(self, what: str, default: Value | None) -> Sequence[Value | None]:
         knob: Knob | None = self.knobs.get(what)
         return knob.values if knob is not None else (default,)
 
@@ -187,7 +187,9 @@ class NestTable:
     def _order(self, points: Points, what: str) -> Ints:
         """Positions of the spatial axes in loop order, shape (n, spatial)."""
         names = [axis.name for axis in self.rows]
-        table = np.array([[names.index(name) for name in self.sketch.order(value)] for value in self._values(what, None)], np.int64)
+        table = np.array(
+            [[names.index(name) for name in self.sketch.order(value)] for value in self._values(what, None)], np.int64
+        )
         return table.reshape(-1, self.spatial)[self._index(points, what)]
 
     def _reduction(self, points: Points, column: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints]:
@@ -219,7 +221,7 @@ class NestTable:
         return first + order, extent, span, np.full((n, 1), first + main), (sizes[main] // depth)[:, None]
 
     def _copies(self, points: Points, axis: Ints, extent: Ints) -> tuple[Ints, NDArray[np.float64]]:
-        """How each read is copied, and elements written: a packed copy again for every outer loop outside the last it moves with."""
+        """How each read is copied, and elements written: a packed copy again for each loop outside the last it moves with."""
         how = np.zeros((len(points), len(self.reads)), np.int64)
         copied = np.zeros(len(points))
         if isinstance(self.sketch, RowSketch):
@@ -252,7 +254,9 @@ def tables(space: CpuSpace, combination: str) -> list[NestTable]:
 
 
 def _flops(stage: Stage) -> int:
-    return prod(axis.extent for axis in (*stage.axes, *stage.reduce_axes)) * (arithmetic(stage.body) + (1 if stage.reducer else 0))
+    return prod(axis.extent for axis in (*stage.axes, *stage.reduce_axes)) * (
+        arithmetic(stage.body) + (1 if stage.reducer else 0)
+    )
 
 
 def _distinct(stages: Sequence[Stage], sketch: TileSketch | RowSketch) -> list[Access]:

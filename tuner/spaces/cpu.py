@@ -34,10 +34,14 @@ class CpuSpace:
         self.groups = groups(self.expression)
         variants = [self._variants(group) for group in self.groups]
         self.combinations = {
-            "+".join(f"{one.group.name}:{one.name}" for one in chosen): chosen for chosen in islice(product(*variants), MAX_SKETCHES)
+            "+".join(f"{one.group.name}:{one.name}" for one in chosen): chosen
+            for chosen in islice(product(*variants), MAX_SKETCHES)
         }
         self.space = Space(
-            tuple(Sketch(name=name, knobs=tuple(knob for one in chosen for knob in one.knobs)) for name, chosen in self.combinations.items())
+            tuple(
+                Sketch(name=name, knobs=tuple(knob for one in chosen for knob in one.knobs))
+                for name, chosen in self.combinations.items()
+            )
         )
 
     def _variants(self, group: Group) -> Sequence[TileSketch | RowSketch]:

@@ -145,7 +145,11 @@ def lane_sketches(
     found = accesses(stage, shapes)
     for axis in reversed(stage.reduce_axes):
         moving = [one for one in found if axis.name in one.axes]
-        if axis.extent >= 8 and moving and all(one.stride(axis.name) == 1 and not one.padded and not one.gathered for one in moving):
+        if (
+            axis.extent >= 8
+            and moving
+            and all(one.stride(axis.name) == 1 and not one.padded and not one.gathered for one in moving)
+        ):
             return [RowSketch(_as_rows(group, axis), True, target, threads, shapes, dtypes)]
     return []
 

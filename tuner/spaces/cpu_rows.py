@@ -16,7 +16,21 @@ from tuner.spaces.nest import Nest, parallel_prefix
 from tuner.spaces.program import Block, Buffer, ComputeAt, DecomposeReduction, Mark, Mathematics, Reorder, Step
 from tuner.spaces.stages import inline_into, unpadded
 from tuner.spaces.tiles import TiledAxis, add, constant, times
-from tuner.workload.expression import Axis, Binary, BinaryOp, Cast, Const, DType, Read, Reducer, Scalar, Select, Stage, Var, substitute
+from tuner.workload.expression import (
+    Axis,
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    DType,
+    Read,
+    Reducer,
+    Scalar,
+    Select,
+    Stage,
+    Var,
+    substitute,
+)
 
 COMBINE: Mapping[Reducer, BinaryOp] = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 INTEGER_LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
@@ -93,7 +107,9 @@ class RowNest:
         if whole:
             steps = Axis(name=f"{COLUMN}_s", extent=whole)
             name = f"{stage.name}_acc"
-            self._lanes_block(name, stage, [*others, steps], Var(steps.name), add(times(Var(steps.name), column.tile), column.offset), None)
+            self._lanes_block(
+                name, stage, [*others, steps], Var(steps.name), add(times(Var(steps.name), column.tile), column.offset), None
+            )
             parts.append(name)
         rest = column.axis.extent % column.tile
         if rest:
@@ -104,7 +120,9 @@ class RowNest:
             parts.append(name)
         combine = COMBINE[stage.reducer]
         reads: list[Scalar] = [
-            Read(part, (*self.here, constant(vector), Var(self.lanes.name))) for vector in range(lanes[0].extent) for part in parts
+            Read(part, (*self.here, constant(vector), Var(self.lanes.name)))
+            for vector in range(lanes[0].extent)
+            for part in parts
         ]
         folded = f"{stage.name}_fold{self.lanes.extent}"
         self._local(folded, [self.lanes], _tree(combine, reads), dtype)
@@ -117,8 +135,10 @@ class RowNest:
             self._local(folded, [half], Binary(combine, low, high), dtype)
         return _rounded(Read(folded, (*self.here, constant(0))), stage)
 
-    def _lanes_block(self, name: str, stage: Stage, reductions: list[Axis], tile: Scalar, at: Scalar, fresh: Scalar | None) -> None:
-        """Partial results of all lanes: over whole tiles of the column, or (with `fresh`) of the lanes that no whole tile covered."""
+    def _lanes_block(
+        self, name: str, stage: Stage, reductions: list[Axis], tile: Scalar, at: Scalar, fresh: Scalar | None
+    ) -> None:
+        """Partial results of all lanes: over whole tiles of the column, or (with `fresh`) of the lanes no whole tile covered."""
         assert stage.reducer is not None
         body = self._value(stage, at, tile)
         if fresh is not None:
@@ -126,9 +146,17 @@ class RowNest:
         axes = [*self.spatial, self.vectors, self.lanes]
         self.buffers.append(Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=stage.accumulator, scope="local"))
         self.blocks.append(
-            Block(name=name, axes=tuple(axes), reduce_axes=tuple(reductions), buffer=name, indices=tuple(Var(axis.name) for axis in axes),
-                  body=body, reducer=stage.reducer if reductions else None, mathematics=self.plan.mathematics)
-        )  # fmt: skip
+            Block(
+                name=name,
+                axes=tuple(axes),
+                reduce_axes=tuple(reductions),
+                buffer=name,
+                indices=tuple(Var(axis.name) for axis in axes),
+                body=body,
+                reducer=stage.reducer if reductions else None,
+                mathematics=self.plan.mathematics,
+            )
+        )
         if reductions:
             self.reducing.append((name, reductions))
 
@@ -138,9 +166,15 @@ class RowNest:
         axes = [*self.spatial, column.outer, self.vectors, self.lanes]
         self.buffers.append(Buffer(name=stage.name, shape=tuple(axis.extent for axis in axes), dtype=stage.dtype))
         self.blocks.append(
-            Block(name=stage.name, axes=tuple(axes), buffer=stage.name, indices=tuple(Var(axis.name) for axis in axes),
-                  body=self._value(stage, column.index, Var(column.outer.name)), mathematics=self.plan.mathematics)
-        )  # fmt: skip
+            Block(
+                name=stage.name,
+                axes=tuple(axes),
+                buffer=stage.name,
+                indices=tuple(Var(axis.name) for axis in axes),
+                body=self._value(stage, column.index, Var(column.outer.name)),
+                mathematics=self.plan.mathematics,
+            )
+        )
         self.kept.add(stage.name)
 
     def _scalar(self, stage: Stage) -> None:
@@ -160,9 +194,15 @@ class RowNest:
         where = self.rows | {COLUMN: column.index}
         axes = [*self.spatial, *along]
         self.blocks.append(
-            Block(name=stage.name, axes=tuple(axes), buffer=stage.name, indices=tuple(where[axis.name] for axis in stage.axes), body=body,
-                  mathematics=self.plan.mathematics)
-        )  # fmt: skip
+            Block(
+                name=stage.name,
+                axes=tuple(axes),
+                buffer=stage.name,
+                indices=tuple(where[axis.name] for axis in stage.axes),
+                body=body,
+                mathematics=self.plan.mathematics,
+            )
+        )
 
     # --- pieces -------------------------------------------------------------------------------------------------------
 
@@ -182,19 +222,29 @@ class RowNest:
         axes = [*self.spatial, *extra]
         self.buffers.append(Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=dtype, scope="local"))
         self.blocks.append(
-            Block(name=name, axes=tuple(axes), buffer=name, indices=tuple(Var(axis.name) for axis in axes), body=body,
-                  mathematics=self.plan.mathematics)
-        )  # fmt: skip
+            Block(
+                name=name,
+                axes=tuple(axes),
+                buffer=name,
+                indices=tuple(Var(axis.name) for axis in axes),
+                body=body,
+                mathematics=self.plan.mathematics,
+            )
+        )
 
     def _place(self) -> None:
         """Nests everything under the host's rows, consumers first, then orders, vectorises and decomposes each block."""
         host = self.blocks[-1]
-        self.steps.append(Reorder(loops=tuple(f"{host.name}.{axis.name}" for axis in [*self.outer, *self.inner, *self._within(host, [])])))
+        self.steps.append(
+            Reorder(loops=tuple(f"{host.name}.{axis.name}" for axis in [*self.outer, *self.inner, *self._within(host, [])]))
+        )
         last = (self.inner or self.outer)[-1]
         reducing = dict(self.reducing)
         for block in reversed(self.blocks[:-1]):
             self.steps.append(ComputeAt(block=block.name, loop=f"{host.name}.{last.name}"))
-            self.steps.append(Reorder(loops=tuple(f"{block.name}.{axis.name}" for axis in self._within(block, reducing.get(block.name, [])))))
+            self.steps.append(
+                Reorder(loops=tuple(f"{block.name}.{axis.name}" for axis in self._within(block, reducing.get(block.name, []))))
+            )
         for block in self.blocks:
             self._mark(block.name, block)
         for name, reductions in self.reducing:

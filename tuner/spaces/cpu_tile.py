@@ -81,13 +81,17 @@ class _Packed:
 class TileNest:
     """Builds the blocks and steps of one tile group under one plan."""
 
-    def __init__(self, group: TileGroup, plan: TilePlan, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]) -> None:
+    def __init__(
+        self, group: TileGroup, plan: TilePlan, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]
+    ) -> None:
         self.group, self.plan, self.shapes, self.dtypes = group, plan, shapes, dtypes
         self.name = group.name
         self.blocks: list[Block] = []
         self.buffers: list[Buffer] = []
         self.steps: list[Step] = []
-        self.indices = {axis.axis.name: axis.index for axis in plan.spatial} | {axis.axis.name: axis.index for axis in plan.reduction}
+        self.indices = {axis.axis.name: axis.index for axis in plan.spatial} | {
+            axis.axis.name: axis.index for axis in plan.reduction
+        }
 
     # Loops of each level, by name without the block.
 
@@ -174,7 +178,9 @@ class TileNest:
         if self.group.epilogue is None:
             body: Scalar = Read(acc, here)
         else:
-            plain = unpadded(self.group.epilogue.body, self.shapes, {axis.axis.name: axis.axis.extent for axis in self.plan.spatial})
+            plain = unpadded(
+                self.group.epilogue.body, self.shapes, {axis.axis.name: axis.axis.extent for axis in self.plan.spatial}
+            )
             body = replace_reads(substitute(plain, self.indices), {self.group.anchor.name: Read(acc, here)})
         self._block(output.name, spatial, (), output.name, self._output_indices(), body)
         self.steps.append(ReverseComputeAt(block=output.name, loop=f"{acc}.{at.name}"))
@@ -205,7 +211,10 @@ class TileNest:
         """A copy of the tensor as wide as its reads reach, the padding filled in."""
         read = found.read
         assert read.pad is not None
-        reach = [bounds(index, extents) or (0, extent - 1) for index, extent in zip(read.indices, self.shapes[read.tensor], strict=True)]
+        reach = [
+            bounds(index, extents) or (0, extent - 1)
+            for index, extent in zip(read.indices, self.shapes[read.tensor], strict=True)
+        ]
         name = f"{self.name}_pad{number}"
         shape = tuple(high - low + 1 for low, high in reach)
         axes = [Axis(name=f"p{dimension}", extent=extent) for dimension, extent in enumerate(shape)]
@@ -213,7 +222,14 @@ class TileNest:
         inside = in_bounds(source, self.shapes[read.tensor], {axis.name: axis.extent for axis in axes})
         plain = Read(read.tensor, source)
         self.buffers.append(Buffer(name=name, shape=shape, dtype=self.dtypes[read.tensor]))
-        self._block(name, axes, (), name, tuple(Var(axis.name) for axis in axes), plain if inside is None else Select(inside, plain, read.pad))
+        self._block(
+            name,
+            axes,
+            (),
+            name,
+            tuple(Var(axis.name) for axis in axes),
+            plain if inside is None else Select(inside, plain, read.pad),
+        )
         self._threads(name, axes[:-1], keep=[])
         self.shapes = {**self.shapes, name: shape}
         self.dtypes = {**self.dtypes, name: self.dtypes[read.tensor]}
@@ -264,13 +280,27 @@ class TileNest:
     # --- small things -------------------------------------------------------------------------------------------------
 
     def _block(
-        self, name: str, axes: list[Axis], reduce_axes: list[Axis] | tuple[()], buffer: str, indices: tuple[Scalar, ...], body: Scalar
+        self,
+        name: str,
+        axes: list[Axis],
+        reduce_axes: list[Axis] | tuple[()],
+        buffer: str,
+        indices: tuple[Scalar, ...],
+        body: Scalar,
     ) -> None:
         reducer = self.group.anchor.reducer if reduce_axes else None
         self.blocks.append(
-            Block(name=name, axes=tuple(axes), reduce_axes=tuple(reduce_axes), buffer=buffer, indices=indices, body=body, reducer=reducer,
-                  mathematics=self.plan.mathematics)
-        )  # fmt: skip
+            Block(
+                name=name,
+                axes=tuple(axes),
+                reduce_axes=tuple(reduce_axes),
+                buffer=buffer,
+                indices=indices,
+                body=body,
+                reducer=reducer,
+                mathematics=self.plan.mathematics,
+            )
+        )
 
     def _loops(self, block: str, axes: list[Axis]) -> tuple[str, ...]:
         return tuple(f"{block}.{axis.name}" for axis in axes)

@@ -1,4 +1,4 @@
-"""Knobs of the tile sketch for CPUs: which values a stage's structure and the target's registers and caches leave, and what they mean."""
+"""Knobs of the tile sketch for CPUs: the values that a stage's structure and the target's registers leave, and their meaning."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ class TileSketch:
 
     def _major(self) -> list[str]:
         """The axes whose loops are worth ordering, at most three, in the stage's order."""
-        axes = [axis for axis in self.group.anchor.axes if axis.extent > 1 and (axis.name == self.vector or not self._fixed(axis))]
+        axes = [
+            axis for axis in self.group.anchor.axes if axis.extent > 1 and (axis.name == self.vector or not self._fixed(axis))
+        ]
         kept = sorted(axes, key=lambda axis: -axis.extent)[:3]
         return [axis.name for axis in axes if axis in kept]
 
@@ -216,7 +218,8 @@ class TileSketch:
 
     def _copies(self, values: Mapping[str, Value]) -> dict[Read, str]:
         return {
-            found.read: str(values.get(f"copy{number}_{found.read.tensor}", self.copy_values(found)[0])) for number, found in enumerate(self.reads)
+            found.read: str(values.get(f"copy{number}_{found.read.tensor}", self.copy_values(found)[0]))
+            for number, found in enumerate(self.reads)
         }
 
     def _mathematics(self, values: Mapping[str, Value]) -> Mathematics:
@@ -233,13 +236,14 @@ class TileSketch:
         axes = self.group.anchor.reduce_axes
         main = self._main_reduction()
         depth = int(values.get("depth", main.extent))  # type: ignore[arg-type]  # the depth knob's values are integers
-        position, factor = values.get("unroll", (len(axes) - 1, 1))  # type: ignore[misc]  # the unroll knob's values are pairs
-        innermost = axes[int(position)]
+        unrolled = values.get("unroll")
+        position, factor = unrolled if isinstance(unrolled, tuple) else (len(axes) - 1, 1)
+        innermost = axes[position]
         ordered = [axis for axis in axes if axis != innermost] + [innermost]
         made = []
         for axis in ordered:
             block = depth if axis == main else axis.extent
-            unroll = int(factor) if axis == innermost and block % int(factor) == 0 else 1
+            unroll = factor if axis == innermost and block % factor == 0 else 1
             made.append(ReductionAxis(axis=axis, block=block, unroll=unroll))
         return tuple(made)
 
@@ -247,7 +251,7 @@ class TileSketch:
 def tile_sketches(
     group: TileGroup, target: Target, threads: int, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]
 ) -> list[TileSketch]:
-    """One sketch for each axis worth vectorising: the output's last one, and any along which most reads are contiguous or constant."""
+    """One sketch for each axis worth vectorising: the output's last, and the one along which most reads are contiguous."""
     stage = group.anchor
     found = accesses(stage, shapes)
 
@@ -262,5 +266,3 @@ def tile_sketches(
     best = max(wide, key=lambda axis: (contiguity(axis), axis.extent))
     chosen = dict.fromkeys(axis.name for axis in (last, best) if any(axis.name in one.axes for one in found) or axis is last)
     return [TileSketch(group, name, target, threads, shapes, dtypes) for name in chosen]
-
-

@@ -33,10 +33,19 @@ def plain_blocks(stage: Stage, expression: Expression) -> tuple[list[Block], lis
     indices = tuple(Var(axis.name) for axis in stage.axes)
     held = [] if stage.name in expression.outputs else [Buffer(name=stage.name, shape=stage.tensor.shape, dtype=stage.dtype)]
     if stage.reducer is None or stage.accumulator == stage.dtype:
-        block = Block(name=stage.name, axes=stage.axes, reduce_axes=stage.reduce_axes, buffer=stage.name, indices=indices, body=body,
-                      reducer=stage.reducer)  # fmt: skip
+        block = Block(
+            name=stage.name,
+            axes=stage.axes,
+            reduce_axes=stage.reduce_axes,
+            buffer=stage.name,
+            indices=indices,
+            body=body,
+            reducer=stage.reducer,
+        )
         return [block], held
     wide = f"{stage.name}_acc"
-    reduction = Block(name=wide, axes=stage.axes, reduce_axes=stage.reduce_axes, buffer=wide, indices=indices, body=body, reducer=stage.reducer)
+    reduction = Block(
+        name=wide, axes=stage.axes, reduce_axes=stage.reduce_axes, buffer=wide, indices=indices, body=body, reducer=stage.reducer
+    )
     rounding = Block(name=stage.name, axes=stage.axes, buffer=stage.name, indices=indices, body=Read(wide, indices))
     return [reduction, rounding], [*held, Buffer(name=wide, shape=stage.tensor.shape, dtype=stage.accumulator)]

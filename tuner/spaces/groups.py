@@ -29,7 +29,7 @@ class TileGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroup:
-    """Stages that share their row axes and run a row at a time; reductions go along the column, the others along it or once a row."""
+    """Stages that share row axes and run a row at a time; reductions go along the column, others along it or once a row."""
 
     rows: tuple[Axis, ...]
     column: Axis
@@ -124,7 +124,7 @@ def _epilogue(anchor: Stage, expression: Expression) -> Stage | None:
 
 
 def column_of(stage: Stage, found: Sequence[Access]) -> Axis | None:
-    """The reduction axis along which every read is contiguous or constant, of a reduction that reuses nothing between its points."""
+    """The reduction axis along which every read is contiguous or constant, if the reduction reuses nothing between its points."""
     spatial = {axis.name for axis in stage.axes if axis.extent > 1}
     for axis in reversed(stage.reduce_axes):
         moving = [one for one in found if axis.name in one.axes]
@@ -170,7 +170,8 @@ def _closed(chain: list[Stage], expression: Expression) -> bool:
     """Whether only the last stage is visible outside."""
     inside = {stage.name for stage in chain}
     return all(
-        stage.name not in expression.outputs and {reader.name for reader in expression.consumers(stage.name)} <= inside for stage in chain[:-1]
+        stage.name not in expression.outputs and {reader.name for reader in expression.consumers(stage.name)} <= inside
+        for stage in chain[:-1]
     )
 
 

@@ -26,7 +26,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """`buffer[indices] reducer= body` for all axes. Points may be written more than once with the same value (overlapping tiles)."""
+    """`buffer[indices] reducer= body` for all axes. Overlapping tiles write a point more than once, with the same value."""
 
     name: str
     axes: tuple[Axis, ...]

@@ -83,9 +83,9 @@ class Space:
     def canonical(self, points: Points) -> Points:
         """The same points with the knobs their sketch does not use at index 0."""
         sketch = points[:, 0].copy()
-        points = points * self.active[sketch]
-        points[:, 0] = sketch
-        return points.astype(np.int32)
+        kept = (points * self.active[sketch]).astype(np.int32)
+        kept[:, 0] = sketch
+        return kept
 
     def rank(self, point: NDArray[np.int32]) -> int:
         """The point's number, 0 <= rank < size; sketches in order, then mixed radix with the last knob fastest."""
@@ -129,4 +129,5 @@ class Space:
             if value not in knob.values:
                 raise UsageError(f"knob {knob.name!r} has no value {value!r}; it takes {list(knob.values)}")
             point[column] = knob.values.index(value)
-        return self.canonical(point[None, :])[0]
+        canonical: NDArray[np.int32] = self.canonical(point[None, :])[0]
+        return canonical

@@ -1,11 +1,26 @@
-"""Stages of an expression as the sketches see them: elementwise stages inlined, reads classified by how they move with each axis."""
+"""Stages as the sketches see them: elementwise stages inlined, reads classified by how they move with each axis."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tuner.workload.expression import Binary, Cast, Const, Expression, Read, Scalar, Select, Stage, Unary, Var, reads, rewrite, substitute, walk
+from tuner.workload.expression import (
+    Binary,
+    Cast,
+    Const,
+    Expression,
+    Read,
+    Scalar,
+    Select,
+    Stage,
+    Unary,
+    Var,
+    reads,
+    rewrite,
+    substitute,
+    walk,
+)
 
 TRANSCENDENTAL = frozenset({"exp", "log", "tanh", "erf", "rsqrt", "sqrt"})
 
@@ -38,7 +53,8 @@ def inline_into(reader: Stage, producer: Stage) -> Stage:
         value = call(producer, indices)
         if node.pad is None:
             return value
-        inside = in_bounds(indices, producer.tensor.shape, {axis.name: axis.extent for axis in (*reader.axes, *reader.reduce_axes)})
+        extents = {axis.name: axis.extent for axis in (*reader.axes, *reader.reduce_axes)}
+        inside = in_bounds(indices, producer.tensor.shape, extents)
         return value if inside is None else Select(inside, value, node.pad)
 
     return replace(reader, body=rewrite(reader.body, change))
@@ -191,7 +207,8 @@ def linear(node: Scalar) -> Linear | None:
             if a is None or b is None or (a.coefficients and b.coefficients):
                 return None
             form, factor = (a, b.constant) if a.coefficients else (b, a.constant)
-            return Linear({name: value * factor for name, value in form.coefficients.items() if value * factor}, form.constant * factor)
+            scaled = {name: value * factor for name, value in form.coefficients.items() if value * factor}
+            return Linear(scaled, form.constant * factor)
         case _:
             return None
 
@@ -223,14 +240,11 @@ def access(read: Read, shape: tuple[int, ...], extents: Mapping[str, int]) -> Ac
     axes = frozenset(found.name for index in read.indices for found in walk(index) if isinstance(found, Var))
     gathered = any(isinstance(found, Read) for index in read.indices for found in walk(index))
     forms = [linear(index) for index in read.indices]
-    strides: dict[str, int] | None = {}
+    strides: dict[str, int] = {}
     step = 1
     for extent, form in zip(reversed(shape), reversed(forms), strict=True):
-        if form is None:
-            strides = None
-            break
-        for name, value in form.coefficients.items():
+        for name, value in form.coefficients.items() if form is not None else ():
             strides[name] = strides.get(name, 0) + value * step
         step *= extent
     padded = read.pad is not None and in_bounds(read.indices, shape, extents) is not None
-    return Access(read, axes, strides, padded, gathered)
+    return Access(read, axes, None if None in forms else strides, padded, gathered)

@@ -61,7 +61,8 @@ class TiledAxis:
         """The unrolled iterators within a tile; the last one of a vectorised axis is its lanes."""
         if self.lanes == 1:
             return (Axis(name=f"{self.axis.name}_0", extent=self.tile),)
-        return (Axis(name=f"{self.axis.name}_0", extent=self.tile // self.lanes), Axis(name=f"{self.axis.name}_l", extent=self.lanes))
+        vectors = Axis(name=f"{self.axis.name}_0", extent=self.tile // self.lanes)
+        return (vectors, Axis(name=f"{self.axis.name}_l", extent=self.lanes))
 
     @property
     def axes(self) -> tuple[Axis, ...]:

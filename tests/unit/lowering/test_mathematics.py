@@ -17,10 +17,20 @@ ULP_LIMIT = 4
 
 def run(op: UnaryOp, x: np.ndarray) -> np.ndarray:
     shape = x.shape
-    block = Block(name="Y", axes=(Axis(name="i", extent=shape[0]),), buffer="Y", indices=(Var("i"),), body=Unary(op, Read("X", (Var("i"),))),
-                  mathematics="polynomial")  # fmt: skip
-    program = Program(inputs=(Tensor(name="X", shape=shape, dtype="float32"),), outputs=(Tensor(name="Y", shape=shape, dtype="float32"),),
-                      buffers=(), blocks=(block,))  # fmt: skip
+    block = Block(
+        name="Y",
+        axes=(Axis(name="i", extent=shape[0]),),
+        buffer="Y",
+        indices=(Var("i"),),
+        body=Unary(op, Read("X", (Var("i"),))),
+        mathematics="polynomial",
+    )
+    program = Program(
+        inputs=(Tensor(name="X", shape=shape, dtype="float32"),),
+        outputs=(Tensor(name="Y", shape=shape, dtype="float32"),),
+        buffers=(),
+        blocks=(block,),
+    )
     library = tvm.tirx.build(module(program, "f"), target=tvm.target.Target({"kind": "llvm"}))
     out = tvm.runtime.tensor(np.empty(shape, np.float32))
     library["f"](tvm.runtime.tensor(x), out)
