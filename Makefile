@@ -22,7 +22,7 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/.python
 	touch $@ $(VENV)/.installed
 
 demo: $(VENV)/.installed
-	$(BIN)/python examples/demo.py
+	$(BIN)/python examples/demo/demo.py
 
 test: check
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(PYTEST_ARGS)
