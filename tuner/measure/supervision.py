@@ -133,7 +133,10 @@ def _end(pid: int) -> int:
 
 def _children() -> list[int]:
     me = os.getpid()
-    return [int(word) for word in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
+    try:
+        return [int(word) for word in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
+    except FileNotFoundError:  # a kernel without CONFIG_PROC_CHILDREN: only the child's own group can be found
+        return []
 
 
 def _parse(data: bytearray) -> tuple[str, dict[str, Any]]:

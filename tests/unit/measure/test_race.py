@@ -1,0 +1,147 @@
+"""Races: kernels and libraries in turn in fresh processes, each checked, losers and failures told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tuner.errors import UsageError
+from tuner.measure import rivals
+from tuner.measure.assignment import Assignment, Lane, Request
+from tuner.measure.outcome import Failed, FailureKind, Outcome
+from tuner.measure.race import Contender, race, rival_contender
+from tuner.measure.rivals import Route, fastest, open_rival
+from tuner.measure.runner import RunnerProcess
+from tuner.measure.timing import TimingPlan
+from tuner.workload.inputs import make_inputs
+from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
+from tuner.workload.spec import parse_spec
+
+SHORT = TimingPlan(budget_s=0.01, max_samples=5)
+
+
+def contender(name: str, path: str) -> Contender:
+    return Contender(name=name, library=path, symbol="kernel", timeout_s=2.0)
+
+
+def test_a_race_takes_turns_and_promotes_the_faster(runner: RunnerProcess, library: Callable[[str], str]) -> None:
+    order: list[tuple[int, str]] = []
+
+    def told(number: int, name: str, outcome: Outcome) -> None:
+        order.append((number, name))
+
+    field = [contender("default", library("slow")), contender("tuned", library("good")), contender("broken", library("wrong"))]
+    result = race(field, runner, rounds=3, plan=SHORT, default="default", progress=told)
+    turns = [(0, "default"), (0, "tuned"), (0, "broken"), (1, "default"), (1, "tuned"), (2, "default"), (2, "tuned")]
+    assert order == turns
+    assert set(result.rounds) == {"default", "tuned"} and all(len(found) == 3 for found in result.rounds.values())
+    assert result.failed["broken"].kind is FailureKind.WRONG_ANSWER
+    assert result.decision is not None and result.decision.winner == "tuned"
+    assert len(result.artifacts["tuned"]) == 64 and result.max_rel_error["tuned"] < 1e-6
+
+
+def test_races_that_cannot_be_are_refused(runner: RunnerProcess, library: Callable[[str], str]) -> None:
+    good = contender("a", library("good"))
+    for field, options, message in (
+        ([], {}, "different names"),
+        ([good, good], {}, "different names"),
+        ([good], {"default": "b"}, "not among"),
+        ([good], {"rounds": 2, "default": "a"}, "at least 3"),
+        ([Contender(name="julia")], {}, "unknown rival 'julia'"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            race(field, runner, **options)
+
+
+@pytest.fixture(scope="module")
+def matmul_runner(lane: Lane) -> Iterator[RunnerProcess]:
+    with RunnerProcess() as process:
+        process.prepare(Assignment(workload=parse_spec("matmul:M=64,N=48,K=32"), lane=lane))
+        yield process
+
+
+def test_numpy_races_like_a_kernel(matmul_runner: RunnerProcess) -> None:
+    result = race([rival_contender("numpy")], matmul_runner, rounds=2, plan=SHORT)
+    assert len(result.rounds["numpy"]) == 2 and not result.failed and result.decision is None
+    assert 0 <= result.max_rel_error["numpy"] < 1e-5
+
+
+def test_a_rival_without_a_route_drops_out(runner: RunnerProcess) -> None:
+    outcome = runner.measure(Request(name="numpy", rival="numpy"))
+    assert isinstance(outcome, Failed) and "only operators of the catalogue" in outcome.message
+
+
+def test_a_rival_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"torch is not installed.*tuner\[compare\]"):
+        rival_contender("torch")
+
+
+def test_the_fastest_route_is_taken() -> None:
+    def slow() -> None:
+        sum(range(20000))
+
+    routes = [Route(name=name, call=call, result=lambda: None) for name, call in (("slow", slow), ("fast", lambda: None))]  # type: ignore[arg-type,return-value]  # results are not read
+    assert fastest(routes).name == "fast"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "matmul:M=5,N=6,K=7",
+        "matmul:M=5,N=6,K=7,transpose_a=true,transpose_b=true",
+        "batch_matmul:B=2,M=5,N=6,K=7,transpose_b=true",
+        "dense:M=5,N=6,K=7,bias=true,act=relu",
+        "reduce_sum:M=8,N=9,axis=1",
+        "reduce_max:M=8,N=9,axis=0",
+        "reduce_mean:M=8,N=9,axis=1",
+        "softmax:M=8,N=9",
+        "layer_norm:M=8,N=9",
+        "transpose:M=8,N=9",
+    ],
+)
+def test_numpy_routes_compute_the_operator(spec: str) -> None:
+    check_route("numpy", spec)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "matmul:M=5,N=6,K=7,transpose_b=true",
+        "dense:M=5,N=6,K=7,bias=true,act=gelu",
+        "conv1d:N=1,W=9,CI=4,CO=6,KW=3,pad=1",
+        "conv2d:N=1,H=9,W=8,CI=4,CO=6,KH=3,KW=3,stride=2,pad=1,layout=NHWC,act=relu",
+        "conv2d:N=1,H=9,W=8,CI=4,CO=6,KH=3,KW=3,pad=1,groups=2,layout=NCHW",
+        "conv2d_transpose:N=1,H=5,W=6,CI=4,CO=3,KH=3,KW=3,stride=2,pad=1",
+        "conv3d:N=1,D=5,H=6,W=7,CI=2,CO=3,KD=3,KH=3,KW=3,pad=1",
+        "depthwise_conv2d:N=1,H=9,W=8,C=4,KH=3,KW=3,pad=1,layout=NHWC",
+        "depthwise_conv2d:N=1,H=9,W=8,C=4,KH=3,KW=3,pad=1,layout=NCHW",
+        "max_pool2d:N=1,H=9,W=8,C=4,KH=3,KW=3,stride=2,pad=1,layout=NHWC",
+        "avg_pool2d:N=1,H=8,W=8,C=4,KH=2,KW=2,stride=2,layout=NCHW",
+        "global_avg_pool2d:N=1,H=9,W=8,C=4",
+        "softmax:M=8,N=9",
+        "log_softmax:M=8,N=9",
+        "layer_norm:M=8,N=9",
+        "rms_norm:M=8,N=9",
+        "reduce_max:M=8,N=9,axis=1",
+        "transpose:M=8,N=9",
+        "attention:B=1,H=2,S=8,D=4,causal=true",
+    ],
+)
+def test_torch_routes_compute_the_operator(spec: str) -> None:
+    pytest.importorskip("torch")
+    check_route("torch", spec)
+
+
+def check_route(name: str, spec: str) -> None:
+    workload = parse_spec(spec)
+    expression = workload.expression
+    inputs = make_inputs(expression, 0)
+    rival = open_rival(name, workload, tuple(inputs.values()), 1)
+    want, magnitude = evaluate_with_magnitude(expression, inputs)
+    output = expression.outputs[0]
+    got = want[output].astype("float32") * 0 - 1
+    rival.invoke([*inputs.values(), got])
+    assert max_rel_error(expression, {output: got}, want, magnitude) <= rivals.RIVAL_BOUND_FACTOR * error_bound(expression)
+    assert len(rival.clock(2, 3)) == 3

@@ -1,0 +1,178 @@
+"""The runner process: every way a candidate can go wrong is named in time, and the next candidate is none the worse."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.unit.measure.hostile import addition
+from tuner.errors import UsageError
+from tuner.measure.assignment import Assignment, Lane, Request
+from tuner.measure.outcome import Failed, FailureKind, Timed
+from tuner.measure.runner import RunnerError, RunnerOptions, RunnerProcess, parent_environment
+from tuner.measure.timing import TimingPlan
+
+Make = Callable[..., Request]
+
+FAILURES = [
+    ("wrong", FailureKind.WRONG_ANSWER, r"output C is wrong in 1 of 1003 .* worst at \[7\]: got .*, want .*, error .* allowed"),
+    ("nan", FailureKind.WRONG_ANSWER, r"worst at \[7\]: got nan"),
+    ("untouched", FailureKind.WRONG_ANSWER, "wrong in 1003 of 1003"),
+    ("reads_output", FailureKind.WRONG_ANSWER, "output C is wrong"),
+    ("right_once", FailureKind.WRONG_ANSWER, "timed"),
+    ("wrong_later", FailureKind.WRONG_ANSWER, "timed"),
+    ("tail_overrun", FailureKind.WRONG_ANSWER, "out of bounds of C, behind its end"),
+    ("far_overrun", FailureKind.WRONG_ANSWER, "out of bounds of C: it hit a guard page"),
+    ("far_underrun", FailureKind.WRONG_ANSWER, "out of bounds of C: it hit a guard page"),
+    ("over_read", FailureKind.WRONG_ANSWER, "out of bounds of A: it hit a guard page"),
+    ("changes_input", FailureKind.WRONG_ANSWER, r"changed its input A at element \[5\]"),
+    ("segfault", FailureKind.RUN_CRASH, "SIGSEGV while checking normal inputs"),
+    ("abort", FailureKind.RUN_CRASH, r"SIGABRT .* assertion failed: tile > 0"),
+    ("exit", FailureKind.RUN_CRASH, "exit code 0 and no result"),
+    ("verbose", FailureKind.RUN_CRASH, "SIGXFSZ: a file grew past"),
+    ("greedy", FailureKind.OUT_OF_MEMORY, "out of memory"),
+    ("endless", FailureKind.RUN_TIMEOUT, "no result within 1.5 s"),
+    ("stubborn", FailureKind.RUN_TIMEOUT, "no result within 1.5 s"),
+]
+
+
+@pytest.mark.parametrize(("behaviour", "kind", "message"), FAILURES)
+def test_each_failure_is_named_in_time_and_the_next_is_unaffected(
+    runner: RunnerProcess, request_for: Make, behaviour: str, kind: FailureKind, message: str
+) -> None:
+    request, good, before = request_for(behaviour), request_for("good"), runner.pid
+    started = time.monotonic()
+    outcome = runner.measure(request)
+    assert time.monotonic() - started < request.timeout_s + 1
+    assert isinstance(outcome, Failed) and outcome.kind is kind, outcome
+    assert re.search(message, outcome.message, re.DOTALL), outcome.message
+    assert isinstance(runner.measure(good), Timed)
+    assert runner.pid == before
+
+
+def test_a_good_kernel_is_timed_with_its_conditions(runner: RunnerProcess, request_for: Make, lane: Lane) -> None:
+    outcome = runner.measure(request_for("good"))
+    assert isinstance(outcome, Timed), outcome
+    assert len(outcome.samples_s) >= 3 and all(0 < sample < 1e-3 for sample in outcome.samples_s)
+    assert 0 <= outcome.max_rel_error < 1e-6 and len(outcome.artifact) == 64
+    assert outcome.conditions.lane == lane.name and outcome.conditions.isolation == "process"
+    assert not outcome.conditions.abandoned
+
+
+def test_promotion_checks_more_inputs(runner: RunnerProcess, request_for: Make) -> None:
+    outcome = runner.measure(request_for("good", verification="promotion"))
+    assert isinstance(outcome, Timed), outcome
+    wrong = runner.measure(request_for("wrong", verification="promotion"))
+    assert isinstance(wrong, Failed) and "on large inputs" in wrong.message
+
+
+def test_a_hopeless_candidate_is_abandoned(runner: RunnerProcess, request_for: Make) -> None:
+    outcome = runner.measure(request_for("slow", abandon_above_s=0.01))
+    assert isinstance(outcome, Timed) and outcome.conditions.abandoned and len(outcome.samples_s) == 2
+    patient = runner.measure(request_for("slow", abandon_above_s=1.0))
+    assert isinstance(patient, Timed) and not patient.conditions.abandoned and patient.median_s >= 0.02
+
+
+def test_cold_caches_take_longer(runner: RunnerProcess, request_for: Make) -> None:
+    cold = runner.measure(request_for("good", plan=TimingPlan(cache="cold", max_samples=5), timeout_s=10))
+    assert isinstance(cold, Timed) and cold.conditions.cache == "cold"
+
+
+def test_secrets_and_descriptors_stay_outside(lane: Lane, request_for: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_TEST_TOKEN", "secret")
+    with RunnerProcess() as process:
+        process.prepare(Assignment(workload=addition(), lane=lane))
+        assert isinstance(process.measure(request_for("token")), Timed)
+        assert isinstance(process.measure(request_for("descriptors")), Timed)
+        assert b"secret" not in Path(f"/proc/{process.pid}/environ").read_bytes()
+    assert "TUNER_TEST_TOKEN" not in parent_environment(os.environ)
+
+
+@pytest.mark.parametrize("behaviour", ["orphan", "bomb"])
+def test_nothing_a_candidate_started_outlives_it(runner: RunnerProcess, request_for: Make, behaviour: str) -> None:
+    runner.measure(request_for(behaviour))
+    assert psutil.Process(runner.pid).children(recursive=True) == []
+
+
+def test_the_parent_has_one_thread_and_leaves_no_scratch(
+    lane: Lane, request_for: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with RunnerProcess() as process:
+        process.prepare(Assignment(workload=addition(), lane=lane))
+        process.measure(request_for("abort"))
+        assert psutil.Process(process.pid).num_threads() == 1
+        assert [list(folder.iterdir()) for folder in tmp_path.glob("tuner-runner-*")] == [[]]
+    assert list(tmp_path.glob("tuner-runner-*")) == []
+
+
+def test_a_killed_runner_is_infrastructure_and_comes_back(lane: Lane, request_for: Make) -> None:
+    with RunnerProcess() as process:
+        process.prepare(Assignment(workload=addition(), lane=lane))
+        lost = process.pid
+        assert lost is not None
+        os.kill(lost, signal.SIGSTOP)
+        started = time.monotonic()
+        silent = process.measure(request_for("good"))
+        assert isinstance(silent, Failed) and silent.kind is FailureKind.INFRASTRUCTURE
+        assert time.monotonic() - started < 1.5 + 1 + 1.5
+        assert isinstance(process.measure(request_for("good")), Timed)
+        again = process.pid
+        assert again is not None and again != lost
+        os.kill(again, signal.SIGKILL)
+        time.sleep(0.1)
+        assert isinstance(process.measure(request_for("good")), Timed)  # found dead before the request: nothing was lost
+    assert not psutil.pid_exists(lost)
+
+
+def test_children_die_with_a_killed_runner(lane: Lane, request_for: Make) -> None:
+    with RunnerProcess() as process:
+        process.prepare(Assignment(workload=addition(), lane=lane))
+        runner_pid, seen = process.pid, list[int]()
+        assert runner_pid is not None
+        killer = threading.Timer(0.5, os.kill, (runner_pid, signal.SIGKILL))
+        killer.start()
+        outcome = process.measure(replace(request_for("endless"), timeout_s=5.0))
+        killer.join()
+        assert isinstance(outcome, Failed) and outcome.kind is FailureKind.INFRASTRUCTURE
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            seen = [found.pid for found in psutil.process_iter(["cpu_affinity"]) if _is_ours(found)]
+            if not seen:
+                break
+            time.sleep(0.05)
+        assert seen == []
+
+
+def _is_ours(found: psutil.Process) -> bool:
+    try:
+        return any("libendless.so" in entry.path for entry in found.memory_maps())
+    except psutil.Error:
+        return False
+
+
+def test_what_cannot_be_prepared_is_refused(lane: Lane) -> None:
+    with RunnerProcess() as process:
+        with pytest.raises(UsageError, match="2 threads does not fit lane"):
+            process.prepare(Assignment(workload=addition(), lane=lane, threads=2))
+        with pytest.raises(UsageError, match=r"isolation level 'fortress'.*process"):
+            process.prepare(Assignment(workload=addition(), lane=lane, isolation="fortress"))
+        with pytest.raises(RunnerError, match="call prepare first"):
+            process.measure(Request(name="x", library="x", symbol="x"))
+        process.prepare(Assignment(workload=addition(), lane=lane))
+
+
+def test_a_missing_library_or_interpreter_is_told(runner: RunnerProcess) -> None:
+    missing = runner.measure(Request(name="x", library="/nonexistent.so", symbol="kernel"))
+    assert isinstance(missing, Failed) and missing.kind is FailureKind.INFRASTRUCTURE and "/nonexistent.so" in missing.message
+    with pytest.raises(RunnerError, match="did not start"):
+        RunnerProcess(RunnerOptions(python="/bin/false")).start()

@@ -1,0 +1,61 @@
+"""The timing plan: long enough repeats, bounded budget, early end; on a clock that only counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.measure.timing import PROMOTION, SCREENING, TimingPlan, time_calls
+
+
+class CountingClock:
+    """A kernel that always takes the same time."""
+
+    def __init__(self, call_s: float) -> None:
+        self.call_s = call_s
+        self.spent_s = 0.0
+        self.numbers: list[int] = []
+
+    def __call__(self, number: int, repeat: int) -> Sequence[float]:
+        self.spent_s += self.call_s * number * repeat
+        self.numbers.append(number)
+        return [self.call_s] * repeat
+
+
+@given(st.floats(1e-8, 10.0), st.sampled_from([SCREENING, PROMOTION]))
+def test_repeats_are_long_and_the_budget_is_kept(call_s: float, plan: TimingPlan) -> None:
+    clock = CountingClock(call_s)
+    timing = time_calls(clock, plan, abandon_above_s=None)
+    assert plan.min_samples <= len(timing.samples_s) <= plan.max_samples
+    assert clock.numbers[-1] * call_s >= min(plan.min_repeat_s, plan.max_number * call_s) * 0.999
+    longest = max(plan.budget_s, plan.min_samples * max(2 * plan.min_repeat_s, call_s))
+    assert clock.spent_s <= longest + 2 * plan.warmup_s + 6 * max(call_s, plan.min_repeat_s)
+
+
+def test_a_one_millisecond_kernel_is_screened_in_fifty() -> None:
+    clock = CountingClock(0.001)
+    timing = time_calls(clock, SCREENING, abandon_above_s=None)
+    assert clock.spent_s < 0.05 and len(timing.samples_s) >= 20
+
+
+def test_abandoned_only_when_slow_twice() -> None:
+    slow = time_calls(CountingClock(0.01), SCREENING, abandon_above_s=0.003)
+    assert slow.abandoned and slow.samples_s == (0.01, 0.01)
+    disturbed = iter([0.01])
+
+    def clock(number: int, repeat: int) -> Sequence[float]:
+        return [next(disturbed, 0.001)] * repeat
+
+    timing = time_calls(clock, SCREENING, abandon_above_s=0.003)
+    assert not timing.abandoned and set(timing.samples_s) == {0.001}
+
+
+def test_cold_caches_are_swept_before_each_single_call() -> None:
+    clock, sweeps = CountingClock(0.002), []
+    plan = TimingPlan(cache="cold")
+    timing = time_calls(clock, plan, abandon_above_s=None, sweep=lambda: sweeps.append(1))
+    assert len(sweeps) == len(timing.samples_s) and set(clock.numbers) == {1}
+    assert timing.samples_s == pytest.approx([0.002] * len(sweeps))

@@ -1,0 +1,118 @@
+"""A race: contenders timed in turn (A B C, A B C, …), each time in a fresh process, so that all meet the same machine.
+
+Kernels and libraries run the same way, through the same runner and the same checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tuner.errors import UsageError
+from tuner.measure.assignment import Request, Verification
+from tuner.measure.outcome import Failed, FailureKind, Outcome, Timed
+from tuner.measure.rivals import RIVALS, check_rival
+from tuner.measure.runner import RunnerProcess
+from tuner.measure.statistics import MIN_ROUNDS, Decision, decide
+from tuner.measure.timing import PROMOTION, TimingPlan
+
+INFRASTRUCTURE_RETRIES = 3
+RIVAL_TIMEOUT_S = 120.0  # importing a large library in each fresh process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """A kernel by its library and symbol, or a rival by its name alone."""
+
+    name: str  # unique in the race: "trial 12", "default", "numpy"
+    library: str | None = None
+    symbol: str = ""
+    timeout_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaceResult:
+    rounds: Mapping[str, tuple[tuple[float, ...], ...]]  # samples in seconds by contender and process; all have the same rounds
+    failed: Mapping[str, Failed]  # contenders that dropped out, with why
+    max_rel_error: Mapping[str, float]
+    artifacts: Mapping[str, str]  # SHA-256 of each library that raced
+    decision: Decision | None  # None when no default was named, or it dropped out
+
+
+def rival_contender(name: str) -> Contender:
+    """A library as a contender. Raises RivalError when it is unknown or not installed."""
+    check_rival(name)
+    return Contender(name=name, timeout_s=RIVAL_TIMEOUT_S)
+
+
+def race(
+    contenders: Sequence[Contender],
+    runner: RunnerProcess,
+    *,
+    rounds: int = 5,
+    plan: TimingPlan = PROMOTION,
+    default: str | None = None,
+    incumbent: str | None = None,
+    progress: Callable[[int, str, Outcome], None] | None = None,
+) -> RaceResult:
+    """Races on a prepared runner. Libraries are verified as for promotion in the first round.
+
+    A contender that fails once is out, all its rounds with it; a lost runner is tried again. With `default` named, the decision
+    says who is promoted. `progress` is told (round from 0, contender, outcome). Raises UsageError for a race that cannot be.
+    """
+    _check(contenders, rounds, default)
+    samples: dict[str, list[tuple[float, ...]]] = {contender.name: [] for contender in contenders}
+    failed: dict[str, Failed] = {}
+    errors: dict[str, float] = {}
+    artifacts: dict[str, str] = {}
+    for number in range(rounds):
+        for contender in contenders:
+            if contender.name in failed:
+                continue
+            outcome = _measure(runner, _request(contender, plan, first=number == 0))
+            if progress is not None:
+                progress(number, contender.name, outcome)
+            if isinstance(outcome, Failed):
+                failed[contender.name] = outcome
+                del samples[contender.name]
+                continue
+            samples[contender.name].append(outcome.samples_s)
+            errors[contender.name] = max(errors.get(contender.name, 0.0), outcome.max_rel_error)
+            artifacts[contender.name] = outcome.artifact
+    kept = {name: tuple(found) for name, found in samples.items()}
+    # Only kernels can be promoted; rivals are there to be compared with.
+    eligible = {contender.name: kept[contender.name] for contender in contenders if contender.library and contender.name in kept}
+    decision = None
+    if default is not None and default in eligible:
+        decision = decide(eligible, default=default, incumbent=incumbent)
+    return RaceResult(rounds=kept, failed=failed, max_rel_error=errors, artifacts=artifacts, decision=decision)
+
+
+def _check(contenders: Sequence[Contender], rounds: int, default: str | None) -> None:
+    names = [contender.name for contender in contenders]
+    if not names or len(set(names)) != len(names):
+        raise UsageError(f"a race needs contenders of different names, got {', '.join(names) or 'none'}")
+    if rounds < 1 or (default is not None and rounds < MIN_ROUNDS):
+        raise UsageError(f"{rounds} rounds are too few; a promotion needs at least {MIN_ROUNDS}")
+    if default is not None and default not in names:
+        raise UsageError(f"the default {default!r} is not among the contenders {', '.join(names)}")
+    for contender in contenders:
+        if contender.library is None and contender.name not in RIVALS:
+            check_rival(contender.name)
+
+
+def _request(contender: Contender, plan: TimingPlan, *, first: bool) -> Request:
+    request = Request(name=contender.name, timeout_s=contender.timeout_s, plan=plan)
+    if contender.library is None:
+        return replace(request, rival=contender.name)
+    verification: Verification = "promotion" if first else "screening"
+    return replace(request, library=contender.library, symbol=contender.symbol, verification=verification)
+
+
+def _measure(runner: RunnerProcess, request: Request) -> Timed | Failed:
+    outcome: Outcome = runner.measure(request)
+    for _ in range(INFRASTRUCTURE_RETRIES - 1):
+        if not isinstance(outcome, Failed) or outcome.kind is not FailureKind.INFRASTRUCTURE:
+            break
+        outcome = runner.measure(request)
+    return outcome

@@ -1,0 +1,137 @@
+"""What a set of timings says, and how surely: medians with intervals, ratios between contenders, who wins. Pure functions.
+
+Timings are skewed and disturbed, so single samples are summarised by medians and order statistics, which assume no distribution.
+Processes differ too (where memory lies, which pages it got), and by more than samples within one: contenders are compared by the
+medians of their rounds, each in a fresh process, paired round by round, so that what slows a whole round cancels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import atan, comb, exp, inf, log, pi, sqrt
+from statistics import fmean, median, stdev
+
+CONFIDENCE = 0.95
+MIN_ROUNDS = 3  # fresh processes a decision needs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio:
+    """How many times slower the first of two contenders is than the second; below 1 it is faster."""
+
+    value: float
+    ci95: tuple[float, float]
+
+    @property
+    def surely_faster(self) -> bool:
+        return self.ci95[1] < 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    winner: str
+    reason: str  # for people
+    ratios: Mapping[str, Ratio]  # of each other contender to the one that would stay
+
+
+def median_ci95(samples: Sequence[float]) -> tuple[float, float]:
+    """The order statistics that enclose the median of the distribution with at least 95% confidence.
+
+    Needs no assumption but independence: the number of samples below the median is binomial with 1/2. With fewer than 6 samples
+    even the extremes enclose it less surely; they are returned then. Raises ValueError for no samples.
+    """
+    if not samples:
+        raise ValueError("no samples: there is no median")
+    ordered = sorted(samples)
+    rank = _rank(len(ordered))
+    return ordered[rank], ordered[-1 - rank]
+
+
+@cache
+def _rank(count: int) -> int:
+    """The greatest r for which P(fewer than r + 1 of `count` below the median) stays within 2.5%, at least 0."""
+    rank, tail, limit = 0, 1, (1 - CONFIDENCE) / 2 * 2**count
+    while True:
+        tail += comb(count, rank + 1)
+        if tail > limit or 2 * (rank + 1) >= count:
+            return rank
+        rank += 1
+
+
+def ratio_of_medians(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> Ratio:
+    """The ratio of two contenders by their rounds (samples of one process each, in seconds), the n-th of one paired with the n-th
+    of the other: the geometric mean of the rounds' ratios of medians, with Student's interval of their logarithms.
+
+    Raises ValueError unless both have the same number of rounds, at least one. A single round has an unbounded interval.
+    """
+    if len(first) != len(second) or not first:
+        raise ValueError(f"{len(first)} and {len(second)} rounds cannot be paired")
+    logs = [log(median(a) / median(b)) for a, b in zip(first, second, strict=True)]
+    centre = fmean(logs)
+    if len(logs) == 1:
+        return Ratio(value=exp(centre), ci95=(0.0, inf))
+    half = student_quantile(0.5 + CONFIDENCE / 2, len(logs) - 1) * stdev(logs) / sqrt(len(logs))
+    return Ratio(value=exp(centre), ci95=(exp(centre - half), exp(centre + half)))
+
+
+def race_median_ci95(rounds: Sequence[Sequence[float]]) -> tuple[float, tuple[float, float]]:
+    """One contender's seconds with their interval: the median of all samples, enclosed by what samples and rounds both allow."""
+    samples = [sample for entry in rounds for sample in entry]
+    low, high = median_ci95(samples)
+    medians = [median(entry) for entry in rounds]
+    return median(samples), (min(low, *medians), max(high, *medians))
+
+
+def decide(rounds: Mapping[str, Sequence[Sequence[float]]], *, default: str, incumbent: str | None = None) -> Decision:
+    """Who is promoted. The default stays unless the incumbent surely beats it; the one that stays may be beaten by a challenger.
+
+    `rounds`: for each contender its samples in seconds, by fresh process. "Surely": the 95% interval of the ratio lies below 1,
+    over at least `MIN_ROUNDS` rounds. Only the fastest challenger is tried: many challengers must not be many chances for luck.
+    Raises ValueError when the default is missing or there are too few rounds.
+    """
+    if default not in rounds:
+        raise ValueError(f"the default {default!r} did not race")
+    if len(rounds[default]) < MIN_ROUNDS:
+        raise ValueError(f"{len(rounds[default])} rounds are too few to decide; at least {MIN_ROUNDS} are needed")
+    stays = default
+    if incumbent in rounds and incumbent is not None and ratio_of_medians(rounds[incumbent], rounds[default]).surely_faster:
+        stays = incumbent
+    ratios = {name: ratio_of_medians(rounds[name], rounds[stays]) for name in rounds if name != stays}
+    challengers = {name: ratio for name, ratio in ratios.items() if name != default}
+    if not challengers:
+        return Decision(winner=stays, reason="nothing else raced", ratios=ratios)
+    best = min(challengers, key=lambda name: challengers[name].value)
+    low, high = challengers[best].ci95
+    measured = f"{best} takes {challengers[best].value:.3f} (95%: {low:.3f} to {high:.3f}) of the time of {stays}"
+    if challengers[best].surely_faster:
+        return Decision(winner=best, reason=measured, ratios=ratios)
+    return Decision(winner=stays, reason=f"{measured}: not surely faster", ratios=ratios)
+
+
+@cache
+def student_quantile(probability: float, freedom: int) -> float:
+    """Quantile of Student's t for 0.5 <= probability < 1, by bisection of its distribution function."""
+    low, high = 0.0, 1.0
+    while student_cdf(high, freedom) < probability:
+        high *= 2
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_cdf(middle, freedom) < probability else (low, middle)
+    return (low + high) / 2
+
+
+def student_cdf(t: float, freedom: int) -> float:
+    """P(T <= t) for a whole number of degrees of freedom: the finite series of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
+    theta, cos2 = atan(t / sqrt(freedom)), freedom / (freedom + t * t)
+    sine, term, total = t / sqrt(freedom + t * t), 1.0, 0.0
+    if freedom % 2 == 0:
+        for k in range(freedom // 2):
+            total += term
+            term *= cos2 * (2 * k + 1) / (2 * k + 2)
+        return 0.5 + sine * total / 2
+    for k in range((freedom - 1) // 2):
+        total += term
+        term *= cos2 * (2 * k + 2) / (2 * k + 3)
+    return 0.5 + (theta + sine * sqrt(cos2) * total) / pi
