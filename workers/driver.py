@@ -6,7 +6,6 @@ here that costs the orchestrator a channel and nothing else. The channel's end m
 
 from __future__ import annotations
 
-import os
 import queue
 import signal
 import sys
@@ -45,6 +44,7 @@ from workers.runner import Runner
 Message = Submit | Abandon | Ask
 MAX_SILENT_REPLACEMENTS = 12  # workers replaced in a row without a single batch coming back: then it is the machine that fails
 CLOSE_TIMEOUT_S = 2.0
+READY_TIMEOUT_S = 110.0  # for the first answer of every worker; a second or two on an idle machine
 SPANS_KEPT = 64  # spans wait for a report to travel with, but not more of them
 
 
@@ -141,12 +141,11 @@ class Driver:
 
     def _wait_ready(self) -> None:
         """Workers answer once; from then on messages cost no start-up."""
-        descriptions = ray.get([worker.handle.describe.remote() for worker in self._workers.values()], timeout=START_TIMEOUT_S)
-        self._send(
-            Notice(
-                kind="ready", message=f"{len(self._builders)} builders, {len(self._runners)} lanes", details=tuple(descriptions)
-            )
-        )
+        asked = [worker.handle.describe.remote() for worker in self._workers.values()]
+        descriptions = tuple(ray.get(asked, timeout=READY_TIMEOUT_S))
+        cluster.pin(self._plan.builder_cores)  # from here on nothing of ours but candidates runs on a lane
+        text = f"{len(self._builders)} builders, {len(self._runners)} lanes"
+        self._send(Notice(kind="ready", message=text, details=descriptions))
 
     def _listen(self) -> None:
         try:
@@ -267,7 +266,6 @@ def main(descriptor: str, directory: str) -> None:
     channel = parent_channel(descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the orchestrator's to handle
     plan: FleetPlan = channel.recv()
-    os.sched_setaffinity(0, plan.builder_cores)  # inherited by all that Ray starts, so that none of it runs on a lane
     try:
         cluster.start(Path(directory), cpus=max(1, len(plan.builder_cores)), address=plan.address)
         driver = Driver(plan, channel)

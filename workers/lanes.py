@@ -57,9 +57,7 @@ def plan_lanes(nodes: Sequence[Sequence[int]], threads: int, *, max_lanes: int =
     """
     cores = sorted(core for node in nodes for core in node)
     if not 1 <= threads <= len(cores):
-        raise UsageError(
-            f"a kernel of {threads} threads needs a lane of {threads} cores; this process may use 1 to {len(cores)}"
-        )
+        raise UsageError(f"a kernel of {threads} threads needs a lane of {threads} cores; this process may use 1 to {len(cores)}")
     if threads == len(cores):
         return LanePlan(lanes=(lane(cores),), builder_cores=tuple(cores), alternates=True)
     wanted = max(1, min(max_lanes, len(cores) // (2 * threads)))

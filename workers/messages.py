@@ -175,12 +175,20 @@ class Finalist:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RaceOutcome:
+    finalists: tuple[Finalist, ...]
+    winner: str | None  # None: nobody could be verified
+    reason: str  # for people
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RaceAsk:
     """Verify and time these in turn, in fresh processes, on one lane while nothing builds."""
 
     contestants: tuple[Contestant, ...]
-    seed: int
-    limit_s: float
+    default: str  # name of the default schedule's contestant
+    incumbent: str | None  # name of the incumbent's, where it takes part
+    limit_s: float  # for the whole race
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +203,7 @@ class Ask:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     number: int  # of the question
-    value: tuple[Built, ...] | tuple[Finalist, ...]
+    value: tuple[Built | RaceOutcome, ...]  # what was asked for: builds in the order of their requests, or one outcome
     error: str | None  # why there is no value
 
 

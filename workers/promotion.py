@@ -7,24 +7,24 @@ medians with a confidence interval, nothing building meanwhile.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from db import artifacts, kernels, leases
+from db import artifacts, events, kernels, leases
 from db.errors import IncumbentChanged
 from db.kernels import Kernel, NewKernel
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactCorrupt, ArtifactMissing, ArtifactStore
 from tuner.measure.outcome import Timed, Trial
 from workers.fleet import FleetError
-from workers.messages import BuildAsk, BuildRequest, Built, Contestant, Finalist, Library, RaceAsk
+from workers.messages import BuildAsk, BuildRequest, Built, Contestant, Finalist, Library, RaceAsk, RaceOutcome
 from workers.task import TaskRun
 from workers.timeline import versions
 
 FINALISTS = 4  # best trials with different code that take part, beside default and incumbent
-RACE_S = 180.0  # bound on a race beyond its kernels' own time: preparing large references takes longest
+RACE_S = 300.0  # bound on a race beyond its kernels' own time: preparing large references takes longest
 BUILD_S = 60.0  # bound on one finalist's build
 ATTEMPTS = 3  # of a build or race that lost its worker, and of a race whose incumbent changed meanwhile
 DEFAULT, INCUMBENT = "default", "incumbent"
@@ -61,9 +61,9 @@ def promote(promotion: Promotion) -> str:
     """
     for _ in range(ATTEMPTS):
         entries = _entries(promotion)
-        finalists = _race(promotion, [entry.contestant for entry in entries])
+        race = _race(promotion, entries)
         try:
-            return _settle(promotion, entries, {one.name: one for one in finalists})
+            return _settle(promotion, entries, race)
         except IncumbentChanged:
             continue  # another job promoted a kernel of this workload: race against that one
     raise FleetError(f"the incumbent kernel changed {ATTEMPTS} times during the race; resume the job")
@@ -93,9 +93,10 @@ def _entries(promotion: Promotion) -> list[_Entry]:
             raise NothingVerified(f"the default schedule of {run.problem.workload.spec} does not build: {built.result.message}")
     with run.database.read() as session:
         kernel = kernels.find_promoted(session, run.problem.workload.key, run.problem.target.key, run.problem.threads)
-    if kernel is not None:
-        entries += _incumbent(promotion, kernel, entries)
-    return entries
+    incumbent = _incumbent(promotion, kernel, entries) if kernel is not None else []
+    if kernel is not None and incumbent:  # the same code would only race against itself
+        entries = [one for one in entries if one.trial is None or one.library is None or one.library.sha256 != kernel.artifact]
+    return entries + incumbent
 
 
 def _incumbent(promotion: Promotion, kernel: Kernel, entries: Sequence[_Entry]) -> list[_Entry]:
@@ -119,41 +120,30 @@ def _build(promotion: Promotion, requests: tuple[BuildRequest, ...]) -> tuple[Bu
     raise FleetError(f"the finalists could not be built: {error}")
 
 
-def _race(promotion: Promotion, contestants: Sequence[Contestant]) -> tuple[Finalist, ...]:
-    ask = RaceAsk(contestants=tuple(contestants), seed=promotion.run.job.seed, limit_s=RACE_S)
+def _race(promotion: Promotion, entries: Sequence[_Entry]) -> RaceOutcome:
+    incumbent = INCUMBENT if any(entry.kernel for entry in entries) else None
+    contestants = tuple(entry.contestant for entry in entries)
+    ask = RaceAsk(contestants=contestants, default=DEFAULT, incumbent=incumbent, limit_s=RACE_S)
     error: str | None = None
     for _ in range(ATTEMPTS):
         answer = promotion.run.measurer.ask(ask, timeout_s=RACE_S * 2, check=promotion.check)
         error = answer.error
-        if error is None:
-            return tuple(one for one in answer.value if isinstance(one, Finalist))
+        for outcome in answer.value:
+            if isinstance(outcome, RaceOutcome):
+                return outcome
     raise FleetError(f"the race could not be run: {error}")
 
 
-def choose(finalists: Mapping[str, Finalist]) -> Finalist:
-    """The winner: the fastest of those that are verified. The default keeps its place unless somebody is faster beyond doubt.
-
-    Beyond doubt: the intervals of the two medians do not overlap. Likewise the incumbent keeps its place against new trials.
-    """
-    standing = [one for one in finalists.values() if one.failure is None]
-    default = finalists[DEFAULT]
-    if not standing:
-        assert default.failure is not None
-        raise NothingVerified(
-            f"not even the default schedule could be verified: {default.failure.kind}: {default.failure.message}"
-        )
-    winner = min(standing, key=lambda one: one.median_s)
-    for holder in (finalists.get(INCUMBENT), default):
-        if holder is not None and holder.failure is None and holder.median_s > 0 and winner.ci95_s[1] >= holder.ci95_s[0]:
-            return holder
-    return winner
-
-
-def _settle(promotion: Promotion, entries: Sequence[_Entry], finalists: Mapping[str, Finalist]) -> str:
-    winner = choose(finalists)
+def _settle(promotion: Promotion, entries: Sequence[_Entry], race: RaceOutcome) -> str:
+    """Stores what the race decided; the kernel's id."""
+    finalists = {one.name: one for one in race.finalists}
+    run, default = promotion.run, finalists[DEFAULT]
+    if race.winner is None:
+        text = "no reason" if default.failure is None else f"{default.failure.kind}: {default.failure.message}"
+        raise NothingVerified(f"not even the default schedule of {run.problem.workload.spec} could be verified: {text}")
+    winner = finalists[race.winner]
     entry = next(one for one in entries if one.contestant.name == winner.name)
     incumbent = next((one.kernel for one in entries if one.kernel is not None), None)
-    run = promotion.run
     if entry.kernel is not None:
         with run.database.write() as session:
             kernels.mark_validated(session, entry.kernel.id)
@@ -161,7 +151,7 @@ def _settle(promotion: Promotion, entries: Sequence[_Entry], finalists: Mapping[
         return entry.kernel.id
     assert entry.library is not None
     library, schedule = _store(promotion.artifacts, entry.library)
-    workload, seconds, default = run.problem.workload, winner.median_s, finalists[DEFAULT]
+    workload, seconds = run.problem.workload, winner.median_s
     new = NewKernel(
         workload=workload.key,
         target=run.problem.target.key,
@@ -184,6 +174,7 @@ def _settle(promotion: Promotion, entries: Sequence[_Entry], finalists: Mapping[
     with run.database.write() as session:
         for digest in (library, schedule["object"]):
             artifacts.remember(session, sha256=digest, size_bytes=promotion.artifacts.path(digest).stat().st_size, kind="library")
+        events.append(session, run.lease.job_id, "note", {"task": run.task.position, "text": race.reason})
         return kernels.promote(session, new, lease=run.lease, position=run.task.position).id
 
 

@@ -9,13 +9,29 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tuner.errors import TunerError
 from tuner.measure.assignment import Assignment, Lane, Request
 from tuner.measure.outcome import Failed, FailureKind, Outcome
+from tuner.measure.race import Contender, RaceResult, race
 from tuner.measure.runner import RunnerProcess
-from tuner.measure.timing import ABANDON_FACTOR
-from workers.messages import Limits, Measured, MeasureRequest, Problem
+from tuner.measure.statistics import race_median_ci95
+from tuner.measure.timing import ABANDON_FACTOR, PROMOTION
+from workers.messages import Finalist, Limits, Measured, MeasureRequest, Problem, RaceAsk, RaceOutcome
+
+RACE_PLAN = replace(PROMOTION, max_samples=200)  # in each of five processes: a thousand in all tell apart what matters
+RACE_TIMEOUT_FACTOR = 3.0  # a race verifies on four kinds of inputs and times ten times longer than screening
+
+
+def finalist(name: str, result: RaceResult) -> Finalist:
+    """What a race says about one of its contenders."""
+    if name in result.failed:
+        return Finalist(name=name, failure=result.failed[name], median_s=0.0, ci95_s=(0.0, 0.0), max_rel_error=0.0, samples=0)
+    rounds = result.rounds[name]
+    median_s, ci95_s = race_median_ci95(rounds)
+    error, samples = result.max_rel_error[name], sum(map(len, rounds))
+    return Finalist(name=name, failure=None, median_s=median_s, ci95_s=ci95_s, max_rel_error=error, samples=samples)
 
 
 class Runner:
@@ -43,6 +59,27 @@ class Runner:
             outcome = refusal if refusal is not None else self._measure(request)
             measured.append(Measured(number=request.number, outcome=outcome, started_s=started, ended_s=time.time()))
         return measured
+
+    def race(self, problem_key: str, asks: Sequence[RaceAsk]) -> list[RaceOutcome]:
+        refusal = self._prepare(problem_key)
+        if refusal is not None:
+            raise RuntimeError(refusal.message)  # the driver replaces this runner and the promotion asks again
+        return [self._race(ask) for ask in asks]
+
+    def _race(self, ask: RaceAsk) -> RaceOutcome:
+        timeout_s = RACE_TIMEOUT_FACTOR * self._limits.run_timeout_s
+        contenders = [
+            Contender(name=one.name, library=one.path, symbol=one.symbol, timeout_s=timeout_s) for one in ask.contestants
+        ]
+        result = race(contenders, self._process, plan=RACE_PLAN, default=ask.default, incumbent=ask.incumbent)
+        finalists = tuple(finalist(contender.name, result) for contender in contenders)
+        if result.decision is not None:
+            return RaceOutcome(finalists=finalists, winner=result.decision.winner, reason=result.decision.reason)
+        standing = [one for one in finalists if one.failure is None]
+        winner = min(standing, key=lambda one: one.median_s).name if standing else None
+        return RaceOutcome(
+            finalists=finalists, winner=winner, reason="the default schedule dropped out; the fastest that is verified"
+        )
 
     def close(self) -> None:
         self._process.close()

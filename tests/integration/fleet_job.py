@@ -1,0 +1,48 @@
+"""Makes and runs small jobs for the fleet's tests; as a program, runs one to its end: `python -m tests.integration.fleet_job DIR JOB`.
+
+The program claims the job even where a lease is still open, as `tuner resume` does for a holder that is known to be dead.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from db import jobs, targets, workloads
+from db.engine import Database, open_database
+from tuner.target.detect import detect_cpu
+from tuner.workload.spec import parse_spec, to_document
+from workers.messages import Limits
+from workers.orchestrator import JobReport, OrchestratorOptions, run_job
+from workers.progress import Observer, unobserved
+
+
+def open_in(directory: Path) -> Database:
+    return open_database(directory / "fleet.db")
+
+
+def queue_job(database: Database, specs: Sequence[str], *, trials: int, strategy: str = "random", threads: int = 1) -> str:
+    target = detect_cpu()
+    with database.write() as session:
+        targets.remember(session, target)
+        found = [parse_spec(spec) for spec in specs]
+        keys = tuple(workloads.remember(session, workload, to_document(workload)) for workload in found)
+        new = jobs.NewJob(workloads=keys, target=target.key, threads=threads, trials=trials, strategy=strategy, seed=1)
+        job, _ = jobs.create(session, new)
+    return job.id
+
+
+def run_here(
+    database: Database, job_id: str, directory: Path, *, limits: Limits | None = None, observer: Observer = unobserved
+) -> JobReport:
+    options = OrchestratorOptions(artifacts=directory / "artifacts", limits=limits or Limits())
+    return run_job(database, job_id, options, observer=observer, take_over=True)
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    opened = open_in(folder)
+    report = run_here(opened, sys.argv[2], folder)
+    print(report.job.state)
+    opened.close()

@@ -1,0 +1,207 @@
+"""Jobs on a real Ray: one tuned end to end, and what is lost with each kind of worker (nothing but the trials in flight)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from db import events, jobs, kernels, lanes, trials, workloads
+from db.engine import Database
+from tests.integration.fleet_job import open_in, queue_job, run_here
+from tuner.export.artifacts import ArtifactStore
+from tuner.measure.outcome import Candidate, Failed, FailureKind, Timed, Trial
+from tuner.runtime.loader import Library
+from tuner.target.detect import detect_cpu
+from tuner.tuning import TrialRecorded
+from tuner.workload.spec import parse_spec
+from workers import machine
+from workers.fleet import Fleet
+from workers.messages import FleetPlan, Limits, Problem
+from workers.pool import RayMeasurer
+from workers.progress import Progress, WorkerNotice
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(170)]
+
+SMALL = "matmul:M=48,N=40,K=32"
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    opened = open_in(tmp_path)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind() -> Iterator[None]:
+    yield
+    deadline = time.monotonic() + 10
+    while (left := psutil.Process().children(recursive=True)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == []
+
+
+def descendants(text: str) -> list[psutil.Process]:
+    """Processes below this one whose command line contains the text."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if text in " ".join(process.cmdline()):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.ZombieProcess):
+            continue
+    return found
+
+
+def recorded(database: Database, job_id: str, position: int = 0) -> tuple[Trial, ...]:
+    with database.read() as session:
+        return trials.of_task(session, job_id, position)
+
+
+def assert_complete(found: tuple[Trial, ...], count: int) -> None:
+    assert [trial.number for trial in found] == list(range(count))
+    configs = [tuple(sorted(trial.config.items())) for trial in found]
+    assert len(set(configs)) == count
+
+
+def test_a_job_ends_with_verified_kernels(database: Database, tmp_path: Path) -> None:
+    job_id = queue_job(database, [SMALL, "matmul:M=31,N=17,K=23"], trials=8)
+    report = run_here(database, job_id, tmp_path)
+    assert report.job.state == jobs.SUCCEEDED and not report.unverified
+    for task in report.job.tasks:
+        assert_complete(recorded(database, job_id, task.position), 8)
+        assert task.trials_done == 8 and task.space_size is not None and task.space_size > 8
+        assert set(task.elapsed_s) == {"total", "search", "build", "measure"} and task.elapsed_s["build"] > 0
+        assert task.kernel is not None
+        with database.read() as session:
+            kernel = kernels.get(session, task.kernel)
+        assert kernel.verified and kernel.state == kernels.PROMOTED
+        assert {"default"} < set(kernel.race)
+    with database.read() as session:
+        kinds = [event.kind for event in events.after(session, job_id, 0)]
+        now = datetime.now(UTC)
+        activities = {
+            span.kind for span in lanes.timeline(session, since=now - timedelta(hours=1), until=now) if span.job == job_id
+        }
+    assert kinds.count("trial") == 16 and kinds.count("kernel") == 2 and kinds[-1] == "succeeded"
+    assert {"build", "wait", "time"} <= activities
+    assert_computes(database, report.job.tasks[0].kernel, tmp_path)
+
+
+def assert_computes(database: Database, kernel_id: str | None, tmp_path: Path) -> None:
+    """The stored artifact is the kernel: called from Python it agrees with NumPy."""
+    assert kernel_id is not None
+    with database.read() as session:
+        kernel = kernels.get(session, kernel_id)
+        schedule = kernels.schedule(session, kernel_id)
+    store = ArtifactStore(tmp_path / "artifacts")
+    library = Library(store.verify(kernel.artifact))
+    rng = np.random.default_rng(5)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((48, 32), (32, 40)))
+    np.testing.assert_allclose(library.function(schedule["symbol"])(a, b), a @ b, rtol=1e-4, atol=1e-4)
+    assert store.get(schedule["object"])[:4] == b"\x7fELF"
+    assert schedule["trace"] and schedule["module"]
+
+
+def test_a_second_job_races_against_the_incumbent_and_reuses_nothing_of_its_trials(database: Database, tmp_path: Path) -> None:
+    first = run_here(database, queue_job(database, [SMALL], trials=4), tmp_path)
+    second = run_here(database, queue_job(database, [SMALL], trials=4), tmp_path)
+    assert first.job.state == second.job.state == jobs.SUCCEEDED
+    kernel_ids = [report.job.tasks[0].kernel for report in (first, second)]
+    with database.read() as session:
+        workload = workloads.get(session, first.job.tasks[0].workload)
+        promoted = kernels.find_promoted(session, workload.key, first.job.target, 1)
+    assert promoted is not None and promoted.id == kernel_ids[1]
+    assert promoted.id == kernel_ids[0] or promoted.previous == kernel_ids[0]
+
+
+def test_killed_workers_cost_no_trial(database: Database, tmp_path: Path) -> None:
+    """Compiler, runner process, both actors and the driver itself are killed, one after the other, in the middle of the job."""
+    victims = ["workers.build_server", "tuner.measure.parent", "ray::Builder", "ray::Runner", "workers.driver"]
+    notices: list[str] = []
+    done = 0
+
+    def observe(progress: Progress) -> None:
+        nonlocal done
+        if isinstance(progress, WorkerNotice):
+            notices.append(progress.message)
+        if isinstance(progress, TrialRecorded):
+            done += 1
+            if done % 4 == 0 and victims:
+                found = descendants(victims.pop(0))
+                assert found, "the victim was not running"
+                found[0].kill()
+
+    job_id = queue_job(database, [SMALL], trials=28)
+    report = run_here(database, job_id, tmp_path, observer=observe)
+    assert victims == []
+    assert report.job.state == jobs.SUCCEEDED
+    found = recorded(database, job_id)
+    assert_complete(found, 28)
+    assert all(isinstance(trial.outcome, Timed) for trial in found)
+    assert any("driver" in notice for notice in notices) and len(notices) >= 3
+
+
+def test_what_never_builds_in_time_fails_the_job(database: Database, tmp_path: Path) -> None:
+    job_id = queue_job(database, [SMALL], trials=3)
+    report = run_here(database, job_id, tmp_path, limits=Limits(build_timeout_s=0.003))
+    kinds = {trial.outcome.kind for trial in recorded(database, job_id) if isinstance(trial.outcome, Failed)}
+    assert kinds == {FailureKind.BUILD_TIMEOUT}
+    assert report.unverified and report.job.state == jobs.FAILED
+    assert report.job.error is not None and "0.003 s" in report.job.error
+
+
+@pytest.fixture
+def fleet() -> Iterator[Callable[[Limits], Fleet]]:
+    started: list[Fleet] = []
+
+    def start(limits: Limits) -> Fleet:
+        plan = machine.plan_machine(machine.usable_nodes(), threads=1)
+        wanted = FleetPlan(
+            lanes=plan.lanes, builder_cores=plan.builder_cores, alternates=plan.alternates, limits=limits, storage=""
+        )
+        started.append(Fleet(wanted))
+        started[0].start()
+        started[0].wait_ready()
+        return started[0]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+def test_a_kernel_that_takes_too_long_costs_its_timeout_and_nothing_else(fleet: Callable[[Limits], Fleet]) -> None:
+    running = fleet(Limits(run_timeout_s=1.5))
+    target = detect_cpu()
+    endless = RayMeasurer(running, Problem(workload=parse_spec("matmul:M=2048,N=2048,K=1024"), target=target, threads=1))
+    endless.submit([Candidate(number=0)])
+    (late,) = endless.results(timeout_s=60)
+    assert isinstance(late.outcome, Failed) and late.outcome.kind is FailureKind.RUN_TIMEOUT
+    assert late.measure_s < 1.5 + 1.0
+    quick = RayMeasurer(running, Problem(workload=parse_spec(SMALL), target=target, threads=1))
+    quick.submit([Candidate(number=0)])
+    (trial,) = quick.results(timeout_s=60)
+    assert isinstance(trial.outcome, Timed)
+    assert_isolated(running)
+
+
+def assert_isolated(running: Fleet) -> None:
+    """Ray listens on loopback only, and nothing of the fleet but the runner's own parent may run on a lane's core."""
+    if running.plan.alternates:
+        return
+    builders = set(running.plan.builder_cores)
+    for process in psutil.Process().children(recursive=True):
+        if "tuner.measure.parent" in " ".join(process.cmdline()):
+            continue
+        for thread in process.threads():
+            assert os.sched_getaffinity(thread.id) <= builders, process.cmdline()
+        for connection in process.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN:
+                assert connection.laddr.ip in ("127.0.0.1", "::ffff:127.0.0.1", "::1"), connection
