@@ -114,7 +114,11 @@ class Operator:
         """The program in the notation for checked parameters; its shape symbols are `symbols(values)`."""
         dtype = str(values.get("dtype", "float32"))
         fields: dict[str, str] = {name: _written(value) for name, value in values.items()}
-        fields |= {"sum": "int32" if dtype == "int8" else dtype, "lowest": LOWEST.get(dtype, "-inf")}
+        fields |= {
+            "sum": "int32" if dtype == "int8" else dtype,
+            "lowest": LOWEST.get(dtype, "-inf"),
+            "wide": "f64" if dtype == "float64" else "f32",
+        }
         fields |= {"value": re.sub(r"\bv\b", "X[i, j]", FUNCTIONS[str(values["act"])])} if "act" in values else {}
         biased, activated = values.get("bias") is True, values.get("act", "none") != "none"
         fields["main"] = "T" if biased or activated else self.result

@@ -42,7 +42,7 @@ AVG_POOL2D = Operator(
     program="""
 kernel avg_pool2d(X: @{dtype}[@{image}]) -> (Y: @{dtype}[@{pooled}]) {
   T[@{at}] += X[@{read}] else 0 @{over}
-  @{count_include_pad||I[h, w] += where(@{y} >= 0 and @{y} < H and @{x} >= 0 and @{x} < W, 1.0, 0.0) @{over}}
+  @{count_include_pad||I[h, w] += where(@{y} >= 0 and @{y} < H and @{x} >= 0 and @{x} < W, @{wide}(1), 0) @{over}}
   Y[@{at}] = T[@{at}] @{count_include_pad|* (1 / (KH*KW))|/ I[h, w]}
 }""",
 )

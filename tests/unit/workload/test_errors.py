@@ -14,7 +14,12 @@ PRODUCT = "  C[i, j] += A[i, k] * B[k, j]\n"
 # body of the kernel, line, column, part of the message
 BODIES = [
     ("  C[i, j] += A[i, k] * B[j, k]\n", 2, 24, "iterator 'j' runs to 6 as declared for C but B has extent 5 there"),
-    ("  C[i, j] += A[i, k] * B[k + 1, j]\n", 2, 24, "index 0 of B runs from 1 to 5, its extent is 5; state a smaller range with 'for'"),
+    (
+        "  C[i, j] += A[i, k] * B[k + 1, j]\n",
+        2,
+        24,
+        "index 0 of B runs from 1 to 5, its extent is 5; state a smaller range with 'for'",
+    ),
     ("  C[i, j] += A[i, k - 1] * B[k, j]\n", 2, 14, "index 1 of A runs from -1 to 3"),
     ("  C[i, j] = A[i, k] * B[k, j]\n", 2, 18, "iterator 'k' is not on the left; reduce over it with +="),
     ("  C[i, j] += A[i, 0] * B[0, j]\n", 2, 11, "'+=' reduces over nothing; write '='"),
@@ -45,7 +50,12 @@ BODIES = [
     ("  C[i, j] += A[i, k] and B[k, j] > 0\n", 2, 14, "a condition is needed, this is a float32; compare it"),
     ("  C[i, j] += A[i, k] * B[k, j] * log(-1)\n", 2, 34, "log(-1) is not a number"),
     ("  C[i, j] += A[i, k] * B[k, j] / (1/0)\n", 2, 37, "division by zero"),
-    ("  C[i, j] += i32(A[i, k] * B[k, j])\n", 2, 14, "a value of type int32 is assigned to C of float32; convert it, e.g. float32(…)"),
+    (
+        "  C[i, j] += i32(A[i, k] * B[k, j])\n",
+        2,
+        14,
+        "a value of type int32 is assigned to C of float32; convert it, e.g. float32(…)",
+    ),
     ("  C[i, j] += A[i, k] * * B[k, j]\n", 2, 24, "unexpected '*'"),
     ("  C[i, j] += A[i, k] * B[k, j\n", 3, 1, "unexpected '}'"),
     ("  C[i, j] += A[i, k] $ B[k, j]\n", 2, 22, "cannot read '$ B[k, j]' here"),
@@ -53,7 +63,7 @@ BODIES = [
     ("  C[M, j] += A[i, k] * B[k, j]\n", 2, 5, "'M' is a shape symbol, not an iterator"),
     ("  C[i, j] += A[i, k] * B[k, j] for k in 0:9\n", 2, 14, "index 1 of A runs from 0 to 8, its extent is 5"),
     ("  C[i, j] += max(A[i, k]) * B[k, j]\n", 2, 14, "max takes 2 to 8 arguments, not 1"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("body", "line", "column", "message"), BODIES, ids=[row[3][:40] for row in BODIES])
@@ -79,15 +89,45 @@ TEXTS = [
     ("kernel k(A: f32[4]) -> (C: f32[4]) { C[i] = A[i*3000000000] else 0 }", {}, 1, 45, "use smaller factors"),
     ("kernel k(A: i8[4]) -> (C: f32[4]) { C[i] = A[i] / 2 }", {}, 1, 51, "'/' divides floating-point values, not int32"),
     ("kernel k(A: f32[4]) -> (C: f32[4]) { C[i] = exp(i) }", {}, 1, 45, "exp takes floating-point values, not int64"),
-    ("kernel k(A: f32[8], B: f32[4]) -> (C: f32[1]) { C[z] += A[i] * B[i] }", {}, 1, 64, "'i' runs over A (8) and B (4), which differ"),
+    (
+        "kernel k(A: f32[8], B: f32[4]) -> (C: f32[1]) { C[z] += A[i] * B[i] }",
+        {},
+        1,
+        64,
+        "'i' runs over A (8) and B (4), which differ",
+    ),
     ("kernel k(A: f32[4]) -> (C: f32[1]) { C[z] += A[i + 5] }", {}, 1, 48, "no value that keeps its indices inside"),
     ("kernel k(A: f32[M, M, M]) -> (C: f32[M]) { C[i] += A[i, j, k] }", {"M": 2000}, 1, 1, "GiB, the limit is 8 GiB"),
-    ("kernel k(A: f32[M, M]) -> (C: f32[M, M]) { C[i, j] += A[i, k] * A[k, j] * f32(q) for q in 0:M }", {"M": 5000}, 1, 1, "operations, the limit"),
-    ("kernel k(A: f32[4]) -> (C: f32[4]) {" + " ".join(f"T{i}[x] = A[x]" for i in range(16)) + "}", {}, 1, 1, "17 tensors, the limit is 16"),
-    ("kernel k(A: f32[4]) -> (C: f32[4]) { C[i] = " + "+".join(["A[i]"] * 200) + " }", {}, 1, 45, "a chain of more than 128 terms"),
-    ("kernel k(A: f32[4]) -> (C: f32[4]) { C[i] = " + "(" * 40 + "A[i]" + ")" * 40 + " }", {}, 1, 76, "nested deeper than 32 levels"),
+    (
+        "kernel k(A: f32[M, M]) -> (C: f32[M, M])\n{ C[i, j] += A[i, k] * A[k, j] * f32(q) for q in 0:M }",
+        {"M": 5000},
+        1,
+        1,
+        "operations, the limit",
+    ),
+    (
+        "kernel k(A: f32[4]) -> (C: f32[4]) {" + " ".join(f"T{i}[x] = A[x]" for i in range(16)) + "}",
+        {},
+        1,
+        1,
+        "17 tensors, the limit is 16",
+    ),
+    (
+        "kernel k(A: f32[4]) -> (C: f32[4]) { C[i] = " + "+".join(["A[i]"] * 200) + " }",
+        {},
+        1,
+        45,
+        "a chain of more than 128 terms",
+    ),
+    (
+        "kernel k(A: f32[4]) -> (C: f32[4]) { C[i] = " + "(" * 40 + "A[i]" + ")" * 40 + " }",
+        {},
+        1,
+        76,
+        "nested deeper than 32 levels",
+    ),
     ("kernel k(A: f32[4]) -> (C: f32[4]) { C[i] = A[i] } #" + "x" * 17000, {}, 1, 1, "the limit is 16384"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "shapes", "line", "column", "message"), TEXTS, ids=[row[4][:40] for row in TEXTS])

@@ -1,0 +1,156 @@
+"""What each catalogue operator means, said again in plain NumPy and without the notation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Params = Mapping[str, Any]
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+ACTS: Mapping[str, Callable[[Array], Array]] = {
+    "none": lambda v: v,
+    "relu": lambda v: np.maximum(v, 0),
+    "relu6": lambda v: np.clip(v, 0, 6),
+    "leaky_relu": lambda v: np.where(v > 0, v, 0.01 * v),
+    "gelu": lambda v: v * (1 + _erf(v / math.sqrt(2))) / 2,
+    "silu": lambda v: v / (1 + np.exp(-v)),
+    "sigmoid": lambda v: 1 / (1 + np.exp(-v)),
+    "tanh": np.tanh,
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda v: v**-0.5,
+    "erf": _erf,
+    "abs": np.abs,
+    "neg": lambda v: -v,
+    "square": lambda v: v * v,
+}
+
+
+def finished(p: Params, result: Array, bias: Array | None) -> Array:
+    return ACTS[p.get("act", "none")](result if bias is None else result + bias)
+
+
+def channels_last(p: Params, x: Array) -> Array:
+    return np.moveaxis(x, 1, -1) if p["layout"].startswith("NC") else x
+
+
+def back(p: Params, y: Array) -> Array:
+    return np.moveaxis(y, -1, 1) if p["layout"].startswith("NC") else y
+
+
+def windows(p: Params, x: Array, kernel: tuple[int, ...], fill: float) -> tuple[Array, tuple[int, ...]]:
+    """x of shape (N, *space, C) padded, and the extents of the result."""
+    dims = len(kernel)
+    padded = np.pad(x, [(0, 0), *[(p["pad"], p["pad"])] * dims, (0, 0)], constant_values=fill)
+    reach = [p.get("dilation", 1) * (k - 1) + 1 for k in kernel]
+    return padded, tuple((n - r) // p["stride"] + 1 for n, r in zip(padded.shape[1:-1], reach, strict=True))
+
+
+def patches(p: Params, x: Array, kernel: tuple[int, ...], fill: float = 0) -> list[tuple[tuple[int, ...], Array]]:
+    """For each kernel position the array (N, *out, C) it meets."""
+    padded, out = windows(p, x, kernel, fill)
+    found = []
+    for position in np.ndindex(*kernel):
+        starts = [r * p.get("dilation", 1) for r in position]
+        cut = tuple(slice(s, s + (n - 1) * p["stride"] + 1, p["stride"]) for s, n in zip(starts, out, strict=True))
+        found.append((position, padded[(slice(None), *cut)]))
+    return found
+
+
+def convolved(p: Params, x: Array, w: Array, bias: Array | None = None) -> Array:
+    kernel = tuple(p[name] for name in ("KD", "KH", "KW") if name in p)
+    x = channels_last(p, x)
+    if p["layout"].startswith("NC"):
+        w = np.moveaxis(np.moveaxis(w, 0, -1), 0, -2)  # OI… to …IO
+    groups, result = p["groups"], []
+    for g in range(groups):
+        ci, co = x.shape[-1] // groups, w.shape[-1] // groups
+        part = x[..., g * ci : (g + 1) * ci]
+        result.append(sum(patch @ w[(*at, slice(None), slice(g * co, (g + 1) * co))] for at, patch in patches(p, part, kernel)))
+    return back(p, finished(p, np.concatenate(result, -1), bias))
+
+
+def depthwise(p: Params, x: Array, w: Array, bias: Array | None = None) -> Array:
+    w = np.moveaxis(w, 0, -1)[0] if p["layout"] == "NCHW" else w[..., 0]
+    total = sum(patch * w[at] for at, patch in patches(p, channels_last(p, x), (p["KH"], p["KW"])))
+    return back(p, finished(p, np.asarray(total), bias))
+
+
+def transposed_convolution(p: Params, x: Array, w: Array, bias: Array | None = None) -> Array:
+    x = channels_last(p, x)
+    w = np.transpose(w, (2, 3, 1, 0)) if p["layout"] == "NCHW" else w
+    n, h, width, _ = x.shape
+    stride, pad = p["stride"], p["pad"]
+    full = np.zeros((n, (h - 1) * stride + p["KH"], (width - 1) * stride + p["KW"], w.shape[-1]), np.result_type(x, w))
+    for a, b, r, s in np.ndindex(h, width, p["KH"], p["KW"]):
+        full[:, a * stride + r, b * stride + s] += x[:, a, b] @ w[r, s]
+    return back(p, finished(p, full[:, pad : full.shape[1] - pad, pad : full.shape[2] - pad], bias))
+
+
+def pooled(p: Params, x: Array, kind: str) -> Array:
+    x = channels_last(p, x)
+    kernel = (p["KH"], p["KW"])
+    if kind == "max":
+        return back(p, np.max([patch for _, patch in patches(p, x.astype(np.float64), kernel, -np.inf)], axis=0))
+    total = sum(patch for _, patch in patches(p, x, kernel))
+    counted = sum(patch for _, patch in patches(p, np.ones_like(x), kernel))
+    return back(p, total / (p["KH"] * p["KW"] if p["count_include_pad"] else counted))
+
+
+def normalised(p: Params, x: Array, gamma: Array, beta: Array) -> Array:
+    return (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + p["eps"]) * gamma + beta
+
+
+def softmax(x: Array) -> Array:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return np.asarray(e / e.sum(-1, keepdims=True))
+
+
+def attended(p: Params, q: Array, k: Array, v: Array) -> Array:
+    scores = q @ k.swapaxes(-1, -2) / math.sqrt(p["D"])
+    mask = np.tri(p["S"], dtype=np.bool_) if p["causal"] else np.ones((p["S"], p["S"]), np.bool_)
+    return np.asarray(softmax(np.where(mask, scores, -np.inf)) @ v)
+
+
+def batch_normalised(p: Params, x: Array, *stored: Array) -> Array:
+    gamma, beta, mean, var = stored
+    return back(p, (channels_last(p, x) - mean) / np.sqrt(var + p["eps"]) * gamma + beta)
+
+
+def turned(flag: bool, x: Array) -> Array:
+    return x.swapaxes(-1, -2) if flag else x
+
+
+MEANING: Mapping[str, Callable[..., Array]] = {
+    "matmul": lambda p, a, b: turned(p["transpose_a"], a) @ turned(p["transpose_b"], b),
+    "batch_matmul": lambda p, a, b: turned(p["transpose_a"], a) @ turned(p["transpose_b"], b),
+    "dense": lambda p, x, w, bias=None: finished(p, x @ w.T, bias),
+    "conv1d": convolved,
+    "conv2d": convolved,
+    "conv3d": convolved,
+    "conv2d_transpose": transposed_convolution,
+    "depthwise_conv2d": depthwise,
+    "max_pool2d": lambda p, x: pooled(p, x, "max"),
+    "avg_pool2d": lambda p, x: pooled(p, x, "avg"),
+    "global_avg_pool2d": lambda p, x: channels_last(p, x).mean((1, 2)),
+    "softmax": lambda p, x: softmax(x),
+    "log_softmax": lambda p, x: x - x.max(1, keepdims=True) - np.log(np.exp(x - x.max(1, keepdims=True)).sum(1, keepdims=True)),
+    "layer_norm": normalised,
+    "rms_norm": lambda p, x, gamma: x / np.sqrt((x * x).mean(1, keepdims=True) + p["eps"]) * gamma,
+    "batch_norm": batch_normalised,
+    "reduce_sum": lambda p, x: x.sum(p["axis"]),
+    "reduce_max": lambda p, x: x.max(p["axis"]),
+    "reduce_mean": lambda p, x: x.mean(p["axis"]),
+    "transpose": lambda p, x: x.T,
+    "elementwise": lambda p, x: ACTS[p["act"]](x),
+    "bias_act": finished,
+    "attention": attended,
+    "embedding": lambda p, x, w: w[np.clip(x, 0, p["V"] - 1)],
+}

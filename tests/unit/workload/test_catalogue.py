@@ -1,0 +1,137 @@
+"""Every operator, in combinations of its choices over small odd shapes, means what it says; dtypes, inputs, structure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.unit.workload.operators import MEANING
+from tuner.workload.catalogue import CATALOGUE, OPERATORS
+from tuner.workload.expression import Binary, Cast, Read
+from tuner.workload.inputs import make_inputs
+from tuner.workload.operator import INTEGER_ACTIVATIONS, Operator
+from tuner.workload.reference import evaluate_with_magnitude
+from tuner.workload.spec import workload_from_params
+
+SIZES = {
+    "B": 2,
+    "M": 5,
+    "N": 3,
+    "K": 4,
+    "H": 6,
+    "W": 7,
+    "D": 5,
+    "CI": 4,
+    "CO": 6,
+    "KH": 3,
+    "KW": 2,
+    "KD": 2,
+    "C": 3,
+    "S": 4,
+    "V": 7,
+}
+TRIED = {"stride": (1, 2), "pad": (0, 1), "dilation": (1, 2), "groups": (1, 2)}
+
+
+def combinations(operator: Operator) -> Iterator[dict[str, Any]]:
+    """All choices of a small operator; of a large one every few, so that each value is met in many combinations."""
+    options: list[tuple[Any, ...]] = []
+    for param in operator.params:
+        tried: tuple[Any, ...] = TRIED.get(param.name, ())
+        if param.kind == "extent":
+            tried = (SIZES[param.name],)
+        elif param.kind in ("choice", "bool"):
+            tried = param.choices or (False, True)
+        options.append(tried or (param.default,))
+    rows = list(product(*options))
+    for row in rows[:: max(1, len(rows) // 60) | 1]:
+        values = dict(zip((param.name for param in operator.params), row, strict=True))
+        if not (values["dtype"].startswith("int") and values.get("act", "none") not in INTEGER_ACTIVATIONS):
+            yield values
+
+
+def test_every_operator_has_a_meaning() -> None:
+    assert set(MEANING) == set(OPERATORS)
+
+
+@pytest.mark.parametrize("operator", CATALOGUE, ids=lambda operator: operator.name)
+def test_operator_means_what_it_says(operator: Operator) -> None:
+    tried = 0
+    for params in combinations(operator):
+        workload = workload_from_params(operator.name, params)
+        expression = workload.expression
+        for kind in ("normal", "large"):
+            inputs = make_inputs(expression, 3, kind)
+            exact = {
+                name: array.astype(np.float64 if "float" in str(array.dtype) else np.int64) for name, array in inputs.items()
+            }
+            with np.errstate(all="ignore"):
+                want = MEANING[operator.name](params, *exact.values())
+            values, magnitudes = evaluate_with_magnitude(expression, inputs)
+            (got,), (size,) = values.values(), magnitudes.values()
+            assert got.shape == want.shape, params
+            np.testing.assert_array_less(np.abs(got - want), 1e-12 * size + 1e-300, err_msg=str(params))
+        tried += 1
+    assert tried >= len(operator.dtypes)
+
+
+@pytest.mark.parametrize("operator", CATALOGUE, ids=lambda operator: operator.name)
+def test_dtypes(operator: Operator) -> None:
+    for params in combinations(operator):
+        expression = workload_from_params(operator.name, params).expression
+        dtype = params["dtype"]
+        assert {tensor.dtype for tensor in expression.inputs} <= {dtype, "int32"}
+        for stage in expression.stages:
+            if "int" not in dtype:
+                assert stage.accumulator == ("float64" if dtype == "float64" else "float32")
+                assert stage.dtype == (dtype if stage.name in expression.outputs else stage.accumulator)
+
+
+@pytest.mark.parametrize(
+    ("op", "names"),
+    [
+        ("matmul", "A B"),
+        ("batch_matmul", "A B"),
+        ("dense", "X W bias"),
+        ("conv1d", "X W bias"),
+        ("conv2d", "X W bias"),
+        ("conv3d", "X W bias"),
+        ("conv2d_transpose", "X W bias"),
+        ("depthwise_conv2d", "X W bias"),
+        ("max_pool2d", "X"),
+        ("softmax", "X"),
+        ("reduce_sum", "X"),
+        ("transpose", "X"),
+        ("layer_norm", "X gamma beta"),
+        ("rms_norm", "X gamma"),
+        ("attention", "Q K V"),
+    ],
+)
+def test_order_of_inputs(op: str, names: str) -> None:
+    params = {param.name: SIZES[param.name] for param in OPERATORS[op].params if param.kind == "extent"}
+    if "bias" in names:
+        params["bias"] = True
+    assert [tensor.name for tensor in workload_from_params(op, params).expression.inputs] == names.split()
+
+
+@pytest.mark.parametrize(
+    "op", ["matmul", "batch_matmul", "dense", "conv1d", "conv2d", "conv3d", "conv2d_transpose", "depthwise_conv2d"]
+)
+def test_products_are_one_plain_stage(op: str) -> None:
+    for params in combinations(OPERATORS[op]):
+        stages = [stage for stage in workload_from_params(op, params).expression.stages if stage.reducer]
+        assert len(stages) == 1
+        body = stages[0].body
+        assert isinstance(body, Binary) and body.op == "mul"
+        for factor in (body.lhs, body.rhs):
+            assert isinstance(factor.arg if isinstance(factor, Cast) else factor, Read)
+
+
+def test_no_padding_leaves_no_padded_read() -> None:
+    workload = workload_from_params("conv2d", {"N": 1, "H": 5, "W": 5, "CI": 2, "CO": 3, "KH": 1, "KW": 1})
+    body = workload.expression.stages[0].body
+    assert isinstance(body, Binary) and isinstance(body.lhs, Read) and body.lhs.pad is None
