@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -36,9 +36,10 @@ def compiled(name: str, tensors: Sequence[Any], *, parallel: bool = False) -> by
         for block in schedule.get_child_blocks(schedule.get_sblock("root", func_name=name)):
             schedule.parallel(schedule.get_loops(block)[0])
     library = tvm.tirx.build(schedule.mod, target=tvm.target.Target({"kind": "llvm"}))
-    path = Path(os.environ["TUNER_TEST_SCRATCH"]) / f"{name}.o"
-    library.write_to_file(str(path))
-    return path.read_bytes()
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / f"{name}.o"
+        library.write_to_file(str(path))
+        return path.read_bytes()
 
 
 def exportable(symbol: str, tensors: Sequence[Any], reference: Reference, *, parallel: bool = False) -> ExportKernel:
@@ -99,7 +100,6 @@ def kernels() -> list[ExportKernel]:
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An export, moved after it was written: nothing in it may know where it was."""
     folder = tmp_path_factory.mktemp("export")
-    os.environ["TUNER_TEST_SCRATCH"] = str(folder)
     export_library(kernels(), folder / "first" / "kit", "kit")
     shutil.move(folder / "first" / "kit", folder / "kit")
     return folder / "kit"

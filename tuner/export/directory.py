@@ -11,8 +11,8 @@ from pathlib import Path
 from tuner.export.errors import ExportError, ExportRefused, ManifestError
 from tuner.export.manifest import FILE, read_manifest
 
-# What running an export's own Python or building its own wheel and examples leaves behind.
-LEFTOVERS = frozenset({"__pycache__", "build"})
+# What building an export's own wheel and examples leaves behind, besides __pycache__ and *.egg-info.
+LEFTOVERS = (Path("build"), Path("dist"), Path("examples/build"))
 
 
 def check_replaceable(directory: Path) -> None:
@@ -30,8 +30,13 @@ def check_replaceable(directory: Path) -> None:
         raise ExportRefused(f"{directory} is not empty and no earlier export; name a new directory") from error
     for path in sorted(directory.rglob("*")):
         inside = path.relative_to(directory)
-        if not path.is_dir() and inside.as_posix() not in ours and not LEFTOVERS & set(inside.parts):
+        if not path.is_dir() and inside.as_posix() not in ours and not _left_over(inside):
             raise ExportRefused(f"{directory} holds {inside}, which is not of the export; move it away or name a new directory")
+
+
+def _left_over(inside: Path) -> bool:
+    made = "__pycache__" in inside.parts or inside.parts[0].endswith(".egg-info")
+    return made or any(inside.is_relative_to(folder) for folder in LEFTOVERS)
 
 
 def place(directory: Path, files: Mapping[str, bytes]) -> None:

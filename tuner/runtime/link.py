@@ -20,6 +20,7 @@ from tuner.workload.expression import Tensor
 
 SOURCES = ("runtime.c", "threads.c", "workspace.c")
 HEADERS = ("tvm_abi.h", "tuner_runtime.h")
+MAX_THREADS = 256  # TUNER_MAX_THREADS
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}\Z")
 
 
@@ -71,14 +72,17 @@ def _objects(name: str, functions: Sequence[Function], tools: Toolchain, stack: 
     entries = [_entry(function) for function in functions]
     exported = exported_symbols(name, entries)
     _check_names(name, exported)
+    for function in functions:
+        if not 1 <= function.threads <= MAX_THREADS:
+            raise LinkError(f"{function.symbol}: {function.threads} threads; the runtime takes 1 to {MAX_THREADS}")
     sources = runtime_sources()
     headers = {header: sources[header] for header in HEADERS}
     objects = [tools.compile("library.c", wrapper(name, entries, machine=tools.machine), headers)]
     objects += [tools.compile(source, sources[source], headers) for source in SOURCES]
     scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tuner-link-")))
-    for index, function in enumerate(functions):
+    for index, code in enumerate(dict.fromkeys(function.object_code for function in functions)):
         path = scratch / f"kernel{index}.o"
-        path.write_bytes(function.object_code)
+        path.write_bytes(code)
         objects.append(path)
     return objects, exported
 
@@ -95,15 +99,22 @@ def _entry(function: Function) -> Entry:
 
 
 def _distinct_entries(functions: Sequence[Function], tools: Toolchain) -> list[Function]:
-    """Kernels compiled apart may share an entry name; then each is renamed after its C symbol."""
-    if len({function.tvm_symbol for function in functions}) == len(functions):
-        return list(functions)
-    renamed = []
+    """Kernels compiled apart may share an entry name; then each entry is renamed. Functions of one object share it."""
+    codes: dict[str, set[bytes]] = {}
     for function in functions:
-        entry = f"tuner_entry_{function.symbol}"
-        code = tools.renamed(function.object_code, function.tvm_symbol, entry)
-        renamed.append(replace(function, object_code=code, tvm_symbol=entry))
-    return renamed
+        codes.setdefault(function.tvm_symbol, set()).add(function.object_code)
+    made: dict[tuple[bytes, str], Function] = {}
+    result = []
+    for function in functions:
+        if len(codes[function.tvm_symbol]) == 1:
+            result.append(function)
+            continue
+        key = (function.object_code, function.tvm_symbol)
+        if key not in made:
+            entry = f"tuner_entry_{len(made)}"
+            made[key] = replace(function, object_code=tools.renamed(*key, entry), tvm_symbol=entry)
+        result.append(replace(function, object_code=made[key].object_code, tvm_symbol=made[key].tvm_symbol))
+    return result
 
 
 def _check_names(name: str, exported: Sequence[str]) -> None:

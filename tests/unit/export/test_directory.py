@@ -32,8 +32,9 @@ def test_an_earlier_export_is_replaced_whole(tmp_path: Path, kernel: Make, toolc
     target = tmp_path / "out"
     target.mkdir()  # empty is fine too
     export_library([kernel()], target, "first", toolchain=toolchain)
-    (target / "first" / "__pycache__").mkdir()
-    (target / "first" / "__pycache__" / "loader.pyc").write_bytes(b"")
+    for made in ("first/__pycache__/loader.pyc", "build/lib/x", "dist/first.whl", "first.egg-info/PKG-INFO"):
+        (target / made).parent.mkdir(parents=True)
+        (target / made).write_bytes(b"")
     export_library([kernel()], target, "second", toolchain=toolchain)
     assert not (target / "first").exists()
     assert (target / "lib" / "libsecond.so").is_file()

@@ -92,9 +92,25 @@ static int from_children(void) {
   return wrong;
 }
 
+/* Forks while eight threads use the pool: the child must not find it locked. */
+static int forks_under_load(void) {
+  pthread_t threads[THREADS];
+  int wrong[THREADS] = {0}, total = 0;
+  for (int i = 0; i < THREADS; ++i) {
+    if (pthread_create(&threads[i], NULL, thread_main, &wrong[i]) != 0) return 1;
+  }
+  total += from_children();
+  for (int i = 0; i < THREADS; ++i) {
+    pthread_join(threads[i], NULL);
+    total += wrong[i];
+  }
+  return total;
+}
+
 int main(int count, char **words) {
   int forks = count > 1 && strcmp(words[1], "forks") == 0;
-  int wrong = calls(ROUNDS) + sleeping_pool() + from_threads() + (forks ? from_children() : 0);
+  int load = count > 2 && strcmp(words[2], "load") == 0;
+  int wrong = calls(ROUNDS) + sleeping_pool() + from_threads() + (forks ? from_children() : 0) + (load ? forks_under_load() : 0);
   if (wrong) fprintf(stderr, "%d wrong, last error: %s\n", wrong, tuner_last_error());
   return wrong != 0;
 }

@@ -7,12 +7,13 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tuner.runtime.link import Function, link
+from tuner.runtime.link import Function, link, runtime_sources
 from tuner.runtime.loader import Array, DTypeError, Library, LibraryError, ShapeError, aligned_empty
 from tuner.runtime.toolchain import Toolchain
 
@@ -176,12 +177,27 @@ def test_two_libraries_live_in_one_process(library: Make) -> None:
 def test_kernels_with_the_same_entry_name_share_a_library(
     tmp_path: Path, toolchain: Toolchain, function: Callable[..., Function]
 ) -> None:
+    headers = {"tvm_abi.h": runtime_sources()["tvm_abi.h"]}
+    kernels = []
+    for factor in (3, 5):
+        text = f"""#include "tvm_abi.h"
+        __attribute__((visibility("default"))) int main_entry(void *s, const TunerAny *a, int32_t n, TunerAny *r) {{
+          const float *in = ((TunerDLTensor *)a[0].value.v_ptr)->data;
+          float *out = ((TunerDLTensor *)a[1].value.v_ptr)->data;
+          for (int i = 0; i < 1024; ++i) out[i] = {factor} * in[i];
+          (void)s, (void)n, (void)r;
+          return 0;
+        }}"""
+        code = toolchain.compile("factor.c", text, headers).read_bytes()
+        kernels.append(replace(function("double", symbol=f"times_{factor}"), object_code=code, tvm_symbol="main_entry"))
+    kernels.append(replace(kernels[0], symbol="times_3_again"))
     path = tmp_path / "libboth.so"
-    # Each object defines all entries: only renaming keeps them apart, as with kernels that were all compiled as `main`.
-    twice = [function("tasks", symbol="once", threads=1), function("tasks", symbol="again", threads=2)]
-    with pytest.raises(Exception, match="multiple definition"):
-        link("both", twice, toolchain=toolchain)
-    assert not path.exists()
+    path.write_bytes(link("both", kernels, toolchain=toolchain))
+    loaded = Library(path)
+    given, result = pair()
+    for symbol, factor in (("times_3", 3), ("times_5", 5), ("times_3_again", 3)):
+        loaded.call(symbol, [given, result])
+        np.testing.assert_array_equal(result, factor * given)
 
 
 def test_timing_counts_calls_and_gives_seconds(library: Make) -> None:

@@ -55,14 +55,14 @@ def test_every_feature_bit_is_where_the_system_says(tmp_path: Path, toolchain: T
     if os.uname().machine != "x86_64":
         pytest.skip("CPUID is x86's")
     flags = {flag.replace("_", "") for flag in Path("/proc/cpuinfo").read_text().split("flags", 1)[1].split("\n", 1)[0].split()}
-    disagree = []
-    for name in X86:
-        path = tmp_path / f"lib{name}.so"
-        path.write_bytes(link("kit", [function("empty", isa=(name,))], toolchain=toolchain))
-        entry = Library(path).function("do_empty")
+    path = tmp_path / "libkit.so"
+    probes = [function("empty", isa=(name,), symbol=f"probe_{index}") for index, name in enumerate(X86)]
+    path.write_bytes(link("kit", probes, toolchain=toolchain))
+    library, disagree = Library(path), []
+    for index, name in enumerate(X86):
         answers = CPUINFO.get(name, name.translate(str.maketrans("", "", "-._"))).replace("_", "") in flags
         try:
-            entry(np.zeros(1024, np.float32))
+            library.function(f"probe_{index}")(np.zeros(1024, np.float32))
             has = True
         except LibraryError:
             has = False
@@ -87,6 +87,12 @@ def test_too_many_arguments_are_refused(toolchain: Toolchain, function: Make) ->
     many = tuple(Tensor(name=f"T{index}", shape=(1,), dtype="float32") for index in range(64))
     with pytest.raises(LinkError, match="has 65 arguments"):
         link("kit", [replace(function("double"), inputs=many)], toolchain=toolchain)
+
+
+@pytest.mark.parametrize("threads", [0, 257])
+def test_thread_counts_beyond_the_pool_are_refused(toolchain: Toolchain, function: Make, threads: int) -> None:
+    with pytest.raises(LinkError, match="takes 1 to 256"):
+        link("kit", [function("parallel", threads=threads)], toolchain=toolchain)
 
 
 def test_code_that_needs_what_the_runtime_lacks_does_not_link(toolchain: Toolchain, function: Make) -> None:

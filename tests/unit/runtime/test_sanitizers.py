@@ -12,7 +12,7 @@ from tuner.runtime.link import HEADERS, SOURCES, runtime_sources
 
 HERE = Path(__file__).parent
 # An allocation that cannot succeed is part of the test; ThreadSanitizer cannot follow a fork of several threads.
-RUNS = [("address,undefined", ["forks"]), ("thread", []), ("none", ["forks"])]
+RUNS = [("address,undefined", ["forks"]), ("thread", []), ("none", ["forks", "load"])]
 
 
 @pytest.mark.parametrize(("sanitizer", "arguments"), RUNS, ids=[run[0] for run in RUNS])

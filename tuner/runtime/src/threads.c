@@ -36,6 +36,7 @@ struct job {
 static struct {
   pthread_mutex_t lock; /* held by the call that uses the pool */
   int workers;
+  int cores;       /* this process may use, as of the pool's last growth */
   atomic_int spin; /* whether every thread has a core to spin on */
   struct job job;
   pthread_mutex_t done_mutex;
@@ -173,9 +174,11 @@ static int start_worker(struct worker *worker) {
 
 /* Grows the pool to `threads` with the caller; fewer when the system gives no more. Returns how many there are. */
 static int grow(int threads) {
+  if (pool.workers >= threads - 1) return threads;
   pthread_once(&fork_once, watch_forks);
+  pool.cores = usable_cores();
   while (pool.workers < threads - 1 && start_worker(&pool.worker[pool.workers]) == 0) pool.workers += 1;
-  return pool.workers + 1 < threads ? pool.workers + 1 : threads;
+  return pool.workers + 1;
 }
 
 static void post(struct worker *worker) {
@@ -209,8 +212,8 @@ static int launch(TunerTask task, void *closure, int num_task) {
   int threads = threads_of_call;
   if (num_task > 0 && num_task < threads) threads = num_task;
   if (threads <= 1 || pthread_mutex_trylock(&pool.lock) != 0) return run_alone(task, closure, num_task > 0 ? num_task : 1);
-  if (pool.workers < threads - 1) atomic_store(&pool.spin, usable_cores() >= threads);
   threads = grow(threads);
+  atomic_store_explicit(&pool.spin, pool.cores >= threads, memory_order_relaxed);
   struct job *job = &pool.job;
   job->task = task;
   job->closure = closure;
