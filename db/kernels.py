@@ -87,7 +87,7 @@ def promote(session: Session, new: NewKernel, *, lease: Lease | None = None, pos
     """
     if lease is not None:
         held(session, lease)
-    _serialise(session, new.workload)
+    op = _serialise(session, new.workload)
     incumbent = find_promoted(session, new.workload, new.target, new.threads)
     if (None if incumbent is None else incumbent.id) != new.previous:
         found = "none" if incumbent is None else incumbent.id
@@ -99,7 +99,7 @@ def promote(session: Session, new: NewKernel, *, lease: Lease | None = None, pos
     now = session.now()
     kernel_id = new_id("k", now)
     job_id = None if lease is None else lease.job_id
-    row = _columns(new) | {"id": kernel_id, "state": PROMOTED, "job_id": job_id, "created_at": now, "validated_at": now}
+    row = _columns(new) | {"id": kernel_id, "op": op, "state": PROMOTED, "job_id": job_id, "created_at": now, "validated_at": now}
     session.execute(insert(KernelRow), [row])
     if lease is not None:
         here = (TaskRow.job_id == lease.job_id, TaskRow.position == position)
@@ -133,10 +133,12 @@ def rollback(session: Session, kernel_id: str) -> Kernel | None:
     return get(session, kernel.previous)
 
 
-def _serialise(session: Session, workload: str) -> None:
-    """Lets one transaction at a time promote or roll back kernels of a workload."""
-    if session.scalars(select(WorkloadRow.key).where(WorkloadRow.key == workload).with_for_update()).one_or_none() is None:
+def _serialise(session: Session, workload: str) -> str | None:
+    """Lets one transaction at a time promote or roll back kernels of a workload; its operator."""
+    row = session.scalars(select(WorkloadRow).where(WorkloadRow.key == workload).with_for_update()).one_or_none()
+    if row is None:
         raise NotFound(f"no workload {workload!r} is known")
+    return row.op
 
 
 def find_promoted(session: Session, workload: str, target: str, threads: int) -> Kernel | None:
@@ -192,11 +194,8 @@ def list_page(
     query = select(KernelRow).order_by(KernelRow.id.desc()).limit(limit + 1)
     if state:
         query = query.where(KernelRow.state.in_(state))
-    for column, wanted in ((KernelRow.workload_key, workload), (KernelRow.target_key, target), (KernelRow.job_id, job)):
-        if wanted is not None:
-            query = query.where(column == wanted)
-    if op is not None:
-        query = query.join(WorkloadRow, WorkloadRow.key == KernelRow.workload_key).where(WorkloadRow.op == op)
+    columns = {KernelRow.workload_key: workload, KernelRow.target_key: target, KernelRow.job_id: job, KernelRow.op: op}
+    query = query.where(*(column == wanted for column, wanted in columns.items() if wanted is not None))
     if cursor is not None:
         query = query.where(KernelRow.id < decode("kernels", cursor, [str])[0])
     rows = session.scalars(query).all()
@@ -207,8 +206,7 @@ def neighbours(session: Session, op: str, target: str, threads: int, *, limit: i
     """Promoted kernels of other workloads of the same operator, the newest first: where a neighbour is looked for."""
     query = (
         select(KernelRow)
-        .join(WorkloadRow, WorkloadRow.key == KernelRow.workload_key)
-        .where(WorkloadRow.op == op, KernelRow.target_key == target, KernelRow.threads == threads, IS_PROMOTED)
+        .where(KernelRow.op == op, KernelRow.target_key == target, KernelRow.threads == threads, IS_PROMOTED)
         .order_by(KernelRow.id.desc())
         .limit(limit)
     )

@@ -169,6 +169,7 @@ class KernelRow(Base):
     workload_key: Mapped[str] = mapped_column(ForeignKey("workloads.key"))
     target_key: Mapped[str] = mapped_column(ForeignKey("targets.key"))
     threads: Mapped[int] = mapped_column(Integer)
+    op: Mapped[str | None] = mapped_column(NAME)  # the workload's, here for the indexes
     state: Mapped[str] = mapped_column(WORD)
     artifact: Mapped[str] = mapped_column(ForeignKey("artifacts.sha256"))
     median_s: Mapped[float]
@@ -196,6 +197,8 @@ class KernelRow(Base):
         ),
         Index("ix_kernels_lookup", "workload_key", "target_key", "threads", "id"),
         Index("ix_kernels_state", "state", "id"),
+        Index("ix_kernels_op", "op", "state", "id"),
+        Index("ix_kernels_neighbours", "op", "target_key", "threads", "state", "id"),
         Index("ix_kernels_artifact", "artifact"),
     )  # fmt: skip
 

@@ -21,6 +21,7 @@ try:
 except ImportError:  # a platform without the wheel: the system's library, with DELETE journal where that one has the bug
     _bundled = None
 
+CACHE_KIB = 16_384  # of each connection; with the library's 2 MiB, pages of a long list are read again and again
 WRITING = "tuner_writing"  # execution option of a connection whose transactions write
 
 
@@ -53,6 +54,7 @@ def configure(engine: Engine, *, busy_timeout_s: float) -> None:
         got = cursor.execute(f"PRAGMA journal_mode={mode}").fetchone()[0]
         cursor.execute("PRAGMA synchronous=FULL")
         cursor.execute("PRAGMA foreign_keys=ON")
+        cursor.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
         cursor.close()
         if got != mode:
             raise DatabaseError(

@@ -26,8 +26,8 @@ class Totals:
 
 
 def read(session: Session) -> Totals:
-    jobs = dict(session.execute(select(JobRow.state, func.count()).group_by(JobRow.state)).tuples().all())
-    workers = dict(session.execute(select(WorkerRow.state, func.count()).group_by(WorkerRow.state)).tuples().all())
+    jobs = {row[0]: row[1] for row in session.execute(select(JobRow.state, func.count()).group_by(JobRow.state))}
+    workers = {row[0]: row[1] for row in session.execute(select(WorkerRow.state, func.count()).group_by(WorkerRow.state))}
     # Each task keeps its own sums, so a million trials cost as many rows as there are tasks.
     done, ok = session.execute(select(func.sum(TaskRow.trials_done), func.sum(TaskRow.trials_ok))).one()
     return Totals(

@@ -46,11 +46,12 @@ def list_page(
     limit = checked_limit(limit)
     if sort not in SORTS:
         raise UsageError(f"unknown sort {sort!r}; trials are sorted by {', '.join(SORTS)}")
-    query = _filtered(session, select(TrialRow).where(TrialRow.job_id == job_id), where or TrialFilter())
+    where = where or TrialFilter()
+    query = _filtered(session, select(TrialRow).where(TrialRow.job_id == job_id), where)
     if sort.endswith("number"):
         rows = _by_number(session, query, sort, cursor, limit + 1)
     else:
-        rows = _by_median(session, query, sort, cursor, limit + 1)
+        rows = _by_median(session, query, where, sort, cursor, limit + 1)
     last = rows[limit - 1] if len(rows) > limit else None
     following = None if last is None else encode(_listing(sort), [last.median_s, last.position, last.number])
     return Page(items=tuple(stored(row) for row in rows[:limit]), next=following)
@@ -71,11 +72,15 @@ def _by_number(session: Session, query: Select[TrialRow], sort: Sort, cursor: st
     return list(session.scalars(query))
 
 
-def _by_median(session: Session, query: Select[TrialRow], sort: Sort, cursor: str | None, count: int) -> list[TrialRow]:
+def _by_median(
+    session: Session, query: Select[TrialRow], where: TrialFilter, sort: Sort, cursor: str | None, count: int
+) -> list[TrialRow]:
+    """First the timed ones, then the failures, each only where the filter may let some through."""
     backwards = sort.startswith("-")
     at = None if cursor is None else decode(_listing(sort), cursor, [(float, int, type(None)), int, int])
     rows: list[TrialRow] = []
-    if at is None or at[0] is not None:
+    wanted, filtering = set(where.outcome), where.min_median_s is not None or where.max_median_s is not None
+    if (at is None or at[0] is not None) and (not wanted or OK in wanted):
         timed = query.where(TrialRow.median_s.is_not(None))
         if at is not None:
             place, here = tuple_(TrialRow.median_s, TrialRow.position, TrialRow.number), tuple_(*map(literal, at))
@@ -84,8 +89,9 @@ def _by_median(session: Session, query: Select[TrialRow], sort: Sort, cursor: st
         rows += session.scalars(
             timed.order_by(*(column.desc() if backwards else column.asc() for column in columns)).limit(count)
         )
-        at = None
-    if len(rows) < count:
+    if at is not None and at[0] is not None:
+        at = None  # the failures begin after the last timed one
+    if len(rows) < count and not filtering and wanted != {OK}:
         failed = query.where(TrialRow.median_s.is_(None))
         if at is not None:
             failed = failed.where(tuple_(TrialRow.position, TrialRow.number) > tuple_(*map(literal, at[1:])))

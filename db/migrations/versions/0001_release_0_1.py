@@ -165,6 +165,7 @@ def upgrade() -> None:
         sa.Column("workload_key", sa.String(length=64), nullable=False),
         sa.Column("target_key", sa.String(length=64), nullable=False),
         sa.Column("threads", sa.Integer(), nullable=False),
+        sa.Column("op", sa.String(length=200), nullable=True),
         sa.Column("state", sa.String(length=32), nullable=False),
         sa.Column("artifact", sa.String(length=64), nullable=False),
         sa.Column("median_s", sa.Double(), nullable=False),
@@ -195,6 +196,8 @@ def upgrade() -> None:
     op.create_index("ix_kernels_artifact", "kernels", ["artifact"], unique=False)
     op.create_index(op.f("ix_kernels_job_id"), "kernels", ["job_id"], unique=False)
     op.create_index("ix_kernels_lookup", "kernels", ["workload_key", "target_key", "threads", "id"], unique=False)
+    op.create_index("ix_kernels_neighbours", "kernels", ["op", "target_key", "threads", "state", "id"], unique=False)
+    op.create_index("ix_kernels_op", "kernels", ["op", "state", "id"], unique=False)
     op.create_index("ix_kernels_state", "kernels", ["state", "id"], unique=False)
     op.create_index(
         "uq_kernels_promoted",
@@ -311,6 +314,8 @@ def downgrade() -> None:
     op.drop_table("lane_spans")
     op.drop_index("uq_kernels_promoted", table_name="kernels", sqlite_where=PROMOTED, postgresql_where=PROMOTED)
     op.drop_index("ix_kernels_state", table_name="kernels")
+    op.drop_index("ix_kernels_op", table_name="kernels")
+    op.drop_index("ix_kernels_neighbours", table_name="kernels")
     op.drop_index("ix_kernels_lookup", table_name="kernels")
     op.drop_index(op.f("ix_kernels_job_id"), table_name="kernels")
     op.drop_index("ix_kernels_artifact", table_name="kernels")
