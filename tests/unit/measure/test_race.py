@@ -78,6 +78,12 @@ def test_a_rival_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) 
         rival_contender("torch")
 
 
+def test_numpy_with_threads_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "threadpoolctl" else object())
+    with pytest.raises(UsageError, match="2 threads needs threadpoolctl"):
+        open_rival("numpy", parse_spec("matmul:M=5,N=6,K=7"), (), 2)
+
+
 def test_the_fastest_route_is_taken() -> None:
     def slow() -> None:
         sum(range(20000))
