@@ -24,7 +24,10 @@ class Workload:
 
     @property
     def spec(self) -> str:
-        """How the workload is written on the command line, or the notation's kernel name."""
+        """How the workload is written on the command line (`parse_spec` reads it back), or the notation's kernel name."""
         if self.op is None:
             return self.expression.name
-        return self.op + ":" + ",".join(f"{name}={value}" for name, value in self.params.items())
+        parts = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in self.params.items()]
+        parts += [f"const={'+'.join(self.constants)}"] if self.constants else []
+        parts += [f"numerics={self.numerics}"] if self.numerics != "strict" else []
+        return self.op + ":" + ",".join(parts)

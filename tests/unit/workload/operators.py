@@ -60,7 +60,8 @@ def patches(p: Params, x: Array, kernel: tuple[int, ...], fill: float = 0) -> li
     for position in np.ndindex(*kernel):
         starts = [r * p.get("dilation", 1) for r in position]
         cut = tuple(slice(s, s + (n - 1) * p["stride"] + 1, p["stride"]) for s, n in zip(starts, out, strict=True))
-        found.append((position, padded[(slice(None), *cut)]))
+        at: tuple[slice, ...] = (slice(None), *cut)
+        found.append((position, padded[at]))
     return found
 
 
@@ -73,7 +74,8 @@ def convolved(p: Params, x: Array, w: Array, bias: Array | None = None) -> Array
     for g in range(groups):
         ci, co = x.shape[-1] // groups, w.shape[-1] // groups
         part = x[..., g * ci : (g + 1) * ci]
-        result.append(sum(patch @ w[(*at, slice(None), slice(g * co, (g + 1) * co))] for at, patch in patches(p, part, kernel)))
+        kernels = w[..., g * co : (g + 1) * co]
+        result.append(np.asarray(sum(np.asarray(patch @ kernels[at]) for at, patch in patches(p, part, kernel))))
     return back(p, finished(p, np.concatenate(result, -1), bias))
 
 
@@ -101,11 +103,11 @@ def pooled(p: Params, x: Array, kind: str) -> Array:
         return back(p, np.max([patch for _, patch in patches(p, x.astype(np.float64), kernel, -np.inf)], axis=0))
     total = sum(patch for _, patch in patches(p, x, kernel))
     counted = sum(patch for _, patch in patches(p, np.ones_like(x), kernel))
-    return back(p, total / (p["KH"] * p["KW"] if p["count_include_pad"] else counted))
+    return back(p, np.asarray(total / (p["KH"] * p["KW"] if p["count_include_pad"] else counted)))
 
 
 def normalised(p: Params, x: Array, gamma: Array, beta: Array) -> Array:
-    return (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + p["eps"]) * gamma + beta
+    return np.asarray((x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + p["eps"]) * gamma + beta)
 
 
 def softmax(x: Array) -> Array:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tuner.errors import UsageError
 from tuner.workload.inputs import make_inputs
@@ -15,17 +17,25 @@ from tuner.workload.reference import error_bound, evaluate, evaluate_with_magnit
 from tuner.workload.spec import parse_spec
 
 SPECS = (
-    "matmul:M=33,N=31,K=65", "dense:M=9,N=17,K=33,bias=true,act=gelu", "conv2d:N=1,H=9,W=9,CI=8,CO=8,KH=3,KW=3,pad=1,bias=true,act=silu",
-    "softmax:M=9,N=65", "layer_norm:M=9,N=65", "attention:B=1,H=2,S=17,D=8,causal=true", "reduce_sum:M=9,N=257", "log_softmax:M=9,N=65",
-    "avg_pool2d:N=1,H=9,W=9,C=3,KH=3,KW=3,pad=1,count_include_pad=false", "batch_norm:N=1,H=5,W=5,C=7", "rms_norm:M=9,N=65",
-)  # fmt: skip
+    "matmul:M=33,N=31,K=65",
+    "dense:M=9,N=17,K=33,bias=true,act=gelu",
+    "conv2d:N=1,H=9,W=9,CI=8,CO=8,KH=3,KW=3,pad=1,bias=true,act=silu",
+    "softmax:M=9,N=65",
+    "layer_norm:M=9,N=65",
+    "attention:B=1,H=2,S=17,D=8,causal=true",
+    "reduce_sum:M=9,N=257",
+    "log_softmax:M=9,N=65",
+    "avg_pool2d:N=1,H=9,W=9,C=3,KH=3,KW=3,pad=1,count_include_pad=false",
+    "batch_norm:N=1,H=5,W=5,C=7",
+    "rms_norm:M=9,N=65",
+)
 
 
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("kind", ["normal", "large", "zeros"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_float32_evaluation_is_within_the_bound(spec: str, kind: str, dtype: str) -> None:
-    """The same stages in float32, rounded where the expression rounds: an honest kernel passes, one off by a thousandth does not."""
+    """An honest kernel that computes in float32 passes, one that is off by a thousandth does not."""
     expression = parse_spec(f"{spec},dtype={dtype}").expression
     inputs = make_inputs(expression, 5, kind)  # type: ignore[arg-type]  # a value of the literal
     want, size = evaluate_with_magnitude(expression, inputs)
@@ -39,7 +49,7 @@ def test_float32_evaluation_is_within_the_bound(spec: str, kind: str, dtype: str
         assert max_rel_error(expression, wrong, want, size) > error_bound(expression)
 
 
-def _in_float32(name: str, inputs: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> dict[str, np.ndarray]:  # type: ignore[type-arg]  # any dtype
+def _in_float32(name: str, inputs: dict[str, NDArray[Any]], want: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     single = {key: array.astype(np.float32) for key, array in inputs.items()}
     with np.errstate(all="ignore"):
         match name:
@@ -90,9 +100,18 @@ def test_magnitude_of_cancellation() -> None:
 
 @pytest.mark.parametrize(
     ("got", "want", "right"),
-    [(np.inf, np.inf, True), (np.nan, np.nan, True), (np.inf, 1.0, False), (np.nan, 1.0, False), (1.0, np.nan, False), (0.0, 1e-42, True),
-     (np.inf, 1e39, True), (-np.inf, 1e39, False), (1e-3, 0.0, False)],
-)  # fmt: skip
+    [
+        (np.inf, np.inf, True),
+        (np.nan, np.nan, True),
+        (np.inf, 1.0, False),
+        (np.nan, 1.0, False),
+        (1.0, np.nan, False),
+        (0.0, 1e-42, True),
+        (np.inf, 1e39, True),
+        (-np.inf, 1e39, False),
+        (1e-3, 0.0, False),
+    ],
+)
 def test_special_values(got: float, want: float, right: bool) -> None:
     expression = parse("kernel k(A: f32[1]) -> (C: f32[1]) { C[i] = A[i] }", {})
     error = max_rel_error(expression, {"C": np.array([got])}, {"C": np.array([want])}, {"C": np.abs(np.array([want]))})
@@ -112,7 +131,7 @@ def test_gather_clamps_and_pads() -> None:
 
 def test_inputs() -> None:
     expression = parse_spec("embedding:N=500,V=11,D=3,dtype=bfloat16").expression
-    normal, large, zeros = (make_inputs(expression, 0, kind) for kind in ("normal", "large", "zeros"))  # type: ignore[arg-type]
+    normal, large, zeros = (make_inputs(expression, 0, kind) for kind in ("normal", "large", "zeros"))
     assert normal["W"].dtype == ml_dtypes.bfloat16 and normal["X"].dtype == np.int32
     assert normal["X"].min() == 0 and normal["X"].max() == 10
     assert large["X"].min() < 0 and large["X"].max() > 10
@@ -128,7 +147,7 @@ def test_inputs() -> None:
 def test_large_inputs_do_not_overflow(spec: str) -> None:
     expression = parse_spec(spec).expression
     for kind in ("normal", "large"):
-        inputs = make_inputs(expression, 0, kind)  # type: ignore[arg-type]  # values of the literal
+        inputs = make_inputs(expression, 0, kind)
         assert largest_value(expression, inputs) <= 0.25
         assert all(array.any() for array in inputs.values())
 
@@ -147,9 +166,13 @@ def test_wrong_inputs() -> None:
 
 @pytest.mark.parametrize(
     "spec",
-    ["conv2d:N=1,H=56,W=56,CI=64,CO=64,KH=3,KW=3,pad=1", "matmul:M=1024,N=1024,K=1024", "conv2d:N=1,H=224,W=224,CI=3,CO=64,KH=7,KW=7,stride=2,pad=3",
-     "conv2d:N=1,H=56,W=56,CI=64,CO=64,KH=3,KW=3,pad=1,groups=4"],
-)  # fmt: skip
+    [
+        "conv2d:N=1,H=56,W=56,CI=64,CO=64,KH=3,KW=3,pad=1",
+        "matmul:M=1024,N=1024,K=1024",
+        "conv2d:N=1,H=224,W=224,CI=3,CO=64,KH=7,KW=7,stride=2,pad=3",
+        "conv2d:N=1,H=56,W=56,CI=64,CO=64,KH=3,KW=3,pad=1,groups=4",
+    ],
+)
 def test_reference_is_quick_enough_to_check_every_trial(spec: str) -> None:
     expression = parse_spec(spec).expression
     inputs = make_inputs(expression, 0)

@@ -36,6 +36,7 @@ def test_constants_and_numerics_are_part_of_the_key() -> None:
     assert len({workload.key for workload in workloads}) == 5
     assert workloads[2].constants == ("W", "bias") == parse_spec(dense + ",const=W+bias").constants
     assert workloads[3].numerics == "fast"
+    assert [parse_spec(workload.spec) for workload in workloads] == workloads
 
 
 @pytest.mark.parametrize(
@@ -158,6 +159,6 @@ def test_hostile_document_tree_is_refused() -> None:
         body = ["unary", "neg", body]
     document = to_document(parse_spec(MATMUL))
     expression = dict(document["expression"])  # type: ignore[arg-type]  # an object of the document
-    expression["stages"] = [{**expression["stages"][0], "body": body}]  # type: ignore[index, dict-item, call-overload]  # as above
+    expression["stages"] = [{**expression["stages"][0], "body": body}]  # type: ignore[index, dict-item]  # as above
     with pytest.raises(WorkloadError, match="not an expression document"):
         from_document({**document, "expression": expression})

@@ -1,0 +1,52 @@
+"""The pages about notation and operators say what is so: examples are read, refusals refused, the table is the catalogue."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import tuner
+from tuner.errors import WorkloadError
+from tuner.workload.grammar import MAX_DEPTH, MAX_TERMS, MAX_TEXT_BYTES, MAX_TOKENS
+from tuner.workload.handbook import page
+from tuner.workload.limits import LIMITS
+from tuner.workload.notation import parse
+from tuner.workload.terms import DTYPE_NAMES, FUNCTIONS
+
+DOCS = Path(tuner.__file__).parent.parent / "docs"
+NOTATION = (DOCS / "notation.md").read_text()
+BLOCKS = re.findall(r"^```(kernel|refused)(.*?)\n(.*?)^```", NOTATION, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(("kind", "info", "text"), BLOCKS)
+def test_examples(kind: str, info: str, text: str) -> None:
+    if kind == "kernel":
+        parse(text, {name: int(extent) for name, extent in (part.split("=") for part in info.strip().split(","))})
+    else:
+        with pytest.raises(WorkloadError, match=re.escape(info.strip())) as caught:
+            parse(text, {})
+        assert caught.value.line and caught.value.column
+
+
+def test_there_are_examples_of_both() -> None:
+    assert len([kind for kind, _, _ in BLOCKS if kind == "kernel"]) >= 5 <= len(BLOCKS)
+
+
+def test_functions_and_limits_are_named() -> None:
+    assert [name for name in (*FUNCTIONS, *DTYPE_NAMES) if not re.search(rf"\b{name}\b", NOTATION) and len(name) <= 6] == []
+    for number in (
+        MAX_TEXT_BYTES // 1024,
+        f"{MAX_TOKENS:,}",
+        MAX_DEPTH,
+        MAX_TERMS,
+        LIMITS.tensors,
+        LIMITS.nbytes >> 30,
+        LIMITS.dimensions,
+    ):
+        assert str(number) in NOTATION
+
+
+def test_operators_page_is_the_catalogue() -> None:
+    assert (DOCS / "operators.md").read_text() == page(), "run: python -m tuner.workload.handbook > docs/operators.md"
