@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from db import kernels, targets
@@ -19,6 +19,7 @@ from tuner.measure.race import Contender, RaceResult, race, rival_contender
 from tuner.measure.rivals import check_rival
 from tuner.measure.runner import RunnerProcess
 from tuner.measure.statistics import race_median_ci95, ratio_of_medians
+from tuner.measure.timing import PROMOTION
 from tuner.runtime.loader import Library
 from tuner.settings import Settings
 from tuner.target.target import Target
@@ -29,6 +30,8 @@ from workers.messages import BuildRequest, Problem
 
 KERNEL, DEFAULT = "kernel", "default"
 ROUNDS = 7  # from 6 on, the extremes of the rounds' medians enclose the true one with more than 95%
+# Rounds differ by more than samples within one: more samples only take time. A slow default is called seven times a round.
+PLAN = replace(PROMOTION, budget_s=0.2, min_samples=3, max_samples=100)
 
 
 class RaceError(TunerError):
@@ -83,7 +86,7 @@ def race_kernel(workload: Workload, kernel: Kernel, target: Target, settings: Se
             default = name == DEFAULT
             contenders.append(_default(workload, target, kernel, Path(folder)) if default else rival_contender(name))
         runner.prepare(Assignment(workload=workload, lane=lane, threads=kernel.threads, seed=settings.seed))
-        return _judged(workload, kernel, race(contenders, runner, rounds=ROUNDS))
+        return _judged(workload, kernel, race(contenders, runner, rounds=ROUNDS, plan=PLAN))
 
 
 def _judged(workload: Workload, kernel: Kernel, result: RaceResult) -> Race:

@@ -1,0 +1,56 @@
+"""The package lists in pyproject.toml are complete: every folder with code, every file that is not code, every version pinned once."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tuner
+from tuner.cli.doctor import PINNED
+
+ROOT = Path(tuner.__file__).parent.parent
+TOP = ("tuner", "workers", "api", "db")
+
+
+@pytest.fixture(scope="module")
+def project() -> Any:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def files() -> list[Path]:
+    found = (path.relative_to(ROOT) for name in TOP for path in (ROOT / name).rglob("*") if path.is_file())
+    return [path for path in found if not any(part == "__pycache__" or part.startswith(".") for part in path.parts)]
+
+
+def test_every_folder_with_code_is_a_listed_package(project: Any) -> None:
+    folders = {".".join(path.parent.parts) for path in files() if path.suffix == ".py"}
+    assert folders == set(project["tool"]["setuptools"]["packages"])
+
+
+def test_every_other_file_is_package_data(project: Any) -> None:
+    patterns = [
+        f"{package.replace('.', '/')}/{pattern}"
+        for package, listed in project["tool"]["setuptools"]["package-data"].items()
+        for pattern in listed
+    ]
+    others = [path.as_posix() for path in files() if path.suffix != ".py"]
+    assert [path for path in others if not any(fnmatch(path, pattern) for pattern in patterns)] == []
+
+
+def test_direct_dependencies_and_constraints_agree(project: Any) -> None:
+    listed = project["project"]["dependencies"] + project["project"]["optional-dependencies"]["dev"]
+    wanted = dict(re.fullmatch(r"([\w.-]+)(?:\[\w+\])?==([\w.]+)", line).groups() for line in listed)  # type: ignore[union-attr]
+    tested = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
+    named = {name.lower().replace("_", "-"): version for name, version in tested.items()}
+    assert {name: version for name, version in wanted.items() if named.get(name.lower().replace("_", "-")) != version} == {}
+
+
+def test_the_doctor_asks_for_what_is_pinned(project: Any) -> None:
+    assert [
+        f"{name}=={version}" for name, version in PINNED.items() if f"{name}=={version}" not in project["project"]["dependencies"]
+    ] == []
