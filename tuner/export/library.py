@@ -40,7 +40,10 @@ def export_library(
         files={path: sha256(content).hexdigest() for path, content in sorted(contents.items())},
         functions=tuple(function_entry(kernel) for kernel in complete),
     )
-    document = json.dumps(manifest.document(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    try:
+        document = json.dumps(manifest.document(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    except (TypeError, ValueError) as error:
+        raise ExportRefused(f"a kernel's numbers or provenance cannot be written as JSON: {error}") from error
     place(directory, {**contents, FILE: document.encode()})
     return manifest
 

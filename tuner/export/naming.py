@@ -30,11 +30,15 @@ KEYWORDS = """
     static struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
     volatile wchar_t while xor
 """  # of C and C++
-OURS = "std tuner numpy tensor buffer error shape_error shape_type elements detail library annotations"  # of header and package
+OURS = """
+    std tuner numpy tensor buffer error shape_error shape_type elements detail library annotations aligned_empty set_num_threads
+    run_all check_status check_output check_unchanged half_bits half_value from_bits to_bits hash_of
+"""  # of header, package and examples
 LIBC = """
     malloc free memcpy memmove memset strcmp exp expf log logf tanh tanhf erf erff pow powf sqrt sqrtf fabs fabsf floor floorf
     ceil ceilf round roundf trunc truncf sin sinf cos cosf exit abort read write
 """  # which a function of that name would replace within the library
+PREFIXES = ("tuner_", "tvm", "pthread_", "posix_", "clock_", "sched_")  # of the runtime, and of what it calls
 RESERVED = frozenset(f"{KEYWORDS} {OURS} {LIBC}".split())
 
 
@@ -53,9 +57,10 @@ def named(kernels: Sequence[ExportKernel], library: str) -> tuple[ExportKernel, 
     for kernel in kernels:
         if kernel.symbol is None:
             continue
-        if not SYMBOL.match(kernel.symbol) or kernel.symbol in RESERVED or keyword.iskeyword(kernel.symbol):
+        if not SYMBOL.match(kernel.symbol) or _taken_elsewhere(kernel.symbol):
             raise ExportRefused(
-                f"function name {kernel.symbol!r}: give an identifier of at most 128 characters that is no keyword"
+                f"function name {kernel.symbol!r}: give an identifier of at most 128 characters that is no keyword, no function "
+                f"of libc, and does not begin with {', '.join(PREFIXES)}"
             )
         if kernel.symbol in taken:
             raise ExportRefused(f"function name {kernel.symbol!r} is used twice in library {library}")
@@ -78,7 +83,11 @@ def base_name(kernel: ExportKernel) -> str:
     name = re.sub(r"[^a-z0-9_]+", "_", "_".join(part for part in parts if part).lower()).strip("_")
     if len(name) > LONGEST:
         name = f"{name[:LONGEST].rstrip('_')}_{kernel.workload_key[:8]}"
-    return name if "_" in name and name[:1].isalpha() else f"kernel_{name}"
+    return name if "_" in name and name[:1].isalpha() and not _taken_elsewhere(name) else f"kernel_{name}"
+
+
+def _taken_elsewhere(name: str) -> bool:
+    return name in RESERVED or keyword.iskeyword(name) or name.lower().startswith(PREFIXES)
 
 
 def _parameter(name: str, value: int | float | str | bool) -> str:

@@ -141,5 +141,6 @@ def _helpers(name: str, entries: Sequence[Entry]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A C string literal; JSON's escapes of ASCII text are C's, and `??` could start a trigraph."""
-    return json.dumps(text, ensure_ascii=True).replace("??", '?""?')
+    """A C string literal of the text's UTF-8: everything but plain letters, digits and common signs as three octal digits."""
+    plain = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _-.,:;{}[]()<>=+*/")
+    return '"' + "".join(chr(byte) if byte in plain else f"\\{byte:03o}" for byte in text.encode()) + '"'

@@ -71,6 +71,13 @@ def test_nothing_to_export_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_numbers_that_are_none_are_refused(tmp_path: Path, kernel: Make, toolchain: Toolchain) -> None:
+    for broken in (kernel(max_rel_error=float("nan")), kernel(provenance={"job": object()})):
+        with pytest.raises(ExportRefused, match="cannot be written as JSON"):
+            export_library([broken], tmp_path / "out", "kit", toolchain=toolchain)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_failing_compiler_leaves_nothing(tmp_path: Path, kernel: Make, toolchain: Toolchain) -> None:
     with pytest.raises(LinkError):
         export_library([kernel(object_code=b"damaged")], tmp_path / "out", "kit", toolchain=toolchain)

@@ -26,6 +26,8 @@ MLP = "kernel mlp(A: f32[M, K]) -> (C: f32[M]) { C[i] += A[i, k] }"
         ({"op": None, "params": {}, "notation": MLP, "shapes": {"M": 3, "K": 4}}, "mlp_m3_k4"),
         ({"op": None, "params": {}, "notation": "kernel exp(A: f32[4]) -> (C: f32[4]) { C[i] = exp(A[i]) }"}, "kernel_exp"),
         ({"op": None, "params": {}, "notation": None}, "kernel_kernel"),
+        ({"op": None, "params": {}, "notation": "kernel pthread_create(A: f32[4])"}, "kernel_pthread_create"),
+        ({"op": None, "params": {}, "notation": "kernel run_all(A: f32[4])"}, "kernel_run_all"),
     ],
 )
 def test_names_follow_operator_and_dimensions(kernel: Make, changes: dict[str, Any], name: str) -> None:
@@ -55,7 +57,9 @@ def test_bad_library_names_are_refused(name: str) -> None:
         check_library_name(name)
 
 
-@pytest.mark.parametrize("symbol", ["1f", "a b", "while", "malloc", "expf", "kit_alloc", "kit", "f\n", "tensor"])
+@pytest.mark.parametrize(
+    "symbol", ["1f", "a b", "while", "malloc", "expf", "kit_alloc", "kit", "f\n", "tensor", "tuner_call", "TVMFFI"]
+)
 def test_bad_function_names_are_refused(kernel: Make, symbol: str) -> None:
     with pytest.raises(ExportRefused, match="function name"):
         named([kernel(symbol=symbol)], "kit")

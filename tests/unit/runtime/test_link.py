@@ -138,7 +138,8 @@ def test_candidates_of_one_workload_share_all_but_the_link(tmp_path: Path, toolc
 
 def test_the_library_describes_itself(tmp_path: Path, toolchain: Toolchain, function: Make) -> None:
     odd = replace(
-        function("double", threads=4, isa=("sse2",)), inputs=(Tensor(name='a "?\\?(\\é', shape=(1024,), dtype="float32"),)
+        function("double", threads=4, isa=("sse2",)),
+        inputs=(Tensor(name='a "??(\\\né 😀\x00%s', shape=(1024,), dtype="float32"),),
     )
     path = tmp_path / "libkit.so"
     path.write_bytes(link("kit", [odd], toolchain=toolchain))
