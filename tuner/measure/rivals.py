@@ -69,7 +69,7 @@ def open_rival(name: str, workload: Workload, inputs: Sequence[Array], threads: 
     """
     check_rival(name)
     if name == "numpy" and threads > 1 and importlib.util.find_spec("threadpoolctl") is None:
-        raise RivalError(f"rival numpy with {threads} threads needs threadpoolctl; install the extra: pip install 'tuner[compare]'")
+        raise RivalError(f"rival numpy with {threads} threads needs threadpoolctl; install it: pip install 'tuner[compare]'")
     if workload.op is None:
         raise RivalError(f"rival {name} has no route to {workload.spec}: only operators of the catalogue have one")
     if len(workload.expression.outputs) != 1:

@@ -176,3 +176,17 @@ def test_a_missing_library_or_interpreter_is_told(runner: RunnerProcess) -> None
     assert isinstance(missing, Failed) and missing.kind is FailureKind.INFRASTRUCTURE and "/nonexistent.so" in missing.message
     with pytest.raises(RunnerError, match="did not start"):
         RunnerProcess(RunnerOptions(python="/bin/false")).start()
+
+
+def test_a_hundred_candidates_leave_nothing_behind(runner: RunnerProcess, request_for: Make) -> None:
+    plan = TimingPlan(budget_s=0.0, min_samples=1, min_repeat_s=0.0, warmup_s=0.0)
+    good, bad = request_for("good", plan=plan), request_for("wrong", plan=plan)
+    process = psutil.Process(runner.pid)
+    for request in (good, bad) * 10:
+        runner.measure(request)
+    before = process.num_fds(), process.memory_info().rss
+    for request in (good, bad) * 50:
+        runner.measure(request)
+    assert process.num_fds() == before[0]
+    assert process.memory_info().rss - before[1] < 1 << 20
+    assert process.children() == []
