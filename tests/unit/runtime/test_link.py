@@ -15,6 +15,7 @@ from tuner.runtime.features import X86
 from tuner.runtime.link import Function, link, link_static
 from tuner.runtime.loader import Library, LibraryError
 from tuner.runtime.toolchain import LinkError, Toolchain
+from tuner.target.microarchitecture import FEATURES
 from tuner.workload.expression import Tensor
 
 Make = Callable[..., Function]
@@ -49,6 +50,32 @@ def test_only_the_interface_is_visible_and_only_libc_is_needed(tmp_path: Path, t
     needed = {line.split("[")[1].split(".so")[0] for line in dynamic.splitlines() if "(NEEDED)" in line}
     assert {name for name in needed if not name.startswith("ld-linux")} <= {"libc", "libm", "libpthread"}
     assert "TEXTREL" not in dynamic
+
+
+def test_two_archives_go_into_one_program(tmp_path: Path, toolchain: Toolchain, function: Make) -> None:
+    for name in ("one", "two"):
+        kernels = [function("parallel", symbol=f"{name}_f", threads=2)]
+        (tmp_path / f"lib{name}.a").write_bytes(link_static(name, kernels, toolchain=toolchain))
+    (tmp_path / "program.c").write_text(
+        """
+        #include <stddef.h>
+        void *one_alloc(size_t);
+        int one_f(const float *, float *), two_f(const float *, float *), two_set_num_threads(int);
+        int main(void) {
+          float *x = one_alloc(4096), *y = one_alloc(4096);
+          for (int i = 0; i < 1024; ++i) x[i] = 1;
+          return two_set_num_threads(1) || one_f(x, y) || two_f(y, x) || x[1023] != 4;
+        }
+        """
+    )
+    command = ["cc", "program.c", "libone.a", "libtwo.a", "-lm", "-lpthread", "-o", "program"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    assert subprocess.run([tmp_path / "program"], check=False, timeout=30).returncode == 0
+
+
+def test_every_feature_a_target_may_name_is_known() -> None:
+    x86 = {name for flag, name in FEATURES.items() if not flag.startswith(("asimd", "sve", "i8mm", "bf16"))}
+    assert x86 <= set(X86)
 
 
 def test_every_feature_bit_is_where_the_system_says(tmp_path: Path, toolchain: Toolchain, function: Make) -> None:
