@@ -21,9 +21,8 @@ def transferred() -> CostModel:
 
 
 MODELS: dict[str, Callable[[], CostModel]] = {
-    "relative": Ranker,
-    "pairwise": lambda: Ranker(RankerOptions(objective="pairwise")),
-    "ndcg": lambda: Ranker(RankerOptions(objective="ndcg")),
+    "pairwise": Ranker,
+    "relative": lambda: Ranker(RankerOptions(objective="relative")),
     "transfer": transferred,
 }
 

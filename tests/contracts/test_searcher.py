@@ -23,9 +23,7 @@ Answer = Callable[[Space, Points, int], list[Trial]]
 
 
 def new(strategy: str, domain: Domain, seed: int = 0) -> Searcher:
-    return build_searcher(
-        strategy, SearchSetup(domain=domain, featurizer=KnobEncoding(domain.space), model=Ranker(), seed=seed)
-    )
+    return build_searcher(strategy, SearchSetup(domain=domain, featurizer=KnobEncoding(domain.space), model=Ranker(), seed=seed))
 
 
 def answered(space: Space, points: Points, first: int) -> list[Trial]:

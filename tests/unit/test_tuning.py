@@ -263,7 +263,7 @@ def test_rounds_carry_the_correlation_taken_before_training() -> None:
         )
     )
     plans = [event.plan for event in events if isinstance(event, RoundPlanned)]
-    assert [plan.trials for plan in plans] == [16, 32, 48, 72, 108]
+    assert [plan.trials for plan in plans] == [8, 16, 24, 36, 54, 81, 113]
     assert plans[0].correlation is None
     assert any(plan.correlation is not None and plan.correlation > 0.3 for plan in plans[1:])
     improved = [event.median_s for event in events if isinstance(event, BestImproved)]

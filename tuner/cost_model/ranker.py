@@ -1,6 +1,6 @@
 """The gradient-boosted cost model: the only file that imports XGBoost.
 
-One booster, three ways to learn an order from it; rows are compared only within their workload.
+One booster, two ways to learn an order from it; rows are compared only within their workload.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from tuner.cost_model.metrics import pairwise_accuracy
 from tuner.cost_model.model import Features, Groups, Vector
 from tuner.errors import UsageError
 
-Objective = Literal["relative", "pairwise", "ndcg"]
+Objective = Literal["pairwise", "relative"]
 
-_GRADES = 31  # highest grade rank:ndcg takes with its exponential gain
 _FAILED_LABEL = 0.01  # log of a failure's label 0: a hundred times slower than the best, below nearly all that ran
 _HOLDOUT = 32  # rows of the newest batch that judge the number of trees
 _HOLDOUT_FROM = 192  # rows from which giving some away pays; with fewer, stopping early cost 0.02 of pairwise accuracy
@@ -26,14 +25,15 @@ _PATIENCE = 40  # trees without a better judgement
 
 @dataclass(frozen=True, kw_only=True)
 class RankerOptions:
-    """`relative` regresses log(label), centred within each workload; `pairwise` and `ndcg` are XGBoost's LambdaMART objectives.
+    """`pairwise` is XGBoost's LambdaMART on pairs, `relative` regresses log(label), centred within each workload.
 
-    `relative` is the default because it ranked best on held-out points at equal time (docs/search.md has the table).
+    `pairwise` is the default: with it annealing reached the best points in the fewest trials (docs/search.md has the table),
+    although `relative` orders random points a little better.
     """
 
-    objective: Objective = "relative"
+    objective: Objective = "pairwise"
     trees: int = 200
-    depth: int = 3
+    depth: int = 4
     learning_rate: float = 0.15
     seed: int = 0
 
@@ -71,7 +71,8 @@ class Ranker:
     def fit(
         self, features: Features, labels: Vector, groups: Groups, weights: Vector | None = None, *, margin: Vector | None = None
     ) -> None:
-        """As `CostModel.fit`. `margin` (n,) is another model's score, to which this one adds what it missed."""
+        """As `CostModel.fit`; `pairwise` takes one weight a workload, that of its first row. `margin` (n,) is
+        another model's score, to which this one adds what it missed."""
         if not len(features):
             raise UsageError("a cost model needs at least one row to learn from; give it measured trials first")
         rows = _Rows(
@@ -81,8 +82,9 @@ class Ranker:
             weights=np.ones(len(features), np.float32) if weights is None else np.asarray(weights, np.float32),
             margin=margin,
         )
-        trees = self._judged_trees(rows) if len(features) >= _HOLDOUT_FROM else self.options.trees
-        self._booster = xgboost.train(self._parameters(), self._matrix(rows), trees)
+        with xgboost.config_context(nthread=1):  # the booster's own nthread does not reach all of its parallel loops
+            trees = self._judged_trees(rows) if len(features) >= _HOLDOUT_FROM else self.options.trees
+            self._booster = xgboost.train(self._parameters(), self._matrix(rows), trees)
 
     def predict(self, features: Features) -> Vector:
         if self._booster is None:
@@ -139,24 +141,15 @@ class Ranker:
             )
         order = np.argsort(rows.groups, kind="stable")
         rows = rows.take(order)
-        labels = np.round(rows.labels * _GRADES) if self.options.objective == "ndcg" else rows.labels
         first = np.unique(rows.groups, return_index=True)[1]
         return xgboost.DMatrix(
-            rows.features, labels, qid=rows.groups, weight=rows.weights[first], base_margin=rows.margin, nthread=1
+            rows.features, rows.labels, qid=rows.groups, weight=rows.weights[first], base_margin=rows.margin, nthread=1
         )
 
     def _parameters(self) -> dict[str, str | int | float]:
         chosen: dict[Objective, dict[str, str | int | float]] = {
             "relative": {"objective": "reg:squarederror", "base_score": 0.0},
             "pairwise": {"objective": "rank:pairwise", "lambdarank_pair_method": "mean", "lambdarank_num_pair_per_sample": 8},
-            # Its hessians are tiny: with XGBoost's own least weight and regularisation no tree ever splits.
-            "ndcg": {
-                "objective": "rank:ndcg",
-                "lambdarank_pair_method": "mean",
-                "lambdarank_num_pair_per_sample": 8,
-                "min_child_weight": 1e-4,
-                "reg_lambda": 1e-2,
-            },
         }
         return {
             **common_parameters(self.options.depth, self.options.learning_rate, self.options.seed),
@@ -178,10 +171,11 @@ class FailureClassifier:
 
     def fit(self, features: Features, failed: Vector) -> None:
         """`failed` (n,) is 1 where the candidate failed and 0 where it was timed; both must occur."""
-        matrix = xgboost.DMatrix(np.ascontiguousarray(features, np.float32), failed, nthread=1)
         share = float(np.mean(failed))
         parameters = {"objective": "binary:logistic", "base_score": share, **common_parameters(3, 0.3, self._seed)}
-        self._booster = xgboost.train(parameters, matrix, 30)
+        with xgboost.config_context(nthread=1):
+            matrix = xgboost.DMatrix(np.ascontiguousarray(features, np.float32), failed, nthread=1)
+            self._booster = xgboost.train(parameters, matrix, 30)
 
     def predict(self, features: Features) -> Vector:
         """Probabilities, shape (n,); zeros before training."""

@@ -17,9 +17,11 @@ def choose(points: Points, scores: Vector, *, count: int, weight: float) -> NDAr
     scale.
     """
     count = min(count, len(points))
+    if not count:
+        return np.zeros(0, np.int64)
     spread = float(scores.std())
     base = (scores - scores.mean()) / spread if spread > 0 else np.zeros(len(scores), np.float32)
-    columns = np.flatnonzero((points != points[:1]).any(axis=0)) if len(points) else np.zeros(0, np.int64)
+    columns = np.flatnonzero((points != points[:1]).any(axis=0))
     novelty = np.ones(len(points), np.float64)
     share = 1.0 / max(1, len(columns))
     seen: list[set[int]] = [set() for _ in columns]

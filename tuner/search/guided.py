@@ -29,20 +29,21 @@ Origin = Literal["model", "local", "random", "seed"]
 
 _OWN = 0  # group of the workload being searched; history takes others
 _FRUITLESS = 4096  # draws without a new point after which a space too large to list counts as exhausted
+_JUDGED = 48  # last trials by which the model is judged: a rank correlation of so many has a deviation of 0.15
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuidedOptions:
-    first: int = 16  # trials before the first refit
-    plan: int = 64  # most trials between refits (AutoTVM's plan); early on fewer, as a new trial teaches more then
+    first: int = 8  # trials before the first refit
+    plan: int = 32  # most trials between refits, fewer early on; AutoTVM plans 64, but a refit costs less than a trial here
     explore: float = 0.05  # share of each batch that is random
-    diversity: float = 0.5  # what an entirely new point is worth, in standard deviations of the pool's scores
+    diversity: float = 0.3  # what an entirely new point is worth, in standard deviations of the pool's scores
     pool: int = 512  # best points kept of each exploration
     listed: int = 4096  # spaces up to this size are scored as a whole instead of explored
     reference: int = 1024  # random points whose scores set the scale
     good: int = 64  # best measured points handed to the explorer
     reserve: int = 64  # points lined up beyond the next refit, for what is in flight while it happens
-    trust: float = 0.2  # rank correlation of the last batch from which the model is trusted without further proof
+    trust: float = 0.2  # rank correlation of the last trials from which the model is trusted without further proof
 
 
 class GuidedSearcher:
@@ -67,6 +68,7 @@ class GuidedSearcher:
         self._origins: dict[int, Origin] = {}
         self._origin_of_row: list[Origin] = []
         self._plans: list[Plan] = []
+        self._correlations: list[tuple[int, float]] = []  # trials of a batch, and how well they were predicted
         self._planned_at, self._next_plan = 0, self.options.first
         self._spare = random_sequence(domain, seed)
         self._line: list[Row] = []
@@ -141,15 +143,28 @@ class GuidedSearcher:
         return spearman(self._model.predict(features), labels) if self._model.trained else None
 
     def _trusts(self, correlation: float | None, labels: Vector) -> bool:
-        """Distrust needs two signs: the last batch was ordered no better than by chance, and what the model chose for it was no
-        better than random points. The second alone is no sign of a bad model when most points are equally fast; the first alone
-        is none either, because the points of a good batch differ by little more than noise."""
-        fresh = np.arange(len(labels)) >= self._planned_at
-        chosen = labels[fresh & np.array([origin == "model" for origin in self._origin_of_row])]
+        """Distrust needs two signs over the last trials: they were ordered no better than by chance, and those the model chose
+        were no faster than random points. The second alone is no sign of a bad model when most points are equally fast; the
+        first alone is none either, because the points of a good batch differ by little more than noise."""
+        if correlation is not None:
+            self._correlations.append((len(labels) - self._planned_at, correlation))
+        recent = np.arange(len(labels)) >= len(labels) - _JUDGED
+        chosen = labels[recent & np.array([origin == "model" for origin in self._origin_of_row])]
         chance = labels[np.array([origin == "random" for origin in self._origin_of_row])]
-        if correlation is None or correlation >= self.options.trust or len(chosen) < 8 or len(chance) < 8:
+        if not self._correlations or len(chosen) < 8 or len(chance) < 8:
+            return True
+        if self._recent_correlation() >= self.options.trust:
             return True
         return bool(np.median(chosen) > np.quantile(chance, 0.65))
+
+    def _recent_correlation(self) -> float:
+        """Of the last batches that together hold enough trials, weighted by their length."""
+        total = weighted = 0.0
+        for count, correlation in reversed(self._correlations):
+            total, weighted = total + count, weighted + count * correlation
+            if total >= _JUDGED:
+                break
+        return weighted / total
 
     def _explored(self, rng: np.random.Generator) -> Pool:
         """The best untried points under the model; every point is scored where the domain is small."""

@@ -65,6 +65,7 @@ class Response:
     space: Space
     shift: float = 0.0
     noise: float = 0.02
+    registers: int = 128  # a register tile of more elements is illegal
 
     def seconds(self, points: Points) -> NDArray[np.float64]:
         """Shape (n,); infinite where illegal (inside the tests only)."""
@@ -90,7 +91,7 @@ class Response:
             return 1e-3 * float(np.exp(jitter)) * cost
         (io, ii), (jo, ji) = _pair(config["tiled.i"]), _pair(config["tiled.j"])
         k, unroll, pack = _number(config["tiled.k"]), _number(config["tiled.unroll"]), _number(config["tiled.pack"])
-        if ii * ji > 128 or unroll * ii > 2048:
+        if ii * ji > self.registers or unroll * ii > 2048:
             return float("inf")
         registers = ii * ji / 8
         cost = 1.0 + 0.25 * abs(log2(registers) - 3 - self.shift) + (0.8 if registers > 12 else 0.0)
