@@ -23,6 +23,7 @@ import ray
 from ray.exceptions import RayError
 
 from workers import cluster, session
+from workers.affinity import confine_family
 from workers.builder import START_TIMEOUT_S, Builder
 from workers.channel import parent_channel
 from workers.messages import (
@@ -143,7 +144,7 @@ class Driver:
         """Workers answer once; from then on messages cost no start-up."""
         asked = [worker.handle.describe.remote() for worker in self._workers.values()]
         descriptions = tuple(ray.get(asked, timeout=READY_TIMEOUT_S))
-        cluster.pin(self._plan.builder_cores)  # from here on nothing of ours but candidates runs on a lane
+        confine_family(self._plan.builder_cores)  # from here on nothing of ours but candidates runs on a lane
         text = f"{len(self._builders)} builders, {len(self._runners)} lanes"
         self._send(Notice(kind="ready", message=text, details=descriptions))
 

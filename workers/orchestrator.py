@@ -28,6 +28,7 @@ from tuner.target.target import Target
 from tuner.tuning import StopReason, TuningResult
 from tuner.workload.spec import from_document
 from workers import machine
+from workers.affinity import confined
 from workers.fleet import Fleet
 from workers.heartbeat import Heartbeat
 from workers.lanes import LanePlan
@@ -212,11 +213,12 @@ class _JobRun:
             check=self._heart.check,
         )
         try:
-            self._observer(Phase(name="searching"))
-            result = search(run)
-            if result.reason is StopReason.CANCELLED:
-                return None
-            return self._promote(run, result)
+            with confined(fleet.plan.builder_cores):
+                self._observer(Phase(name="searching"))
+                result = search(run)
+                if result.reason is StopReason.CANCELLED:
+                    return None
+                return self._promote(run, result)
         finally:
             measurer.close()
             timeline.flush()

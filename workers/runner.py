@@ -20,7 +20,7 @@ from tuner.measure.statistics import race_median_ci95
 from tuner.measure.timing import ABANDON_FACTOR, PROMOTION
 from workers.messages import Finalist, Limits, Measured, MeasureRequest, Problem, RaceAsk, RaceOutcome
 
-RACE_PLAN = replace(PROMOTION, max_samples=200)  # in each of five processes: a thousand in all tell apart what matters
+RACE_SAMPLES = 200  # at most, in each process: a thousand in all tell apart what matters
 RACE_TIMEOUT_FACTOR = 3.0  # a race verifies on four kinds of inputs and times ten times longer than screening
 
 
@@ -67,11 +67,15 @@ class Runner:
         return [self._race(ask) for ask in asks]
 
     def _race(self, ask: RaceAsk) -> RaceOutcome:
-        timeout_s = RACE_TIMEOUT_FACTOR * self._limits.run_timeout_s
+        limits = self._limits
+        timeout_s = RACE_TIMEOUT_FACTOR * limits.run_timeout_s
+        plan = replace(PROMOTION, budget_s=limits.race_budget_s, max_samples=RACE_SAMPLES)
         contenders = [
             Contender(name=one.name, library=one.path, symbol=one.symbol, timeout_s=timeout_s) for one in ask.contestants
         ]
-        result = race(contenders, self._process, plan=RACE_PLAN, default=ask.default, incumbent=ask.incumbent)
+        result = race(
+            contenders, self._process, rounds=limits.race_rounds, plan=plan, default=ask.default, incumbent=ask.incumbent
+        )
         finalists = tuple(finalist(contender.name, result) for contender in contenders)
         if result.decision is not None:
             return RaceOutcome(finalists=finalists, winner=result.decision.winner, reason=result.decision.reason)

@@ -1,4 +1,4 @@
-"""Makes and runs small jobs for the fleet's tests; as a program, runs one to its end: `python -m tests.integration.fleet_job DIR JOB`.
+"""Makes and runs small jobs for the fleet's tests; as a program, runs one: `python -m tests.integration.fleet_job DIR JOB`.
 
 The program claims the job even where a lease is still open, as `tuner resume` does for a holder that is known to be dead.
 """
@@ -16,6 +16,8 @@ from tuner.workload.spec import parse_spec, to_document
 from workers.messages import Limits
 from workers.orchestrator import JobReport, OrchestratorOptions, run_job
 from workers.progress import Observer, unobserved
+
+QUICK = Limits(race_rounds=3, race_budget_s=0.02)
 
 
 def open_in(directory: Path) -> Database:
@@ -36,7 +38,7 @@ def queue_job(database: Database, specs: Sequence[str], *, trials: int, strategy
 def run_here(
     database: Database, job_id: str, directory: Path, *, limits: Limits | None = None, observer: Observer = unobserved
 ) -> JobReport:
-    options = OrchestratorOptions(artifacts=directory / "artifacts", limits=limits or Limits())
+    options = OrchestratorOptions(artifacts=directory / "artifacts", limits=limits or QUICK)
     return run_job(database, job_id, options, observer=observer, take_over=True)
 
 

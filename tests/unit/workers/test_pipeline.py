@@ -1,4 +1,4 @@
-"""The fleet's books on a virtual clock: every candidate ends exactly once whatever is lost, lanes stay busy, twins are not timed again."""
+"""The fleet's books on a virtual clock: each candidate ends exactly once whatever is lost, lanes are busy, twins share one timing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pytest
@@ -60,17 +61,12 @@ class Simulation:
     def dispatch(self) -> None:
         while build := self.pipeline.next_build():
             worker, _, requests = build
-            self.start(
-                worker,
-                self.build_s * len(requests),
-                [one.number for one in requests],
-                lambda a, b, r=requests: self.build(r, a, b),
-            )
+            numbers = [one.number for one in requests]
+            self.start(worker, self.build_s * len(requests), numbers, partial(self.build, requests))
         while measurement := self.pipeline.next_measurement():
             worker, _, wanted = measurement
-            self.start(
-                worker, self.measure_s * len(wanted), [one.number for one in wanted], lambda a, b, r=wanted: self.measure(r, a, b)
-            )
+            numbers = [one.number for one in wanted]
+            self.start(worker, self.measure_s * len(wanted), numbers, partial(self.measure, wanted))
         building = any(station.load for station in self.pipeline.builders.values())
         self.overlaps += building and any(station.load for station in self.pipeline.runners.values())
 
