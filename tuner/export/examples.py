@@ -7,7 +7,7 @@ sample of elements. A kernel exported without them is checked to run, to write e
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite, prod
 from typing import Any
 
@@ -18,6 +18,9 @@ from tuner.export.kernel import Argument, ExportKernel
 from tuner.export.template import fill
 from tuner.runtime.wrapper import C_TYPES, DLPACK
 
+# An example is to find a broken installation, not to judge a kernel: four roundings of the narrow dtypes, and room for long
+# sums in the wide ones. Integers are exact.
+TOLERANCES: Mapping[str, float] = {"float64": 1e-6, "float32": 1e-3, "float16": 2.0**-9, "bfloat16": 2.0**-6}
 SAMPLES = 32  # elements of each output that an example checks
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -74,9 +77,13 @@ def sampled(kernel: ExportKernel) -> list[list[tuple[int, float]]]:
     return result
 
 
+def tolerance_of(kernel: ExportKernel, output: Argument) -> float:
+    return kernel.tolerance if kernel.tolerance is not None else TOLERANCES.get(output.dtype, 0.0)
+
+
 def _expected_document(kernel: ExportKernel) -> dict[str, Any]:
     samples = [[[place, value] for place, value in output] for output in sampled(kernel)]
-    return {"tolerance": kernel.tolerance, "samples": samples}
+    return {"tolerances": [tolerance_of(kernel, output) for output in kernel.outputs], "samples": samples}
 
 
 def _tables(kernels: Sequence[ExportKernel]) -> str:
@@ -98,7 +105,7 @@ def _checks(kernel: ExportKernel, pointers: Sequence[str], pad: str) -> str:
     for number, (argument, samples) in enumerate(zip(outputs, sampled(kernel), strict=True)):
         lines.append(
             f'{pad}failures += check_output("{kernel.symbol}", {pointers[len(inputs) + number]}, {_kind(argument)}, '
-            f"{prod(argument.shape)}, {kernel.symbol}_expected_{number}, {len(samples)}, {kernel.tolerance!r});"
+            f"{prod(argument.shape)}, {kernel.symbol}_expected_{number}, {len(samples)}, {tolerance_of(kernel, argument)!r});"
         )
     return "\n".join(lines)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tuner.export.examples import example_inputs, sampled
+from tuner.export.examples import example_inputs, sampled, tolerance_of
 from tuner.export.header import c_header, c_names
 from tuner.export.kernel import Argument, ExportKernel
 from tuner.export.library import export_library
@@ -68,3 +68,12 @@ def test_samples_spread_over_the_output_and_fit_its_shape(kernel: Make) -> None:
     assert (places[0], places[-1], len(places)) == (0, 1023, 32)
     with pytest.raises(ValueError, match="expected Y has shape"):
         sampled(kernel(expected=(np.zeros(3),)))
+
+
+def test_tolerances_follow_the_outputs_dtype(kernel: Make) -> None:
+    rounding = {"float32": 2**-24, "float16": 2**-11, "bfloat16": 2**-8}  # largest relative error of one rounding
+    for dtype, unit in rounding.items():
+        output = Argument(name="Y", dtype=dtype, shape=(4,), role="out")  # type: ignore[arg-type]  # a dtype by its name
+        assert tolerance_of(kernel(), output) >= 4 * unit
+    assert tolerance_of(kernel(), Argument(name="Y", dtype="int32", shape=(4,), role="out")) == 0
+    assert tolerance_of(kernel(tolerance=0.5), Argument(name="Y", dtype="int32", shape=(4,), role="out")) == 0.5
