@@ -20,6 +20,7 @@ from tuner.workload.expression import (
     Tensor,
     Unary,
     Var,
+    children,
     reads,
     rewrite,
     walk,
@@ -130,29 +131,47 @@ def infer(
                 if extents.setdefault(index.name, extent) != extent:
                     return extents, (index.name, first[index.name], read)
                 first.setdefault(index.name, read)
+    affine = [
+        (*linear(index), extent)
+        for read in dict.fromkeys(unpadded)
+        for index, extent in zip(read.indices, tensors[read.tensor].shape, strict=True)
+        if not isinstance(index, Var | Const)
+    ]
     while True:
-        bound = {
-            name: room for name in wanted if name not in extents if (room := _room(name, extents, unpadded, tensors)) is not None
-        }
+        bound = {name: room for name in wanted if name not in extents if (room := _room(name, extents, affine)) is not None}
         if not bound:
             return extents, None
         extents |= bound
 
 
-def _room(name: str, extents: Mapping[str, int], found: Iterable[Read], tensors: Mapping[str, Tensor]) -> int | None:
+def _room(name: str, extents: Mapping[str, int], affine: Iterable[tuple[dict[Scalar, int], int, int]]) -> int | None:
     """The largest extent for `name` that keeps indices `c * name + known` (c > 0) inside; None where no index says."""
-    rooms = []
-    for read in found:
-        for index, extent in zip(read.indices, tensors[read.tensor].shape, strict=True):
-            terms, constant = linear(index)
-            coefficient = terms.pop(Var(name), 0)
-            if coefficient <= 0 or any(not isinstance(atom, Var) or atom.name not in extents for atom in terms):
-                continue
-            rest = constant + sum(
-                max(0, factor * (extents[atom.name] - 1)) for atom, factor in terms.items() if isinstance(atom, Var)
-            )
-            rooms.append((extent - 1 - rest) // coefficient + 1)
+    own, rooms = Var(name), []
+    for terms, constant, extent in affine:
+        coefficient = terms.get(own, 0)
+        others = [(atom.name if isinstance(atom, Var) else "", factor) for atom, factor in terms.items() if atom != own]
+        if coefficient <= 0 or any(other not in extents for other, _ in others):
+            continue
+        rest = constant + sum(max(0, factor * (extents[other] - 1)) for other, factor in others)
+        rooms.append((extent - 1 - rest) // coefficient + 1)
     return min(rooms, default=None)
+
+
+def _reach(node: Scalar, extents: Mapping[str, int], dtypes: Mapping[str, DType]) -> int:
+    """A bound on the size of every number met while the index is computed, tensors' own contents left aside."""
+    match node:
+        case Var(name=name):
+            return extents[name]
+        case Const(value=value):
+            return abs(int(value))
+        case Read(tensor=tensor):
+            return _INTEGER.get(dtypes[tensor], _INTEGER["int64"])[1]
+        case Binary(op="mul", lhs=lhs, rhs=rhs):
+            return max(1, _reach(lhs, extents, dtypes)) * max(1, _reach(rhs, extents, dtypes))
+        case Binary(op="add" | "sub", lhs=lhs, rhs=rhs):
+            return _reach(lhs, extents, dtypes) + _reach(rhs, extents, dtypes)
+        case _:
+            return max((_reach(child, extents, dtypes) for child in children(node)), default=0)
 
 
 def complaint(read: Read, extents: Mapping[str, int], tensors: Mapping[str, Tensor]) -> str | None:
@@ -160,11 +179,10 @@ def complaint(read: Read, extents: Mapping[str, int], tensors: Mapping[str, Tens
     dtypes = {name: tensor.dtype for name, tensor in tensors.items()}
     tensor = tensors[read.tensor]
     for dimension, (index, extent) in enumerate(zip(read.indices, tensor.shape, strict=True)):
-        parts = [interval(part, extents, dtypes) for part in walk(index) if not isinstance(part, Read)]
         low, high = interval(index, extents, dtypes)
         gathers = any(True for _ in reads(index))
         limit = 2**63 if gathers else _INDEX_LIMIT
-        if any(part[0] < -limit or part[1] >= limit for part in parts):
+        if _reach(index, extents, dtypes) >= limit:
             return f"index {dimension} of {tensor.name} is computed from numbers of {limit} or more; use smaller factors"
         if read.pad is None and (low < 0 or high >= extent):
             way = f"clamp it, clamp(…, 0, {extent - 1})" if gathers else "state a smaller range with 'for'"

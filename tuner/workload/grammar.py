@@ -13,9 +13,10 @@ from lark import Lark, Token, Tree, UnexpectedCharacters, UnexpectedEOF, Unexpec
 from tuner.errors import WorkloadError
 
 MAX_TEXT_BYTES = 16 * 1024
-MAX_TOKENS = 4000  # words, numbers and signs; what the parser reads within 50 ms
+MAX_TOKENS = 2000  # words, numbers and signs; what is read and checked well within 100 ms
 MAX_DEPTH = 32  # nesting of brackets, calls, conditionals and signs; a chain a + b + c is one level
 MAX_TERMS = 128  # operands of one chain of operators
+MAX_HEIGHT = 200  # operations from a leaf to the root of one right-hand side; trees are walked recursively everywhere
 
 GRAMMAR = r"""
 kernel: "kernel" NAME "(" param ("," param)* ")" ARROW "(" param ("," param)* ")" "{" stage+ "}"
@@ -61,6 +62,8 @@ Node: TypeAlias = "Tree[Token] | Token"
 
 _PARSER = Lark(GRAMMAR, start="kernel", parser="lalr", propagate_positions=True, maybe_placeholders=False)
 _PIECES = re.compile(r"#[^\n]*|\n|[A-Za-z_0-9.]+|[^\sA-Za-z_0-9.]")
+_CHAINS = frozenset(("sum", "product", "either", "both"))
+_NESTING = frozenset(("select", "negation", "minus", "read", "call", "comparison", *_CHAINS))
 _DEEP = f"nested deeper than {MAX_DEPTH} levels; name a part of it as a stage of its own"
 _LONG = f"more than {MAX_TOKENS} words and signs; split the text into several kernels"
 _SHOWN = {
@@ -134,15 +137,24 @@ def _check_pieces(text: str) -> None:
 
 
 def _check_depth(tree: Tree[Token]) -> None:
+    """Bounds nesting, chains, and the height of the scalar tree to come, without recursion."""
     pending: list[tuple[Tree[Token], int]] = [(tree, 0)]
+    order: list[Tree[Token]] = []
     while pending:
         node, depth = pending.pop()
+        order.append(node)
         if depth > MAX_DEPTH:
             raise fail(_DEEP, node)
-        if node.data in ("sum", "product", "either", "both") and len(node.children) > 2 * MAX_TERMS:
+        if node.data in _CHAINS and len(node.children) > 2 * MAX_TERMS:
             raise fail(f"a chain of more than {MAX_TERMS} terms; write it as a reduction or split it into stages", node)
-        deeper = depth + (node.data in ("select", "negation", "minus", "read", "call", "sum", "product", "either", "both"))
+        deeper = depth + (node.data in _NESTING)
         pending.extend((child, deeper) for child in node.children if isinstance(child, Tree))
+    heights: dict[int, int] = {}
+    for node in reversed(order):
+        below = max((heights[id(child)] for child in node.children if isinstance(child, Tree)), default=0)
+        heights[id(node)] = below + (len(node.children) if node.data in _CHAINS or node.data == "call" else node.data in _NESTING)
+        if heights[id(node)] > 2 * MAX_HEIGHT:
+            raise fail(f"more than {MAX_HEIGHT} operations in one another; split the expression into stages", node)
 
 
 def _unexpected(text: str, error: UnexpectedToken) -> WorkloadError:

@@ -13,7 +13,7 @@ from tuner.workload.operator import Operator, Param, Value
 _HEAD = """# Operators
 
 The catalogue. A workload is written `op:NAME=VALUE,…`, for example `conv2d:N=1,H=56,W=56,CI=64,CO=64,KH=3,KW=3,pad=1,act=relu`.
-Any spec also takes `const=W` (an input known ahead of time, several as `const=W+bias`; it may be prepacked and is part of the key)
+Any spec takes `const=W` (an input known ahead of time, several as `const=W+bias`; it may be prepacked and is part of the key)
 and `numerics=strict|fast`. Where an extent is a range (`M=1..512`) the spec is a portfolio. Each operator is a program in the
 [notation](notation.md), shown here with its default parameters; inputs are in the order of the program, row-major.
 
@@ -40,7 +40,7 @@ def page() -> str:
 def example(operator: Operator) -> dict[str, Value]:
     """Parameters with which to show an operator: a bias where there is one, defaults, and 8 for extents."""
     given: dict[str, Value] = {param.name: 8 for param in operator.params if param.kind == "extent"}
-    shown = {name: 3 for name in given if name.startswith("K") and len(name) == 2}
+    shown: dict[str, Value] = {name: 3 for name in given if name.startswith("K") and len(name) == 2}
     shown |= {param.name: param.choices[0] for param in operator.params if param.kind == "choice" and param.default is None}
     bias = {"bias": True} if any(param.name == "bias" for param in operator.params) else {}
     return operator.filled({**given, **shown, **bias})

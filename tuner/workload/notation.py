@@ -25,7 +25,6 @@ from tuner.workload.expression import (
     Stage,
     Tensor,
     Var,
-    children,
     reads,
     substitute,
 )
@@ -196,17 +195,16 @@ class _StageReader:
         name = str(self.name)
         self._check_written(name)
         term = self.builder.build(self.right)
+        reducer = _REDUCERS.get(str(self.assign))
+        reduced = [i for i in self.builder.iterators if i not in [str(w) for w in self.written]]
+        self._check_reduction(reducer, reduced)
         starts, stated = self._stated()
         extents = self._extents(name, stated, starts)
         shifted: dict[str, Scalar] = {i: Binary("add", Var(i), Const(start, "int64")) for i, start in starts.items() if start}
         self._check_reads(extents, shifted)
-        reducer = _REDUCERS.get(str(self.assign))
-        reduced = [i for i in self.builder.iterators if i not in [str(w) for w in self.written]]
-        self._check_reduction(reducer, reduced)
         declared = self.outputs[name].tensor.dtype if name in self.outputs else None
         dtype, body, accumulator = self._typed(term.type, declared)
         settled = settle(term, body, self.right)
-        self._check_height(settled)
         return Stage(
             name=name,
             axes=tuple(Axis(name=str(i), extent=extents[str(i)]) for i in self.written),
@@ -330,15 +328,6 @@ class _StageReader:
         wide = cast(DType, common(body, stored, self.right))
         accumulator: DType = "float32" if wide in ("float16", "bfloat16") else "int32" if wide in ("int8", "uint8") else wide
         return stored, body, accumulator
-
-    def _check_height(self, body: Scalar) -> None:
-        """Trees are walked recursively everywhere, so their height is bounded here."""
-        level, height = [body], 0
-        while level:
-            level = [child for node in level for child in children(node)]
-            height += 1
-        if height > 200:
-            raise fail(f"the expression is {height} operations deep, the limit is 200; split it into stages", self.node)
 
 
 def _along(read: Read, iterator: str, tensors: Mapping[str, Tensor]) -> int:
