@@ -11,8 +11,11 @@ import structlog
 
 def configure(format: Literal["json", "text"], *, stream: TextIO | None = None) -> None:
     """Called once by `serve`, never on import: the process's logging belongs to whoever starts it."""
-    renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer() if format == "json" else structlog.dev.ConsoleRenderer(colors=False)
+    # Tracebacks without local variables: those hold credentials.
+    rendering: list[structlog.typing.Processor] = (
+        [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+        if format == "json"
+        else [structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)]
     )
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -20,7 +23,7 @@ def configure(format: Literal["json", "text"], *, stream: TextIO | None = None) 
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     structlog.configure(
-        processors=[*shared, structlog.processors.format_exc_info, renderer],
+        processors=[*shared, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.WriteLoggerFactory(file=stream or sys.stderr),
         cache_logger_on_first_use=False,
@@ -31,8 +34,7 @@ def configure(format: Literal["json", "text"], *, stream: TextIO | None = None) 
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.format_exc_info,
-                renderer,
+                *rendering,
             ],
         )
     )

@@ -5,7 +5,7 @@ Nothing here reads the environment; precedence of flags, environment and files i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
@@ -21,7 +21,7 @@ MIB = 1024 * KIB
 class ServiceOptions:
     """Limits are in bytes and seconds. The defaults are those of docs/api.md."""
 
-    database_url: str  # SQLAlchemy URL, or what db.engine accepts
+    database_url: str = field(repr=False)  # SQLAlchemy URL, or what db.engine accepts
     artifacts: Path  # content-addressed store of compiled kernels, shared with the workers
     auth: Literal["on", "off"] = "on"  # "off" only on loopback: every caller there is an administrator
     host: str = "127.0.0.1"

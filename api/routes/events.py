@@ -13,13 +13,15 @@ from typing import Annotated
 
 import structlog
 from fastapi import APIRouter, Header, Query, Response
-from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
+from fastapi.responses import StreamingResponse
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from starlette.concurrency import run_in_threadpool
 
 from api import answers
 from api.auth import Reader
 from api.problems import Problem, documented
 from api.routes.jobs import JobId, seen
+from api.schemas import EventAnswer
 from api.service import Service, ServiceDep
 from db import events, jobs
 from db.events import Event
@@ -29,6 +31,17 @@ from tuner.errors import DatabaseError
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 log = structlog.get_logger("api.events")
 
+MEDIA_TYPE = "text/event-stream"
+# How OpenAPI describes one event of a stream: https://spec.openapis.org/oas/v3.2.0.html#server-sent-events
+ITEM = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "description": "the event's number"},
+        "event": {"type": "string", "description": "its kind"},
+        "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": EventAnswer.model_json_schema()},
+        "retry": {"type": "integer"},
+    },
+}
 BATCH = 500
 RECONNECT_MS = 1000
 
@@ -79,8 +92,12 @@ async def stream(service: Service, job_id: str, after: int) -> AsyncIterator[byt
 
 @router.get(
     "/{job_id}/events",
-    response_class=EventSourceResponse,
-    responses={204: {"description": "The job is finished and has no further events"}, **documented(401, 403, 404, 422, 429, 503)},
+    response_class=Response,
+    responses={
+        200: {"description": "The stream", "content": {MEDIA_TYPE: {"schema": ITEM}}},
+        204: {"description": "The job is finished and has no further events"},
+        **documented(401, 403, 404, 422, 429, 503),
+    },
 )
 async def stream_events(
     job_id: JobId,
@@ -105,4 +122,5 @@ async def stream_events(
 
     if await run_in_threadpool(finished):
         return Response(status_code=204)
-    return EventSourceResponse(stream(service, job_id, position), headers={"X-Accel-Buffering": "no"})
+    # Proxies that buffer would hold events back.
+    return StreamingResponse(stream(service, job_id, position), media_type=MEDIA_TYPE, headers={"X-Accel-Buffering": "no"})

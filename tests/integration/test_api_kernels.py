@@ -1,0 +1,230 @@
+"""Kernels over HTTP: explained, downloaded in parts, run on arrays through the queue that workers serve, looked up."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from db import artifacts, jobs, kernels, runs, workloads
+from tests.database_samples import sample_kernel
+from tests.integration.live_service import LiveService, options_for, serving, wait_for
+from tuner.client import ServiceError
+from tuner.workload.spec import to_document, workload_from_params
+
+ARCHIVE = bytes(range(256)) * 40
+DIGEST = hashlib.sha256(ARCHIVE).hexdigest()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)], scope="module")
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    folder = tmp_path_factory.mktemp("service")
+    server = None if request.param == "sqlite" else request.getfixturevalue("postgres_server")
+    url = f"sqlite:///{folder}/tuner.sqlite" if server is None else server.new_database()
+    with serving(options_for(url, folder, run_wait_s=1.0, max_run_bytes=100_000)) as live:
+        yield live
+
+
+def promote(service: LiveService, m: int = 16, *, dtype: str = "float32") -> str:
+    """The id of a new promoted kernel of an M×8×4 matmul."""
+    workload = workload_from_params("matmul", {"M": m, "N": 8, "K": 4, "dtype": dtype})
+    assert service.store.put(ARCHIVE) == DIGEST
+    with service.database.write() as session:
+        key = workloads.remember(session, workload, to_document(workload))
+        artifacts.remember(session, sha256=DIGEST, size_bytes=len(ARCHIVE), kind="export", signature="c2ln")
+        sample = sample_kernel(session)
+        incumbent = kernels.find_promoted(session, key, sample.target, 1)
+        names = ("target", "threads", "config", "median_s", "ci95_s", "gflops", "roofline_fraction", "max_rel_error", "verified")
+        schedule = {"module": "…", "trace": [["split", 4]], "sources": {"llvm": "define void @f()"}}
+        new = kernels.NewKernel(
+            workload=key,
+            artifact=DIGEST,
+            schedule=schedule,
+            default_median_s=2e-3,
+            versions={"tvm": "0.27"},
+            previous=None if incumbent is None else incumbent.id,
+            **{name: getattr(sample, name) for name in names},
+        )
+        return kernels.promote(session, new).id
+
+
+def work(service: LiveService, answer: Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any]] | str]) -> threading.Thread:
+    """Serves the next run from the database, as a worker does."""
+
+    def serve() -> None:
+        claimed: list[runs.Run] = []
+
+        def claim() -> bool:
+            with service.database.write() as session:
+                run = runs.claim_next(session, owner="worker", lifetime=timedelta(seconds=30))
+            claimed.extend([run] if run is not None else [])
+            return run is not None
+
+        wait_for(claim)
+        with np.load(io.BytesIO(service.store.get(claimed[0].input)), allow_pickle=False) as arrays:
+            result = answer({name: arrays[name] for name in arrays.files})
+        with service.database.write() as session:
+            if isinstance(result, str):
+                runs.finish(session, claimed[0].id, claimed[0].fence, error=result)
+                return
+            buffer = io.BytesIO()
+            np.savez(buffer, allow_pickle=False, **result)
+            digest = service.store.put(buffer.getvalue())
+            artifacts.remember(session, sha256=digest, size_bytes=len(buffer.getvalue()), kind="output")
+            runs.finish(session, claimed[0].id, claimed[0].fence, output=digest)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return thread
+
+
+def inputs(m: int = 16) -> dict[str, NDArray[Any]]:
+    rng = np.random.default_rng(3)
+    return {"A": rng.random((m, 4), np.float32), "B": rng.random((4, 8), np.float32)}
+
+
+def multiply(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {"C": arrays["A"] @ arrays["B"]}
+
+
+def test_a_kernel_is_explained(service: LiveService) -> None:
+    kernel, client = promote(service), service.client(service.key("read"))
+    found = client.kernel(kernel)
+    assert (found.workload.op, found.state, found.verified) == ("matmul", "promoted", True)
+    assert found.ci95_s[0] < found.median_s < found.ci95_s[1]
+    assert kernel in [each.id for each in client.kernels(op="matmul")]
+    assert list(client.kernels(op="softmax")) == []
+    assert client.schedule(kernel).schedule["trace"] == [["split", 4]]
+    assert client.source(kernel).sources == {"llvm": "define void @f()"}
+    with pytest.raises(ServiceError) as caught:
+        client.kernel("k_nothing")
+    assert (caught.value.status, caught.value.code) == (404, "not_found")
+
+
+def test_the_artifact_is_delivered_whole_in_parts_and_only_when_changed(service: LiveService) -> None:
+    kernel, token = promote(service), service.key("read")
+    assert service.client(token).artifact(kernel) == ARCHIVE
+    path = f"/kernels/{kernel}/artifact"
+    with service.http(token) as http:
+        whole = http.get(path)
+        assert whole.headers["etag"] == f'"{DIGEST}"' and whole.headers["content-type"] == "application/gzip"
+        assert whole.headers["x-signature-ed25519"] == "c2ln"
+        part = http.get(path, headers={"Range": "bytes=100-199", "If-Range": whole.headers["etag"]})
+        assert (part.status_code, part.content, part.headers["content-range"]) == (206, ARCHIVE[100:200], "bytes 100-199/10240")
+        assert http.get(path, headers={"If-None-Match": whole.headers["etag"]}).status_code == 304
+        assert http.get(path, headers={"Range": "bytes=99999-"}).status_code == 416
+
+
+def test_a_damaged_artifact_is_not_delivered(service: LiveService) -> None:
+    kernel = promote(service)
+    file = service.store.path(DIGEST)
+    file.write_bytes(ARCHIVE[:-1] + b"!")
+    try:
+        with service.http(service.key("read")) as http:
+            response = http.get(f"/kernels/{kernel}/artifact")
+            assert response.status_code == 500 and response.json()["code"] == "artifact_corrupt"
+            assert str(file) not in response.text
+    finally:
+        file.write_bytes(ARCHIVE)
+
+
+def test_a_kernel_runs_on_arrays(service: LiveService) -> None:
+    kernel, arrays = promote(service), inputs()
+    worker = work(service, multiply)
+    found = service.client().run(kernel, arrays)
+    worker.join(timeout=20)
+    np.testing.assert_allclose(found["C"], arrays["A"] @ arrays["B"], rtol=1e-6)
+
+
+def test_a_run_that_takes_longer_is_fetched_later_and_only_by_its_key(service: LiveService) -> None:
+    kernel, token = promote(service), service.key("submit")
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **inputs())
+    with service.http(token) as http:
+        headers = {"Content-Type": "application/x-npz"}
+        late = http.post(f"/kernels/{kernel}/run", content=buffer.getvalue(), headers=headers)
+        assert (late.status_code, late.json()["state"]) == (202, "queued")
+        where = late.headers["location"].removeprefix("/v1")
+        assert http.get(where).status_code == 202
+        with service.http(service.key("submit")) as other:
+            assert other.get(where).status_code == 404
+        work(service, multiply).join(timeout=20)
+        done = http.get(where)
+        assert (done.status_code, done.headers["content-type"]) == (200, "application/x-npz")
+
+
+def test_a_failing_run_tells_why(service: LiveService) -> None:
+    kernel = promote(service)
+    worker = work(service, lambda arrays: "the kernel took longer than 20 s")
+    with pytest.raises(ServiceError, match="longer than 20 s") as caught:
+        service.client().run(kernel, inputs())
+    worker.join(timeout=20)
+    assert (caught.value.status, caught.value.code) == (422, "run_failed")
+
+
+@pytest.mark.parametrize(("change", "status"), [
+    ({"A": np.zeros((16, 4))}, 422), ({"A": np.zeros((4, 16), np.float32)}, 422), ({"X": np.zeros(1)}, 422),
+    ({"A": np.zeros((500, 500), np.float32)}, 413),
+])
+def test_wrong_arrays_are_refused_before_anything_is_queued(
+    service: LiveService, change: dict[str, NDArray[Any]], status: int
+) -> None:
+    kernel, client = promote(service), service.client()
+    with pytest.raises(ServiceError) as caught:
+        client.run(kernel, {**inputs(), **change})
+    assert caught.value.status == status
+    with service.database.write() as session:
+        assert runs.claim_next(session, owner="worker", lifetime=timedelta(seconds=1)) is None
+
+
+def test_nothing_but_arrays_is_run(service: LiveService) -> None:
+    kernel = promote(service)
+    with service.http(service.key("submit")) as http:
+        for kind in ("application/x-sharedlib", "text/x-python", "application/python-pickle", "application/json", ""):
+            assert http.post(f"/kernels/{kernel}/run", content=b"\x80\x04.", headers={"Content-Type": kind}).status_code == 415
+        headers = {"Content-Type": "application/x-npz"}
+        assert http.post(f"/kernels/{kernel}/run", content=b"\x80\x04.", headers=headers).status_code == 422
+
+
+def test_lookup_finds_exact_neighbour_or_default(service: LiveService) -> None:
+    kernel, client = promote(service, 32), service.client()
+    exact = client.lookup({"op": "matmul", "params": {"M": 32, "N": 8, "K": 4}})
+    assert (exact.source, exact.kernel and exact.kernel.id, exact.job) == ("exact", kernel, None)
+    wanted = {"op": "matmul", "params": {"M": 40, "N": 8, "K": 4}}
+    near = client.lookup(wanted)
+    assert near.source == "neighbour" and near.kernel is not None and near.job is not None
+    assert near.kernel.workload.params is not None and near.kernel.workload.params["M"] == 32
+    job = client.job(near.job)
+    assert (job.kind, job.state) == ("prepare", "queued")
+    assert service.client().lookup(wanted).job == near.job  # one job for all who ask
+    with service.database.read() as session:
+        assert jobs.get(session, near.job).settings == {"neighbour": kernel}
+    other = client.lookup({"op": "softmax", "params": {"M": 4, "N": 4}})
+    assert (other.source, other.kernel) == ("default", None) and other.job is not None
+    assert client.lookup({"op": "matmul", "params": {"M": 40, "N": 8, "K": 4, "dtype": "float64"}}).source == "default"
+    reader = service.client(service.key("read"))
+    assert reader.lookup({"op": "matmul", "params": {"M": 41, "N": 8, "K": 4}}).job is None
+
+
+def test_lookup_follows_promotion_and_rollback(service: LiveService) -> None:
+    first, client = promote(service, 64), service.client()
+    second = promote(service, 64)
+    wanted = {"op": "matmul", "params": {"M": 64, "N": 8, "K": 4}}
+    found = client.lookup(wanted).kernel
+    assert found is not None and (found.id, found.previous) == (second, first)
+    with service.http(service.key("submit")) as http:
+        assert http.post(f"/kernels/{second}/rollback").status_code == 403
+    with service.http(service.key("admin")) as http:
+        assert http.post(f"/kernels/{second}/rollback").json()["promoted"]["id"] == first
+        assert http.post(f"/kernels/{second}/rollback").status_code == 409
+    found = client.lookup(wanted).kernel
+    assert found is not None and found.id == first
+
+
