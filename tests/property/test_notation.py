@@ -82,6 +82,10 @@ def test_any_text_is_refused_with_a_position(text: str) -> None:
 
 
 HOSTILE = {
+    "long indices": "A[" + "+".join([f"({'+'.join(['i'] * 100)})"] * 9) + "]",
+    "extremes": "A[min(" + ",".join([f"min({','.join([f'max(i,{chr(43).join(chr(105) * 12)})'] * 8)})"] * 7) + ")]",
+    "ranges to find": "+".join(f"({'+'.join(f'A[r{b % 7}+r{(b + 1) % 7}+1]' for b in range(60))})" for _ in range(3)),
+    "spine": "A[" + "(" * 15 + "i" + ("+" + "+".join("i" * 40) + ")") * 15 + "]",
     "brackets": "(" * 8000, "signs": "-" * 16000 + "A[i]", "negations": "not " * 4000 + "true", "sum": "+".join(["A[i]"] * 3200),
     "conditionals": "A[i]>0?" * 1500 + "1" + ":0" * 1500, "digits": "9" * 16000, "indices": f"A[{','.join('i' * 7900)}]",
     "arguments": "min(" + ",".join("i" * 7900) + ")", "iterators": "+".join(f"i{k}" for k in range(2300)),

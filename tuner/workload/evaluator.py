@@ -60,7 +60,7 @@ class Dual:
 
     @property
     def size(self) -> Array:
-        return np.abs(self.value).astype(np.float64) if self.magnitude is None else self.magnitude
+        return _finite_size(self.value) if self.magnitude is None else self.magnitude
 
 
 Tensors = Mapping[str, Dual]
@@ -150,42 +150,54 @@ def _contract(stage: Stage, tensors: Tensors, *, track: bool) -> Dual | None:
     if any(not isinstance(factor, Read) or tensors[factor.tensor].value.dtype == np.bool_ for factor in factors):
         return None
 
-    def views(arrays: list[Array]) -> list[View] | None:
-        made = [
-            window(factor, array, kept + reduced, extents)
-            for factor, array in zip(factors, arrays, strict=True)
-            if isinstance(factor, Read)
-        ]
-        return None if any(view is None for view in made) else [view for view in made if view is not None]
+    pair = [factor for factor in factors if isinstance(factor, Read)]
 
-    def contracted(arrays: list[Array]) -> Array | None:
-        seen = views(arrays)
-        return (
-            None
-            if seen is None
-            else Contraction(left=seen[0], right=seen[1], kept=kept, reduced=reduced, extents=extents).result()
-        )
+    def contracted(reads: list[Read], arrays: list[Array]) -> Array | None:
+        left, right = (window(read, array, kept + reduced, extents) for read, array in zip(reads, arrays, strict=True))
+        if left is None or right is None:
+            return None
+        return Contraction(left=left, right=right, kept=kept, reduced=reduced, extents=extents).result()
 
-    duals = [tensors[factor.tensor] for factor in factors if isinstance(factor, Read)]
-    integral = all(dual.value.dtype.kind == "i" for dual in duals)
-    length = prod(extents[name] for name in reduced)
-    exact = integral and length * prod(int(np.abs(dual.value).max(initial=0)) for dual in duals) < 2**53
-    value = contracted([dual.value.astype(np.float64) if exact or not integral else dual.value for dual in duals])
-    if value is None:
-        return None
-    value = value.astype(np.int64) if exact else value
-    if not track:
-        return Dual(value)
-    bare = [np.abs(dual.value).astype(np.float64) for dual in duals]
-    parts = [
-        contracted([dual.size if dual.magnitude is not None and at == which else bare[at] for at, dual in enumerate(duals)])
-        for which in (0, 1)
-        if duals[which].magnitude is not None
-    ]
-    total = contracted(bare) if len(parts) != 1 else parts[0]
+    duals = [tensors[factor.tensor] for factor in pair]
+    value = _product(pair, [dual.value for dual in duals], prod(extents[name] for name in reduced), contracted)
+    if value is None or not track:
+        return None if value is None else Dual(value)
+    sizes, bare = [_size_of(factor) for factor in pair], [_finite_size(dual.value) for dual in duals]
+    weighted = [which for which in (0, 1) if duals[which].magnitude is not None]
+    parts = [contracted(sizes, [duals[at].size if at == which else bare[at] for at in (0, 1)]) for which in weighted]
+    total = parts[0] if len(parts) == 1 else contracted(sizes, bare)
     if len(parts) == 2 and parts[0] is not None and parts[1] is not None and total is not None:
         total = parts[0] + parts[1] - total
     return Dual(value, total)
+
+
+def _product(
+    pair: list[Read], arrays: list[Array], length: int, contracted: Callable[[list[Read], list[Array]], Array | None]
+) -> Array | None:
+    """The sum of products; integers go through float64, whose BLAS is far quicker, where it holds every sum exactly."""
+    if any(array.dtype.kind == "f" for array in arrays):
+        return contracted(pair, [array.astype(np.float64, copy=False) for array in arrays])
+    greatest = [
+        max(int(np.abs(array).max(initial=0)), 0 if read.pad is None else abs(int(read.pad.value)))
+        for read, array in zip(pair, arrays, strict=True)
+    ]
+    if length * prod(greatest) >= 2**53:
+        return contracted(pair, arrays)
+    value = contracted(pair, [array.astype(np.float64) for array in arrays])
+    return None if value is None else value.astype(np.int64)
+
+
+def _size_of(read: Read) -> Read:
+    """The same read of a tensor of magnitudes: padded with the size of the constant, infinities counting nothing."""
+    if read.pad is None:
+        return read
+    size = abs(float(read.pad.value))
+    return Read(read.tensor, read.indices, Const(0.0 if math.isinf(size) else size, "float64"))
+
+
+def _finite_size(value: Array) -> Array:
+    size = np.abs(value).astype(np.float64)
+    return np.where(np.isinf(size), 0.0, size)
 
 
 class _Blocks:
@@ -247,8 +259,7 @@ class _Blocks:
                 return Dual(np.arange(*self.ranges[name], dtype=np.int64).reshape(shape))
             case Const(value=number, dtype=dtype):
                 kind = np.bool_ if dtype == "bool" else np.float64 if "float" in dtype else np.int64
-                array = np.full((1,) * len(self.order), number, kind)
-                return Dual(array, np.zeros(array.shape) if np.isinf(array).any() else None)
+                return Dual(np.full((1,) * len(self.order), number, kind))
             case Read():
                 return self._read(node)
             case Cast(dtype=dtype, arg=arg):
@@ -273,9 +284,7 @@ class _Blocks:
         return Dual(value, None if tensor.magnitude is None or not self.track else self._gathered(read, tensor.magnitude, True))
 
     def _gathered(self, read: Read, array: Array, magnitude: bool) -> Array:
-        if magnitude and read.pad is not None:
-            size = abs(float(read.pad.value))
-            read = Read(read.tensor, read.indices, Const(0.0 if math.isinf(size) else size, "float64"))
+        read = _size_of(read) if magnitude else read
         if (read, magnitude) not in self.views:
             self.views[read, magnitude] = self._view(read, array)
         view = self.views[read, magnitude]

@@ -36,6 +36,7 @@ FAST_BOUND = 1e-4  # relative error numerics=fast may reach, whatever the dtype
 def evaluate(expression: Expression, inputs: Arrays) -> dict[str, NDArray[Any]]:
     """The outputs by name, float64 or int64 (bool for bool), from inputs of the declared shapes and any numeric dtype.
 
+    Takes 8 bytes for each element of the tensors alive at one stage; temporaries are cut into blocks of at most 128 MiB.
     Raises `UsageError` for an input that is missing, unknown or of another shape.
     """
     found = _run(expression, inputs, track=False, wrap=True)

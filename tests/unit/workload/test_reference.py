@@ -93,6 +93,27 @@ def test_bound_follows_length_and_dtype() -> None:
     assert error_bound(parse_spec("reduce_sum:M=2,N=64").expression, "fast") == 1e-4
 
 
+@pytest.mark.parametrize(
+    "spec", ["max_pool2d:N=1,H=7,W=7,C=3,KH=3,KW=3,pad=1", "attention:B=1,H=1,S=5,D=4,causal=true", "reduce_max:M=5,N=5"]
+)
+def test_infinite_padding_hides_no_error(spec: str) -> None:
+    """Each single element off by a hundredth of itself is found, those next to padding or masks too."""
+    expression = parse_spec(spec).expression
+    want, size = evaluate_with_magnitude(expression, make_inputs(expression, 0))
+    (name,) = expression.outputs
+    assert np.isfinite(size[name]).all()
+    for at in np.ndindex(*want[name].shape):
+        wrong = want[name].copy()
+        wrong[at] += 0.01 * max(1.0, abs(float(wrong[at])))
+        assert max_rel_error(expression, {name: wrong}, want, size) > error_bound(expression), at
+
+
+def test_magnitude_takes_padding_by_its_size() -> None:
+    text = "kernel k(A: f32[2], B: f32[2]) -> (C: f32[1]) { C[z] += (A[i] else -2) * B[i // 2] for i in 0:4 }"
+    inputs = {"A": np.array([1.0, -1.0]), "B": np.array([3.0, -3.0])}
+    assert magnitude(parse(text, {}), inputs)["C"].tolist() == [3 + 3 + 6 + 6]
+
+
 def test_magnitude_of_cancellation() -> None:
     expression = parse("kernel k(A: f32[2]) -> (C: f32[1]) { C[z] += A[i] }", {})
     assert magnitude(expression, {"A": np.array([3.0, -3.0])})["C"].tolist() == [6.0]
