@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from sqlalchemy import exc
-from sqlalchemy.engine import URL
+from sqlalchemy import Engine, event, exc
+from sqlalchemy.engine import URL, ExceptionContext
 
 from db.errors import DatabaseBusy, DatabaseFull, DatabaseUnreachable
-from tuner.errors import DatabaseError
+from tuner.errors import DatabaseError, UsageError
 
 FORMS = "sqlite:///FILE, the path of an SQLite file, or postgresql://USER:PASSWORD@HOST:PORT/NAME"
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
@@ -22,6 +22,19 @@ def refuse_url(url: URL | None = None) -> DatabaseError:
     """The error for an address of a form or kind that is not supported."""
     given = "the database's address cannot be read" if url is None else f"{url.get_backend_name()} is not a supported database"
     return DatabaseError(f"{given}; give {FORMS}")
+
+
+def refuse_odd_values(engine: Engine) -> None:
+    """Makes values that no column can hold (too long, too large, NUL, lone surrogates) a UsageError, wherever they are used."""
+
+    @event.listens_for(engine, "handle_error")
+    def failed(context: ExceptionContext) -> None:
+        error = context.original_exception
+        if isinstance(error, OverflowError | UnicodeEncodeError) or isinstance(context.sqlalchemy_exception, exc.DataError):
+            text = " ".join(str(error).split())[:200]
+            raise UsageError(
+                f"a value cannot be stored or looked for: {text}; give a shorter text or a smaller number"
+            ) from error
 
 
 @contextlib.contextmanager

@@ -25,6 +25,8 @@ CANCELLED, SUCCEEDED, FAILED = "cancelled", "succeeded", "failed"
 STATES = (QUEUED, RUNNING, CANCELLING, CANCELLED, SUCCEEDED, FAILED)
 UNFINISHED = (QUEUED, RUNNING, CANCELLING)
 FINISHED = (CANCELLED, SUCCEEDED, FAILED)
+MAX_KEY = 200  # characters of an idempotency key
+LIMITS = (("threads", 1, 2**31 - 1), ("trials", 0, 2**31 - 1), ("priority", -(2**31), 2**31 - 1), ("seed", -(2**63), 2**63 - 1))
 # From which states each state may be entered.
 ALLOWED: Mapping[str, tuple[str, ...]] = {
     QUEUED: (RUNNING, CANCELLED, FAILED),  # given back, or resumed
@@ -110,6 +112,11 @@ def create(session: Session, new: NewJob, *, idempotency: Idempotency | None = N
         raise UsageError(
             f"a job takes one workload or several different ones; {len(new.workloads)} were given, some twice or none"
         )
+    if idempotency is not None and not 1 <= len(idempotency.key) <= MAX_KEY:
+        raise UsageError(f"an Idempotency-Key of {len(idempotency.key)} characters was given; it has 1 to {MAX_KEY}")
+    for name, lowest, highest in LIMITS:
+        if not lowest <= getattr(new, name) <= highest:
+            raise UsageError(f"{name} is {getattr(new, name)}; it must be from {lowest} to {highest}")
     now = session.now()
     job_id = new_id("j", now)
     known = None if idempotency is None else _find_repeated(session, idempotency)

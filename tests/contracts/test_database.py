@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -467,3 +468,23 @@ def test_old_events_of_finished_jobs_are_dropped(database: Database, clock: Manu
         assert events.delete_before(session, clock()) == 3
         assert len(events.after(session, running.job_id, 0)) == 2
         assert events.latest(session, [done.job_id]) == {done.job_id: 3}
+
+
+def test_odd_values_are_refused_not_crashed_on(database: Database) -> None:
+    add_job(database)
+    new = jobs.NewJob(workloads=(sample_workload().key,), target=sample_target().key, threads=1, trials=5)
+    for name, value in (("threads", 0), ("trials", -1), ("priority", 2**31), ("seed", 2**63)):
+        with pytest.raises(UsageError, match=f"{name} is {value}; it must be from"), database.write() as session:
+            jobs.create(session, replace(new, **{name: value}))  # type: ignore[arg-type] # the name varies
+    for key in ("", "k" * 201):
+        with pytest.raises(UsageError, match="it has 1 to 200"), database.write() as session:
+            jobs.create(session, new, idempotency=jobs.Idempotency(key=key, digest="d" * 64))
+    with database.read() as session, pytest.raises(UsageError):
+        trials.get(session, "j", 2**70)
+    for odd in ("\x00", "\ud800", "j" * 10_000):
+        with pytest.raises(UsageError), database.read() as session:  # NotFound is one too
+            jobs.get(session, odd)
+        with pytest.raises(UsageError), database.read() as session:
+            kernels.get(session, odd)
+    with database.read() as session:
+        assert len(jobs.list_page(session).items) == 1
