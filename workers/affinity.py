@@ -10,7 +10,7 @@ import psutil
 
 
 def confine(process: psutil.Process, cores: Sequence[int]) -> dict[int, set[int]]:
-    """Keeps every thread of a process to `cores`; one that is pinned to fewer stays so. What each thread had before, by its id."""
+    """Keeps every thread of a process to `cores`, one pinned to fewer as it is. What each thread had before, by its id."""
     allowed, before = set(cores), {}
     with suppress(psutil.NoSuchProcess):
         for thread in process.threads():

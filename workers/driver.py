@@ -22,6 +22,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
+from tuner.measure.runner import RunnerOptions
 from workers import cluster, session
 from workers.affinity import confine_family
 from workers.builder import START_TIMEOUT_S, Builder
@@ -45,6 +46,8 @@ from workers.runner import Runner
 Message = Submit | Abandon | Ask
 MAX_SILENT_REPLACEMENTS = 12  # workers replaced in a row without a single batch coming back: then it is the machine that fails
 CLOSE_TIMEOUT_S = 2.0
+FIRST_CALL_S = START_TIMEOUT_S + RunnerOptions().prepare_timeout_s
+GRACE_S = 5.0  # on a busy machine
 READY_TIMEOUT_S = 110.0  # for the first answer of every worker; a second or two on an idle machine
 SPANS_KEPT = 64  # spans wait for a report to travel with, but not more of them
 
@@ -87,8 +90,9 @@ class Worker:
         self.deadlines.clear()
         self.handle = self._make()
 
-    def limit_s(self, items: int) -> float:
-        return START_TIMEOUT_S + items * self._batch_limit_s
+    def limit_s(self, items: int, *, first: bool) -> float:
+        """How long a call may take; the first one of a problem waits for the compiler to load or for inputs to be made."""
+        return (FIRST_CALL_S if first else GRACE_S) + items * self._batch_limit_s
 
 
 class Driver:
@@ -199,12 +203,13 @@ class Driver:
         self, name: str, method: str, problem: str, requests: Sequence[object], *, ask: Ask | None = None, limit_s: float = 0.0
     ) -> None:
         worker = self._workers[name]
-        if problem not in worker.loaded:
+        first = problem not in worker.loaded
+        if first:
             worker.handle.load.remote(self._problems[problem])
             worker.loaded.add(problem)
         future: Future[Any] = getattr(worker.handle, method).remote(problem, requests).future()
         generation = worker.generation
-        worker.deadlines.append(time.monotonic() + worker.limit_s(len(requests)) + limit_s)
+        worker.deadlines.append(time.monotonic() + worker.limit_s(len(requests), first=first) + limit_s)
         future.add_done_callback(lambda done: self._events.put(Back(name, generation, done, ask)))
 
     def _back(self, event: Back) -> None:
@@ -218,7 +223,7 @@ class Driver:
         self._silent = 0
         worker.deadlines.pop(0)
         if worker.deadlines:  # the next call starts now
-            worker.deadlines[0] = max(worker.deadlines[0], time.monotonic() + worker.limit_s(1))
+            worker.deadlines[0] = max(worker.deadlines[0], time.monotonic() + worker.limit_s(1, first=False))
         results = event.future.result()
         if event.ask is not None:
             self._asks.remove(event.ask)

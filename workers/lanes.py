@@ -64,8 +64,8 @@ def plan_lanes(nodes: Sequence[Sequence[int]], threads: int, *, max_lanes: int =
     free = [sorted(node) for node in nodes if node]
     lanes: list[Lane] = []
     for _ in range(wanted):
-        home = next((node for node in reversed(free) if len(node) >= threads), None)
-        if home is None:
+        home = max(reversed(free), key=len)  # lanes spread over the nodes, the last one first
+        if len(home) < threads:
             break
         lanes.append(lane(home[-threads:]))
         del home[-threads:]

@@ -16,23 +16,27 @@ from datetime import timedelta
 from enum import Enum
 from pathlib import Path
 
-from db import jobs, leases, targets, trials, workloads
-from db.engine import Database
+from db import jobs, kernels, leases, targets, trials, workloads
+from db.engine import Database, Session
 from db.errors import StaleLease
 from db.jobs import Job, Task
 from db.leases import Lease
 from tuner.errors import DatabaseError, TunerError, UsageError
 from tuner.export.artifacts import ArtifactStore
-from tuner.spaces.cpu import space_for
+from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.space import Config
+from tuner.target.target import Limits as MachineLimits
 from tuner.target.target import Target
 from tuner.tuning import StopReason, TuningResult
 from tuner.workload.spec import from_document
+from tuner.workload.workload import Workload
 from workers import machine
 from workers.affinity import confined
 from workers.fleet import Fleet
 from workers.heartbeat import Heartbeat
 from workers.lanes import LanePlan
 from workers.messages import FleetPlan, Limits, Problem
+from workers.plausibility import Judge
 from workers.pool import RayMeasurer
 from workers.progress import Observer, Phase, TaskFinished, TaskStarted, unobserved
 from workers.promotion import NothingVerified, Promotion, promote
@@ -41,6 +45,7 @@ from workers.timeline import Timeline, join
 
 IDLE_S = 0.5  # between two looks at an empty queue
 LEASE_S = 30.0
+WINNERS = 8  # configs of earlier kernels that a search tries first
 
 
 class Interruption(Enum):
@@ -180,14 +185,15 @@ class _JobRun:
         with self._database.read() as session:
             workload = from_document(workloads.get(session, task.workload).document)
             recorded = trials.of_task(session, self._job.id, task.position)
+            winners = self._winners(session, workload, target)
         problem = Problem(workload=workload, target=target, threads=self._job.threads, seed=self._job.seed)
-        space = space_for(workload, target, self._job.threads)
+        space = CpuSpace(workload, target, self._job.threads)
         with self._database.write() as session:
-            leases.note_task(session, self._lease, task.position, space_size=space.size)
+            leases.note_task(session, self._lease, task.position, space_size=space.space.size)
         started = TaskStarted(
             position=task.position,
             workload=workload,
-            space_size=space.size,
+            space_size=space.space.size,
             recorded=len(recorded),
             trials=self._job.trials,
             seconds=self._job.seconds,
@@ -196,8 +202,14 @@ class _JobRun:
         self._observer(Phase(name="starting workers"))
         fleet = self._keeper.wait_ready(self._check)
         timeline = Timeline(self._database, worker=join(self._database, target, fleet.plan), job=self._lease.job_id)
+        judge = Judge(problem, core=fleet.plan.builder_cores[0], on_limits=self._note_limits)
         measurer = RayMeasurer(
-            fleet, problem, known=known_outcomes(recorded), on_spans=timeline.add, on_notice=notice_to(self._observer)
+            fleet,
+            problem,
+            known=known_outcomes(recorded),
+            judge=judge.judged,
+            on_spans=timeline.add,
+            on_notice=notice_to(self._observer),
         )
         run = TaskRun(
             database=self._database,
@@ -206,6 +218,8 @@ class _JobRun:
             task=task,
             problem=problem,
             space=space,
+            winners=winners,
+            judge=judge,
             recorded=recorded,
             measurer=measurer,
             observer=self._observer,
@@ -222,6 +236,17 @@ class _JobRun:
         finally:
             measurer.close()
             timeline.flush()
+
+    def _winners(self, session: Session, workload: Workload, target: Target) -> list[Config]:
+        """Configs of promoted kernels worth trying first: this workload's own, then those of its operator, the newest first."""
+        threads = self._job.threads
+        own = kernels.find_promoted(session, workload.key, target.key, threads)
+        near = kernels.neighbours(session, workload.op, target.key, threads, limit=WINNERS) if workload.op else ()
+        return [kernel.config for kernel in ((own,) if own else ()) + near if kernel.config][:WINNERS]
+
+    def _note_limits(self, limits: MachineLimits) -> None:
+        with self._database.write() as session:
+            targets.set_limits(session, self._job.target, limits)
 
     def _promote(self, run: TaskRun, result: TuningResult) -> str | None:
         self._observer(Phase(name="promotion"))

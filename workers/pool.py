@@ -14,6 +14,7 @@ class RayMeasurer:
     """A `tuner.measure.measurer.Measurer` for one problem. The fleet outlives it and belongs to the caller.
 
     `known` are outcomes of libraries by their hash, from recorded trials: candidates that compile to the same code reuse them.
+    `judge` has the last word on each trial, such as that its timing cannot be true.
     """
 
     def __init__(
@@ -22,11 +23,13 @@ class RayMeasurer:
         problem: Problem,
         *,
         known: Mapping[str, Outcome] | None = None,
+        judge: Callable[[Trial], Trial] = lambda trial: trial,
         on_spans: Callable[[Sequence[Span]], None] | None = None,
         on_notice: Callable[[Notice], None] | None = None,
     ) -> None:
         self._fleet, self._problem = fleet, problem
         self._known: dict[str, Outcome] = dict(known or {})
+        self._judge = judge
         self._told = False  # whether the driver knows `known`
         self._flying: dict[int, Candidate] = {}
         self._reports: dict[int, Report] = {}
@@ -68,7 +71,7 @@ class RayMeasurer:
                 for report in reports:
                     if report.problem == self._problem.key and self._flying.pop(report.trial.number, None) is not None:
                         self._note(report)
-                        yield report.trial
+                        yield self._judge(report.trial)
             case Notice():
                 if self._on_notice is not None:
                     self._on_notice(message)

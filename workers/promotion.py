@@ -162,7 +162,7 @@ def _settle(promotion: Promotion, entries: Sequence[_Entry], race: RaceOutcome) 
         median_s=seconds,
         ci95_s=winner.ci95_s,
         gflops=workload.expression.flops / seconds / 1e9,
-        roofline_fraction=None,
+        roofline_fraction=run.judge.fraction(seconds),
         max_rel_error=winner.max_rel_error,
         verified=True,
         default_median_s=default.median_s if default.failure is None else None,

@@ -11,9 +11,11 @@ from db.engine import Database
 from db.jobs import Job, Task
 from db.leases import Lease
 from tuner.measure.outcome import Failed, Outcome, Timed, Trial
-from tuner.spaces.space import Space
+from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.space import Config
 from tuner.tuning import BestImproved, Budget, RoundPlanned, Stopped, TrialRecorded, TuningResult, tune
 from workers.messages import Notice, Problem
+from workers.plausibility import Judge
 from workers.pool import RayMeasurer
 from workers.progress import Observer, WorkerNotice
 from workers.search import searcher_for
@@ -30,7 +32,9 @@ class TaskRun:
     job: Job
     task: Task
     problem: Problem
-    space: Space
+    space: CpuSpace
+    winners: Sequence[Config]  # of kernels of the same operator, to be tried first
+    judge: Judge
     recorded: Sequence[Trial]
     measurer: RayMeasurer
     observer: Observer
@@ -51,12 +55,12 @@ def notice_to(observer: Observer) -> Callable[[Notice], None]:
 def search(run: TaskRun) -> TuningResult:
     """Tunes until the budget is spent or `interrupted`; what is in flight then is given up. Raises StaleLease and FleetError."""
     job = run.job
-    searcher = searcher_for(run.problem, run.space, strategy=job.strategy, seed=job.seed)
+    searcher = searcher_for(run.space, strategy=job.strategy, seed=job.seed, winners=run.winners)
     loop = tune(
-        space=run.space,
+        space=run.space.space,
         searcher=searcher,
         measurer=run.measurer,
-        budget=Budget(trials=job.trials, seconds=job.seconds),
+        budget=Budget(trials=job.trials, seconds=job.seconds, target_s=run.judge.least_s),
         clock=time.monotonic,
         recorded=run.recorded,
         cancelled=run.interrupted,

@@ -1,4 +1,4 @@
-"""The fleet's books on a virtual clock: each candidate ends exactly once whatever is lost, lanes are busy, twins share one timing."""
+"""The fleet's books on a virtual clock: each candidate ends exactly once whatever is lost, lanes stay busy, twins share a timing."""
 
 from __future__ import annotations
 

@@ -1,0 +1,72 @@
+"""The compiler process: builds alike for alike, survives a timeout, a kill and its age, and tells whose fault a failure is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tuner.measure.outcome import Failed, FailureKind
+from tuner.spaces.cpu import space_for
+from tuner.target.detect import detect_cpu
+from tuner.workload.spec import parse_spec
+from workers.builder import Compiler
+from workers.messages import BuildRequest, Library, Limits, Problem
+
+pytestmark = pytest.mark.slow
+
+PROBLEM = Problem(workload=parse_spec("matmul:M=24,N=16,K=20"), target=detect_cpu(), threads=1)
+DEFAULT = BuildRequest(number=0, config=None)
+
+
+@pytest.fixture
+def compiler(tmp_path: Path) -> Iterator[Callable[[Limits], Compiler]]:
+    made: list[Compiler] = []
+
+    def make(limits: Limits) -> Compiler:
+        made.append(Compiler(storage=tmp_path, cores=(min(os.sched_getaffinity(0)),), limits=limits))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_a_killed_compiler_is_no_fault_of_the_candidate(compiler: Callable[[Limits], Compiler], tmp_path: Path) -> None:
+    one = compiler(Limits())
+    first = one.build(PROBLEM, DEFAULT)
+    assert isinstance(first, Library)
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".so"]
+    assert one.build(PROBLEM, replace(DEFAULT, number=1)) == first
+    kept = one.build(PROBLEM, replace(DEFAULT, keep=True))
+    assert kept == first
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".o", ".so"]
+
+    assert one.pid is not None
+    os.kill(one.pid, signal.SIGSTOP)  # so that it surely dies while it has work
+    with subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -KILL {one.pid}"]):
+        lost = one.build(PROBLEM, DEFAULT)
+    assert isinstance(lost, Failed) and lost.kind is FailureKind.INFRASTRUCTURE
+    assert one.build(PROBLEM, DEFAULT) == first
+
+
+def test_a_config_of_the_space_builds_and_a_wrong_one_says_why(compiler: Callable[[Limits], Compiler]) -> None:
+    one = compiler(Limits(builds_per_server=1))
+    space = space_for(PROBLEM.workload, PROBLEM.target, 1)
+    config = space.config(space.unrank(0))
+    assert isinstance(one.build(PROBLEM, BuildRequest(number=1, config=config)), Library)
+    before = one.pid
+    refused = one.build(PROBLEM, BuildRequest(number=2, config={**config, "sketch": "none"}))
+    assert isinstance(refused, Failed) and refused.kind is FailureKind.BUILD_ERROR and "none" in refused.message
+    assert one.pid != before  # recycled by count
+
+
+def test_a_build_that_takes_too_long_is_ended(compiler: Callable[[Limits], Compiler]) -> None:
+    one = compiler(Limits(build_timeout_s=0.002))
+    failed = one.build(PROBLEM, DEFAULT)
+    assert isinstance(failed, Failed) and failed.kind is FailureKind.BUILD_TIMEOUT and "0.002 s" in failed.message

@@ -1,0 +1,52 @@
+"""From what the machine tells and the settings say to a lane plan; what it does not have is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tuner.errors import UsageError
+from workers.affinity import confined
+from workers.machine import BUILDERS_PER_LANE, plan_machine, usable_nodes
+
+TWO_NODES = [list(range(0, 16)), list(range(16, 32))]
+
+
+def test_each_node_gets_a_lane() -> None:
+    plan = plan_machine(TWO_NODES, threads=4)
+    assert {lane.cores for lane in plan.lanes} == {(12, 13, 14, 15), (28, 29, 30, 31)}
+    assert len(plan.builder_cores) == BUILDERS_PER_LANE * 2
+
+
+def test_builders_can_be_bounded() -> None:
+    assert len(plan_machine(TWO_NODES, threads=1, builders=3).builder_cores) == 3
+
+
+def test_a_declared_plan_is_held_against_the_machine() -> None:
+    assert plan_machine([[0, 1, 2]], threads=1, declared="lanes=2;builders=0-1").lanes[0].cores == (2,)
+    with pytest.raises(UsageError, match="names core 7"):
+        plan_machine([[0, 1, 2]], threads=1, declared="lanes=7;builders=0-1")
+    with pytest.raises(UsageError, match="lane cpu:2 has 1"):
+        plan_machine([[0, 1, 2]], threads=2, declared="lanes=2;builders=0-1")
+
+
+def test_nodes_come_from_sysfs(tmp_path: Path) -> None:
+    allowed = sorted(os.sched_getaffinity(0))
+    assert usable_nodes(tmp_path) == [allowed]
+    (tmp_path / "node0").mkdir()
+    (tmp_path / "node0" / "cpulist").write_text("0-4095\n")
+    (tmp_path / "node1").mkdir()
+    (tmp_path / "node1" / "cpulist").write_text("\n")  # memory without cores
+    assert usable_nodes(tmp_path) == [allowed]
+
+
+def test_a_confined_process_gets_its_cores_back() -> None:
+    before = os.sched_getaffinity(0)
+    core = min(before)
+    with confined([core]):
+        assert os.sched_getaffinity(0) == {core}
+        assert all(os.sched_getaffinity(thread.id) == {core} for thread in psutil.Process().threads())
+    assert os.sched_getaffinity(0) == before

@@ -1,0 +1,61 @@
+"""What cannot be true is no record: timings above the measured limits become failures, after the limits were measured again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
+from tuner.target.detect import detect_cpu
+from tuner.target.target import Bandwidth, Limits
+from tuner.workload.spec import parse_spec
+from workers import plausibility
+from workers.messages import Problem
+from workers.plausibility import Judge
+
+TABLE = tuple(Bandwidth(working_set_bytes=2**at, read=1e12, write=1e12, copy=1e12) for at in (14, 20, 26))
+LIMITS = Limits(fma_flops=1e11, fma_flops_best=1e11, bandwidth=TABLE)
+WORKLOAD = parse_spec("matmul:M=100,N=100,K=100")  # 2e6 operations: 20 us at the limit
+
+
+def trial(seconds: float) -> Trial:
+    conditions = Conditions(lane="cpu:1", isolation="process")
+    return Trial(number=1, config={}, outcome=Timed(samples_s=(seconds,), max_rel_error=0.0, conditions=conditions, artifact="a"))
+
+
+def judge(measured: Limits, monkeypatch: pytest.MonkeyPatch, found: list[Limits]) -> Judge:
+    """A judge on a machine that measures these limits when asked again."""
+    monkeypatch.setattr(plausibility, "measure_limits", lambda core, seconds: measured)
+    problem = Problem(workload=WORKLOAD, target=replace(detect_cpu(), limits=LIMITS), threads=1)
+    return Judge(problem, core=0, on_limits=found.append)
+
+
+def test_a_time_within_the_limits_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Limits] = []
+    one = judge(LIMITS, monkeypatch, found)
+    assert one.judged(trial(20e-6)) == trial(20e-6)
+    assert found == [] and one.least_s == pytest.approx(20e-6) and one.fraction(40e-6) == pytest.approx(0.5)
+
+
+def test_limits_are_measured_once_more_before_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Limits] = []
+    one = judge(LIMITS, monkeypatch, found)
+    verdict = one.judged(trial(10e-6)).outcome
+    assert isinstance(verdict, Failed) and verdict.kind is FailureKind.IMPLAUSIBLE
+    assert "200.0 GFLOP/s is 2.00 times the 100.0" in verdict.message
+    one.judged(trial(10e-6))
+    assert len(found) == 1
+
+
+def test_a_machine_that_turns_out_faster_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Limits] = []
+    one = judge(replace(LIMITS, fma_flops_best=1.9e11), monkeypatch, found)
+    assert isinstance(one.judged(trial(10e-6)).outcome, Timed)
+    assert [limits.fma_flops_best for limits in found] == [1.9e11]
+
+
+def test_without_limits_nothing_is_judged() -> None:
+    problem = Problem(workload=WORKLOAD, target=replace(detect_cpu(), limits=None), threads=1)
+    one = Judge(problem, core=0, on_limits=lambda limits: None)
+    assert one.judged(trial(1e-12)) == trial(1e-12) and one.least_s is None and one.fraction(1.0) is None
