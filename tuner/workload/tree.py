@@ -27,7 +27,7 @@ from tuner.workload.expression import (
 )
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-MAX_HEIGHT = 600  # of a scalar tree read from a document, whatever wrote it
+MAX_HEIGHT = 420  # of a scalar tree read from a document, whatever wrote it
 
 
 def scalar_document(node: Scalar, names: Mapping[str, str]) -> list[Json]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from tests.unit.workload.operators import MEANING
 from tuner.workload.catalogue import CATALOGUE, OPERATORS
-from tuner.workload.expression import Binary, Cast, Read
+from tuner.workload.expression import Binary, Cast, Read, arithmetic
 from tuner.workload.inputs import make_inputs
 from tuner.workload.operator import INTEGER_ACTIVATIONS, Operator
 from tuner.workload.reference import evaluate_with_magnitude
@@ -135,3 +136,43 @@ def test_no_padding_leaves_no_padded_read() -> None:
     workload = workload_from_params("conv2d", {"N": 1, "H": 5, "W": 5, "CI": 2, "CO": 3, "KH": 1, "KW": 1})
     body = workload.expression.stages[0].body
     assert isinstance(body, Binary) and isinstance(body.lhs, Read) and body.lhs.pad is None
+
+
+@pytest.mark.parametrize(
+    ("op", "params", "multiply_adds"),
+    [
+        ("matmul", {"M": 509, "N": 509, "K": 509}, 509**3),
+        ("dense", {"M": 128, "N": 3072, "K": 768, "bias": True, "act": "gelu"}, 128 * 3072 * 768),
+        ("batch_matmul", {"B": 12, "M": 128, "N": 128, "K": 64, "transpose_b": True}, 12 * 128 * 128 * 64),
+        (
+            "conv2d",
+            {
+                "N": 1,
+                "H": 224,
+                "W": 224,
+                "CI": 3,
+                "CO": 64,
+                "KH": 7,
+                "KW": 7,
+                "stride": 2,
+                "pad": 3,
+                "layout": "NHWC",
+                "act": None,
+            },
+            112 * 112 * 64 * 147,
+        ),
+        (
+            "depthwise_conv2d",
+            {"N": 1, "H": 56, "W": 56, "C": 128, "KH": 3, "KW": 3, "stride": 1, "pad": 1, "layout": "NHWC"},
+            56 * 56 * 128 * 9,
+        ),
+    ],
+)
+def test_operations_are_counted(op: str, params: dict[str, Any], multiply_adds: int) -> None:
+    expression = workload_from_params(op, params).expression
+    extra = sum(
+        math.prod(axis.extent for axis in stage.axes) * arithmetic(stage.body)
+        for stage in expression.stages
+        if stage.reducer is None
+    )
+    assert expression.flops == 2 * multiply_adds + extra
