@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import groupby
 from math import prod
 
 import tvm
@@ -11,7 +13,7 @@ from tvm.s_tir.analysis import get_sblock_access_region
 
 from tuner.lowering.scalars import Scope, identity, lower
 from tuner.spaces.program import Block, Program
-from tuner.workload.expression import Binary, Cast, Read
+from tuner.workload.expression import Binary, Cast, Read, reads
 
 _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
@@ -27,9 +29,15 @@ def module(program: Program, symbol: str) -> tvm.IRModule:
         for buffer in program.buffers
     }
     scope = Scope(buffers | inner, {}, index_dtype)
-    nests = [_nest(block, scope) for block in program.blocks]
-    body = tirx.SeqStmt(nests) if len(nests) > 1 else nests[0]
-    root = SBlock([], [], [], "root", body, alloc_buffers=list(inner.values()))
+    sections = [list(blocks) for _, blocks in groupby(program.blocks, key=lambda block: block.section)]
+    shared = dict(inner)
+    if len(sections) == 1:
+        body = _sequence([_nest(block, scope) for block in program.blocks])
+    else:
+        owned = [_owned(section, sections, inner) for section in sections]
+        body = _sequence([_section(section, own, scope) for section, own in zip(sections, owned, strict=True)])
+        shared = {name: buffer for name, buffer in inner.items() if all(name not in own for own in owned)}
+    root = SBlock([], [], [], "root", body, alloc_buffers=list(shared.values()))
     function = tirx.PrimFunc(
         [buffers[tensor.name] for tensor in (*program.inputs, *program.outputs)],
         SBlockRealize([], tirx.const(True, "bool"), root),
@@ -46,6 +54,40 @@ def _index_dtype(program: Program) -> str:
     shapes = [tensor.shape for tensor in (*program.inputs, *program.outputs)] + [buffer.shape for buffer in program.buffers]
     largest = max(prod(shape) for shape in shapes)
     return "int32" if largest < 2**31 else "int64"
+
+
+def _sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:
+    return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
+
+
+def _touched(section: list[Block]) -> tuple[set[str], set[str]]:
+    """Names of the buffers a section's blocks read, and of those they write."""
+    return {read.tensor for block in section for read in reads(block.body)}, {block.buffer for block in section}
+
+
+def _owned(section: list[Block], sections: list[list[Block]], inner: Mapping[str, tirx.Buffer]) -> dict[str, tirx.Buffer]:
+    """The intermediates that no other section touches."""
+    outside = {name for other in sections if other is not section for names in _touched(other) for name in names}
+    read, written = _touched(section)
+    return {name: inner[name] for name in inner if name in read | written and name not in outside}
+
+
+def _section(section: list[Block], own: Mapping[str, tirx.Buffer], scope: Scope) -> tirx.Stmt:
+    """A section as one block that declares the whole buffers it reads and writes.
+
+    Overlapping tiles cover a buffer in a way TVM cannot prove; other sections only see that all of it was written.
+    """
+    read, written = (
+        [tirx.BufferRegion(scope.buffers[name], _whole(scope.buffers[name])) for name in sorted(names - set(own))]
+        for names in _touched(section)
+    )
+    read = [region for region in read if all(not region.source.same_as(other.source) for other in written)]
+    body = _sequence([_nest(block, scope) for block in section])
+    return SBlockRealize([], tirx.const(True, "bool"), SBlock([], read, written, f"section_{section[0].section}", body, alloc_buffers=list(own.values())))
+
+
+def _whole(buffer: tirx.Buffer) -> list[tvm.ir.Range]:
+    return [tvm.ir.Range.from_min_extent(0, extent) for extent in buffer.shape]
 
 
 def _nest(block: Block, scope: Scope) -> tirx.Stmt:

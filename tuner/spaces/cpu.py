@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice, product
 
 from tuner.errors import UsageError
@@ -53,7 +54,8 @@ class CpuSpace:
     def program(self, config: Config) -> Program:
         """The program of a config; the config must name every knob of its sketch."""
         full = self.space.config(self.space.point(config))
-        nests = [sketch.nest(full) for sketch in self.combinations[str(full["sketch"])]]
+        chosen = self.combinations[str(full["sketch"])]
+        nests = [sketch.nest(full) for sketch in chosen]
         outputs = set(self.expression.outputs)
         between = tuple(
             Buffer(name=group.name, shape=self.shapes[group.name], dtype=self.dtypes[group.name])
@@ -64,7 +66,11 @@ class CpuSpace:
             inputs=self.expression.inputs,
             outputs=tuple(self.expression.tensor(name) for name in self.expression.outputs),
             buffers=(*between, *(buffer for nest in nests for buffer in nest.buffers)),
-            blocks=tuple(block for nest in nests for block in nest.blocks),
+            blocks=tuple(
+                replace(block, section=sketch.group.name)
+                for sketch, nest in zip(chosen, nests, strict=True)
+                for block in nest.blocks
+            ),
             steps=tuple(step for nest in nests for step in nest.steps),
         )
 

@@ -247,10 +247,10 @@ class RowNest:
             )
         for block in self.blocks:
             self._mark(block.name, block)
+        self.steps += parallel_prefix(host.name, self.outer, self.plan.threads, [])
         for name, reductions in self.reducing:
             self.steps.append(DecomposeReduction(block=name, loop=f"{name}.{reductions[0].name}"))
             self._mark(f"{name}_init", next(block for block in self.blocks if block.name == name))
-        self.steps += parallel_prefix(host.name, self.outer, self.plan.threads, [])
 
     def _within(self, block: Block, reductions: list[Axis]) -> list[Axis]:
         """The block's loops below the rows: tiles of the column or reductions, then unrolled rows and vectors, lanes last."""

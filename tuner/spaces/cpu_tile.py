@@ -164,13 +164,13 @@ class TileNest:
                 self.steps.append(Mark(loop=f"{accumulating}.{axis.unrolled.name}", how="unroll"))
         for block in dict.fromkeys((accumulating, acc)):
             self._innermost(block)
+        self._threads(acc, self.outer, keep=[axis for packed in attached for axis in packed.axes])
         # Initialisation is split off above the reduction, so that the loop itself only accumulates; last, because TVM marks no
         # loop of a reduction that has lost its initialisation.
         for block in dict.fromkeys((accumulating, acc)):
             first = blocked.outer if blocked is not None and block == acc else self.reduction[0]
             self.steps.append(DecomposeReduction(block=block, loop=f"{block}.{first.name}"))
             self._innermost(f"{block}_init")
-        self._threads(acc, self.outer, keep=[axis for packed in attached for axis in packed.axes])
 
     def _write_back(self, acc: str, here: tuple[Scalar, ...], at: Axis, spatial: list[Axis]) -> None:
         """The block that reads finished accumulators and stores the group's output, epilogue included."""

@@ -35,6 +35,7 @@ class Block:
     indices: tuple[Scalar, ...]
     body: Scalar
     reducer: Reducer | None = None
+    section: str = ""  # blocks of one section are scheduled together; what another section wrote is complete for them
     mathematics: Mathematics = "libm"
 
 

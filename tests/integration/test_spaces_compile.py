@@ -1,0 +1,81 @@
+"""Every operator's space, sampled: each config schedules, compiles and computes what the float64 reference computes."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tvm
+
+from tuner.errors import IllegalSchedule
+from tuner.lowering.schedule import schedule
+from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.default import default_program
+from tuner.spaces.program import Program
+from tuner.target.detect import detect_cpu
+from tuner.workload.inputs import make_inputs
+from tuner.workload.reference import error_bound, evaluate, magnitude, max_rel_error
+from tuner.workload.spec import parse_spec
+from tuner.workload.workload import Workload
+
+# Odd, prime, tiny and skewed extents on purpose: nothing divides anything.
+SPECS = (
+    "matmul:M=61,N=67,K=71", "matmul:M=1,N=509,K=64", "matmul:M=3,N=5,K=2", "matmul:M=33,N=47,K=96,transpose_a=true",
+    "matmul:M=31,N=37,K=41,transpose_b=true", "matmul:M=1,N=61,K=128,transpose_b=true", "matmul:M=17,N=40,K=23,dtype=float64",
+    "matmul:M=17,N=40,K=23,dtype=float16", "matmul:M=17,N=40,K=64,dtype=bfloat16", "matmul:M=17,N=40,K=64,dtype=int8",
+    "batch_matmul:B=3,M=13,N=19,K=29", "batch_matmul:B=2,M=7,N=33,K=32,transpose_b=true",
+    "dense:M=11,N=45,K=51,bias=true,act=gelu", "dense:M=1,N=61,K=67,bias=true,act=relu",
+    "conv1d:N=2,W=29,CI=5,CO=19,KW=3,stride=2,pad=1", "conv2d:N=1,H=9,W=11,CI=5,CO=19,KH=3,KW=3,stride=1,pad=1,act=relu",
+    "conv2d:N=2,H=9,W=7,CI=4,CO=18,KH=3,KW=3,stride=2,pad=1,layout=NCHW,bias=true",
+    "conv2d:N=1,H=11,W=13,CI=6,CO=12,KH=3,KW=3,dilation=2,groups=2,pad=2", "conv2d:N=1,H=7,W=7,CI=16,CO=33,KH=1,KW=1",
+    "conv3d:N=1,D=4,H=5,W=6,CI=3,CO=17,KD=3,KH=3,KW=3,pad=1", "conv2d_transpose:N=1,H=5,W=6,CI=3,CO=17,KH=3,KW=3,stride=2,pad=1",
+    "depthwise_conv2d:N=1,H=13,W=11,C=19,KH=3,KW=3,stride=1,pad=1",
+    "depthwise_conv2d:N=1,H=13,W=21,C=5,KH=3,KW=3,stride=1,pad=1,layout=NCHW",
+    "max_pool2d:N=1,H=13,W=11,C=19,KH=3,KW=3,stride=2,pad=1", "avg_pool2d:N=1,H=13,W=11,C=19,KH=2,KW=2,stride=2,layout=NCHW",
+    "global_avg_pool2d:N=2,H=7,W=7,C=19", "global_avg_pool2d:N=2,H=7,W=7,C=19,layout=NCHW",
+    "softmax:M=9,N=53", "softmax:M=5,N=3", "log_softmax:M=7,N=64", "layer_norm:M=9,N=53", "rms_norm:M=9,N=128", "batch_norm:N=2,H=5,W=7,C=19",
+    "reduce_sum:M=37,N=61,axis=1", "reduce_sum:M=37,N=61,axis=0", "reduce_max:M=37,N=61,axis=1", "reduce_mean:M=37,N=61,axis=0",
+    "transpose:M=61,N=67", "elementwise:M=13,N=61,act=gelu", "elementwise:M=13,N=61,act=tanh", "bias_act:M=13,N=61,act=relu",
+    "attention:B=1,H=2,S=19,D=16,causal=true", "embedding:N=7,V=31,D=19",
+)  # fmt: skip
+CONFIGS = 8
+
+
+def run(workload: Workload, program: Program, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    expression = workload.expression
+    library = tvm.tirx.build(schedule(program, "kernel").mod, target=tvm.target.Target(dict(detect_cpu().tvm)))
+    outputs = {}
+    for name in expression.outputs:
+        tensor = expression.tensor(name)
+        dtype = ml_dtypes.bfloat16 if tensor.dtype == "bfloat16" else np.dtype(tensor.dtype)
+        outputs[name] = tvm.runtime.tensor(np.full(tensor.shape, 77, dtype))
+    library["kernel"](*(tvm.runtime.tensor(arrays[tensor.name]) for tensor in expression.inputs), *outputs.values())
+    return {name: held.numpy() for name, held in outputs.items()}
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_sampled_configs_are_right(spec: str, threads: int) -> None:
+    workload = parse_spec(spec)
+    expression = workload.expression
+    arrays = make_inputs(expression, seed=3, kind="normal")
+    want, scale = evaluate(expression, arrays), magnitude(expression, arrays)
+    space = CpuSpace(workload, detect_cpu(), threads)
+    rng = np.random.default_rng(zlib.crc32(spec.encode()))
+    programs = [(None, default_program(workload))] if threads == 1 else []
+    for point in space.space.sample(rng, CONFIGS):
+        config = space.space.config(point)
+        programs.append((config, space.program(config)))
+    illegal: Counter[str] = Counter()
+    for config, program in programs:
+        try:
+            got = run(workload, program, arrays)
+        except IllegalSchedule as error:
+            illegal[str(error)[:200]] += 1
+            continue
+        error = max_rel_error(expression, got, want, scale)
+        assert error <= error_bound(expression), f"{config} is {error:.3g} off, more than {error_bound(expression):.3g}"
+    assert not illegal, illegal
