@@ -120,7 +120,7 @@ def test_a_trial_is_stored_before_the_searcher_is_told() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["annealing", "random"])
-def test_a_resumed_run_continues_exactly_where_the_lost_one_stood(strategy: str) -> None:
+def test_a_resumed_run_repeats_nothing_and_ends_with_the_full_budget(strategy: str) -> None:
     whole, _ = run(Budget(trials=70), strategy=strategy)
     for lost_after in (1, 16, 17, 41, 69):
         rest, result = run(Budget(trials=70), strategy=strategy, recorded=whole[:lost_after])

@@ -1,0 +1,29 @@
+"""Turns the recorded trials of a finished workload into what transfer learns from, and into its best configs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuner.cost_model.history import Past
+from tuner.cost_model.model import Featurizer
+from tuner.measure.outcome import Timed, Trial
+from tuner.search.domain import Domain
+from tuner.search.ledger import Ledger
+from tuner.spaces.space import Config, Space
+
+
+def past_of(workload: str, space: Space, trials: Sequence[Trial], featurizer: Featurizer) -> Past:
+    """`workload` is its key; `space` and `featurizer` are those of that workload, not of the one to be tuned.
+
+    The default schedule, infrastructure failures and repeats are left out. A config that `space` no longer has raises UsageError.
+    """
+    ledger = Ledger(Domain(space))
+    for trial in trials:
+        ledger.tell(trial)
+    return Past(workload=workload, features=featurizer(ledger.points), labels=ledger.labels)
+
+
+def best_configs(trials: Sequence[Trial], count: int) -> list[Config]:
+    """The configs of the fastest timed trials, fastest first, the default schedule left out."""
+    timed = [(trial.outcome.median_s, trial.config) for trial in trials if isinstance(trial.outcome, Timed) and trial.config]
+    return [config for _, config in sorted(timed, key=lambda pair: pair[0])[:count]]
