@@ -82,14 +82,6 @@ class Authentication:
             if not is_loopback(address):
                 raise Problem(403, "forbidden", "auth is off, so only this machine may call")
             return OPERATOR
-        wait_s = service.logins.wait_s(address)
-        if wait_s > 0:
-            raise Problem(
-                429,
-                "too_many_failures",
-                "too many refused credentials from this address",
-                headers={"Retry-After": retry_after(wait_s)},
-            )
         header = Headers(scope=scope).get("authorization", "")
         kind, _, token = header.partition(" ")
         if kind.lower() != "bearer" or not token:
@@ -101,7 +93,11 @@ class Authentication:
             )
         caller = await run_in_threadpool(self.verify, token.strip())
         if caller is None:
-            service.logins.take(address)
+            # Only what is refused is counted: behind one proxy, a stranger's guesses must not lock out those who have keys.
+            wait_s = service.logins.take(address)
+            if wait_s > 0:
+                detail = "too many refused credentials from this address"
+                raise Problem(429, "too_many_failures", detail, headers={"Retry-After": retry_after(wait_s)})
             raise Problem(401, "unauthorized", "this key is unknown, expired or revoked", headers=CHALLENGE)
         return caller
 

@@ -21,6 +21,7 @@ Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z_][A-
 State = Literal["queued", "running", "cancelling", "cancelled", "succeeded", "failed"]
 StrategyName = Literal["annealing", "evolutionary", "random", "grid"]
 TargetName = Annotated[str, Field(min_length=1, max_length=200, description="key, name or kind (cpu, cuda) of a target")]
+IDENTIFIER = r"^[A-Za-z0-9_-]{1,64}$"  # of anything that has an id, a key or a name in the catalogue
 MAX_NOTATION_CHARACTERS = 16 * 1024
 MAX_WORKLOADS = 64
 

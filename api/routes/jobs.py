@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from api import answers, workloads
 from api.auth import Caller, Reader, Requester, Submitter
 from api.problems import Problem, documented
-from api.schemas import JobAnswer, JobRequest, Page, ResumeRequest, State, TrialAnswer
+from api.schemas import IDENTIFIER, JobAnswer, JobRequest, Page, ResumeRequest, State, TrialAnswer
 from api.service import Service, ServiceDep
 from api.targets import choose
 from db import jobs, targets, trial_pages
@@ -27,7 +27,7 @@ from tuner.spaces.space import Value
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 log = structlog.get_logger("api.jobs")
 
-JobId = Annotated[str, Path(max_length=64, description="the job's id")]
+JobId = Annotated[str, Path(pattern=IDENTIFIER, description="the job's id")]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the page before")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="items on a page")]
 IdempotencyKey = Annotated[
@@ -145,7 +145,7 @@ def list_jobs(
     caller: Reader,
     service: ServiceDep,
     state: Annotated[list[State] | None, Query(description="only jobs in one of these states")] = None,
-    workload: Annotated[str | None, Query(max_length=64, description="only jobs with the workload of this key")] = None,
+    workload: Annotated[str | None, Query(pattern=IDENTIFIER, description="only jobs with the workload of this key")] = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Page[JobAnswer]:

@@ -11,7 +11,7 @@ from api import answers, workloads
 from api.auth import Administrator, Reader
 from api.problems import Problem, documented
 from api.ranges import deliver
-from api.schemas import KernelAnswer, Page, RollbackAnswer, ScheduleAnswer, SourceAnswer
+from api.schemas import IDENTIFIER, KernelAnswer, Page, RollbackAnswer, ScheduleAnswer, SourceAnswer
 from api.service import ServiceDep
 from db import artifacts, kernels, targets
 from db.engine import Session
@@ -19,7 +19,7 @@ from db.kernels import PROMOTED, ROLLED_BACK, SUPERSEDED, Kernel
 
 router = APIRouter(prefix="/v1/kernels", tags=["kernels"])
 
-KernelId = Annotated[str, Path(max_length=64, description="the kernel's id")]
+KernelId = Annotated[str, Path(pattern=IDENTIFIER, description="the kernel's id")]
 KernelState = Literal["promoted", "superseded", "rolled_back"]
 STATES = {"promoted": PROMOTED, "superseded": SUPERSEDED, "rolled_back": ROLLED_BACK}
 # What the store holds for a kernel: the archive of an exported library, or the bare library.
@@ -37,10 +37,10 @@ def list_kernels(
     caller: Reader,
     service: ServiceDep,
     state: Annotated[list[KernelState] | None, Query(description="left out: promoted ones")] = None,
-    workload: Annotated[str | None, Query(max_length=64, description="key of a workload")] = None,
-    target: Annotated[str | None, Query(max_length=64, description="key of a target")] = None,
-    op: Annotated[str | None, Query(max_length=64, description="operator of the catalogue")] = None,
-    job: Annotated[str | None, Query(max_length=64, description="the job it came from")] = None,
+    workload: Annotated[str | None, Query(pattern=IDENTIFIER, description="key of a workload")] = None,
+    target: Annotated[str | None, Query(pattern=IDENTIFIER, description="key of a target")] = None,
+    op: Annotated[str | None, Query(pattern=IDENTIFIER, description="operator of the catalogue")] = None,
+    job: Annotated[str | None, Query(pattern=IDENTIFIER, description="the job it came from")] = None,
     cursor: Annotated[str | None, Query(max_length=500, description="`next` of the page before")] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="items on a page")] = 50,
 ) -> Page[KernelAnswer]:

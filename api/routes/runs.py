@@ -17,7 +17,7 @@ from api.auth import Caller, Reader, Requester
 from api.npz import ArraySpec, check_npz
 from api.problems import Problem, documented
 from api.routes.kernels import KernelId
-from api.schemas import RunAnswer
+from api.schemas import IDENTIFIER, RunAnswer
 from api.service import Service, ServiceDep
 from db import artifacts, kernels, runs, totals, workloads
 from db.runs import FAILED, SUCCEEDED, Run
@@ -103,7 +103,7 @@ async def run_kernel(kernel_id: KernelId, caller: Requester, service: ServiceDep
     responses={**ANSWERS, **documented(401, 403, 404, 422, 429, 500, 503)},
 )
 async def get_run(
-    kernel_id: KernelId, run_id: Annotated[str, Path(max_length=64)], caller: Reader, service: ServiceDep
+    kernel_id: KernelId, run_id: Annotated[str, Path(pattern=IDENTIFIER)], caller: Reader, service: ServiceDep
 ) -> Response:
     """The result of a run that took longer, or 202 while it still does."""
 

@@ -26,7 +26,8 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield live
 
 
-def submit(http: httpx.Client, body: dict[str, Any] | None = None, **headers: str) -> httpx.Response:
+def submit(http: httpx.Client, body: dict[str, Any] | None = None, *, idempotency_key: str | None = None) -> httpx.Response:
+    headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
     return http.post("/jobs", json=body or {"workload": MATMUL}, headers=headers)
 
 
@@ -50,7 +51,7 @@ def test_repeated_requests_make_one_job(service: LiveService) -> None:
 
     def send() -> None:
         with service.http(token) as http:
-            answers.append(submit(http, **{"Idempotency-Key": "once"}))
+            answers.append(submit(http, idempotency_key="once"))
 
     threads = [threading.Thread(target=send) for _ in range(8)]
     for thread in threads:
@@ -62,10 +63,10 @@ def test_repeated_requests_make_one_job(service: LiveService) -> None:
     assert sum("idempotency-replayed" not in answer.headers for answer in answers) == 1
     with service.http(token) as http:
         assert len(http.get("/jobs").json()["items"]) == 1
-        other = submit(http, {"workload": MATMUL, "trials": 5}, **{"Idempotency-Key": "once"})
+        other = submit(http, {"workload": MATMUL, "trials": 5}, idempotency_key="once")
         assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
     with service.http(service.key("submit")) as http:  # another key's keys are its own
-        assert "idempotency-replayed" not in submit(http, **{"Idempotency-Key": "once"}).headers
+        assert "idempotency-replayed" not in submit(http, idempotency_key="once").headers
 
 
 def test_keys_see_their_own_jobs_and_administrators_all(service: LiveService) -> None:
@@ -212,12 +213,12 @@ def test_trials_are_filtered_and_sorted_by_the_server(service: LiveService) -> N
 
 def test_a_quota_counts_unfinished_jobs_and_not_repeats(service: LiveService) -> None:
     with service.http(service.key("submit", quota=2)) as http:
-        first = submit(http, **{"Idempotency-Key": "a"})
+        first = submit(http, idempotency_key="a")
         assert submit(http).status_code == 202
         refused = submit(http)
         assert (refused.status_code, refused.json()["code"]) == (429, "quota_exceeded")
         assert refused.json()["retryable"] and int(refused.headers["retry-after"]) > 0
-        assert submit(http, **{"Idempotency-Key": "a"}).json()["id"] == first.json()["id"]
+        assert submit(http, idempotency_key="a").json()["id"] == first.json()["id"]
         http.post(f"/jobs/{first.json()['id']}/cancel")
         assert submit(http).status_code == 202
 

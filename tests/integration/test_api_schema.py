@@ -7,12 +7,14 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import checks
+from schemathesis.core.result import Ok
 from schemathesis.generation import GenerationMode
 
 from api.app import create_app
@@ -76,11 +78,12 @@ def test_no_request_breaks_the_service(service: LiveService, mode: GenerationMod
     ids = {"job_id": service.queue(), "kernel_id": promote(service)}
     tried = 0
     for found in schema.get_all_operations():
+        assert isinstance(found, Ok)
         operation = found.ok()
 
         @settings(max_examples=8, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
         @given(case=operation.as_strategy(generation_mode=mode))
-        def probe(case: schemathesis.Case) -> None:
+        def probe(case: schemathesis.Case[Any]) -> None:
             if known and case.path_parameters:
                 case.path_parameters.update({name: value for name, value in ids.items() if name in case.path_parameters})
             case.call_and_validate(headers=headers, checks=CHECKS, timeout=20)

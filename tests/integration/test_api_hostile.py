@@ -1,0 +1,83 @@
+"""Texts made to break a database or a parser, through every door they could come in by: refused or not found, never a fault."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.live_service import MATMUL, LiveService, options_for, serving
+
+NASTY = ["\x00", "a\x00b", "\ud800", "%", "' OR 1=1 --", "../../etc/passwd", "𝔸" * 16, "\u202e"]
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)], scope="module")
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    folder = tmp_path_factory.mktemp("service")
+    server = None if request.param == "sqlite" else request.getfixturevalue("postgres_server")
+    url = f"sqlite:///{folder}/tuner.sqlite" if server is None else server.new_database()
+    with serving(options_for(url, folder)) as live:
+        yield live
+
+
+def quoted(text: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in text.encode("utf-8", "surrogatepass"))
+
+
+def cursor(*parts: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(parts).encode()).decode().rstrip("=")
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_in_paths_and_queries(service: LiveService, text: str) -> None:
+    token = service.key("admin")
+    job = service.client(token).submit(MATMUL).id
+    with service.http(token) as http:
+        for path in ("/jobs/{}", "/jobs/{}/trials", "/jobs/{}/events", "/kernels/{}/artifact", "/kernels/k/runs/{}"):
+            assert http.get(path.format(quoted(text))).status_code in (404, 422), path
+        for path in ("/jobs?workload={}", "/kernels?op={}", "/jobs?cursor={}", f"/jobs/{job}/trials?knob={{}}"):
+            assert http.get(path.format(quoted(text))).status_code in (200, 400, 422), path
+            assert http.get(path.format("x=" + quoted(text))).status_code in (200, 400, 422), path
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_in_bodies_and_headers(service: LiveService, text: str) -> None:
+    with service.http(service.key("submit")) as http:
+        for body in (
+            {"workload": {"op": text, "params": {}}},
+            {"workload": {"op": "matmul", "params": {text: 1}}},
+            {"workload": {"op": "matmul", "params": {"M": text, "N": 1, "K": 1}}},
+            {"workload": {"notation": text}},
+            {"workload": MATMUL, "target": text},
+        ):
+            response = http.post("/jobs", content=json.dumps(body), headers={"Content-Type": "application/json"})
+            assert response.status_code == 422, (body, response.text)
+        key = text.encode("utf-8", "surrogatepass")
+        if not any(byte < 32 for byte in key):
+            response = http.post("/jobs", json={"workload": MATMUL}, headers=[(b"Idempotency-Key", key)])
+            assert response.status_code in (202, 422)
+            assert http.get("/jobs", headers=[(b"Authorization", b"Bearer tk_" + key + b"_x")]).status_code == 401
+
+
+@pytest.mark.parametrize("position", [
+    ("jobs", "\x00"), ("jobs", 10**30), ("jobs", None), ("jobs",), ("trials by number", None, 10**30, 0),
+    ("trials by number", None, -1, 0), ("trials by median_s", 1e308, 10**40, 10**40), ("kernels", "\ud800"), {}, "jobs",
+])
+def test_in_forged_cursors(service: LiveService, position: object) -> None:
+    token = service.key("admin")
+    job = service.client(token).submit(MATMUL).id
+    parts = position if isinstance(position, tuple) else (position,)
+    with service.http(token) as http:
+        for path in ("/jobs", "/kernels", f"/jobs/{job}/trials", f"/jobs/{job}/trials?sort=median_s"):
+            response = http.get(path, params={"cursor": cursor(*parts), **({"sort": "median_s"} if "sort" in path else {})})
+            assert response.status_code in (200, 400, 422), (path, response.text)
+
+
+def test_in_wrong_json(service: LiveService) -> None:
+    with service.http(service.key("submit")) as http:
+        for content in (b"", b"null", b"[]", b'"x"', b"{", b"\xff\xfe", b'{"workload": NaN}', b"[" * 100_000):
+            for kind in ("application/json", "text/plain", ""):
+                status = http.post("/jobs", content=content, headers={"Content-Type": kind}).status_code
+                assert status in (400, 415, 422), (content[:20], kind, status)
