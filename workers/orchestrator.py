@@ -330,8 +330,9 @@ class Orchestrator:
             while not stop.is_set():
                 try:
                     served = self._serve_one(keeper, stop)
-                except (StaleLease, DatabaseError) as error:
-                    on_error(str(error))
+                except Exception as error:  # the service outlives a job: its row says why it failed, the next one is claimed
+                    on_error(f"{type(error).__name__}: {error}")
+                    keeper.close()
                     served = False
                 if not served:
                     stop.wait(IDLE_S)
@@ -351,5 +352,7 @@ class Orchestrator:
         def interrupt() -> Interruption | None:
             return Interruption.RELEASE if stop.is_set() else None
 
-        _JobRun(self._database, job, lease, keeper, options, unobserved, interrupt).run()
+        report = _JobRun(self._database, job, lease, keeper, options, unobserved, interrupt).run()
+        if report.job.state == jobs.FAILED:
+            keeper.close()  # the fleet may be what failed
         return True

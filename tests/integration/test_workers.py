@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -25,6 +26,7 @@ from tuner.workload.spec import parse_spec
 from workers import machine
 from workers.fleet import Fleet
 from workers.messages import FleetPlan, Limits, Problem
+from workers.orchestrator import Orchestrator, OrchestratorOptions
 from workers.pool import RayMeasurer
 from workers.progress import Progress, WorkerNotice
 
@@ -156,6 +158,43 @@ def test_what_never_builds_in_time_fails_the_job(database: Database, tmp_path: P
     assert kinds == {FailureKind.BUILD_TIMEOUT}
     assert report.unverified and report.job.state == jobs.FAILED
     assert report.job.error is not None and "0.003 s" in report.job.error
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 90
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def test_a_service_serves_cancels_and_gives_back(database: Database, tmp_path: Path) -> None:
+    """One fleet for three jobs: one ends, one is cancelled from outside, one goes back when the service stops."""
+
+    def state(job_id: str) -> str:
+        with database.read() as session:
+            return jobs.get(session, job_id).state
+
+    ended, cancelled, released = (queue_job(database, [SMALL], trials=trials) for trials in (2, 5000, 5000))
+    options = OrchestratorOptions(artifacts=tmp_path / "artifacts", limits=QUICK)
+    stop, errors = threading.Event(), list[str]()
+    service = Orchestrator(database, detect_cpu(), options)
+    thread = threading.Thread(target=service.serve, args=(stop,), kwargs={"on_error": errors.append})
+    thread.start()
+    try:
+        wait_for(lambda: len(recorded(database, cancelled)) >= 2)
+        assert state(ended) == jobs.SUCCEEDED
+        with database.write() as session:
+            jobs.request_cancel(session, cancelled)
+        wait_for(lambda: len(recorded(database, released)) >= 2)
+        assert state(cancelled) == jobs.CANCELLED
+    finally:
+        stop.set()
+        thread.join(timeout=30)
+    assert not thread.is_alive() and errors == []
+    with database.read() as session:
+        job = jobs.get(session, released)
+    assert job.state == jobs.QUEUED and job.lease_owner is None
+    assert_complete(recorded(database, released), len(recorded(database, released)))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The fleet's books on a virtual clock: each candidate ends exactly once whatever is lost, lanes stay busy, twins share a timing."""
+"""The fleet's books on a virtual clock: each candidate ends once whatever is lost, lanes keep busy, twins share a time."""
 
 from __future__ import annotations
 
