@@ -25,7 +25,7 @@ demo: $(VENV)/.installed
 	$(BIN)/python examples/demo/demo.py
 
 test: check
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 check: lint types imports
 

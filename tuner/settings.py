@@ -24,7 +24,6 @@ ENVIRONMENT_PREFIX = "TUNER_"
 BUILT_IN = "built in"
 
 Strategy = Literal["annealing", "evolutionary", "random", "grid"]
-LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 def _user_folder(variable: str, fallback: str) -> Path:
@@ -65,8 +64,6 @@ class Settings(BaseSettings):
     )
     build_timeout_s: float = Field(default=30.0, ge=0.1, le=3600.0, description="seconds one build may take")
     run_timeout_s: float = Field(default=20.0, ge=0.1, le=3600.0, description="seconds one candidate's check and timing may take")
-    log_level: LogLevel = Field(default="warning", description="which log lines reach standard error")
-
     @field_validator("data_dir", "artifacts")
     @classmethod
     def absolute(cls, path: Path) -> Path:

@@ -55,6 +55,11 @@ class Race:
     ratios: Mapping[str, float]  # each rival's time divided by the kernel's, round by round: above 1 the kernel is faster
     absent: Mapping[str, str]  # rivals that could not take part, with the reason
 
+    @property
+    def slower_percent(self) -> float:
+        """By how many percent the kernel takes longer than its fastest rival; negative where it is faster than all."""
+        return max((100.0 * (1.0 / ratio - 1.0) for ratio in self.ratios.values()), default=0.0)
+
 
 def check_rivals(names: Sequence[str]) -> None:
     """Raises RivalError for a rival that is unknown or not installed."""

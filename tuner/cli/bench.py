@@ -61,7 +61,7 @@ def bench(
         invocation.output.table(
             ("workload", "contestant", "median", "95% interval", "time/kernel"), rows, right=("median", "time/kernel")
         )
-    if fail_if_slower is not None and any(_slower_percent(one) > fail_if_slower for one in races):
+    if fail_if_slower is not None and any(one.slower_percent > fail_if_slower for one in races):
         raise typer.Exit(Exit.REGRESSION)
 
 
@@ -86,8 +86,3 @@ def _rows(one: Race) -> list[tuple[str, ...]]:
         )
         for entry in one.entries
     ]
-
-
-def _slower_percent(one: Race) -> float:
-    """By how many percent the kernel takes longer than its fastest rival; negative where it is faster than all."""
-    return max((100.0 * (1.0 / ratio - 1.0) for ratio in one.ratios.values()), default=0.0)
