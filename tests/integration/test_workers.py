@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +123,21 @@ def test_a_second_job_races_against_the_incumbent(database: Database, tmp_path: 
         promoted = kernels.find_promoted(session, workload.key, first.job.target, 1)
     assert promoted is not None and promoted.id == kernel_ids[1]
     assert promoted.id == kernel_ids[0] or promoted.previous == kernel_ids[0]
+
+
+def test_a_kernel_on_every_core_takes_turns_with_building(database: Database, tmp_path: Path) -> None:
+    threads = len(os.sched_getaffinity(0))
+    job_id = queue_job(database, [SMALL], trials=10, threads=threads)
+    report = run_here(database, job_id, tmp_path)
+    assert report.job.state == jobs.SUCCEEDED
+    assert_complete(recorded(database, job_id), 10)
+    with database.read() as session:
+        now = datetime.now(UTC)
+        spans = lanes.timeline(session, since=now - timedelta(hours=1), until=now)
+    building = [(span.started_at, span.ended_at) for span in spans if span.kind == "build"]
+    timing = [(span.started_at, span.ended_at) for span in spans if span.kind == "time"]
+    assert building and timing
+    assert [pair for pair in product(building, timing) if pair[0][0] < pair[1][1] and pair[1][0] < pair[0][1]] == []
 
 
 def test_killed_workers_cost_no_trial(database: Database, tmp_path: Path) -> None:
