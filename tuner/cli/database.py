@@ -1,6 +1,9 @@
-"""`tuner db`: the schema of the database, checked and brought up to date."""
+"""`tuner db`: the database checked, brought up to date, backed up and restored."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -50,8 +53,52 @@ def check(context: typer.Context) -> None:
         raise typer.Exit(Exit.FAILED)
 
 
+def backup(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="a new file")],
+) -> None:
+    """Writes a copy of the database while it is in use: an SQLite file, or an archive of pg_dump."""
+    from db import backup as backups
+    from db.engine import open_database
+
+    invocation = Invocation.of(context)
+    # An older schema can be backed up too: that is what comes before its upgrade.
+    opened = open_database(invocation.settings().values.db, create=False, check_schema=False)
+    try:
+        written = backups.backup(opened, file)
+    finally:
+        opened.close()
+    if invocation.output.as_json:
+        invocation.output.document({"file": str(written), "size_bytes": written.stat().st_size})
+    else:
+        invocation.output.line(f"{written}: {written.stat().st_size:,} bytes")
+
+
+def restore(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="a backup")],
+) -> None:
+    """Replaces everything in the database by a backup, in one transaction; stop all other programs that use it first."""
+    from db import backup as backups
+    from db.engine import open_database
+
+    invocation = Invocation.of(context)
+    opened = open_database(invocation.settings().values.db, check_schema=False)
+    try:
+        backups.restore(opened, file)
+        url = opened.url
+    finally:
+        opened.close()
+    if invocation.output.as_json:
+        invocation.output.document({"database": url, "restored": str(file)})
+    else:
+        invocation.output.line(f"{url}: restored from {file}; tuner db check looks it over")
+
+
 def database() -> typer.Typer:
-    group = typer.Typer(no_args_is_help=True, help="The database's schema.")
+    group = typer.Typer(no_args_is_help=True, help="The database: schema, integrity, backups.")
     group.command("upgrade")(upgrade)
     group.command("check")(check)
+    group.command("backup")(backup)
+    group.command("restore")(restore)
     return group

@@ -134,3 +134,20 @@ def test_doctor_names_a_variable_that_is_no_setting(tuner: Callable[..., Any], m
     monkeypatch.setenv("TUNER_TRAILS", "5")
     findings = {one["check"]: one for one in tuner("doctor", "--json").document["findings"]}
     assert findings["settings"]["status"] == "warning" and "TUNER_TRAILS" in findings["settings"]["detail"]
+
+
+def test_a_backup_brings_a_job_back(tuner: Callable[..., Any], home: Path, job: Job) -> None:
+    assert tuner("db", "backup", "copy.db", "--json").document["size_bytes"] > 0
+    assert tuner("db", "backup", "copy.db").code == 2
+    other = f"sqlite:///{home}/other.db"
+    assert tuner("db", "restore", "copy.db", "--db", other).code == 0
+    assert tuner("show", job.id, "--db", other, "--json").document["tasks"][0]["trials_done"] == 3
+
+
+def test_a_key_is_shown_once_and_can_be_revoked(tuner: Callable[..., Any]) -> None:
+    made = tuner("keys", "create", "ci", "--scope", "read", "--days", "1", "--json").document
+    assert made["token"].startswith(f"tk_{made['id']}_") and made["scopes"] == ["read"]
+    (listed,) = tuner("keys", "list", "--json").document["items"]
+    assert "token" not in listed and listed["revoked_at"] is None and listed["expires_at"] is not None
+    assert tuner("keys", "revoke", made["id"], "--json").document["revoked_at"] is not None
+    assert tuner("keys", "create", "ci", "--scope", "everything").code == 2

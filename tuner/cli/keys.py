@@ -1,0 +1,97 @@
+"""`tuner keys`: who may use the service. A token is shown once, when it is made; only its digest is stored."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tuner.cli.invocation import Invocation
+
+if TYPE_CHECKING:
+    from db.keys import ApiKey
+
+
+def create(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="whose key it is, for people")],
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", help="read, submit, admin or worker; may be given several times")
+    ] = None,
+    quota: Annotated[int | None, typer.Option("--quota", metavar="N", min=1, help="unfinished jobs at a time")] = None,
+    days: Annotated[int | None, typer.Option("--days", metavar="N", min=1, max=36500, help="how long it is valid")] = None,
+) -> None:
+    """Makes a key and prints its token, which cannot be read back later. Without --scope it may read and submit."""
+    from db import keys
+
+    invocation = Invocation.of(context)
+    expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
+    with invocation.database() as database, database.write() as session:
+        key, token = keys.create(session, name=name, scopes=scope or ("read", "submit"), quota=quota, expires_at=expires_at)
+    if invocation.output.as_json:
+        invocation.output.document({**_document(key), "token": token})
+    else:
+        invocation.output.line(token)
+        invocation.output.note(f"key {key.id} of {key.name} may {', '.join(sorted(key.scopes))}; the token is not shown again")
+
+
+def list_keys(context: typer.Context) -> None:
+    """Lists the keys, revoked ones too, without their tokens."""
+    from db import keys
+
+    invocation = Invocation.of(context)
+    with invocation.database() as database, database.read() as session:
+        found = keys.list_all(session)
+    if invocation.output.as_json:
+        invocation.output.items([_document(key) for key in found])
+        return
+    rows = [
+        (
+            key.id,
+            key.name,
+            ", ".join(sorted(key.scopes)),
+            _day(key.created_at),
+            _day(key.expires_at),
+            _day(key.revoked_at),
+            _day(key.last_used_at),
+        )
+        for key in found
+    ]
+    invocation.output.table(("key", "name", "scopes", "created", "expires", "revoked", "last used"), rows)
+
+
+def revoke(context: typer.Context, key: Annotated[str, typer.Argument(metavar="KEY", help="the key's id")]) -> None:
+    """Ends a key at once."""
+    from db import keys
+
+    invocation = Invocation.of(context)
+    with invocation.database() as database, database.write() as session:
+        found = keys.revoke(session, key)
+    if invocation.output.as_json:
+        invocation.output.document(_document(found))
+    else:
+        invocation.output.line(f"key {found.id} of {found.name} is revoked")
+
+
+def keys() -> typer.Typer:
+    group = typer.Typer(no_args_is_help=True, help="Who may use the service.")
+    group.command("create")(create)
+    group.command("list")(list_keys)
+    group.command("revoke")(revoke)
+    return group
+
+
+def _document(key: ApiKey) -> dict[str, Any]:
+    moments = {name: getattr(key, name) for name in ("created_at", "expires_at", "revoked_at", "last_used_at")}
+    return {
+        "id": key.id,
+        "name": key.name,
+        "scopes": sorted(key.scopes),
+        "quota": key.quota,
+        **{name: None if moment is None else moment.isoformat() for name, moment in moments.items()},
+    }
+
+
+def _day(moment: datetime | None) -> str:
+    return "-" if moment is None else moment.astimezone().strftime("%Y-%m-%d")
