@@ -28,6 +28,7 @@ from tuner.measure.outcome import Failed, Timed
 from tuner.spaces.space import Config
 from tuner.target.target import Target
 from tuner.workload.operator import Operator
+from tuner.workload.workload import Workload
 
 
 def workload(stored: StoredWorkload) -> WorkloadAnswer:
@@ -35,6 +36,13 @@ def workload(stored: StoredWorkload) -> WorkloadAnswer:
     if stored.op is not None:
         return WorkloadAnswer(key=stored.key, op=stored.op, params=document.get("params"), spec=stored.spec)
     return WorkloadAnswer(key=stored.key, notation=document.get("notation"), shapes=document.get("shapes"), spec=stored.spec)
+
+
+def parsed_workload(found: Workload) -> WorkloadAnswer:
+    """The same of a workload that was not read from the database."""
+    if found.op is not None:
+        return WorkloadAnswer(key=found.key, op=found.op, params=dict(found.params), spec=found.spec)
+    return WorkloadAnswer(key=found.key, notation=found.notation, shapes=dict(found.shapes), spec=found.spec)
 
 
 def target_ref(found: Target) -> TargetRef:
@@ -113,13 +121,13 @@ def trial(found: StoredTrial) -> TrialAnswer:
     )
 
 
-def kernel(found: Kernel, workloads: Mapping[str, StoredWorkload], targets: Mapping[str, Target]) -> KernelAnswer:
+def kernel(found: Kernel, workloads: Mapping[str, WorkloadAnswer], targets: Mapping[str, Target]) -> KernelAnswer:
     same = (
         "id", "state", "threads", "median_s", "ci95_s", "gflops", "roofline_fraction", "max_rel_error", "verified",
         "default_median_s", "artifact", "job", "trial", "previous", "stale", "created_at",
     )  # fmt: skip
     return KernelAnswer(
-        workload=workload(workloads[found.workload]),
+        workload=workloads[found.workload],
         target=target_ref(targets[found.target]),
         config=config(found.config),
         race=dict(found.race),

@@ -26,6 +26,7 @@ from api.origin import ForeignOrigin
 from api.rate_limit import TokenBuckets
 from api.routes import documents, events, fleet, health, jobs, kernels, lookup, models, runs
 from api.service import Service
+from api.workloads import Parsed
 from db import events as stored_events
 from db import keys, targets
 from db.engine import Database, open_database
@@ -86,6 +87,7 @@ def build(options: ServiceOptions, database: Database) -> Service:
         metrics=Metrics(),
         requests=TokenBuckets(per_s=options.requests_per_s, burst=options.request_burst),
         logins=TokenBuckets(per_s=options.failed_logins_per_s, burst=options.failed_login_burst),
+        parsed=Parsed(),
     )
 
 

@@ -12,6 +12,7 @@ from api.event_feed import EventFeed
 from api.metrics import Metrics
 from api.options import ServiceOptions
 from api.rate_limit import TokenBuckets
+from api.workloads import Parsed
 from db.engine import Database
 from tuner.export.artifacts import ArtifactStore
 
@@ -25,6 +26,7 @@ class Service:
     metrics: Metrics
     requests: TokenBuckets  # by key
     logins: TokenBuckets  # by address: refused credentials
+    parsed: Parsed  # workloads lately asked for
 
     @property
     def default_target(self) -> str | None:
@@ -32,7 +34,8 @@ class Service:
         return None if self.options.target is None else self.options.target.key
 
 
-def of(request: Request) -> Service:
+async def of(request: Request) -> Service:
+    """Async because FastAPI would send a plain function to another thread, for nothing."""
     return cast(Service, request.app.state.service)
 
 

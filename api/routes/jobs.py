@@ -120,7 +120,7 @@ def submit_job(
     idempotency_key: IdempotencyKey = None,
 ) -> JobAnswer:
     """Queues the tuning of one workload or several. The answer's `Location` is the job."""
-    parsed = [workloads.parse(each) for each in request.all_workloads]
+    parsed = [service.parsed.parse(each) for each in request.all_workloads]
     with service.database.write() as session:
         target = choose(request.target, targets.list_all(session), service.default_target)
         new = NewJob(

@@ -28,8 +28,9 @@ FORMS = {"export": ("application/gzip", "tar.gz"), "library": ("application/octe
 
 def answer(session: Session, found: Sequence[Kernel]) -> list[KernelAnswer]:
     stored = workloads.stored(session, [kernel.workload for kernel in found])
+    described = {key: answers.workload(workload) for key, workload in stored.items()}
     known = {key: targets.get(session, key) for key in {kernel.target for kernel in found}}
-    return [answers.kernel(kernel, stored, known) for kernel in found]
+    return [answers.kernel(kernel, described, known) for kernel in found]
 
 
 @router.get("", responses=documented(400, 401, 403, 422, 429, 503))
@@ -70,13 +71,16 @@ def get_schedule(kernel_id: KernelId, caller: Reader, service: ServiceDep) -> Sc
 
 @router.get("/{kernel_id}/source", responses=documented(401, 403, 404, 422, 429, 503))
 def get_source(kernel_id: KernelId, caller: Reader, service: ServiceDep) -> SourceAnswer:
-    """The generated code, by language (`llvm`, `asm`, `cuda`), as far as it was kept."""
+    """The code by language (`llvm`, `asm`, `cuda`), as far as it was kept, and `schedule`, the trace as readable text."""
     with service.database.read() as session:
         document = kernels.schedule(session, kernel_id)
-    sources = document.get("sources")
-    if not isinstance(sources, dict) or not sources:
+    kept = document.get("sources")
+    sources = {str(name): str(text) for name, text in kept.items()} if isinstance(kept, dict) else {}
+    if isinstance(document.get("text"), str):
+        sources["schedule"] = document["text"]
+    if not sources:
         raise Problem(404, "no_source", f"no generated code was kept for kernel {kernel_id}; tuning it again keeps it")
-    return SourceAnswer(kernel=kernel_id, sources={str(name): str(text) for name, text in sources.items()})
+    return SourceAnswer(kernel=kernel_id, sources=sources)
 
 
 @router.get(
@@ -103,7 +107,9 @@ def get_artifact(
     """The compiled kernel as an exported library of one function. Its ETag is the SHA-256 of its bytes, checked each time."""
     with service.database.read() as session:
         kernel = kernels.get(session, kernel_id)
-        artifact = artifacts.get(session, kernel.artifact)
+        # The archive of the export where promotion made one, else the library that was measured.
+        digest = str(kernels.schedule(session, kernel_id).get("export") or kernel.artifact)
+        artifact = artifacts.get(session, digest)
     media_type, extension = FORMS.get(artifact.kind, FORMS["library"])
     headers = {
         "Content-Disposition": f'attachment; filename="{kernel_id}.{extension}"',
@@ -113,8 +119,8 @@ def get_artifact(
     if artifact.signature is not None:
         headers["X-Signature-Ed25519"] = artifact.signature
     return deliver(
-        service.artifacts.get(kernel.artifact),
-        etag=f'"{kernel.artifact}"',
+        service.artifacts.get(digest),
+        etag=f'"{digest}"',
         headers=headers,
         media_type=media_type,
         range_header=range_header,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body
 
-from api import workloads
+from api import answers, workloads
 from api.auth import Caller, Reader, take_token
 from api.nearest import nearest
 from api.problems import documented
@@ -33,12 +33,14 @@ def lookup_kernel(
 ) -> LookupAnswer:
     """The kernel of exactly this workload (`exact`); else the nearest kernel of its operator (`neighbour`) or none (`default`),
     and the job that replays the neighbour's schedule, or builds the default, and verifies it."""
-    workload = workloads.parse(request.workload)
+    workload = service.parsed.parse(request.workload)
     with service.database.read() as session:
         target = choose(request.target, targets.list_all(session), service.default_target)
         found = kernels.find_promoted(session, workload.key, target.key, request.threads)
         if found is not None:
-            return LookupAnswer(source="exact", kernel=answer(session, [found])[0], job=None)
+            # Workload and target are at hand: the common case costs no further query.
+            kernel = answers.kernel(found, {workload.key: answers.parsed_workload(workload)}, {target.key: target})
+            return LookupAnswer(source="exact", kernel=kernel, job=None)
         neighbour = find_neighbour(session, workload, target, request.threads)
     job = prepare(service, caller, workload, target, request.threads, neighbour) if request.prepare else None
     return LookupAnswer(source="default" if neighbour is None else "neighbour", kernel=neighbour, job=job)
