@@ -16,6 +16,7 @@ from tuner.measure.outcome import Failed, FailureKind
 from workers.channel import Child, source_root, spawn
 from workers.messages import BuildReply, BuildRequest, Built, Library, Limits, Problem, ServerSetup
 
+LAST_WORDS = 4000  # characters of a dead compiler's output that go into the failure's text
 START_TIMEOUT_S = 60.0  # importing TVM takes 1.2 s on an idle core
 
 
@@ -35,6 +36,7 @@ class Compiler:
 
     def __init__(self, *, storage: Path, cores: tuple[int, ...], limits: Limits) -> None:
         self._storage, self._cores, self._limits = storage, cores, limits
+        self._log = storage / f".compiler-{os.getpid()}-{'-'.join(map(str, cores))}.log"
         self._child: Child | None = None
         self._known: set[str] = set()  # keys of the problems this process has been told
         self._builds = 0
@@ -48,7 +50,11 @@ class Compiler:
     def start(self) -> None:
         """Starts the process without waiting for it to have loaded the compiler."""
         self.close()
-        self._child = spawn("workers.build_server", directory=self._storage, environment=compiler_environment(), flags=("-P",))
+        with self._log.open("wb") as log:
+            environment = compiler_environment()
+            self._child = spawn(
+                "workers.build_server", directory=self._storage, environment=environment, output=log, flags=("-P",)
+            )
         limits = self._limits
         self._child.connection.send(
             ServerSetup(
@@ -88,9 +94,14 @@ class Compiler:
     def _crashed(self, error: Exception) -> Failed:
         """A crash inside the compiler is the candidate's fault; SIGKILL comes from outside (operator, kernel out of memory)."""
         status = self._child.process.wait() if self._child else None
+        said = self._last_words() or str(error)
         self.start()
         kind = FailureKind.INFRASTRUCTURE if status == -signal.SIGKILL else FailureKind.BUILD_ERROR
-        return Failed(kind=kind, message=f"the compiler ended while building ({describe_exit(status)}) {error}".rstrip())
+        return Failed(kind=kind, message=f"the compiler ended while building ({describe_exit(status)}): {said}")
+
+    def _last_words(self) -> str:
+        """The end of what the compiler wrote before it died: an assertion of LLVM, a traceback."""
+        return self._log.read_text(encoding="utf-8", errors="replace")[-LAST_WORDS:].strip()
 
     def _awake(self) -> Child:
         """The process, once it has loaded the compiler."""
@@ -109,7 +120,7 @@ class Compiler:
             except (EOFError, ConnectionError):
                 pass
             self.close()
-        raise LostCompiler(f"the compiler process did not start within {START_TIMEOUT_S:g} s, twice")
+        raise LostCompiler(f"the compiler process did not start within {START_TIMEOUT_S:g} s, twice: {self._last_words()}")
 
 
 def describe_exit(status: int | None) -> str:

@@ -1,7 +1,7 @@
 """A fleet's session: the private directory that Ray and the workers write to, and the environment of the driver process.
 
 `empty` is the driver's working directory, because Ray puts that directory on its workers' path and a stray `db.py` there would be
-imported; `build` holds compiled candidates; `token` is the cluster's own secret.
+imported; `build` holds compiled candidates; `scratch` is everybody's TMPDIR; `token` is the cluster's own secret.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ LONGEST_BASE = 24  # characters of the folder the session is made in: Ray's sock
 
 
 def make_session() -> Path:
-    """A new private directory: `empty`, `build`, `token`."""
+    """A new private directory: `empty`, `build`, `scratch`, `token`."""
     base = tempfile.gettempdir()
     session = Path(tempfile.mkdtemp(prefix="tuner-", dir=base if len(base) <= LONGEST_BASE else "/tmp"))
     (session / "empty").mkdir()
     (session / "build").mkdir()
+    (session / "scratch").mkdir()
     token = session / "token"
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32), encoding="ascii")
@@ -41,9 +42,11 @@ def driver_environment(session: Path, *, local: bool) -> dict[str, str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TUNER_")}
     environment |= {
         "PYTHONPATH": str(source_root()),
+        "TMPDIR": str(session / "scratch"),  # what a killed worker leaves behind goes with the session
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_enable_metrics_collection": "0",
         "RAY_DEDUP_LOGS": "0",
+        "RAY_gcs_rpc_server_reconnect_timeout_s": "5",  # a lost head ends the driver after this, and the fleet is started anew
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -44,8 +45,13 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left_behind() -> Iterator[None]:
+def nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Neither processes nor files outlive a fleet."""
+    temporary = Path(tempfile.mkdtemp(prefix="fleet", dir="/tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     yield
+    assert list(temporary.iterdir()) == []
+    temporary.rmdir()
     deadline = time.monotonic() + 10
     while (left := psutil.Process().children(recursive=True)) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -141,8 +147,8 @@ def test_a_kernel_on_every_core_takes_turns_with_building(database: Database, tm
 
 
 def test_killed_workers_cost_no_trial(database: Database, tmp_path: Path) -> None:
-    """Compiler, runner process, both actors and the driver itself are killed, one after the other, in the middle of the job."""
-    victims = ["workers.build_server", "tuner.measure.parent", "ray::Builder", "ray::Runner", "workers.driver"]
+    """Compiler, runner process, both actors, the driver and Ray's node are killed in turn, in the middle of the job."""
+    victims = ["workers.build_server", "tuner.measure.parent", "ray::Builder", "ray::Runner", "workers.driver", "raylet/raylet"]
     notices: list[str] = []
     done = 0
 
