@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import Literal
 
 from db.engine import open_database
 from tuner.app.jobs import results, run, submit
@@ -24,7 +24,7 @@ class NoKernel(TunerError):
 
 
 def tune(
-    source: str | Workload | Sequence[Any],
+    source: str | Workload,
     *,
     shapes: Mapping[str, int] | None = None,
     constants: Iterable[str] = (),
@@ -40,9 +40,9 @@ def tune(
 ) -> Kernel:
     """Tunes one workload in this process and gives its kernel, callable on NumPy arrays.
 
-    `source` is a spec (`"matmul:M=512,N=512,K=512"`), a text in the tensor notation with its symbols' extents in `shapes`, a
-    `Workload`, or the `te` tensors of a program, inputs first and then the outputs. What is None comes from the settings. Inputs
-    named in `constants` are known ahead of time; `numerics="fast"` allows errors up to 1e-4. `observer` is told of every trial.
+    `source` is a spec (`"matmul:M=512,N=512,K=512"`), a text in the tensor notation with its symbols' extents in `shapes`, or a
+    `Workload`. What is None comes from the settings. Inputs named in `constants` are known ahead of time; `numerics="fast"`
+    allows errors up to 1e-4. `observer` is told of every trial.
 
     Raises UsageError (WorkloadError with line and column or parameter) before anything is written, DatabaseError, NoKernel.
     An interrupted call (KeyboardInterrupt) leaves a job that `tuner resume` continues.
