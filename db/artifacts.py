@@ -9,7 +9,9 @@ from sqlalchemy import delete, select
 
 from db.engine import Session
 from db.errors import NotFound
-from db.models import ArtifactRow, KernelRow, RunRow
+from db.models import ArtifactRow, JobRow, KernelRow, RunRow
+
+KEPT = ("object", "export")  # digests that a kernel's schedule names: its object code, the archive of its export
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +42,14 @@ def get(session: Session, sha256: str) -> Artifact:
 
 
 def live(session: Session) -> frozenset[str]:
-    """Digests that a kernel or a run refers to; the store may drop all others that are not fresh."""
+    """Digests that a kernel, its schedule, a run or a model's job refers to; the store may drop all others that are not fresh."""
     used: set[str] = set()
     used.update(session.scalars(select(KernelRow.artifact).distinct()))
     used.update(session.scalars(select(RunRow.input_artifact).distinct()))
     used.update(digest for digest in session.scalars(select(RunRow.output_artifact).distinct()) if digest is not None)
+    named = [KernelRow.schedule[name].as_string() for name in KEPT]
+    for digest in (*named, JobRow.settings["model"].as_string()):
+        used.update(session.scalars(select(digest).where(digest.is_not(None)).distinct()))
     return frozenset(used)
 
 

@@ -22,6 +22,7 @@ from tuner.errors import UsageError
 
 QUEUED, RUNNING, CANCELLING = "queued", "running", "cancelling"
 CANCELLED, SUCCEEDED, FAILED = "cancelled", "succeeded", "failed"
+MODEL = "model"  # kind of a job whose workloads are still inside a model file
 STATES = (QUEUED, RUNNING, CANCELLING, CANCELLED, SUCCEEDED, FAILED)
 UNFINISHED = (QUEUED, RUNNING, CANCELLING)
 FINISHED = (CANCELLED, SUCCEEDED, FAILED)
@@ -106,9 +107,11 @@ class Idempotency:
 def create(session: Session, new: NewJob, *, idempotency: Idempotency | None = None) -> tuple[Job, bool]:
     """Queues a job; it and whether it is new. With an idempotency key seen before, it is the job that the first request made.
 
+    A job of kind MODEL has no workloads yet: whoever claims it adds them, see db/tasks.py.
+
     Raises UsageError for an empty or repeated list of workloads, IdempotencyConflict when the key came with another request.
     """
-    if not new.workloads or len(set(new.workloads)) != len(new.workloads):
+    if (not new.workloads and new.kind != MODEL) or len(set(new.workloads)) != len(new.workloads):
         raise UsageError(
             f"a job takes one workload or several different ones; {len(new.workloads)} were given, some twice or none"
         )
@@ -137,7 +140,8 @@ def create(session: Session, new: NewJob, *, idempotency: Idempotency | None = N
         }
         for place, key in enumerate(new.workloads)
     ]
-    session.execute(insert(TaskRow), tasks)
+    if tasks:
+        session.execute(insert(TaskRow), tasks)
     if idempotency is not None and not _note(session, idempotency, job_id):
         # Another transaction used the key since we looked; its job is the answer and ours must not stay.
         session.execute(delete(JobRow).where(JobRow.id == job_id))

@@ -34,7 +34,8 @@ def decode(listing: str, cursor: str, types: Sequence[type | tuple[type, ...]]) 
         raise _refused(cursor) from error
     if not isinstance(found, list) or len(found) != len(types) + 1 or found[0] != listing:
         raise _refused(cursor)
-    if not all(isinstance(value, kind) for value, kind in zip(found[1:], types, strict=True)):
+    # A bool is an int to Python, and nothing that PostgreSQL would compare with one.
+    if any(isinstance(value, bool) or not isinstance(value, kind) for value, kind in zip(found[1:], types, strict=True)):
         raise _refused(cursor)
     return found[1:]
 

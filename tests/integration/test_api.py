@@ -262,3 +262,21 @@ def test_the_database_is_the_truth_after_a_restart(tmp_path: Path) -> None:
         assert live.client(token).submit(MATMUL, idempotency_key="kept").id == job
         with live.database.read() as session:
             assert jobs.count(session) == 1
+
+
+def test_a_model_becomes_a_job_and_its_file_is_kept(tmp_path: Path) -> None:
+    options = options_for(f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, models=True, max_model_bytes=1000)
+    with serving(options) as live:
+        client = live.client()
+        job = client.submit_model(b"onnx bytes", trials=5, idempotency_key="m")
+        assert (job.kind, job.state, job.trials, job.tasks) == ("model", "queued", 5, [])
+        assert client.submit_model(b"onnx bytes", trials=5, idempotency_key="m").id == job.id
+        with pytest.raises(ServiceError) as caught:
+            client.submit_model(b"other bytes", trials=5, idempotency_key="m")
+        assert caught.value.code == "idempotency_conflict"
+        with pytest.raises(ServiceError) as caught:
+            client.submit_model(b"x" * 1001)
+        assert caught.value.status == 413
+        with live.database.read() as session:
+            model = jobs.get(session, job.id).settings["model"]
+        assert live.store.get(model) == b"onnx bytes"

@@ -228,3 +228,21 @@ def test_lookup_follows_promotion_and_rollback(service: LiveService) -> None:
     assert found is not None and found.id == first
 
 
+
+
+def test_the_archive_of_the_export_is_preferred_to_the_bare_library(service: LiveService) -> None:
+    kernel = promote(service, 128)
+    with service.database.write() as session:
+        found = kernels.get(session, kernel)
+        library = service.store.put(b"\x7fELF")
+        artifacts.remember(session, sha256=library, size_bytes=4, kind="library")
+        names = [name for name in kernels.NewKernel.__dataclass_fields__ if name not in ("schedule", "artifact", "previous")]
+        same = {name: getattr(found, name) for name in names}
+        text = {"text": "s.split(i)"}
+        bare = kernels.promote(session, kernels.NewKernel(schedule=text, artifact=library, previous=kernel, **same))
+        schedule = {**text, "export": DIGEST}
+        packed = kernels.promote(session, kernels.NewKernel(schedule=schedule, artifact=library, previous=bare.id, **same))
+    client = service.client(service.key("read"))
+    assert client.artifact(bare.id) == b"\x7fELF"
+    assert client.artifact(packed.id) == ARCHIVE
+    assert client.source(packed.id).sources == {"schedule": "s.split(i)"}

@@ -1,0 +1,38 @@
+"""Workloads added to a job that was queued without them: those a model turned out to consist of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import func, insert, select
+
+from db import events
+from db.engine import Session
+from db.jobs import QUEUED, Job, get
+from db.leases import Lease, held
+from db.models import TaskRow
+
+
+def add(session: Session, lease: Lease, workloads: Sequence[str]) -> Job:
+    """Adds a task for each stored workload the job does not have yet, with one event. Raises StaleLease."""
+    held(session, lease)
+    here = TaskRow.job_id == lease.job_id
+    known = set(session.scalars(select(TaskRow.workload_key).where(here)))
+    fresh = [key for key in dict.fromkeys(workloads) if key not in known]
+    first = session.scalars(select(func.coalesce(func.max(TaskRow.position) + 1, 0)).where(here)).one()
+    rows = [
+        {
+            "job_id": lease.job_id,
+            "position": first + place,
+            "workload_key": key,
+            "state": QUEUED,
+            "trials_done": 0,
+            "trials_ok": 0,
+            "elapsed": {},
+        }
+        for place, key in enumerate(fresh)
+    ]
+    if rows:
+        session.execute(insert(TaskRow), rows)
+        events.append(session, lease.job_id, "note", {"text": f"{len(rows)} workloads found in the model"})
+    return get(session, lease.job_id)
