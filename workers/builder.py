@@ -71,6 +71,10 @@ class Compiler:
             self._child.kill()
             self._child = None
 
+    def wait_ready(self) -> None:
+        """Until the compiler is loaded. Raises LostCompiler with its last words where it cannot be."""
+        self._awake()
+
     def build(self, problem: Problem, request: BuildRequest) -> Library | Failed:
         """One candidate, compiled and linked, within the build timeout and what a new process needs to start."""
         limits = self._limits
@@ -140,6 +144,8 @@ class Builder:
         self._problems: dict[str, Problem] = {}
 
     def describe(self) -> dict[str, int | str]:
+        """Name and process ids, once the compiler is loaded: where it cannot be, the fleet does not start."""
+        self._compiler.wait_ready()
         return {"name": self._name, "pid": os.getpid(), "compiler_pid": self._compiler.pid or 0}
 
     def load(self, problem: Problem) -> None:
