@@ -1,0 +1,123 @@
+"""The service killed at random moments while a client submits: what was acknowledged is there, once, and it soon answers again.
+
+TUNER_KILL_CYCLES sets how often; the default suits a test run, a release is tried 200 times.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from db import jobs, keys, schema, targets
+from db.engine import open_database
+from tests.database_samples import sample_target
+from tests.integration.live_service import MATMUL
+
+CYCLES = int(os.environ.get("TUNER_KILL_CYCLES", "8"))
+BACK_WITHIN_S = 15.0  # the promise is 5 s on a machine of one's own
+SERVE = """
+import sys
+from pathlib import Path
+from api.options import ServiceOptions
+from api.server import serve
+serve(ServiceOptions(database_url=sys.argv[1], artifacts=Path(sys.argv[2]), port=int(sys.argv[3]), request_burst=10**6))
+"""
+
+
+class Submitter(threading.Thread):
+    """Submits jobs one after another, each until it is acknowledged, and keeps a log of what was."""
+
+    def __init__(self, url: str, token: str, number: int) -> None:
+        super().__init__(name=f"submitter {number}")
+        self.url, self.token, self.number = url, token, number
+        self.stop = threading.Event()
+        self.acknowledged: dict[str, str] = {}  # Idempotency-Key -> job
+        self.tried = 0
+
+    def run(self) -> None:
+        with httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {self.token}"}, timeout=5, verify=False) as http:
+            while not self.stop.is_set():
+                self.tried += 1
+                key = f"{self.number}-{self.tried}"
+                while not self.stop.is_set() and key not in self.acknowledged:
+                    try:
+                        answer = http.post("/v1/jobs", json={"workload": MATMUL}, headers={"Idempotency-Key": key})
+                    except httpx.TransportError:
+                        time.sleep(0.02)
+                        continue
+                    assert answer.status_code in (202, 503), answer.text
+                    if answer.status_code == 202:
+                        self.acknowledged[key] = answer.json()["id"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def served(url: str, folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    command = [sys.executable, "-c", SERVE, url, str(folder / "artifacts"), str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_until_ready(http: httpx.Client) -> float:
+    started = time.monotonic()
+    while True:
+        try:
+            if http.get("/v1/health/ready").status_code == 200:
+                return time.monotonic() - started
+        except httpx.TransportError:
+            time.sleep(0.02)
+        assert time.monotonic() - started < BACK_WITHIN_S, "the service did not come back"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def test_acknowledged_jobs_survive_kills(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
+    url = f"sqlite:///{tmp_path}/tuner.sqlite" if kind == "sqlite" else str(request.getfixturevalue("postgres_url"))
+    database = open_database(url)
+    with database.write() as session:
+        targets.remember(session, sample_target())
+        tokens = [keys.create(session, name="test", scopes=["submit"], quota=10**6)[1] for _ in range(2)]
+    port, chance = free_port(), random.Random(20261)
+    submitters = [Submitter(f"http://127.0.0.1:{port}", token, number) for number, token in enumerate(tokens)]
+    for submitter in submitters:
+        submitter.start()
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=5, verify=False) as http:
+            for _ in range(CYCLES):
+                with served(url, tmp_path, port):
+                    wait_until_ready(http)
+                    time.sleep(chance.uniform(0.0, 0.5))
+    finally:
+        for submitter in submitters:
+            submitter.stop.set()
+        for submitter in submitters:
+            submitter.join(timeout=30)
+    acknowledged = {job for submitter in submitters for job in submitter.acknowledged.values()}
+    assert len(acknowledged) == sum(len(submitter.acknowledged) for submitter in submitters) > CYCLES
+    with database.read() as session:
+        stored = {job for job in acknowledged if jobs.get(session, job).state == "queued"}
+        assert stored == acknowledged
+        # The last request of each submitter may have been committed without its answer having arrived.
+        assert len(acknowledged) <= jobs.count(session) <= len(acknowledged) + len(submitters)
+    assert schema.check(database.engine) == []
+    database.close()
