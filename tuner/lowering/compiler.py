@@ -10,6 +10,7 @@ import tvm
 
 from tuner.errors import TunerError
 from tuner.lowering.schedule import StoredSchedule, replay, schedule, stored
+from tuner.lowering.transposition import transpose_squares
 from tuner.spaces.cpu import program_for
 from tuner.spaces.default import default_program
 from tuner.spaces.program import Program
@@ -48,7 +49,7 @@ def compile_stored(stored_schedule: StoredSchedule, target: Target) -> bytes:
 
 def compile_module(mod: tvm.IRModule, target: Target) -> bytes:
     try:
-        library = tvm.tirx.build(mod, target=tvm.target.Target(dict(target.tvm)))
+        library = tvm.tirx.build(transpose_squares(mod), target=tvm.target.Target(dict(target.tvm)))
     except (RuntimeError, ValueError, TypeError) as error:
         raise BuildError(f"the compiler refused the schedule: {error}") from error
     with tempfile.TemporaryDirectory(prefix="tuner-build-") as scratch:

@@ -13,9 +13,9 @@ from tvm.s_tir.analysis import get_sblock_access_region
 
 from tuner.lowering.scalars import Scope, identity, lower
 from tuner.spaces.program import Block, Program
-from tuner.workload.expression import Binary, Cast, Read, reads
+from tuner.workload.expression import Binary, BinaryOp, Cast, Read, reads
 
-_COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+_COMBINE: Mapping[str, BinaryOp] = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
 def module(program: Program, symbol: str) -> tvm.IRModule:
@@ -83,7 +83,11 @@ def _section(section: list[Block], own: Mapping[str, tirx.Buffer], scope: Scope)
     )
     read = [region for region in read if all(not region.source.same_as(other.source) for other in written)]
     body = _sequence([_nest(block, scope) for block in section])
-    return SBlockRealize([], tirx.const(True, "bool"), SBlock([], read, written, f"section_{section[0].section}", body, alloc_buffers=list(own.values())))
+    return SBlockRealize(
+        [],
+        tirx.const(True, "bool"),
+        SBlock([], read, written, f"section_{section[0].section}", body, alloc_buffers=list(own.values())),
+    )
 
 
 def _whole(buffer: tirx.Buffer) -> list[tvm.ir.Range]:
@@ -100,24 +104,27 @@ def _nest(block: Block, scope: Scope) -> tirx.Stmt:
         for axis, kind in axes
     ]
     inside = scope.bind({axis.name: iterator.var for (axis, _), iterator in zip(axes, iterators, strict=True)})
-    target = scope.buffers[block.buffer]
+    statement: tirx.Stmt = _block(block, iterators, loops, inside)
+    for loop, (axis, _) in zip(reversed(loops), reversed(axes), strict=True):
+        first, extent = tirx.const(0, scope.index_dtype), tirx.const(axis.extent, scope.index_dtype)
+        statement = tirx.For(loop, first, extent, tirx.ForKind.SERIAL, statement)
+    return statement
+
+
+def _block(block: Block, iterators: list[tirx.IterVar], loops: list[tirx.Var], inside: Scope) -> tirx.Stmt:
+    target = inside.buffers[block.buffer]
     indices = [inside.index(index) for index in block.indices]
     body, init = block.body, None
     if block.reducer is not None:
         dtype = str(target.dtype)
-        body = Binary(_COMBINE[block.reducer], Read(block.buffer, block.indices), Cast(dtype, body))  # type: ignore[arg-type]  # closed tables
+        so_far = Read(block.buffer, block.indices)
+        body = Binary(_COMBINE[block.reducer], so_far, Cast(dtype, body))  # type: ignore[arg-type]  # a buffer's dtype is one of ours
         init = tirx.BufferStore(target, identity(block.reducer, dtype), indices)
     value = lower(body, inside, block.mathematics)
     store = tirx.BufferStore(target, value.astype(str(target.dtype)), indices)
     bare = SBlock(iterators, [], [], block.name, store, init=init)
-    read, write, _ = get_sblock_access_region(bare, {buffer: buffer for buffer in scope.buffers.values()})
+    read, write, _ = get_sblock_access_region(bare, {buffer: buffer for buffer in inside.buffers.values()})
     if init is not None:
         read = [region for region in read if not region.source.same_as(target)]
-    statement: tirx.Stmt = SBlockRealize(
-        loops, tirx.const(True, "bool"), SBlock(iterators, read, write, block.name, store, init=init)
-    )
-    for loop, (axis, _) in zip(reversed(loops), reversed(axes), strict=True):
-        statement = tirx.For(
-            loop, tirx.const(0, scope.index_dtype), tirx.const(axis.extent, scope.index_dtype), tirx.ForKind.SERIAL, statement
-        )
-    return statement
+    made = SBlock(iterators, read, write, block.name, store, init=init)
+    return SBlockRealize(loops, tirx.const(True, "bool"), made)

@@ -12,6 +12,7 @@ from tvm.s_tir.schedule import LoopRV
 
 from tuner.errors import IllegalSchedule
 from tuner.lowering.module import module
+from tuner.lowering.transposition import TRANSPOSE
 from tuner.spaces.program import ComputeAt, DecomposeReduction, Fuse, Mark, Program, Reorder, ReverseComputeAt, Step
 
 
@@ -60,6 +61,8 @@ class Applier:
                 self._decompose(block, loop)
             case Fuse(loops=loops, into=into):
                 self._loops[into] = sch.fuse(*[self._loops[name] for name in loops])
+            case Mark(loop=loop, how="transpose"):
+                sch.annotate(self._loops[loop], TRANSPOSE, 1)
             case Mark(loop=loop, how=how):
                 getattr(sch, how)(self._loops[loop])
 

@@ -8,74 +8,16 @@ Matrix Multiplication" (2008) gives the reason for each level; here it is made o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from math import prod
+from dataclasses import replace
 
+from tuner.spaces.cpu_pack import PackedCopy, packed_copy
+from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
 from tuner.spaces.groups import TileGroup, replace_reads
 from tuner.spaces.nest import Nest, parallel_prefix
-from tuner.spaces.program import Block, Buffer, ComputeAt, DecomposeReduction, Mark, Mathematics, Reorder, ReverseComputeAt, Step
+from tuner.spaces.program import Block, Buffer, ComputeAt, DecomposeReduction, Mark, Reorder, ReverseComputeAt, Step
 from tuner.spaces.stages import Access, accesses, bounds, in_bounds, unpadded
-from tuner.spaces.tiles import TiledAxis, add, constant, times
+from tuner.spaces.tiles import add, constant
 from tuner.workload.expression import Axis, DType, Read, Scalar, Select, Var, rewrite, substitute
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReductionAxis:
-    """A reduction axis as blocks of steps of unrolled iterations; the factors divide exactly."""
-
-    axis: Axis
-    block: int  # iterations of one reduction block; the extent where there is one block
-    unroll: int = 1  # divides `block`
-
-    @property
-    def outer(self) -> Axis:
-        return Axis(name=f"{self.axis.name}_2", extent=self.axis.extent // self.block)
-
-    @property
-    def inner(self) -> Axis:
-        return Axis(name=f"{self.axis.name}_1", extent=self.block // self.unroll)
-
-    @property
-    def unrolled(self) -> Axis:
-        return Axis(name=f"{self.axis.name}_0", extent=self.unroll)
-
-    @property
-    def index(self) -> Scalar:
-        within = add(times(Var(self.inner.name), self.unroll), Var(self.unrolled.name) if self.unroll > 1 else constant(0))
-        if self.block == self.axis.extent:
-            return within
-        return add(times(Var(self.outer.name), self.block), within)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TilePlan:
-    """A config of the sketch, decoded."""
-
-    spatial: tuple[TiledAxis, ...]  # in the order of the stage's axes
-    vector: str | None  # the vectorised axis
-    reduction: tuple[ReductionAxis, ...]  # in loop order, the innermost last
-    outer_order: tuple[str, ...]  # spatial axes, cache-block loops, outermost first
-    inner_order: tuple[str, ...]  # spatial axes, register-tile loops within a cache block
-    copies: Mapping[Read, str]  # "none", "pad", "pack" (under the loops it depends on) or "pack_root"
-    mathematics: Mathematics
-    threads: int
-
-    @property
-    def blocked(self) -> ReductionAxis | None:
-        """The reduction axis that is cut into blocks, if one is."""
-        return next((axis for axis in self.reduction if axis.block < axis.axis.extent), None)
-
-    def tiled(self, name: str) -> TiledAxis:
-        return next(axis for axis in self.spatial if axis.axis.name == name)
-
-
-@dataclass(frozen=True, slots=True)
-class _Packed:
-    """A packed copy that still has to be placed: the axes it depends on, and what to mark once it is placed."""
-
-    name: str
-    axes: list[Axis]
-    marks: list[Mark]
 
 
 class TileNest:
@@ -125,8 +67,17 @@ class TileNest:
     def _map(self) -> None:
         """A stage without a reduction: the output's tiles straight from its reads."""
         spatial = [*self.outer, *self.inner, *self.register]
-        body = substitute(self._copied(self.name, []), self.indices)
+        attached: list[PackedCopy] = []
+        body = substitute(self._copied(attached), self.indices)
         self._block(self.name, spatial, (), self.name, self._output_indices(), body)
+        self.steps.append(Reorder(loops=self._loops(self.name, spatial)))
+        for copy in reversed(attached):
+            self.buffers = [replace(buffer, scope="local") if buffer == copy.buffer else buffer for buffer in self.buffers]
+            self.steps.append(ComputeAt(block=copy.block.name, loop=f"{self.name}.{self.inner[-1].name}"))
+            for axis in copy.block.axes:
+                if axis in self.register[:-1] and axis.extent > 1 and not axis.name.endswith("_l"):
+                    self.steps.append(Mark(loop=f"{copy.block.name}.{axis.name}", how="unroll"))
+            self.steps += copy.marks
         self._innermost(self.name)
         self._threads(self.name, self.outer, keep=[])
 
@@ -136,8 +87,8 @@ class TileNest:
         blocked = plan.blocked
         acc, part = f"{self.name}_acc", f"{self.name}_part"
         host = acc
-        attached: list[_Packed] = []
-        body = substitute(self._copied(host, attached), self.indices)
+        attached: list[PackedCopy] = []
+        body = substitute(self._copied(attached), self.indices)
         shape = tuple(axis.extent for axis in spatial)
         here: tuple[Scalar, ...] = tuple(Var(axis.name) for axis in spatial)
         dtype = anchor.accumulator
@@ -164,7 +115,7 @@ class TileNest:
                 self.steps.append(Mark(loop=f"{accumulating}.{axis.unrolled.name}", how="unroll"))
         for block in dict.fromkeys((accumulating, acc)):
             self._innermost(block)
-        self._threads(acc, self.outer, keep=[axis for packed in attached for axis in packed.axes])
+        self._threads(acc, self.outer, keep=[axis for copy in attached for axis in copy.levels])
         # Initialisation is split off above the reduction, so that the loop itself only accumulates; last, because TVM marks no
         # loop of a reduction that has lost its initialisation.
         for block in dict.fromkeys((accumulating, acc)):
@@ -190,7 +141,7 @@ class TileNest:
     def _output_indices(self) -> tuple[Scalar, ...]:
         return tuple(self.indices[axis.name] for axis in self.group.output.axes)
 
-    def _copied(self, host: str, attached: list[_Packed]) -> Scalar:
+    def _copied(self, attached: list[PackedCopy]) -> Scalar:
         """The anchor's body with padding made explicit and reads redirected to their copies, in the original iterators.
 
         Reads of packed copies come back in the new iterators, which no substitution touches.
@@ -203,7 +154,13 @@ class TileNest:
             if how == "pad":
                 changes[found.read] = self._pad(found, extents, number)
             elif how in {"pack", "pack_root"}:
-                changes[found.read] = self._pack(found, extents, number, host, attached, at_root=how == "pack_root")
+                copy = self._pack(found, extents, number)
+                changes[found.read] = copy.read
+                if how == "pack":
+                    attached.append(copy)
+                else:
+                    self.steps += copy.marks
+                    self._threads(copy.block.name, list(copy.levels), keep=[])
         from_copies = _replace(anchor.body, changes)
         return unpadded(from_copies, self.shapes, extents)
 
@@ -235,47 +192,22 @@ class TileNest:
         self.dtypes = {**self.dtypes, name: self.dtypes[read.tensor]}
         return Read(name, tuple(add(index, constant(-low)) for index, (low, _) in zip(read.indices, reach, strict=True)))
 
-    def _pack(
-        self, found: Access, extents: Mapping[str, int], number: int, host: str, attached: list[_Packed], *, at_root: bool
-    ) -> Scalar:
+    def _pack(self, found: Access, extents: Mapping[str, int], number: int) -> PackedCopy:
         """A copy in the order in which the nest reads it, so that the innermost loops walk it from end to end."""
-        name = f"{self.name}_pack{number}"
-        axes = self._pack_axes(found)
-        shape = tuple(axis.extent for axis in axes)
-        here = tuple(Var(axis.name) for axis in axes)
-        value = substitute(unpadded(found.read, self.shapes, extents), self.indices)
-        self.buffers.append(Buffer(name=name, shape=shape, dtype=self.dtypes[found.read.tensor]))
-        self._block(name, axes, (), name, here, value)
-        contiguous = self.plan.vector in found.axes and found.stride(str(self.plan.vector)) == 1
-        vectorize = [Mark(loop=f"{name}.{axes[-1].name}", how="vectorize")] if contiguous else []
-        if at_root:
-            self.steps += vectorize
-            self._threads(name, [axis for axis in axes if axis not in self.register], keep=[])
-        else:
-            attached.append(_Packed(name, axes, vectorize))
-        return Read(name, here)
+        value = unpadded(found.read, self.shapes, extents)
+        copy = packed_copy(f"{self.name}_pack{number}", found, value, self.plan, self.dtypes[found.read.tensor])
+        self.buffers.append(copy.buffer)
+        self.blocks.append(copy.block)
+        return copy
 
-    def _pack_axes(self, found: Access) -> list[Axis]:
-        plan = self.plan
-        spatial = [name for name in plan.outer_order if name in found.axes]
-        order = [plan.tiled(name).outer for name in spatial]
-        order += [axis.outer for axis in plan.reduction if axis.axis.name in found.axes and axis.block < axis.axis.extent]
-        order += [plan.tiled(name).inner for name in plan.inner_order if name in found.axes]
-        order += [axis.inner for axis in plan.reduction if axis.axis.name in found.axes]
-        order += [axis.unrolled for axis in plan.reduction if axis.axis.name in found.axes and axis.unroll > 1]
-        registers = [axis for name in spatial if name != plan.vector for axis in plan.tiled(name).register]
-        if plan.vector in found.axes:
-            registers += plan.tiled(str(plan.vector)).register
-        return order + registers
-
-    def _place_packs(self, host: str, attached: list[_Packed], blocked: ReductionAxis | None) -> None:
+    def _place_packs(self, host: str, attached: list[PackedCopy], blocked: ReductionAxis | None) -> None:
         """Each packed copy goes under the innermost cache-block loop it depends on."""
         levels = [*self.outer, *([blocked.outer] if blocked is not None else [])]
-        for packed in reversed(attached):
-            depends = [axis for axis in levels if axis in packed.axes and axis.extent > 1]
+        for copy in reversed(attached):
+            depends = [axis for axis in levels if axis in copy.levels and axis.extent > 1]
             if depends:
-                self.steps.append(ComputeAt(block=packed.name, loop=f"{host}.{depends[-1].name}"))
-            self.steps += packed.marks
+                self.steps.append(ComputeAt(block=copy.block.name, loop=f"{host}.{depends[-1].name}"))
+            self.steps += copy.marks
 
     # --- small things -------------------------------------------------------------------------------------------------
 
@@ -318,7 +250,3 @@ class TileNest:
 
 def _replace(node: Scalar, changes: Mapping[Read, Scalar]) -> Scalar:
     return rewrite(node, lambda found: changes.get(found) if isinstance(found, Read) else None)
-
-
-def packed_elements(found: Access, extents: Mapping[str, int]) -> int:
-    return prod(extents[name] for name in found.axes)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations, product
 from math import prod
 
-from tuner.spaces.cpu_tile import ReductionAxis, TileNest, TilePlan
+from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
+from tuner.spaces.cpu_tile import TileNest
 from tuner.spaces.groups import TileGroup
 from tuner.spaces.nest import Nest
 from tuner.spaces.program import Mathematics
@@ -33,9 +34,12 @@ class TileSketch:
     threads: int
     shapes: Mapping[str, tuple[int, ...]]
     dtypes: Mapping[str, DType]
+    across: str | None = None  # of a map: the axis along which what is read is contiguous, where that is not the vector
 
     @property
     def name(self) -> str:
+        if self.across is not None:
+            return f"turn_{self.across}_{self.vector}"
         return f"tile_{self.vector}" if self.vector else "tile"
 
     @property
@@ -106,6 +110,8 @@ class TileSketch:
         for axis in axes:
             if axis.name == self.vector:
                 choices.append([count * self.lanes for count in (1, 2, 3, 4, 6, 8) if count * self.lanes <= axis.extent])
+            elif axis.name == self.across:
+                choices.append([count * self.lanes for count in (1, 2, 4) if count * self.lanes <= axis.extent])
             elif axis.extent == 1 or (self._is_batch(axis) and reduction):
                 choices.append([1])
             else:
@@ -113,7 +119,7 @@ class TileSketch:
         budget = self.target.vector_registers
         found = []
         for tile in product(*choices):
-            if sum(size > 1 for axis, size in zip(axes, tile, strict=True) if axis.name != self.vector) > 2:
+            if sum(size > 1 for axis, size in zip(axes, tile, strict=True) if axis.name not in (self.vector, self.across)) > 2:
                 continue
             vectors = next((size // self.lanes for axis, size in zip(axes, tile, strict=True) if axis.name == self.vector), 1)
             accumulators = prod(tile) // (self.lanes if self.vector else 1)
@@ -156,6 +162,8 @@ class TileSketch:
 
     def copy_values(self, found: Access) -> list[str]:
         contiguous = self.vector is None or found.stride(self.vector) in (0, 1)
+        if self.across is not None and not contiguous and found.stride(self.across) == 1 and not found.padded:
+            return ["pack"]
         packable = self._packable(found, contiguous)
         values = []
         if found.padded:
@@ -203,7 +211,7 @@ class TileSketch:
         for axis, tile in zip(stage.axes, register, strict=True):
             whole = TiledAxis(axis=axis, tile=tile)
             wanted = int(values.get(f"block_{axis.name}", 0))  # type: ignore[arg-type]  # a block knob's values are integers
-            lanes = self.lanes if axis.name == self.vector else 1
+            lanes = self.lanes if axis.name in (self.vector, self.across) else 1
             spatial.append(TiledAxis(axis=axis, tile=tile, block=fit_block(whole.tiles, -(-wanted // tile)), lanes=lanes))
         return TilePlan(
             spatial=tuple(spatial),
@@ -265,4 +273,19 @@ def tile_sketches(
     last = next(axis for axis in stage.axes if axis.name == last.name)
     best = max(wide, key=lambda axis: (contiguity(axis), axis.extent))
     chosen = dict.fromkeys(axis.name for axis in (last, best) if any(axis.name in one.axes for one in found) or axis is last)
-    return [TileSketch(group, name, target, threads, shapes, dtypes) for name in chosen]
+    sketches = [TileSketch(group, name, target, threads, shapes, dtypes) for name in chosen]
+    across = _across(group, last, found, target)
+    return sketches if across is None else [*sketches, TileSketch(group, last.name, target, threads, shapes, dtypes, across)]
+
+
+def _across(group: TileGroup, vector: Axis, found: Sequence[Access], target: Target) -> str | None:
+    """The axis along which a map reads contiguously what it writes along another, both long enough for squares."""
+    stage = group.anchor
+    lanes = target.vector_bytes // DTYPE_BYTES[stage.dtype]
+    if stage.reducer is not None or vector.extent < lanes or not 4 <= lanes <= 16:
+        return None
+    turned = [one for one in found if one.stride(vector.name) not in (0, 1, None) and not one.padded]
+    for axis in stage.axes:
+        if axis.name != vector.name and axis.extent >= lanes and any(one.stride(axis.name) == 1 for one in turned):
+            return axis.name
+    return None

@@ -78,10 +78,14 @@ class Fuse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Annotates one loop."""
+    """Annotates one loop.
+
+    `transpose` stands on the outer of the two innermost loops of a plain copy, both of one power-of-two extent: what is read is
+    contiguous along that loop, what is written along the inner one; the square is transposed in registers.
+    """
 
     loop: str
-    how: Literal["parallel", "vectorize", "unroll"]
+    how: Literal["parallel", "vectorize", "unroll", "transpose"]
 
 
 Step = Reorder | ComputeAt | ReverseComputeAt | DecomposeReduction | Fuse | Mark

@@ -1,0 +1,92 @@
+"""Packed copies: an operand laid out in the order in which a nest reads it, transposed in registers where that pays.
+
+An operand whose lanes lie apart in memory would be gathered one element at a time. Where another of its iterators is contiguous,
+squares of lanes x lanes elements are loaded along that one, transposed by shuffles and stored along the lanes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
+from tuner.spaces.program import Block, Buffer, Mark
+from tuner.spaces.stages import Access
+from tuner.spaces.tiles import add, times
+from tuner.workload.expression import Axis, DType, Read, Scalar, Var, substitute
+
+
+@dataclass(frozen=True, slots=True)
+class PackedCopy:
+    block: Block
+    buffer: Buffer
+    read: Read  # what the nest reads instead, in the nest's iterators
+    levels: tuple[Axis, ...]  # cache-block iterators the copy depends on
+    marks: tuple[Mark, ...]  # to be set once the copy is in its place
+
+
+def packed_copy(name: str, found: Access, value: Scalar, plan: TilePlan, dtype: DType) -> PackedCopy:
+    """The copy of one read; `value` is the read in the stage's iterators, padding made explicit."""
+    spatial = [name for name in plan.outer_order if name in found.axes]
+    reduction = [axis for axis in plan.reduction if axis.axis.name in found.axes]
+    outer = [plan.tiled(name).outer for name in spatial] + [axis.outer for axis in reduction if axis.blocked]
+    inner = [plan.tiled(name).inner for name in plan.inner_order if name in found.axes]
+    registers = [axis for name in spatial if name != plan.vector for axis in plan.tiled(name).register]
+    if plan.vector in found.axes:
+        registers += plan.tiled(str(plan.vector)).register
+    across = contiguous_across(found, plan)
+    squares = next((axis for axis in reduction if axis.axis.name == across), None)
+    axes = [*outer, *inner, *(_within(axis) for axis in reduction), *registers]
+    written: dict[str, Scalar] = {axis.name: Var(axis.name) for axis in axes}
+    loops, marks = axes, list[Mark]()
+    if across is not None:
+        lanes = plan.tiled(str(plan.vector)).register[-1]
+        along = Axis(name=f"{across}_l", extent=lanes.extent)
+        if squares is not None:
+            step = Axis(name=f"{across}_q", extent=squares.block // lanes.extent)
+            written[_within(squares).name] = add(times(Var(step.name), lanes.extent), Var(along.name))
+            loops = [step if axis == _within(squares) else axis for axis in axes]
+        loops = [*(axis for axis in loops if axis not in (along, lanes)), along, lanes]
+        marks = [Mark(loop=f"{name}.{along.name}", how="transpose")]
+    elif plan.vector in found.axes and found.stride(str(plan.vector)) == 1:
+        marks = [Mark(loop=f"{name}.{axes[-1].name}", how="vectorize")]
+    indices = {name: plan.tiled(name).index for name in spatial}
+    indices |= {axis.axis.name: _position(axis, written[_within(axis).name]) for axis in reduction}
+    block = Block(
+        name=name,
+        axes=tuple(loops),
+        buffer=name,
+        indices=tuple(written[axis.name] for axis in axes),
+        body=substitute(value, indices),
+    )
+    here = {axis.name: Var(axis.name) for axis in axes} | {_within(axis).name: axis.within for axis in reduction}
+    return PackedCopy(
+        block=block,
+        buffer=Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=dtype),
+        read=Read(name, tuple(here[axis.name] for axis in axes)),
+        levels=tuple(outer),
+        marks=tuple(marks),
+    )
+
+
+def contiguous_across(found: Access, plan: TilePlan) -> str | None:
+    """The iterator along which squares of a read that is not contiguous along the vector can be loaded, None where none can."""
+    if plan.vector is None or plan.vector not in found.axes or found.stride(plan.vector) in (0, 1, None) or found.padded:
+        return None
+    lanes = plan.tiled(plan.vector).lanes
+    if lanes < 4:
+        return None
+    for axis in plan.reduction:
+        if found.stride(axis.axis.name) == 1 and axis.block % lanes == 0:
+            return axis.axis.name
+    for tiled in plan.spatial:
+        if found.stride(tiled.axis.name) == 1 and tiled.lanes == lanes and tiled.axis.name != plan.vector:
+            return tiled.axis.name
+    return None
+
+
+def _within(axis: ReductionAxis) -> Axis:
+    return Axis(name=f"{axis.axis.name}_p", extent=axis.block)
+
+
+def _position(axis: ReductionAxis, within: Scalar) -> Scalar:
+    return add(times(Var(axis.outer.name), axis.block), within) if axis.blocked else within
