@@ -24,6 +24,7 @@ ENVIRONMENT_PREFIX = "TUNER_"
 BUILT_IN = "built in"
 
 Strategy = Literal["annealing", "evolutionary", "random", "grid"]
+Auth = Literal["on", "off"]
 
 
 def _user_folder(variable: str, fallback: str) -> Path:
@@ -64,6 +65,10 @@ class Settings(BaseSettings):
     )
     build_timeout_s: float = Field(default=30.0, ge=0.1, le=3600.0, description="seconds one build may take")
     run_timeout_s: float = Field(default=20.0, ge=0.1, le=3600.0, description="seconds one candidate's check and timing may take")
+    host: str = Field(default="127.0.0.1", min_length=1, max_length=255, description="address the service listens on")
+    port: int = Field(default=8077, ge=0, le=65535, description="port the service listens on; 0 takes a free one")
+    auth: Auth = Field(default="on", description="whether the service asks for keys; off on a loopback address only")
+
     @field_validator("data_dir", "artifacts")
     @classmethod
     def absolute(cls, path: Path) -> Path:

@@ -58,9 +58,12 @@ def run(
     database: Database, job_id: str, settings: Settings, *, observer: Observer = unobserved, interrupt: Interrupt = lambda: None
 ) -> JobReport:
     """Runs a queued job in this process with local workers, to its end or until `interrupt` says to stop."""
+    return run_job(database, job_id, orchestrator_options(settings), observer=observer, interrupt=interrupt)
+
+
+def orchestrator_options(settings: Settings) -> OrchestratorOptions:
     limits = Limits(build_timeout_s=settings.build_timeout_s, run_timeout_s=settings.run_timeout_s)
-    options = OrchestratorOptions(artifacts=settings.artifacts, lanes=settings.lanes, builders=settings.builders, limits=limits)
-    return run_job(database, job_id, options, observer=observer, interrupt=interrupt)
+    return OrchestratorOptions(artifacts=settings.artifacts, lanes=settings.lanes, builders=settings.builders, limits=limits)
 
 
 def requeue(database: Database, job_id: str, *, trials: int | None = None, seconds: float | None = None) -> Job:

@@ -20,11 +20,12 @@ from tuner.cli.jobs import cancel, jobs, show, trials
 from tuner.cli.kernels import best
 from tuner.cli.keys import keys
 from tuner.cli.output import Output
+from tuner.cli.serve import serve
 from tuner.cli.space import ops, space
 from tuner.cli.tune import resume, tune
 from tuner.errors import TunerError
 
-COMMANDS = (tune, ops, space, jobs, show, trials, resume, cancel, best, export, bench, doctor)
+COMMANDS = (tune, ops, space, jobs, show, trials, resume, cancel, best, export, bench, serve, doctor)
 GROUPS = {"config": config, "db": database, "keys": keys}
 
 GLOBAL_FLAGS = ("--json", "--quiet", "-q")

@@ -1,0 +1,67 @@
+"""`tuner serve` in a fresh home: a job asked for over HTTP becomes a kernel, and the service ends without leaving a process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+import tuner
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("fleet")]
+
+ROOT = Path(tuner.__file__).parent.parent
+LIMIT_S = 150
+
+
+def test_a_job_over_http_becomes_a_kernel_and_nothing_is_left(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TUNER_")}
+    environment |= {"XDG_DATA_HOME": str(tmp_path / "data"), "XDG_CONFIG_HOME": str(tmp_path / "config"), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-P", "-m", "tuner", "serve", "--port", "0", "--auth", "off"]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log)
+    try:
+        url = listening(tmp_path / "log", process)
+        with httpx.Client(base_url=url + "/v1", timeout=30) as client:
+            asked = client.post("/jobs", json={"workload": {"op": "softmax", "params": {"M": 37, "N": 53}}, "trials": 4})
+            assert asked.status_code == 202, asked.text
+            job = finished(client, asked.json()["id"], tmp_path / "log")
+            assert job["state"] == "succeeded", job
+            kernel = client.get(f"/kernels/{job['tasks'][0]['kernel']}").json()
+            assert kernel["verified"] and kernel["workload"]["op"] == "softmax"
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert children
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=60)
+    _, alive = psutil.wait_procs(children, timeout=30)
+    assert alive == []
+
+
+def listening(log: Path, process: subprocess.Popen[bytes]) -> str:
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        found = [line for line in log.read_text().splitlines() if line.startswith("listening on http")]
+        if found:
+            return found[0].split()[-1]
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.1)
+    raise AssertionError(log.read_text())
+
+
+def finished(client: httpx.Client, job_id: str, log: Path) -> Any:
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        job = client.get(f"/jobs/{job_id}").json()
+        if job["state"] in ("succeeded", "failed", "cancelled"):
+            return job
+        time.sleep(0.5)
+    raise AssertionError(log.read_text())

@@ -1,0 +1,25 @@
+"""`tuner serve`: the REST service with local workers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tuner.cli.invocation import Invocation
+
+
+def serve(
+    context: typer.Context,
+    host: Annotated[str | None, typer.Option("--host", metavar="ADDRESS", help="address to listen on")] = None,
+    port: Annotated[int | None, typer.Option("--port", metavar="N", help="port to listen on; 0 takes a free one")] = None,
+    auth: Annotated[
+        str | None, typer.Option("--auth", metavar="on|off", help="off needs no key, on a loopback address only")
+    ] = None,
+) -> None:
+    """Serves the API, with an orchestrator and workers on this machine, until it is interrupted."""
+    invocation = Invocation.of(context)
+    settings = invocation.settings(host=host, port=port, auth=auth).values
+    from tuner.app.service import serve_here
+
+    serve_here(settings, started=lambda url: invocation.output.note(f"listening on {url}"))
