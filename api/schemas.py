@@ -20,6 +20,7 @@ Parameter = (
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")]
 State = Literal["queued", "running", "cancelling", "cancelled", "succeeded", "failed"]
 StrategyName = Literal["annealing", "evolutionary", "random", "grid"]
+CreationSort = Literal["-created_at", "created_at"]  # newest first, oldest first
 TargetName = Annotated[str, Field(min_length=1, max_length=200, description="key, name or kind (cpu, cuda) of a target")]
 IDENTIFIER = r"^[A-Za-z0-9_-]{1,64}$"  # of anything that has an id, a key or a name in the catalogue
 MAX_NOTATION_CHARACTERS = 16 * 1024

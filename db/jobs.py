@@ -192,12 +192,14 @@ def list_page(
     state: Sequence[str] = (),
     workload: str | None = None,
     owner: str | None = None,
+    oldest_first: bool = False,
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page[Job]:
-    """Jobs, the newest first; `state` keeps those in one of these states, `owner` those of one api key."""
+    """Jobs, the newest first unless told otherwise; `state` keeps those in one of these states, `owner` those of one api key."""
     limit = checked_limit(limit)
-    query = select(JobRow).order_by(JobRow.id.desc()).limit(limit + 1)
+    listing = "jobs, oldest first" if oldest_first else "jobs"
+    query = select(JobRow).order_by(JobRow.id.asc() if oldest_first else JobRow.id.desc()).limit(limit + 1)
     if state:
         unknown = set(state) - set(STATES)
         if unknown:
@@ -208,9 +210,10 @@ def list_page(
     if owner is not None:
         query = query.where(JobRow.owner == owner)
     if cursor is not None:
-        query = query.where(JobRow.id < decode("jobs", cursor, [str])[0])
+        at = decode(listing, cursor, [str])[0]
+        query = query.where(JobRow.id > at if oldest_first else JobRow.id < at)
     rows = session.scalars(query).all()
-    return page(_jobs(session, rows), limit, "jobs", [(row.id,) for row in rows])
+    return page(_jobs(session, rows), limit, listing, [(row.id,) for row in rows])
 
 
 def count(session: Session, *, owner: str | None = None, state: Sequence[str] = UNFINISHED) -> int:

@@ -183,23 +183,26 @@ def list_page(
     target: str | None = None,
     op: str | None = None,
     job: str | None = None,
+    oldest_first: bool = False,
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page[Kernel]:
-    """Kernels, the newest first; promoted ones unless `state` says otherwise."""
+    """Kernels, the newest first unless told otherwise; promoted ones unless `state` says otherwise."""
     limit = checked_limit(limit)
+    listing = "kernels, oldest first" if oldest_first else "kernels"
     unknown = set(state) - set(STATES)
     if unknown:
         raise UsageError(f"unknown state {sorted(unknown)[0]!r}; kernels are {', '.join(STATES)}")
-    query = select(KernelRow).order_by(KernelRow.id.desc()).limit(limit + 1)
+    query = select(KernelRow).order_by(KernelRow.id.asc() if oldest_first else KernelRow.id.desc()).limit(limit + 1)
     if state:
         query = query.where(KernelRow.state.in_(state))
     columns = {KernelRow.workload_key: workload, KernelRow.target_key: target, KernelRow.job_id: job, KernelRow.op: op}
     query = query.where(*(column == wanted for column, wanted in columns.items() if wanted is not None))
     if cursor is not None:
-        query = query.where(KernelRow.id < decode("kernels", cursor, [str])[0])
+        at = decode(listing, cursor, [str])[0]
+        query = query.where(KernelRow.id > at if oldest_first else KernelRow.id < at)
     rows = session.scalars(query).all()
-    return page([_kernel(row) for row in rows], limit, "kernels", [(row.id,) for row in rows])
+    return page([_kernel(row) for row in rows], limit, listing, [(row.id,) for row in rows])
 
 
 def neighbours(session: Session, op: str, target: str, threads: int, *, limit: int = 100) -> tuple[Kernel, ...]:

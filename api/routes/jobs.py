@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from api import answers, workloads
 from api.auth import Caller, Reader, Requester, Submitter
 from api.problems import Problem, documented
-from api.schemas import IDENTIFIER, JobAnswer, JobRequest, Page, ResumeRequest, State, TrialAnswer
+from api.schemas import IDENTIFIER, CreationSort, JobAnswer, JobRequest, Page, ResumeRequest, State, TrialAnswer
 from api.service import Service, ServiceDep
 from api.targets import choose
 from db import jobs, targets, trial_pages
@@ -146,13 +146,22 @@ def list_jobs(
     service: ServiceDep,
     state: Annotated[list[State] | None, Query(description="only jobs in one of these states")] = None,
     workload: Annotated[str | None, Query(pattern=IDENTIFIER, description="only jobs with the workload of this key")] = None,
+    sort: CreationSort = "-created_at",
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Page[JobAnswer]:
     """The caller's jobs, newest first; an administrator's list holds everybody's."""
     owner = None if caller.sees_all else caller.key_id
     with service.database.read() as session:
-        page = jobs.list_page(session, state=tuple(state or ()), workload=workload, owner=owner, cursor=cursor, limit=limit)
+        page = jobs.list_page(
+            session,
+            state=tuple(state or ()),
+            workload=workload,
+            owner=owner,
+            oldest_first=sort == "created_at",
+            cursor=cursor,
+            limit=limit,
+        )
         return Page(items=answer(session, page.items), next=page.next)
 
 

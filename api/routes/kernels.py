@@ -11,7 +11,7 @@ from api import answers, workloads
 from api.auth import Administrator, Reader
 from api.problems import Problem, documented
 from api.ranges import deliver
-from api.schemas import IDENTIFIER, KernelAnswer, Page, RollbackAnswer, ScheduleAnswer, SourceAnswer
+from api.schemas import IDENTIFIER, CreationSort, KernelAnswer, Page, RollbackAnswer, ScheduleAnswer, SourceAnswer
 from api.service import ServiceDep
 from db import artifacts, kernels, targets
 from db.engine import Session
@@ -42,6 +42,7 @@ def list_kernels(
     target: Annotated[str | None, Query(pattern=IDENTIFIER, description="key of a target")] = None,
     op: Annotated[str | None, Query(pattern=IDENTIFIER, description="operator of the catalogue")] = None,
     job: Annotated[str | None, Query(pattern=IDENTIFIER, description="the job it came from")] = None,
+    sort: CreationSort = "-created_at",
     cursor: Annotated[str | None, Query(max_length=500, description="`next` of the page before")] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="items on a page")] = 50,
 ) -> Page[KernelAnswer]:
@@ -49,7 +50,15 @@ def list_kernels(
     states = tuple(STATES[name] for name in state or ["promoted"])
     with service.database.read() as session:
         page = kernels.list_page(
-            session, state=states, workload=workload, target=target, op=op, job=job, cursor=cursor, limit=limit
+            session,
+            state=states,
+            workload=workload,
+            target=target,
+            op=op,
+            job=job,
+            oldest_first=sort == "created_at",
+            cursor=cursor,
+            limit=limit,
         )
         return Page(items=answer(session, page.items), next=page.next)
 

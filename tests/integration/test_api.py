@@ -167,6 +167,10 @@ def test_pages_follow_each_other_while_jobs_arrive(service: LiveService) -> None
         second = http.get("/jobs", params={"limit": 2, "cursor": first["next"]}).json()
         third = http.get("/jobs", params={"limit": 2, "cursor": second["next"]}).json()
         assert http.get("/jobs", params={"cursor": "nonsense"}).status_code == 400
+        upwards = http.get("/jobs", params={"limit": 3, "sort": "created_at"}).json()
+        rest = http.get("/jobs", params={"sort": "created_at", "cursor": upwards["next"]}).json()
+        assert [item["id"] for item in upwards["items"] + rest["items"]][:5] == made
+        assert http.get("/jobs", params={"cursor": upwards["next"]}).status_code == 400  # of another order
     assert [item["id"] for page in (first, second, third) for item in page["items"]] == made[::-1]
     assert third["next"] is None
 
