@@ -12,7 +12,7 @@ from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
 from tuner.spaces.program import Block, Buffer, Mark
 from tuner.spaces.stages import Access
 from tuner.spaces.tiles import add, times
-from tuner.workload.expression import Axis, DType, Read, Scalar, Var, substitute
+from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Scalar, Var, substitute
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ def packed_copy(name: str, found: Access, value: Scalar, plan: TilePlan, dtype: 
     registers = [axis for name in spatial if name != plan.vector for axis in plan.tiled(name).register]
     if plan.vector in found.axes:
         registers += plan.tiled(str(plan.vector)).register
-    across = contiguous_across(found, plan)
+    across = contiguous_across(found, plan) if DTYPE_BYTES[dtype] >= 4 else None  # TVM shuffles no 16-bit floats
     squares = next((axis for axis in reduction if axis.axis.name == across), None)
     axes = [*outer, *inner, *(_within(axis) for axis in reduction), *registers]
     written: dict[str, Scalar] = {axis.name: Var(axis.name) for axis in axes}

@@ -18,6 +18,7 @@ from tuner.target.target import Target
 from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Stage, Var, substitute
 
 CACHE_BLOCKS = (8, 16, 32, 64, 128, 256)  # rows of a cache block, besides none and all
+MAX_COSTLY_VECTORS = 17  # vectors of a tile whose points each cost transcendental functions, and one operand
 MAX_ROW_TILE = 8  # rows of an axis at a time
 
 
@@ -86,7 +87,9 @@ class RowSketch:
             *tile, column = values
             vectors = column // self.lanes
             operands = min(sum(tile), 8) if self.reuse else 1
-            if prod(tile) * vectors + operands <= self.target.vector_registers:
+            costly = any(costs_mathematics(stage.body) for stage in self.group.stages)
+            budget = MAX_COSTLY_VECTORS if costly and not self.reuse else self.target.vector_registers
+            if prod(tile) * vectors + operands <= budget:
                 found.append(tuple(values))
         most = max(prod(tile[:-1]) for tile in found)
         least = min(4, most) if self.reuse else 1

@@ -15,7 +15,7 @@ from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
 from tuner.spaces.groups import TileGroup, replace_reads
 from tuner.spaces.nest import Nest, parallel_prefix
 from tuner.spaces.program import Block, Buffer, ComputeAt, DecomposeReduction, Mark, Reorder, ReverseComputeAt, Step
-from tuner.spaces.stages import Access, accesses, bounds, in_bounds, unpadded
+from tuner.spaces.stages import Access, accesses, bounds, costs_mathematics, in_bounds, unpadded
 from tuner.spaces.tiles import add, constant
 from tuner.workload.expression import Axis, DType, Read, Scalar, Select, Var, rewrite, substitute
 
@@ -126,17 +126,29 @@ class TileNest:
     def _write_back(self, acc: str, here: tuple[Scalar, ...], at: Axis, spatial: list[Axis]) -> None:
         """The block that reads finished accumulators and stores the group's output, epilogue included."""
         output = self.group.output
+        finished = Read(acc, here)
+        costly = self.group.epilogue is not None and costs_mathematics(self.group.epilogue.body)
+        if costly and self.plan.blocked is None:
+            # Unrolled, a long epilogue takes the compiler seconds; accumulators go to memory once, so that it can be a loop.
+            held = f"{self.name}_tile"
+            shape = tuple(axis.extent for axis in spatial)
+            self.buffers.append(Buffer(name=held, shape=shape, dtype=self.group.anchor.accumulator))
+            self._block(held, spatial, (), held, here, finished)
+            self.steps.append(ReverseComputeAt(block=held, loop=f"{acc}.{at.name}"))
+            self.steps.append(Reorder(loops=self._loops(held, [*self.inner, *self.register])))
+            self._innermost(held)
+            finished = Read(held, here)
         if self.group.epilogue is None:
-            body: Scalar = Read(acc, here)
+            body: Scalar = finished
         else:
             plain = unpadded(
                 self.group.epilogue.body, self.shapes, {axis.axis.name: axis.axis.extent for axis in self.plan.spatial}
             )
-            body = replace_reads(substitute(plain, self.indices), {self.group.anchor.name: Read(acc, here)})
+            body = replace_reads(substitute(plain, self.indices), {self.group.anchor.name: finished})
         self._block(output.name, spatial, (), output.name, self._output_indices(), body)
         self.steps.append(ReverseComputeAt(block=output.name, loop=f"{acc}.{at.name}"))
         self.steps.append(Reorder(loops=self._loops(output.name, [*self.inner, *self.register])))
-        self._innermost(output.name)
+        self._innermost(output.name, unrolled=not costly)
 
     def _output_indices(self) -> tuple[Scalar, ...]:
         return tuple(self.indices[axis.name] for axis in self.group.output.axes)
@@ -237,11 +249,11 @@ class TileNest:
     def _loops(self, block: str, axes: list[Axis]) -> tuple[str, ...]:
         return tuple(f"{block}.{axis.name}" for axis in axes)
 
-    def _innermost(self, block: str) -> None:
+    def _innermost(self, block: str, *, unrolled: bool = True) -> None:
         """Unrolls the register tile and vectorises its lanes."""
         for axis in self.register:
             lanes = self.plan.vector is not None and axis.name == f"{self.plan.vector}_l"
-            if lanes or axis.extent > 1:
+            if lanes or (unrolled and axis.extent > 1):
                 self.steps.append(Mark(loop=f"{block}.{axis.name}", how="vectorize" if lanes else "unroll"))
 
     def _threads(self, block: str, axes: list[Axis], keep: list[Axis]) -> None:

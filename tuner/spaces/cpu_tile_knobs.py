@@ -21,6 +21,7 @@ from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Var, walk
 
 CACHE_BLOCKS = (32, 64, 128, 256, 512, 1024)  # elements of an axis in a cache block, besides none and the whole extent
 MAX_REGISTER_TILE = 16  # elements of an axis that is not vectorised
+MAX_COSTLY_VECTORS = 4  # vectors of a tile whose points each cost transcendental functions
 MAX_EXPANSION = 12  # times its source that a packed copy may grow to (a 3x3 window packs to 9 times)
 
 
@@ -116,7 +117,9 @@ class TileSketch:
                 choices.append([1])
             else:
                 choices.append(list(range(1, min(axis.extent, MAX_REGISTER_TILE) + 1)))
-        budget = self.target.vector_registers
+        # Transcendental functions are unrolled with the tile: beyond a few of them the compiler takes seconds and gains nothing.
+        costly = not reduction and costs_mathematics(self.group.anchor.body)
+        budget = MAX_COSTLY_VECTORS if costly else self.target.vector_registers
         found = []
         for tile in product(*choices):
             if sum(size > 1 for axis, size in zip(axes, tile, strict=True) if axis.name not in (self.vector, self.across)) > 2:
