@@ -1,0 +1,303 @@
+"""What a lifted program is simplified to: padding as padded reads, padding stages inlined, rounding merged into its reduction.
+
+Pure tree rewriting; values stay what they were, but a -FLT_MAX that padded a maximum becomes its true identity, -inf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import reduce
+from itertools import product
+from math import gcd, inf, prod
+
+from tuner.workload.bounds import interval, linear, without_idle_pads
+from tuner.workload.expression import (
+    Binary,
+    Cast,
+    Const,
+    DType,
+    Expression,
+    Read,
+    Scalar,
+    Select,
+    Stage,
+    Tensor,
+    Unary,
+    Var,
+    reads,
+    rewrite,
+    substitute,
+    walk,
+)
+from tuner.workload.inputs import numpy_dtype
+from tuner.workload.reference import greatest
+from tuner.workload.terms import FLOATS, INTEGERS
+
+_Test = tuple[frozenset[tuple[Scalar, int]], int]  # sum of coefficient * atom + constant >= 0
+_MOST_POINTS = 1 << 20  # of one dimension's index, when it is enumerated
+_NARROW: Mapping[str, tuple[int, int]] = {"int8": (-128, 127), "uint8": (0, 255)}
+
+
+# --- reads under conditions -------------------------------------------------------------------------------------------
+
+
+def guarded(node: Scalar, extents: Mapping[str, int], tensors: Mapping[str, Tensor]) -> Scalar:
+    """The same scalar in which every read under a condition is safe: padded where it may leave its tensor.
+
+    `T[…] where T[…] is inside, else constant` becomes one padded read.
+    """
+    dtypes = {name: tensor.dtype for name, tensor in tensors.items()}
+
+    def change(found: Scalar, conditional: bool) -> Scalar:
+        match found:
+            case Select(cond=cond, then=then, other=other):
+                padded = _padded(found, extents, tensors)
+                if padded is not None:
+                    return padded
+                return Select(change(cond, conditional), change(then, True), change(other, True))
+            case Read(tensor=name, indices=indices, pad=pad):
+                inner = tuple(change(index, conditional) for index in indices)
+                if pad is None and conditional and _leaves(found, extents, tensors[name], dtypes):
+                    pad = Const(0.0 if dtypes[name] in FLOATS else 0, dtypes[name])
+                return Read(name, inner, pad)
+            case Unary(op=op, arg=arg):
+                return Unary(op, change(arg, conditional))
+            case Cast(dtype=dtype, arg=arg):
+                return Cast(dtype, change(arg, conditional))
+            case Binary(op=op, lhs=lhs, rhs=rhs):
+                return Binary(op, change(lhs, conditional), change(rhs, conditional))
+            case _:
+                return found
+
+    return change(node, False)
+
+
+def _leaves(read: Read, extents: Mapping[str, int], tensor: Tensor, dtypes: Mapping[str, DType]) -> bool:
+    found = (interval(index, extents, dtypes) for index in read.indices)
+    return any(low < 0 or high >= extent for (low, high), extent in zip(found, tensor.shape, strict=True))
+
+
+def _padded(select: Select, extents: Mapping[str, int], tensors: Mapping[str, Tensor]) -> Scalar | None:
+    """A selection between a read and a constant as a padded read, if its condition includes that the read is inside."""
+    read = select.then.arg if isinstance(select.then, Cast) else select.then
+    if not isinstance(read, Read) or read.pad is not None or not isinstance(select.other, Const) or any(_gathers(read)):
+        return None
+    tensor = tensors[read.tensor]
+    pad = _retyped(select.other, tensor.dtype)
+    if pad is None:
+        return None
+    dtypes = {name: one.dtype for name, one in tensors.items()}
+    needed = _inside(read, extents, tensor, dtypes)
+    tests = [(part, _test(part)) for part in _conjuncts(select.cond)]
+    if not needed or not needed <= {test for _, test in tests if test is not None}:
+        return None
+    padded = Read(read.tensor, read.indices, pad)
+    found = Cast(select.then.dtype, padded) if isinstance(select.then, Cast) else padded
+    rest = [part for part, test in tests if test is None or (test not in needed and not _always(test, extents, dtypes))]
+    if not rest:
+        return found
+    return Select(reduce(lambda a, b: Binary("and", a, b), rest), found, select.other)
+
+
+def _gathers(read: Read) -> Iterator[Read]:
+    return (inner for index in read.indices for inner in reads(index))
+
+
+def _retyped(value: Const, dtype: DType) -> Const | None:
+    """The constant in a tensor's dtype, None where that does not hold it exactly."""
+    if value.dtype == dtype:
+        return value
+    if value.dtype in FLOATS and dtype in ("float16", "bfloat16"):
+        return Const(value.value, dtype) if float(numpy_dtype(dtype).type(value.value)) == value.value else None
+    low, high = _NARROW.get(dtype, (1, 0))
+    return Const(int(value.value), dtype) if value.dtype in INTEGERS and low <= value.value <= high else None
+
+
+def _conjuncts(node: Scalar) -> Iterator[Scalar]:
+    if isinstance(node, Binary) and node.op == "and":
+        yield from _conjuncts(node.lhs)
+        yield from _conjuncts(node.rhs)
+    else:
+        yield node
+
+
+def _test(node: Scalar) -> _Test | None:
+    match node:
+        case Binary(op="lt" | "le" as op, lhs=small, rhs=large) | Binary(op="gt" | "ge" as op, lhs=large, rhs=small):
+            if any(isinstance(found, Read) or (isinstance(found, Const) and found.dtype in FLOATS) for found in walk(node)):
+                return None
+            return _normal(Binary("sub", large, small), 1 if op in ("lt", "gt") else 0)
+        case _:
+            return None
+
+
+def _normal(difference: Scalar, least: int) -> _Test:
+    """`difference >= least` with its coefficients divided by what divides them all."""
+    terms, constant = linear(difference)
+    factor = gcd(*terms.values()) or 1
+    return frozenset((atom, value // factor) for atom, value in terms.items()), (constant - least) // factor
+
+
+def _inside(read: Read, extents: Mapping[str, int], tensor: Tensor, dtypes: Mapping[str, DType]) -> set[_Test]:
+    """What has to hold for the read to be inside its tensor and does not hold anyway."""
+    found: set[_Test] = set()
+    for index, extent in zip(read.indices, tensor.shape, strict=True):
+        low, high = interval(index, extents, dtypes)
+        if low < 0:
+            found.add(_normal(index, 0))
+        if high >= extent:
+            found.add(_normal(Binary("sub", Const(extent, "int64"), index), 1))
+    return found
+
+
+def _always(test: _Test, extents: Mapping[str, int], dtypes: Mapping[str, DType]) -> bool:
+    terms, constant = test
+    return constant + sum(min(value * end for end in interval(atom, extents, dtypes)) for atom, value in terms) >= 0
+
+
+# --- stages -----------------------------------------------------------------------------------------------------------
+
+
+def fused(expression: Expression) -> Expression:
+    """The program without dead stages, padding copies and separate roundings of reductions."""
+    expression = _alive(expression)
+    for stage in expression.stages:
+        if stage.reducer is None and stage.name not in expression.outputs and _copies_padded(stage):
+            expression = _alive(_without(expression, stage))
+    for stage in expression.stages:
+        expression = _rounding_merged(expression, stage)
+    return replace(expression, stages=tuple(_true_identity(stage, expression) for stage in expression.stages))
+
+
+def _alive(expression: Expression) -> Expression:
+    needed, kept = set(expression.outputs), list[Stage]()
+    for stage in reversed(expression.stages):
+        if stage.name in needed:
+            needed |= {read.tensor for read in reads(stage.body)}
+            kept.append(stage)
+    return replace(expression, stages=tuple(reversed(kept)))
+
+
+def _copies_padded(stage: Stage) -> bool:
+    """Whether the stage is a tensor with something around it, without arithmetic or rounding."""
+    body = stage.body
+    if isinstance(body, Cast):  # a narrow tensor, computed wide and stored narrow again
+        body = body.arg
+    return isinstance(body, Read) and body.pad is not None and body.pad.dtype == stage.dtype and not any(_gathers(body))
+
+
+def _without(expression: Expression, padding: Stage) -> Expression:
+    """The padding stage's readers read through it wherever they are sure to read inside it."""
+    tensors = {tensor.name: tensor for tensor in (*expression.inputs, *(stage.tensor for stage in expression.stages))}
+    source = padding.body.arg if isinstance(padding.body, Cast) else padding.body
+
+    def through(reader: Stage) -> Stage:
+        extents = {axis.name: axis.extent for axis in (*reader.axes, *reader.reduce_axes)}
+
+        def change(node: Scalar) -> Scalar | None:
+            if not isinstance(node, Read) or node.tensor != padding.name or node.pad is not None:
+                return None
+            indices = (rewrite(index, change) for index in node.indices)
+            values = {axis.name: index for axis, index in zip(padding.axes, indices, strict=True)}
+            moved = substitute(source, values)
+            assert isinstance(moved, Read)
+            return Read(moved.tensor, tuple(tidy(index) for index in moved.indices), moved.pad)
+
+        return replace(reader, body=without_idle_pads(rewrite(reader.body, change), extents, tensors))
+
+    readers = {stage.name for stage in expression.consumers(padding.name)}
+    return replace(expression, stages=tuple(through(stage) if stage.name in readers else stage for stage in expression.stages))
+
+
+def tidy(index: Scalar) -> Scalar:
+    """The index as a sum of its terms in order of appearance with one constant at the end."""
+    terms, constant = linear(index)
+    if any(isinstance(atom, Const) for atom in terms):
+        return index
+    found: Scalar | None = None
+    for atom, factor in sorted(terms.items(), key=lambda term: term[1] < 0):
+        atom = _tidy_below(atom)
+        size = atom if abs(factor) == 1 else Binary("mul", atom, Const(abs(factor), "int64"))
+        if found is None:
+            found = size if factor > 0 else Binary("mul", atom, Const(factor, "int64"))
+        else:
+            found = Binary("add" if factor > 0 else "sub", found, size)
+    if found is None:
+        return Const(constant, "int64")
+    if constant == 0:
+        return found
+    return Binary("add" if constant > 0 else "sub", found, Const(abs(constant), "int64"))
+
+
+def _tidy_below(atom: Scalar) -> Scalar:
+    match atom:
+        case Binary(op="floordiv" | "floormod" | "min" | "max" as op, lhs=lhs, rhs=rhs):
+            return Binary(op, tidy(lhs), tidy(rhs))
+        case _:
+            return atom
+
+
+def _rounding_merged(expression: Expression, reduction: Stage) -> Expression:
+    """A reduction whose only reader stores each of its values in another dtype stores it so itself."""
+    readers = expression.consumers(reduction.name)
+    if reduction.reducer is None or reduction.name in expression.outputs or len(readers) != 1:
+        return expression
+    (reader,) = readers
+    expected = Read(reduction.name, tuple(Var(axis.name) for axis in reader.axes))
+    kinds = [kind for kind in (FLOATS, INTEGERS) if reduction.dtype in kind and reader.dtype in kind]
+    if reader.reducer is not None or reader.body != expected or reduction.accumulator != reduction.dtype or not kinds:
+        return expression
+    merged = replace(reduction, name=reader.name, dtype=reader.dtype)
+    stages = tuple(merged if stage is reader else stage for stage in expression.stages if stage.name != reduction.name)
+    return replace(expression, stages=stages)
+
+
+def _true_identity(stage: Stage, expression: Expression) -> Stage:
+    """A maximum padded with the dtype's lowest number is padded with -inf, if every window has an element (min: highest)."""
+    if stage.reducer not in ("max", "min"):
+        return stage
+    sign = -1 if stage.reducer == "max" else 1
+    body = stage.body.arg if isinstance(stage.body, Cast) else stage.body
+    if not isinstance(body, Read) or body.pad is None or body.pad.dtype not in FLOATS or any(_gathers(body)):
+        return stage
+    if body.pad.value != sign * greatest(body.pad.dtype) or not _never_empty(stage, body, expression):
+        return stage
+    read: Scalar = replace(body, pad=Const(sign * inf, body.pad.dtype))
+    return replace(stage, body=Cast(stage.body.dtype, read) if isinstance(stage.body, Cast) else read)
+
+
+def _never_empty(stage: Stage, read: Read, expression: Expression) -> bool:
+    """Whether for every point of the stage some point of the reduction reads inside the tensor."""
+    reduced = {axis.name: axis.extent for axis in stage.reduce_axes}
+    extents = {axis.name: axis.extent for axis in stage.axes} | reduced
+    used: set[str] = set()
+    for index, extent in zip(read.indices, expression.tensor(read.tensor).shape, strict=True):
+        names = sorted({found.name for found in walk(index) if isinstance(found, Var)})
+        own = [name for name in names if name in reduced]
+        outer = [name for name in names if name not in reduced]
+        if used & set(own) or prod(extents[name] for name in names) > _MOST_POINTS:
+            return False
+        used |= set(own)
+        for point in product(*(range(extents[name]) for name in outer)):
+            inner = product(*(range(extents[name]) for name in own))
+            values = (_value(index, dict(zip((*outer, *own), (*point, *rest), strict=True))) for rest in inner)
+            if not any(0 <= value < extent for value in values):
+                return False
+    return True
+
+
+def _value(index: Scalar, point: Mapping[str, int]) -> int:
+    """An integer index at a point; -1, which is outside of everything, where it is made of anything unusual."""
+    match index:
+        case Var(name=name):
+            return point[name]
+        case Const(value=value):
+            return int(value)
+        case Binary(op=op, lhs=lhs, rhs=rhs) if op in ("add", "sub", "mul", "floordiv", "floormod"):
+            a, b = _value(lhs, point), _value(rhs, point)
+            return (
+                {"add": a + b, "sub": a - b, "mul": a * b}[op] if op in ("add", "sub", "mul") else divmod(a, b)[op == "floormod"]
+            )
+        case _:
+            return -1
