@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from api.app import create_app
+from api.app import BUSY_TIMEOUT_S, create_app
 from api.options import ServiceOptions
 from api.server import listen, server_of
 from db import jobs, keys, leases, targets, workloads
@@ -65,14 +65,14 @@ class LiveService:
 
 
 def options_for(url: str, folder: Path, **changes: Any) -> ServiceOptions:
-    base = ServiceOptions(database_url=url, artifacts=folder / "artifacts", port=0, target=sample_target(), shutdown_grace_s=2.0)
+    base = ServiceOptions(database_url=url, artifacts=folder / "artifacts", port=0, target=sample_target())
     return replace(base, **changes)
 
 
 @contextlib.contextmanager
 def serving(options: ServiceOptions) -> Iterator[LiveService]:
     """Serves for the block. The port stays the same for a block inside that passes the same `options` with `port` set."""
-    database = open_database(options.database_url)
+    database = open_database(options.database_url, busy_timeout_s=BUSY_TIMEOUT_S)
     listener = listen(options.host, options.port)
     server = server_of(create_app(options, database=database), options)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="service")
@@ -85,7 +85,7 @@ def serving(options: ServiceOptions) -> Iterator[LiveService]:
             yield LiveService(url=url, options=options, database=database, store=store, opened=opened)
     finally:
         server.should_exit = True
-        thread.join(timeout=20)
+        thread.join(timeout=30)
         listener.close()
         database.close()
         assert not thread.is_alive(), "the service did not stop"

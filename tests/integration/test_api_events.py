@@ -80,7 +80,7 @@ def test_a_dropped_connection_loses_and_repeats_nothing(service: LiveService) ->
 
 
 def test_the_client_goes_on_where_it_was_when_the_service_restarts(tmp_path: Path) -> None:
-    options = options_for(f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, event_poll_s=0.05, shutdown_grace_s=1.0)
+    options = options_for(f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, event_poll_s=0.05)
     found: list[int] = []
     with serving(options) as first:
         token = first.key("submit")
@@ -94,7 +94,7 @@ def test_the_client_goes_on_where_it_was_when_the_service_restarts(tmp_path: Pat
     with client, serving(replace(options, port=port)) as second:
         note(second.database, job, 3)
         finish(second.database, lease)
-        reader.join(timeout=30)
+        reader.join(timeout=90)
     assert found == list(range(1, 10))
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from collections.abc import Iterator
 
+import httpx
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.integration.live_service import MATMUL, LiveService, options_for, serving
 
@@ -81,3 +85,30 @@ def test_in_wrong_json(service: LiveService) -> None:
             for kind in ("application/json", "text/plain", ""):
                 status = http.post("/jobs", content=content, headers={"Content-Type": kind}).status_code
                 assert status in (400, 415, 422), (content[:20], kind, status)
+
+
+PIECES = [
+    *("kernel f(A: f32[N]) -> (B: f32[N]) {", "B[i] = A[i]", "+=", "max=", "A[", "(" * 40, "]" * 9, "i // 3", "%", "where", "0.5"),
+    *("1e999", "\n", "}", "exp(", "f99", "9" * 30, "\u00e9", "->", "in 0:4", "#", "\t", "A[i + 99999999999]", "-inf"),
+]
+TEXTS = st.one_of(st.lists(st.sampled_from(PIECES), max_size=30).map(" ".join), st.text(max_size=200))
+
+
+@settings(max_examples=120, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(text=TEXTS, size=st.integers(-1, 10**12))
+def test_no_notation_breaks_or_delays_the_service(quiet_service: httpx.Client, text: str, size: int) -> None:
+    started = time.monotonic()
+    body = json.dumps({"workload": {"notation": text, "shapes": {"N": size}}, "prepare": False})
+    response = quiet_service.post("/lookup", content=body, headers={"Content-Type": "application/json"})
+    assert response.status_code in (200, 422), response.text
+    if response.json().get("code") == "invalid_workload" and "line" in response.json():
+        assert response.json()["line"] >= 1 and response.json()["column"] >= 1
+    # The promise is 100 ms for a refusal on a machine of one's own; here it only must not hang.
+    assert time.monotonic() - started < 5.0
+
+
+@pytest.fixture(scope="module")
+def quiet_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    folder = tmp_path_factory.mktemp("notation")
+    with serving(options_for(f"sqlite:///{folder}/tuner.sqlite", folder)) as live, live.http(live.key("read")) as http:
+        yield http

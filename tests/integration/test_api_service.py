@@ -16,7 +16,9 @@ import pytest
 import structlog
 
 from api import logs
+from api.app import BUSY_TIMEOUT_S
 from api.server import AddressInUse, listen
+from db.engine import open_database
 from tests.integration.live_service import MATMUL, options_for, serving
 from tuner.client import Client, Retries, ServiceError, ServiceUnreachable
 from tuner.errors import UsageError
@@ -67,6 +69,26 @@ def test_without_keys_only_this_machines_own_pages_and_programs_are_answered(tmp
 def test_auth_off_beyond_loopback_cannot_be_asked_for(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"0\.0\.0\.0"):
         options_for(f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, auth="off", host="0.0.0.0")
+
+
+def test_a_busy_database_is_a_clear_state_and_nothing_is_lost(tmp_path: Path) -> None:
+    with serving(options_for(f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path)) as live:
+        token = live.key("submit")
+        with live.http(token) as http:
+            job = http.post("/jobs", json={"workload": MATMUL}).json()["id"]
+            other = open_database(live.options.database_url)
+            with other.write():  # holds the write lock for as long as the block
+                started = time.monotonic()
+                refused = http.post("/jobs", json={"workload": MATMUL})
+                assert time.monotonic() - started < 3 * BUSY_TIMEOUT_S
+                assert (refused.status_code, refused.json()["code"], refused.json()["retryable"]) == (503, "database_busy", True)
+                assert int(refused.headers["retry-after"]) > 0
+                assert "sqlite" not in refused.text.lower() and str(tmp_path) not in refused.text
+                assert http.get(f"/jobs/{job}").json()["state"] == "queued"
+                assert http.get("/health/live").status_code == 200
+            other.close()
+            assert http.post("/jobs", json={"workload": MATMUL}).status_code == 202
+            assert len(http.get("/jobs").json()["items"]) == 2
 
 
 def test_a_taken_port_is_one_clear_error() -> None:
