@@ -27,7 +27,7 @@ class Assignment:
     lane: Lane
     threads: int = 1  # of the kernel, at most the lane's cores
     seed: int = 0  # of the inputs
-    isolation: str = DEFAULT_LEVEL
+    isolation: str = DEFAULT_LEVEL  # "required", a level, or a level without some mechanisms: tuner.measure.isolation
     memory_bytes: int = 8 << 30  # address space a candidate may map
 
 

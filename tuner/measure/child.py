@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import gc
 import json
+import mmap
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,13 +22,15 @@ from tuner.measure.assignment import Assignment, Request
 from tuner.measure.buffers import GuardedBuffer, guarded
 from tuner.measure.check import POISONS, Array, Case, Invoke, WrongAnswer, check_after_timing, check_case, poison
 from tuner.measure.fault import GuardWatch
-from tuner.measure.isolation import Fence, enter
+from tuner.measure.fence import Fence, enter
 from tuner.measure.outcome import FailureKind
 from tuner.measure.rivals import RIVAL_BOUND_FACTOR, open_rival
 from tuner.measure.timing import Clock, time_calls
 from tuner.runtime.loader import Library, LibraryError
 
 SWEEP_BYTES = 128 << 20  # read to empty the caches: beyond four times the last-level share of current servers
+# A fault with less than this part of the memory limit left is an allocation's failure that was not looked at.
+EXHAUSTED_FRACTION = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +64,14 @@ class Report:
             data = data[os.write(self._descriptor, data) :]
 
 
-def run(assignment: Assignment, request: Request, cases: Sequence[Case], fence: Fence, *, parent: int, pipe: int) -> NoReturn:
+def run(
+    assignment: Assignment, request: Request, cases: Sequence[Case], fence: Fence, *, parent: int, pipe: int, channel: int | None
+) -> NoReturn:
     """The child's whole life. Ends with 0 when a result was sent, whatever it says."""
     status = 1
     try:
         gc.disable()
-        measure(assignment, request, cases, Report(enter(fence, parent=parent, pipe=pipe)))
+        measure(assignment, request, cases, Report(enter(fence, parent=parent, pipe=pipe, channel=channel)))
         status = 0
     finally:
         sys.stdout.flush()
@@ -89,7 +95,7 @@ def measure(assignment: Assignment, request: Request, cases: Sequence[Case], rep
 
 def _measure(assignment: Assignment, request: Request, cases: Sequence[Case], report: Report) -> None:
     outputs = [guarded(expected.reference.shape, expected.dtype) for expected in cases[0].expected]
-    watch = _watch(cases, outputs, report)
+    watch = _watch(cases, outputs, report, None if request.rival else assignment.memory_bytes)
     report.stage("loading")
     first, arrays = cases[0], [buffer.array for buffer in (*cases[0].inputs, *outputs)]
     subject = _rival(assignment, request, first) if request.rival else _library(assignment, request, arrays)
@@ -132,7 +138,9 @@ def _plain(array: Array) -> Any:
     return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
 
 
-def _watch(cases: Sequence[Case], outputs: Sequence[GuardedBuffer], report: Report) -> GuardWatch:
+def _watch(
+    cases: Sequence[Case], outputs: Sequence[GuardedBuffer], report: Report, memory_bytes: int | None
+) -> GuardWatch:
     names = (*cases[0].input_names, *(expected.name for expected in cases[0].expected))
     pages = [
         (name, *guard)
@@ -145,7 +153,24 @@ def _watch(cases: Sequence[Case], outputs: Sequence[GuardedBuffer], report: Repo
         report.failed(FailureKind.WRONG_ANSWER, f"the kernel accessed memory out of bounds of {name}: it hit a guard page")
         os._exit(0)
 
-    return GuardWatch(pages, hit)
+    def elsewhere(number: int) -> None:
+        if memory_bytes is not None and _exhausted(memory_bytes):
+            name = signal.Signals(number).name
+            message = f"ended by {name} with its memory used up: an allocation beyond the limit of {memory_bytes} bytes failed"
+            report.failed(FailureKind.OUT_OF_MEMORY, message)
+            os._exit(0)
+
+    return GuardWatch(pages, hit, elsewhere)
+
+
+def _exhausted(memory_bytes: int) -> bool:
+    """Whether the address space has no room left for a tenth of what the candidate was given."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    try:
+        mmap.mmap(-1, memory_bytes // EXHAUSTED_FRACTION, flags=flags, prot=mmap.PROT_READ).close()
+    except OSError:
+        return True
+    return False
 
 
 def _sweeper() -> Callable[[], None]:

@@ -27,18 +27,27 @@ class _Action(ctypes.Structure):
     )
 
 
+def warm_up() -> None:
+    """Makes and forgets a handler: libffi reads the system's mounts before its first one, which a fenced child may not."""
+    _Handler(lambda number, info, context: None)
+
+
 class GuardWatch:
     """Calls `report(name of the buffer)` when a fault hits one of the guard pages; keep it alive as long as it should watch."""
 
-    def __init__(self, pages: Sequence[tuple[str, int, int]], report: Callable[[str], None]) -> None:
+    def __init__(
+        self, pages: Sequence[tuple[str, int, int]], report: Callable[[str], None], elsewhere: Callable[[int], None] | None = None
+    ) -> None:
         """`pages`: (name of the buffer, first address, address past the last) of each guard page. `report` ends the process:
-        after it the faulting instruction would be executed again, and kill."""
+        after it the faulting instruction would be executed again, and kill. `elsewhere` is told the signal of any other fault."""
 
         def handle(number: int, info: int, context: int) -> None:
             address = ctypes.c_uint64.from_address(info + _SI_ADDR_OFFSET).value
             for name, first, end in pages:
                 if first <= address < end:
                     report(name)
+            if elsewhere is not None:
+                elsewhere(number)
 
         self._handler = _Handler(handle)
         flags = _SA_SIGINFO | _SA_RESETHAND | _SA_NODEFER | _SA_ONSTACK

@@ -1,118 +1,121 @@
-"""How far a candidate's child is fenced off before it runs generated code: one place, levels by name, recorded with each trial.
+"""How far a candidate's child is fenced off from the machine: levels by name, each holding all of the one before.
 
-Level "process": own session and process group, killed with its parent, no new privileges, resource limits, pinned to the lane's
-cores, all descriptors closed but the result's pipe, environment scrubbed, working in a scratch folder that is removed afterwards.
+process: what needs nothing from the kernel but age. confined: what the child may call, with which privileges, in how many
+processes. sealed: what it can reach, files and network. The level is recorded with each trial.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
-import resource
-import signal
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
 
 from tuner.errors import UsageError
+from tuner.measure.support import Finding, Mechanism, State, Support, probe_apart
 
-LEVELS: tuple[str, ...] = ("process",)  # weakest first
-DEFAULT_LEVEL = "process"
-
-OUTPUT_LIMIT_BYTES = 64 << 20  # of any one file, standard output included
-OPEN_FILES = 256
-
-_PIPE = 3
-_PR_SET_PDEATHSIG = 1  # numbers from linux/prctl.h
-_PR_SET_CHILD_SUBREAPER = 36
-_PR_SET_NO_NEW_PRIVS = 38
+_CONFINED = (Mechanism.SECCOMP, Mechanism.CAPABILITIES, Mechanism.PROCESSES)
+_ADDED: Mapping[str, tuple[Mechanism, ...]] = MappingProxyType(
+    {"process": (), "confined": _CONFINED, "sealed": (*_CONFINED, Mechanism.FILES, Mechanism.NETWORK)}
+)
+LEVELS: tuple[str, ...] = tuple(_ADDED)  # weakest first
+REQUIRED = "required"  # the highest level with all that the running kernel has
+DEFAULT_LEVEL = REQUIRED
+_WITHOUT = " without "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fence:
-    """What one child may use."""
+class Isolation:
+    """A level as it is in force on this machine."""
 
-    level: str
-    cores: tuple[int, ...]
-    scratch: str  # folder the child works in
-    memory_bytes: int | None  # address space on top of what the child inherits; None for programs that map more than they use
-    cpu_s: int  # CPU seconds of all its threads, a second line of defence behind the timeout
-    environment: Mapping[str, str]  # all the child sees
+    name: str  # as recorded: "sealed", or "sealed without network, files"
+    machine: str = ""
+    findings: Mapping[Mechanism, Finding] = field(default_factory=dict)  # of the mechanisms in force
 
-
-def check_level(level: str) -> None:
-    """Raises UsageError for a level this build does not know."""
-    if level not in LEVELS:
-        raise UsageError(f"unknown isolation level {level!r}; use one of {', '.join(LEVELS)}")
+    def way(self, mechanism: Mechanism) -> str:
+        """How the mechanism is in force; empty where it is not."""
+        return self.findings[mechanism].way if mechanism in self.findings else ""
 
 
-def adopt_orphans() -> None:
-    """Makes grandchildren that outlive their parent ours, so that they can be found and killed."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsolationRow:
+    """One line of `tuner doctor`: a mechanism, or the level as a whole."""
+
+    check: str
+    status: Literal["ok", "warning", "failed"]
+    detail: str
 
 
-def enter(fence: Fence, *, parent: int, pipe: int) -> int:
-    """Fences the calling process, which was just forked by `parent`, and gives the number `pipe` has from now on.
+def check_level(text: str) -> None:
+    """Raises UsageError for what is no level: "required", a level's name, or "LEVEL without MECHANISM, …"."""
+    _parse(text)
 
-    Standard input, output, error and `pipe` are all the descriptors that stay open.
 
-    Raises OSError where the kernel refuses a step: a child that is not fenced must not run.
+def resolve(text: str, support: Support) -> Isolation:
+    """The level on this machine. Raises UsageError where a mechanism it needs cannot be had, naming it and the way out.
+
+    "required" leaves out what the kernel does not have; what it has and refuses to this process must be given up by name.
     """
-    os.setsid()
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the line above took effect
-        os._exit(1)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
-    os.chdir(fence.scratch)
-    _redirect(os.path.join(fence.scratch, "output"))
-    _move(pipe)
-    os.environ.clear()
-    os.environ.update(fence.environment)
-    os.umask(0o077)
-    os.sched_setaffinity(0, fence.cores)
-    _limit(fence)
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    return _PIPE
+    level, without = _parse(text)
+    wanted = [mechanism for mechanism in _ADDED[level] if mechanism not in without]
+    if text == REQUIRED:
+        wanted = [mechanism for mechanism in wanted if support.findings[mechanism].state is not State.MISSING]
+    lacking = [mechanism for mechanism in wanted if _lacks(mechanism, wanted, support)]
+    if lacking:
+        why = "; ".join(f"{mechanism}: {support.findings[mechanism].detail}" for mechanism in lacking)
+        given_up = ", ".join(found for found in _ADDED[level] if found in lacking or found not in wanted)
+        raise UsageError(
+            f"isolation {text!r} cannot be had here ({why}); allow it to this process, or accept less by the level "
+            f"'{level}{_WITHOUT}{given_up}'"
+        )
+    left_out = [mechanism for mechanism in _ADDED[level] if mechanism not in wanted]
+    return Isolation(
+        name=level + (_WITHOUT + ", ".join(left_out) if left_out else ""),
+        machine=support.machine,
+        findings={mechanism: support.findings[mechanism] for mechanism in wanted},
+    )
 
 
-def _limit(fence: Fence) -> None:
-    limits: list[tuple[int, int]] = [
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, OUTPUT_LIMIT_BYTES),
-        (resource.RLIMIT_NOFILE, OPEN_FILES),
-        (resource.RLIMIT_CPU, fence.cpu_s),
+def isolation_report(text: str = DEFAULT_LEVEL, support: Support | None = None) -> list[IsolationRow]:
+    """What `tuner doctor` shows: each mechanism with its state, then the level a runner would have, or why it would not start.
+
+    Tries the kernel in a process of its own unless `support` is given. Raises OSError when that cannot be started.
+    """
+    found = support if support is not None else probe_apart()
+    rows = [
+        IsolationRow(
+            check=f"isolation: {mechanism}",
+            status="ok" if finding.state is State.AVAILABLE else "warning",
+            detail=finding.detail,
+        )
+        for mechanism, finding in found.findings.items()
     ]
-    if fence.memory_bytes is not None:
-        limits.append((resource.RLIMIT_AS, _address_space_bytes() + fence.memory_bytes))
-    for which, limit in limits:
-        _, hard = resource.getrlimit(which)
-        least = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-        resource.setrlimit(which, (least, least))
+    try:
+        isolation = resolve(text, found)
+    except UsageError as error:
+        return [*rows, IsolationRow(check="isolation", status="failed", detail=str(error))]
+    status: Literal["ok", "warning"] = "ok" if isolation.name == LEVELS[-1] else "warning"
+    return [*rows, IsolationRow(check="isolation", status=status, detail=f"candidates run {isolation.name}")]
 
 
-def _address_space_bytes() -> int:
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[0]) * resource.getpagesize()
+def _lacks(mechanism: Mechanism, wanted: list[Mechanism], support: Support) -> bool:
+    finding = support.findings[mechanism]
+    if finding.state is not State.AVAILABLE:
+        return True
+    return finding.way == "seccomp" and Mechanism.SECCOMP not in wanted  # only as long as the filter is there
 
 
-def _redirect(path: str) -> None:
-    """Standard input from nothing, standard output and error into a file that the parent may quote."""
-    null = os.open(os.devnull, os.O_RDONLY)
-    output = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.dup2(null, 0)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-
-
-def _move(pipe: int) -> None:
-    """The pipe right behind the standard descriptors, and nothing behind it."""
-    if pipe != _PIPE:
-        os.dup2(pipe, _PIPE)
-    os.closerange(_PIPE + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-
-
-def _prctl(option: int, value: int) -> None:
-    prctl: Callable[..., int] = ctypes.CDLL(None, use_errno=True).prctl
-    if prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"prctl({option}): {os.strerror(number)}")
+def _parse(text: str) -> tuple[str, list[Mechanism]]:
+    level, _, names = (LEVELS[-1] if text == REQUIRED else text).partition(_WITHOUT)
+    if level not in _ADDED:
+        raise UsageError(
+            f"unknown isolation level {text!r}; use {REQUIRED}, one of {', '.join(LEVELS)}, or a level without some of its "
+            f"mechanisms, as in '{LEVELS[-1]}{_WITHOUT}{Mechanism.NETWORK}'"
+        )
+    given = [name.strip() for name in names.split(",") if name.strip()]
+    known = {str(mechanism): mechanism for mechanism in _ADDED[level]}
+    for name in given:
+        if name not in known:
+            has = ", ".join(known) or "none to leave out"
+            raise UsageError(f"isolation level {level!r} has no mechanism {name!r}; it has {has}")
+    return level, [known[name] for name in given]

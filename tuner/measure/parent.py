@@ -10,9 +10,11 @@ import gc
 import hashlib
 import os
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -20,10 +22,16 @@ from typing import Any
 from tuner.errors import TunerError, UsageError
 from tuner.measure import child
 from tuner.measure.assignment import Assignment, Lane, Request, outcome_to_document, request_from_document
-from tuner.measure.isolation import Fence, adopt_orphans, check_level
+from tuner.measure.confinement import Confinement, readable_for_kernels, readable_for_libraries
+from tuner.measure.fault import warm_up
+from tuner.measure.fence import Fence, adopt_orphans
+from tuner.measure.isolation import Isolation, check_level, resolve
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
 from tuner.measure.problem import PROMOTION_CASES, SCREENING_CASES, Problem
+from tuner.measure.refusals import Refusals
+from tuner.measure.seccomp import Filter, kernel_filter, library_filter
 from tuner.measure.supervision import End, OwnerGone, classify, supervise
+from tuner.measure.support import Mechanism, Support, probe
 from tuner.measure.wire import Document, WireError, receive, send
 from tuner.workload.spec import from_document
 
@@ -34,8 +42,15 @@ class Parent:
     def __init__(self, commands: int, scratch: Path) -> None:
         self._commands = commands  # descriptor; a hang-up on it means that nobody waits for the result any more
         self._scratch = scratch
+        warm_up()
         self._assignment: Assignment | None = None
         self._problem: Problem | None = None
+        self._support: Support | None = None
+        self._confinement = Confinement()
+        self._yard: Yard | None = None
+
+    def close(self) -> None:
+        self._confinement.close()
 
     def answer(self, message: Document) -> Document:
         match message.get("do"):
@@ -60,6 +75,10 @@ class Parent:
         if assignment.threads > len(lane.cores):
             raise UsageError(f"a kernel of {assignment.threads} threads does not fit lane {lane.name} of {len(lane.cores)} cores")
         os.sched_setaffinity(0, lane.cores)
+        if self._support is None:
+            self._support = probe()  # before anything is entered: it asks what this process may enter
+        isolation = resolve(assignment.isolation, self._support)
+        self._yard = _yard(assignment, isolation, self._confinement.apply(isolation, assignment.threads))
         if self._problem is not None:
             self._problem.close()
         self._assignment, self._problem = assignment, Problem(assignment.workload, assignment.seed)
@@ -68,7 +87,7 @@ class Parent:
         return {"prepared": True}
 
     def _measure(self, request: Request) -> Outcome:
-        if self._assignment is None or self._problem is None:
+        if self._assignment is None or self._problem is None or self._yard is None:
             return Failed(kind=FailureKind.INFRASTRUCTURE, message="the runner was given a candidate before a workload")
         cases = self._problem.cases(PROMOTION_CASES if request.verification == "promotion" else SCREENING_CASES)
         artifact = "" if request.library is None else hashlib.sha256(Path(request.library).read_bytes()).hexdigest()
@@ -78,7 +97,7 @@ class Parent:
         scratch = Path(tempfile.mkdtemp(prefix="candidate-", dir=self._scratch))
         try:
             before = steal_s(self._assignment.lane.cores)
-            end = self._fork(self._assignment, request, cases, scratch)
+            end = self._fork(self._assignment, self._yard, request, cases, scratch)
             after = steal_s(self._assignment.lane.cores)
             failure = classify(end, scratch / "output", request.timeout_s)
         finally:
@@ -92,7 +111,7 @@ class Parent:
             artifact=artifact,
             conditions=Conditions(
                 lane=self._assignment.lane.name,
-                isolation=self._assignment.isolation,
+                isolation=self._yard.isolation.name,
                 cache=request.plan.cache,
                 steal_s=None if before is None or after is None else round(after - before, 2),
                 frequency_hz=frequency_hz(self._assignment.lane.cores[0]),
@@ -100,24 +119,60 @@ class Parent:
             ),
         )
 
-    def _fork(self, assignment: Assignment, request: Request, cases: Any, scratch: Path) -> End:
+    def _fork(self, assignment: Assignment, yard: Yard, request: Request, cases: Any, scratch: Path) -> End:
+        generated = request.library is not None
+        readable = readable_for_kernels(request.library, os.environ) if request.library else readable_for_libraries(os.environ)
         fence = Fence(
-            level=assignment.isolation,
+            isolation=yard.isolation,
             cores=assignment.lane.cores,
             scratch=str(scratch),
-            memory_bytes=assignment.memory_bytes if request.rival is None else None,
+            readable=readable,
+            memory_bytes=assignment.memory_bytes if generated else None,
             cpu_s=ceil(request.timeout_s * assignment.threads) + 1,
+            tasks=yard.tasks,
             environment=child_environment(str(scratch), assignment.threads),
+            calls=yard.kernel_calls if generated else yard.library_calls,
         )
         parent, (result, pipe) = os.getpid(), os.pipe()
+        listening = fence.calls is not None and fence.calls.listening
+        near, far = socket.socketpair() if listening else (None, None)
         pid = os.fork()
         if pid == 0:
-            child.run(assignment, request, cases, fence, parent=parent, pipe=pipe)
+            child.run(assignment, request, cases, fence, parent=parent, pipe=pipe, channel=None if far is None else far.fileno())
         os.close(pipe)
+        refusals = None
+        if near is not None and far is not None:
+            far.close()
+            refusals = Refusals(near, yard.isolation.machine, readable=readable, scratch=str(scratch))
         try:
-            return supervise(pid, result, request.timeout_s, owner=self._commands)
+            return supervise(
+                pid, result, request.timeout_s, owner=self._commands, confinement=self._confinement, refusals=refusals
+            )
         finally:
             os.close(result)
+            if refusals is not None:
+                refusals.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Yard:
+    """What all children of an assignment have in common."""
+
+    isolation: Isolation
+    tasks: int
+    kernel_calls: Filter | None  # the filters, assembled once
+    library_calls: Filter | None
+
+
+def _yard(assignment: Assignment, isolation: Isolation, tasks: int) -> Yard:
+    way = isolation.way(Mechanism.SECCOMP)
+    listening = way == "listener"
+    return Yard(
+        isolation=isolation,
+        tasks=tasks,
+        kernel_calls=kernel_filter(isolation.machine, listening=listening, memory_bytes=assignment.memory_bytes) if way else None,
+        library_calls=library_filter(isolation.machine) if way else None,
+    )
 
 
 def child_environment(scratch: str, threads: int) -> Mapping[str, str]:
@@ -157,18 +212,25 @@ def main() -> None:
     adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="tuner-runner-") as scratch:
         parent = Parent(0, Path(scratch))
-        send(answers, {"ready": os.getpid()})
-        while (message := receive(0)) is not None:
-            try:
-                reply = parent.answer(message)
-            except UsageError as error:
-                reply = {"refused": str(error)}
-            except (OSError, MemoryError, TunerError) as error:
-                failure = Failed(kind=FailureKind.INFRASTRUCTURE, message=f"{type(error).__name__}: {error}")
-                reply = outcome_to_document(failure)
-            except OwnerGone:
-                return
-            send(answers, reply)
+        try:
+            _serve(parent, answers)
+        finally:
+            parent.close()
+
+
+def _serve(parent: Parent, answers: int) -> None:
+    send(answers, {"ready": os.getpid()})
+    while (message := receive(0)) is not None:
+        try:
+            reply = parent.answer(message)
+        except UsageError as error:
+            reply = {"refused": str(error)}
+        except (OSError, MemoryError, TunerError) as error:
+            failure = Failed(kind=FailureKind.INFRASTRUCTURE, message=f"{type(error).__name__}: {error}")
+            reply = outcome_to_document(failure)
+        except OwnerGone:
+            return
+        send(answers, reply)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,14 @@ import select
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.measure.isolation import OUTPUT_LIMIT_BYTES
+from tuner.measure.confinement import Confinement
+from tuner.measure.fence import OUTPUT_LIMIT_BYTES
 from tuner.measure.outcome import Failed, FailureKind
+from tuner.measure.refusals import Refusals
 
 RESULT_LIMIT_BYTES = 4 << 20
 QUOTED_BYTES = 2000  # of the child's own output in a message
@@ -34,21 +36,29 @@ class End:
     status: int  # as waitpid gives it
     timed_out: bool
     flooded: bool  # it sent more than any result holds
+    refused: str | None = None  # what it was ended for, in words
+    memory_bytes: int = 0  # the largest mapping it was refused, 0 for none known
+    crowded: bool = False  # it was refused processes or threads for their limit
 
 
-def supervise(pid: int, result: int, timeout_s: float, *, owner: int) -> End:
+def supervise(
+    pid: int, result: int, timeout_s: float, *, owner: int, confinement: Confinement, refusals: Refusals | None = None
+) -> End:
     """Waits for the child's end, at most `timeout_s`, then kills its group and all its descendants.
 
     `result` is the reading end of its pipe; a hang-up on `owner` raises OwnerGone after the killing.
     """
     deadline = time.monotonic() + timeout_s
     data, timed_out, owner_gone = bytearray(), False, False
+    refused: str | None = None
     ended = os.pidfd_open(pid)
     waiting = select.poll()
     waiting.register(result, select.POLLIN)
     waiting.register(ended, select.POLLIN)
     waiting.register(owner, 0)  # hang-ups alone: the next command may wait
     os.set_blocking(result, False)
+    if refusals is not None:
+        waiting.register(refusals.descriptor, select.POLLIN)
     try:
         while True:
             left_ms = (deadline - time.monotonic()) * 1000
@@ -57,43 +67,76 @@ def supervise(pid: int, result: int, timeout_s: float, *, owner: int) -> End:
             owner_gone = bool(events.get(owner, 0) & (select.POLLHUP | select.POLLERR))
             if result in events and not _drain(result, data):
                 waiting.unregister(result)  # closed; its end will follow
-            if timed_out or owner_gone or ended in events or len(data) > RESULT_LIMIT_BYTES:
+            if refusals is not None and refusals.descriptor in events:
+                refused = _attend(refusals, waiting, events[refusals.descriptor])
+            if timed_out or owner_gone or refused or ended in events or len(data) > RESULT_LIMIT_BYTES:
                 break
     finally:
-        status = _end(pid)
+        status = _end(pid, confinement)
         os.close(ended)
     _drain(result, data)
     if owner_gone:
         raise OwnerGone
     stage, document = _parse(data)
-    return End(stage=stage, result=document, status=status, timed_out=timed_out, flooded=len(data) > RESULT_LIMIT_BYTES)
+    return End(
+        stage=stage,
+        result=document,
+        status=status,
+        timed_out=timed_out,
+        flooded=len(data) > RESULT_LIMIT_BYTES,
+        refused=refused,
+        memory_bytes=0 if refusals is None else refusals.memory_bytes,
+        crowded=confinement.limit_hit(),
+    )
 
 
 def classify(end: End, output: Path, timeout_s: float) -> Failed | None:
     """The failure this end was, None when the child was timed; `output` holds what the child printed."""
+    failure = _classify(end, output, timeout_s)
+    if failure is None or not end.crowded:
+        return failure
+    return replace(failure, message=f"{failure.message}; it was refused more processes or threads than its limit")
+
+
+def _classify(end: End, output: Path, timeout_s: float) -> Failed | None:
+    if end.refused is not None:
+        return Failed(kind=FailureKind.RUN_CRASH, message=f"it {end.refused}, which isolation refuses, while {end.stage}")
     if end.timed_out:
         return Failed(kind=FailureKind.RUN_TIMEOUT, message=f"no result within {timeout_s:g} s; it was {end.stage}")
     if end.flooded:
         return Failed(kind=FailureKind.RUN_CRASH, message=f"it sent more than {RESULT_LIMIT_BYTES} bytes as its result")
     said = _tail(output)
     if os.WIFSIGNALED(end.status):
-        return _by_signal(os.WTERMSIG(end.status), end.stage, said)
+        return _by_signal(os.WTERMSIG(end.status), end, said)
     if "failed" in end.result:
         failed = end.result["failed"]
         return Failed(kind=FailureKind(failed["kind"]), message=failed["message"])
     if "timed" in end.result and end.status == 0:
         return None
-    kind = FailureKind.OUT_OF_MEMORY if any(text in said for text in _OUT_OF_MEMORY_TEXTS) else FailureKind.RUN_CRASH
+    memory = _memory(end, said)
+    kind = FailureKind.RUN_CRASH if memory is None else FailureKind.OUT_OF_MEMORY
     code = os.waitstatus_to_exitcode(end.status)
-    return Failed(kind=kind, message=f"it ended with exit code {code} and no result while {end.stage}{_quote(said)}")
+    message = f"it ended with exit code {code} and no result while {end.stage}{memory or ''}{_quote(said)}"
+    return Failed(kind=kind, message=message)
 
 
-def _by_signal(number: int, stage: str, said: str) -> Failed:
+def _memory(end: End, said: str) -> str | None:
+    """What points to exhausted memory, in words that may be none; None where nothing does."""
+    if end.memory_bytes:
+        return f", after asking for {end.memory_bytes} bytes of memory, more than its limit"
+    return "" if any(text in said for text in _OUT_OF_MEMORY_TEXTS) else None
+
+
+def _by_signal(number: int, end: End, said: str) -> Failed:
+    stage = end.stage
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     if number == signal.SIGKILL:  # not by us, who know when we kill: the kernel's answer to exhausted memory
         return Failed(kind=FailureKind.OUT_OF_MEMORY, message=f"killed by the system (SIGKILL) while {stage}: out of memory")
-    if any(text in said for text in _OUT_OF_MEMORY_TEXTS):
-        return Failed(kind=FailureKind.OUT_OF_MEMORY, message=f"ended by {name} while {stage}{_quote(said)}")
+    if (memory := _memory(end, said)) is not None:
+        return Failed(kind=FailureKind.OUT_OF_MEMORY, message=f"ended by {name} while {stage}{memory}{_quote(said)}")
+    if number == signal.SIGSYS:
+        message = f"ended by {name} while {stage}: it made a system call that isolation refuses"
+        return Failed(kind=FailureKind.RUN_CRASH, message=message)
     if number == signal.SIGXCPU:
         return Failed(kind=FailureKind.RUN_TIMEOUT, message=f"used up its CPU time ({name}) while {stage}")
     why = f": a file grew past {OUTPUT_LIMIT_BYTES} bytes" if number == signal.SIGXFSZ else ""
@@ -113,14 +156,28 @@ def _drain(descriptor: int, data: bytearray) -> bool:
     return True
 
 
-def _end(pid: int) -> int:
-    """Kills the child's group and every descendant that became ours, and reaps them; the child's own status."""
+def _attend(refusals: Refusals, waiting: select.poll, event: int) -> str | None:
+    """What the child must be ended for; polls the listener from when it has come until the child is gone."""
+    before = refusals.descriptor
+    if not event & select.POLLIN:
+        waiting.unregister(before)
+        return None
+    refused = refusals.attend()
+    if refusals.descriptor != before:
+        waiting.unregister(before)
+        waiting.register(refusals.descriptor, select.POLLIN)
+    return refused
+
+
+def _end(pid: int, confinement: Confinement) -> int:
+    """Kills the child's group, every descendant that became ours and all that shares our limit, and reaps them; the child's
+    own status."""
     for kill in (os.killpg, os.kill):
         with suppress(ProcessLookupError):  # no group before the child has made its own
             kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
     while True:  # ends: whoever is killed forks no more, and orphans of the killed come to us
-        for descendant in _children():
+        for descendant in {*_children(), *confinement.strays()}:
             with suppress(ProcessLookupError):
                 os.kill(descendant, signal.SIGKILL)
         try:

@@ -1,0 +1,103 @@
+"""How many processes and threads a runner and its candidates may have together: a limit that binds root as well.
+
+The runner moves into a control group of its own once, so that each child is born under the limit. Where no group can be had, a
+user namespace (without root) or a user number of the child's own (as root) gives RLIMIT_NPROC something to count.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+ROOM = 64  # tasks beyond what the lane's threads need: libraries start pools before they are told not to
+FIRST_USER = 0x7C000000  # user numbers that no distribution or service manager hands out begin here
+_NAME = "tuner-runner-"
+
+
+class ControlGroup:
+    """A group with a limit of tasks, which this process has joined."""
+
+    def __init__(self, folder: Path, home: Path) -> None:
+        self._folder = folder
+        self._home = home
+        self._seen = self._count()
+
+    def limit(self, tasks: int) -> None:
+        (self._folder / "pids.max").write_text(str(tasks))
+
+    def members(self) -> list[int]:
+        try:
+            return [int(word) for word in (self._folder / "cgroup.procs").read_text().split()]
+        except OSError:
+            return []
+
+    def hit(self) -> bool:
+        """Whether something was refused for the limit since the last time this was asked."""
+        before, self._seen = self._seen, self._count()
+        return self._seen > before
+
+    def leave(self) -> None:
+        """Back to where the process came from; the group goes. Idempotent."""
+        with suppress(OSError):
+            (self._home / "cgroup.procs").write_text(str(os.getpid()))
+        with suppress(OSError):
+            self._folder.rmdir()
+
+    def _count(self) -> int:
+        try:
+            words = (self._folder / "pids.events").read_text().split()
+            return int(words[words.index("max") + 1])
+        except (OSError, ValueError):
+            return 0
+
+
+def join_control_group() -> ControlGroup:
+    """Makes a group and moves this process into it. Raises OSError with the reason where that cannot be."""
+    reason = OSError("no control group with the pids controller is mounted")
+    for parent, home in _places():
+        folder = parent / f"{_NAME}{os.getpid()}"
+        try:
+            _sweep(parent)
+            folder.mkdir(exist_ok=True)
+            if not (folder / "pids.max").exists():
+                raise OSError(f"{parent} does not pass the pids controller on")
+            (folder / "cgroup.procs").write_text(str(os.getpid()))
+            return ControlGroup(folder, home)
+        except OSError as error:
+            reason = error
+            with suppress(OSError):
+                folder.rmdir()
+    raise reason
+
+
+def own_user(runner: int) -> int:
+    """The user number of the candidates of the runner with this process number."""
+    return FIRST_USER + runner
+
+
+def _places() -> list[tuple[Path, Path]]:
+    """(group to make ours in, group we are in): version 1's pids hierarchy, then version 2 beneath and beside our own."""
+    found: list[tuple[Path, Path]] = []
+    mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        number, controllers, path = line.split(":", 2)
+        for words in mounts:
+            after = words.index("-")
+            kind, options = words[after + 1], words[after + 3].split(",")
+            if not (kind == "cgroup2" if number == "0" else kind == "cgroup" and "pids" in controllers and "pids" in options):
+                continue
+            inside = os.path.relpath(path, words[3])  # a container mounts its own part of the hierarchy
+            home = Path(words[4], *(() if inside.startswith("..") else (inside,)))
+            found.append((home, home))
+            if number == "0" and home != Path(words[4]):
+                found.append((home.parent, home))
+    return found
+
+
+def _sweep(parent: Path) -> None:
+    """Removes groups of runners that were killed: an empty group cannot be in use but by a process that is just joining."""
+    for folder in parent.glob(f"{_NAME}*"):
+        if not Path("/proc", folder.name.removeprefix(_NAME)).exists():
+            with suppress(OSError):
+                folder.rmdir()
