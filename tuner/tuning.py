@@ -6,7 +6,6 @@ on that event never has a searcher that knows more than the store.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,7 +19,6 @@ from tuner.search.searcher import Plan, Searcher
 from tuner.spaces.space import Space
 
 _POLL_S = 0.25  # how often cancellation and the time budget are looked at while workers are busy
-_RETRIES = 3  # of a candidate lost to infrastructure
 _NEAR_ROOFLINE = 0.98  # share of the roofline from which a job is done: what is left is within the noise of a measurement
 _HORIZON = 100  # trials ahead for which the expected gain is given
 
@@ -136,8 +134,6 @@ class _Loop:
         self._search_s = 0.0
         self._numbers = _unused_numbers(recorded)
         self._in_flight: set[int] = set()
-        self._attempts: dict[int, int] = {}
-        self._retry: deque[Candidate] = deque()
         self._default_pending = all(trial.number != 0 for trial in recorded)
         self._exhausted = False
         self._best_s = min((s for s in map(median_of, recorded) if s is not None), default=None)
@@ -169,11 +165,6 @@ class _Loop:
 
     def _take(self, trial: Trial) -> Iterator[Event]:
         self._in_flight.discard(trial.number)
-        if _lost(trial) and self._attempts.get(trial.number, 0) < _RETRIES:
-            self._attempts[trial.number] = self._attempts.get(trial.number, 0) + 1
-            self._retry.append(Candidate(number=trial.number, config=trial.config))
-            self._fill()
-            return
         self._trials.append(trial)
         yield TrialRecorded(trial=trial)
         seconds = median_of(trial)
@@ -192,10 +183,7 @@ class _Loop:
         """Hands the measurer as many candidates as keep it busy, within the budget."""
         free = self._measurer.capacity - len(self._in_flight)
         candidates: list[Candidate] = []
-        while self._retry and len(candidates) < free:
-            candidates.append(self._retry.popleft())
-        owed = len(self._trials) + len(self._in_flight) + len(candidates) + len(self._retry)
-        wanted = min(free - len(candidates), self._budget.trials - owed)
+        wanted = min(free, self._budget.trials - len(self._trials) - len(self._in_flight))
         if wanted > 0 and self._default_pending:
             self._default_pending = False
             candidates.append(Candidate(number=next(self._numbers)))

@@ -16,9 +16,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tuner.errors import IllegalSchedule, TunerError
-from tuner.lowering.compiler import Compiled, compile_kernel
+from tuner.lowering.compiler import Compiled, compile_program
 from tuner.measure.outcome import Failed, FailureKind
 from tuner.runtime.link import Function, link
+from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.default import default_program
+from tuner.spaces.program import Program
+from tuner.spaces.space import Config
 from workers.channel import parent_channel
 from workers.messages import BuildReply, BuildRequest, Library, Problem, ServerSetup
 
@@ -59,15 +63,21 @@ def function(problem: Problem, compiled: Compiled) -> Function:
     )
 
 
-def build(problem: Problem, request: BuildRequest, storage: Path) -> Library | Failed:
+class Origin:
+    """What all candidates of one problem come from: its space, made once."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.space = CpuSpace(problem.workload, problem.target, problem.threads)
+
+    def program(self, config: Config | None) -> Program:
+        return default_program(self.problem.workload) if config is None else self.space.program(config)
+
+
+def build(origin: Origin, request: BuildRequest, storage: Path) -> Library | Failed:
+    problem = origin.problem
     try:
-        compiled = compile_kernel(
-            workload=problem.workload,
-            target=problem.target,
-            threads=problem.threads,
-            config=request.config,
-            symbol=symbol_of(problem),
-        )
+        compiled = compile_program(origin.program(request.config), problem.target, symbol_of(problem))
         library = link("kernel", [function(problem, compiled)])
     except IllegalSchedule as error:
         return Failed(kind=FailureKind.ILLEGAL_SCHEDULE, message=str(error))
@@ -92,7 +102,7 @@ def serve(descriptor: str) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     storage = Path(setup.storage)
-    problems: dict[str, Problem] = {}
+    origins: dict[str, Origin] = {}
     channel.send(os.getpid())
     while True:
         try:
@@ -100,11 +110,11 @@ def serve(descriptor: str) -> None:
         except EOFError:
             return
         if isinstance(message, Problem):
-            problems[message.key] = message
+            origins[message.key] = Origin(message)
             continue
         key, request = message
         signal.setitimer(signal.ITIMER_REAL, setup.build_timeout_s + 5.0)  # its default action ends the process
-        result = build(problems[key], request, storage)
+        result = build(origins[key], request, storage)
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         channel.send(BuildReply(result=result, resident_bytes=memory_bytes()[1]))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tvm
+from tvm.s_tir import Schedule
 
 from tuner.errors import TunerError
 from tuner.lowering.schedule import StoredSchedule, replay, schedule, stored
@@ -29,7 +30,13 @@ class BuildError(TunerError):
 class Compiled:
     symbol: str  # the TVM entry is `__tvm_ffi_<symbol>`
     object_code: bytes  # relocatable ELF object for the target
-    schedule: StoredSchedule
+    program: Program
+    scheduled: Schedule
+
+    @property
+    def schedule(self) -> StoredSchedule:
+        """The stored form; made when asked for, because only a winner's is."""
+        return stored(self.program, self.symbol, self.scheduled)
 
 
 def compile_kernel(*, workload: Workload, target: Target, threads: int, config: Config | None, symbol: str) -> Compiled:
@@ -38,8 +45,13 @@ def compile_kernel(*, workload: Workload, target: Target, threads: int, config: 
     Raises IllegalSchedule where the config has no schedule, BuildError where the compiler fails.
     """
     program = default_program(workload) if config is None else program_for(workload, target, threads, config)
+    return compile_program(program, target, symbol)
+
+
+def compile_program(program: Program, target: Target, symbol: str) -> Compiled:
+    """Object code of a program. Raises as `compile_kernel` does."""
     scheduled = schedule(program, symbol)
-    return Compiled(symbol=symbol, object_code=compile_module(scheduled.mod, target), schedule=stored(program, symbol, scheduled))
+    return Compiled(symbol=symbol, object_code=compile_module(scheduled.mod, target), program=program, scheduled=scheduled)
 
 
 def compile_stored(stored_schedule: StoredSchedule, target: Target) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from math import atan, comb, exp, inf, log, pi, sqrt
 from statistics import fmean, median, stdev
@@ -52,7 +53,8 @@ def median_ci95(samples: Sequence[float]) -> tuple[float, float]:
 @cache
 def _rank(count: int) -> int:
     """The greatest r for which P(fewer than r + 1 of `count` below the median) stays within 2.5%, at least 0."""
-    rank, tail, limit = 0, 1, (1 - CONFIDENCE) / 2 * 2**count
+    # Exact integers: as a float, 2**count overflows beyond 1,023 samples.
+    rank, tail, limit = 0, 1, int(Fraction(1 - CONFIDENCE) / 2 * 2**count)
     while True:
         tail += comb(count, rank + 1)
         if tail > limit or 2 * (rank + 1) >= count:

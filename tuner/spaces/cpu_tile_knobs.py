@@ -156,7 +156,7 @@ class TileSketch:
         """(innermost reduction axis, iterations of it unrolled)."""
         values = []
         for position, axis in enumerate(self.group.anchor.reduce_axes):
-            for factor in (1, 2, 4, 8):
+            for factor in (1, 2, 4):
                 if axis.extent % factor == 0:
                     values.append((position, factor))
             if axis.extent in (3, 5, 6, 7, 9):

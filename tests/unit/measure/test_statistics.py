@@ -124,3 +124,8 @@ def test_too_few_rounds_or_no_default_decide_nothing() -> None:
 def test_a_contenders_interval_covers_its_processes() -> None:
     seconds, (low, high) = race_median_ci95([[1.0, 1.1], [1.3, 1.3], [1.0, 1.0]])
     assert low <= seconds <= high and low <= 1.0 and high >= 1.3
+
+
+def test_thousands_of_samples_have_an_interval() -> None:
+    low, high = median_ci95([float(sample) for sample in range(3000)])
+    assert 1440 < low < 1500 < high < 1560
