@@ -6,8 +6,11 @@ for machines that join the fleet and nothing else.
 
 from __future__ import annotations
 
+import hashlib
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from time import monotonic
 from typing import Annotated, cast
 
 import structlog
@@ -52,11 +55,38 @@ OPERATOR = Caller(key_id=None, scopes=frozenset({"admin"}))
 Verify = Callable[[str], Caller | None]  # blocking; None for a credential that is wrong, expired or revoked
 
 
+class RecentKeys:
+    """Keys found right within the last moment, by the digest of their token, so that a busy client costs one query a second.
+
+    For one event loop. What was refused is not kept.
+    """
+
+    def __init__(self, *, keep_s: float, names: int = 10_000, clock: Callable[[], float] = monotonic) -> None:
+        self._keep_s, self._names, self._clock = keep_s, names, clock
+        self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()  # caller, until when
+
+    def get(self, token: str) -> Caller | None:
+        caller, until = self._known.get(_digest(token), (None, 0.0))
+        return caller if self._clock() < until else None
+
+    def put(self, token: str, caller: Caller) -> None:
+        name = _digest(token)
+        self._known[name] = (caller, self._clock() + self._keep_s)
+        self._known.move_to_end(name)
+        if len(self._known) > self._names:
+            self._known.popitem(last=False)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "replace")).digest()
+
+
 class Authentication:
     """Sets `scope["state"]["caller"]` for everything under /v1 but the probes; refuses who has no key, and who asks too often."""
 
     def __init__(self, app: ASGIApp, *, service: Callable[[], Service], verify: Verify) -> None:
         self.app, self.service, self.verify = app, service, verify
+        self.recent = RecentKeys(keep_s=service().options.key_memory_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].startswith(SECURED) or scope["path"] in OPEN:
@@ -91,6 +121,9 @@ class Authentication:
                 "send 'Authorization: Bearer tk_<id>_<secret>'; 'tuner keys create' makes a key",
                 headers=CHALLENGE,
             )
+        caller = self.recent.get(token)
+        if caller is not None:
+            return caller
         caller = await run_in_threadpool(self.verify, token.strip())
         if caller is None:
             # Only what is refused is counted: behind one proxy, a stranger's guesses must not lock out those who have keys.
@@ -99,6 +132,7 @@ class Authentication:
                 detail = "too many refused credentials from this address"
                 raise Problem(429, "too_many_failures", detail, headers={"Retry-After": retry_after(wait_s)})
             raise Problem(401, "unauthorized", "this key is unknown, expired or revoked", headers=CHALLENGE)
+        self.recent.put(token, caller)
         return caller
 
 

@@ -34,6 +34,7 @@ class ServiceOptions:
     submit_cost: int = 10  # tokens a request that makes work for the fleet takes; others take one
     failed_logins_per_s: float = 0.5  # refill of an address's bucket of refused credentials
     failed_login_burst: int = 20
+    key_memory_s: float = 1.0  # how long a key found right is not looked up again; a revoked one ends within that
     run_wait_s: float = 30.0  # how long POST …/run waits before it answers 202
     event_poll_s: float = 0.25  # how often the process asks the database for new events, once for all streams
     event_ping_s: float = 15.0  # comment line that keeps an idle stream's connection open

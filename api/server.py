@@ -74,7 +74,8 @@ def server_of(app: FastAPI, options: ServiceOptions) -> Server:
 def listen(host: str, port: int) -> socket.socket:
     """A socket bound before anything else starts, so that a taken port is one clear error. Port 0 takes any free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named because asyncio turns Nagle's delay off only where it is, and an answer then takes 40 ms less.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host.strip("[]"), port))

@@ -13,7 +13,7 @@ import pytest
 
 from db import jobs, keys, leases, trials
 from tests.database_samples import failed, timed
-from tests.integration.live_service import MATMUL, NOTATION, LiveService, options_for, serving
+from tests.integration.live_service import MATMUL, NOTATION, LiveService, options_for, serving, wait_for
 from tuner.client import ServiceError
 
 
@@ -100,7 +100,7 @@ def test_scopes_expiry_and_revocation(service: LiveService) -> None:
     assert status(revoked) == 200
     with service.database.write() as session:
         keys.revoke(session, key.id)
-    assert status(revoked) == 401
+    wait_for(lambda: status(revoked) == 401, timeout_s=5)
 
 
 def test_probes_need_no_key_and_everything_else_does(service: LiveService) -> None:
