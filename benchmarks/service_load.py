@@ -25,7 +25,6 @@ from sqlalchemy import insert
 
 from db import artifacts, keys, targets, workloads
 from db.engine import Database, open_database
-from db.ids import new_id
 from db.models import KernelRow, WorkloadRow
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import to_document, workload_from_params
@@ -63,7 +62,7 @@ def fill(database: Database, count: int) -> str:
             row = numbers | {"state": "promoted", "target_key": target.key, "artifact": "0" * 64, "max_rel_error": 0.0}
             row |= {"verified": True, "validated_at": now, "created_at": now, "op": "matmul"}
             row |= {"config": {}, "versions": {}, "race": {}, "schedule": {}}
-            session.execute(insert(KernelRow), [row | {"id": new_id("k", now), "workload_key": key} for key in own + filler])
+            session.execute(insert(KernelRow), [row | {"id": f"k_{key[-24:]}", "workload_key": key} for key in own + filler])
     return token
 
 
