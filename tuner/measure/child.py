@@ -24,13 +24,12 @@ from tuner.measure.check import POISONS, Array, Case, Invoke, WrongAnswer, check
 from tuner.measure.fault import GuardWatch
 from tuner.measure.fence import Fence, enter
 from tuner.measure.outcome import FailureKind
+from tuner.measure.refusals import REPORTED_FRACTION
 from tuner.measure.rivals import RIVAL_BOUND_FACTOR, open_rival
 from tuner.measure.timing import Clock, time_calls
 from tuner.runtime.loader import Library, LibraryError
 
 SWEEP_BYTES = 128 << 20  # read to empty the caches: beyond four times the last-level share of current servers
-# A fault with less than this part of the memory limit left is an allocation's failure that was not looked at.
-EXHAUSTED_FRACTION = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,10 +163,10 @@ def _watch(
 
 
 def _exhausted(memory_bytes: int) -> bool:
-    """Whether the address space has no room left for a tenth of what the candidate was given."""
+    """Whether the last allocation may have failed unseen: larger ones than this are heard of by the supervisor."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     try:
-        mmap.mmap(-1, memory_bytes // EXHAUSTED_FRACTION, flags=flags, prot=mmap.PROT_READ).close()
+        mmap.mmap(-1, memory_bytes // REPORTED_FRACTION, flags=flags, prot=mmap.PROT_READ).close()
     except OSError:
         return True
     return False

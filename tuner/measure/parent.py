@@ -28,7 +28,7 @@ from tuner.measure.fence import Fence, adopt_orphans
 from tuner.measure.isolation import Isolation, check_level, resolve
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
 from tuner.measure.problem import PROMOTION_CASES, SCREENING_CASES, Problem
-from tuner.measure.refusals import Refusals
+from tuner.measure.refusals import REPORTED_FRACTION, Refusals
 from tuner.measure.seccomp import Filter, kernel_filter, library_filter
 from tuner.measure.supervision import End, OwnerGone, classify, supervise
 from tuner.measure.support import Mechanism, Support, probe
@@ -166,11 +166,11 @@ class Yard:
 
 def _yard(assignment: Assignment, isolation: Isolation, tasks: int) -> Yard:
     way = isolation.way(Mechanism.SECCOMP)
-    listening = way == "listener"
+    reported = assignment.memory_bytes // REPORTED_FRACTION if way == "listener" else None
     return Yard(
         isolation=isolation,
         tasks=tasks,
-        kernel_calls=kernel_filter(isolation.machine, listening=listening, memory_bytes=assignment.memory_bytes) if way else None,
+        kernel_calls=kernel_filter(isolation.machine, listening=way == "listener", reported_bytes=reported) if way else None,
         library_calls=library_filter(isolation.machine) if way else None,
     )
 

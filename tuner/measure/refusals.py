@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from tuner.measure import seccomp
 from tuner.measure.seccomp import Notification
 from tuner.measure.system_calls import CLONING, MAPPING, OPENING, SIGNALLING, call_names
 
+REPORTED_FRACTION = 4  # mappings of more than this part of the memory limit are heard of; filling one costs far more than that
 MAX_WRITTEN_FILES = 16  # opened for writing by one candidate: with the limit of one file's size, a limit of them all
 _PATH_BYTES = 4096
 _AT_FDCWD = -100
@@ -50,8 +53,10 @@ class Refusals:
             return None
         name = self._names.get(notification.number, f"system call {notification.number}")
         if name in MAPPING:
-            self.memory_bytes = max(self.memory_bytes, notification.arguments[1])
-            return self._answer(notification, errno.ENOMEM, None)
+            fits = _fits(notification.pid, notification.arguments[1])
+            if not fits:
+                self.memory_bytes = max(self.memory_bytes, notification.arguments[1])
+            return self._answer(notification, None if fits else errno.ENOMEM, None)
         if name in OPENING:
             reason = self._opening(notification, name)
             return self._answer(notification, None if reason is None else errno.EACCES, reason)
@@ -95,6 +100,16 @@ def _described(name: str, notification: Notification) -> str:
         target = notification.arguments[0] & 0xFFFFFFFF
         return f"{name} for process {target - (1 << 32) if target >> 31 else target}"
     return name
+
+
+def _fits(thread: int, length: int) -> bool:
+    """Whether the address space has room for so many bytes more; the kernel has the last word."""
+    try:
+        used = int(Path(f"/proc/{thread}/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE")
+        limit, _ = resource.prlimit(thread, resource.RLIMIT_AS)
+    except (OSError, ValueError):
+        return True
+    return limit == resource.RLIM_INFINITY or used + length <= limit
 
 
 def _path(thread: int, directory: int | None, address: int) -> str | None:

@@ -64,12 +64,12 @@ class Notification:
     arguments: tuple[int, ...]
 
 
-def kernel_filter(machine: str, *, listening: bool, memory_bytes: int | None) -> Filter:
-    """What generated code may call: memory, time, threads, its own descriptors. Mappings beyond `memory_bytes` are reported."""
+def kernel_filter(machine: str, *, listening: bool, reported_bytes: int | None) -> Filter:
+    """What generated code may call: memory, time, threads, its own descriptors. Larger mappings than that are reported."""
     offence = _NOTIFY if listening else _KILL
     program = _Program(machine)
-    if listening and memory_bytes is not None:
-        program.mapping(memory_bytes)
+    if listening and reported_bytes is not None:
+        program.mapping(reported_bytes)
     else:
         program.each(MAPPING, _ALLOW)
     program.each(HARMLESS, _ALLOW)
@@ -157,7 +157,7 @@ class _Program:
             self._emit(_RET, action)
 
     def mapping(self, limit: int) -> None:
-        """mmap: more than can ever be had is for the supervisor to answer, so that it knows."""
+        """mmap: whether a large piece of memory is to be had is for the supervisor to say, so that it knows."""
         for number in numbers(MAPPING, self._machine).values():
             self._block(number, [
                 (_LD, 0, 0, _ARGS + 8 + 4), (_JGT, 3, 0, limit >> 32), (_JEQ, 0, 3, limit >> 32),

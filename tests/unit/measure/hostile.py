@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.unit.measure.attacks import ATTACKS, INCLUDES
 from tuner.runtime.link import Function, link, runtime_sources
 from tuner.workload.expression import Axis, Binary, Expression, Read, Stage, Tensor, Var
 from tuner.workload.spec import workload_from_expression
@@ -14,7 +15,9 @@ from tuner.workload.workload import Workload
 COUNT = 1003  # odd: the data does not fill its last 64 bytes, so canary bytes follow it
 
 PRELUDE = """
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include "tvm_abi.h"
 #include <fcntl.h>
 #include <signal.h>
@@ -70,11 +73,21 @@ def addition(count: int = COUNT) -> Workload:
 
 def compile_kernel(behaviour: str, folder: Path, *, threads: int = 1) -> Path:
     """The library with that behaviour, linked against the product's runtime."""
-    for name in ("tvm_abi.h",):
-        (folder / name).write_text(runtime_sources()[name])
-    source, code = folder / f"{behaviour}.c", folder / f"{behaviour}.o"
-    source.write_text(PRELUDE % COUNT + KERNELS[behaviour] + "\n  return 0;\n}\n")
-    subprocess.run(["cc", "-O1", "-fPIC", "-c", str(source), "-o", str(code)], check=True, timeout=60)
+    return compile_source(behaviour, PRELUDE % COUNT + KERNELS[behaviour] + "\n  return 0;\n}\n", folder, threads=threads)
+
+
+def compile_attack(attack: str, folder: Path, *, home: Path, port: int) -> Path:
+    """The library that makes this attack on a folder and a port."""
+    body = ATTACKS[attack].replace("@HOME@", str(home)).replace("@PORT@", str(port))
+    return compile_source(attack, INCLUDES + PRELUDE % COUNT + body + "\n  return 0;\n}\n", folder)
+
+
+def compile_source(name: str, text: str, folder: Path, *, threads: int = 1) -> Path:
+    for header in ("tvm_abi.h",):
+        (folder / header).write_text(runtime_sources()[header])
+    source, code = folder / f"{name}.c", folder / f"{name}.o"
+    source.write_text(text)
+    subprocess.run(["cc", "-O1", "-fPIC", "-c", str(source), "-o", str(code)], check=True, timeout=60, capture_output=True)
     expression = addition().expression
     function = Function(
         symbol="kernel",
@@ -85,6 +98,6 @@ def compile_kernel(behaviour: str, folder: Path, *, threads: int = 1) -> Path:
         threads=threads,
         tvm_symbol="kernel_entry",
     )
-    library = folder / f"lib{behaviour}.so"
-    library.write_bytes(link(behaviour, [function]))
+    library = folder / f"lib{name}.so"
+    library.write_bytes(link(name, [function]))
     return library
