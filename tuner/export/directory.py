@@ -6,13 +6,15 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 
 from tuner.export.errors import ExportError, ExportRefused, ManifestError
-from tuner.export.manifest import FILE, read_manifest
+from tuner.export.manifest import FILE, Manifest, read_manifest
 
 # What building an export's own wheel and examples leaves behind, besides __pycache__ and *.egg-info.
 LEFTOVERS = (Path("build"), Path("dist"), Path("examples/build"))
+UNLISTED_SHOWN = 100
 
 
 def check_replaceable(directory: Path) -> None:
@@ -32,6 +34,15 @@ def check_replaceable(directory: Path) -> None:
         inside = path.relative_to(directory)
         if not path.is_dir() and inside.as_posix() not in ours and not _left_over(inside):
             raise ExportRefused(f"{directory} holds {inside}, which is not of the export; move it away or name a new directory")
+
+
+def unlisted_files(directory: Path, manifest: Manifest) -> list[str]:
+    """What the manifest does not list and building the export does not leave, folders apart; at most UNLISTED_SHOWN paths."""
+    ours = {FILE, *manifest.files}
+    found = (path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir())
+    names = (path.relative_to(directory) for path in found)
+    foreign = (name.as_posix() for name in names if name.as_posix() not in ours and not _left_over(name))
+    return sorted(islice(foreign, UNLISTED_SHOWN))
 
 
 def _left_over(inside: Path) -> bool:

@@ -17,7 +17,7 @@ class ExportError(TunerError):
     code = "export_failed"
 
 
-class ManifestError(UsageError):
+class ManifestError(TunerError):
     """A directory that is no export, or one whose files are missing, altered or named out of it."""
 
     code = "invalid_export"

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tuner.workload.expression import DType, Tensor
+from tuner.workload.expression import DType, Expression, Tensor
+from tuner.workload.workload import Numerics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,9 @@ class ExportKernel:
     params: Mapping[str, int | float | str | bool] = field(default_factory=dict)
     notation: str | None = None  # the notation's text with its shapes
     shapes: Mapping[str, int] = field(default_factory=dict)
+    expression: Expression | None = None  # of a workload that came as neither, so that whoever verifies can rebuild it
+    constants: tuple[str, ...] = ()  # inputs known ahead of time; part of the workload's key
+    numerics: Numerics = "strict"
     provenance: Mapping[str, Any] = field(default_factory=dict)  # job, trial, trace, versions; JSON values
     symbol: str | None = None  # the C function; None: named by tuner.export.naming
     # Right outputs for `tuner.export.examples.example_inputs(kernel)`, in float64; the examples check a sample of them.

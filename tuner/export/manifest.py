@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NoReturn
 
 from tuner.export.errors import ManifestError
 from tuner.export.kernel import ExportKernel
+from tuner.export.naming import NAME, SYMBOL
+from tuner.runtime.link import MAX_THREADS
+from tuner.runtime.wrapper import C_TYPES
+from tuner.workload.tree import expression_document
 
 SCHEMA = 1
 FILE = "manifest.json"
 LARGEST_BYTES = 64 << 20  # of a manifest; traces are long, but not that long
+LARGEST_EXPORT_BYTES = 4 << 30  # of all files: nobody waits for the hash of more, and kernels take kilobytes
+MOST_FUNCTIONS = 10_000
+LARGEST_NUMBER = 1e300  # of seconds or errors; comparisons also keep out NaN, infinity and integers that are no float
 DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 FUNCTION_FIELDS: Mapping[str, type | tuple[type, ...]] = {
     "symbol": str, "workload": dict, "arguments": list, "target": dict, "isa": list, "threads": int,
@@ -45,8 +55,11 @@ def function_entry(kernel: ExportKernel) -> dict[str, Any]:
     workload: dict[str, Any] = {"key": kernel.workload_key, "op": kernel.op}
     if kernel.op is not None:
         workload["params"] = dict(kernel.params)
-    else:
+    elif kernel.notation is not None:
         workload |= {"notation": kernel.notation, "shapes": dict(kernel.shapes)}
+    elif kernel.expression is not None:  # it came neither from the catalogue nor as a text: its tree, whole
+        workload["expression"] = expression_document(kernel.expression)
+    workload |= {"constants": list(kernel.constants), "numerics": kernel.numerics}
     return {
         "symbol": kernel.symbol,
         "workload": workload,
@@ -70,14 +83,31 @@ def read_manifest(directory: Path) -> Manifest:
     """The manifest of an exported directory. Raises ManifestError for anything that is not one, naming what is wrong."""
     path = directory / FILE
     try:
-        if path.stat().st_size > LARGEST_BYTES:
-            raise ManifestError(f"{path} is larger than {LARGEST_BYTES >> 20} MiB")
-        document = json.loads(path.read_bytes())
+        with open_regular(path) as file:
+            content = file.read(LARGEST_BYTES + 1)
     except OSError as error:
         raise ManifestError(f"{directory} is no exported library: {FILE}: {error.strerror}") from error
+    if len(content) > LARGEST_BYTES:
+        raise ManifestError(f"{path} is larger than {LARGEST_BYTES >> 20} MiB")
+    try:
+        document = json.loads(content, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise ManifestError(f"{path} is not valid JSON: {error}") from error
     return _checked(document, path)
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """The file for reading. Raises ManifestError for a link, a folder, a pipe or a device, and OSError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if path.is_symlink():
+            raise ManifestError(f"{path} is a link; an exported library has none") from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ManifestError(f"{path} is no plain file; an exported library has nothing else")
+    return os.fdopen(descriptor, "rb")
 
 
 def verify_hashes(directory: Path) -> Manifest:
@@ -87,6 +117,7 @@ def verify_hashes(directory: Path) -> Manifest:
     not looked at.
     """
     manifest = read_manifest(directory)
+    left = LARGEST_EXPORT_BYTES
     for path, digest in manifest.files.items():
         found = directory
         for part in PurePosixPath(path).parts:
@@ -94,7 +125,11 @@ def verify_hashes(directory: Path) -> Manifest:
             if found.is_symlink():
                 raise ManifestError(f"{found} is a link; an exported library has none")
         try:
-            actual = sha256_file(found)
+            with open_regular(found) as file:
+                left -= os.fstat(file.fileno()).st_size
+                if left < 0:
+                    raise ManifestError(f"the files of {directory} are larger than {LARGEST_EXPORT_BYTES >> 30} GiB")
+                actual = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             raise ManifestError(f"{found}: {error.strerror}; export the library again") from error
         if actual != digest:
@@ -102,9 +137,8 @@ def verify_hashes(directory: Path) -> Manifest:
     return manifest
 
 
-def sha256_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")
 
 
 def _checked(document: object, path: Path) -> Manifest:
@@ -122,8 +156,15 @@ def _checked(document: object, path: Path) -> Manifest:
             raise ManifestError(f"{path}: {listed!r} has no SHA-256")
     if library not in files:
         raise ManifestError(f"{path}: the library {library!r} is not among its files")
+    if not NAME.match(name) or library != f"lib/lib{name}.so":
+        raise ManifestError(f"{path}: {library!r} is not the library of an export called {name!r}")
+    if len(functions) > MOST_FUNCTIONS:
+        raise ManifestError(f"{path}: {len(functions)} functions are more than the {MOST_FUNCTIONS} a library may have")
     for index, function in enumerate(functions):
         _check_function(function, f"{path}: function {index}")
+    symbols = [function["symbol"] for function in functions]
+    if len(set(symbols)) != len(symbols):
+        raise ManifestError(f"{path}: two functions have one symbol")
     return Manifest(name=name, library=library, files=files, functions=tuple(functions))
 
 
@@ -140,6 +181,28 @@ def _check_function(function: object, where: str) -> None:
     for field, kind in FUNCTION_FIELDS.items():
         if not isinstance(function.get(field), kind):
             raise ManifestError(f"{where}: {field} is missing or of the wrong type")
+    if not SYMBOL.match(function["symbol"]):
+        raise ManifestError(f"{where}: the symbol {function['symbol'][:80]!r} is no name of a C function")
+    interval = function["ci95_s"]
+    if len(interval) != 2 or not all(_is_number(value) for value in (*interval, function["median_s"], function["max_rel_error"])):
+        raise ManifestError(f"{where}: its times and error must be finite numbers of at least 0")
+    if isinstance(function["threads"], bool) or not 1 <= function["threads"] <= MAX_THREADS:
+        raise ManifestError(f"{where}: threads must be 1 to {MAX_THREADS}")
+    if not all(isinstance(feature, str) for feature in function["isa"]):
+        raise ManifestError(f"{where}: isa must be a list of texts")
     for argument in function["arguments"]:
-        if not isinstance(argument, dict) or {"name", "dtype", "shape", "role"} - argument.keys():
+        if not isinstance(argument, dict) or not {"name", "dtype", "shape", "role"} <= argument.keys():
             raise ManifestError(f"{where}: an argument lacks name, dtype, shape or role")
+        texts = all(isinstance(argument[field], str) for field in ("name", "dtype", "role"))
+        if not texts or argument["dtype"] not in C_TYPES or argument["role"] not in ("in", "out"):
+            raise ManifestError(f"{where}: an argument has no name, or a dtype or role that does not exist")
+        if not _is_shape(argument["shape"]):
+            raise ManifestError(f"{where}: an argument's shape is no list of extents")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= LARGEST_NUMBER
+
+
+def _is_shape(value: object) -> bool:
+    return isinstance(value, list) and all(type(extent) is int and extent >= 0 for extent in value)

@@ -46,7 +46,13 @@ def test_the_document_is_the_contracts(exported: Path) -> None:
     assert document["functions"] == [
         {
             "symbol": "elementwise_n1024_double",
-            "workload": {"key": "ab" * 32, "op": "elementwise", "params": {"N": 1024, "act": "double", "dtype": "float32"}},
+            "workload": {
+                "key": "ab" * 32,
+                "op": "elementwise",
+                "params": {"N": 1024, "act": "double", "dtype": "float32"},
+                "constants": [],
+                "numerics": "strict",
+            },
             "arguments": [
                 {"name": "X", "dtype": "float32", "shape": [1024], "role": "in"},
                 {"name": "Y", "dtype": "float32", "shape": [1024], "role": "out"},
@@ -134,3 +140,30 @@ def test_what_is_no_json_object_is_refused(copy: Path, content: bytes) -> None:
 def test_a_directory_without_manifest_is_no_export(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match="no exported library"):
         read_manifest(tmp_path)
+
+
+BAD_FUNCTIONS: dict[str, dict[str, Any]] = {
+    "no time": {"median_s": float("inf")},
+    "a time no float holds": {"median_s": 10**400},
+    "a time before 0": {"ci95_s": [-1.0, 1.0]},
+    "a time that is not": {"ci95_s": [float("nan"), 1.0]},
+    "a symbol with a path": {"symbol": "../run"},
+    "too many threads": {"threads": 100_000},
+    "a feature that is none": {"isa": [["avx2"]]},
+    "a dtype that is none": {"arguments": [{"name": "X", "dtype": ["float32"], "shape": [1], "role": "in"}]},
+    "a shape that is none": {"arguments": [{"name": "X", "dtype": "float32", "shape": [True, -1], "role": "in"}]},
+}
+
+
+@pytest.mark.parametrize("case", BAD_FUNCTIONS)
+def test_functions_that_cannot_be_are_refused(copy: Path, case: str) -> None:
+    (function,) = json.loads((copy / "manifest.json").read_text())["functions"]
+    edit(copy, functions=[{**function, **BAD_FUNCTIONS[case]}])
+    with pytest.raises(ManifestError, match=r"function 0|not valid JSON"):
+        read_manifest(copy)
+
+
+def test_two_functions_of_one_symbol_are_refused(copy: Path) -> None:
+    edit(copy, functions=json.loads((copy / "manifest.json").read_text())["functions"] * 2)
+    with pytest.raises(ManifestError, match="one symbol"):
+        read_manifest(copy)

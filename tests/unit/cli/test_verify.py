@@ -1,0 +1,60 @@
+"""`tuner verify` from the shell's side: exit codes, the JSON document, and directories that are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.app.subjects import relu_kernel
+from tests.unit.cli.conftest import Tuner
+from tuner.export.library import export_library
+
+FIELDS = {
+    "symbol", "workload", "ok", "error", "max_rel_error", "median_s", "ci95_s", "manifest_median_s", "ratio", "same_target",
+    "threads",
+}  # fmt: skip
+
+
+@pytest.fixture
+def exported(home: Path) -> Path:
+    export_library([relu_kernel()], home / "kit", "kit")
+    return home / "kit"
+
+
+def test_a_right_library_ends_with_0(tuner: Tuner, exported: Path) -> None:
+    called = tuner("verify", str(exported), "--json", "--seed", "7")
+    assert called.code == 0, called.err
+    document = called.document
+    assert document["ok"] and document["error"] is None and document["seed"] == 7 and document["name"] == "kit"
+    (function,) = document["functions"]
+    assert set(function) == FIELDS and function["ok"] and function["ratio"] > 0
+    assert "right" in tuner("verify", str(exported)).out
+
+
+def test_a_wrong_answer_ends_with_1(tuner: Tuner, home: Path) -> None:
+    export_library([relu_kernel("y[i] = x[i];")], home / "wrong", "kit")
+    called = tuner("verify", str(home / "wrong"), "--json")
+    assert called.code == 1 and not called.document["ok"] and "wrong_answer" in called.document["functions"][0]["error"]
+    assert "failed" in tuner("verify", str(home / "wrong")).out
+
+
+def test_a_flipped_byte_ends_with_1_and_one_message(tuner: Tuner, exported: Path) -> None:
+    library = exported / "lib" / "libkit.so"
+    library.write_bytes(library.read_bytes()[:-1] + b"!")
+    called = tuner("verify", str(exported))
+    assert called.code == 1 and called.out == "" and called.err.count("\n") == 1 and "was altered" in called.err
+    called = tuner("verify", str(exported), "--json")
+    assert called.code == 1 and called.document["functions"] == [] and "was altered" in called.document["error"]
+
+
+def test_a_gate_on_time_ends_with_6(tuner: Tuner, exported: Path) -> None:
+    manifest = exported / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"median_s": 1e-07', '"median_s": 1e-12'))
+    assert tuner("verify", str(exported), "--fail-if-slower", "10").code == 6
+    assert tuner("verify", str(exported)).code == 0
+
+
+def test_no_directory_is_a_usage_error(tuner: Tuner) -> None:
+    called = tuner("verify", "nowhere")
+    assert called.code == 2 and "is no directory" in called.err

@@ -1,0 +1,218 @@
+"""An exported directory put to the test on this machine: hashes, manifest, instruction set, right answers, time.
+
+Nothing of it runs before every listed file has its hash, and then only in a runner's child, from a private copy of the library.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from types import UnionType
+from typing import Any
+
+from tuner.app.race import PLAN
+from tuner.errors import TunerError, UsageError, WorkloadError
+from tuner.export.directory import unlisted_files
+from tuner.export.errors import ManifestError
+from tuner.export.manifest import Manifest, open_regular, verify_hashes
+from tuner.measure.assignment import Assignment
+from tuner.measure.race import Contender, race
+from tuner.measure.runner import RunnerProcess
+from tuner.measure.statistics import MIN_ROUNDS, race_median_ci95
+from tuner.settings import Settings
+from tuner.target.detect import detect_cpu
+from tuner.target.target import Target
+from tuner.workload.spec import workload_from_expression, workload_from_notation, workload_from_params
+from tuner.workload.tree import expression_from
+from tuner.workload.workload import Workload
+from workers.machine import plan_machine, usable_nodes
+
+SUBJECT = "kernel"
+
+
+class VerificationError(TunerError):
+    """A function of an exported library that cannot run here or gives a wrong answer."""
+
+    code = "verification"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retimed:
+    """A function that gave right answers on unseen inputs, with its time here."""
+
+    max_rel_error: float
+    median_s: float
+    ci95_s: tuple[float, float]
+    ratio: float | None  # of this median to the manifest's; None where that one is 0
+    threads: int  # it ran with: those it was tuned for, or as many as this machine has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionVerdict:
+    symbol: str
+    spec: str  # of its workload; the symbol again where that could not be read
+    manifest_median_s: float
+    same_target: bool  # tuned for this very machine, so that the two times may be compared
+    result: Retimed | VerificationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    manifest: Manifest
+    machine: Target
+    seed: int  # of the inputs
+    functions: tuple[FunctionVerdict, ...]
+    unlisted: tuple[str, ...]  # files in the directory that the manifest does not vouch for
+
+    @property
+    def ok(self) -> bool:
+        return all(isinstance(verdict.result, Retimed) for verdict in self.functions)
+
+    @property
+    def slower_percent(self) -> float:
+        """By how many percent a function tuned for this machine takes longer than its manifest says, the worst of them."""
+        ratios = (one.result.ratio for one in self.functions if one.same_target and isinstance(one.result, Retimed))
+        return max((100.0 * (ratio - 1.0) for ratio in ratios if ratio is not None), default=0.0)
+
+
+def verify_export(
+    directory: Path, settings: Settings, *, seed: int | None = None, progress: Callable[[str], None] | None = None
+) -> Verification:
+    """Checks everything; inputs are of a fresh seed unless one is given. Writes nothing but its own temporary folder.
+
+    Raises ManifestError for a directory that is no export or was altered, before anything of it runs; a function that fails is
+    a verdict. `progress` is told each function's symbol.
+    """
+    if not directory.is_dir():
+        raise UsageError(f"{directory} is no directory; name one that tuner export wrote")
+    manifest = verify_hashes(directory)
+    chosen = secrets.randbelow(1 << 31) if seed is None else seed
+    machine = detect_cpu()
+    verdicts = []
+    with tempfile.TemporaryDirectory(prefix="tuner-verify-") as folder, RunnerProcess() as runner:
+        library = _private_copy(directory, manifest, Path(folder))
+        for function in manifest.functions:
+            if progress is not None:
+                progress(function["symbol"])
+            verdicts.append(_verdict(function, library, runner, machine, settings, chosen))
+    return Verification(
+        manifest=manifest,
+        machine=machine,
+        seed=chosen,
+        functions=tuple(verdicts),
+        unlisted=tuple(unlisted_files(directory, manifest)),
+    )
+
+
+def workload_of(function: Mapping[str, Any]) -> Workload:
+    """The workload a function's entry in the manifest describes, held against its key and its arguments.
+
+    Raises WorkloadError for one that is none, ManifestError where key or arguments are of another.
+    """
+    stated = function["workload"]
+    constants, numerics = _texts(stated.get("constants", [])), str(stated.get("numerics", "strict"))
+    if isinstance(stated.get("op"), str):
+        workload = workload_from_params(
+            stated["op"], _object(stated, "params", bool | int | float | str), constants=constants, numerics=numerics
+        )
+    elif isinstance(stated.get("notation"), str):
+        shapes = {name: int(extent) for name, extent in _object(stated, "shapes", int).items()}
+        workload = workload_from_notation(stated["notation"], shapes, constants, numerics)
+    elif isinstance(stated.get("expression"), dict):
+        workload = workload_from_expression(expression_from(stated["expression"]), constants, numerics)
+    else:
+        raise ManifestError(f"{function['symbol']}: its workload has neither an operator nor a notation nor an expression")
+    if workload.key != stated.get("key"):
+        raise ManifestError(f"{function['symbol']}: its workload's key is {workload.key}, the manifest says otherwise")
+    expression = workload.expression
+    outputs = (expression.tensor(name) for name in expression.outputs)
+    wanted = [(one.name, one.dtype, list(one.shape), "in") for one in expression.inputs]
+    wanted += [(one.name, one.dtype, list(one.shape), "out") for one in outputs]
+    if wanted != [(one["name"], one["dtype"], one["shape"], one["role"]) for one in function["arguments"]]:
+        raise ManifestError(f"{function['symbol']}: its arguments are not those of its workload")
+    return workload
+
+
+def _private_copy(directory: Path, manifest: Manifest, folder: Path) -> Path:
+    """The library where nobody can exchange it between its check and its use. Raises ManifestError when somebody did."""
+    copy = folder / Path(manifest.library).name
+    with open_regular(directory / manifest.library) as source, copy.open("wb") as target:
+        shutil.copyfileobj(source, target)
+    if sha256(copy.read_bytes()).hexdigest() != manifest.files[manifest.library]:
+        raise ManifestError(f"{directory / manifest.library} was changed while it was being verified")
+    return copy
+
+
+def _verdict(
+    function: Mapping[str, Any], library: Path, runner: RunnerProcess, machine: Target, settings: Settings, seed: int
+) -> FunctionVerdict:
+    spec = function["symbol"]
+    result: Retimed | VerificationError
+    try:
+        _check_machine(function, machine)
+        workload = workload_of(function)
+        spec = workload.spec
+        result = _retimed(function, workload, library, runner, settings, seed)
+    except VerificationError as error:
+        result = error
+    except TunerError as error:
+        result = VerificationError(f"{function['symbol']}: {error}")
+    return FunctionVerdict(
+        symbol=function["symbol"],
+        spec=spec,
+        manifest_median_s=float(function["median_s"]),
+        same_target=function["target"].get("key") == machine.key,
+        result=result,
+    )
+
+
+def _check_machine(function: Mapping[str, Any], machine: Target) -> None:
+    kind = function["target"].get("kind")
+    if kind != machine.kind:
+        raise VerificationError(f"{function['symbol']} is for a target of kind {kind!r}; this machine's is {machine.kind}")
+    missing = sorted(set(function["isa"]) - set(machine.isa))
+    if missing:
+        raise VerificationError(
+            f"{function['symbol']} needs {', '.join(missing)}, which this CPU lacks; tune it here, or run it where it was tuned"
+        )
+
+
+def _retimed(
+    function: Mapping[str, Any], workload: Workload, library: Path, runner: RunnerProcess, settings: Settings, seed: int
+) -> Retimed:
+    nodes = usable_nodes()
+    threads = min(int(function["threads"]), sum(len(node) for node in nodes))
+    lane = plan_machine(nodes, threads=threads, declared=settings.lanes).lanes[0]
+    runner.prepare(Assignment(workload=workload, lane=lane, threads=threads, seed=seed))
+    contender = Contender(name=SUBJECT, library=str(library), symbol=function["symbol"], timeout_s=settings.run_timeout_s)
+    result = race([contender], runner, rounds=MIN_ROUNDS, plan=PLAN)
+    if SUBJECT in result.failed:
+        failure = result.failed[SUBJECT]
+        raise VerificationError(f"{function['symbol']} failed: {failure.kind}: {failure.message}")
+    median_s, ci95_s = race_median_ci95(result.rounds[SUBJECT])
+    stated = float(function["median_s"])
+    return Retimed(
+        max_rel_error=result.max_rel_error[SUBJECT],
+        median_s=median_s,
+        ci95_s=ci95_s,
+        ratio=median_s / stated if stated > 0 else None,
+        threads=threads,
+    )
+
+
+def _object(stated: Mapping[str, Any], name: str, kind: type | UnionType) -> Mapping[str, Any]:
+    found = stated.get(name)
+    if not isinstance(found, dict) or not all(isinstance(value, kind) for value in found.values()):
+        raise WorkloadError(f"{name} must be an object of plain values", parameter=name)
+    return found
+
+
+def _texts(found: object) -> tuple[str, ...]:
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise WorkloadError("constants must be a list of names", parameter="const")
+    return tuple(found)

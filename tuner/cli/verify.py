@@ -1,0 +1,115 @@
+"""`tuner verify`: an exported directory, checked and re-timed on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tuner.cli import documents, units
+from tuner.cli.exits import Exit
+from tuner.cli.invocation import Invocation
+
+if TYPE_CHECKING:
+    from tuner.app.verify import FunctionVerdict, Verification
+
+
+def verify(
+    context: typer.Context,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="a directory that tuner export wrote")],
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", min=0, max=2**63 - 1, help="of the inputs; without it, a fresh one")
+    ] = None,
+    fail_if_slower: Annotated[
+        float | None,
+        typer.Option(
+            "--fail-if-slower",
+            metavar="PCT",
+            min=0.0,
+            help="exit code 6 when a function tuned here takes longer than its manifest says by more than PCT percent",
+        ),
+    ] = None,
+) -> None:
+    """Checks an exported library's hashes, runs every function against the reference on unseen inputs, and re-times it."""
+    invocation = Invocation.of(context)
+    settings = invocation.settings().values
+    from tuner.app.verify import verify_export
+    from tuner.export.errors import ManifestError
+
+    try:
+        found = verify_export(directory, settings, seed=seed, progress=lambda symbol: invocation.output.note(f"running {symbol}"))
+    except ManifestError as error:
+        if not invocation.output.as_json:
+            raise
+        invocation.output.document({"directory": str(directory), "ok": False, "error": str(error), "functions": []})
+        raise typer.Exit(Exit.FAILED) from None
+    if found.unlisted:
+        invocation.output.warning(
+            f"{directory} holds files that its manifest does not list: {', '.join(map(ascii, found.unlisted))}"
+        )
+    if invocation.output.as_json:
+        invocation.output.document(_document(directory, found))
+    else:
+        _print(invocation, directory, found)
+    if not found.ok:
+        raise typer.Exit(Exit.FAILED)
+    if fail_if_slower is not None and found.slower_percent > fail_if_slower:
+        raise typer.Exit(Exit.REGRESSION)
+
+
+def _document(directory: Path, found: Verification) -> dict[str, Any]:
+    return {
+        "directory": str(directory),
+        "ok": found.ok,
+        "error": None if found.ok else "not every function is right on this machine",
+        "name": found.manifest.name,
+        "files": len(found.manifest.files),
+        "unlisted": list(found.unlisted),
+        "machine": documents.target(found.machine),
+        "seed": found.seed,
+        "functions": [_function(verdict) for verdict in found.functions],
+    }
+
+
+def _function(verdict: FunctionVerdict) -> dict[str, Any]:
+    from tuner.app.verify import Retimed
+
+    retimed = verdict.result if isinstance(verdict.result, Retimed) else None
+    return {
+        "symbol": verdict.symbol,
+        "workload": verdict.spec,
+        "ok": retimed is not None,
+        "error": None if retimed is not None else str(verdict.result),
+        "max_rel_error": retimed.max_rel_error if retimed else None,
+        "median_s": retimed.median_s if retimed else None,
+        "ci95_s": list(retimed.ci95_s) if retimed else None,
+        "manifest_median_s": verdict.manifest_median_s,
+        "ratio": retimed.ratio if retimed else None,
+        "same_target": verdict.same_target,
+        "threads": retimed.threads if retimed else None,
+    }
+
+
+def _print(invocation: Invocation, directory: Path, found: Verification) -> None:
+    output = invocation.output
+    output.line(f"{directory}: {len(found.manifest.files)} files have their hashes; inputs of seed {found.seed}")
+    rows = [_row(_function(verdict)) for verdict in found.functions]
+    columns = ("function", "verdict", "error", "median here", "manifest", "here/manifest")
+    output.table(columns, rows, right=columns[2:])
+    for verdict in found.functions:
+        if isinstance(verdict.result, Exception):
+            output.warning(str(verdict.result))
+    if found.functions and not any(verdict.same_target for verdict in found.functions):
+        output.note("it was tuned for another machine: times differ for that reason too")
+
+
+def _row(one: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        one["symbol"],
+        "right" if one["ok"] else "failed",
+        f"{one['max_rel_error']:.1e}" if one["ok"] else "-",
+        units.seconds(one["median_s"]),
+        units.seconds(one["manifest_median_s"]),
+        units.ratio(one["ratio"]),
+    )
