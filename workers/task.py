@@ -11,9 +11,11 @@ from db.engine import Database
 from db.jobs import Job, Task
 from db.leases import Lease
 from tuner.measure.outcome import Failed, Outcome, Timed, Trial
+from tuner.search.strategies import LEARNING
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.space import Config
 from tuner.tuning import BestImproved, Budget, RoundPlanned, Stopped, TrialRecorded, TuningResult, tune
+from workers.history import Start, start_of
 from workers.messages import Notice, Problem
 from workers.plausibility import Judge
 from workers.pool import RayMeasurer
@@ -55,7 +57,12 @@ def notice_to(observer: Observer) -> Callable[[Notice], None]:
 def search(run: TaskRun) -> TuningResult:
     """Tunes until the budget is spent or `interrupted`; what is in flight then is given up. Raises StaleLease and FleetError."""
     job = run.job
-    searcher = searcher_for(run.space, strategy=job.strategy, seed=job.seed, winners=run.winners)
+    start = Start()
+    if job.strategy in LEARNING:
+        start = start_of(run.database, job=job, task=run.task, op=run.problem.workload.op, target=run.problem.target)
+    searcher = searcher_for(
+        run.space, strategy=job.strategy, seed=job.seed, winners=(*run.winners, *start.best), prior=start.prior
+    )
     loop = tune(
         space=run.space.space,
         searcher=searcher,
