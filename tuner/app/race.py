@@ -24,7 +24,7 @@ from tuner.runtime.loader import Library
 from tuner.settings import Settings
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
-from workers.build_server import build
+from workers.build_server import Origin, build
 from workers.machine import plan_machine, usable_nodes
 from workers.messages import BuildRequest, Problem
 
@@ -112,7 +112,7 @@ def _judged(workload: Workload, kernel: Kernel, result: RaceResult) -> Race:
 
 def _default(workload: Workload, target: Target, kernel: Kernel, folder: Path) -> Contender:
     problem = Problem(workload=workload, target=target, threads=kernel.threads)
-    built = build(problem, BuildRequest(number=0, config=None), folder)
+    built = build(Origin(problem), BuildRequest(number=0, config=None), folder)
     if isinstance(built, Failed):
         raise RaceError(f"the default schedule of {workload.spec} does not build: {built.message}")
     return Contender(name=DEFAULT, library=built.path, symbol=built.symbol, timeout_s=600.0)
