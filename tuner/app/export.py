@@ -18,6 +18,7 @@ from tuner.export.examples import example_inputs
 from tuner.export.kernel import Argument, ExportKernel, TargetName
 from tuner.export.library import export_library
 from tuner.export.manifest import Manifest
+from tuner.export.signature import signer_at
 from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Expression
 from tuner.workload.reference import evaluate
@@ -51,12 +52,18 @@ def chosen_kernels(database: Database, ids: Sequence[str]) -> list[Kernel]:
         return [kernels.get(session, one) for one in dict.fromkeys(ids)]
 
 
-def export_kernels(database: Database, found: Sequence[Kernel], artifacts: Path, directory: Path, name: str) -> Manifest:
-    """Writes the library `name` into `directory`, whole or not at all. Raises what `tuner.export.library.export_library` does."""
+def export_kernels(
+    database: Database, found: Sequence[Kernel], artifacts: Path, directory: Path, name: str, *, signing_key: Path | None = None
+) -> Manifest:
+    """Writes the library `name` into `directory`, whole or not at all. Raises what `tuner.export.library.export_library` does.
+
+    Signed by the key in the file `signing_key`, which is made when it is missing; without one, not signed.
+    """
+    signer = None if signing_key is None else signer_at(signing_key)
     store = ArtifactStore(artifacts)
     with database.read() as session:
         described = [_described(session, kernel, store) for kernel in found]
-    return export_library(described, directory, name)
+    return export_library(described, directory, name, signer=signer)
 
 
 def _described(session: Session, kernel: Kernel, store: ArtifactStore) -> ExportKernel:

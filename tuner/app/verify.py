@@ -81,16 +81,23 @@ class Verification:
 
 
 def verify_export(
-    directory: Path, settings: Settings, *, seed: int | None = None, progress: Callable[[str], None] | None = None
+    directory: Path,
+    settings: Settings,
+    *,
+    seed: int | None = None,
+    public_key: str | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Verification:
     """Checks everything; inputs are of a fresh seed unless one is given. Writes nothing but its own temporary folder.
+
+    With `public_key` (as `ed25519:HEX`) the manifest must be signed by that key.
 
     Raises ManifestError for a directory that is no export or was altered, before anything of it runs; a function that fails is
     a verdict. `progress` is told each function's symbol.
     """
     if not directory.is_dir():
         raise UsageError(f"{directory} is no directory; name one that tuner export wrote")
-    manifest = verify_hashes(directory)
+    manifest = verify_hashes(directory, public_key=public_key)
     chosen = secrets.randbelow(1 << 31) if seed is None else seed
     machine = detect_cpu()
     verdicts = []

@@ -23,6 +23,7 @@ def export(
 ) -> None:
     """Writes a shared library with its C and C++ headers, manifest, Python package and examples."""
     from tuner.app.export import all_kernels, chosen_kernels, export_kernels
+    from tuner.export.signature import KEY_FILE
 
     invocation = Invocation.of(context)
     if output is None:
@@ -32,7 +33,7 @@ def export(
     settings = invocation.settings().values
     with invocation.database() as database:
         found = all_kernels(database) if every else chosen_kernels(database, kernels or [])
-        manifest = export_kernels(database, found, settings.artifacts, output, name)
+        manifest = export_kernels(database, found, settings.artifacts, output, name, signing_key=settings.data_dir / KEY_FILE)
     if invocation.output.as_json:
         invocation.output.document({"directory": str(output), **manifest.document()})
         return
@@ -45,5 +46,5 @@ def export(
         )
         for function in manifest.functions
     ]
-    invocation.output.line(f"{output / manifest.library}, {len(manifest.files)} files")
+    invocation.output.line(f"{output / manifest.library}, {len(manifest.files)} files, signed by {manifest.public_key}")
     invocation.output.table(("function", "median", "threads", "arguments"), rows, right=("median", "threads"))

@@ -21,6 +21,12 @@ def verify(
     seed: Annotated[
         int | None, typer.Option("--seed", metavar="N", min=0, max=2**63 - 1, help="of the inputs; without it, a fresh one")
     ] = None,
+    public_key: Annotated[
+        str | None,
+        typer.Option(
+            "--public-key", metavar="KEY", help="the signer's, as ed25519:HEX or a file; any other signature is refused"
+        ),
+    ] = None,
     fail_if_slower: Annotated[
         float | None,
         typer.Option(
@@ -36,9 +42,17 @@ def verify(
     settings = invocation.settings().values
     from tuner.app.verify import verify_export
     from tuner.export.errors import ManifestError
+    from tuner.export.signature import public_key_of
 
+    required = None if public_key is None else public_key_of(public_key)
     try:
-        found = verify_export(directory, settings, seed=seed, progress=lambda symbol: invocation.output.note(f"running {symbol}"))
+        found = verify_export(
+            directory,
+            settings,
+            seed=seed,
+            public_key=required,
+            progress=lambda symbol: invocation.output.note(f"running {symbol}"),
+        )
     except ManifestError as error:
         if not invocation.output.as_json:
             raise
@@ -64,6 +78,7 @@ def _document(directory: Path, found: Verification) -> dict[str, Any]:
         "ok": found.ok,
         "error": None if found.ok else "not every function is right on this machine",
         "name": found.manifest.name,
+        "public_key": found.manifest.public_key,
         "files": len(found.manifest.files),
         "unlisted": list(found.unlisted),
         "machine": documents.target(found.machine),
@@ -93,7 +108,8 @@ def _function(verdict: FunctionVerdict) -> dict[str, Any]:
 
 def _print(invocation: Invocation, directory: Path, found: Verification) -> None:
     output = invocation.output
-    output.line(f"{directory}: {len(found.manifest.files)} files have their hashes; inputs of seed {found.seed}")
+    signed = f"signed by {found.manifest.public_key}" if found.manifest.public_key else "not signed"
+    output.line(f"{directory}: {len(found.manifest.files)} files have their hashes, {signed}; inputs of seed {found.seed}")
     rows = [_row(_function(verdict)) for verdict in found.functions]
     columns = ("function", "verdict", "error", "median here", "manifest", "here/manifest")
     output.table(columns, rows, right=columns[2:])

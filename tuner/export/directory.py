@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from tuner.export.errors import ExportError, ExportRefused, ManifestError
-from tuner.export.manifest import FILE, Manifest, read_manifest
+from tuner.export.manifest import FILE, SIGNATURE_FILE, Manifest, read_manifest
 
 # What building an export's own wheel and examples leaves behind, besides __pycache__ and *.egg-info.
 LEFTOVERS = (Path("build"), Path("dist"), Path("examples/build"))
@@ -27,7 +27,7 @@ def check_replaceable(directory: Path) -> None:
     except OSError as error:
         raise ExportRefused(f"cannot look into {directory}: {error.strerror}") from error
     try:
-        ours = {FILE, *read_manifest(directory).files}
+        ours = {FILE, SIGNATURE_FILE, *read_manifest(directory).files}
     except ManifestError as error:
         raise ExportRefused(f"{directory} is not empty and no earlier export; name a new directory") from error
     for path in sorted(directory.rglob("*")):
@@ -38,7 +38,7 @@ def check_replaceable(directory: Path) -> None:
 
 def unlisted_files(directory: Path, manifest: Manifest) -> list[str]:
     """What the manifest does not list and building the export does not leave, folders apart; at most UNLISTED_SHOWN paths."""
-    ours = {FILE, *manifest.files}
+    ours = {FILE, SIGNATURE_FILE, *manifest.files}
     found = (path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir())
     names = (path.relative_to(directory) for path in found)
     foreign = (name.as_posix() for name in names if name.as_posix() not in ours and not _left_over(name))

@@ -17,6 +17,12 @@ class ExportError(TunerError):
     code = "export_failed"
 
 
+class SigningKeyError(TunerError):
+    """The private key that signs exports cannot be read or made, or is not safe from others; nothing was exported."""
+
+    code = "signing_key"
+
+
 class ManifestError(TunerError):
     """A directory that is no export, or one whose files are missing, altered or named out of it."""
 

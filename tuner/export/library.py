@@ -13,19 +13,25 @@ from tuner.export.errors import ExportRefused
 from tuner.export.examples import example_files
 from tuner.export.header import c_header, cpp_header, title
 from tuner.export.kernel import ExportKernel
-from tuner.export.manifest import FILE, Manifest, function_entry
+from tuner.export.manifest import FILE, SIGNATURE_FILE, Manifest, function_entry
 from tuner.export.naming import check_library_name, named
+from tuner.export.signature import Signer
 from tuner.export.template import fill
 from tuner.runtime.link import Function, link, link_static
 from tuner.runtime.toolchain import Toolchain
 
 
 def export_library(
-    kernels: Sequence[ExportKernel], directory: Path, name: str, *, toolchain: Toolchain | None = None
+    kernels: Sequence[ExportKernel],
+    directory: Path,
+    name: str,
+    *,
+    toolchain: Toolchain | None = None,
+    signer: Signer | None = None,
 ) -> Manifest:
     """Writes the library `name` with one function per kernel into `directory`, replacing an earlier export there.
 
-    Same kernels and compiler, same bytes. Raises ExportRefused (names, no kernels, a directory that is not ours to replace),
+    Same kernels, compiler and key, same bytes. Raises ExportRefused (names, no kernels, a directory that is not ours to replace),
     LinkError (compiler) and ExportError (disk); in each case the directory is as it was.
     """
     check_library_name(name)
@@ -39,12 +45,14 @@ def export_library(
         library=f"lib/lib{name}.so",
         files={path: sha256(content).hexdigest() for path, content in sorted(contents.items())},
         functions=tuple(function_entry(kernel) for kernel in complete),
+        public_key=None if signer is None else signer.public_key,
     )
     try:
-        document = json.dumps(manifest.document(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        document = (json.dumps(manifest.document(), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
     except (TypeError, ValueError) as error:
         raise ExportRefused(f"a kernel's numbers or provenance cannot be written as JSON: {error}") from error
-    place(directory, {**contents, FILE: document.encode()})
+    signed = {} if signer is None else {SIGNATURE_FILE: signer.sign(document)}
+    place(directory, {**contents, FILE: document, **signed})
     return manifest
 
 

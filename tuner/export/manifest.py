@@ -16,12 +16,14 @@ from typing import Any, NoReturn
 from tuner.export.errors import ManifestError
 from tuner.export.kernel import ExportKernel
 from tuner.export.naming import NAME, SYMBOL
+from tuner.export.signature import PUBLIC, SIGNATURE_BYTES, is_signed
 from tuner.runtime.link import MAX_THREADS
 from tuner.runtime.wrapper import C_TYPES
 from tuner.workload.tree import expression_document
 
 SCHEMA = 1
 FILE = "manifest.json"
+SIGNATURE_FILE = "manifest.sig"  # 64 bytes, of an export that is signed
 LARGEST_BYTES = 64 << 20  # of a manifest; traces are long, but not that long
 LARGEST_EXPORT_BYTES = 4 << 30  # of all files: nobody waits for the hash of more, and kernels take kilobytes
 MOST_FUNCTIONS = 10_000
@@ -39,12 +41,14 @@ class Manifest:
     library: str  # path of the shared library within the directory
     files: Mapping[str, str]  # path -> SHA-256, all files but the manifest
     functions: tuple[Mapping[str, Any], ...]  # as the contract's manifest.json has them
+    public_key: str | None = None  # `ed25519:` and hex, of whoever signed it; None: not signed
 
     def document(self) -> dict[str, Any]:
         return {
             "schema": SCHEMA,
             "name": self.name,
             "library": self.library,
+            **({} if self.public_key is None else {"public_key": self.public_key}),
             "files": dict(sorted(self.files.items())),
             "functions": [dict(function) for function in self.functions],
         }
@@ -80,7 +84,15 @@ def function_entry(kernel: ExportKernel) -> dict[str, Any]:
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """The manifest of an exported directory. Raises ManifestError for anything that is not one, naming what is wrong."""
+    """The manifest of an exported directory. Raises ManifestError for anything that is not one, naming what is wrong.
+
+    Neither hashes nor signature are checked; `verify_hashes` does that.
+    """
+    return _checked(*_parsed(directory)[1:])
+
+
+def _parsed(directory: Path) -> tuple[bytes, object, Path]:
+    """The manifest's bytes, what they say, and where they lie."""
     path = directory / FILE
     try:
         with open_regular(path) as file:
@@ -93,7 +105,7 @@ def read_manifest(directory: Path) -> Manifest:
         document = json.loads(content, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise ManifestError(f"{path} is not valid JSON: {error}") from error
-    return _checked(document, path)
+    return content, document, path
 
 
 def open_regular(path: Path) -> BufferedReader:
@@ -110,13 +122,15 @@ def open_regular(path: Path) -> BufferedReader:
     return os.fdopen(descriptor, "rb")
 
 
-def verify_hashes(directory: Path) -> Manifest:
-    """Reads the manifest and holds every file it lists against its hash. Raises ManifestError at the first that differs.
+def verify_hashes(directory: Path, *, public_key: str | None = None) -> Manifest:
+    """Reads the manifest, checks its signature, and holds every file it lists against its hash; then returns it.
 
-    Links are refused wherever they point, and so are paths that leave the directory; files the manifest does not list are
-    not looked at.
+    With `public_key` (as `ed25519:HEX`) only the signature of that key will do. Links are refused wherever they point, and so
+    are paths that leave the directory; files the manifest does not list are not looked at. Raises ManifestError.
     """
-    manifest = read_manifest(directory)
+    content, document, origin = _parsed(directory)
+    manifest = _checked(document, origin)
+    _check_signature(directory, content, manifest, public_key)
     left = LARGEST_EXPORT_BYTES
     for path, digest in manifest.files.items():
         found = directory
@@ -137,6 +151,25 @@ def verify_hashes(directory: Path) -> Manifest:
     return manifest
 
 
+def _check_signature(directory: Path, content: bytes, manifest: Manifest, required: str | None) -> None:
+    path = directory / SIGNATURE_FILE
+    if manifest.public_key is None:
+        if required is not None:
+            raise ManifestError(f"{directory} is not signed; {required} was asked for")
+        if path.is_symlink() or path.exists():
+            raise ManifestError(f"{path} signs nothing: the manifest names no public key")
+        return
+    if required not in (None, manifest.public_key):
+        raise ManifestError(f"{directory} is signed by {manifest.public_key}, not by {required}")
+    try:
+        with open_regular(path) as file:
+            signature = file.read(SIGNATURE_BYTES + 1)
+    except OSError as error:
+        raise ManifestError(f"{path}: {error.strerror}; the manifest says that it was signed by {manifest.public_key}") from error
+    if not is_signed(content, signature, manifest.public_key):
+        raise ManifestError(f"{path} is not the signature of {FILE} by {manifest.public_key}: one of them was altered")
+
+
 def _no_number(text: str) -> NoReturn:
     raise ValueError(f"{text} is no number of JSON")
 
@@ -145,6 +178,9 @@ def _checked(document: object, path: Path) -> Manifest:
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ManifestError(f"{path} has no schema {SCHEMA}; it was not written by this version's export")
     name, library, files, functions = (document.get(field) for field in ("name", "library", "files", "functions"))
+    public_key = document.get("public_key")
+    if public_key is not None and not (isinstance(public_key, str) and PUBLIC.match(public_key)):
+        raise ManifestError(f"{path}: public_key must be ed25519: and 64 hex digits")
     if not isinstance(name, str) or not isinstance(library, str):
         raise ManifestError(f"{path}: name and library must be texts")
     if not isinstance(files, dict) or not isinstance(functions, list):
@@ -165,14 +201,14 @@ def _checked(document: object, path: Path) -> Manifest:
     symbols = [function["symbol"] for function in functions]
     if len(set(symbols)) != len(symbols):
         raise ManifestError(f"{path}: two functions have one symbol")
-    return Manifest(name=name, library=library, files=files, functions=tuple(functions))
+    return Manifest(name=name, library=library, files=files, functions=tuple(functions), public_key=public_key)
 
 
 def _inside(path: str) -> bool:
     """A relative POSIX path without `..`, `.`, empty parts, backslashes, control characters or drive letters."""
     parts = path.split("/")
     printable = path.isprintable() and "\\" not in path and ":" not in path
-    return printable and path != FILE and all(part not in ("", ".", "..") for part in parts)
+    return printable and path not in (FILE, SIGNATURE_FILE) and all(part not in ("", ".", "..") for part in parts)
 
 
 def _check_function(function: object, where: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.unit.app.subjects import relu_kernel
 from tests.unit.cli.conftest import Tuner
 from tuner.export.library import export_library
+from tuner.export.signature import signer_at
 
 FIELDS = {
     "symbol", "workload", "ok", "error", "max_rel_error", "median_s", "ci95_s", "manifest_median_s", "ratio", "same_target",
@@ -58,3 +59,13 @@ def test_a_gate_on_time_ends_with_6(tuner: Tuner, exported: Path) -> None:
 def test_no_directory_is_a_usage_error(tuner: Tuner) -> None:
     called = tuner("verify", "nowhere")
     assert called.code == 2 and "is no directory" in called.err
+
+
+def test_a_signature_is_asked_for_by_key(tuner: Tuner, home: Path) -> None:
+    signer = signer_at(home / "signing.key")
+    export_library([relu_kernel()], home / "signed", "kit", signer=signer)
+    called = tuner("verify", str(home / "signed"), "--public-key", signer.public_key, "--json")
+    assert called.code == 0 and called.document["public_key"] == signer.public_key
+    called = tuner("verify", str(home / "signed"), "--public-key", "ed25519:" + "0" * 64)
+    assert called.code == 1 and "not by ed25519:0000" in called.err
+    assert tuner("verify", str(home / "signed"), "--public-key", "mine").code == 2
