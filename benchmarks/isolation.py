@@ -1,0 +1,148 @@
+"""What isolation costs: a compute-bound and a memory-bound kernel timed at each level, interleaved, and the time of a trial.
+
+    python benchmarks/isolation.py --rounds 30 --json isolation.json
+
+Levels are compared by the medians of their rounds, paired round by round as in a race: the ratio to level `process` with its
+95% interval. Run it on a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from tuner.lowering.compiler import Compiled, compile_kernel
+from tuner.measure.assignment import Assignment, Lane, Request
+from tuner.measure.isolation import LEVELS
+from tuner.measure.outcome import Timed
+from tuner.measure.runner import RunnerProcess
+from tuner.measure.statistics import ratio_of_medians
+from tuner.measure.timing import PROMOTION, SCREENING, TimingPlan
+from tuner.runtime.link import Function, link
+from tuner.spaces.cpu import space_for
+from tuner.target.detect import detect_cpu
+from tuner.workload.spec import parse_spec
+from tuner.workload.workload import Workload
+
+KERNELS: Mapping[str, str] = {
+    "compute-bound": "matmul:M=512,N=512,K=512",
+    "memory-bound": "bias_act:M=8192,N=4096,act=relu",  # 256 MiB moved a call: beyond every last-level cache's share
+}
+CANDIDATES = 12  # sampled configs of which the fastest stands for its kind
+TIMEOUT_S = 60.0
+BARE = TimingPlan(budget_s=0.0, min_samples=1, min_repeat_s=0.0, warmup_s=0.0)
+
+
+def fastest(workload: Workload, threads: int, folder: Path, runner: RunnerProcess) -> Request:
+    """The best of a few sampled configs, as a request by the promotion's plan."""
+    target = detect_cpu()
+    space = space_for(workload, target, threads)
+    found: list[tuple[float, Request]] = []
+    for number, point in enumerate(space.sample(np.random.default_rng(0), CANDIDATES)):
+        config = space.config(point)
+        compiled = compile_kernel(workload=workload, target=target, threads=threads, config=config, symbol="candidate")
+        library = folder / f"lib{number}.so"
+        library.write_bytes(link("kernel", [function(workload, compiled, threads)]))
+        request = Request(name="kernel", library=str(library), symbol="kernel_main", timeout_s=TIMEOUT_S, plan=SCREENING)
+        outcome = runner.measure(request)
+        if isinstance(outcome, Timed):
+            found.append((outcome.median_s, request))
+    if not found:
+        raise SystemExit(f"none of {CANDIDATES} configs of {workload.spec} could be measured")
+    return replace(min(found, key=lambda pair: pair[0])[1], plan=PROMOTION)
+
+
+def function(workload: Workload, compiled: Compiled, threads: int) -> Function:
+    expression = workload.expression
+    return Function(
+        symbol="kernel_main",
+        inputs=expression.inputs,
+        outputs=tuple(expression.tensor(name) for name in expression.outputs),
+        object_code=compiled.object_code,
+        isa=(),  # it runs where it was compiled
+        threads=threads,
+        tvm_symbol=f"__tvm_ffi_{compiled.symbol}",
+    )
+
+
+def compare(spec: str, lane: Lane, threads: int, rounds: int, folder: Path) -> dict[str, Any]:
+    """By level: median in seconds, ratio to the first level with its interval, seconds of a bare trial."""
+    workload = parse_spec(spec)
+    with ExitStack() as stack:
+        runners = {level: stack.enter_context(RunnerProcess()) for level in LEVELS}
+        for level, runner in runners.items():
+            runner.prepare(Assignment(workload=workload, lane=lane, threads=threads, isolation=level))
+        request = fastest(workload, threads, folder, runners[LEVELS[0]])
+        samples: dict[str, list[tuple[float, ...]]] = {level: [] for level in LEVELS}
+        for number in range(rounds):
+            shift = number % len(LEVELS)
+            for level in LEVELS[shift:] + LEVELS[:shift]:  # no level always comes first
+                samples[level].append(measure(runners[level], request, f"{spec} at level {level}").samples_s)
+        trials = {level: [trial_s(runners[level], request) for _ in range(rounds)] for level in LEVELS}
+    ratios = {level: ratio_of_medians(samples[level], samples[LEVELS[0]]) for level in LEVELS}
+    return {
+        level: {
+            "median_s": median(median(found) for found in samples[level]),
+            "ratio": ratios[level].value,
+            "ci95": ratios[level].ci95,
+            "trial_s": median(trials[level]),
+        }
+        for level in LEVELS
+    }
+
+
+def measure(runner: RunnerProcess, request: Request, what: str) -> Timed:
+    outcome = runner.measure(request)
+    if not isinstance(outcome, Timed):
+        raise SystemExit(f"{what}: {outcome.message}")
+    return outcome
+
+
+def trial_s(runner: RunnerProcess, request: Request) -> float:
+    """Seconds of a trial that checks as usual and times next to nothing: what isolation adds to each shows here."""
+    started = time.perf_counter()
+    measure(runner, replace(request, plan=BARE), "a bare trial")
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    options = parser.parse_args()
+    cores = tuple(sorted(os.sched_getaffinity(0)))[-options.threads :]
+    if len(cores) < options.threads or options.rounds < 1:
+        parser.error(f"{options.threads} threads, {options.rounds} rounds: at most {len(cores)} threads, at least 1 round")
+    figures: dict[str, dict[str, Any]] = {}
+    print(f"{'kernel':14} {'level':9} {'median':>12} {'ratio to process':>28} {'bare trial':>14}")
+    for name, spec in KERNELS.items():
+        with tempfile.TemporaryDirectory(prefix="tuner-isolation-") as folder:
+            lane = Lane(name=f"cpu:{cores[0]}", cores=cores)
+            figures[name] = compare(spec, lane, options.threads, options.rounds, Path(folder))
+        for level, found in figures[name].items():
+            low, high = found["ci95"]
+            print(
+                f"{name:14} {level:9} {found['median_s'] * 1e6:9.2f} us {found['ratio']:9.4f} [{low:.4f}, {high:.4f}] "
+                f"{found['trial_s'] * 1e3:11.2f} ms"
+            )
+    if options.json is not None:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+    if os.getloadavg()[0] > len(os.sched_getaffinity(0)):
+        print("the machine is busy: these figures say little", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
