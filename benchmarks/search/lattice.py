@@ -1,0 +1,65 @@
+"""Chooses the sub-lattice of a space that a table records: fewer values of each knob, evenly spaced, every combination of them.
+
+A product of values keeps neighbours neighbours, so that explorers walk a table as they walk the space it was taken from.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from tuner.spaces.space import Knob, Sketch, Space
+
+_HALVINGS = 40
+
+
+def sublattice(space: Space, most: int) -> Space:
+    """At most `most` points; sketches share them alike, what a small one leaves goes to the others.
+
+    Each knob that has a choice keeps at least two values, so a sketch of k such knobs keeps at least 2**k points even beyond
+    `most`.
+    """
+    shares: dict[str, Sketch] = {}
+    left = most
+    by_size = sorted(space.sketches, key=lambda sketch: sketch.size)
+    for place, sketch in enumerate(by_size):
+        share = max(1, left // (len(by_size) - place))
+        shares[sketch.name] = _thinned(sketch, share)
+        left = max(0, left - shares[sketch.name].size)
+    return _consistent(space, shares)
+
+
+def _thinned(sketch: Sketch, most: int) -> Sketch:
+    """The largest exponent a for which knobs of n values, thinned to n**a and at least 2, span no more than `most` points."""
+    low, high = 0.0, 1.0
+    if sketch.size <= most:
+        return sketch
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if prod(_counts(sketch, middle)) <= most else (low, middle)
+    counts = _counts(sketch, low)
+    return Sketch(name=sketch.name, knobs=tuple(_spaced(knob, count) for knob, count in zip(sketch.knobs, counts, strict=True)))
+
+
+def _counts(sketch: Sketch, exponent: float) -> list[int]:
+    return [min(len(knob.values), max(2, round(len(knob.values) ** exponent))) for knob in sketch.knobs]
+
+
+def _spaced(knob: Knob, count: int) -> Knob:
+    """The middle one of each of `count` equal parts of the values: ends are extremes, and of two values both would be one."""
+    size = len(knob.values)
+    return Knob(name=knob.name, values=tuple(knob.values[(2 * at + 1) * size // (2 * count)] for at in range(count)))
+
+
+def _consistent(space: Space, chosen: dict[str, Sketch]) -> Space:
+    """Sketches that share a knob share its values: the fewest that one of them kept."""
+    kept: dict[str, Knob] = {}
+    for sketch in chosen.values():
+        for knob in sketch.knobs:
+            if knob.name not in kept or len(knob.values) < len(kept[knob.name].values):
+                kept[knob.name] = knob
+    return Space(
+        tuple(
+            Sketch(name=sketch.name, knobs=tuple(kept[knob.name] for knob in chosen[sketch.name].knobs))
+            for sketch in space.sketches
+        )
+    )

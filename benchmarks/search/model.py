@@ -1,0 +1,101 @@
+"""How well the features rank a workload that the model has never seen: each table left out in turn.
+
+    python -m benchmarks.search.model tests/tables/*.npz
+
+Prints for each table the pairwise accuracy among valid pairs at least 5% apart and recall@30, from a model of the other tables;
+the same from 64 random configs of the table itself, as a search has them early on; and the rate at which candidates are described.
+The last is CPU time of one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tuner.app.tables import open_tables, past_of_table
+from tuner.cost_model.features import FEATURE_VERSION, featurizer
+from tuner.cost_model.history import Past, train_on
+from tuner.cost_model.metrics import pairwise_accuracy, recall_at
+from tuner.cost_model.ranker import Ranker
+from tuner.replay import RecordedTable
+from tuner.spaces.cpu import CpuSpace
+from tuner.target.document import target_from_document
+from tuner.workload.spec import from_document
+
+LOCAL, DRAWS = 64, 9  # random configs of the table itself, and how often they are drawn
+BATCH = 16_384  # candidates described at once when their rate is taken
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    table: str
+    timed: int
+    pairwise: float  # leaving this table out
+    recall30: float
+    local_pairwise: float  # from LOCAL random configs of its own, median of DRAWS
+    local_recall30: float
+    candidates_per_s: float
+
+
+def figures(tables: Sequence[RecordedTable]) -> list[Figures]:
+    """One for each table; raises UsageError for tables of spaces that no longer exist."""
+    pasts = [past_of_table(table) for table in tables]
+    return [_figures(table, past, [other for other in pasts if other is not past]) for table, past in zip(tables, pasts, strict=True)]
+
+
+def _figures(table: RecordedTable, past: Past, others: Sequence[Past]) -> Figures:
+    scores = train_on(others).predict(past.features)
+    local = [_local(past, seed) for seed in range(DRAWS)]
+    return Figures(
+        table=table.name,
+        timed=len(table.median_s),
+        pairwise=pairwise_accuracy(scores, past.labels),
+        recall30=recall_at(30, scores, past.labels),
+        local_pairwise=float(np.median([pairwise for pairwise, _ in local])),
+        local_recall30=float(np.median([recall for _, recall in local])),
+        candidates_per_s=_rate(table),
+    )
+
+
+def _local(past: Past, seed: int) -> tuple[float, float]:
+    chosen = np.random.default_rng(seed).permutation(len(past.labels))[:LOCAL]
+    model = Ranker()
+    model.fit(past.features[chosen], past.labels[chosen], np.zeros(len(chosen), np.int64))
+    scores = model.predict(past.features)
+    return pairwise_accuracy(scores, past.labels), recall_at(30, scores, past.labels)
+
+
+def _rate(table: RecordedTable) -> float:
+    target = target_from_document(json.loads(table.notes["target"]))
+    space = CpuSpace(from_document(table.workload), target, int(table.notes["threads"]))
+    describe, points = featurizer(space), space.space.sample(np.random.default_rng(0), BATCH)
+    describe(points[:256])
+    started = time.process_time()
+    describe(points)
+    return BATCH / (time.process_time() - started)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="+", type=Path)
+    given = parser.parse_args(arguments)
+    print(f"features version {FEATURE_VERSION}")
+    print(f"{'table':56} {'timed':>6} {'pairs':>6} {'r@30':>6} {'own 64':>7} {'r@30':>6} {'cand/s':>8}")
+    found = figures(open_tables(given.tables))
+    for one in found:
+        print(
+            f"{one.table[:56]:56} {one.timed:6} {one.pairwise:6.3f} {one.recall30:6.3f} {one.local_pairwise:7.3f} "
+            f"{one.local_recall30:6.3f} {one.candidates_per_s:8.0f}"
+        )
+    pairs, recalls = ([getattr(one, name) for one in found] for name in ("pairwise", "recall30"))
+    print(f"{'mean of the tables left out':63} {np.mean(pairs):6.3f} {np.mean(recalls):6.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""Records a table for `tuner replay`: every config of a sub-lattice of a workload's space, built, checked and timed here.
+
+    python -m benchmarks.search.record matmul:M=128,N=128,K=128 --configs 3000 -o tests/tables
+
+The product's own path: its compiler process on one core, its runner on another, its checks, its screening plan. The fastest tenth
+is then timed again, longer and in another order, and that is what the table keeps of them: the best of thousands of short timings
+is lucky besides fast. Stopped at any point it goes on from its log when started again; the log goes once the table is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import ceil
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.search.lattice import sublattice
+from benchmarks.search.log import DEFAULT_ROW, RecordingLog
+from tuner import __version__
+from tuner.errors import UsageError
+from tuner.measure.assignment import Assignment, Lane, Request
+from tuner.measure.outcome import Failed, FailureKind, Outcome, Timed
+from tuner.measure.runner import RunnerProcess
+from tuner.measure.timing import ABANDON_FACTOR, SCREENING, TimingPlan
+from tuner.replay import RecordedTable, outcome_codes, write_table
+from tuner.search.domain import Domain
+from tuner.spaces.cpu import space_for
+from tuner.spaces.space import Points, Space
+from tuner.target.detect import detect_cpu
+from tuner.target.document import target_to_document
+from tuner.workload.spec import parse_spec, to_document
+from workers.builder import Compiler
+from workers.messages import BuildRequest, Library, Limits, Problem
+
+AHEAD = 8  # libraries built before they are timed: the compiler never waits, and few files lie about
+ATTEMPTS = 3  # of a config that infrastructure lost
+AGAIN_SHARE = 0.1
+AGAIN_PLAN = TimingPlan(budget_s=0.1, min_samples=5)
+ABANDON = 4 * ABANDON_FACTOR  # beyond it two calls are enough: that a config is hopeless needs no second digit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    problem: Problem
+    space: Space  # the sub-lattice
+    points: Points  # all of it, by rank
+    log: RecordingLog
+    build_core: int
+    run_core: int
+    cut: int | None  # configs measured by this call at most
+
+
+def prepared(spec: str, *, configs: int, threads: int, folder: Path, name: str | None, cores: Sequence[int]) -> Recording:
+    """Raises UsageError for a spec that is none, and for a log of another recording in the way."""
+    workload, target = parse_spec(spec), detect_cpu()
+    space = sublattice(space_for(workload, target, threads), configs)
+    problem = Problem(workload=workload, target=target, threads=threads)
+    stem = name or "".join(letter if letter.isalnum() else "_" for letter in spec)
+    about = {
+        "spec": workload.spec,
+        "target": target.key,
+        "threads": threads,
+        "sketches": [{knob.name: list(knob.values) for knob in sketch.knobs} for sketch in space.sketches],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    return Recording(
+        problem=problem,
+        space=space,
+        points=Domain(space).points(),
+        log=RecordingLog(path=folder / f"{stem}.jsonl", about=json.loads(json.dumps(about))),
+        build_core=cores[0],
+        run_core=cores[-1],
+        cut=None,
+    )
+
+
+class Bench:
+    """A compiler and a runner, each on its core; measures rows of a recording one after the other while the next are built."""
+
+    def __init__(self, recording: Recording, stack: ExitStack) -> None:
+        self._recording = recording
+        self._storage = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tuner-record-")))
+        self._compiler = Compiler(storage=self._storage, cores=(recording.build_core,), limits=Limits())
+        stack.callback(self._compiler.close)
+        self._runner = stack.enter_context(RunnerProcess())
+        self._pool = stack.enter_context(ThreadPoolExecutor(1))
+        lane = Lane(name=f"cpu:{recording.run_core}", cores=(recording.run_core,))
+        problem = recording.problem
+        self._runner.prepare(Assignment(workload=problem.workload, lane=lane, threads=problem.threads))
+        self._known: dict[str, Outcome] = {}
+        self._best_s = float("inf")
+
+    def outcomes(self, rows: Iterable[int], plan: TimingPlan, *, reuse: bool) -> Iterator[tuple[int, Outcome]]:
+        """Each row with what became of it, in order. With `reuse`, code that was timed before is not timed again."""
+        waiting: list[tuple[int, Future[Library | Failed]]] = []
+        queue = iter(rows)
+        while True:
+            while len(waiting) < AHEAD and (row := next(queue, None)) is not None:
+                waiting.append((row, self._pool.submit(self._build, row)))
+            if not waiting:
+                return
+            row, future = waiting.pop(0)
+            yield row, self._measured(row, future.result(), plan, reuse=reuse)
+
+    def _build(self, row: int) -> Library | Failed:
+        recording = self._recording
+        config = None if row == DEFAULT_ROW else recording.space.config(recording.points[row])
+        return self._compiler.build(recording.problem, BuildRequest(number=row + 1, config=config))
+
+    def _measured(self, row: int, built: Library | Failed, plan: TimingPlan, *, reuse: bool) -> Outcome:
+        if isinstance(built, Failed):
+            return built
+        if reuse and built.sha256 in self._known:
+            return self._known[built.sha256]
+        request = Request(
+            name=f"row {row}",
+            library=built.path,
+            symbol=built.symbol,
+            timeout_s=20.0 if row != DEFAULT_ROW else 600.0,
+            plan=plan,
+            abandon_above_s=None if row == DEFAULT_ROW or self._best_s == float("inf") else self._best_s * ABANDON,
+        )
+        outcome: Outcome = self._runner.measure(request)
+        for _ in range(ATTEMPTS - 1):
+            if not (isinstance(outcome, Failed) and outcome.kind is FailureKind.INFRASTRUCTURE):
+                break
+            outcome = self._runner.measure(request)
+        if isinstance(outcome, Timed):
+            self._best_s = min(self._best_s, outcome.median_s)
+            self._known[built.sha256] = outcome
+        Path(built.path).unlink(missing_ok=True)
+        return outcome
+
+
+def record(recording: Recording, *, progress_every_s: float = 10.0) -> bool:
+    """Measures what the log lacks; whether it is complete now."""
+    logged, again = recording.log.load()
+    known = {row: outcome for row, outcome in logged.items() if not _lost(outcome)}
+    order = np.random.default_rng(0).permutation(len(recording.points)).tolist()  # a drift of the machine falls on all alike
+    missing = [row for row in (DEFAULT_ROW, *order) if row not in known][: recording.cut]
+    started = said = time.monotonic()
+    with ExitStack() as stack:
+        bench = Bench(recording, stack)
+        for count, (row, outcome) in enumerate(bench.outcomes(missing, SCREENING, reuse=True), 1):
+            known[row] = outcome
+            recording.log.append(row, outcome)
+            if time.monotonic() - said > progress_every_s:
+                said = time.monotonic()
+                left_s = (said - started) / count * (len(missing) - count)
+                print(f"{len(known)} of {len(order) + 1} measured, {left_s:.0f} s to go", flush=True)
+        if any(row not in known for row in (DEFAULT_ROW, *order)):
+            return False
+        for row, outcome in bench.outcomes(sorted(_fastest(known) - again), AGAIN_PLAN, reuse=False):
+            if isinstance(outcome, Timed):
+                recording.log.append(row, outcome, again=True)
+    return True
+
+
+def _fastest(known: Mapping[int, Outcome]) -> set[int]:
+    timed = {row: outcome.median_s for row, outcome in known.items() if isinstance(outcome, Timed) and row != DEFAULT_ROW}
+    return set(sorted(timed, key=timed.__getitem__)[: ceil(AGAIN_SHARE * len(timed))])
+
+
+def _lost(outcome: Outcome) -> bool:
+    return isinstance(outcome, Failed) and outcome.kind is FailureKind.INFRASTRUCTURE
+
+
+def table_of(recording: Recording) -> RecordedTable:
+    """The table of a complete log. Raises UsageError where the default schedule was not timed."""
+    known, _ = recording.log.load()
+    default = known[DEFAULT_ROW]
+    if isinstance(default, Failed):
+        raise UsageError(f"the default schedule failed: {default.kind}: {default.message}")
+    outcomes = [known[row] for row in range(len(recording.points))]
+    codes, median_s = outcome_codes(outcomes)
+    problem = recording.problem
+    samples = [len(outcome.samples_s) for outcome in outcomes if isinstance(outcome, Timed)]
+    return RecordedTable(
+        name=problem.workload.spec,
+        workload=to_document(problem.workload),
+        target=problem.target.name,
+        space=recording.space,
+        points=recording.points,
+        outcomes=codes,
+        median_s=median_s,
+        default_median_s=default.median_s,
+        notes={
+            "date": datetime.now(UTC).date().isoformat(),
+            "machine": problem.target.name,
+            "target": json.dumps(target_to_document(problem.target), sort_keys=True),
+            "threads": str(problem.threads),
+            "samples": f"{min(samples)} to {max(samples)} samples a config, median {int(np.median(samples))}; medians kept",
+            "again": f"the fastest {AGAIN_SHARE:.0%} timed again for {AGAIN_PLAN.budget_s:g} s each",
+            "version": __version__,
+        },
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("spec", nargs="+", help="workloads, such as matmul:M=128,N=128,K=128; a table for each")
+    parser.add_argument("--configs", type=int, default=3000, help="most configs of the sub-lattice (default 3000)")
+    parser.add_argument("--cut", type=int, help="stop after so many configs; the next call goes on")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--name", help="of the table's file; default: from the spec")
+    parser.add_argument("-o", "--output", type=Path, default=Path("tests/tables"), help="folder of tables and logs")
+    parser.add_argument("--cores", type=int, nargs=2, default=(cores[0], cores[-1]), metavar=("BUILD", "RUN"))
+    given = parser.parse_args(arguments)
+    for spec in given.spec:
+        recording = prepared(
+            spec, configs=given.configs, threads=given.threads, folder=given.output, name=given.name, cores=given.cores
+        )
+        print(f"{spec}: {len(recording.points)} configs", flush=True)
+        if record(replace(recording, cut=given.cut)):
+            path = recording.log.path.with_suffix(".npz")
+            write_table(path, table_of(recording))
+            recording.log.path.unlink()
+            print(f"{path}: {path.stat().st_size} bytes", flush=True)
+
+
+if __name__ == "__main__":
+    main()

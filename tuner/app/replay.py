@@ -1,0 +1,97 @@
+"""Strategies compared on recorded tables: those of a job, the same search warmed up by the other tables, and Optuna's TPE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import chain
+
+from tuner.app.tables import past_of_table
+from tuner.cost_model.history import TransferRanker, train_on
+from tuner.cost_model.model import CostModel
+from tuner.cost_model.ranker import Ranker
+from tuner.errors import UsageError
+from tuner.replay import RecordedTable, SearcherFactory
+from tuner.search.guided import GuidedOptions
+from tuner.search.searcher import Searcher
+from tuner.search.seeds import carried_over
+from tuner.search.strategies import STRATEGIES, SearchSetup, build_searcher
+from tuner.spaces.space import Config
+
+TRANSFER, TPE = "transfer", "tpe"
+NAMES = (*STRATEGIES, TRANSFER, TPE)
+DEFAULT_NAMES = ("annealing", "evolutionary", "random")
+CARRIED = 2  # best configs of each other table that transfer tries first
+
+# Tables stand for spaces too large to list: explorers have to explore them.
+OPTIONS = GuidedOptions(listed=0)
+
+
+def factories(names: Sequence[str], tables: Sequence[RecordedTable]) -> Mapping[str, SearcherFactory]:
+    """A factory for each name. `transfer` is annealing warmed up by all tables but the one it is judged on.
+
+    Raises UsageError for an unknown name, `tpe` without Optuna, `transfer` with a single table.
+    """
+    for name in names:
+        if name not in NAMES:
+            raise UsageError(f"unknown strategy {name!r}; strategies are {', '.join(NAMES)}")
+    return {name: _factory(name, tables) for name in dict.fromkeys(names)}
+
+
+def _factory(name: str, tables: Sequence[RecordedTable]) -> SearcherFactory:
+    if name == TPE:
+        return _tpe()
+    if name == TRANSFER:
+        return _transfer(tables)
+
+    def build(table: RecordedTable, seed: int) -> Searcher:
+        return build_searcher(name, _setup(table, Ranker(), seed, ()))
+
+    return build
+
+
+def _setup(table: RecordedTable, model: CostModel, seed: int, winners: Sequence[Config]) -> SearchSetup:
+    seeds = carried_over(table.space, winners)
+    return SearchSetup(
+        domain=table.domain(),
+        featurizer=table.featurizer(),
+        model=model,
+        seed=seed,
+        seeds=seeds if len(seeds) else None,
+        options=OPTIONS,
+    )
+
+
+def _transfer(tables: Sequence[RecordedTable]) -> SearcherFactory:
+    if len(tables) < 2:
+        raise UsageError("transfer learns from the other tables; give at least two")
+    priors: dict[str, Ranker] = {}
+
+    def build(table: RecordedTable, seed: int) -> Searcher:
+        others = [other for other in tables if other.name != table.name]
+        if table.name not in priors:
+            priors[table.name] = train_on([past_of_table(other) for other in others])
+        winners = list(chain.from_iterable(best_of(other, CARRIED) for other in others))
+        return build_searcher("annealing", _setup(table, TransferRanker(priors[table.name]), seed, winners))
+
+    return build
+
+
+def best_of(table: RecordedTable, count: int) -> list[Config]:
+    """The table's fastest configs, fastest first."""
+    timed = table.points[table.outcomes == 0]
+    return [table.space.config(timed[row]) for row in table.median_s.argsort(kind="stable")[:count]]
+
+
+def _tpe() -> SearcherFactory:
+    """Optuna takes a second to import and is an optional extra: loaded only when asked for."""
+    if find_spec("optuna") is None:
+        raise UsageError("strategy tpe needs Optuna; install the extra: pip install 'tuner[compare]'")
+    searcher = import_module("tuner.app.tpe").TpeSearcher
+
+    def build(table: RecordedTable, seed: int) -> Searcher:
+        built: Searcher = searcher(table.domain(), seed=seed)
+        return built
+
+    return build

@@ -1,0 +1,78 @@
+"""Recorded tables with the features a search would have: computed anew from workload, target and config, not stored with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from tuner.cost_model.features import featurizer
+from tuner.cost_model.history import Past
+from tuner.errors import UsageError
+from tuner.replay import RecordedTable, read_table
+from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.space import Points, Space
+from tuner.target.document import target_from_document
+from tuner.workload.spec import from_document
+
+LOOP_NEST, KNOBS = "loop nest", "knobs"  # kinds of features
+
+
+def open_tables(paths: Sequence[Path]) -> list[RecordedTable]:
+    """The tables, each with the features of the loop nest where its space still has its configs; `features_of` says which.
+
+    Raises UsageError for a file that is no table, and for two of one name.
+    """
+    tables = [with_features(read_table(path)) for path in paths]
+    names = [table.name for table in tables]
+    if len(set(names)) != len(names):
+        raise UsageError(f"two tables record {max(names, key=names.count)}; compare strategies on one of them at a time")
+    return tables
+
+
+def features_of(table: RecordedTable) -> str:
+    return KNOBS if table.features is None else LOOP_NEST
+
+
+def with_features(table: RecordedTable) -> RecordedTable:
+    """The table itself where spaces have changed since it was recorded: then its knobs' values are what a model sees."""
+    if table.features is not None or "target" not in table.notes:
+        return table
+    target = target_from_document(json.loads(table.notes["target"]))
+    space = CpuSpace(from_document(table.workload), target, int(table.notes.get("threads", "1")))
+    try:
+        points = _points_in(space.space, table.space, table.points)
+    except UsageError:
+        return table
+    return replace(table, features=featurizer(space)(points))
+
+
+def past_of_table(table: RecordedTable) -> Past:
+    """What transfer learns from a table. Raises UsageError for one without the features of the loop nest."""
+    if table.features is None:
+        raise UsageError(f"table {table.name!r} was recorded from another version of its space; record it again to learn from it")
+    labels = np.zeros(len(table.points), np.float32)
+    labels[table.outcomes == 0] = table.optimum_s / table.median_s
+    return Past(workload=table.name, features=table.features, labels=labels)
+
+
+def _points_in(whole: Space, part: Space, points: Points) -> Points:
+    """The points of `part` as points of the space it was thinned from. Raises UsageError where that lacks a knob or a value."""
+    found = np.zeros((len(points), len(whole.knobs)), np.int32)
+    columns = {knob.name: column for column, knob in enumerate(part.knobs)}
+    if not set(columns) <= {knob.name for knob in whole.knobs}:
+        raise UsageError("the space has lost a knob")
+    for column, knob in enumerate(whole.knobs):
+        if knob.name not in columns:
+            continue
+        values = part.knobs[columns[knob.name]].values
+        missing = set(values) - set(knob.values)
+        if missing:
+            raise UsageError(f"knob {knob.name!r} no longer takes {sorted(missing, key=str)[0]!r}")
+        index = np.array([knob.values.index(value) for value in values], np.int32)
+        found[:, column] = index[points[:, columns[knob.name]]]
+    canonical: Points = whole.canonical(found)
+    return canonical
