@@ -11,6 +11,7 @@ from functools import reduce
 from itertools import product
 from math import gcd, inf, prod
 
+from tuner.lowering.indices import tidy
 from tuner.workload.bounds import interval, linear, without_idle_pads
 from tuner.workload.expression import (
     Binary,
@@ -208,34 +209,6 @@ def _without(expression: Expression, padding: Stage) -> Expression:
 
     readers = {stage.name for stage in expression.consumers(padding.name)}
     return replace(expression, stages=tuple(through(stage) if stage.name in readers else stage for stage in expression.stages))
-
-
-def tidy(index: Scalar) -> Scalar:
-    """The index as a sum of its terms in order of appearance with one constant at the end."""
-    terms, constant = linear(index)
-    if any(isinstance(atom, Const) for atom in terms):
-        return index
-    found: Scalar | None = None
-    for atom, factor in sorted(terms.items(), key=lambda term: term[1] < 0):
-        atom = _tidy_below(atom)
-        size = atom if abs(factor) == 1 else Binary("mul", atom, Const(abs(factor), "int64"))
-        if found is None:
-            found = size if factor > 0 else Binary("mul", atom, Const(factor, "int64"))
-        else:
-            found = Binary("add" if factor > 0 else "sub", found, size)
-    if found is None:
-        return Const(constant, "int64")
-    if constant == 0:
-        return found
-    return Binary("add" if constant > 0 else "sub", found, Const(abs(constant), "int64"))
-
-
-def _tidy_below(atom: Scalar) -> Scalar:
-    match atom:
-        case Binary(op="floordiv" | "floormod" | "min" | "max" as op, lhs=lhs, rhs=rhs):
-            return Binary(op, tidy(lhs), tidy(rhs))
-        case _:
-            return atom
 
 
 def _rounding_merged(expression: Expression, reduction: Stage) -> Expression:

@@ -10,6 +10,7 @@ import tvm
 from tvm import tirx
 
 from tuner.lowering import mathematics
+from tuner.lowering.indices import without_cancelled
 from tuner.spaces.program import Mathematics
 from tuner.workload.expression import Binary, Cast, Const, Read, Scalar, Select, Unary, Var, reads
 
@@ -30,7 +31,7 @@ class Scope:
         return replace(self, iterators=iterators)
 
     def index(self, node: Scalar) -> tvm.ir.PrimExpr:
-        return lower(node, self, "libm").astype(self.index_dtype)
+        return lower(without_cancelled(node), self, "libm").astype(self.index_dtype)
 
 
 def identity(reducer: str, dtype: str) -> tvm.ir.PrimExpr:
@@ -49,7 +50,9 @@ def lower(node: Scalar, scope: Scope, how: Mathematics) -> tvm.ir.PrimExpr:
         case Var(name=name):
             return scope.iterators[name]
         case Const(value=value, dtype=dtype):
-            return tirx.const(value, scope.index_dtype if dtype == "int64" else dtype)
+            # Small integers may be part of an index; where they meet values of int64 they are widened.
+            narrow = dtype == "int64" and -(2**31) <= value < 2**31
+            return tirx.const(value, scope.index_dtype if narrow else dtype)
         case Read(tensor=tensor, indices=indices):
             return tirx.BufferLoad(scope.buffers[tensor], [scope.index(index) for index in indices])
         case Cast(dtype=dtype, arg=arg):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import tvm
@@ -13,7 +14,21 @@ from tvm.s_tir.schedule import LoopRV
 from tuner.errors import IllegalSchedule
 from tuner.lowering.module import module
 from tuner.lowering.transposition import TRANSPOSE
-from tuner.spaces.program import ComputeAt, DecomposeReduction, Fuse, Mark, Program, Reorder, ReverseComputeAt, Step
+from tuner.spaces.program import (
+    Block,
+    Buffer,
+    ComputeAt,
+    DecomposeReduction,
+    Fuse,
+    Mark,
+    Program,
+    Reorder,
+    ReverseComputeAt,
+    Step,
+)
+from tuner.spaces.stages import bounds
+from tuner.workload.bounds import linear
+from tuner.workload.expression import Read, Tensor, Var, reads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +49,7 @@ class Applier:
         self.schedule.work_on(symbol)
         self._axes = {block.name: [axis.name for axis in (*block.axes, *block.reduce_axes)] for block in program.blocks}
         self._spatial = {block.name: {axis.name for axis in block.axes} for block in program.blocks}
+        self._scalar = {name for block in program.blocks for name in _without_vectors(block, program)}
         self._loops: dict[str, LoopRV] = {}
         for name in self._axes:
             self._name_loops(name, self._axes[name])
@@ -63,6 +79,8 @@ class Applier:
                 self._loops[into] = sch.fuse(*[self._loops[name] for name in loops])
             case Mark(loop=loop, how="transpose"):
                 sch.annotate(self._loops[loop], TRANSPOSE, 1)
+            case Mark(loop=loop, how="vectorize") if loop in self._scalar:
+                return
             case Mark(loop=loop, how=how):
                 getattr(sch, how)(self._loops[loop])
 
@@ -73,6 +91,29 @@ class Applier:
         self.schedule.decompose_reduction(self.schedule.get_sblock(block), self._loops[loop])
         if spatial:
             self._name_loops(f"{block}_init", spatial)
+
+
+def _without_vectors(block: Block, program: Program) -> set[str]:
+    """Loops TVM's code generator cannot vectorise: it has no stores of one bfloat16 value to all lanes."""
+    every: tuple[Tensor | Buffer, ...] = (*program.inputs, *program.buffers, *program.outputs)
+    held = {one.name: one for one in every}
+    if held[block.buffer].dtype != "bfloat16":
+        return set()
+    extents = {axis.name: axis.extent for axis in (*block.axes, *block.reduce_axes)}
+    # Only a read that moves with the axis, and is not always padding, is sure to differ from lane to lane.
+    moving = {
+        atom
+        for read in reads(block.body)
+        if not _always_outside(read, held[read.tensor].shape, extents)
+        for index in read.indices
+        for atom in linear(index)[0]
+    }
+    return {f"{block.name}.{axis.name}" for axis in block.axes if Var(axis.name) not in moving}
+
+
+def _always_outside(read: Read, shape: tuple[int, ...], extents: Mapping[str, int]) -> bool:
+    found = [(bounds(index, extents), extent) for index, extent in zip(read.indices, shape, strict=True)]
+    return any(ends is not None and (ends[1] < 0 or ends[0] >= extent) for ends, extent in found)
 
 
 def schedule(program: Program, symbol: str) -> Schedule:

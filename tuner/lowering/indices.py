@@ -1,0 +1,47 @@
+"""Index arithmetic in one shape: a sum of terms in order of appearance and a constant.
+
+Pure tree rewriting; iterators that cancel out are gone afterwards.
+"""
+
+from __future__ import annotations
+
+from tuner.workload.bounds import linear
+from tuner.workload.expression import Binary, Const, Scalar, Var, walk
+
+
+def without_cancelled(index: Scalar) -> Scalar:
+    """The index as it stands, tidied where an iterator in it cancels out (`i - i`): TVM divides by its coefficient, 0."""
+    tidied = tidy(index)
+    return index if _iterators(tidied) == _iterators(index) else tidied
+
+
+def _iterators(index: Scalar) -> set[str]:
+    return {found.name for found in walk(index) if isinstance(found, Var)}
+
+
+def tidy(index: Scalar) -> Scalar:
+    """The index as a sum of its terms in order of appearance with one constant at the end."""
+    terms, constant = linear(index)
+    if any(isinstance(atom, Const) for atom in terms):
+        return index
+    found: Scalar | None = None
+    for atom, factor in sorted(terms.items(), key=lambda term: term[1] < 0):
+        atom = _tidy_below(atom)
+        size = atom if abs(factor) == 1 else Binary("mul", atom, Const(abs(factor), "int64"))
+        if found is None:
+            found = size if factor > 0 else Binary("mul", atom, Const(factor, "int64"))
+        else:
+            found = Binary("add" if factor > 0 else "sub", found, size)
+    if found is None:
+        return Const(constant, "int64")
+    if constant == 0:
+        return found
+    return Binary("add" if constant > 0 else "sub", found, Const(abs(constant), "int64"))
+
+
+def _tidy_below(atom: Scalar) -> Scalar:
+    match atom:
+        case Binary(op="floordiv" | "floormod" | "min" | "max" as op, lhs=lhs, rhs=rhs):
+            return Binary(op, tidy(lhs), tidy(rhs))
+        case _:
+            return atom
