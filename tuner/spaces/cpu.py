@@ -12,7 +12,7 @@ from tuner.spaces.cpu_tile_knobs import TileSketch, tile_sketches
 from tuner.spaces.groups import Group, RowGroup, groups, shapes_of
 from tuner.spaces.program import Buffer, Program
 from tuner.spaces.space import Config, Sketch, Space
-from tuner.spaces.stages import inlined
+from tuner.spaces.stages import inlined, plainly_named
 from tuner.target.target import Target
 from tuner.workload.expression import DType
 from tuner.workload.workload import Workload
@@ -26,7 +26,7 @@ class CpuSpace:
     def __init__(self, workload: Workload, target: Target, threads: int) -> None:
         if target.kind != "cpu":
             raise UsageError(f"target {target.name} is no CPU; its sketches live elsewhere")
-        self.expression = inlined(workload.expression)
+        self.expression = inlined(plainly_named(workload.expression))
         self.shapes = shapes_of(self.expression)
         self.dtypes: Mapping[str, DType] = {
             tensor.name: tensor.dtype for tensor in (*self.expression.inputs, *(stage.tensor for stage in self.expression.stages))

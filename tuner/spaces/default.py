@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tuner.spaces.program import Block, Buffer, Program
-from tuner.spaces.stages import inlined, unpadded
+from tuner.spaces.stages import inlined, plainly_named, unpadded
 from tuner.workload.expression import Expression, Read, Stage, Var
 from tuner.workload.workload import Workload
 
 
 def default_program(workload: Workload) -> Program:
     """One block a stage, in order, loops as the expression has them."""
-    expression = inlined(workload.expression)
+    expression = inlined(plainly_named(workload.expression))
     blocks: list[Block] = []
     buffers: list[Buffer] = []
     for stage in expression.stages:

@@ -63,8 +63,8 @@ def inline_into(reader: Stage, producer: Stage) -> Stage:
 def inlined(expression: Expression) -> Expression:
     """The expression with elementwise stages inlined where nothing expensive would be computed more often than before.
 
-    A stage stays when it is an output, when a reduction reads it and it costs mathematics or is read at more points than it has,
-    or when it costs mathematics and has several readers.
+    A stage stays when it is an output, when it costs mathematics and has several readers or is read at more points than it has,
+    or when it combines several reads and is read at more points than it has.
     """
     changed = True
     while changed:
@@ -74,9 +74,9 @@ def inlined(expression: Expression) -> Expression:
             if stage.name in expression.outputs or not is_elementwise(stage) or not readers:
                 continue
             costly = costs_mathematics(stage.body)
-            if costly and (len(readers) > 1 or any(not is_elementwise(reader) for reader in readers)):
+            if costly and len(readers) > 1:
                 continue
-            if any(_repeats(reader, stage) for reader in readers) and sum(1 for _ in reads(stage.body)) > 1:
+            if any(_repeats(reader, stage) for reader in readers) and (costly or sum(1 for _ in reads(stage.body)) > 1):
                 continue
             stages = tuple(
                 inline_into(other, stage) if other in readers else other for other in expression.stages if other is not stage
@@ -85,6 +85,42 @@ def inlined(expression: Expression) -> Expression:
             changed = True
             break
     return expression
+
+
+def plainly_named(expression: Expression) -> Expression:
+    """The same expression without underscores in its names: what a sketch adds to a name is told by its underscore."""
+    tensors = _plain([tensor.name for tensor in expression.inputs] + [stage.name for stage in expression.stages])
+
+    def renamed(stage: Stage) -> Stage:
+        axes = _plain([axis.name for axis in (*stage.axes, *stage.reduce_axes)])
+
+        def change(node: Scalar) -> Scalar | None:
+            if isinstance(node, Read):
+                return Read(tensors[node.tensor], tuple(rewrite(index, change) for index in node.indices), node.pad)
+            return Var(axes[node.name]) if isinstance(node, Var) else None
+
+        return replace(
+            stage,
+            name=tensors[stage.name],
+            axes=tuple(replace(axis, name=axes[axis.name]) for axis in stage.axes),
+            reduce_axes=tuple(replace(axis, name=axes[axis.name]) for axis in stage.reduce_axes),
+            body=rewrite(stage.body, change),
+        )
+
+    return replace(
+        expression,
+        inputs=tuple(replace(tensor, name=tensors[tensor.name]) for tensor in expression.inputs),
+        stages=tuple(renamed(stage) for stage in expression.stages),
+        outputs=tuple(tensors[name] for name in expression.outputs),
+    )
+
+
+def _plain(names: list[str]) -> dict[str, str]:
+    plain: dict[str, str] = {}
+    for name in names:
+        stem = name.replace("_", "") or "x"
+        plain[name] = next(free for free in (stem, *(f"{stem}x{n}" for n in range(len(names)))) if free not in plain.values())
+    return plain
 
 
 def _repeats(reader: Stage, producer: Stage) -> bool:
