@@ -124,8 +124,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
     cores = tuple(sorted(os.sched_getaffinity(0)))[-options.threads :]
-    if len(cores) < options.threads or options.rounds < 1:
-        parser.error(f"{options.threads} threads, {options.rounds} rounds: at most {len(cores)} threads, at least 1 round")
+    if len(cores) < options.threads or options.rounds < 3:
+        parser.error(f"{options.threads} threads, {options.rounds} rounds: at most {len(cores)} threads, at least 3 rounds")
     figures: dict[str, dict[str, Any]] = {}
     print(f"{'kernel':14} {'level':9} {'median':>12} {'ratio to process':>28} {'bare trial':>14}")
     for name, spec in KERNELS.items():
