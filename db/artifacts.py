@@ -18,8 +18,8 @@ KEPT = ("object", "export")  # digests that a kernel's schedule names: its objec
 class Artifact:
     sha256: str
     size_bytes: int
-    kind: str  # library, model, input, output
-    signature: str | None  # Ed25519 over the digest, base64
+    kind: str  # library, object, export, model, input, output
+    signature: str | None  # Ed25519 over the digest as 64 hex digits, base64
     created_at: datetime
 
 

@@ -88,7 +88,8 @@ def build(origin: Origin, request: BuildRequest, storage: Path) -> Library | Fai
     digest = hashlib.sha256(library).hexdigest()
     if request.keep:
         place(storage, f"{digest}.o", compiled.object_code)
-        place(storage, f"{digest}.json", json.dumps(asdict(compiled.schedule), sort_keys=True).encode())
+        schedule = {**asdict(compiled.schedule), "sources": compiled.sources}
+        place(storage, f"{digest}.json", json.dumps(schedule, sort_keys=True).encode())
     path = place(storage, f"{digest}.so", library)
     return Library(sha256=digest, path=str(path), symbol=compiled.symbol)
 

@@ -23,6 +23,7 @@ from db.jobs import Job, Task
 from db.leases import Lease
 from tuner.errors import DatabaseError, TunerError, UsageError
 from tuner.export.artifacts import ArtifactStore
+from tuner.export.signature import signer_at
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.space import Config
 from tuner.target.target import Limits as MachineLimits
@@ -61,6 +62,7 @@ Interrupt = Callable[[], Interruption | None]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrchestratorOptions:
     artifacts: Path  # folder of the artifact store
+    signing_key: Path | None = None  # file of the key that signs artifacts, made when it is missing; None: nothing is signed
     lanes: str = ""  # declared lane plan; empty: detected
     builders: int = 0  # most builders; 0: what the cores allow
     address: str | None = None  # of a Ray cluster; None: a local one is started
@@ -255,7 +257,13 @@ class _JobRun:
         started = time.monotonic()
         try:
             kernel = promote(
-                Promotion(run=run, best=result.best, artifacts=ArtifactStore(self._options.artifacts), check=self._check)
+                Promotion(
+                    run=run,
+                    best=result.best,
+                    artifacts=ArtifactStore(self._options.artifacts),
+                    check=self._check,
+                    signer=None if self._options.signing_key is None else signer_at(self._options.signing_key),
+                )
             )
         except NothingVerified as failure:
             self._unverified = True

@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from db import artifacts, events, kernels, leases
+from db.engine import Session
 from db.errors import IncumbentChanged
 from db.kernels import Kernel, NewKernel
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactCorrupt, ArtifactMissing, ArtifactStore
+from tuner.export.signature import Signer
 from tuner.measure.outcome import Timed, Trial
 from workers.fleet import FleetError
 from workers.messages import BuildAsk, BuildRequest, Built, Contestant, Finalist, Library, RaceAsk, RaceOutcome
+from workers.packing import Packing, pack, signature
 from workers.task import TaskRun
 from workers.timeline import versions
 
@@ -42,6 +45,7 @@ class Promotion:
     best: Sequence[Trial]  # timed trials, fastest first
     artifacts: ArtifactStore
     check: Callable[[], None]  # raises when the work is to stop
+    signer: Signer | None = None  # of what goes into the store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +154,7 @@ def _settle(promotion: Promotion, entries: Sequence[_Entry], race: RaceOutcome) 
             leases.note_task(session, run.lease, run.task.position, kernel=entry.kernel.id)
         return entry.kernel.id
     assert entry.library is not None
-    library, schedule = _store(promotion.artifacts, entry.library)
+    library, schedule = _store(promotion, entry, winner)
     workload, seconds = run.problem.workload, winner.median_s
     new = NewKernel(
         workload=workload.key,
@@ -172,17 +176,32 @@ def _settle(promotion: Promotion, entries: Sequence[_Entry], race: RaceOutcome) 
         previous=incumbent.id if incumbent else None,
     )
     with run.database.write() as session:
-        for digest in (library, schedule["object"]):
-            artifacts.remember(session, sha256=digest, size_bytes=promotion.artifacts.path(digest).stat().st_size, kind="library")
+        for digest, kind in ((library, "library"), (schedule["object"], "object"), (schedule["export"], "export")):
+            _remember(session, promotion, digest, kind)
         events.append(session, run.lease.job_id, "note", {"task": run.task.position, "text": race.reason})
         return kernels.promote(session, new, lease=run.lease, position=run.task.position).id
 
 
-def _store(store: ArtifactStore, library: Library) -> tuple[str, dict[str, Any]]:
-    """Puts library and object code into the store; the library's digest, and the schedule with the object's digest and symbol."""
+def _store(promotion: Promotion, entry: _Entry, winner: Finalist) -> tuple[str, dict[str, Any]]:
+    """Puts library, object code and export into the store; the library's digest, and the schedule that names the others."""
+    run, store, library = promotion.run, promotion.artifacts, entry.library
+    assert library is not None
     path = Path(library.path)
     schedule: dict[str, Any] = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    return store.put_file(path), {**schedule, "object": store.put_file(path.with_suffix(".o")), "symbol": library.symbol}
+    object_code = path.with_suffix(".o").read_bytes()
+    trial = entry.trial.number if entry.trial else 0
+    provenance = {"job": run.job.id, "trial": trial, "trace": schedule.get("text"), "versions": versions()}
+    packing = Packing(
+        problem=run.problem, library=library, object_code=object_code, winner=winner, provenance=provenance
+    )
+    export = store.put(pack(packing, promotion.signer))
+    return store.put_file(path), {**schedule, "object": store.put(object_code), "export": export, "symbol": library.symbol}
+
+
+def _remember(session: Session, promotion: Promotion, digest: str, kind: str) -> None:
+    size_bytes = promotion.artifacts.path(digest).stat().st_size
+    signed = None if promotion.signer is None else signature(promotion.signer, digest)
+    artifacts.remember(session, sha256=digest, size_bytes=size_bytes, kind=kind, signature=signed)
 
 
 def _numbers(finalist: Finalist) -> dict[str, Any]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
+import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -20,6 +23,7 @@ from db import events, jobs, kernels, lanes, trials, workloads
 from db.engine import Database
 from tests.integration.fleet_job import QUICK, open_in, queue_job, run_here
 from tuner.export.artifacts import ArtifactStore
+from tuner.export.manifest import read_manifest
 from tuner.measure.outcome import Candidate, Failed, FailureKind, Timed, Trial
 from tuner.runtime.loader import Library
 from tuner.target.detect import detect_cpu
@@ -118,6 +122,21 @@ def assert_computes(database: Database, kernel_id: str | None, tmp_path: Path) -
     np.testing.assert_allclose(library.function(schedule["symbol"])(a, b), a @ b, rtol=1e-4, atol=1e-4)
     assert store.get(schedule["object"])[:4] == b"\x7fELF"
     assert schedule["trace"] and schedule["module"]
+    assert_delivered(store, schedule, tmp_path / "unpacked")
+
+
+def assert_delivered(store: ArtifactStore, schedule: Mapping[str, Any], folder: Path) -> None:
+    """The export the service hands out is whole and computes; the generated code can be read."""
+    with tarfile.open(fileobj=io.BytesIO(store.get(schedule["export"])), mode="r:gz") as archive:
+        archive.extractall(folder, filter="data")
+    (directory,) = folder.iterdir()
+    manifest = read_manifest(directory)
+    library = Library(directory / manifest.library)
+    (function,) = manifest.functions
+    a, b = np.full((48, 32), 2, np.float32), np.full((32, 40), 3, np.float32)
+    np.testing.assert_array_equal(library.function(function["symbol"])(a, b), np.full((48, 40), 192, np.float32))
+    sources = schedule["sources"]
+    assert "define" in sources["llvm"] and ".text" in sources["asm"] and "T.prim_func" in sources["tvmscript"]
 
 
 def test_a_second_job_races_against_the_incumbent(database: Database, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from db import jobs, kernels, leases, targets, trials, workloads
 from db.engine import Database, Session
 from db.jobs import Job, NewJob
 from db.kernels import Kernel
+from tuner.export.signature import KEY_FILE
 from tuner.measure.outcome import FailureKind
 from tuner.settings import Settings
 from tuner.target.target import Target
@@ -63,7 +64,13 @@ def run(
 
 def orchestrator_options(settings: Settings) -> OrchestratorOptions:
     limits = Limits(build_timeout_s=settings.build_timeout_s, run_timeout_s=settings.run_timeout_s)
-    return OrchestratorOptions(artifacts=settings.artifacts, lanes=settings.lanes, builders=settings.builders, limits=limits)
+    return OrchestratorOptions(
+        artifacts=settings.artifacts,
+        signing_key=settings.data_dir / KEY_FILE,
+        lanes=settings.lanes,
+        builders=settings.builders,
+        limits=limits,
+    )
 
 
 def requeue(database: Database, job_id: str, *, trials: int | None = None, seconds: float | None = None) -> Job:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from tuner.spaces.space import Config
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
 
+LONGEST_SOURCE = 200_000  # characters kept of each text: enough to read a kernel's loops, little beside its trace and module
+
 
 class BuildError(TunerError):
     """The compiler refused a scheduled module; the text is the compiler's own."""
@@ -32,6 +35,17 @@ class Compiled:
     object_code: bytes  # relocatable ELF object for the target
     program: Program
     scheduled: Schedule
+    generated: tvm.runtime.Module
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        """The scheduled module as TVMScript, the LLVM IR and the assembly made of it, each cut at LONGEST_SOURCE."""
+        texts = {
+            "tvmscript": str(self.scheduled.mod.script()),
+            "llvm": str(self.generated.inspect_source("ll")),
+            "asm": str(self.generated.inspect_source("asm")),
+        }
+        return {name: shortened(text) for name, text in texts.items()}
 
     @property
     def schedule(self) -> StoredSchedule:
@@ -51,7 +65,10 @@ def compile_kernel(*, workload: Workload, target: Target, threads: int, config: 
 def compile_program(program: Program, target: Target, symbol: str) -> Compiled:
     """Object code of a program. Raises as `compile_kernel` does."""
     scheduled = schedule(program, symbol)
-    return Compiled(symbol=symbol, object_code=compile_module(scheduled.mod, target), program=program, scheduled=scheduled)
+    generated = _build(scheduled.mod, target)
+    return Compiled(
+        symbol=symbol, object_code=_object_code(generated), program=program, scheduled=scheduled, generated=generated
+    )
 
 
 def compile_stored(stored_schedule: StoredSchedule, target: Target) -> bytes:
@@ -60,13 +77,28 @@ def compile_stored(stored_schedule: StoredSchedule, target: Target) -> bytes:
 
 
 def compile_module(mod: tvm.IRModule, target: Target) -> bytes:
+    return _object_code(_build(mod, target))
+
+
+def shortened(text: str) -> str:
+    """The beginning of a text, with a last line that says so where it was cut."""
+    if len(text) <= LONGEST_SOURCE:
+        return text
+    kept = text[:LONGEST_SOURCE].rpartition("\n")[0]
+    return f"{kept}\n[cut after {len(kept)} of {len(text)} characters]\n"
+
+
+def _build(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     try:
-        library = tvm.tirx.build(transpose_squares(mod), target=tvm.target.Target(dict(target.tvm)))
+        return tvm.tirx.build(transpose_squares(mod), target=tvm.target.Target(dict(target.tvm)))
     except (RuntimeError, ValueError, TypeError) as error:
         raise BuildError(f"the compiler refused the schedule: {error}") from error
+
+
+def _object_code(generated: tvm.runtime.Module) -> bytes:
     with tempfile.TemporaryDirectory(prefix="tuner-build-") as scratch:
         path = Path(scratch) / "kernel.o"
-        library.write_to_file(str(path))
+        generated.write_to_file(str(path))
         return path.read_bytes()
 
 

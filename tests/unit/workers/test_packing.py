@@ -1,0 +1,74 @@
+"""A kernel packed for delivery: the same input makes the same bytes, the export is whole, a signature holds for its key alone."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tuner.export.manifest import read_manifest
+from tuner.export.signature import Signer, signer_at
+from tuner.runtime.loader import Library as LoadedLibrary
+from tuner.target.detect import detect_cpu
+from tuner.workload.spec import parse_spec
+from workers.build_server import Origin, build
+from workers.messages import BuildRequest, Finalist, Library, Problem
+from workers.packing import Packing, SignatureRefused, check_signature, pack, signature
+
+WINNER = Finalist(name="default", failure=None, median_s=1e-5, ci95_s=(0.9e-5, 1.1e-5), max_rel_error=1e-7, samples=10)
+
+
+@pytest.fixture(scope="module")
+def packing(tmp_path_factory: pytest.TempPathFactory) -> Packing:
+    folder = tmp_path_factory.mktemp("built")
+    problem = Problem(workload=parse_spec("softmax:M=5,N=7"), target=detect_cpu(), threads=1)
+    library = build(Origin(problem), BuildRequest(number=0, config=None, keep=True), folder)
+    assert isinstance(library, Library)
+    object_code = Path(library.path).with_suffix(".o").read_bytes()
+    provenance = {"job": "j_1", "trial": 0}
+    return Packing(problem=problem, library=library, object_code=object_code, winner=WINNER, provenance=provenance)
+
+
+@pytest.fixture(scope="module")
+def signer(tmp_path_factory: pytest.TempPathFactory) -> Signer:
+    return signer_at(tmp_path_factory.mktemp("keys") / "signing.key")
+
+
+def test_the_same_kernel_makes_the_same_archive(packing: Packing, signer: Signer) -> None:
+    first = pack(packing, signer)
+    assert pack(packing, signer) == first
+    assert pack(replace(packing, winner=replace(WINNER, median_s=2e-5, ci95_s=(1e-5, 3e-5)))) != first
+
+
+def test_the_archive_is_an_export_of_one_function(packing: Packing, signer: Signer, tmp_path: Path) -> None:
+    with tarfile.open(fileobj=io.BytesIO(pack(packing, signer)), mode="r:gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    (directory,) = tmp_path.iterdir()
+    manifest = read_manifest(directory)
+    assert manifest.public_key == signer.public_key and directory.name == packing.library.symbol
+    for path, digest in manifest.files.items():
+        assert hashlib.sha256((directory / path).read_bytes()).hexdigest() == digest
+    (function,) = manifest.functions
+    assert (function["median_s"], function["provenance"]["job"]) == (1e-5, "j_1")
+    x = np.random.default_rng(1).random((5, 7), np.float32)
+    expected = np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)
+    found = LoadedLibrary(directory / manifest.library).function(function["symbol"])(x)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_a_signature_holds_for_its_key_and_artifact_alone(signer: Signer, tmp_path: Path) -> None:
+    digest, other = "a" * 64, "b" * 64
+    signed = signature(signer, digest)
+    check_signature(digest, signed, signer.public_key)
+    foreign = signer_at(tmp_path / "other.key")
+    for claim, given, key in (
+        (other, signed, signer.public_key), (digest, signed, foreign.public_key), (digest, None, signer.public_key),
+        (digest, "c2ln", signer.public_key), (digest, "no base64!", signer.public_key),
+    ):
+        with pytest.raises(SignatureRefused):
+            check_signature(claim, given, key)

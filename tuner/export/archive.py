@@ -1,0 +1,44 @@
+"""An export as one file: a gzipped tar whose bytes depend on nothing but the kernels, the compiler and the key."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tuner.export.errors import ExportError
+from tuner.export.kernel import ExportKernel
+from tuner.export.library import export_library
+from tuner.export.signature import Signer
+
+COMPRESSION = 6
+FILE_MODE = 0o644
+
+
+def export_archive(kernels: Sequence[ExportKernel], name: str, *, signer: Signer | None = None) -> bytes:
+    """The library `name` of these kernels, as `export_library` writes it, in a folder of that name.
+
+    Same kernels, compiler and key, same bytes. Raises ExportRefused, LinkError and ExportError as `export_library` does.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="tuner-export-") as scratch:
+            directory = Path(scratch) / name
+            export_library(kernels, directory, name, signer=signer)
+            return gzip.compress(_tar(directory, name), COMPRESSION, mtime=0)
+    except OSError as error:
+        raise ExportError(f"cannot pack the export {name}: {error}") from error
+
+
+def _tar(directory: Path, name: str) -> bytes:
+    """Names in order, nobody's files, no times: a tar remembers more than its content."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for path in sorted(path for path in directory.rglob("*") if path.is_file()):
+            entry = tarfile.TarInfo(f"{name}/{path.relative_to(directory).as_posix()}")
+            content = path.read_bytes()
+            entry.size, entry.mode = len(content), FILE_MODE
+            tar.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()

@@ -1,0 +1,107 @@
+"""A promoted kernel packed for delivery: the archive of its exported library, with the numbers of the race it won, signed.
+
+What is signed is the SHA-256 of the bytes as 64 hex digits, so that a signature can be checked against the store's own name.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tuner.errors import TunerError
+from tuner.export.archive import export_archive
+from tuner.export.examples import example_inputs
+from tuner.export.kernel import Argument, ExportKernel, TargetName
+from tuner.export.signature import SIGNATURE_BYTES, Signer, is_signed
+from tuner.workload.reference import evaluate
+from workers.messages import Finalist, Library, Problem
+
+EXPECTED_FLOPS = 2e9  # up to here the examples get right outputs to check; the reference takes a second or two for them
+LONGEST_NAME = 64  # characters of a library's name
+
+
+class SignatureRefused(TunerError):
+    """An artifact whose signature is not this service's: it must not be loaded."""
+
+    code = "signature_refused"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packing:
+    """What a winner's export is made of, besides its code."""
+
+    problem: Problem
+    library: Library
+    object_code: bytes
+    winner: Finalist
+    provenance: Mapping[str, Any]  # job, trial, trace, versions; JSON values
+
+
+def pack(packing: Packing, signer: Signer | None = None) -> bytes:
+    """A .tar.gz of the library that exports this one kernel under the name it was measured by. The same input, the same bytes.
+
+    Raises ExportRefused, ExportError and LinkError.
+    """
+    problem, symbol = packing.problem, packing.library.symbol
+    workload, target = problem.workload, problem.target
+    described = ExportKernel(
+        workload_key=workload.key,
+        op=workload.op,
+        params=workload.params,
+        notation=workload.notation,
+        shapes=workload.shapes,
+        expression=workload.expression,
+        constants=workload.constants,
+        numerics=workload.numerics,
+        arguments=_arguments(problem),
+        target=TargetName(key=target.key, kind=target.kind, name=target.name),
+        isa=target.isa,
+        threads=problem.threads,
+        object_code=packing.object_code,
+        tvm_symbol=f"__tvm_ffi_{symbol}",
+        median_s=packing.winner.median_s,
+        ci95_s=packing.winner.ci95_s,
+        verified=True,
+        max_rel_error=packing.winner.max_rel_error,
+        provenance=packing.provenance,
+    )
+    name = symbol if len(symbol) <= LONGEST_NAME else f"tuned_{workload.key[:16]}"
+    return export_archive([_with_expected(problem, described)], name, signer=signer)
+
+
+def signature(signer: Signer, digest: str) -> str:
+    """Of an artifact by its digest: Ed25519, base64."""
+    return base64.b64encode(signer.sign(digest.encode("ascii"))).decode("ascii")
+
+
+def check_signature(digest: str, given: str | None, public_key: str) -> None:
+    """Raises SignatureRefused unless the holder of `public_key` signed the artifact of this digest."""
+    try:
+        content = b"" if given is None else base64.b64decode(given, validate=True)
+    except (ValueError, binascii.Error):
+        content = b""
+    if len(content) != SIGNATURE_BYTES or not is_signed(digest.encode("ascii"), content, public_key):
+        what = "is not signed" if given is None else "carries a signature that is not of the key"
+        raise SignatureRefused(
+            f"artifact {digest} {what} {public_key}; tune its workload again, or restore the key it was signed with"
+        )
+
+
+def _arguments(problem: Problem) -> tuple[Argument, ...]:
+    expression = problem.workload.expression
+    inputs = (Argument(name=one.name, dtype=one.dtype, shape=one.shape, role="in") for one in expression.inputs)
+    outputs = (expression.tensor(name) for name in expression.outputs)
+    return (*inputs, *(Argument(name=one.name, dtype=one.dtype, shape=one.shape, role="out") for one in outputs))
+
+
+def _with_expected(problem: Problem, described: ExportKernel) -> ExportKernel:
+    """With right outputs for the examples' inputs, where the reference is quickly computed."""
+    expression = problem.workload.expression
+    if expression.flops > EXPECTED_FLOPS:
+        return described
+    named = {tensor.name: array for tensor, array in zip(expression.inputs, example_inputs(described), strict=True)}
+    outputs = evaluate(expression, named)
+    return replace(described, expected=tuple(outputs[name].astype("float64") for name in expression.outputs))
