@@ -17,6 +17,7 @@ from api import problems
 from api.access import Access
 from api.auth import Authentication, Caller
 from api.body_limit import BodyLimit
+from api.dashboard.install import install as install_dashboard
 from api.event_feed import EventFeed
 from api.headers import SecurityHeaders
 from api.metrics import Metrics
@@ -70,6 +71,7 @@ def create_app(options: ServiceOptions, *, database: Database | None = None) -> 
     problems.install(app)
     for router in (jobs, events, kernels, runs, lookup, models, fleet, health, documents):
         app.include_router(router.router)
+    install_dashboard(app)
     add_layers(app, service)
     return app
 

@@ -1,0 +1,25 @@
+"""Style, scripts and icon, read once from the package; their hash in the address keeps caches from going stale."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "static"
+TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asset:
+    content: bytes
+    media_type: str
+    version: str  # of the content, for the address
+
+
+def read_assets() -> Mapping[str, Asset]:
+    """By file name. All versions are those of all files together, since scripts import each other."""
+    files = {path.name: path.read_bytes() for path in sorted(FOLDER.iterdir()) if path.suffix in TYPES}
+    version = hashlib.sha256(b"".join(files.values())).hexdigest()[:12]
+    return {name: Asset(content=data, media_type=TYPES[Path(name).suffix], version=version) for name, data in files.items()}

@@ -1,0 +1,157 @@
+"""The best-so-far curve: every trial as a point, thinned to what the eye can tell apart, the records exact.
+
+The thinning keeps one trial for each small cell of the drawing, all records, and one mark for each column with failures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from api.dashboard import units
+from api.dashboard.charts import svg
+from api.dashboard.charts.svg import Scale
+
+WIDTH, HEIGHT = 1120, 360
+LEFT, RIGHT, TOP, BOTTOM = 64, 118, 14, 50
+STRIP = 12  # height of the failures' marks, above the axis
+CELL = 3.0  # pixels: trials nearer than this to another are drawn once
+MOST_POINTS = 4000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """A horizontal line to compare with."""
+
+    name: str
+    seconds: float
+    kind: str  # default, rival or roofline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """A task's history, ready to be drawn. `at` is a trial's place on the x axis: its number, or seconds since the start."""
+
+    total: int  # trials recorded
+    failed: int
+    axis: str  # trial or time
+    end: float  # of the x axis
+    numbers: NDArray[np.int64]  # of the points kept
+    at: NDArray[np.float64]
+    medians_s: NDArray[np.float64]
+    record_numbers: NDArray[np.int64]
+    record_at: NDArray[np.float64]
+    record_medians_s: NDArray[np.float64]
+    failures_at: NDArray[np.float64]
+    failure_numbers: NDArray[np.int64]
+    levels: Sequence[Level] = field(default_factory=tuple)
+
+
+def record_mask(medians_s: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which trials, in order, were faster than all before."""
+    before = np.concatenate([[np.inf], np.minimum.accumulate(medians_s)[:-1]]) if len(medians_s) else medians_s
+    return np.asarray(medians_s < before, np.bool_)
+
+
+def thinned(
+    numbers: NDArray[np.int64], medians_s: NDArray[np.float64], *, end: float, keep: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """Indexes of the points to draw: one of each cell of the drawing by trial, and all in `keep`."""
+    if len(numbers) == 0:
+        return np.zeros(0, np.int64)
+    logs = np.log(medians_s)
+    span = max(float(np.ptp(logs)), 1e-9)
+    columns = np.floor(numbers / max(end, 1.0) * (WIDTH - LEFT - RIGHT) / CELL).astype(np.int64)
+    rows = np.floor((logs - logs.min()) / span * (HEIGHT - TOP - BOTTOM) / CELL).astype(np.int64)
+    _, first = np.unique(columns * 100_000 + rows, return_index=True)
+    if len(first) > MOST_POINTS:
+        first = first[np.linspace(0, len(first) - 1, MOST_POINTS).astype(np.int64)]
+    return np.union1d(first, np.flatnonzero(keep)).astype(np.int64)
+
+
+def first_of_columns(numbers: NDArray[np.int64], end: float) -> NDArray[np.int64]:
+    """Numbers of failures, one for each column of the drawing."""
+    columns = np.floor(numbers / max(end, 1.0) * (WIDTH - LEFT - RIGHT) / 2.0)
+    _, first = np.unique(columns, return_index=True)
+    return numbers[first]
+
+
+def points_json(curve: Curve) -> list[list[Any]]:
+    """What the pointer finds: x, y, number, median of each point drawn, in order of number."""
+    x, y = scales(curve)
+    kept = zip(curve.at, curve.medians_s, curve.numbers, strict=True)
+    return [[x(float(at)), y(float(value)), int(number), float(f"{value:.4g}")] for at, value, number in kept]
+
+
+def scales(curve: Curve) -> tuple[Scale, Scale]:
+    low = 0.0 if curve.axis == "time" else -0.5
+    x = Scale(low=low, high=max(curve.end, 1.0) * 1.01, start=LEFT, end=WIDTH - RIGHT)
+    values = [*curve.medians_s.tolist(), *(level.seconds for level in curve.levels)]
+    y = svg.spanning(values, start=HEIGHT - BOTTOM - STRIP - 4, end=TOP, log_scale=True)
+    return x, y
+
+
+def draw(curve: Curve) -> str:
+    """The whole drawing as SVG."""
+    x, y = scales(curve)
+    parts = [*_axes(curve, x, y)]
+    failures = "".join(f"M{x(float(at)):g} {HEIGHT - BOTTOM - STRIP + 2}v{STRIP - 4}" for at in curve.failures_at)
+    if failures:
+        parts.append(svg.element("path", class_="fail", d=failures))
+    parts.append(svg.dots(((x(float(a)), y(float(m))) for a, m in zip(curve.at, curve.medians_s, strict=True)), "point"))
+    records = [(x(float(a)), y(float(m))) for a, m in zip(curve.record_at, curve.record_medians_s, strict=True)]
+    parts += [svg.polyline(svg.staircase(records, x(curve.end)), "best"), svg.dots(records, "record")]
+    parts += _levels(curve, y)
+    return svg.drawing(WIDTH, HEIGHT, parts, title=summary(curve))
+
+
+def summary(curve: Curve) -> str:
+    """The curve in words."""
+    if len(curve.record_medians_s) == 0:
+        return f"No trial of {curve.total} was timed so far; {curve.failed} failed."
+    first, best = float(curve.record_medians_s[0]), float(curve.record_medians_s[-1])
+    return (
+        f"Best so far over {curve.total} trials, {curve.failed} failed: from {units.seconds(first)} "
+        f"to {units.seconds(best)} at trial {int(curve.record_numbers[-1])}, {len(curve.record_numbers)} improvements."
+    )
+
+
+def _axes(curve: Curve, x: Scale, y: Scale) -> list[str]:
+    parts = []
+    for value in y.ticks(6):
+        parts += [svg.line(LEFT, y(value), WIDTH - RIGHT, y(value), "grid")]
+        parts += [svg.text(LEFT - 8, y(value) + 4, units.seconds(value), anchor="end")]
+    floor = HEIGHT - BOTTOM
+    parts.append(svg.line(LEFT, floor, WIDTH - RIGHT, floor, "axis"))
+    for value in x.ticks(8):
+        if value < 0 or (curve.axis == "trial" and value != int(value)):
+            continue
+        label = units.duration(value) if curve.axis == "time" else f"{value:,.0f}"
+        parts += [svg.line(x(value), floor, x(value), floor + 4, "axis"), svg.text(x(value), floor + 18, label, anchor="middle")]
+    name = "time since the start" if curve.axis == "time" else "trial"
+    parts.append(svg.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, name, "label", "middle"))
+    parts.append(svg.text(LEFT - 8, floor - 2, "failed", "label", "end"))
+    return parts
+
+
+def _levels(curve: Curve, y: Scale) -> list[str]:
+    """Lines with their names at the right, moved apart where they would overlap."""
+    parts, last = [], -100.0
+    for level in sorted(curve.levels, key=lambda level: -level.seconds):
+        at = y(level.seconds)
+        parts.append(svg.line(LEFT, at, WIDTH - RIGHT, at, f"level {level.kind}"))
+        last = max(at, last + 24)
+        parts.append(svg.text(WIDTH - RIGHT + 6, last - 1, level.name, f"level-name {level.kind}"))
+        parts.append(svg.text(WIDTH - RIGHT + 6, last + 10, units.seconds(level.seconds), "tick"))
+    return parts
+
+
+def records_table(curve: Curve, default_s: float | None) -> list[dict[str, Any]]:
+    """The records as rows, the last first: what the drawing says, for those who do not see it."""
+    rows = zip(curve.record_numbers.tolist(), curve.record_at.tolist(), curve.record_medians_s.tolist(), strict=True)
+    found = [{"number": n, "at": at, "median_s": m, "speedup": default_s / m if default_s else None} for n, at, m in rows]
+    return found[::-1]

@@ -1,0 +1,150 @@
+"""A task's history from the database: its curve, what the model foresaw, which knobs mattered, what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from api.dashboard.charts.curve import Curve, Level, first_of_columns, record_mask, thinned
+from api.dashboard.importance import KnobImportance, importance
+from db import charts
+from db.charts import Timings
+from db.engine import Session
+from db.trials import StoredTrial
+from tuner.cost_model.metrics import spearman
+from tuner.measure.outcome import Timed
+
+SAMPLE = 3000  # trials that the analysis looks at
+BLOCK = 50  # of consecutive numbers, so that whole batches are seen
+BATCH = 64  # trials judged together where no round was recorded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predictions:
+    """Timed trials that the cost model had scored, by number."""
+
+    numbers: NDArray[np.int64]
+    rounds: NDArray[np.int64]  # -1 where none was recorded
+    scores: NDArray[np.float64]
+    medians_s: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    sampled: int
+    knobs: Sequence[KnobImportance]
+    trials: Sequence[StoredTrial]  # timed ones of the sample, fastest first
+    predictions: Predictions
+    correlations: Sequence[tuple[int, float]]  # of each batch: its number, Spearman's rank correlation with the speed
+
+
+def curve(
+    session: Session,
+    job_id: str,
+    position: int,
+    *,
+    by_time: bool = False,
+    levels: Sequence[Level] = (),
+    started: float | None = None,
+) -> tuple[Curve, Timings]:
+    """The curve with all that was timed. `started` is the POSIX time the time axis begins at."""
+    timed, failed = charts.timings(session, job_id, position), charts.failures(session, job_id, position)
+    failure_numbers = np.array(sorted(number for number, _ in failed), np.int64)
+    last = max([0, *timed.numbers[-1:].tolist(), *failure_numbers[-1:].tolist()])
+    records = record_mask(timed.medians_s)
+    kept = thinned(timed.numbers, timed.medians_s, end=float(last), keep=records)
+    marks = first_of_columns(failure_numbers, float(last))
+    numbers, record_numbers = timed.numbers[kept], timed.numbers[records]
+    at, record_at, marks_at = (values.astype(np.float64) for values in (numbers, record_numbers, marks))
+    end = float(last)
+    if by_time:
+        place = _seconds(session, job_id, position, [*numbers.tolist(), *marks.tolist(), last], started)
+        at, record_at, marks_at = (np.array([place.get(int(n), 0.0) for n in some]) for some in (numbers, record_numbers, marks))
+        end = max([1.0, *place.values()])
+    found = Curve(
+        total=len(timed.numbers) + len(failed),
+        failed=len(failed),
+        axis="time" if by_time else "trial",
+        end=end,
+        numbers=numbers,
+        at=at,
+        medians_s=timed.medians_s[kept],
+        record_numbers=record_numbers,
+        record_at=record_at,
+        record_medians_s=timed.medians_s[records],
+        failures_at=marks_at,
+        failure_numbers=marks,
+        levels=levels,
+    )
+    return found, timed
+
+
+def _seconds(session: Session, job_id: str, position: int, numbers: Sequence[int], started: float | None) -> dict[int, float]:
+    moments = {number: at.timestamp() for number, at in charts.moments(session, job_id, position, numbers).items()}
+    first = min(moments.values(), default=0.0)
+    start = first if started is None else min(first, started)
+    return {number: at - start for number, at in moments.items()}
+
+
+def in_order(timed: Timings, total: int) -> list[float | None]:
+    """Medians of all trials by number, None for failures, for the estimate of what is still to gain."""
+    last = int(timed.numbers[-1]) + 1 if len(timed.numbers) else 0
+    values: list[float | None] = [None] * max(last, total)
+    for number, median in zip(timed.numbers.tolist(), timed.medians_s.tolist(), strict=True):
+        values[number] = median
+    return values
+
+
+def sampled_numbers(timed: Timings) -> NDArray[np.int64]:
+    """All numbers of a small task; of a large one, blocks spread evenly over it and its fastest trials."""
+    if len(timed.numbers) <= SAMPLE:
+        return timed.numbers
+    blocks = (SAMPLE - 500) // BLOCK
+    starts = np.linspace(0, len(timed.numbers) - BLOCK, blocks).astype(np.int64)
+    spread = timed.numbers[(starts[:, None] + np.arange(BLOCK)).ravel()]
+    fastest = timed.numbers[np.argpartition(timed.medians_s, 500)[:500]]
+    return np.union1d(spread, fastest)
+
+
+def analysis(session: Session, job_id: str, position: int) -> Analysis:
+    timed = charts.timings(session, job_id, position)
+    numbers = sampled_numbers(timed)
+    found = [one for one in charts.some_trials(session, job_id, position, numbers.tolist()) if one.trial.config]
+    pairs = [(one, one.trial.outcome.median_s) for one in found if isinstance(one.trial.outcome, Timed)]
+    predicted = _predictions(found)
+    return Analysis(
+        sampled=len(numbers),
+        knobs=importance([one.trial.config for one, _ in pairs], [median for _, median in pairs]),
+        trials=[one for one, _ in sorted(pairs, key=lambda pair: pair[1])],
+        predictions=predicted,
+        correlations=correlations(predicted),
+    )
+
+
+def _predictions(found: Sequence[StoredTrial]) -> Predictions:
+    rows = [
+        (one.trial.number, -1 if one.round is None else one.round, one.predicted, one.trial.outcome.median_s)
+        for one in found
+        if one.predicted is not None and isinstance(one.trial.outcome, Timed)
+    ]
+    return Predictions(
+        numbers=np.array([row[0] for row in rows], np.int64),
+        rounds=np.array([row[1] for row in rows], np.int64),
+        scores=np.array([row[2] for row in rows], np.float64),
+        medians_s=np.array([row[3] for row in rows], np.float64),
+    )
+
+
+def correlations(found: Predictions) -> tuple[tuple[int, float], ...]:
+    """Spearman's correlation of score and speed in each round, or in each 64 trials where rounds were not recorded."""
+    rounds = np.where(found.rounds >= 0, found.rounds, found.numbers // BATCH)
+    values = []
+    for batch in np.unique(rounds):
+        rows = rounds == batch
+        value = spearman(found.scores[rows], -found.medians_s[rows])
+        if value is not None:
+            values.append((int(batch), value))
+    return tuple(values)

@@ -1,0 +1,15 @@
+"""The dashboard's place in the application: its pages, its assets, its sign-in."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from api.dashboard.pages import make_dashboard
+from api.dashboard.views import compare, downloads, fleet, job, kernel, kernels, live, overview, sign_in, static, submit, trial
+
+
+def install(app: FastAPI) -> None:
+    """Adds the pages. They are no part of the OpenAPI document."""
+    app.state.dashboard = make_dashboard()
+    for view in (overview, job, trial, downloads, live, kernels, kernel, compare, fleet, submit, sign_in, static):
+        app.include_router(view.router, include_in_schema=False)

@@ -1,0 +1,143 @@
+"""A job as its page shows it: one of its workloads at a time, with what it is compared to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from api.auth import Caller
+from api.dashboard import history, labels, limits
+from api.dashboard.charts.curve import Curve, Level
+from api.problems import Problem
+from api.routes.jobs import seen
+from db import charts, kernels, targets, workloads
+from db.engine import Session
+from db.jobs import FINISHED, QUEUED, RUNNING, Job, Task
+from db.kernels import Kernel
+from db.workloads import StoredWorkload
+from tuner.search.expectation import Expectation, expect
+from tuner.target.target import Target
+from tuner.workload.workload import Workload
+
+NEXT = 64  # trials that the expected gain is given for
+RIVALS = 5  # lines of libraries in the curve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    job: Job
+    position: int
+    specs: Sequence[str]  # of all its workloads
+    stored: StoredWorkload
+    workload: Workload | None
+    target: Target
+    kernel: Kernel | None  # the one the task ended with
+    default_s: float | None
+    least_s: float | None  # at the roofline
+
+    @property
+    def label(self) -> str:
+        return self.specs[self.position]
+
+    @property
+    def task(self) -> Task:
+        return self.job.tasks[self.position]
+
+    @property
+    def finished(self) -> bool:
+        return self.job.state in FINISHED
+
+    @property
+    def best_s(self) -> float | None:
+        return self.task.best_median_s
+
+    @property
+    def speedup(self) -> float | None:
+        return self.default_s / self.best_s if self.default_s and self.best_s else None
+
+    @property
+    def fraction(self) -> float | None:
+        return self.least_s / self.best_s if self.least_s and self.best_s else None
+
+    @property
+    def gflops(self) -> float | None:
+        flops = self.workload.expression.flops if self.workload else 0
+        return flops / self.best_s / 1e9 if flops and self.best_s else None
+
+    @property
+    def failed(self) -> int:
+        return self.task.trials_done - self.task.trials_ok
+
+    @property
+    def elapsed_s(self) -> float | None:
+        if self.job.started_at is None:
+            return None
+        return max(0.0, ((self.job.finished_at or datetime.now(UTC)) - self.job.started_at).total_seconds())
+
+    @property
+    def rate(self) -> float | None:
+        """Trials a second, of all workloads together, since the job started."""
+        done = sum(task.trials_done for task in self.job.tasks)
+        return done / self.elapsed_s if self.elapsed_s and done else None
+
+    @property
+    def left_s(self) -> float | None:
+        """Until the budget is spent at the present rate; None unless it runs."""
+        if self.job.state not in (QUEUED, RUNNING) or not self.rate:
+            return None
+        open_trials = sum(max(0, self.job.trials - task.trials_done) for task in self.job.tasks if task.state == "queued")
+        left = open_trials / self.rate
+        if self.job.seconds is not None and self.elapsed_s is not None:
+            left = min(left, max(0.0, self.job.seconds * len(self.job.tasks) - self.elapsed_s))
+        return left
+
+    def levels(self) -> tuple[Level, ...]:
+        """Default schedule, libraries of the kernel's race, and roofline."""
+        found = []
+        if self.default_s is not None:
+            found.append(Level(name="default", seconds=self.default_s, kind="default"))
+        if self.least_s is not None:
+            found.append(Level(name="roofline", seconds=self.least_s, kind="roofline"))
+        return (*found, *rivals(self.kernel))
+
+
+def rivals(kernel: Kernel | None) -> tuple[Level, ...]:
+    """The libraries of a kernel's race: neither the default nor other candidates."""
+    race = {} if kernel is None else kernel.race
+    timed = [(name, entry["median_s"]) for name, entry in race.items() if isinstance(entry, dict) and entry.get("median_s")]
+    own = ("default", "incumbent", "kernel")
+    found = [Level(name=name[:16], seconds=float(m), kind="rival") for name, m in timed if name not in own and " " not in name]
+    return tuple(found[:RIVALS])
+
+
+def load(session: Session, job_id: str, caller: Caller, position: int = 0) -> JobView:
+    """Raises NotFound or Problem for a job the caller may not see, and Problem for a workload the job does not have."""
+    job = seen(session, job_id, caller)
+    if not 0 <= position < len(job.tasks):
+        raise Problem(404, "not_found", f"job {job_id} has {len(job.tasks)} workloads, numbered from 0; {position} is not one")
+    task = job.tasks[position]
+    known = workloads.get_many(session, [one.workload for one in job.tasks][:1000])
+    stored, target = known[task.workload], targets.get(session, job.target)
+    workload = limits.workload_of(stored.document)
+    kernel = kernels.get(session, task.kernel) if task.kernel else None
+    return JobView(
+        job=job,
+        position=position,
+        specs=[labels.label(known[one.workload]) for one in job.tasks],
+        stored=stored,
+        workload=workload,
+        target=target,
+        kernel=kernel,
+        default_s=charts.default_medians(session, [(job_id, position)]).get((job_id, position)),
+        least_s=limits.least_s(workload, target, job.threads),
+    )
+
+
+def curve_of(session: Session, view: JobView, *, by_time: bool = False) -> tuple[Curve, Expectation | None]:
+    """The curve, and what further trials are expected to gain."""
+    started = view.job.started_at.timestamp() if view.job.started_at else None
+    curve, timed = history.curve(session, view.job.id, view.position, by_time=by_time, levels=view.levels(), started=started)
+    pace = 1.0 / view.rate if view.rate else 0.0
+    medians = history.in_order(timed, curve.total)
+    return curve, expect(medians, trials=NEXT, seconds_per_trial=pace, floor_s=view.least_s)

@@ -1,0 +1,48 @@
+"""What a workload could take at best on a target, by the target's measured limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from api.dashboard.charts.plots import Roof
+from tuner.errors import WorkloadError
+from tuner.target.roofline import Work, bandwidth_at, least_seconds, relative_rate
+from tuner.target.target import Target
+from tuner.workload.spec import from_document
+from tuner.workload.workload import Workload
+
+
+def workload_of(document: Mapping[str, Any]) -> Workload | None:
+    """The stored workload; None for a document of another version, which is shown without its arithmetic."""
+    try:
+        return from_document(document)
+    except WorkloadError:
+        return None
+
+
+def work_of(workload: Workload, threads: int) -> Work:
+    expression = workload.expression
+    dtype = expression.inputs[0].dtype if expression.inputs else "float32"
+    return Work(flops=expression.flops, nbytes=expression.nbytes, dtype=dtype, threads=threads)
+
+
+def least_s(workload: Workload | None, target: Target, threads: int) -> float | None:
+    """Seconds at the roofline; None where workload or limits are not known."""
+    if workload is None or target.limits is None:
+        return None
+    found = least_seconds(work_of(workload, threads), target)
+    return found if found > 0 else None
+
+
+def roofs(workload: Workload, target: Target, threads: int) -> tuple[Roof, ...]:
+    """The arithmetic limit with the bandwidth of each level of memory, for the roofline plot; empty without limits."""
+    limits = target.limits
+    if limits is None:
+        return ()
+    cores = min(threads, target.cores)
+    flat = limits.fma_flops * relative_rate(work_of(workload, threads).dtype, target.isa) * cores
+    levels = [("L1", target.l1d_bytes / 2), ("L2", target.l2_bytes / 2), ("memory", target.l3_bytes * 4.0)]
+    found = [Roof(name=name, bytes_per_s=bandwidth_at(limits, size) * cores, flops=flat) for name, size in levels]
+    distinct = {roof.bytes_per_s: roof for roof in found}
+    return (*distinct.values(), Roof(name="arithmetic", bytes_per_s=None, flops=flat))

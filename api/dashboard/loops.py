@@ -1,0 +1,209 @@
+"""A kernel's loops as text, before and after its schedule: a stored text where there is one, else from the product's own trees.
+
+The loops after are those of the program its config means: blocks, nested and moved by the program's steps. A moved block keeps
+the loops that its new place does not already fix; loops are told apart by their axes' names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from db.kernels import Kernel
+from tuner.errors import TunerError
+from tuner.spaces.cpu import program_for
+from tuner.spaces.program import Block, ComputeAt, DecomposeReduction, Fuse, Mark, Program, Reorder, ReverseComputeAt
+from tuner.target.target import Target
+from tuner.workload.expression import Binary, Cast, Const, Read, Reducer, Scalar, Select, Unary, Var
+from tuner.workload.workload import Workload
+
+SIGNS = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "floormod": "%", "lt": "<", "le": "<=", "gt": ">",
+    "ge": ">=", "eq": "==", "ne": "!=", "and": "and", "or": "or",
+}  # fmt: skip
+REDUCERS: Mapping[Reducer | None, str] = {"sum": "+=", "prod": "*=", "max": "max=", "min": "min=", None: "="}
+STARTS: Mapping[Reducer, str] = {"sum": "0", "prod": "1", "max": "-inf", "min": "inf"}
+MOST_TEXT = 200_000  # characters
+
+
+def scalar(node: Scalar) -> str:
+    """An expression in the notation's manner; operators inside operators in brackets."""
+    match node:
+        case Var(name=name):
+            return name
+        case Const(value=value):
+            return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+        case Read(tensor=tensor, indices=indices):
+            return f"{tensor}[{', '.join(scalar(index) for index in indices)}]"
+        case Unary(op=op, arg=arg):
+            return f"-{_inner(arg)}" if op == "neg" else f"{op}({scalar(arg)})"
+        case Binary(op=op, lhs=lhs, rhs=rhs):
+            return f"{_inner(lhs)} {SIGNS[op]} {_inner(rhs)}" if op in SIGNS else f"{op}({scalar(lhs)}, {scalar(rhs)})"
+        case Select(cond=cond, then=then, other=other):
+            return f"where({scalar(cond)}, {scalar(then)}, {scalar(other)})"
+        case Cast(dtype=dtype, arg=arg):
+            return f"{dtype}({scalar(arg)})"
+
+
+def _inner(node: Scalar) -> str:
+    return f"({scalar(node)})" if isinstance(node, Binary) and node.op in SIGNS else scalar(node)
+
+
+def before(schedule: Mapping[str, Any], workload: Workload | None) -> str | None:
+    """The loops of the expression as it is written, one nest a stage."""
+    kept = schedule.get("before")
+    if isinstance(kept, str):
+        return kept[:MOST_TEXT]
+    if workload is None:
+        return None
+    lines: list[str] = []
+    for stage in workload.expression.stages:
+        axes = (*stage.axes, *stage.reduce_axes)
+        for depth, axis in enumerate(axes):
+            lines.append(f"{'  ' * depth}for {axis.name} in {axis.extent}:")
+        target = f"{stage.name}[{', '.join(axis.name for axis in stage.axes)}]"
+        lines.append(f"{'  ' * len(axes)}{target} {REDUCERS[stage.reducer]} {scalar(stage.body)}")
+    return "\n".join(lines)
+
+
+def after(schedule: Mapping[str, Any], workload: Workload | None, target: Target, kernel: Kernel) -> str | None:
+    """The loops of the kernel's config; None where neither a text was stored nor this version knows its space."""
+    kept = schedule.get("after")
+    if isinstance(kept, str):
+        return kept[:MOST_TEXT]
+    if workload is None or not kernel.config:
+        return None
+    try:
+        return "\n".join(nest_lines(program_for(workload, target, kernel.threads, kernel.config)))[:MOST_TEXT]
+    except TunerError:
+        return None
+
+
+def trace_text(schedule: Mapping[str, Any]) -> str | None:
+    """The schedule's trace of primitives: its readable text, else its instructions one a line."""
+    text, trace = schedule.get("text"), schedule.get("trace")
+    if isinstance(text, str):
+        return text[:MOST_TEXT]
+    if isinstance(trace, str):
+        return trace[:MOST_TEXT]
+    return "\n".join(json.dumps(step) for step in trace)[:MOST_TEXT] if isinstance(trace, list) and trace else None
+
+
+@dataclass(slots=True)
+class _Nest:
+    """A block's place while steps are followed."""
+
+    text: str
+    loops: list[tuple[str, int]]  # axis and extent, outermost first
+    reduced: frozenset[str]  # axes it sums over
+    under: tuple[str, str] | None = None  # block and axis it was moved below
+    last: bool = False  # a consumer, after what computes it
+    start: tuple[str, str] | None = None  # axis its initialisation was split off above, and the text of that
+    marks: dict[str, str] = field(default_factory=dict)
+    start_marks: dict[str, str] = field(default_factory=dict)
+
+
+def nest_lines(program: Program) -> list[str]:
+    """The program's loops as lines; loops of one iteration are left out."""
+    blocks = {block.name: block for block in program.blocks}
+    nests = {name: _nest(block) for name, block in blocks.items()}
+    for step in program.steps:
+        match step:
+            case Reorder(loops=loops):
+                _reorder(nests[_split(loops[0])[0]], [_split(name)[1] for name in loops])
+            case ComputeAt(block=block, loop=loop) | ReverseComputeAt(block=block, loop=loop):
+                nests[block].under = _split(loop)
+                nests[block].last = isinstance(step, ReverseComputeAt)
+            case DecomposeReduction(block=block, loop=loop):
+                nests[block].start = (_split(loop)[1], _start(blocks[block]))
+            case Fuse(loops=loops, into=into):
+                _fuse(nests[_split(loops[0])[0]], [_split(name)[1] for name in loops], _split(into)[-1])
+            case Mark(loop=loop, how=how):
+                block, axis = _split(loop)
+                if block in nests:
+                    nests[block].marks[axis] = how
+                elif block.removesuffix("_init") in nests:
+                    nests[block.removesuffix("_init")].start_marks[axis] = how
+    lines: list[str] = []
+    for name, nest in nests.items():
+        if nest.under is None:
+            _write(name, nests, 0, frozenset(), lines)
+    return lines
+
+
+def _split(loop: str) -> tuple[str, str]:
+    block, _, axis = loop.rpartition(".")
+    return block, axis
+
+
+def _nest(block: Block) -> _Nest:
+    loops = [(axis.name, axis.extent) for axis in (*block.axes, *block.reduce_axes)]
+    text = f"{_place(block)} {REDUCERS[block.reducer]} {scalar(block.body)}"
+    return _Nest(text=text, loops=loops, reduced=frozenset(axis.name for axis in block.reduce_axes))
+
+
+def _place(block: Block) -> str:
+    return f"{block.buffer}[{', '.join(scalar(index) for index in block.indices)}]"
+
+
+def _start(block: Block) -> str:
+    return f"{_place(block)} = {STARTS[block.reducer or 'sum']}"
+
+
+def _reorder(nest: _Nest, order: Sequence[str]) -> None:
+    """The named loops in this order, in the places they held together."""
+    extents, names = dict(nest.loops), iter(order)
+    changed = []
+    for name, extent in nest.loops:
+        place = next(names) if name in order else name
+        changed.append((place, extents[place] if name in order else extent))
+    nest.loops = changed
+
+
+def _fuse(nest: _Nest, names: Sequence[str], into: str) -> None:
+    extents = dict(nest.loops)
+    size = prod(extents[name] for name in names)
+    nest.loops = [(into, size) if name == names[0] else (name, extent) for name, extent in nest.loops if name not in names[1:]]
+
+
+def _write(name: str, nests: Mapping[str, _Nest], depth: int, fixed: frozenset[str], lines: list[str]) -> None:
+    """The block inside the axes its place fixes already, with what was moved below its loops."""
+    nest = nests[name]
+    levels: list[tuple[str, int, frozenset[str]]] = []
+    for axis, extent in nest.loops:
+        if nest.start is not None and nest.start[0] == axis:
+            _write_start(nest, depth, fixed, lines)
+        if axis not in fixed and extent > 1:
+            lines.append(_loop(depth, axis, extent, nest.marks))
+            depth += 1
+        fixed |= {axis}
+        levels.append((axis, depth, fixed))
+        _write_moved(name, axis, nests, depth, fixed, lines, last=False)
+    lines.append(f"{'  ' * depth}{nest.text}")
+    for axis, level, known in reversed(levels):
+        _write_moved(name, axis, nests, level, known, lines, last=True)
+
+
+def _write_start(nest: _Nest, depth: int, fixed: frozenset[str], lines: list[str]) -> None:
+    """The initialisation over the axes still open that are not summed over."""
+    assert nest.start is not None
+    for axis, extent in nest.loops:
+        if axis not in fixed and axis not in nest.reduced and extent > 1:
+            lines.append(_loop(depth, axis, extent, nest.start_marks))
+            depth += 1
+    lines.append(f"{'  ' * depth}{nest.start[1]}")
+
+
+def _loop(depth: int, axis: str, extent: int, marks: Mapping[str, str]) -> str:
+    return f"{'  ' * depth}for {axis} in {extent}:" + (f"  # {marks[axis]}" if axis in marks else "")
+
+
+def _write_moved(
+    name: str, axis: str, nests: Mapping[str, _Nest], depth: int, fixed: frozenset[str], lines: list[str], *, last: bool
+) -> None:
+    for child, nest in nests.items():
+        if nest.under == (name, axis) and nest.last == last:
+            _write(child, nests, depth, fixed, lines)

@@ -1,0 +1,134 @@
+"""How a page is made: templates with every text escaped, the policy of its answer, and refusals as pages instead of JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote, urlencode
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from api.auth import Caller
+from api.dashboard import sessions, units
+from api.dashboard.assets import Asset, read_assets
+from api.dashboard.sessions import SignIn
+from api.problems import Problem, status_of
+from tuner import __version__ as VERSION
+from tuner.errors import TunerError
+
+POLICY = (
+    "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; object-src 'none'; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+)
+# Browsers send the Origin of a form only where the page lets them send it to itself.
+HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dashboard:
+    """What the pages share, made once for an application."""
+
+    environment: Environment
+    assets: Mapping[str, Asset]
+
+    @property
+    def version(self) -> str:
+        return self.assets["style.css"].version
+
+
+def make_dashboard() -> Dashboard:
+    folder = Path(__file__).parent / "templates"
+    environment = Environment(
+        loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    names = ("seconds", "duration", "ratio", "percent", "count", "rate", "size", "moment", "value_text", "config_text", "three")
+    environment.filters |= {name: getattr(units, name) for name in names}
+    return Dashboard(environment=environment, assets=read_assets())
+
+
+def render(
+    request: Request, template: str, context: Mapping[str, Any], *, status: int = 200, caller: Caller | None = None
+) -> Response:
+    """The template as an answer; a missing form cookie is set on the way."""
+    dashboard = cast(Dashboard, request.app.state.dashboard)
+    token, now = sessions.form_token(request), datetime.now(UTC)
+    shared = {
+        "asset": lambda name: f"/static/{name}?v={dashboard.version}",
+        "svg": Markup,
+        "with_query": lambda **changes: with_query(request.query_params, **changes),
+        "ago": lambda moment: units.ago(moment, now),
+        "path": request.url.path,
+        "form_token": token,
+        "form_field": sessions.FIELD,
+        "signed_in": caller is not None and caller.key_id is not None,
+        "may_submit": caller is not None and caller.may("submit"),
+        "product_version": VERSION,
+    }
+    text = dashboard.environment.get_template(template).render(shared | dict(context))
+    response = HTMLResponse(text, status, dict(HEADERS))
+    if request.cookies.get(sessions.FORM) != token:
+        sessions.keep(response, request, sessions.FORM, token)
+    return response
+
+
+def with_query(params: QueryParams, **changes: Any) -> str:
+    """The query with some names changed; None takes a name out, a list gives it several times. Starts with `?`."""
+    kept = [(name, value) for name, value in params.multi_items() if name not in changes]
+    for name, value in changes.items():
+        if value is not None:
+            kept += [(name, str(one)) for one in (value if isinstance(value, list | tuple) else [value])]
+    return "?" + urlencode(kept)
+
+
+def redirect(location: str) -> Response:
+    """After a form was taken: the browser fetches `location` anew, so that reloading sends nothing twice."""
+    return RedirectResponse(location, 303, dict(HEADERS))
+
+
+class PageRoute(APIRoute):
+    """A route for people: without a session it leads to the sign-in page, and refusals are pages."""
+
+    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]  # narrower on purpose
+        handle = super().get_route_handler()
+
+        async def handler(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except SignIn:
+                return _to_sign_in(request)
+            except Problem as problem:
+                return _refusal(request, problem.status_code, problem.detail, problem.headers)
+            except RequestValidationError as error:
+                first = next(iter(error.errors()), {"loc": ("request",), "msg": "cannot be read"})
+                return _refusal(request, 422, f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+            except TunerError as error:
+                status = status_of(error)
+                if status >= 500:
+                    raise
+                return _refusal(request, status, str(error))
+
+        return handler
+
+
+def _to_sign_in(request: Request) -> Response:
+    if request.method != "GET" or "/parts/" in request.url.path or request.headers.get("accept", "") == "text/event-stream":
+        return _refusal(request, 401, "your session is over; sign in again")
+    back = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return redirect(f"/login?next={quote(back, safe='')}")
+
+
+def _refusal(request: Request, status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+    context = {"status": status, "title": HTTPStatus(status).phrase, "detail": detail}
+    response = render(request, "error.html", context, status=status)
+    response.headers.update(dict(headers or {}))
+    return response

@@ -1,0 +1,106 @@
+"""Who looks at the pages: the same keys as the API, entered once and kept in a cookie that scripts cannot read.
+
+The cookie holds the key itself, HttpOnly and SameSite=Strict, until the browser closes: every request checks it against the
+database, so a revoked key ends its sessions everywhere at once. It is no credential for /v1. Forms carry a second cookie's value,
+which another site can neither read nor send.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Mapping
+from typing import Annotated
+from urllib.parse import parse_qsl
+
+from fastapi import Depends
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.auth import OPERATOR, Caller, take_token
+from api.options import is_loopback
+from api.problems import Problem
+from api.rate_limit import retry_after
+from api.service import Service, ServiceDep
+from db import keys
+
+SESSION, FORM = "tuner_session", "tuner_form"  # cookies
+FIELD = "form_token"
+MAX_FIELDS = 200
+
+
+class SignIn(Exception):
+    """There is no session, or its key is no longer valid."""
+
+
+def verify(service: Service, token: str) -> Caller | None:
+    with service.database.read() as session:
+        key = keys.authenticate(session, token)
+    return None if key is None else Caller(key_id=key.id, scopes=key.scopes, quota=key.quota)
+
+
+async def viewer(request: Request, service: ServiceDep) -> Caller:
+    """Who may look. Raises SignIn, or Problem for a key without the scope to read."""
+    if service.options.auth == "off":
+        if request.client is None or not is_loopback(request.client.host):
+            raise Problem(403, "forbidden", "auth is off, so only this machine may call")
+        return OPERATOR
+    token = request.cookies.get(SESSION, "")
+    caller = await run_in_threadpool(verify, service, token) if token else None
+    if caller is None:
+        raise SignIn
+    take_token(service, caller, 1.0)
+    if not caller.may("read"):
+        raise Problem(403, "forbidden", f"this key has the scopes {', '.join(sorted(caller.scopes))}; 'read' is needed")
+    return caller
+
+
+async def enter(request: Request, service: Service, token: str) -> Caller | None:
+    """The caller of a key typed into the sign-in form; None for a wrong one, which counts against the address."""
+    address = request.client.host if request.client else ""
+    wait_s = service.logins.wait_s(address)
+    if wait_s > 0:
+        detail = f"too many refused keys from this address; try again in {retry_after(wait_s)} s"
+        raise Problem(429, "too_many_failures", detail, headers={"Retry-After": retry_after(wait_s)})
+    caller = await run_in_threadpool(verify, service, token)
+    if caller is None:
+        service.logins.take(address)
+    return caller
+
+
+def keep(response: Response, request: Request, name: str, value: str) -> None:
+    response.set_cookie(name, value, httponly=True, samesite="strict", secure=request.url.scheme == "https", path="/")
+
+
+def form_token(request: Request) -> str:
+    """The value forms carry; a new one where the browser has none yet."""
+    found = request.cookies.get(FORM, "")
+    return found if len(found) == 43 and found.isascii() else secrets.token_urlsafe(32)
+
+
+async def form(request: Request) -> Mapping[str, str]:
+    """The fields of a posted form, once its token is right. Raises Problem."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise Problem(415, "unsupported_media_type", f"the body is {kind or 'of no type'}; send a form")
+    try:
+        fields = dict(parse_qsl((await request.body()).decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
+    except ValueError as error:
+        raise Problem(400, "invalid_request", "the form cannot be read") from error
+    if not hmac.compare_digest(fields.get(FIELD, "").encode(), request.cookies.get(FORM, "-").encode()):
+        raise Problem(403, "foreign_form", "this form was not made by this page, or is too old; reload the page and try again")
+    return fields
+
+
+Viewer = Annotated[Caller, Depends(viewer)]
+Form = Annotated[Mapping[str, str], Depends(form)]
+
+
+def submitter(caller: Viewer) -> Caller:
+    if not caller.may("submit"):
+        raise Problem(403, "forbidden", f"this key has the scopes {', '.join(sorted(caller.scopes))}; 'submit' is needed")
+    return caller
+
+
+Submitter = Annotated[Caller, Depends(submitter)]

@@ -1,0 +1,97 @@
+"""Numbers for people, as the pages and the report write them: times, counts, rates and moments with the unit that suits them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from math import isfinite, log10
+from typing import Any
+
+from tuner.errors import UsageError
+
+SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+WRITTEN = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)\s*(ns|us|µs|ms|s)?\s*")
+FACTORS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, None: 1.0}
+DASH = "–"
+
+
+def seconds(value: float | None) -> str:
+    """Three significant digits: 1.23 s, 45.6 ms, 7.89 µs; a dash where nothing was measured."""
+    if value is None:
+        return DASH
+    scale, unit = next(((scale, unit) for scale, unit in SCALES if value >= scale * 0.9995), SCALES[-1])
+    return f"{three(value / scale)} {unit}"
+
+
+def three(value: float) -> str:
+    """Three significant digits without an exponent."""
+    size = abs(value)
+    return f"{value:.2f}" if size < 9.995 else f"{value:.1f}" if size < 99.95 else f"{value:,.0f}"
+
+
+def read_seconds(text: str) -> float | None:
+    """`80 µs`, `1.2ms`, `0.004`: seconds; None for nothing. Raises UsageError for what is no time."""
+    if not text.strip():
+        return None
+    found = WRITTEN.fullmatch(text)
+    if found is None:
+        raise UsageError(f"{text[:40]!r} is not a time; write a number with a unit, such as 80 µs or 1.2 ms")
+    value = float(found[1]) * FACTORS[found[2]]
+    if not isfinite(value):
+        raise UsageError(f"{text[:40]!r} is too large for a time; write a number with a unit, such as 80 µs or 1.2 ms")
+    return value
+
+
+def duration(value: float | None) -> str:
+    """Whole seconds of something a person waits for: 42 s, 3 min 05 s, 2 h 10 min."""
+    if value is None:
+        return DASH
+    whole = round(value)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min" if whole < 172_800 else f"{whole // 86400} days"
+
+
+def ratio(value: float | None) -> str:
+    return DASH if value is None else f"{three(value)}×"
+
+
+def percent(fraction: float | None) -> str:
+    return DASH if fraction is None else f"{100 * fraction:.1f}%" if 0 < abs(fraction) < 0.095 else f"{100 * fraction:.0f}%"
+
+
+def count(value: int | None) -> str:
+    """All digits with separators up to a billion, beyond that as a power of ten."""
+    return DASH if value is None else f"{value:,}" if value < 10**9 else f"≈10^{log10(value):.1f}"
+
+
+def rate(gflops: float | None) -> str:
+    return DASH if gflops is None else f"{three(gflops)} GFLOP/s"
+
+
+def size(nbytes: float) -> str:
+    for scale, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if nbytes >= scale:
+            return f"{three(nbytes / scale)} {unit}"
+    return f"{nbytes:.0f} B"
+
+
+def moment(value: datetime | None) -> str:
+    return DASH if value is None else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def ago(value: datetime | None, now: datetime) -> str:
+    """How long before `now`: `42 s ago`."""
+    return DASH if value is None else f"{duration(max(0.0, (now - value).total_seconds()))} ago"
+
+
+def value_text(value: Any) -> str:
+    """A knob's value: lists as 4×8."""
+    return "×".join(str(part) for part in value) if isinstance(value, tuple | list) else str(value)
+
+
+def config_text(config: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value_text(value)}" for name, value in config.items()) or "default schedule"

@@ -1,0 +1,115 @@
+"""Two jobs, or two kernels, side by side: how far each was from the better end, and what they do differently."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from api.auth import Caller
+from api.dashboard import loops, units
+from api.dashboard.charts import plots
+from api.dashboard.charts.plots import Interval
+from api.dashboard.job_view import JobView
+from api.dashboard.job_view import load as load_job
+from api.dashboard.pages import PageRoute, render
+from api.dashboard.sessions import Viewer
+from api.dashboard.views.kernel import load as load_kernel
+from api.service import ServiceDep
+from db import charts
+from db.engine import Session
+from tuner.errors import UsageError
+from tuner.measure.outcome import Timed
+from tuner.spaces.space import Config
+
+router = APIRouter(prefix="/compare", route_class=PageRoute)
+
+Id = Annotated[str, Query(max_length=64)]
+DIFF_LINES = 400
+
+
+@router.get("")
+def page(request: Request, caller: Viewer, service: ServiceDep, a: Id = "", b: Id = "", regret: bool = True) -> Response:
+    a, b = a.strip(), b.strip()
+    context: dict[str, Any] = {"a": a, "b": b, "regret": regret, "kind": None}
+    with service.database.read() as session:
+        context["recent"] = charts.find_jobs(session, owner=None if caller.sees_all else caller.key_id, limit=50).items
+        if a and b:
+            kinds = {one[:1] for one in (a, b)}
+            if len(kinds) != 1:
+                raise UsageError(f"{a[:40]!r} and {b[:40]!r} are not of one kind; compare two jobs (j…) or two kernels (k…)")
+            context |= of_kernels(session, a, b) if kinds == {"k"} else of_jobs(session, a, b, caller, regret=regret)
+    return render(request, "compare.html", context, caller=caller)
+
+
+def of_jobs(session: Session, a: str, b: str, caller: Caller, *, regret: bool) -> Mapping[str, Any]:
+    views = [load_job(session, one, caller) for one in (a, b)]
+    records = [charts.records(session, view.job.id) for view in views]
+    ends = [max(view.task.trials_done, 1) for view in views]
+    words = " and ".join(
+        f"{view.job.id}: {units.seconds(view.best_s)} after {end} trials" for view, end in zip(views, ends, strict=True)
+    )
+    configs = [best_config(session, view, found) for view, found in zip(views, records, strict=True)]
+    return {
+        "kind": "jobs",
+        "views": views,
+        "same_workload": views[0].task.workload == views[1].task.workload,
+        "overlay_svg": plots.overlay(records, ends, regret=regret, title=f"Best so far of {words}"),
+        "reached": reached(records),
+        "knobs": differences(*configs),
+        "diff": [],
+    }
+
+
+def best_config(session: Session, view: JobView, records: tuple[tuple[int, float], ...]) -> Config:
+    found = charts.some_trials(session, view.job.id, 0, [records[-1][0]]) if records else ()
+    return found[0].trial.config if found and isinstance(found[0].trial.outcome, Timed) else {}
+
+
+def reached(records: list[tuple[tuple[int, float], ...]]) -> list[tuple[str, list[int | None]]]:
+    """After which trial each was within 50%, 20%, 10%, 5% and 1% of the better end of both."""
+    floor = min((found[-1][1] for found in records if found), default=None)
+    if floor is None:
+        return []
+    rows = []
+    for part in (0.5, 0.2, 0.1, 0.05, 0.01, 0.0):
+        firsts = [next((n for n, value in found if value <= floor * (1 + part)), None) for found in records]
+        rows.append((f"within {100 * part:.0f}%" if part else "the best of both", firsts))
+    return rows
+
+
+def of_kernels(session: Session, a: str, b: str) -> Mapping[str, Any]:
+    views = [load_kernel(session, one) for one in (a, b)]
+    entries = [
+        Interval(
+            name=view.kernel.id,
+            median_s=view.kernel.median_s,
+            low_s=view.kernel.ci95_s[0],
+            high_s=view.kernel.ci95_s[1],
+            own=not at,
+        )
+        for at, view in enumerate(views)
+    ]
+    first, second = (view.kernel for view in views)
+    apart = first.ci95_s[1] < second.ci95_s[0] or second.ci95_s[1] < first.ci95_s[0]
+    traces = [(loops.trace_text(view.schedule) or "").splitlines() for view in views]
+    changed = difflib.unified_diff(traces[0], traces[1], a, b, lineterm="", n=2)
+    return {
+        "kind": "kernels",
+        "views": views,
+        "same_workload": first.workload == second.workload,
+        "intervals_svg": plots.intervals(entries),
+        "apart": apart,
+        "ratio": second.median_s / first.median_s,
+        "knobs": differences(first.config, second.config),
+        "diff": list(changed)[:DIFF_LINES],
+    }
+
+
+def differences(a: Config, b: Config) -> list[tuple[str, Any, Any, bool]]:
+    """Every knob with both values and whether they differ, the differing ones first."""
+    names = dict.fromkeys([*a, *b])
+    rows = [(name, a.get(name), b.get(name), a.get(name) != b.get(name)) for name in names]
+    return sorted(rows, key=lambda row: not row[3])

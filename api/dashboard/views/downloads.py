@@ -1,0 +1,125 @@
+"""The selected trials as a file, sent while it is read: CSV, JSON lines, or Parquet where pyarrow is installed."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import importlib.util
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from fastapi import APIRouter, Response
+from fastapi.responses import StreamingResponse
+
+from api import answers
+from api.dashboard.job_view import load
+from api.dashboard.pages import PageRoute
+from api.dashboard.sessions import Viewer
+from api.dashboard.trial_table import FilterQuery, at, selection
+from api.dashboard.views.job import TaskQuery
+from api.problems import Problem
+from api.routes.jobs import JobId
+from api.service import Service, ServiceDep
+from db import trial_pages
+from db.trial_pages import Sort, TrialFilter
+from db.trials import StoredTrial
+from tuner.errors import UsageError
+
+router = APIRouter(prefix="/jobs", route_class=PageRoute)
+
+BATCH = 1000
+COLUMNS = (
+    "workload", "number", "outcome", "median_s", "max_rel_error", "build_s", "measure_s", "predicted", "worker", "created_at",
+    "config", "samples_s", "error",
+)  # fmt: skip
+TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json", "parquet": "application/vnd.apache.parquet"}
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters by which spreadsheets take a text for a formula
+
+
+def has_parquet() -> bool:
+    return importlib.util.find_spec("pyarrow") is not None
+
+
+@router.get("/{job_id}/trials.{extension}")
+def download(
+    job_id: JobId, extension: str, caller: Viewer, service: ServiceDep, wanted: FilterQuery, task: TaskQuery = 0
+) -> Response:
+    if extension not in TYPES:
+        raise Problem(404, "not_found", f"trials come as {', '.join(TYPES)}, not as {extension[:20]!r}")
+    if extension == "parquet" and not has_parquet():
+        raise Problem(404, "not_found", "Parquet needs pyarrow on the service; take CSV or JSON")
+    chosen = selection(wanted)
+    if chosen.error is not None:
+        raise UsageError(chosen.error)
+    with service.database.read() as session:
+        load(session, job_id, caller, task)
+    sort: Sort = wanted.sort if wanted.sort in trial_pages.SORTS else "number"  # type: ignore[assignment]  # just checked
+    every = batches(service, job_id, at(chosen.where, task), sort)
+    content: Iterator[str] | Iterator[bytes]
+    match extension:
+        case "csv":
+            content = as_csv(every)
+        case "json":
+            content = as_json(every)
+        case _:
+            content = as_parquet(every)
+    name = f'attachment; filename="{job_id}-trials.{extension}"'
+    return StreamingResponse(content, media_type=TYPES[extension], headers={"Content-Disposition": name})
+
+
+def batches(service: Service, job_id: str, where: TrialFilter, sort: Sort) -> Iterator[Sequence[StoredTrial]]:
+    """Each batch in a transaction of its own, so that a slow reader holds no lock."""
+    cursor: str | None = None
+    while True:
+        with service.database.read() as session:
+            page = trial_pages.list_page(session, job_id, where=where, sort=sort, cursor=cursor, limit=BATCH)
+        yield page.items
+        cursor = page.next
+        if cursor is None:
+            return
+
+
+def rows(items: Sequence[StoredTrial]) -> list[dict[str, Any]]:
+    return [answers.trial(one).model_dump(mode="json", include=set(COLUMNS)) for one in items]
+
+
+def as_csv(every: Iterator[Sequence[StoredTrial]]) -> Iterator[str]:
+    yield _line(lambda writer: writer.writerow(COLUMNS))
+    for items in every:
+        written = [[_cell(row[name]) for name in COLUMNS] for row in rows(items)]
+        yield _line(lambda writer, written=written: writer.writerows(written))  # type: ignore[misc]  # bound for this batch
+
+
+def _line(write: Callable[[Any], object]) -> str:
+    buffer = io.StringIO()
+    write(csv.writer(buffer))
+    return buffer.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """Structures as JSON; text that a spreadsheet would run as a formula gets an apostrophe."""
+    if isinstance(value, dict | list):
+        return json.dumps(value)
+    return "'" + value if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def as_json(every: Iterator[Sequence[StoredTrial]]) -> Iterator[str]:
+    """The document that lists give: all items, no next."""
+    separator = '{"items":['
+    for items in every:
+        found = rows(items)
+        if found:
+            yield separator + ",\n".join(json.dumps(row) for row in found)
+            separator = ",\n"
+    yield ("" if separator != '{"items":[' else separator) + '],"next":null}\n'
+
+
+def as_parquet(every: Iterator[Sequence[StoredTrial]]) -> Iterator[bytes]:
+    """One file, written at the end: its index needs all row groups."""
+    arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    found = [{name: _cell(row[name]) for name in COLUMNS} for items in every for row in rows(items)]
+    buffer = io.BytesIO()
+    parquet.write_table(arrow.Table.from_pylist(found), buffer)
+    yield buffer.getvalue()

@@ -1,0 +1,130 @@
+"""A job's page and its parts, each of which can be fetched alone: live, filtered, or once the first picture stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from api.auth import Caller
+from api.dashboard import history
+from api.dashboard.charts import curve as curves
+from api.dashboard.charts import plots
+from api.dashboard.job_view import NEXT, JobView, curve_of, load
+from api.dashboard.knob_view import knob_rows, parallel
+from api.dashboard.pages import PageRoute, redirect, render
+from api.dashboard.sessions import Form, Submitter, Viewer
+from api.dashboard.trial_table import FilterQuery, Selection, selection, table
+from api.problems import Problem
+from api.routes.jobs import JobId, owned
+from api.service import ServiceDep
+from db import jobs, trials
+from db.engine import Session
+
+router = APIRouter(prefix="/jobs", route_class=PageRoute)
+
+TaskQuery = Annotated[int, Query(ge=0, le=2**31 - 1)]
+PARTS = ("head", "curve", "trials", "analysis")
+FAILURE_GROUPS = 20
+
+
+@router.get("/{job_id}")
+def page(
+    job_id: JobId,
+    request: Request,
+    caller: Viewer,
+    service: ServiceDep,
+    wanted: FilterQuery,
+    task: TaskQuery = 0,
+    x: str = "trial",
+) -> Response:
+    with service.database.read() as session:
+        view = load(session, job_id, caller, task)
+        chosen = selection(wanted)
+        context = {"view": view, **head(view, caller), **curve(session, view, x), **table(session, view, chosen)}
+    return render(request, "job.html", context, caller=caller)
+
+
+@router.get("/{job_id}/parts/{part}")
+def fragment(
+    job_id: JobId,
+    part: str,
+    request: Request,
+    caller: Viewer,
+    service: ServiceDep,
+    wanted: FilterQuery,
+    task: TaskQuery = 0,
+    x: str = "trial",
+) -> Response:
+    """One part of the page as markup without a frame around it."""
+    if part not in PARTS:
+        raise Problem(404, "not_found", f"there is no part {part[:40]!r}; a job has {', '.join(PARTS)}")
+    with service.database.read() as session:
+        view = load(session, job_id, caller, task)
+        context: dict[str, Any] = {"view": view}
+        match part:
+            case "head":
+                context |= {**head(view, caller), **curve(session, view, x)}
+            case "curve":
+                context |= curve(session, view, x)
+            case "trials":
+                context |= table(session, view, selection(wanted))
+            case _:
+                context |= analysis(session, view, request, selection(wanted))
+    return render(request, f"job_{part}.html", context, caller=caller)
+
+
+@router.post("/{job_id}/cancel")
+def cancel(job_id: JobId, caller: Submitter, service: ServiceDep, fields: Form) -> Response:
+    with service.database.write() as session:
+        owned(session, job_id, caller)
+        jobs.request_cancel(session, job_id)
+    return redirect(f"/jobs/{job_id}")
+
+
+@router.post("/{job_id}/resume")
+def resume(job_id: JobId, caller: Submitter, service: ServiceDep, fields: Form) -> Response:
+    with service.database.write() as session:
+        owned(session, job_id, caller)
+        jobs.resume(session, job_id)
+    return redirect(f"/jobs/{job_id}")
+
+
+def head(view: JobView, caller: Caller) -> Mapping[str, Any]:
+    mine = caller.sees_all or view.job.owner == caller.key_id
+    change = mine and caller.may("submit")
+    return {
+        "can_cancel": change and view.job.state in ("queued", "running"),
+        "can_resume": change and view.job.state in ("cancelled", "failed"),
+    }
+
+
+def curve(session: Session, view: JobView, x: str) -> Mapping[str, Any]:
+    drawn, expected = curve_of(session, view, by_time=x == "time")
+    return {
+        "curve": drawn,
+        "curve_svg": curves.draw(drawn),
+        "curve_words": curves.summary(drawn),
+        "points": curves.points_json(drawn),
+        "records": curves.records_table(drawn, view.default_s),
+        "expected": expected,
+        "expected_trials": NEXT,
+    }
+
+
+def analysis(session: Session, view: JobView, request: Request, chosen: Selection) -> Mapping[str, Any]:
+    found = history.analysis(session, view.job.id, view.position)
+    predicted = found.predictions
+    scatter = None
+    if len(predicted.numbers) >= 2:
+        scatter = plots.scatter(predicted.scores.tolist(), predicted.medians_s.tolist())
+    return {
+        "analysis": found,
+        "groups": trials.failure_groups(session, view.job.id, limit=FAILURE_GROUPS),
+        "counts": trials.failure_counts(session, view.job.id, view.position),
+        "knobs": knob_rows(found, request.query_params, chosen),
+        "parallel_svg": parallel(found, request.query_params, chosen),
+        "scatter_svg": scatter,
+        "correlation_svg": plots.correlations(found.correlations) if found.correlations else None,
+    }

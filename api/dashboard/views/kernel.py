@@ -1,0 +1,142 @@
+"""One kernel: how fast, how near to the limit, how it was checked, how it came to be, and how to take it along."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Request, Response
+
+from api.dashboard import labels, limits, loops
+from api.dashboard.charts import plots
+from api.dashboard.charts.plots import Interval
+from api.dashboard.pages import PageRoute, render
+from api.dashboard.sessions import Viewer
+from api.dashboard.snippets import snippets
+from api.routes.kernels import KernelId, get_artifact
+from api.service import ServiceDep
+from db import artifacts, jobs, kernels, targets, workloads
+from db.engine import Session
+from db.errors import NotFound
+from db.kernels import Kernel
+from db.workloads import StoredWorkload
+from tuner.target.target import Target
+from tuner.workload.workload import Workload
+
+router = APIRouter(prefix="/kernels", route_class=PageRoute)
+
+MOST_SOURCE = 200_000  # characters of generated code on the page; the rest is in the API's answer
+LINEAGE = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelView:
+    kernel: Kernel
+    stored: StoredWorkload
+    workload: Workload | None
+    target: Target
+    schedule: Mapping[str, Any]
+
+    @property
+    def label(self) -> str:
+        return labels.label(self.stored)
+
+    @property
+    def speedup(self) -> float | None:
+        kernel = self.kernel
+        return kernel.default_median_s / kernel.median_s if kernel.default_median_s else None
+
+
+def load(session: Session, kernel_id: str) -> KernelView:
+    kernel = kernels.get(session, kernel_id)
+    stored = workloads.get(session, kernel.workload)
+    return KernelView(
+        kernel=kernel,
+        stored=stored,
+        workload=limits.workload_of(stored.document),
+        target=targets.get(session, kernel.target),
+        schedule=kernels.schedule(session, kernel_id),
+    )
+
+
+@router.get("/{kernel_id}")
+def page(kernel_id: KernelId, request: Request, caller: Viewer, service: ServiceDep) -> Response:
+    with service.database.read() as session:
+        view = load(session, kernel_id)
+        artifact = artifacts.get(session, view.kernel.artifact)
+        lineage = kernels.lineage(session, kernel_id)[:LINEAGE]
+        visible_job = job_exists(session, view.kernel.job)
+    base = f"{request.url.scheme}://{request.headers.get('host', 'localhost')}"
+    entries = race(view.kernel)
+    context = {
+        "view": view,
+        "artifact": artifact,
+        "lineage": lineage,
+        "visible_job": visible_job,
+        "entries": entries,
+        "intervals_svg": plots.intervals(entries),
+        "roofline_svg": roofline(view),
+        "losers": {name: entry for name, entry in view.kernel.race.items() if isinstance(entry, dict) and "failed" in entry},
+        "trace": loops.trace_text(view.schedule),
+        "before": loops.before(view.schedule, view.workload),
+        "after": loops.after(view.schedule, view.workload, view.target, view.kernel),
+        "sources": sources(view.schedule),
+        "snippets": snippets(view.kernel, artifact.kind, view.schedule, view.workload, base),
+        "work": None if view.workload is None else limits.work_of(view.workload, view.kernel.threads),
+    }
+    return render(request, "kernel.html", context, caller=caller)
+
+
+@router.get("/{kernel_id}/download")
+def download(
+    kernel_id: KernelId,
+    caller: Viewer,
+    service: ServiceDep,
+    range_header: Annotated[str | None, Header(alias="Range", max_length=200)] = None,
+    if_none_match: Annotated[str | None, Header(max_length=2000)] = None,
+) -> Response:
+    """The API's artifact for the holder of a session."""
+    return get_artifact(kernel_id, caller, service, range_header, if_none_match, None)
+
+
+def job_exists(session: Session, job_id: str | None) -> bool:
+    if job_id is None:
+        return False
+    try:
+        jobs.get(session, job_id)
+    except NotFound:
+        return False
+    return True
+
+
+def race(kernel: Kernel) -> list[Interval]:
+    """The kernel and whom it was raced against, the fastest first; other finalists of the search among them."""
+    low, high = kernel.ci95_s
+    found = [Interval(name="this kernel", median_s=kernel.median_s, low_s=low, high_s=high, own=True)]
+    for name, entry in kernel.race.items():
+        own = name == "kernel" or (kernel.trial is not None and kernel.trial > 0 and name == f"trial {kernel.trial}")
+        if own or not isinstance(entry, dict) or not entry.get("median_s"):
+            continue
+        median = float(entry["median_s"])
+        low, high = (entry.get("ci95_s") or (median, median))[:2]
+        found.append(Interval(name=name, median_s=median, low_s=float(low), high_s=float(high)))
+    return sorted(found, key=lambda entry: entry.median_s)
+
+
+def roofline(view: KernelView) -> str | None:
+    """None where the workload or the machine's limits are not known, or there is no arithmetic."""
+    if view.workload is None:
+        return None
+    found, work = (
+        limits.roofs(view.workload, view.target, view.kernel.threads),
+        limits.work_of(view.workload, view.kernel.threads),
+    )
+    if not found or not work.flops or not work.nbytes:
+        return None
+    return plots.roofline(found, intensity=work.flops / work.nbytes, flops=work.flops / view.kernel.median_s)
+
+
+def sources(schedule: Mapping[str, Any]) -> Mapping[str, str]:
+    kept = schedule.get("sources")
+    return {str(name): str(text)[:MOST_SOURCE] for name, text in kept.items()} if isinstance(kept, dict) else {}

@@ -1,0 +1,47 @@
+"""The list of kernels, with its filters in the address."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from api.dashboard import labels
+from api.dashboard.pages import PageRoute, render
+from api.dashboard.sessions import Viewer
+from api.service import ServiceDep
+from db import kernels, targets, workloads
+from tuner.workload.catalogue import CATALOGUE
+
+router = APIRouter(prefix="/kernels", route_class=PageRoute)
+
+ROWS = 50
+
+
+@router.get("")
+def page(
+    request: Request,
+    caller: Viewer,
+    service: ServiceDep,
+    op: Annotated[str, Query(max_length=64)] = "",
+    state: Annotated[str, Query(max_length=20)] = "",
+    job: Annotated[str, Query(max_length=64)] = "",
+    cursor: Annotated[str | None, Query(max_length=500)] = None,
+) -> Response:
+    with service.database.read() as session:
+        states = (state,) if state else (kernels.PROMOTED,)
+        found = kernels.list_page(session, state=states, op=op or None, job=job or None, cursor=cursor or None, limit=ROWS)
+        names = workloads.get_many(session, [kernel.workload for kernel in found.items])
+        machines = {target.key: target for target in targets.list_all(session)}
+    context = {
+        "kernels": found.items,
+        "specs": {key: labels.label(stored) for key, stored in names.items()},
+        "targets": machines,
+        "next_cursor": found.next,
+        "op": op,
+        "state": state,
+        "job": job,
+        "operators": [operator.name for operator in CATALOGUE],
+        "states": kernels.STATES,
+    }
+    return render(request, "kernels.html", context, caller=caller)

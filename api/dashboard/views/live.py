@@ -1,0 +1,27 @@
+"""A job's events for the page that watches it: the API's own stream, for the holder of a session."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from api.dashboard.pages import PageRoute
+from api.dashboard.sessions import Viewer
+from api.routes.events import stream_events
+from api.routes.jobs import JobId
+from api.service import ServiceDep
+
+router = APIRouter(prefix="/jobs", route_class=PageRoute)
+
+
+@router.get("/{job_id}/events")
+async def events(
+    job_id: JobId,
+    request: Request,
+    caller: Viewer,
+    service: ServiceDep,
+    last_event_id: Annotated[str | None, Header(max_length=20, pattern=r"^[0-9]{0,18}$")] = None,
+    after: Annotated[int, Query(ge=0, le=2**53)] = 0,
+) -> Response:
+    return await stream_events(job_id, caller, service, last_event_id, after)

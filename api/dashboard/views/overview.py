@@ -1,0 +1,106 @@
+"""The first page: what runs, what it brought, whether the machines are busy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from api.auth import Caller
+from api.dashboard import labels, units
+from api.dashboard.charts import plots
+from api.dashboard.job_view import JobView, load
+from api.dashboard.pages import PageRoute, render
+from api.dashboard.sessions import Viewer
+from api.service import ServiceDep
+from db import charts, kernels, totals, workers, workloads
+from db.engine import Session
+from db.jobs import STATES
+from db.kernels import Kernel
+from tuner.errors import UsageError
+
+router = APIRouter(route_class=PageRoute)
+
+ROWS = 25
+WINS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    view: JobView
+    spark: str
+
+    @property
+    def done(self) -> int:
+        return sum(task.trials_done for task in self.view.job.tasks)
+
+    @property
+    def budget(self) -> int:
+        return self.view.job.trials * len(self.view.job.tasks)
+
+
+@router.get("/")
+def page(
+    request: Request,
+    caller: Viewer,
+    service: ServiceDep,
+    state: Annotated[list[str] | None, Query(max_length=8)] = None,
+    q: Annotated[str, Query(max_length=200)] = "",
+    cursor: Annotated[str | None, Query(max_length=500)] = None,
+) -> Response:
+    context = overview(service, caller, [one for one in state or () if one], q.strip(), cursor or None)
+    return render(request, "overview.html", context, caller=caller)
+
+
+@router.get("/parts/jobs")
+def part(
+    request: Request,
+    caller: Viewer,
+    service: ServiceDep,
+    state: Annotated[list[str] | None, Query(max_length=8)] = None,
+    q: Annotated[str, Query(max_length=200)] = "",
+    cursor: Annotated[str | None, Query(max_length=500)] = None,
+) -> Response:
+    context = overview(service, caller, [one for one in state or () if one], q.strip(), cursor or None)
+    return render(request, "overview_jobs.html", context, caller=caller)
+
+
+def overview(service: ServiceDep, caller: Caller, state: Sequence[str], text: str, cursor: str | None) -> Mapping[str, Any]:
+    owner = None if caller.sees_all else caller.key_id
+    unknown = [one for one in state if one not in STATES]
+    if unknown:
+        raise UsageError(f"unknown state {unknown[0][:40]!r}; jobs are {', '.join(STATES)}")
+    with service.database.read() as session:
+        found = charts.find_jobs(session, state=state, text=text, owner=owner, cursor=cursor, limit=ROWS)
+        rows = [job_row(session, job_id, caller) for job_id in found.items]
+        best = [kernels.get(session, kernel_id) for kernel_id in charts.biggest_wins(session, limit=WINS)]
+        names = workloads.get_many(session, [kernel.workload for kernel in best])
+        context = {
+            "rows": rows,
+            "next_cursor": found.next,
+            "first_page": cursor is None,
+            "totals": totals.read(session),
+            "wins": [(kernel, labels.label(names[kernel.workload])) for kernel in best],
+            "typical": typical(best),
+            "workers": workers.list_all(session),
+            "states": STATES,
+            "chosen_states": state,
+            "text": text,
+        }
+    return context
+
+
+def job_row(session: Session, job_id: str, caller: Caller) -> JobRow:
+    view = load(session, job_id, caller)
+    records = charts.records(session, job_id)
+    title = f"best so far: {units.seconds(records[-1][1])} after {view.task.trials_done} trials" if records else "no timed trial"
+    return JobRow(view=view, spark=plots.sparkline(records, view.task.trials_done, title=title))
+
+
+def typical(found: Sequence[Kernel]) -> float | None:
+    """Geometric mean of these kernels' gains over their default schedules."""
+    gains = [log(one.default_median_s / one.median_s) for one in found if one.default_median_s]
+    return exp(sum(gains) / len(gains)) if gains else None

@@ -1,0 +1,228 @@
+"""Submitting: an operator of the catalogue or a text in the notation, checked and sized before anything is queued."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import ValidationError
+
+from api import workloads
+from api.auth import Caller, take_token
+from api.dashboard import limits
+from api.dashboard.pages import PageRoute, redirect, render
+from api.dashboard.sessions import Form, Submitter, Viewer
+from api.routes.jobs import submit_job
+from api.schemas import CatalogueWorkload, JobRequest, NotationWorkload
+from api.service import Service, ServiceDep
+from api.targets import choose
+from db import targets
+from tuner.errors import TunerError, UsageError, WorkloadError
+from tuner.spaces.cpu import space_for
+from tuner.target.target import Target
+from tuner.workload.catalogue import CATALOGUE, operator
+from tuner.workload.operator import Operator, Param
+from tuner.workload.workload import Workload
+
+router = APIRouter(prefix="/submit", route_class=PageRoute)
+
+EXAMPLE = """\
+kernel mlp(A: f32[M, K], B: f32[K, N], bias: f32[N]) -> (C: f32[M, N]) {
+  T[i, j] += A[i, k] * B[k, j]
+  C[i, j] = max(T[i, j] + bias[j], 0)
+}
+"""
+USUAL = {"M": 512, "N": 512, "K": 512, "B": 8, "H": 56, "W": 56, "C": 64, "CI": 64, "CO": 64, "KH": 3, "KW": 3, "S": 128, "D": 64}
+BUDGET = {"trials": "256", "seconds": "", "threads": "1", "strategy": "annealing", "seed": "0", "priority": "0", "target": ""}
+STRATEGIES = ("annealing", "evolutionary", "random", "grid")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    message: str
+    line: int | None = None
+    column: int | None = None
+    field: str | None = None  # name of the form's field at fault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sized:
+    """What is known of a workload before it is queued."""
+
+    workload: Workload
+    target: Target
+    size: int | None  # of its space; None where only the workers can tell
+    sketches: int
+    least_s: float | None
+
+
+@router.get("")
+def page(
+    request: Request,
+    caller: Viewer,
+    service: ServiceDep,
+    form: Annotated[str, Query(max_length=20)] = "catalogue",
+    op: Annotated[str, Query(max_length=64)] = "matmul",
+) -> Response:
+    fields = BUDGET | {"form": form, "op": op, "notation": EXAMPLE, "shapes": "M=64,N=64,K=64", "numerics": "strict"}
+    given = {name: value for name, value in request.query_params.items() if name != "form_token"}
+    return show(request, caller, service, fields | given, checked=False)
+
+
+@router.post("/check")
+def check(request: Request, caller: Viewer, service: ServiceDep, fields: Form) -> Response:
+    """The verdict alone, for the script that asks while one types."""
+    context = verdict(service, fields)
+    return render(request, "submit_verdict.html", context, caller=caller)
+
+
+@router.post("")
+def submit(request: Request, caller: Submitter, service: ServiceDep, fields: Form) -> Response:
+    if fields.get("action") == "check":
+        return show(request, caller, service, fields, checked=True)
+    take_token(service, caller, service.options.submit_cost - 1.0)
+    try:
+        wanted = job_request(fields)
+        found = submit_job(wanted, caller, service, Response(), idempotency_key=fields.get("once") or None)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = str(first["loc"][-1]) if first["loc"] else None
+        return show(
+            request, caller, service, fields, checked=True, refusal=Refusal(message=f"{place}: {first['msg']}", field=place)
+        )
+    except WorkloadError as error:
+        return show(request, caller, service, fields, checked=True, refusal=refused(error))
+    except UsageError as error:
+        return show(request, caller, service, fields, checked=True, refusal=Refusal(message=str(error)))
+    return redirect(f"/jobs/{found.id}")
+
+
+def show(
+    request: Request,
+    caller: Caller,
+    service: Service,
+    fields: Mapping[str, str],
+    *,
+    checked: bool,
+    refusal: Refusal | None = None,
+) -> Response:
+    try:
+        found = operator(fields.get("op", ""))
+    except WorkloadError as error:
+        refusal, found = refusal or refused(error), CATALOGUE[0]
+    with service.database.read() as session:
+        known = targets.list_all(session)
+    context = {
+        "fields": BUDGET | {"form": "catalogue", "notation": "", "shapes": "", "numerics": "strict", "const": ""} | dict(fields),
+        "operators": [one.name for one in CATALOGUE],
+        "operator": found,
+        "values": {param.name: fields.get(f"p_{param.name}", beginning(param)) for param in found.params},
+        "targets": known,
+        "strategies": STRATEGIES,
+        "once": secrets.token_urlsafe(16),
+        **(verdict(service, fields) if checked and refusal is None else {"sized": None, "refusal": refusal}),
+    }
+    return render(request, "submit.html", context, status=422 if refusal else 200, caller=caller)
+
+
+def beginning(param: Param) -> str:
+    if param.default is not None:
+        return str(param.default).lower() if isinstance(param.default, bool) else str(param.default)
+    return (
+        str(USUAL.get(param.name, 1 if param.name in ("N", "B") else 3 if param.kind == "int" else 32))
+        if not param.choices
+        else str(param.choices[0])
+    )
+
+
+def refused(error: WorkloadError) -> Refusal:
+    field = "notation" if error.line else None if error.parameter is None else f"p_{error.parameter}"
+    return Refusal(message=str(error), line=error.line, column=error.column, field=field)
+
+
+def verdict(service: Service, fields: Mapping[str, str]) -> Mapping[str, Any]:
+    """Either `sized` or `refusal`."""
+    try:
+        return {"sized": sized(service, fields), "refusal": None}
+    except ValidationError as error:
+        first = error.errors()[0]
+        return {"sized": None, "refusal": Refusal(message=f"{first['loc'][-1] if first['loc'] else ''}: {first['msg']}")}
+    except WorkloadError as error:
+        return {"sized": None, "refusal": refused(error)}
+    except UsageError as error:
+        return {"sized": None, "refusal": Refusal(message=str(error))}
+
+
+def sized(service: Service, fields: Mapping[str, str]) -> Sized:
+    workload = workloads.parse(workload_request(fields))
+    with service.database.read() as session:
+        target = choose(fields.get("target") or None, targets.list_all(session), service.default_target)
+    threads = number(fields, "threads") or 1
+    try:
+        space = space_for(workload, target, threads)
+        size, sketches = space.size, len(space.sketches)
+    except TunerError:
+        size, sketches = None, 0  # a target whose sketches live with its workers
+    return Sized(
+        workload=workload, target=target, size=size, sketches=sketches, least_s=limits.least_s(workload, target, threads)
+    )
+
+
+def workload_request(fields: Mapping[str, str]) -> CatalogueWorkload | NotationWorkload:
+    if fields.get("form") == "notation":
+        constants = [part for part in fields.get("const", "").replace("+", ",").split(",") if part.strip()]
+        text = fields.get("notation", "").replace("\r\n", "\n")
+        return NotationWorkload.model_validate(
+            {
+                "notation": text,
+                "shapes": shapes(fields.get("shapes", "")),
+                "constants": constants,
+                "numerics": fields.get("numerics", "strict"),
+            }
+        )
+    found: Operator = operator(fields.get("op", ""))
+    params: dict[str, Any] = {}
+    for param in found.params:
+        value = fields.get(f"p_{param.name}", "").strip()
+        if value:
+            params[param.name] = value
+    extra = {name: fields[name].strip() for name in ("const", "numerics") if fields.get(name, "").strip() not in ("", "strict")}
+    return CatalogueWorkload.model_validate({"op": found.name, "params": params | extra})
+
+
+def shapes(text: str) -> dict[str, int]:
+    """`M=64, N=64` as a mapping. Raises UsageError."""
+    found = {}
+    for part in text.replace("\n", ",").split(","):
+        if not part.strip():
+            continue
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not value.isdigit() or len(value) > 10:
+            raise UsageError(f"shape {part.strip()[:40]!r} is not NAME=NUMBER, such as M=64; separate several by commas")
+        found[name] = int(value)
+    return found
+
+
+def number(fields: Mapping[str, str], name: str) -> int | None:
+    text = fields.get(name, "").strip()
+    if not text:
+        return None
+    if not text.lstrip("-").isdigit() or len(text) > 19:
+        raise UsageError(f"{name} is {text[:40]!r}; give a whole number")
+    return int(text)
+
+
+def job_request(fields: Mapping[str, str]) -> JobRequest:
+    budget: dict[str, Any] = {name: number(fields, name) for name in ("trials", "threads", "seed", "priority")}
+    text = fields.get("seconds", "").strip()
+    if text:
+        try:
+            budget["seconds"] = float(text)
+        except ValueError as error:
+            raise UsageError(f"seconds is {text[:40]!r}; give a number") from error
+    given = {name: value for name, value in budget.items() if value is not None}
+    given |= {"target": fields.get("target") or None, "strategy": fields.get("strategy") or "annealing"}
+    return JobRequest.model_validate(given | {"workload": workload_request(fields), "improve": fields.get("improve") == "on"})

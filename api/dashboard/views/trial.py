@@ -1,0 +1,32 @@
+"""One trial: its samples, its conditions, its config, or the whole text of its failure."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from api.dashboard.job_view import load
+from api.dashboard.pages import PageRoute, render
+from api.dashboard.sessions import Viewer
+from api.dashboard.trial_table import outcome_of
+from api.routes.jobs import JobId
+from api.service import ServiceDep
+from db import trials
+
+router = APIRouter(prefix="/jobs", route_class=PageRoute)
+
+
+@router.get("/{job_id}/trials/{number}")
+def page(
+    job_id: JobId,
+    number: Annotated[int, Path(ge=0, le=2**31 - 1)],
+    request: Request,
+    caller: Viewer,
+    service: ServiceDep,
+    task: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
+) -> Response:
+    with service.database.read() as session:
+        view = load(session, job_id, caller, task)
+        found = trials.get(session, job_id, number, task)
+    return render(request, "trial.html", {"view": view, "trial": found, "outcome": outcome_of(found)}, caller=caller)

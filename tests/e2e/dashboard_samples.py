@@ -1,0 +1,369 @@
+"""A database as it looks after some use, for the dashboard's tests: jobs in every state, kernels, workers, hostile texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+from sqlalchemy import insert, update
+
+from db import artifacts, events, jobs, kernels, lanes, leases, targets, trials, workers, workloads
+from db.engine import Database, Session
+from db.leases import Lease
+from db.models import JobRow, KernelRow, TaskRow, TrialRow
+from tests.database_samples import LIBRARY
+from tuner.export.artifacts import ArtifactStore
+from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
+from tuner.spaces import space_for
+from tuner.spaces.space import Config
+from tuner.target.target import Bandwidth, Limits, Target
+from tuner.workload.spec import parse_spec, to_document, workload_from_notation
+from tuner.workload.workload import Workload
+
+HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">'\"&{{7*7}}"
+SPEC = "matmul:M=512,N=512,K=512"
+NOTATION = """kernel mlp(A: f32[M, K], B: f32[K, N], bias: f32[N]) -> (C: f32[M, N]) {
+  # </textarea></pre><script>document.title='owned'</script>
+  T[i, j] += A[i, k] * B[k, j]
+  C[i, j] = max(T[i, j] + bias[j], 0)
+}
+"""
+MESSAGES = {
+    FailureKind.BUILD_ERROR: f"InternalError: Check failed: expected 3 loops, got {{}}\n  at lower.cc:21 {HOSTILE}",
+    FailureKind.WRONG_ANSWER: "output C differs at [{}, 3]: 1.25 instead of 0.5, relative error 1.5e+00",
+    FailureKind.RUN_TIMEOUT: "one call took longer than {} s",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """Ids of what was made."""
+
+    succeeded: str
+    running: Lease
+    failed: str
+    cancelled: str
+    queued: str
+    notation: str
+    kernel: str
+    previous: str
+
+
+def machine(name: str = "AMD EPYC 9645 (znver5, 2 cores)") -> Target:
+    bandwidth = [(1 << 14, 2.4e11), (1 << 19, 1.3e11), (1 << 23, 6.0e10), (1 << 27, 2.1e10)]
+    return Target(
+        key=f"{sum(name.encode()):064x}",
+        kind="cpu",
+        name=name,
+        tvm={"kind": "llvm", "mcpu": "znver5"},
+        isa=("avx2", "avx512f", "fma"),
+        vector_bytes=64,
+        vector_registers=32,
+        cores=2,
+        l1d_bytes=49152,
+        l2_bytes=1 << 20,
+        l3_bytes=1 << 25,
+        fingerprint={"model": name},
+        limits=Limits(
+            fma_flops=1.32e11,
+            fma_flops_best=1.36e11,
+            bandwidth=tuple(
+                Bandwidth(working_set_bytes=size, read=rate, write=rate * 0.7, copy=rate * 0.8) for size, rate in bandwidth
+            ),
+        ),
+    )
+
+
+def fill(database: Database, store: ArtifactStore) -> Samples:
+    with database.write() as session:
+        target = targets.remember(session, machine())
+        specs = [SPEC, "softmax:M=1024,N=1024", "conv2d:N=1,H=56,W=56,C=64,F=64,R=3,S=3", "layer_norm:M=512,N=768"]
+        keys = [remember(session, parsed(spec)) for spec in specs[:2]]
+        mlp = remember(session, workload_from_notation(NOTATION, {"M": 128, "N": 256, "K": 64}))
+        made = [
+            new_job(session, [keys[0], keys[1]], target, trials=320),
+            new_job(session, [keys[1]], target, trials=256),
+            new_job(session, [keys[0]], target, strategy="random", trials=200),
+            new_job(session, [mlp], target, trials=64),
+            new_job(session, [keys[0]], target, strategy="evolutionary", trials=400),
+            new_job(session, [keys[0]], target, trials=128),
+        ]
+    first, failed, cancelled, notation, running, queued = made
+    workload = parsed(SPEC)
+    finish(database, first, workload, 320, seed=1, store=store)
+    finish(database, cancelled, workload, 120, seed=2, end=jobs.CANCELLED)
+    finish(database, failed, parsed("softmax:M=1024,N=1024"), 12, seed=3, end=jobs.FAILED, error=f"no worker answered {HOSTILE}")
+    finish(database, notation, workload_from_notation(NOTATION, {"M": 128, "N": 256, "K": 64}), 40, seed=4)
+    lease = claim(database, running)
+    record(database, lease, workload, 0, 90, seed=5)
+    with database.write() as session:
+        leases_task = leases.held(session, lease)
+        assert leases_task is not None
+        previous = promote(session, store, workload, first, median_s=2.9e-3, previous=None, trial=40)
+        best = promote(session, store, workload, first, median_s=2.31e-3, previous=previous, trial=200)
+        session.execute(update(TaskRow).where(TaskRow.job_id == first, TaskRow.position == 0).values(kernel_id=best))
+        fleet(session)
+    return Samples(
+        succeeded=first,
+        running=lease,
+        failed=failed,
+        cancelled=cancelled,
+        queued=queued,
+        notation=notation,
+        kernel=best,
+        previous=previous,
+    )
+
+
+def parsed(spec: str) -> Workload:
+    return parse_spec(spec)
+
+
+def remember(session: Session, workload: Workload) -> str:
+    return workloads.remember(session, workload, to_document(workload))
+
+
+def new_job(session: Session, keys: list[str], target: str, *, trials: int, strategy: str = "annealing") -> str:
+    new = jobs.NewJob(workloads=tuple(keys), target=target, threads=1, trials=trials, strategy=strategy)
+    return jobs.create(session, new)[0].id
+
+
+def claim(database: Database, job: str) -> Lease:
+    with database.write() as session:
+        return leases.claim(session, job, owner="test")[1]
+
+
+def configs(workload: Workload, count: int, seed: int) -> list[Config]:
+    rng = np.random.default_rng(seed)
+    space = space_for(workload, machine(), 1)
+    return [space.config(point) for point in space.sample(rng, count)]
+
+
+def record(database: Database, lease: Lease, workload: Workload, start: int, count: int, *, seed: int) -> None:
+    """`count` trials from number `start` on, in one transaction, each with its event as the orchestrator writes it."""
+    rng = np.random.default_rng(seed + start)
+    chosen = configs(workload, count, seed + start)
+    with database.write() as session:
+        for offset, config in enumerate(chosen):
+            trial = sample_trial(rng, start + offset, config)
+            score = (
+                float(-np.log(trial.outcome.median_s) + rng.normal(0, 0.35))
+                if isinstance(trial.outcome, Timed)
+                else float(rng.normal(5, 1))
+            )
+            add(session, lease, trial, predicted=score if trial.number >= 32 else None)
+
+
+def add(session: Session, lease: Lease, trial: Trial, *, predicted: float | None = None) -> None:
+    trials.record(session, lease, trial, predicted=predicted, round=trial.number // 32, worker="bench-1")
+    timed = isinstance(trial.outcome, Timed)
+    data = {"task": 0, "number": trial.number, "outcome": "ok" if timed else "failed"}
+    events.append(session, lease.job_id, "trial", data)
+
+
+def sample_trial(rng: np.random.Generator, number: int, config: Config) -> Trial:
+    if number == 0:
+        config = {}
+    elif rng.random() < 0.16:
+        kind = list(MESSAGES)[int(rng.integers(len(MESSAGES)))]
+        outcome = Failed(kind=kind, message=MESSAGES[kind].format(int(rng.integers(9))))
+        return Trial(number=number, config=config, outcome=outcome, build_s=0.4)
+    median = (
+        0.045
+        if number == 0
+        else float(2.2e-3 + 0.02 * np.exp(-number / 60) * rng.lognormal(0, 0.5) + 1e-3 * rng.lognormal(0, 1.0))
+    )
+    if config.get("C.tile_j.copy1_B") == "none":
+        median *= 1.6
+    return Trial(
+        number=number,
+        config=config,
+        outcome=timing(median),
+        build_s=float(rng.uniform(0.3, 0.8)),
+        measure_s=float(rng.uniform(0.1, 0.4)),
+    )
+
+
+def timing(median_s: float) -> Timed:
+    conditions = Conditions(lane="cpu:1", isolation="process", steal_s=0.0, frequency_hz=None)
+    return Timed(
+        samples_s=(median_s, median_s * 1.01, median_s * 0.99), max_rel_error=2.4e-7, conditions=conditions, artifact=LIBRARY
+    )
+
+
+def finish(
+    database: Database,
+    job: str,
+    workload: Workload,
+    count: int,
+    *,
+    seed: int,
+    end: str = jobs.SUCCEEDED,
+    error: str | None = None,
+    store: ArtifactStore | None = None,
+) -> None:
+    lease = claim(database, job)
+    record(database, lease, workload, 0, count, seed=seed)
+    with database.write() as session:
+        row = jobs.locked_row(session, job)
+        if end == jobs.CANCELLED:
+            jobs.enter(session, row, jobs.CANCELLING)
+        jobs.enter(session, row, end, error=error)
+
+
+def promote(
+    session: Session, store: ArtifactStore, workload: Workload, job: str, *, median_s: float, previous: str | None, trial: int
+) -> str:
+    content = f"a library of {median_s}".encode() * 400
+    digest = store.put(content)
+    artifacts.remember(session, sha256=digest, size_bytes=len(content), kind="library")
+    lines = [
+        f"l{at} = sch.get_loops(block=b{at})\nsch.split(l{at}, factors=[{at + 1}, {int(median_s * 1e6)}])" for at in range(6)
+    ]
+    new = kernels.NewKernel(
+        workload=workload.key,
+        target=machine().key,
+        threads=1,
+        schedule={
+            "module": "{}",
+            "trace": "[]",
+            "text": "\n".join([*lines, f"# {HOSTILE}"]),
+            "symbol": "matmul_m512_n512_k512",
+            "sources": {
+                "llvm": f"; {HOSTILE}\ndefine i32 @matmul(ptr %A) {{\n  ret i32 0\n}}",
+                "asm": "vfmadd231ps %zmm1, %zmm2, %zmm3",
+            },
+        },
+        config=configs(workload, 1, trial)[0],
+        artifact=digest,
+        median_s=median_s,
+        ci95_s=(median_s * 0.985, median_s * 1.02),
+        gflops=workload.expression.flops / median_s / 1e9,
+        roofline_fraction=0.0021 / median_s * 0.95,
+        max_rel_error=2.4e-7,
+        verified=True,
+        default_median_s=0.045,
+        versions={"apache-tvm": "0.27.0.post1", "note": HOSTILE},
+        race={
+            "default": {"median_s": 0.045, "ci95_s": [0.044, 0.0462]},
+            "trial 40": {"median_s": median_s * 1.05, "ci95_s": [median_s * 1.03, median_s * 1.08]},
+            "numpy": {"median_s": 0.0034, "ci95_s": [0.00335, 0.00347]},
+            "torch": {"median_s": 0.00262, "ci95_s": [0.00258, 0.00271]},
+            "trial 77": {"failed": "wrong_answer", "error": HOSTILE},
+        },
+        trial=trial,
+        previous=previous,
+    )
+    found = kernels.promote(session, new).id
+    # Promotion under a lease notes the job; here the job has ended already.
+    session.execute(update(KernelRow).where(KernelRow.id == found).values(job_id=job))
+    return found
+
+
+def fleet(session: Session) -> None:
+    """Two workers, one of them quarantined, and an hour of what their lanes did."""
+    now = datetime.now(UTC)
+    for name, state, reason in (
+        ("bench-1", workers.ACTIVE, None),
+        ("bench-2", workers.QUARANTINED, f"calibration drifted by 12% {HOSTILE}"),
+    ):
+        new = workers.NewWorker(
+            id=name,
+            host=name,
+            target=machine().key,
+            isolation="process",
+            lanes=[{"name": "cpu:1", "cores": [1]}],
+            versions={"tvm": "0.27"},
+        )
+        workers.join(session, new)
+        workers.set_state(session, name, state, reason)
+        rng = np.random.default_rng(len(reason or ""))
+        at, spans = now - timedelta(minutes=50), []
+        while at < now:
+            for kind, mean in (("wait", 3), ("check", 2), ("time", 12), ("idle", 4)):
+                end = at + timedelta(seconds=float(rng.exponential(mean) + 0.2))
+                spans.append(lanes.LaneSpan(worker=name, lane="cpu:1", kind=kind, started_at=at, ended_at=end))
+                spans.append(
+                    lanes.LaneSpan(
+                        worker=name, lane="builder 0", kind="build" if kind != "idle" else "idle", started_at=at, ended_at=end
+                    )
+                )
+                at = end
+        lanes.add_spans(session, spans)
+        for back in range(6):
+            drift = 1.12 if name == "bench-2" and back < 2 else 1.004
+            when = now - timedelta(minutes=10 * back + 1)
+            found = lanes.Calibration(
+                worker=name, lane="cpu:1", at=when, median_s=1e-3 * drift, expected_s=1e-3, in_band=drift < 1.05
+            )
+            lanes.add_calibration(session, found)
+
+
+def large_job(database: Database, count: int, *, seed: int = 0) -> str:
+    """The id of a finished job with `count` trials, written as rows for speed."""
+    with database.write() as session:
+        target = targets.remember(session, machine())
+        job = new_job(session, [remember(session, parsed(SPEC))], target, trials=count)
+    rng = np.random.default_rng(seed)
+    steps = np.arange(count)
+    medians = 2.2e-3 + 0.03 * np.exp(-steps / (count / 8)) * rng.lognormal(0, 0.6, count) + 1e-3 * rng.lognormal(0, 1, count)
+    bad = rng.random(count) < 0.1
+    began = datetime.now(UTC) - timedelta(hours=6)
+    space = space_for(parsed(SPEC), machine(), 1)
+    points = [
+        {name: list(v) if isinstance(v, tuple) else v for name, v in space.config(p).items()} for p in space.sample(rng, 500)
+    ]
+    same = {
+        "job_id": job,
+        "position": 0,
+        "build_s": 0.4,
+        "measure_s": 0.1,
+        "worker": "bench-1",
+        "attempts": 1,
+        "quarantined": False,
+    }
+    conditions = {"lane": "cpu:1", "isolation": "process"}
+    for start in range(0, count, 10_000):
+        rows = []
+        for number in range(start, min(count, start + 10_000)):
+            median = float(medians[number])
+            row = same | {
+                "number": number,
+                "round": number // 32,
+                "created_at": began + timedelta(seconds=number * 0.2),
+                "config": points[number % 500],
+            }
+            if bad[number] and number:
+                row |= {"outcome": "build_error", "error": "expected 3 loops, got 2", "signature": "ab12"}
+            else:
+                row |= {
+                    "outcome": "ok",
+                    "median_s": median,
+                    "max_rel_error": 1e-7,
+                    "samples_s": [median] * 3,
+                    "conditions": conditions,
+                }
+                row |= {"artifact": LIBRARY, "predicted": float(-np.log(median))}
+            rows.append(
+                dict.fromkeys(
+                    ("median_s", "max_rel_error", "samples_s", "conditions", "artifact", "predicted", "error", "signature")
+                )
+                | row
+            )
+        with database.write() as session:
+            session.execute(insert(TrialRow), rows)
+    ok = int(count - bad[1:].sum())
+    with database.write() as session:
+        totals = {
+            "trials_done": count,
+            "trials_ok": ok,
+            "best_median_s": float(medians[~bad].min()),
+            "state": "succeeded",
+            "space_size": str(space.size),
+        }
+        session.execute(update(TaskRow).where(TaskRow.job_id == job).values(**totals))
+        session.execute(
+            update(JobRow).where(JobRow.id == job).values(state="succeeded", started_at=began, finished_at=datetime.now(UTC))
+        )
+    return job
