@@ -1,3 +1,3 @@
 """Plugins of the test suite: pytest takes them from the root folder only."""
 
-pytest_plugins = ["tests.postgres"]
+pytest_plugins = ["tests.golden_files", "tests.postgres"]

@@ -1,0 +1,87 @@
+"""Programs of sampled configs, interpreted block by block without TVM, compute what the reference computes."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.property.blocks import run
+from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.groups import RowGroup, TileGroup
+from tuner.target.detect import detect_cpu
+from tuner.workload.inputs import make_inputs
+from tuner.workload.reference import evaluate
+from tuner.workload.spec import parse_spec, workload_from_notation
+from tuner.workload.workload import Workload
+
+# Narrow vectors make tiny extents exercise every path.
+NARROW = replace(detect_cpu(), vector_bytes=16, vector_registers=16)
+SPECS = (
+    "matmul:M=5,N=7,K=6", "matmul:M=3,N=4,K=64", "matmul:M=4,N=9,K=8,transpose_b=true", "dense:M=2,N=5,K=9,bias=true,act=gelu",
+    "conv2d:N=1,H=5,W=4,CI=2,CO=5,KH=3,KW=3,pad=1,act=relu", "max_pool2d:N=1,H=5,W=5,C=5,KH=3,KW=3,stride=2,pad=1",
+    "softmax:M=3,N=7", "layer_norm:M=3,N=10", "reduce_sum:M=5,N=13,axis=1", "reduce_max:M=5,N=13,axis=0", "transpose:M=5,N=9",
+    "attention:B=1,H=1,S=5,D=4",
+)  # fmt: skip
+
+
+def check(workload: Workload, configs: int) -> None:
+    inputs = make_inputs(workload.expression, seed=5, kind="normal")
+    want = evaluate(workload.expression, inputs)
+    ordered = {tensor.name: inputs[tensor.name] for tensor in workload.expression.inputs}
+    space = CpuSpace(workload, NARROW, threads=1)
+    rng = np.random.default_rng(zlib.crc32(workload.key.encode()))
+    for point in space.space.sample(rng, configs):
+        config = space.space.config(point)
+        for name, got in zip(workload.expression.outputs, run(space.program(config), ordered), strict=True):
+            np.testing.assert_allclose(got, want[name], rtol=1e-9, atol=1e-12, err_msg=str(config))
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_sampled_programs_compute_the_expression(spec: str) -> None:
+    check(parse_spec(spec), configs=6)
+
+
+def test_names_that_look_like_a_sketchs_own_do_no_harm() -> None:
+    text = """kernel c(A: f32[M, N], B: f32[N, M]) -> (C_acc: f32[M, M]) {
+      C[i, i_2] += A[i, i_1] * B[i_1, i_2]
+      C_acc[i, i_l] = C[i, i_l] + 1
+    }"""
+    check(workload_from_notation(text, {"M": 6, "N": 5}), configs=8)
+
+
+def groups(workload: Workload) -> list[tuple[type, tuple[str, ...]]]:
+    found = []
+    for group in CpuSpace(workload, NARROW, threads=1).groups:
+        stages = group.stages if isinstance(group, RowGroup) else tuple(filter(None, (group.anchor, group.epilogue)))
+        found.append((type(group), tuple(stage.name for stage in stages)))
+    return found
+
+
+def test_a_softmax_of_any_name_is_one_row_group() -> None:
+    text = """kernel s(X: f32[M, N]) -> (Out: f32[M, N]) {
+      Top[r] max= X[r, c]
+      Pow[r, c] = exp(X[r, c] - Top[r])
+      All[r] += Pow[r, c]
+      Out[r, c] = Pow[r, c] / All[r]
+    }"""
+    assert groups(workload_from_notation(text, {"M": 4, "N": 9})) == [(RowGroup, ("Top", "Pow", "All", "Out"))]
+
+
+def test_a_product_takes_its_epilogue_along() -> None:
+    text = """kernel m(A: f32[M, K], B: f32[K, N], b: f32[N]) -> (C: f32[M, N]) {
+      T[i, j] += A[i, k] * B[k, j]
+      U[i, j] = T[i, j] + b[j]
+      C[i, j] = max(U[i, j], 0)
+    }"""
+    assert groups(workload_from_notation(text, {"M": 4, "N": 9, "K": 3})) == [(TileGroup, ("T", "C"))]
+
+
+def test_a_stage_read_twice_or_given_out_is_kept() -> None:
+    text = """kernel t(X: f32[M, N]) -> (S: f32[M], Y: f32[M, N]) {
+      S[i] += X[i, j]
+      Y[i, j] = X[i, j] * S[i]
+    }"""
+    assert [names for _, names in groups(workload_from_notation(text, {"M": 4, "N": 9}))] == [("S",), ("Y",)]
