@@ -19,13 +19,15 @@ from tuner.errors import WorkloadError
 from tuner.lowering.lift_fusion import fused, guarded
 from tuner.lowering.lift_scalars import LiftError, ScalarLifter, Typed
 from tuner.lowering.scalars import identity
+from tuner.spaces.stages import inlined
 from tuner.workload.bounds import check_bounds, without_idle_pads
 from tuner.workload.expression import Axis, Cast, Const, DType, Expression, Read, Reducer, Scalar, Stage, Tensor, Var, walk
+from tuner.workload.limits import LIMITS
 from tuner.workload.reference import greatest
 from tuner.workload.structure import check_structure
 from tuner.workload.terms import COMPUTED_IN, FLOATS
 
-__all__ = ["LiftError", "lift", "lift_te"]
+__all__ = ["LiftError", "lift", "lift_te", "te_function"]
 
 _REDUCERS: dict[str, Reducer] = {"Add": "sum", "Mul": "prod", "Max": "max", "Min": "min"}
 _SPATIAL, _REDUCTION = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
@@ -38,6 +40,12 @@ def lift_te(tensors: Sequence[te.Tensor], name: str | None = None) -> Expression
     Inputs are the placeholders given, in order, then any others the outputs are computed from, as a walk of the graph meets them.
     Raises LiftError for a graph without an output, and as `lift` does.
     """
+    function = te_function(tensors)
+    return lift(function, name or [tensor for tensor in tensors if not isinstance(tensor.op, te.PlaceholderOp)][-1].op.name)
+
+
+def te_function(tensors: Sequence[te.Tensor]) -> tirx.PrimFunc:
+    """The function of `te` tensors: inputs, then outputs, as `lift_te` tells them apart. Raises LiftError."""
     for tensor in tensors:
         if not isinstance(tensor, te.Tensor):
             raise LiftError(f"{type(tensor).__name__} among the tensors; give tvm.te tensors, placeholders and computed ones")
@@ -50,10 +58,9 @@ def lift_te(tensors: Sequence[te.Tensor], name: str | None = None) -> Expression
         _walk(output, seen)
     inputs += [tensor for tensor in seen if isinstance(tensor.op, te.PlaceholderOp) and tensor not in inputs]
     try:
-        function = te.create_prim_func([*inputs, *outputs])
+        return te.create_prim_func([*inputs, *outputs])
     except (RuntimeError, ValueError, TypeError) as error:
         raise LiftError(f"the tensors make no function: {error}") from error
-    return lift(function, name or outputs[-1].op.name)
 
 
 def _walk(tensor: te.Tensor, seen: list[te.Tensor]) -> None:
@@ -80,6 +87,8 @@ def lift(function: tirx.PrimFunc, name: str) -> Expression:
     for found in _blocks(function.body, ()):
         reader.add(found)
     expression = fused(reader.expression(_identifier(name)))
+    if len(expression.inputs) + len(expression.stages) > LIMITS.tensors:
+        expression = inlined(expression)  # models write a stage for every scalar operation
     try:
         check_structure(expression)
         check_bounds(expression)

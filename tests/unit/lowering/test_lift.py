@@ -156,6 +156,16 @@ def test_padding_that_the_tensor_cannot_hold_stays_a_selection() -> None:
     assert error <= bound
 
 
+def test_long_chains_of_scalar_operations_are_inlined() -> None:
+    y = X
+    for step in range(20):
+        y = topi.add(topi.multiply(y, 0.9), float(step))
+    expression = lift_te([X, y])
+    assert len(expression.stages) == 1
+    error, bound = run(te.create_prim_func([X, y]), expression)
+    assert error <= bound
+
+
 def test_inputs_are_found_in_the_order_of_the_graph() -> None:
     _, b, c = matmul()
     assert [tensor.name for tensor in lift_te([c]).inputs] == ["A", "B"]
