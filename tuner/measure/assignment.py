@@ -10,6 +10,7 @@ from tuner.measure.isolation import DEFAULT_LEVEL
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
 from tuner.measure.timing import SCREENING, TimingPlan
 from tuner.measure.wire import Document
+from tuner.workload.spec import from_document, to_document
 from tuner.workload.workload import Workload
 
 Verification = Literal["screening", "promotion"]
@@ -43,6 +44,29 @@ class Request:
     verification: Verification = "screening"
     plan: TimingPlan = field(default_factory=lambda: SCREENING)
     abandon_above_s: float | None = None
+
+
+def assignment_to_document(assignment: Assignment) -> Document:
+    return {
+        "workload": to_document(assignment.workload),
+        "lane": asdict(assignment.lane),
+        "threads": assignment.threads,
+        "seed": assignment.seed,
+        "isolation": assignment.isolation,
+        "memory_bytes": assignment.memory_bytes,
+    }
+
+
+def assignment_from_document(document: Document) -> Assignment:
+    """Raises KeyError or TypeError for what is no assignment, UsageError for a workload that is none."""
+    return Assignment(
+        workload=from_document(document["workload"]),
+        lane=Lane(name=document["lane"]["name"], cores=tuple(document["lane"]["cores"])),
+        threads=document["threads"],
+        seed=document["seed"],
+        isolation=document["isolation"],
+        memory_bytes=document["memory_bytes"],
+    )
 
 
 def request_to_document(request: Request) -> Document:

@@ -57,20 +57,24 @@ class Report:
         result = {"samples_s": list(samples_s), "max_rel_error": max_rel_error, "abandoned": abandoned}
         self._write({"result": {"timed": result}})
 
+    def done(self) -> None:
+        self._write({"result": {"done": True}})
+
     def _write(self, document: dict[str, Any]) -> None:
         data = memoryview(json.dumps(document).encode() + b"\n")
         while data:
             data = data[os.write(self._descriptor, data) :]
 
 
-def run(
-    assignment: Assignment, request: Request, cases: Sequence[Case], fence: Fence, *, parent: int, pipe: int, channel: int | None
-) -> NoReturn:
+Work = Callable[[Report], None]  # what a fenced child does; it reports how it went
+
+
+def run(work: Work, fence: Fence, *, parent: int, pipe: int, channel: int | None) -> NoReturn:
     """The child's whole life. Ends with 0 when a result was sent, whatever it says."""
     status = 1
     try:
         gc.disable()
-        measure(assignment, request, cases, Report(enter(fence, parent=parent, pipe=pipe, channel=channel)))
+        guarded_work(work, Report(enter(fence, parent=parent, pipe=pipe, channel=channel)))
         status = 0
     finally:
         sys.stdout.flush()
@@ -78,9 +82,9 @@ def run(
         os._exit(status)  # no destructor of a generated library runs
 
 
-def measure(assignment: Assignment, request: Request, cases: Sequence[Case], report: Report) -> None:
+def guarded_work(work: Work, report: Report) -> None:
     try:
-        _measure(assignment, request, cases, report)
+        work(report)
     except WrongAnswer as error:
         report.failed(FailureKind.WRONG_ANSWER, str(error))
     except MemoryError as error:
@@ -92,7 +96,7 @@ def measure(assignment: Assignment, request: Request, cases: Sequence[Case], rep
         report.failed(FailureKind.RUN_CRASH, str(error))
 
 
-def _measure(assignment: Assignment, request: Request, cases: Sequence[Case], report: Report) -> None:
+def measure(assignment: Assignment, request: Request, cases: Sequence[Case], report: Report) -> None:
     outputs = [guarded(expected.reference.shape, expected.dtype) for expected in cases[0].expected]
     watch = _watch(cases, outputs, report, None if request.rival else assignment.memory_bytes)
     report.stage("loading")
@@ -137,9 +141,7 @@ def _plain(array: Array) -> Any:
     return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
 
 
-def _watch(
-    cases: Sequence[Case], outputs: Sequence[GuardedBuffer], report: Report, memory_bytes: int | None
-) -> GuardWatch:
+def _watch(cases: Sequence[Case], outputs: Sequence[GuardedBuffer], report: Report, memory_bytes: int | None) -> GuardWatch:
     names = (*cases[0].input_names, *(expected.name for expected in cases[0].expected))
     pages = [
         (name, *guard)

@@ -13,16 +13,25 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from pathlib import Path
-from typing import Any
 
 from tuner.errors import TunerError, UsageError
 from tuner.measure import child
-from tuner.measure.assignment import Assignment, Lane, Request, outcome_to_document, request_from_document
+from tuner.measure.assignment import (
+    Assignment,
+    Request,
+    assignment_from_document,
+    outcome_to_document,
+    request_from_document,
+)
+from tuner.measure.child import Work
 from tuner.measure.confinement import Confinement, readable_for_kernels, readable_for_libraries
+from tuner.measure.execution import Execution, SharedOutputs, compute, read_inputs
 from tuner.measure.fault import warm_up
 from tuner.measure.fence import Fence, adopt_orphans
 from tuner.measure.isolation import Isolation, check_level, resolve
@@ -33,7 +42,12 @@ from tuner.measure.seccomp import Filter, kernel_filter, library_filter
 from tuner.measure.supervision import End, OwnerGone, classify, supervise
 from tuner.measure.support import Mechanism, Support, probe
 from tuner.measure.wire import Document, WireError, receive, send
-from tuner.workload.spec import from_document
+
+
+class RunnerBroken(TunerError):
+    """This process can no longer fork safely."""
+
+    code = "runner"
 
 
 class Parent:
@@ -58,19 +72,23 @@ class Parent:
                 return self._prepare(message)
             case "measure":
                 return outcome_to_document(self._measure(request_from_document(message["request"])))
+            case "execute":
+                failure = self._execute(assignment_from_document(message), Execution(**message["execution"]))
+                return {"executed": True} if failure is None else outcome_to_document(failure)
             case other:
                 raise WireError(f"unknown command {other!r}")
 
     def _prepare(self, message: Document) -> Document:
-        lane = Lane(name=message["lane"]["name"], cores=tuple(message["lane"]["cores"]))
-        assignment = Assignment(
-            workload=from_document(message["workload"]),
-            lane=lane,
-            threads=message["threads"],
-            seed=message["seed"],
-            isolation=message["isolation"],
-            memory_bytes=message["memory_bytes"],
-        )
+        assignment = assignment_from_document(message)
+        yard = self._enter(assignment)
+        self._assignment, self._problem = assignment, Problem(assignment.workload, assignment.seed)
+        self._problem.cases(SCREENING_CASES)
+        gc.freeze()  # children do not touch, and so do not copy, what is there already
+        return {"prepared": True, "isolation": yard.isolation.name}
+
+    def _enter(self, assignment: Assignment) -> Yard:
+        """Takes the assignment's lane, and forgets the one before it."""
+        lane = assignment.lane
         check_level(assignment.isolation)
         if assignment.threads > len(lane.cores):
             raise UsageError(f"a kernel of {assignment.threads} threads does not fit lane {lane.name} of {len(lane.cores)} cores")
@@ -81,27 +99,33 @@ class Parent:
         self._yard = _yard(assignment, isolation, self._confinement.apply(isolation, assignment.threads))
         if self._problem is not None:
             self._problem.close()
-        self._assignment, self._problem = assignment, Problem(assignment.workload, assignment.seed)
-        self._problem.cases(SCREENING_CASES)
-        gc.freeze()  # children do not touch, and so do not copy, what is there already
-        return {"prepared": True}
+        self._assignment = self._problem = None
+        return self._yard
+
+    def _execute(self, assignment: Assignment, execution: Execution) -> Failed | None:
+        """Runs a kernel once on a caller's arrays. The outputs come over shared memory: nothing a child sends is parsed."""
+        yard = self._enter(assignment)
+        expression = assignment.workload.expression
+        inputs = read_inputs(execution.inputs, expression)
+        with SharedOutputs(expression) as outputs, scratch_folder(self._scratch) as scratch:
+            work = partial(compute, execution, assignment.threads, inputs, outputs.arrays)
+            end = self._fork(assignment, yard, work, execution.library, execution.timeout_s, scratch)
+            failure = classify(end, scratch / "output", execution.timeout_s, wanted="done")
+            if failure is None:
+                outputs.write(execution.outputs)
+            return failure
 
     def _measure(self, request: Request) -> Outcome:
         if self._assignment is None or self._problem is None or self._yard is None:
             return Failed(kind=FailureKind.INFRASTRUCTURE, message="the runner was given a candidate before a workload")
         cases = self._problem.cases(PROMOTION_CASES if request.verification == "promotion" else SCREENING_CASES)
         artifact = "" if request.library is None else hashlib.sha256(Path(request.library).read_bytes()).hexdigest()
-        threads = len(os.listdir("/proc/self/task"))
-        if threads != 1:
-            return Failed(kind=FailureKind.INFRASTRUCTURE, message=f"the runner has {threads} threads; forking needs one")
-        scratch = Path(tempfile.mkdtemp(prefix="candidate-", dir=self._scratch))
-        try:
+        work = partial(child.measure, self._assignment, request, cases)
+        with scratch_folder(self._scratch) as scratch:
             before = steal_s(self._assignment.lane.cores)
-            end = self._fork(self._assignment, self._yard, request, cases, scratch)
+            end = self._fork(self._assignment, self._yard, work, request.library, request.timeout_s, scratch)
             after = steal_s(self._assignment.lane.cores)
             failure = classify(end, scratch / "output", request.timeout_s)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
         if failure is not None:
             return failure
         timed = end.result["timed"]
@@ -119,16 +143,20 @@ class Parent:
             ),
         )
 
-    def _fork(self, assignment: Assignment, yard: Yard, request: Request, cases: Any, scratch: Path) -> End:
-        generated = request.library is not None
-        readable = readable_for_kernels(request.library, os.environ) if request.library else readable_for_libraries(os.environ)
+    def _fork(self, assignment: Assignment, yard: Yard, work: Work, library: str | None, timeout_s: float, scratch: Path) -> End:
+        """`work` in a fenced child; `library` is the generated code it loads, None for a rival's."""
+        threads = len(os.listdir("/proc/self/task"))
+        if threads != 1:
+            raise RunnerBroken(f"the runner has {threads} threads; forking needs one")
+        generated = library is not None
+        readable = readable_for_kernels(library, os.environ) if library else readable_for_libraries(os.environ)
         fence = Fence(
             isolation=yard.isolation,
             cores=assignment.lane.cores,
             scratch=str(scratch),
             readable=readable,
             memory_bytes=assignment.memory_bytes if generated else None,
-            cpu_s=ceil(request.timeout_s * assignment.threads) + 1,
+            cpu_s=ceil(timeout_s * assignment.threads) + 1,
             tasks=yard.tasks,
             environment=child_environment(str(scratch), assignment.threads),
             calls=yard.kernel_calls if generated else yard.library_calls,
@@ -138,20 +166,27 @@ class Parent:
         near, far = socket.socketpair() if listening else (None, None)
         pid = os.fork()
         if pid == 0:
-            child.run(assignment, request, cases, fence, parent=parent, pipe=pipe, channel=None if far is None else far.fileno())
+            child.run(work, fence, parent=parent, pipe=pipe, channel=None if far is None else far.fileno())
         os.close(pipe)
         refusals = None
         if near is not None and far is not None:
             far.close()
             refusals = Refusals(near, yard.isolation.machine, readable=readable, scratch=str(scratch))
         try:
-            return supervise(
-                pid, result, request.timeout_s, owner=self._commands, confinement=self._confinement, refusals=refusals
-            )
+            return supervise(pid, result, timeout_s, owner=self._commands, confinement=self._confinement, refusals=refusals)
         finally:
             os.close(result)
             if refusals is not None:
                 refusals.close()
+
+
+@contextmanager
+def scratch_folder(root: Path) -> Iterator[Path]:
+    scratch = Path(tempfile.mkdtemp(prefix="candidate-", dir=root))
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,16 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from tuner.errors import TunerError, UsageError
-from tuner.measure.assignment import Assignment, Request, outcome_from_document, request_to_document
+from tuner.measure.assignment import (
+    Assignment,
+    Request,
+    assignment_to_document,
+    outcome_from_document,
+    request_to_document,
+)
+from tuner.measure.execution import Execution
 from tuner.measure.outcome import Failed, FailureKind, Outcome
 from tuner.measure.wire import Document, WireError, receive, send
-from tuner.workload.spec import to_document
 
 ANSWER_MARGIN_S = 1.0  # beyond the child's timeout: killing, reaping, answering
 _KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONHOME")  # of the environment; never tokens or URLs
@@ -33,6 +39,7 @@ class RunnerError(TunerError):
 class RunnerOptions:
     start_timeout_s: float = 60.0  # importing NumPy on a busy machine
     prepare_timeout_s: float = 300.0  # inputs and float64 reference of the workload, once
+    arrays_timeout_s: float = 30.0  # reading a caller's arrays, writing the outputs
     python: str = sys.executable
 
 
@@ -44,6 +51,12 @@ class RunnerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._assignment: Assignment | None = None
         self._prepared_promotion = False
+        self._isolation: str | None = None
+
+    @property
+    def isolation(self) -> str | None:
+        """The level in force, as it is recorded with trials; None before `prepare`."""
+        return self._isolation
 
     @property
     def pid(self) -> int | None:
@@ -76,15 +89,7 @@ class RunnerProcess:
         """
         self.start()
         self._assignment, self._prepared_promotion = None, False
-        message = {
-            "do": "prepare",
-            "workload": to_document(assignment.workload),
-            "lane": asdict(assignment.lane),
-            "threads": assignment.threads,
-            "seed": assignment.seed,
-            "isolation": assignment.isolation,
-            "memory_bytes": assignment.memory_bytes,
-        }
+        message = {"do": "prepare", **assignment_to_document(assignment)}
         try:
             answer = self._exchange(message, self._options.prepare_timeout_s)
         except WireError as error:
@@ -94,7 +99,7 @@ class RunnerProcess:
             raise UsageError(str(answer["refused"]))
         if "failed" in answer:
             raise RunnerError(f"the runner process failed to prepare {assignment.workload.spec}: {answer['failed']['message']}")
-        self._assignment = assignment
+        self._assignment, self._isolation = assignment, str(answer.get("isolation", ""))
 
     def measure(self, request: Request) -> Outcome:
         """The outcome, within the request's timeout and a second; a workload's first promotion prepares its truth besides."""
@@ -111,6 +116,26 @@ class RunnerProcess:
             return Failed(kind=FailureKind.INFRASTRUCTURE, message=f"the runner was lost while measuring {request.name}: {error}")
         self._prepared_promotion |= request.verification == "promotion"
         return outcome
+
+    def execute(self, assignment: Assignment, execution: Execution) -> Failed | None:
+        """Runs a kernel once on a caller's arrays, within the execution's timeout and what moving its arrays takes.
+
+        The failure, or None when the outputs are written. The assignment of measurements is over: prepare comes before the next.
+        Raises UsageError for arrays that are not the kernel's, RunnerError when the runner process does not start.
+        """
+        self.start()
+        self._assignment, self._prepared_promotion = None, False
+        message = {"do": "execute", **assignment_to_document(assignment), "execution": asdict(execution)}
+        try:
+            answer = self._exchange(message, execution.timeout_s + ANSWER_MARGIN_S + self._options.arrays_timeout_s)
+        except WireError as error:
+            self._discard()
+            return Failed(kind=FailureKind.INFRASTRUCTURE, message=f"the runner was lost while it ran the kernel: {error}")
+        if "refused" in answer:
+            raise UsageError(str(answer["refused"]))
+        if "failed" in answer:
+            return Failed(kind=FailureKind(answer["failed"]["kind"]), message=str(answer["failed"]["message"]))
+        return None
 
     def close(self) -> None:
         """Ends the runner process and its children; idempotent."""

@@ -90,15 +90,15 @@ def supervise(
     )
 
 
-def classify(end: End, output: Path, timeout_s: float) -> Failed | None:
-    """The failure this end was, None when the child was timed; `output` holds what the child printed."""
-    failure = _classify(end, output, timeout_s)
+def classify(end: End, output: Path, timeout_s: float, *, wanted: str = "timed") -> Failed | None:
+    """The failure this end was, None when the child sent the result `wanted`; `output` holds what the child printed."""
+    failure = _classify(end, output, timeout_s, wanted)
     if failure is None or not end.crowded:
         return failure
     return replace(failure, message=f"{failure.message}; it was refused more processes or threads than its limit")
 
 
-def _classify(end: End, output: Path, timeout_s: float) -> Failed | None:
+def _classify(end: End, output: Path, timeout_s: float, wanted: str) -> Failed | None:
     if end.refused is not None:
         return Failed(kind=FailureKind.RUN_CRASH, message=f"it {end.refused}, which isolation refuses, while {end.stage}")
     if end.timed_out:
@@ -111,7 +111,7 @@ def _classify(end: End, output: Path, timeout_s: float) -> Failed | None:
     if "failed" in end.result:
         failed = end.result["failed"]
         return Failed(kind=FailureKind(failed["kind"]), message=failed["message"])
-    if "timed" in end.result and end.status == 0:
+    if wanted in end.result and end.status == 0:
         return None
     memory = _memory(end, said)
     kind = FailureKind.RUN_CRASH if memory is None else FailureKind.OUT_OF_MEMORY
@@ -171,18 +171,21 @@ def _attend(refusals: Refusals, waiting: select.poll, event: int) -> str | None:
 
 def _end(pid: int, confinement: Confinement) -> int:
     """Kills the child's group, every descendant that became ours and all that shares our limit, and reaps them; the child's
-    own status."""
+    own status.
+
+    Waits for nobody before all were killed: a storm of processes keeps the lane's cores from those that are to end.
+    """
     for kill in (os.killpg, os.kill):
         with suppress(ProcessLookupError):  # no group before the child has made its own
             kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
+    status = 0
     while True:  # ends: whoever is killed forks no more, and orphans of the killed come to us
         for descendant in {*_children(), *confinement.strays()}:
             with suppress(ProcessLookupError):
                 os.kill(descendant, signal.SIGKILL)
         try:
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                status = found[1] if found[0] == pid else status
         except ChildProcessError:
             return status
         time.sleep(0.001)

@@ -1,0 +1,90 @@
+"""A kernel run on a caller's arrays: what it computes comes back, what goes wrong is named, nothing else changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.unit.measure.hostile import COUNT, addition
+from tuner.errors import UsageError
+from tuner.measure.assignment import Assignment, Lane, Request
+from tuner.measure.execution import Execution
+from tuner.measure.outcome import FailureKind, Timed
+from tuner.measure.runner import RunnerProcess
+
+Library = Callable[[str], str]
+Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
+
+
+@pytest.fixture
+def arrays() -> dict[str, Array]:
+    rng = np.random.default_rng(4)
+    return {"A": rng.random(COUNT, np.float32), "B": rng.random(COUNT, np.float32)}
+
+
+def execution(library: str, folder: Path, given: dict[str, Array]) -> Execution:
+    np.savez(folder / "inputs.npz", allow_pickle=False, **given)
+    return Execution(
+        library=library, symbol="kernel", inputs=str(folder / "inputs.npz"), outputs=str(folder / "outputs.npz"), timeout_s=1.5
+    )
+
+
+@pytest.mark.parametrize("fill", [None, 1e30])
+def test_the_outputs_are_those_of_the_given_arrays(
+    runner: RunnerProcess, library: Library, lane: Lane, tmp_path: Path, arrays: dict[str, Array], fill: float | None
+) -> None:
+    if fill is not None:
+        arrays["A"][:] = fill
+    assert runner.execute(Assignment(workload=addition(), lane=lane), execution(library("good"), tmp_path, arrays)) is None
+    with np.load(tmp_path / "outputs.npz", allow_pickle=False) as found:
+        np.testing.assert_array_equal(found["C"], arrays["A"] + arrays["B"])
+
+
+@pytest.mark.parametrize(("behaviour", "kind"), [
+    ("endless", FailureKind.RUN_TIMEOUT), ("segfault", FailureKind.RUN_CRASH), ("exit", FailureKind.RUN_CRASH),
+    ("greedy", FailureKind.OUT_OF_MEMORY), ("far_overrun", FailureKind.RUN_CRASH), ("verbose", FailureKind.RUN_CRASH),
+])
+def test_a_failing_kernel_is_named_in_time_and_leaves_no_outputs(
+    runner: RunnerProcess,
+    library: Library,
+    lane: Lane,
+    tmp_path: Path,
+    arrays: dict[str, Array],
+    behaviour: str,
+    kind: FailureKind,
+) -> None:
+    started = time.monotonic()
+    failed = runner.execute(Assignment(workload=addition(), lane=lane), execution(library(behaviour), tmp_path, arrays))
+    assert time.monotonic() - started < 1.5 + 2.0
+    assert failed is not None and failed.kind is kind, failed
+    assert not (tmp_path / "outputs.npz").exists()
+
+
+def test_other_arrays_are_refused(
+    runner: RunnerProcess, library: Library, lane: Lane, tmp_path: Path, arrays: dict[str, Array]
+) -> None:
+    assignment = Assignment(workload=addition(), lane=lane)
+    for given in ({"A": arrays["A"]}, {**arrays, "B": arrays["B"][:-1]}, {**arrays, "B": arrays["B"].astype(np.float64)}):
+        with pytest.raises(UsageError):
+            runner.execute(assignment, execution(library("good"), tmp_path, given))
+    (tmp_path / "inputs.npz").write_bytes(b"\x80\x04.")
+    with pytest.raises(UsageError):
+        runner.execute(
+            assignment,
+            Execution(library=library("good"), symbol="kernel", inputs=str(tmp_path / "inputs.npz"), outputs="/nowhere"),
+        )
+
+
+def test_measuring_goes_on_after_a_run(
+    runner: RunnerProcess, library: Library, lane: Lane, tmp_path: Path, arrays: dict[str, Array],
+    request_for: Callable[..., Request],
+) -> None:
+    assignment = Assignment(workload=addition(), lane=lane)
+    assert runner.execute(assignment, execution(library("good"), tmp_path, arrays)) is None
+    runner.prepare(assignment)
+    assert isinstance(runner.measure(request_for("good")), Timed)

@@ -1,0 +1,95 @@
+"""A kernel run once on a caller's arrays: read by the runner's parent, computed in a fenced child, handed back in shared memory.
+
+The child gets copies of the inputs between guard pages. What it hands back is raw numbers of known dtypes and shapes.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from tuner.errors import UsageError
+from tuner.measure.buffers import guarded, guarded_copy
+from tuner.measure.child import Report
+from tuner.runtime.loader import NUMPY, Library
+from tuner.workload.expression import Expression, Tensor
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    library: str  # path of the shared library
+    symbol: str  # of the kernel in it
+    inputs: str  # path of an .npz with the kernel's inputs by name; bfloat16 as uint16
+    outputs: str  # path of the .npz to write
+    timeout_s: float = 20.0  # of the child, from its start to its end
+
+
+class SharedOutputs:
+    """Memory for the outputs that a forked child writes and its parent reads."""
+
+    def __init__(self, expression: Expression) -> None:
+        tensors = [expression.tensor(name) for name in expression.outputs]
+        self._mappings = [mmap.mmap(-1, max(1, _nbytes(tensor))) for tensor in tensors]  # shared and anonymous
+        self.arrays: Mapping[str, Array] = {
+            tensor.name: np.frombuffer(mapping, _dtype(tensor), prod(tensor.shape)).reshape(tensor.shape)
+            for tensor, mapping in zip(tensors, self._mappings, strict=True)
+        }
+
+    def write(self, path: str) -> None:
+        """The outputs as .npz."""
+        with open(path, "wb") as file:
+            np.savez(file, allow_pickle=False, **self.arrays)
+
+    def __enter__(self) -> SharedOutputs:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.arrays = {}  # the mappings go with the last view of them
+
+
+def read_inputs(path: str, expression: Expression) -> list[Array]:
+    """The inputs of an expression, in its order. Raises UsageError where the file does not hold them, OSError."""
+    found = []
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            for tensor in expression.inputs:
+                array = arrays[tensor.name]
+                if array.dtype != _dtype(tensor) or array.shape != tensor.shape:
+                    raise UsageError(
+                        f"input {tensor.name} is {array.dtype} {list(array.shape)}, not {_dtype(tensor)} {list(tensor.shape)}"
+                    )
+                found.append(array)
+    except (ValueError, KeyError, EOFError) as error:
+        raise UsageError(f"the inputs are no .npz with the arrays of this kernel: {error}") from error
+    return found
+
+
+def compute(execution: Execution, threads: int, inputs: Sequence[Array], outputs: Mapping[str, Array], report: Report) -> None:
+    """The child's part: loads the library, calls the kernel once on guarded buffers, copies what it computed to `outputs`."""
+    report.stage("loading")
+    library = Library(execution.library)
+    library.set_num_threads(threads)
+    given = [guarded_copy(array) for array in inputs]
+    computed = [guarded(array.shape, array.dtype) for array in outputs.values()]
+    report.stage("running")
+    library.call(execution.symbol, [buffer.array for buffer in (*given, *computed)])
+    report.stage("handing back the outputs")
+    for target, buffer in zip(outputs.values(), computed, strict=True):
+        target[...] = buffer.array
+    report.done()
+
+
+def _dtype(tensor: Tensor) -> np.dtype[Any]:
+    return np.dtype(NUMPY[tensor.dtype])
+
+
+def _nbytes(tensor: Tensor) -> int:
+    return prod(tensor.shape) * _dtype(tensor).itemsize
