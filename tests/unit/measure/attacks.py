@@ -51,7 +51,7 @@ static int reaches(int port) {
 """
 
 ADD = " for (int i = 0; i < COUNT; ++i) c[i] = a[i] + b[i]; "
-_OF_PARENT = "char path[64]; snprintf(path, sizeof path, \"/proc/%d/NAME\", getppid()); if (readable(path)) c[0] = 666;"
+_OF_PARENT = 'char path[64]; snprintf(path, sizeof path, "/proc/%d/NAME", getppid()); if (readable(path)) c[0] = 666;'
 
 ATTACKS: Mapping[str, str] = {
     "writes_home": 'int f = open("@HOME@/owned", O_WRONLY | O_CREAT, 0600); if (f >= 0) write(f, "x", 1);' + ADD,

@@ -54,12 +54,12 @@ KERNELS: Mapping[str, str] = {
     "far_underrun": ADD + " c[-1024 - 16] = 1.0f;",
     "over_read": ADD + " c[0] += 0.0f * ((volatile float *)a)[COUNT + 16];",
     "changes_input": ADD + " a[5] = 3.0f;",
-    "greedy": "void *memory = malloc(64ull << 30); if (!memory) { fputs(\"out of memory\\n\", stderr); abort(); } "
+    "greedy": 'void *memory = malloc(64ull << 30); if (!memory) { fputs("out of memory\\n", stderr); abort(); } '
     "memset(memory, 1, 64ull << 30); " + ADD,
     "verbose": "static char text[1 << 20]; for (int i = 0; i < 10240; ++i) fwrite(text, 1, sizeof text, stdout); " + ADD,
     "bomb": "static int done; for (; done < 200; ++done) if (fork() == 0) { setsid(); for (;;) pause(); } " + ADD,
     "orphan": "if (fork() == 0) { setsid(); if (fork() == 0) for (;;) pause(); _exit(0); } wait(NULL); " + ADD,
-    "token": 'const char *token = getenv("TUNER_TEST_TOKEN"); ' + ADD + ' if (token) c[0] += 1.0f;',
+    "token": 'const char *token = getenv("TUNER_TEST_TOKEN"); ' + ADD + " if (token) c[0] += 1.0f;",
     "descriptors": ADD + " for (int i = 4; i < 200; ++i) if (fcntl(i, F_GETFD) != -1) c[0] += 1.0f;",
 }
 

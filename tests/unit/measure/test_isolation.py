@@ -217,6 +217,7 @@ def test_a_bomb_is_bounded_by_the_limit_alone(
 
 
 def test_the_level_is_recorded_as_it_is_in_force(runner_at: Callable[[str], RunnerProcess], attack: Attack) -> None:
+    assert runner_at("process").isolation == "process"
     outcome = measure(runner_at("process"), attack("few_threads"))
     assert isinstance(outcome, Timed) and outcome.conditions.isolation == "process"
 
