@@ -71,7 +71,7 @@ def probe() -> Support:
 def probe_apart() -> Support:
     """The same from any process, threads or not: a fresh interpreter tries. Raises OSError when it cannot be started."""
     command = [sys.executable, "-P", "-m", "tuner.measure.support"]
-    path = os.pathsep.join(entry for entry in sys.path if entry)
+    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path if entry)
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=60, check=False, env={"PYTHONPATH": path, "PATH": os.defpath}, cwd="/"
     )
