@@ -5,15 +5,16 @@ API and workers meet here. A run is claimed by lease with a fencing token, as a 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import and_, insert, or_, select
+from sqlalchemy import Select, and_, insert, or_, select
 
 from db.engine import Session
 from db.errors import NotFound, StaleLease
 from db.ids import new_id
-from db.models import RunRow
+from db.models import KernelRow, RunRow
 
 QUEUED, RUNNING, SUCCEEDED, FAILED = "queued", "running", "succeeded", "failed"
 
@@ -40,18 +41,33 @@ def submit(session: Session, *, kernel: str, input_artifact: str, owner: str | N
     return get(session, str(row["id"]))
 
 
-def claim_next(session: Session, *, owner: str, lifetime: timedelta) -> Run | None:
-    """Claims the oldest run that is queued or whose lease ran out; its `fence` is the token to finish it with."""
+def claim_next(session: Session, *, owner: str, lifetime: timedelta, targets: Collection[str] | None = None) -> Run | None:
+    """Claims the oldest run, of kernels for one of `targets`, that is queued or whose lease ran out; None where there is none.
+
+    Its `fence` is the token to finish it with.
+    """
     now = session.now()
-    free = or_(RunRow.state == QUEUED, and_(RunRow.state == RUNNING, RunRow.lease_expires_at <= now))
-    query = select(RunRow).where(RunRow.state.in_((QUEUED, RUNNING)), free).order_by(RunRow.id).limit(1)
-    row = session.scalars(query.with_for_update(skip_locked=True)).one_or_none()
+    query = _free(now, targets).order_by(RunRow.id).limit(1)
+    row = session.scalars(query.with_for_update(skip_locked=True, of=RunRow)).one_or_none()
     if row is None:
         return None
     row.state, row.fence = RUNNING, row.fence + 1
     row.lease_owner, row.lease_expires_at = owner, now + lifetime
     session.flush()
     return _run(row)
+
+
+def waiting(session: Session, *, targets: Collection[str] | None = None) -> bool:
+    """Whether `claim_next` would find one: asked before it, because looking takes no place in the queue of writers."""
+    return session.scalars(_free(session.now(), targets).limit(1)).first() is not None
+
+
+def _free(now: datetime, targets: Collection[str] | None) -> Select[RunRow]:
+    free = or_(RunRow.state == QUEUED, and_(RunRow.state == RUNNING, RunRow.lease_expires_at <= now))
+    query = select(RunRow).where(RunRow.state.in_((QUEUED, RUNNING)), free)
+    if targets is None:
+        return query
+    return query.join(KernelRow, KernelRow.id == RunRow.kernel_id).where(KernelRow.target_key.in_(targets))
 
 
 def finish(session: Session, run_id: str, fence: int, *, output: str | None = None, error: str | None = None) -> Run:

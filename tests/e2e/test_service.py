@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import psutil
 import pytest
 
 import tuner
+from tuner.export.manifest import read_manifest
+from workers.packing import check_signature
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("fleet")]
 
@@ -37,6 +43,8 @@ def test_a_job_over_http_becomes_a_kernel_and_nothing_is_left(tmp_path: Path) ->
             assert job["state"] == "succeeded", job
             kernel = client.get(f"/kernels/{job['tasks'][0]['kernel']}").json()
             assert kernel["verified"] and kernel["workload"]["op"] == "softmax"
+            assert_runs(client, kernel["id"])
+            assert_handed_out(client, kernel["id"], tmp_path / "unpacked")
         children = psutil.Process(process.pid).children(recursive=True)
         assert children
     finally:
@@ -44,6 +52,40 @@ def test_a_job_over_http_becomes_a_kernel_and_nothing_is_left(tmp_path: Path) ->
         process.wait(timeout=60)
     _, alive = psutil.wait_procs(children, timeout=30)
     assert alive == []
+
+
+def assert_runs(client: httpx.Client, kernel: str) -> None:
+    """The kernel on arrays that no trial has seen, against NumPy; what it does not take is refused."""
+    x = np.random.default_rng(11).standard_normal((37, 53)).astype(np.float32) * 5
+    expected = np.exp(x - x.max(axis=1, keepdims=True))
+    expected /= expected.sum(axis=1, keepdims=True)
+    answer = run(client, kernel, X=x)
+    assert answer.status_code == 200, answer.text
+    with np.load(io.BytesIO(answer.content), allow_pickle=False) as found:
+        assert len(found.files) == 1
+        np.testing.assert_allclose(found[found.files[0]], expected, rtol=1e-4, atol=1e-6)
+    assert run(client, kernel, X=x[:-1]).status_code == 422
+
+
+def run(client: httpx.Client, kernel: str, **arrays: Any) -> httpx.Response:
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
+    headers = {"Content-Type": "application/x-npz"}
+    return client.post(f"/kernels/{kernel}/run", content=buffer.getvalue(), headers=headers, timeout=60)
+
+
+def assert_handed_out(client: httpx.Client, kernel: str, folder: Path) -> None:
+    """The artifact is the signed export of one function, the generated code can be read."""
+    answer = client.get(f"/kernels/{kernel}/artifact")
+    digest = hashlib.sha256(answer.content).hexdigest()
+    assert answer.headers["etag"] == f'"{digest}"'
+    with tarfile.open(fileobj=io.BytesIO(answer.content), mode="r:gz") as archive:
+        archive.extractall(folder, filter="data")
+    (directory,) = folder.iterdir()
+    manifest = read_manifest(directory)
+    assert manifest.public_key is not None and len(manifest.functions) == 1
+    check_signature(digest, answer.headers["x-signature-ed25519"], manifest.public_key)
+    assert {"llvm", "asm", "tvmscript", "schedule"} <= set(client.get(f"/kernels/{kernel}/source").json()["sources"])
 
 
 def listening(log: Path, process: subprocess.Popen[bytes]) -> str:

@@ -1,7 +1,7 @@
 """The orchestrator of `tuner serve`, a process of its own: `python -m tuner.app.orchestrate`; settings come by the environment.
 
 It ends on SIGTERM, and when its standard input is closed: then the process that started it is gone. A job in progress goes back
-to the queue.
+to the queue. Beside the jobs, in a thread, runs of kernels on callers' arrays are answered.
 """
 
 from __future__ import annotations
@@ -9,12 +9,18 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from db.engine import open_database
 from tuner.app.jobs import orchestrator_options
 from tuner.app.machine import checked_target
-from tuner.settings import load_settings
-from workers.orchestrator import Orchestrator
+from tuner.export.signature import signer_at
+from tuner.settings import Settings, load_settings
+from tuner.target.target import Target
+from workers.machine import plan_machine, usable_nodes
+from workers.orchestrator import Orchestrator, OrchestratorOptions
+from workers.runs import RunOptions, RunServer
 
 
 def main() -> None:
@@ -25,10 +31,35 @@ def main() -> None:
     threading.Thread(target=_watch_owner, args=(stop,), daemon=True, name="owner").start()
     database = open_database(settings.db, create=False)
     try:
-        orchestrator = Orchestrator(database, checked_target(settings), orchestrator_options(settings))
-        orchestrator.serve(stop, on_error=lambda text: print(f"orchestrator: {text}", file=sys.stderr, flush=True))
+        target, options = checked_target(settings), orchestrator_options(settings)
+        runs = RunServer(database, _run_options(settings, target, options))
+        with ThreadPoolExecutor(1, "runs") as beside:
+            served = beside.submit(runs.serve, stop, on_error=_say("runs"))
+            served.add_done_callback(lambda done: stop.set())  # the service is not whole without it
+            try:
+                Orchestrator(database, target, options).serve(stop, on_error=_say("orchestrator"))
+            finally:
+                stop.set()
+            served.result()
     finally:
         database.close()
+
+
+def _run_options(settings: Settings, target: Target, options: OrchestratorOptions) -> RunOptions:
+    plan = plan_machine(usable_nodes(), threads=1, declared=settings.lanes, builders=settings.builders)
+    return RunOptions(
+        artifacts=settings.artifacts,
+        target=target.key,
+        cores=plan.builder_cores,
+        owner=options.owner,
+        timeout_s=settings.run_timeout_s,
+        memory_bytes=options.limits.memory_bytes,
+        public_key=None if options.signing_key is None else signer_at(options.signing_key).public_key,
+    )
+
+
+def _say(who: str) -> Callable[[str], None]:
+    return lambda text: print(f"{who}: {text}", file=sys.stderr, flush=True)
 
 
 def _watch_owner(stop: threading.Event) -> None:

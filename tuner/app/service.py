@@ -22,10 +22,15 @@ def serve_here(settings: Settings, *, started: Callable[[str], None]) -> None:
 
     Raises UsageError for auth 'off' beyond loopback, AddressInUse, DatabaseError.
     """
-    options = ServiceOptions(
-        database_url=settings.db, artifacts=settings.artifacts, auth=settings.auth, host=settings.host, port=settings.port
-    )
     target = checked_target(settings)
+    options = ServiceOptions(
+        database_url=settings.db,
+        artifacts=settings.artifacts,
+        auth=settings.auth,
+        host=settings.host,
+        port=settings.port,
+        target=target,
+    )
     database = open_database(settings.db)
     try:
         with_limits(database, target)

@@ -121,7 +121,11 @@ def test_runs_are_claimed_once_and_fenced(database: Database, clock: ManualClock
         kernel = kernels.promote(session, sample_kernel(session))
         given = artifacts.remember(session, sha256="cd" * 32, size_bytes=9, kind="input")
         run = runs.submit(session, kernel=kernel.id, input_artifact=given)
-        first = runs.claim_next(session, owner="a", lifetime=timedelta(seconds=10))
+        elsewhere = runs.claim_next(session, owner="a", lifetime=timedelta(seconds=10), targets=["another machine"])
+        assert elsewhere is None and not runs.waiting(session, targets=["another machine"])
+        assert runs.waiting(session) and runs.waiting(session, targets=[kernel.target])
+        first = runs.claim_next(session, owner="a", lifetime=timedelta(seconds=10), targets=[kernel.target])
+        assert not runs.waiting(session)
         assert first is not None and first.id == run.id
         assert runs.claim_next(session, owner="b", lifetime=timedelta(seconds=10)) is None
     clock.advance(11)
