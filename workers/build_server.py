@@ -60,6 +60,7 @@ def function(problem: Problem, compiled: Compiled) -> Function:
         isa=problem.target.isa,
         threads=problem.threads,
         tvm_symbol=f"__tvm_ffi_{compiled.symbol}",
+        prepack=compiled.prepack,
     )
 
 

@@ -19,6 +19,7 @@ from tuner.export.kernel import Argument, ExportKernel, TargetName
 from tuner.export.library import export_library
 from tuner.export.manifest import Manifest
 from tuner.export.signature import signer_at
+from tuner.runtime.prepack import prepack_from
 from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Expression
 from tuner.workload.reference import evaluate
@@ -89,6 +90,7 @@ def _described(session: Session, kernel: Kernel, store: ArtifactStore) -> Export
         ci95_s=kernel.ci95_s,
         verified=kernel.verified,
         max_rel_error=kernel.max_rel_error,
+        prepack=prepack_from(schedule["prepack"]) if schedule.get("prepack") else None,
         provenance={"job": kernel.job, "trial": kernel.trial, "trace": schedule.get("text"), "versions": dict(kernel.versions)},
     )
     return replace(described, expected=_expected(workload.expression, described))

@@ -16,6 +16,7 @@ import numpy as np
 from tuner.export.header import c_names, title
 from tuner.export.kernel import Argument, ExportKernel
 from tuner.export.template import fill
+from tuner.runtime.prepack import pack_symbol
 from tuner.runtime.wrapper import C_TYPES, DLPACK
 
 # An example is to find a broken installation, not to judge a kernel: four roundings of the narrow dtypes, and room for long
@@ -113,15 +114,15 @@ def _checks(kernel: ExportKernel, pointers: Sequence[str], pad: str) -> str:
 def _calls(kernels: Sequence[ExportKernel]) -> str:
     blocks = []
     for kernel in kernels:
-        names = c_names(kernel)
+        names = c_names(kernel.held)
         lines = [f"static int run_{kernel.symbol}(void) {{", "  int failures = 0;"]
-        for argument, given in zip(kernel.arguments, names, strict=True):
+        for argument, given in zip(kernel.held, names, strict=True):
             lines.append(f"  {C_TYPES[argument.dtype]} *{given} = allocate({argument.tensor.nbytes});")
         for number, (argument, given) in enumerate(zip(kernel.inputs, names[: len(kernel.inputs)], strict=True)):
             lines.append(f"  fill({given}, {_kind(argument)}, {prod(argument.shape)}, {number});")
-        for argument, given in zip(kernel.outputs, names[len(kernel.inputs) :], strict=True):
+        for argument, given in zip(kernel.held[len(kernel.inputs) :], names[len(kernel.inputs) :], strict=True):
             lines.append(f"  memset({given}, POISON, {argument.tensor.nbytes});")
-        lines.append(f'  failures += check_status("{kernel.symbol}", {kernel.symbol}({", ".join(names)}));')
+        lines += [f'  failures += check_status("{symbol}", {symbol}({call}));' for symbol, call in _calls_of(kernel, names)]
         lines.append(_checks(kernel, names, "  "))
         lines += [f"  release({given});" for given in names]
         lines += ["  return failures;", "}", ""]
@@ -133,19 +134,30 @@ def _calls(kernels: Sequence[ExportKernel]) -> str:
 def _cpp_calls(name: str, kernels: Sequence[ExportKernel]) -> str:
     blocks = []
     for kernel in kernels:
-        names = c_names(kernel)
+        names = c_names(kernel.held)
         lines = ["  {"]
-        for argument, given in zip(kernel.arguments, names, strict=True):
+        for argument, given in zip(kernel.held, names, strict=True):
             lines.append(f"    {name}::buffer<{C_TYPES[argument.dtype]}> {given}({{{', '.join(map(str, argument.shape))}}});")
         for number, (argument, given) in enumerate(zip(kernel.inputs, names[: len(kernel.inputs)], strict=True)):
             lines.append(f"    fill({given}.data(), {_kind(argument)}, {prod(argument.shape)}, {number});")
-        for argument, given in zip(kernel.outputs, names[len(kernel.inputs) :], strict=True):
+        for argument, given in zip(kernel.held[len(kernel.inputs) :], names[len(kernel.inputs) :], strict=True):
             lines.append(f"    std::memset({given}.data(), POISON, {argument.tensor.nbytes});")
-        lines.append(f"    {name}::{kernel.symbol}({', '.join(names)});")
+        lines += [f"    {name}::{symbol}({call});" for symbol, call in _calls_of(kernel, names)]
         lines.append(_checks(kernel, [f"{given}.data()" for given in names], "    "))
         lines.append("  }")
         blocks.append("\n".join(lines))
     return "\n".join(blocks)
+
+
+def _calls_of(kernel: ExportKernel, names: Sequence[str]) -> list[tuple[str, str]]:
+    """The functions to call, in order, each with its arguments; `names` are those of `kernel.held`."""
+    symbol, prepack = str(kernel.symbol), kernel.prepack
+    inputs, outputs = names[: len(kernel.inputs)], names[len(kernel.inputs) : len(kernel.arguments)]
+    if prepack is None:
+        return [(symbol, ", ".join((*inputs, *outputs)))]
+    packed = names[len(kernel.arguments) :]
+    packing = (*(inputs[place] for place in prepack.constants), *packed)
+    return [(pack_symbol(symbol), ", ".join(packing)), (symbol, ", ".join((*prepack.taken(inputs, packed), *outputs)))]
 
 
 def _kind(argument: Argument) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
 
+from tuner.runtime.prepack import Prepack
 from tuner.workload.expression import DType, Expression, Tensor
 from tuner.workload.workload import Numerics
 
@@ -40,6 +42,7 @@ class ExportKernel:
     threads: int  # tuned for
     object_code: bytes  # relocatable object, the one that was measured
     tvm_symbol: str  # its packed entry, `__tvm_ffi_<global symbol>`
+    prepack: Prepack | None = None  # the function that packs its constants, in the same object
     median_s: float  # seconds of one call
     ci95_s: tuple[float, float]
     verified: bool
@@ -65,3 +68,26 @@ class ExportKernel:
     @property
     def outputs(self) -> tuple[Argument, ...]:
         return tuple(argument for argument in self.arguments if argument.role == "out")
+
+    @property
+    def constants_packed(self) -> tuple[Argument, ...]:
+        """The inputs that the pack function takes."""
+        return () if self.prepack is None else tuple(self.inputs[place] for place in self.prepack.constants)
+
+    @property
+    def packed(self) -> tuple[Argument, ...]:
+        """What the pack function writes, flat: its order is the kernel's own affair."""
+        tensors = () if self.prepack is None else self.prepack.packed
+        return tuple(Argument(name=one.name, dtype=one.dtype, shape=(prod(one.shape),), role="in") for one in tensors)
+
+    @property
+    def called_with(self) -> tuple[Argument, ...]:
+        """What the C function takes: the arguments, with packed buffers in their constants' place."""
+        if self.prepack is None:
+            return self.arguments
+        return (*self.prepack.taken(self.inputs, self.packed), *self.outputs)
+
+    @property
+    def held(self) -> tuple[Argument, ...]:
+        """Everything that a program which calls it has in memory: inputs, outputs, packed buffers."""
+        return (*self.arguments, *self.packed)

@@ -89,6 +89,7 @@ def function_of(kernel: ExportKernel) -> Function:
         isa=kernel.isa,
         threads=kernel.threads,
         tvm_symbol=kernel.tvm_symbol,
+        prepack=kernel.prepack,
     )
 
 

@@ -18,6 +18,7 @@ from tuner.export.kernel import ExportKernel
 from tuner.export.naming import NAME, SYMBOL
 from tuner.export.signature import PUBLIC, SIGNATURE_BYTES, is_signed
 from tuner.runtime.link import MAX_THREADS
+from tuner.runtime.prepack import pack_symbol
 from tuner.runtime.wrapper import C_TYPES
 from tuner.workload.tree import expression_document
 
@@ -64,6 +65,7 @@ def function_entry(kernel: ExportKernel) -> dict[str, Any]:
     elif kernel.expression is not None:  # it came neither from the catalogue nor as a text: its tree, whole
         workload["expression"] = expression_document(kernel.expression)
     workload |= {"constants": list(kernel.constants), "numerics": kernel.numerics}
+    packing = {} if kernel.prepack is None else {"prepack": _prepack_entry(kernel)}
     return {
         "symbol": kernel.symbol,
         "workload": workload,
@@ -72,6 +74,7 @@ def function_entry(kernel: ExportKernel) -> dict[str, Any]:
             for argument in kernel.arguments
         ],
         "target": {"key": kernel.target.key, "kind": kernel.target.kind, "name": kernel.target.name},
+        **packing,
         "isa": list(kernel.isa),
         "threads": kernel.threads,
         "median_s": kernel.median_s,
@@ -80,6 +83,16 @@ def function_entry(kernel: ExportKernel) -> dict[str, Any]:
         "max_rel_error": kernel.max_rel_error,
         "provenance": {name: kernel.provenance.get(name) for name in ("job", "trial", "trace", "versions")}
         | dict(kernel.provenance),
+    }
+
+
+def _prepack_entry(kernel: ExportKernel) -> dict[str, Any]:
+    """The pack function: its name, what it takes and gives, and the names of what the kernel then takes, in order."""
+    return {
+        "symbol": pack_symbol(str(kernel.symbol)),
+        "constants": [argument.name for argument in kernel.constants_packed],
+        "packed": [{"name": one.name, "dtype": one.dtype, "shape": list(one.shape)} for one in kernel.packed],
+        "called_with": [argument.name for argument in kernel.called_with],
     }
 
 

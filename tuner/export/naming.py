@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from tuner.export.errors import ExportRefused
 from tuner.export.kernel import ExportKernel
+from tuner.runtime.prepack import pack_symbol
 
 LONGEST = 80  # characters of a derived function name before it is cut and told apart by its key
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}\Z")
@@ -62,13 +63,14 @@ def named(kernels: Sequence[ExportKernel], library: str) -> tuple[ExportKernel, 
                 f"function name {kernel.symbol!r}: give an identifier of at most 128 characters that is no keyword, no function "
                 f"of libc, and does not begin with {', '.join(PREFIXES)}"
             )
-        if kernel.symbol in taken:
-            raise ExportRefused(f"function name {kernel.symbol!r} is used twice in library {library}")
-        taken.add(kernel.symbol)
+        for symbol in _symbols(kernel, kernel.symbol):
+            if symbol in taken:
+                raise ExportRefused(f"function name {symbol!r} is used twice in library {library}")
+            taken.add(symbol)
     result = []
     for kernel in kernels:
         symbol = kernel.symbol if kernel.symbol is not None else _free_name(kernel, taken)
-        taken.add(symbol)
+        taken.update(_symbols(kernel, symbol))
         result.append(replace(kernel, symbol=symbol))
     return tuple(result)
 
@@ -103,4 +105,9 @@ def _free_name(kernel: ExportKernel, taken: set[str]) -> str:
     threads = f"{name}_t{kernel.threads}"
     keyed = f"{threads}_{kernel.workload_key[:8]}"
     candidates = [name, threads, keyed, *(f"{keyed}_{count}" for count in range(2, len(taken) + 3))]
-    return next(candidate for candidate in candidates if candidate not in taken)
+    return next(candidate for candidate in candidates if taken.isdisjoint(_symbols(kernel, candidate)))
+
+
+def _symbols(kernel: ExportKernel, symbol: str) -> tuple[str, ...]:
+    """The C functions of a kernel called `symbol`."""
+    return (symbol,) if kernel.prepack is None else (symbol, pack_symbol(symbol))

@@ -11,8 +11,9 @@ import tvm
 from tvm.s_tir import Schedule
 
 from tuner.errors import TunerError
-from tuner.lowering.schedule import StoredSchedule, replay, schedule, stored
+from tuner.lowering.schedule import StoredSchedule, prepack_of, replay, schedule, stored
 from tuner.lowering.transposition import transpose_squares
+from tuner.runtime.prepack import Prepack
 from tuner.spaces.cpu import program_for
 from tuner.spaces.default import default_program
 from tuner.spaces.program import Program
@@ -46,6 +47,11 @@ class Compiled:
             "asm": str(self.generated.inspect_source("asm")),
         }
         return {name: shortened(text) for name, text in texts.items()}
+
+    @property
+    def prepack(self) -> Prepack | None:
+        """What `<symbol>_pack`, compiled into the same object, takes and gives; None where no constant is packed ahead."""
+        return prepack_of(self.program, self.symbol)
 
     @property
     def schedule(self) -> StoredSchedule:

@@ -12,14 +12,24 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm.s_tir.analysis import get_sblock_access_region
 
 from tuner.lowering.scalars import Scope, identity, lower
+from tuner.runtime.prepack import pack_symbol
 from tuner.spaces.program import Block, Program
+from tuner.spaces.prologue import split
 from tuner.workload.expression import Binary, BinaryOp, Cast, Read, reads
 
 _COMBINE: Mapping[str, BinaryOp] = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
 def module(program: Program, symbol: str) -> tvm.IRModule:
-    """The program's blocks, in order, before any step; the function is exported as `symbol`."""
+    """The program's blocks, in order, before any step; the function is exported as `symbol`, its prologue as `<symbol>_pack`."""
+    parts = split(program)
+    functions = {symbol: _function(parts.main, symbol)}
+    if parts.prologue is not None:
+        functions[pack_symbol(symbol)] = _function(parts.prologue, pack_symbol(symbol))
+    return tvm.IRModule(functions)
+
+
+def _function(program: Program, symbol: str) -> tirx.PrimFunc:
     index_dtype = _index_dtype(program)
     buffers = {
         tensor.name: tirx.decl_buffer(tensor.shape, tensor.dtype, tensor.name) for tensor in (*program.inputs, *program.outputs)
@@ -42,8 +52,7 @@ def module(program: Program, symbol: str) -> tvm.IRModule:
         [buffers[tensor.name] for tensor in (*program.inputs, *program.outputs)],
         SBlockRealize([], tirx.const(True, "bool"), root),
     )
-    function = function.with_attr({"global_symbol": symbol, "tirx.noalias": True, "s_tir": True})
-    return tvm.IRModule({symbol: function})
+    return function.with_attr({"global_symbol": symbol, "tirx.noalias": True, "s_tir": True})
 
 
 def _scope(scope: str) -> str:

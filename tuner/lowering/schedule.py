@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import tvm
 import tvm_ffi
@@ -14,6 +15,7 @@ from tvm.s_tir.schedule import LoopRV
 from tuner.errors import IllegalSchedule
 from tuner.lowering.module import module
 from tuner.lowering.transposition import TRANSPOSE
+from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.spaces.program import (
     Block,
     Buffer,
@@ -26,6 +28,7 @@ from tuner.spaces.program import (
     ReverseComputeAt,
     Step,
 )
+from tuner.spaces.prologue import split
 from tuner.spaces.stages import bounds
 from tuner.workload.bounds import linear
 from tuner.workload.expression import Read, Tensor, Var, reads
@@ -39,13 +42,14 @@ class StoredSchedule:
     trace: str  # the primitives, JSON of `Trace.as_json()`
     text: str  # the trace as readable Python, for people
     versions: dict[str, str]  # of apache-tvm and apache-tvm-ffi
+    prepack: dict[str, Any] | None = None  # what the module's pack function takes and gives: tuner.runtime.prepack
 
 
 class Applier:
     """Applies steps one after another, keeping track of which TVM loop each `<block>.<axis>` has become."""
 
-    def __init__(self, program: Program, symbol: str) -> None:
-        self.schedule = Schedule(module(program, symbol), error_render_level="detail")
+    def __init__(self, program: Program, symbol: str, scheduled: Schedule) -> None:
+        self.schedule = scheduled
         self.schedule.work_on(symbol)
         self._axes = {block.name: [axis.name for axis in (*block.axes, *block.reduce_axes)] for block in program.blocks}
         self._spatial = {block.name: {axis.name for axis in block.axes} for block in program.blocks}
@@ -118,22 +122,46 @@ def _always_outside(read: Read, shape: tuple[int, ...], extents: Mapping[str, in
 
 def schedule(program: Program, symbol: str) -> Schedule:
     """The program's module with its steps applied; a primitive TVM refuses raises `IllegalSchedule` with TVM's reason."""
-    applier = Applier(program, symbol)
+    scheduled = Schedule(module(program, symbol), error_render_level="detail")
+    parts = split(program)
+    if parts.prologue is not None:
+        _apply(parts.prologue, pack_symbol(symbol), scheduled)
+    _apply(parts.main, symbol, scheduled)
+    return scheduled
+
+
+def _apply(program: Program, symbol: str, scheduled: Schedule) -> None:
+    applier = Applier(program, symbol, scheduled)
     for step in program.steps:
         try:
             applier.apply(step)
         except ScheduleError as error:
             raise IllegalSchedule(f"{type(step).__name__} {step}: {error}") from error
-    return applier.schedule
+
+
+def prepack_of(program: Program, symbol: str) -> Prepack | None:
+    """What the module's pack function takes and gives; None where there is none."""
+    parts = split(program)
+    if parts.prologue is None:
+        return None
+    inputs = [tensor.name for tensor in program.inputs]
+    places = {name: place for place, name in enumerate([*inputs, *(tensor.name for tensor in parts.prologue.outputs)])}
+    return Prepack(
+        constants=tuple(places[tensor.name] for tensor in parts.prologue.inputs),
+        packed=parts.prologue.outputs,
+        passed=tuple(places[tensor.name] for tensor in parts.main.inputs),
+        tvm_symbol=f"__tvm_ffi_{pack_symbol(symbol)}",
+    )
 
 
 def stored(program: Program, symbol: str, scheduled: Schedule) -> StoredSchedule:
-    trace = scheduled.trace
+    trace, prepack = scheduled.trace, prepack_of(program, symbol)
     return StoredSchedule(
         module=tvm.ir.save_json(module(program, symbol)),
-        trace=json.dumps(trace.as_json(), default=str),
+        trace=json.dumps(trace.as_json(), default=int),
         text=str(trace),
         versions={"apache-tvm": tvm.__version__, "apache-tvm-ffi": tvm_ffi.__version__},
+        prepack=None if prepack is None else prepack.document(),
     )
 
 

@@ -14,6 +14,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.runtime.toolchain import LinkError, Toolchain
 from tuner.runtime.wrapper import Entry, exported_symbols, wrapper
 from tuner.workload.expression import Tensor
@@ -33,6 +34,7 @@ class Function:
     isa: tuple[str, ...]  # features the code may use, LLVM's spelling; checked at the first call
     threads: int  # the kernel was tuned for; what a call uses unless set otherwise
     tvm_symbol: str  # the packed entry in object_code, `__tvm_ffi_<global symbol>`
+    prepack: Prepack | None = None  # the function `<symbol>_pack` beside it, where constants are packed ahead of its calls
 
 
 def link(name: str, functions: Sequence[Function], *, toolchain: Toolchain | None = None) -> bytes:
@@ -95,6 +97,7 @@ def _entry(function: Function) -> Entry:
         isa=function.isa,
         threads=function.threads,
         tvm_symbol=function.tvm_symbol,
+        prepack=function.prepack,
     )
 
 
@@ -111,10 +114,19 @@ def _distinct_entries(functions: Sequence[Function], tools: Toolchain) -> list[F
             continue
         key = (function.object_code, function.tvm_symbol)
         if key not in made:
-            entry = f"tuner_entry_{len(made)}"
-            made[key] = replace(function, object_code=tools.renamed(*key, entry), tvm_symbol=entry)
-        result.append(replace(function, object_code=made[key].object_code, tvm_symbol=made[key].tvm_symbol))
+            made[key] = _renamed(function, f"tuner_entry_{len(made)}", tools)
+        renamed = made[key]
+        result.append(replace(function, object_code=renamed.object_code, tvm_symbol=renamed.tvm_symbol, prepack=renamed.prepack))
     return result
+
+
+def _renamed(function: Function, entry: str, tools: Toolchain) -> Function:
+    """The function with its entry called `entry` in the object code, its pack function's after that."""
+    code, prepack = tools.renamed(function.object_code, function.tvm_symbol, entry), function.prepack
+    if prepack is not None:
+        code = tools.renamed(code, prepack.tvm_symbol, pack_symbol(entry))
+        prepack = replace(prepack, tvm_symbol=pack_symbol(entry))
+    return replace(function, object_code=code, tvm_symbol=entry, prepack=prepack)
 
 
 def _check_names(name: str, exported: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -57,11 +58,27 @@ class Argument:
 
 
 @dataclass(frozen=True)
+class Prepack:
+    """How constants reach a kernel that wants them packed; places count the inputs, then the packed buffers."""
+
+    symbol: str  # the C function that packs
+    constants: tuple[int, ...]  # places of what it takes
+    packed: tuple[Argument, ...]  # what it writes
+    passed: tuple[int, ...]  # places of what the kernel takes as inputs
+
+
+@dataclass(frozen=True)
 class Signature:
     symbol: str
     arguments: tuple[Argument, ...]  # inputs, then outputs
     isa: tuple[str, ...]
     threads: int  # the kernel was tuned for
+    prepack: Prepack | None = None  # None: the C function takes the arguments as they are
+
+    @property
+    def consumed(self) -> frozenset[int]:
+        """Places of the constants that only packing reads."""
+        return frozenset() if self.prepack is None else frozenset(self.prepack.constants) - frozenset(self.prepack.passed)
 
     @property
     def inputs(self) -> tuple[Argument, ...]:
@@ -81,8 +98,20 @@ def aligned_empty(shape: Sequence[int], dtype: str | np.dtype[Any]) -> Array:
     return raw[start : start + nbytes].view(kind).reshape(tuple(shape))
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """Packed buffers, and the arrays they were made of: an entry ends with the first of these."""
+
+    constants: list[weakref.ref[Array]]
+    packed: list[Array]
+
+
 class Library:
-    """A loaded library. Thread-safe: calls share no state but the library's own thread pool."""
+    """A loaded library. Thread-safe: calls share no state but the library's own thread pool and the packed constants.
+
+    A constant that a kernel wants packed is packed when an array is first given for it, and kept as long as that array lives;
+    until then its values must not change, unless `forget` is called.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -97,17 +126,25 @@ class Library:
         self.signatures: Mapping[str, Signature] = MappingProxyType(
             {entry["symbol"]: _signature(entry) for entry in text["functions"]}
         )
-        self._entries = {symbol: self._entry(symbol, len(found.arguments)) for symbol, found in self.signatures.items()}
+        self._entries = {symbol: self._entry(symbol, found) for symbol, found in self.signatures.items()}
+        self._packers = {found.prepack.symbol: self._packer(found.prepack) for found in self.signatures.values() if found.prepack}
+        self._kept: dict[tuple[object, ...], _Kept] = {}  # by pack function and arrays' identities
         self._time = self._library[f"{self.name}_time"]
         self._time.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
         self._last_error = self._library[f"{self.name}_last_error"]
         self._last_error.restype = ctypes.c_char_p
         self._set_num_threads = self._library[f"{self.name}_set_num_threads"]
 
-    def _entry(self, symbol: str, count: int) -> Any:
+    def _entry(self, symbol: str, found: Signature) -> Any:
+        inputs = len(found.inputs) if found.prepack is None else len(found.prepack.passed)
         entry = self._library[symbol]
-        entry.argtypes = [ctypes.c_void_p] * count
+        entry.argtypes = [ctypes.c_void_p] * (inputs + len(found.outputs))
         return entry
+
+    def _packer(self, prepack: Prepack) -> Any:
+        packer = self._library[prepack.symbol]
+        packer.argtypes = [ctypes.c_void_p] * (len(prepack.constants) + len(prepack.packed))
+        return packer
 
     def set_num_threads(self, count: int) -> None:
         """Threads of all later calls; 0: as many as each kernel was tuned for."""
@@ -124,16 +161,47 @@ class Library:
         """
         signature = self.signature(symbol)
         _check(signature, arrays)
-        self._raise(self._entries[symbol](*(array.ctypes.data for array in arrays)))
+        self._raise(self._entries[symbol](*(array.ctypes.data for array in self._passed(signature, arrays))))
 
     def time(self, symbol: str, arrays: Sequence[Array], number: int, repeat: int) -> list[float]:
-        """Seconds of one call, `repeat` samples, each the mean of `number` calls made by a loop in C."""
+        """Seconds of one call, `repeat` samples, each the mean of `number` calls made by a loop in C.
+
+        Packing constants is not timed: it is done before.
+        """
         signature = self.signature(symbol)
         _check(signature, arrays)
-        buffers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+        passed = self._passed(signature, arrays)
+        buffers = (ctypes.c_void_p * len(passed))(*(array.ctypes.data for array in passed))
         samples = (ctypes.c_double * max(repeat, 1))()
         self._raise(self._time(symbol.encode(), buffers, number, repeat, samples))
         return list(samples)
+
+    def forget(self) -> None:
+        """Drops all packed constants: the next call packs the arrays it is given as they then are."""
+        self._kept.clear()
+
+    def _passed(self, signature: Signature, arrays: Sequence[Array]) -> Sequence[Array]:
+        """What the C function takes: the arrays, packed buffers in the place of constants that are packed."""
+        prepack, count = signature.prepack, len(signature.inputs)
+        if prepack is None:
+            return arrays
+        places = [*arrays[:count], *self._packed(prepack, [arrays[place] for place in prepack.constants])]
+        return [*(places[place] for place in prepack.passed), *arrays[count:]]
+
+    def _packed(self, prepack: Prepack, constants: Sequence[Array]) -> list[Array]:
+        key = (prepack.symbol, *(id(array) for array in constants))
+        kept = self._kept.get(key)
+        if kept is not None and all(reference() is array for reference, array in zip(kept.constants, constants, strict=True)):
+            return kept.packed
+        packed = [aligned_empty(found.shape, found.numpy_dtype) for found in prepack.packed]
+        for array in packed:
+            array.reshape(-1).view(np.uint8).fill(0xFF)  # not a number: what packing should leave out would show
+        given = [array if _usable(array) else _copied(array) for array in constants]
+        self._raise(self._packers[prepack.symbol](*(array.ctypes.data for array in (*given, *packed))))
+        # No lock: a dictionary's single operations are atomic, and two threads that pack at once keep equal buffers.
+        gone = [weakref.ref(array, lambda _: self._kept.pop(key, None)) for array in constants]
+        self._kept[key] = _Kept(gone, packed)
+        return packed
 
     def signature(self, symbol: str) -> Signature:
         if symbol not in self.signatures:
@@ -174,9 +242,12 @@ class TunedFunction:
         for index, target in enumerate(targets):
             if any(np.may_share_memory(target, other) for other in targets[:index]):
                 raise ShapeError(f"{self.__name__}: outputs share memory; give each its own array")
+        consumed = self.signature.consumed  # taken as they are: a copy would be packed anew in each call
         passed = [
-            found if _usable(found) and not any(np.may_share_memory(found, target) for target in targets) else _copied(found)
-            for found in given
+            found
+            if place in consumed or (_usable(found) and not any(np.may_share_memory(found, target) for target in targets))
+            else _copied(found)
+            for place, found in enumerate(given)
         ]
         self.library.call(self.__name__, [*passed, *targets])
         for result, target in zip(results, targets, strict=True):
@@ -201,7 +272,14 @@ def _signature(entry: Mapping[str, Any]) -> Signature:
     arguments = tuple(
         Argument(found["name"], found["dtype"], tuple(found["shape"]), found["role"]) for found in entry["arguments"]
     )
-    return Signature(entry["symbol"], arguments, tuple(entry["isa"]), int(entry["threads"]))
+    return Signature(entry["symbol"], arguments, tuple(entry["isa"]), int(entry["threads"]), _prepack(entry.get("prepack")))
+
+
+def _prepack(entry: Mapping[str, Any] | None) -> Prepack | None:
+    if entry is None:
+        return None
+    packed = tuple(Argument(found["name"], found["dtype"], tuple(found["shape"]), "in") for found in entry["packed"])
+    return Prepack(entry["symbol"], tuple(entry["constants"]), packed, tuple(entry["passed"]))
 
 
 def _as_array(symbol: str, argument: Argument, value: Any) -> Array:
@@ -224,9 +302,9 @@ def _from_dlpack(symbol: str, argument: Argument, value: Any) -> Array:
 def _check(signature: Signature, arrays: Sequence[Array]) -> None:
     if len(arrays) != len(signature.arguments):
         raise ShapeError(f"{signature.symbol} takes {len(signature.arguments)} arrays, got {len(arrays)}")
-    for argument, array in zip(signature.arguments, arrays, strict=True):
+    for place, (argument, array) in enumerate(zip(signature.arguments, arrays, strict=True)):
         _check_one(signature.symbol, argument, array)
-        if not array.flags.c_contiguous:
+        if not array.flags.c_contiguous and place not in signature.consumed:
             raise ShapeError(f"{signature.symbol}: {argument.name} is not C-contiguous; use numpy.ascontiguousarray")
 
 

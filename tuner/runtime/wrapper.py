@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tuner.runtime.features import X86
+from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.runtime.toolchain import LinkError
 from tuner.workload.expression import Tensor
 
@@ -37,16 +39,42 @@ class Entry:
     isa: tuple[str, ...]  # features in LLVM's spelling
     threads: int  # the kernel was tuned for
     tvm_symbol: str  # the entry in the object code
+    prepack: Prepack | None = None  # the function that packs its constants
+
+    @property
+    def plain(self) -> tuple[Entry, ...]:
+        """The C functions it comes to: itself, or the kernel on packed buffers and its pack function."""
+        prepack = self.prepack
+        if prepack is None:
+            return (self,)
+        return (
+            replace(self, inputs=prepack.taken(self.inputs, prepack.packed), prepack=None),
+            replace(
+                self,
+                symbol=pack_symbol(self.symbol),
+                inputs=tuple(self.inputs[place] for place in prepack.constants),
+                outputs=prepack.packed,
+                tvm_symbol=prepack.tvm_symbol,
+                prepack=None,
+            ),
+        )
 
 
 def exported_symbols(name: str, entries: Sequence[Entry]) -> tuple[str, ...]:
     """What users link against; the shared library shows `tuner_library_json` besides."""
     helpers = (f"{name}_alloc", f"{name}_free", f"{name}_last_error", f"{name}_set_num_threads", f"{name}_time")
-    return (*helpers, *(entry.symbol for entry in entries))
+    return (*helpers, *(entry.symbol for entry in _plain(entries)))
+
+
+def _plain(entries: Sequence[Entry]) -> list[Entry]:
+    return [one for entry in entries for one in entry.plain]
 
 
 def describe(name: str, entries: Sequence[Entry]) -> str:
-    """The library's description, canonical JSON, as `tuner_library_json()` returns it."""
+    """The library's description, canonical JSON, as `tuner_library_json()` returns it.
+
+    A function's arguments are those before packing; `prepack` says which constants are packed, by `<symbol>_pack`, into what.
+    """
     functions = [
         {
             "symbol": entry.symbol,
@@ -58,9 +86,15 @@ def describe(name: str, entries: Sequence[Entry]) -> str:
             "isa": list(entry.isa),
             "threads": entry.threads,
         }
+        | ({} if entry.prepack is None else {"prepack": {"symbol": pack_symbol(entry.symbol), **_described(entry.prepack)}})
         for entry in entries
     ]
     return json.dumps({"schema": 1, "name": name, "functions": functions}, sort_keys=True, separators=(",", ":"))
+
+
+def _described(prepack: Prepack) -> dict[str, Any]:
+    """What a loader needs: all but the name in the object code."""
+    return {name: value for name, value in prepack.document().items() if name != "tvm_symbol"}
 
 
 def signature(entry: Entry) -> str:
@@ -73,7 +107,7 @@ def signature(entry: Entry) -> str:
 def wrapper(name: str, entries: Sequence[Entry], *, machine: str) -> str:
     """C text. `machine` is the architecture it is compiled for; only x86_64 checks features."""
     parts = ['#include "tuner_runtime.h"\n\n#include <string.h>\n']
-    parts += [_function(index, entry, machine) for index, entry in enumerate(entries)]
+    parts += [_function(index, entry, machine) for index, entry in enumerate(_plain(entries))]
     parts.append(_helpers(name, entries))
     return "\n".join(parts)
 
@@ -121,7 +155,7 @@ def _features(entry: Entry, machine: str) -> list[str]:
 
 
 def _helpers(name: str, entries: Sequence[Entry]) -> str:
-    table = "".join(f"  &function_{index},\n" for index in range(len(entries)))
+    table = "".join(f"  &function_{index},\n" for index in range(len(_plain(entries))))
     return (
         f"TUNER_EXPORT void *{name}_alloc(size_t nbytes) {{ return tuner_alloc(nbytes); }}\n"
         f"TUNER_EXPORT void {name}_free(void *memory) {{ tuner_free(memory); }}\n"

@@ -27,6 +27,8 @@ class CpuSpace:
         if target.kind != "cpu":
             raise UsageError(f"target {target.name} is no CPU; its sketches live elsewhere")
         self.expression = inlined(plainly_named(workload.expression))
+        given = zip(workload.expression.inputs, self.expression.inputs, strict=True)
+        self.constants = tuple(plain.name for tensor, plain in given if tensor.name in workload.constants)
         self.shapes = shapes_of(self.expression)
         self.dtypes: Mapping[str, DType] = {
             tensor.name: tensor.dtype for tensor in (*self.expression.inputs, *(stage.tensor for stage in self.expression.stages))
@@ -72,6 +74,7 @@ class CpuSpace:
                 for block in nest.blocks
             ),
             steps=tuple(step for nest in nests for step in nest.steps),
+            constants=self.constants,
         )
 
 

@@ -12,16 +12,20 @@ from typing import Literal
 from tuner.workload.expression import Axis, DType, Reducer, Scalar, Tensor
 
 Mathematics = Literal["libm", "polynomial"]
+ThreadAxis = Literal["blockIdx.x", "threadIdx.x", "threadIdx.y", "threadIdx.z"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffer:
-    """An intermediate. `local` buffers are meant for registers: their accesses must become constant after unrolling."""
+    """An intermediate. `local` buffers are meant for registers: their accesses must become constant after unrolling.
+
+    `shared` ones are those of a GPU's thread block.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: DType
-    scope: Literal["global", "local"] = "global"
+    scope: Literal["global", "local", "shared"] = "global"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +92,34 @@ class Mark:
     how: Literal["parallel", "vectorize", "unroll", "transpose"]
 
 
-Step = Reorder | ComputeAt | ReverseComputeAt | DecomposeReduction | Fuse | Mark
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Splits a loop, outermost part first; the outermost one's extent is what is left, rounded up and guarded."""
+
+    loop: str
+    factors: tuple[int, ...]  # of all parts but the outermost
+    into: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bind:
+    """Gives a loop to the blocks of a GPU's grid or to the threads of a block."""
+
+    loop: str
+    axis: ThreadAxis
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageAlign:
+    """Stretches a dimension of the buffer a block writes: its stride becomes a multiple of `factor` elements plus `offset`."""
+
+    block: str
+    dimension: int
+    factor: int
+    offset: int
+
+
+Step = Reorder | ComputeAt | ReverseComputeAt | DecomposeReduction | Fuse | Mark | Split | Bind | StorageAlign
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,3 +129,4 @@ class Program:
     buffers: tuple[Buffer, ...]
     blocks: tuple[Block, ...]
     steps: tuple[Step, ...] = ()
+    constants: tuple[str, ...] = ()  # inputs known ahead of time: tuner.spaces.prologue takes out what can be done with them

@@ -1,7 +1,8 @@
 """What a program does with its constants alone, taken out of it: packed once ahead of time, not in each call.
 
-A copy of a constant input that stands at the root of a program (a sketch's `pack_root` and `pad`) depends on nothing that varies.
-Such blocks become a program of their own, which writes the packed buffers; the rest takes these as inputs in the constant's place.
+A copy of a constant input that stands at the root of a program (a sketch's `pack_root` and `pad`) depends on nothing that
+varies. Such blocks become a program of their own, which writes the packed buffers; the rest takes these as inputs in the
+constant's place.
 """
 
 from __future__ import annotations
@@ -68,7 +69,11 @@ def _ahead(program: Program) -> frozenset[str]:
     names: set[str] = set()
     for block in program.blocks:
         sources = {read.tensor for read in reads(block.body)}
-        own = written.count(block.buffer) == 1 and block.buffer not in local and all(block.buffer != out.name for out in program.outputs)
+        own = (
+            written.count(block.buffer) == 1
+            and block.buffer not in local
+            and all(block.buffer != out.name for out in program.outputs)
+        )
         if sources and sources <= known and block.reducer is None and block.name not in nested and own:
             known.add(block.buffer)
             names.add(block.name)
@@ -90,7 +95,7 @@ def _about(step: Step) -> frozenset[str]:
             return frozenset(loop.split(".")[0] for loop in loops)
         case ComputeAt(block=block, loop=loop) | ReverseComputeAt(block=block, loop=loop):
             return frozenset({block, loop.split(".")[0]})
-        case DecomposeReduction(block=block):
+        case DecomposeReduction(block=block) | StorageAlign(block=block):
             return frozenset({block})
-        case Mark(loop=loop):
+        case Mark(loop=loop) | Bind(loop=loop) | Split(loop=loop):
             return frozenset({loop.split(".")[0].removesuffix("_init")})
