@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from tuner.errors import UsageError
+from tuner.measure.isolation import check_level
 
 FILE_NAME = "tuner.toml"
 ENVIRONMENT_PREFIX = "TUNER_"
@@ -65,6 +66,12 @@ class Settings(BaseSettings):
     )
     build_timeout_s: float = Field(default=30.0, ge=0.1, le=3600.0, description="seconds one build may take")
     run_timeout_s: float = Field(default=20.0, ge=0.1, le=3600.0, description="seconds one candidate's check and timing may take")
+    isolation: str = Field(
+        default="required",
+        min_length=1,
+        max_length=100,
+        description="how candidates are fenced in: required (all the kernel supports), a level, or one without a mechanism",
+    )
     host: str = Field(default="127.0.0.1", min_length=1, max_length=255, description="address the service listens on")
     port: int = Field(default=8077, ge=0, le=65535, description="port the service listens on; 0 takes a free one")
     auth: Auth = Field(default="on", description="whether the service asks for keys; off on a loopback address only")
@@ -74,6 +81,15 @@ class Settings(BaseSettings):
     def absolute(cls, path: Path) -> Path:
         """A folder stays the same one when the working directory changes; `~` is the user's home."""
         return path.expanduser().absolute()
+
+    @field_validator("isolation")
+    @classmethod
+    def known_level(cls, text: str) -> str:
+        try:
+            check_level(text)
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+        return text
 
     @classmethod
     def settings_customise_sources(
@@ -129,8 +145,12 @@ def _spelled(name: str, origin: str) -> str:
 
 def _explain(problem: Any, origins: Mapping[str, str]) -> str:
     name = str(problem["loc"][0])
-    reason = str(problem["msg"]).removeprefix("Input should be ")
-    return f"setting {name} is {problem['input']!r} ({origins.get(name, BUILT_IN)}); it must be {reason} (see docs/settings.md)"
+    message = str(problem["msg"])
+    if problem["type"] == "value_error":
+        reason = message.removeprefix("Value error, ")
+    else:
+        reason = "it must be " + message.removeprefix("Input should be ")
+    return f"setting {name} is {problem['input']!r} ({origins.get(name, BUILT_IN)}); {reason} (see docs/settings.md)"
 
 
 def _project_file(directory: Path) -> Path | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuner.measure.assignment import Lane
+from tuner.measure.isolation import DEFAULT_LEVEL
 from tuner.measure.outcome import Candidate, Failed, Outcome, Trial
 from tuner.spaces.space import Config
 from tuner.target.target import Target
@@ -105,6 +106,7 @@ class Limits:
     race_budget_s: float = 0.3  # timed in each of them
     builds_per_server: int = 2000  # a compiler process is replaced after as many builds
     builder_resident_bytes: int = 1536 * 2**20  # or when it has grown to this
+    isolation: str = DEFAULT_LEVEL  # of the process that runs a candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

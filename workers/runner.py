@@ -111,6 +111,7 @@ class Runner:
             threads=problem.threads,
             seed=problem.seed,
             memory_bytes=self._limits.memory_bytes,
+            isolation=self._limits.isolation,
         )
         try:
             self._process.prepare(assignment)

@@ -63,7 +63,9 @@ def run(
 
 
 def orchestrator_options(settings: Settings) -> OrchestratorOptions:
-    limits = Limits(build_timeout_s=settings.build_timeout_s, run_timeout_s=settings.run_timeout_s)
+    limits = Limits(
+        build_timeout_s=settings.build_timeout_s, run_timeout_s=settings.run_timeout_s, isolation=settings.isolation
+    )
     return OrchestratorOptions(
         artifacts=settings.artifacts,
         signing_key=settings.data_dir / KEY_FILE,

@@ -42,7 +42,7 @@ def doctor(context: typer.Context) -> None:
         _disk,
         _environment,
     )
-    findings = [check(invocation) for check in checks]
+    findings = [check(invocation) for check in checks] + _isolation(invocation)
     if invocation.output.as_json:
         invocation.output.document(
             {
@@ -132,6 +132,17 @@ def _disk(invocation: Invocation) -> Finding:
             check="artifacts", status="warning", detail=f"{detail}; at least {FREE_BYTES_WANTED >> 30} GiB are advised"
         )
     return Finding(check="artifacts", status="ok", detail=detail)
+
+
+def _isolation(invocation: Invocation) -> list[Finding]:
+    """How candidates would be fenced in, one row a mechanism."""
+    from tuner.measure.isolation import isolation_report
+
+    try:
+        rows = isolation_report(invocation.settings().values.isolation)
+    except (TunerError, OSError) as error:
+        return [Finding(check="isolation", status="failed", detail=str(error))]
+    return [Finding(check=row.check, status=row.status, detail=row.detail) for row in rows]
 
 
 def _environment(invocation: Invocation) -> Finding:
