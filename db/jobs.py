@@ -22,6 +22,8 @@ from tuner.errors import UsageError
 
 QUEUED, RUNNING, CANCELLING = "queued", "running", "cancelling"
 CANCELLED, SUCCEEDED, FAILED = "cancelled", "succeeded", "failed"
+TUNE = "tune"  # kind of a job that searches
+PREPARE = "prepare"  # kind of a job that makes a kernel of a neighbour's schedule or the default, for a lookup
 MODEL = "model"  # kind of a job whose workloads are still inside a model file
 STATES = (QUEUED, RUNNING, CANCELLING, CANCELLED, SUCCEEDED, FAILED)
 UNFINISHED = (QUEUED, RUNNING, CANCELLING)
@@ -50,7 +52,7 @@ class NewJob:
     seed: int = 0
     priority: int = 0  # higher first
     owner: str | None = None  # api key id
-    kind: str = "tune"
+    kind: str = TUNE
     settings: Mapping[str, Any] = field(default_factory=dict)  # whatever else the request carried
 
 
@@ -184,6 +186,11 @@ def forget_expired_keys(session: Session) -> int:
 def get(session: Session, job_id: str) -> Job:
     """The job as it is now. Raises NotFound."""
     return _jobs(session, [locked_row(session, job_id, lock=False)])[0]
+
+
+def kind_of(session: Session, job_id: str) -> str | None:
+    """The kind of a job; None where there is none."""
+    return session.scalars(select(JobRow.kind).where(JobRow.id == job_id)).one_or_none()
 
 
 def list_page(

@@ -35,6 +35,7 @@ from workers import machine
 from workers.affinity import confined
 from workers.fleet import Fleet
 from workers.heartbeat import Heartbeat
+from workers.known import unanswered
 from workers.lanes import LanePlan
 from workers.messages import FleetPlan, Limits, Problem
 from workers.plausibility import Judge
@@ -163,13 +164,13 @@ class _JobRun:
         return JobReport(job=job, unverified=self._unverified)
 
     def _work(self) -> Job:
-        self._keeper.start(self._job.threads)  # Ray starts while the space is made
+        tasks = unanswered(self._database, self._lease, self._job)
+        if tasks:
+            self._keeper.start(self._job.threads)  # Ray starts while the space is made
         with self._database.read() as session:
             target = targets.get(session, self._job.target)
         errors = []
-        for task in self._job.tasks:
-            if task.state == "succeeded":
-                continue
+        for task in tasks:
             try:
                 error = self._task(task, target)
             except _Interrupted:

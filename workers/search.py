@@ -1,18 +1,21 @@
-"""Composes a job's searcher: strategy, space, a cost model on features of the loop nest, and points worth trying first."""
+"""Composes a job's searcher: strategy, space, a cost model on features of the loop nest, points worth trying first; or given points alone."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from tuner.cost_model.features import featurizer
 from tuner.cost_model.history import TransferRanker
 from tuner.cost_model.ranker import Ranker
+from tuner.measure.outcome import Trial
 from tuner.search.domain import Domain
-from tuner.search.searcher import Searcher
+from tuner.search.searcher import Plan, Searcher
 from tuner.search.seeds import carried_over
 from tuner.search.strategies import SearchSetup, build_searcher
 from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.space import Config
+from tuner.spaces.space import Config, Points, Space
 
 MOST_SEEDS = 8  # points tried before the search's own: an eighth of a small budget
 
@@ -34,3 +37,29 @@ def searcher_for(
         seeds=points if len(points) else None,
     )
     return build_searcher(strategy, setup)
+
+
+class GivenPoints:
+    """A searcher of given configs alone, carried over into the space: what a preparing job tries beside the default."""
+
+    def __init__(self, space: Space, configs: Sequence[Config]) -> None:
+        self._space = space
+        self._left = [point for point in carried_over(space, configs)]
+
+    @property
+    def count(self) -> int:
+        """Points that were neither told nor handed out."""
+        return len(self._left)
+
+    def ask(self, count: int) -> Points:
+        given, self._left = self._left[:count], self._left[count:]
+        return np.stack(given) if given else np.zeros((0, len(self._space.knobs)), np.int32)
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Forgets what was tried before."""
+        told = [self._space.point(trial.config) for trial in trials if trial.config]
+        self._left = [point for point in self._left if not any(np.array_equal(point, one) for one in told)]
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        return ()

@@ -8,19 +8,21 @@ from dataclasses import dataclass
 
 from db import events, leases, trials
 from db.engine import Database
-from db.jobs import Job, Task
+from db.jobs import PREPARE, Job, Task
 from db.leases import Lease
 from tuner.measure.outcome import Failed, Outcome, Timed, Trial
+from tuner.search.searcher import Searcher
 from tuner.search.strategies import LEARNING
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.space import Config
 from tuner.tuning import BestImproved, Budget, RoundPlanned, Stopped, TrialRecorded, TuningResult, tune
 from workers.history import Start, start_of
+from workers.known import neighbour_configs
 from workers.messages import Notice, Problem
 from workers.plausibility import Judge
 from workers.pool import RayMeasurer
 from workers.progress import Observer, WorkerNotice
-from workers.search import searcher_for
+from workers.search import GivenPoints, searcher_for
 
 NOTE_EVERY = 16  # trials between two notes of the elapsed times, which a killed run would lose
 
@@ -57,17 +59,12 @@ def notice_to(observer: Observer) -> Callable[[Notice], None]:
 def search(run: TaskRun) -> TuningResult:
     """Tunes until the budget is spent or `interrupted`; what is in flight then is given up. Raises StaleLease and FleetError."""
     job = run.job
-    start = Start()
-    if job.strategy in LEARNING:
-        start = start_of(run.database, job=job, task=run.task, op=run.problem.workload.op, target=run.problem.target)
-    searcher = searcher_for(
-        run.space, strategy=job.strategy, seed=job.seed, winners=(*run.winners, *start.best), prior=start.prior
-    )
+    searcher, trials_wanted = _searcher(run)
     loop = tune(
         space=run.space.space,
         searcher=searcher,
         measurer=run.measurer,
-        budget=Budget(trials=job.trials, seconds=job.seconds, target_s=run.judge.least_s),
+        budget=Budget(trials=trials_wanted, seconds=job.seconds, target_s=run.judge.least_s),
         clock=time.monotonic,
         recorded=run.recorded,
         cancelled=run.interrupted,
@@ -94,6 +91,19 @@ def search(run: TaskRun) -> TuningResult:
                 return result
         run.observer(event)
     raise AssertionError("the tuning loop ended without saying so")
+
+
+def _searcher(run: TaskRun) -> tuple[Searcher, int]:
+    """What proposes the task's trials, and how many it may have in all."""
+    job = run.job
+    if job.kind == PREPARE:
+        given = GivenPoints(run.space.space, neighbour_configs(run.database, job))
+        return given, 1 + given.count  # the default schedule first
+    start = Start()
+    if job.strategy in LEARNING:
+        start = start_of(run.database, job=job, task=run.task, op=run.problem.workload.op, target=run.problem.target)
+    winners = (*run.winners, *start.best)
+    return searcher_for(run.space, strategy=job.strategy, seed=job.seed, winners=winners, prior=start.prior), job.trials
 
 
 class Tally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Body, Response
 from starlette.concurrency import run_in_threadpool
@@ -19,6 +19,7 @@ from api.targets import choose
 from db import jobs, kernels, targets
 from db.engine import Session
 from db.jobs import Idempotency, NewJob
+from db.kernels import Kernel
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
 
@@ -50,10 +51,17 @@ def look_up(request: LookupRequest, caller: Caller, service: Service) -> LookupA
         if found is not None:
             # Workload and target are at hand: the common case costs no further query.
             kernel = answers.kernel(found, {workload.key: answers.parsed_workload(workload)}, {target.key: target})
-            return LookupAnswer(source="exact", kernel=kernel, job=None)
+            return LookupAnswer(source=source_of(session, found), kernel=kernel, job=None)
         neighbour = find_neighbour(session, workload, target, request.threads)
     job = prepare(service, caller, workload, target, request.threads, neighbour) if request.prepare else None
     return LookupAnswer(source="default" if neighbour is None else "neighbour", kernel=neighbour, job=job)
+
+
+def source_of(session: Session, kernel: Kernel) -> Literal["exact", "neighbour", "default"]:
+    """Where the schedule of a workload's own kernel comes from: a search, or what was prepared when it was looked up first."""
+    if kernel.job is None or jobs.kind_of(session, kernel.job) != jobs.PREPARE:
+        return "exact"
+    return "neighbour" if kernel.config else "default"
 
 
 def find_neighbour(session: Session, workload: Workload, target: Target, threads: int) -> KernelAnswer | None:
@@ -81,7 +89,7 @@ def prepare(
             threads=threads,
             trials=1,
             owner=None,
-            kind="prepare",
+            kind=jobs.PREPARE,
             settings={} if neighbour is None else {"neighbour": neighbour.id},
         )
         # The owner of this key is no api key's id, so it meets no client's Idempotency-Key.

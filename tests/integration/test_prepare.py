@@ -1,0 +1,82 @@
+"""Kernels made without a search: prepared for a lookup from a neighbour's schedule, and known ones answered at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from db import events, jobs, kernels, trials
+from db.engine import Database
+from tests.integration.fleet_job import open_in, queue_job, run_here
+from tests.integration.live_service import options_for, serving
+from tuner.target.detect import detect_cpu
+from workers.orchestrator import JobReport
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(175)]
+
+TUNED = {"M": 48, "N": 40, "K": 32}
+WANTED = {"M": 40, "N": 48, "K": 24}
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    opened = open_in(tmp_path)
+    yield opened
+    opened.close()
+
+
+def requeued(database: Database, job_id: str, **settings: bool) -> str:
+    """A job for the same workload with these settings."""
+    with database.write() as session:
+        job = jobs.get(session, job_id)
+        keys = tuple(task.workload for task in job.tasks)
+        new = jobs.NewJob(workloads=keys, target=job.target, threads=1, trials=3, strategy="random", settings=settings)
+        return jobs.create(session, new)[0].id
+
+
+def kernel_of(database: Database, report: JobReport) -> kernels.Kernel:
+    assert report.job.state == jobs.SUCCEEDED, report.job.error
+    assert report.job.tasks[0].kernel is not None
+    with database.read() as session:
+        return kernels.get(session, report.job.tasks[0].kernel)
+
+
+def test_a_lookup_is_prepared_from_its_neighbour_and_a_search_replaces_it(database: Database, tmp_path: Path) -> None:
+    spec = "matmul:" + ",".join(f"{name}={value}" for name, value in TUNED.items())
+    first = kernel_of(database, run_here(database, queue_job(database, [spec], trials=12), tmp_path))
+    with serving(options_for(f"sqlite:///{tmp_path}/fleet.db", tmp_path, target=detect_cpu())) as service:
+        client, wanted = service.client(), {"op": "matmul", "params": WANTED}
+        near = client.lookup(wanted)
+        assert near.source == "neighbour" and near.kernel is not None and near.kernel.id == first.id and near.job is not None
+        prepared = kernel_of(database, run_here(database, near.job, tmp_path))
+        with database.read() as session:
+            found = trials.of_task(session, near.job, 0)
+        assert [bool(trial.config) for trial in found] == ([False, True] if first.config else [False])
+        assert prepared.verified and prepared.workload != first.workload
+        answer = client.lookup(wanted)
+        assert answer.kernel is not None and (answer.kernel.id, answer.job) == (prepared.id, None)
+        assert answer.source == ("neighbour" if prepared.config else "default")
+        again = run_here(database, requeued(database, near.job, improve=False), tmp_path)
+        assert again.job.tasks[0].trials_done == 3  # no search stood behind the prepared kernel
+        searched = kernel_of(database, again)
+        expected = "exact" if searched.id != prepared.id else answer.source
+        assert client.lookup(wanted).source == expected
+
+
+def test_a_known_kernel_is_the_answer_unless_it_is_to_be_improved_or_timed_again(database: Database, tmp_path: Path) -> None:
+    job_id = queue_job(database, ["softmax:M=9,N=11"], trials=2)
+    kernel = kernel_of(database, run_here(database, job_id, tmp_path))
+    started = time.monotonic()
+    known = run_here(database, requeued(database, job_id, improve=False), tmp_path)
+    assert time.monotonic() - started < 2.0  # no worker was started
+    assert kernel_of(database, known).id == kernel.id and known.job.tasks[0].trials_done == 0
+    with database.read() as session:
+        (note,) = [event.data for event in events.after(session, known.job.id, 0) if event.kind == "note"]
+    assert kernel.id in str(note["text"])
+    with database.write() as session:
+        kernels.mark_stale(session, kernel.target, "the compiler changed")
+    assert run_here(database, requeued(database, job_id, improve=False), tmp_path).job.tasks[0].trials_done == 3
+    assert run_here(database, requeued(database, job_id, improve=True), tmp_path).job.tasks[0].trials_done == 3
