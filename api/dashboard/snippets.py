@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import json
 import re
-from collections.abc import Mapping
-from typing import Any
+import tarfile
+from dataclasses import dataclass
 
-from db.kernels import Kernel
 from tuner.workload.expression import Tensor
 from tuner.workload.workload import Workload
 
@@ -14,34 +15,71 @@ C_TYPES = {
     "float32": "float", "float64": "double", "float16": "uint16_t", "bfloat16": "uint16_t", "int8": "int8_t", "uint8": "uint8_t",
     "int32": "int32_t", "int64": "int64_t", "bool": "uint8_t",
 }  # fmt: skip
+MOST_MANIFEST = 1_000_000  # bytes
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
-def snippets(
-    kernel: Kernel, kind: str, schedule: Mapping[str, Any], workload: Workload | None, base: str
-) -> tuple[tuple[str, str], ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """What a kernel's download is: an exported library's archive with its names, or the bare library that was measured."""
+
+    library: str | None  # of the archive: its folder, Python package and CMake package; None for a bare library
+    symbol: str  # the C function
+
+    @property
+    def extension(self) -> str:
+        return "so" if self.library is None else "tar.gz"
+
+
+def delivery(archive: bytes | None, symbol: object) -> Delivery:
+    """Names from the archive's own manifest; `symbol` is the bare library's function."""
+    bare = symbol if isinstance(symbol, str) and NAME.fullmatch(symbol) else "kernel"
+    if archive is None:
+        return Delivery(library=None, symbol=bare)
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
+            member = next(
+                one for one in tar if one.isfile() and one.name.endswith("/manifest.json") and one.size <= MOST_MANIFEST
+            )
+            content = tar.extractfile(member)
+            manifest = json.loads(content.read()) if content is not None else {}
+        library, function = str(manifest["name"]), str(manifest["functions"][0]["symbol"])
+    except (tarfile.TarError, OSError, StopIteration, ValueError, LookupError, TypeError):
+        return Delivery(library=None, symbol=bare)
+    known = NAME.fullmatch(library) and NAME.fullmatch(function)
+    return Delivery(library=library, symbol=function) if known else Delivery(library=None, symbol=bare)
+
+
+def snippets(kernel_id: str, found: Delivery, workload: Workload | None, base: str) -> tuple[tuple[str, str], ...]:
     """Title and text of each. `base` is the service's address as the browser has it."""
-    extension = "tar.gz" if kind == "export" else "so"
-    found = [("curl", curl(kernel.id, base, extension)), ("Python", python(kernel.id, base, workload))]
-    symbol = schedule.get("symbol")
+    texts = [("curl", curl(kernel_id, found, base)), ("Python", python(kernel_id, found, workload, base))]
     if workload is not None:
-        name = symbol if isinstance(symbol, str) and NAME.fullmatch(symbol) else "kernel"
-        found += [("C", c(name, workload)), ("CMake", cmake(kernel.id, extension))]
-    return tuple(found)
+        texts += [("C", c(found, workload)), ("CMake", cmake(kernel_id, found))]
+    return tuple(texts)
 
 
-def curl(kernel_id: str, base: str, extension: str) -> str:
-    lines = [
-        f'curl -fsS -H "Authorization: Bearer $TUNER_KEY" -o {kernel_id}.{extension} \\',
-        f"  '{base}/v1/kernels/{kernel_id}/artifact'",
-    ]
-    return "\n".join([*lines, f"tar -xzf {kernel_id}.{extension}"] if extension == "tar.gz" else lines)
+def curl(kernel_id: str, found: Delivery, base: str) -> str:
+    file = f"{kernel_id}.{found.extension}"
+    lines = [f'curl -fsS -H "Authorization: Bearer $TUNER_KEY" -o {file} \\', f"  '{base}/v1/kernels/{kernel_id}/artifact'"]
+    return "\n".join([*lines, f"tar -xzf {file}"] if found.library else lines)
 
 
-def python(kernel_id: str, base: str, workload: Workload | None) -> str:
-    """Runs the kernel on the service's workers; no library is needed."""
+def python(kernel_id: str, found: Delivery, workload: Workload | None, base: str) -> str:
+    """Calls the extracted package where there is one; else runs the kernel on the service's workers."""
     tensors = () if workload is None else workload.expression.inputs
-    arrays = [f'    "{tensor.name}": {_random(tensor)},' for tensor in tensors if NAME.fullmatch(tensor.name)]
+    arrays = [(tensor.name, _random(tensor)) for tensor in tensors if NAME.fullmatch(tensor.name)]
+    if found.library is not None:
+        return "\n".join(
+            [
+                f"# PYTHONPATH={found.library}",
+                "import numpy as np",
+                f"import {found.library} as tuned",
+                "",
+                "rng = np.random.default_rng(0)",
+                *[f"{name} = {value}" for name, value in arrays],
+                f"result = tuned.{found.symbol}({', '.join(name for name, _ in arrays)})",
+            ]
+        )
     return "\n".join(
         [
             "import os",
@@ -50,9 +88,8 @@ def python(kernel_id: str, base: str, workload: Workload | None) -> str:
             "",
             "rng = np.random.default_rng(0)",
             f'with Client("{base}", key=os.environ.get("TUNER_KEY")) as client:',
-            f'    library = client.artifact("{kernel_id}")  # its bytes, checked',
             f'    outputs = client.run("{kernel_id}", {{',
-            *[f"    {line}" for line in arrays],
+            *[f'        "{name}": {value},' for name, value in arrays],
             "    })",
         ]
     )
@@ -65,24 +102,24 @@ def _random(tensor: Tensor) -> str:
     return f"np.zeros({shape}, np.{'uint16' if tensor.dtype == 'bfloat16' else tensor.dtype})"
 
 
-def c(symbol: str, workload: Workload) -> str:
+def c(found: Delivery, workload: Workload) -> str:
     expression = workload.expression
     outputs = [expression.tensor(name) for name in expression.outputs]
     arguments = [f"const {C_TYPES[tensor.dtype]} *{tensor.name}" for tensor in expression.inputs]
     arguments += [f"{C_TYPES[tensor.dtype]} *{tensor.name}" for tensor in outputs]
-    buffers = [_buffer(tensor) for tensor in (*expression.inputs, *outputs)]
     names = ", ".join(tensor.name for tensor in (*expression.inputs, *outputs))
+    declared = f"int {found.symbol}({', '.join(arguments)});"
+    known = f"#include <{found.library}.h>  // {declared}" if found.library else declared
     return "\n".join(
         [
             "#include <stdint.h>",
             "#include <stdlib.h>",
+            known,
             "",
-            f"int {symbol}({', '.join(arguments)});  /* dense, row-major, 64-byte aligned; 0 or an error code */",
-            "",
-            "int main(void) {",
-            *buffers,
-            "  /* fill the inputs */",
-            f"  return {symbol}({names});",
+            "int main(void) {  // dense, row-major, 64-byte aligned buffers; 0 or an error code",
+            *[_buffer(tensor) for tensor in (*expression.inputs, *outputs)],
+            "  // fill the inputs",
+            f"  return {found.symbol}({names});",
             "}",
         ]
     )
@@ -91,22 +128,19 @@ def c(symbol: str, workload: Workload) -> str:
 def _buffer(tensor: Tensor) -> str:
     size = -(-max(1, tensor.nbytes) // 64) * 64  # aligned_alloc takes multiples of the alignment only
     shape = f"{tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
-    return f"  {C_TYPES[tensor.dtype]} *{tensor.name} = aligned_alloc(64, {size});  /* {shape} */"
+    return f"  {C_TYPES[tensor.dtype]} *{tensor.name} = aligned_alloc(64, {size});  // {shape}"
 
 
-def cmake(kernel_id: str, extension: str) -> str:
-    if extension == "tar.gz":
-        place = [
-            f"file(ARCHIVE_EXTRACT INPUT ${{CMAKE_SOURCE_DIR}}/{kernel_id}.tar.gz DESTINATION ${{CMAKE_BINARY_DIR}}/{kernel_id})",
-            f'file(GLOB kernel_library "${{CMAKE_BINARY_DIR}}/{kernel_id}/lib/*.so")',
-        ]
-    else:
-        place = [f"set(kernel_library ${{CMAKE_SOURCE_DIR}}/{kernel_id}.so)"]
+def cmake(kernel_id: str, found: Delivery) -> str:
+    if found.library is not None:
+        place = f'"${{CMAKE_SOURCE_DIR}}/{found.library}/cmake"'
+        lines = [f"find_package({found.library} CONFIG REQUIRED PATHS {place} NO_DEFAULT_PATH)"]
+        return "\n".join([*lines, f"target_link_libraries(app PRIVATE {found.library}::{found.library})"])
     return "\n".join(
         [
-            *place,
             "add_library(tuned SHARED IMPORTED)",
-            'set_target_properties(tuned PROPERTIES IMPORTED_LOCATION "${kernel_library}" IMPORTED_NO_SONAME TRUE)',
+            "set_target_properties(tuned PROPERTIES",
+            f"  IMPORTED_LOCATION ${{CMAKE_SOURCE_DIR}}/{kernel_id}.so IMPORTED_NO_SONAME TRUE)",
             "target_link_libraries(app PRIVATE tuned m)",
         ]
     )

@@ -29,11 +29,11 @@ export function startKeys() {
   document.getElementById("keys-button").addEventListener("click", () => dialog.showModal());
   document.getElementById("theme-button").addEventListener("click", nextTheme);
   showTheme();
-  let leading = 0;
+  let leading = -Infinity;
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, textarea, select, dialog[open]")) return;
     if (performance.now() - leading < 1500) {
-      leading = 0;
+      leading = -Infinity;
       const link = document.querySelector(`.bar nav a[data-key="${CSS.escape(event.key)}"]`);
       if (link) { event.preventDefault(); location.href = link.href; }
       return;

@@ -13,7 +13,7 @@ from api.dashboard.charts import plots
 from api.dashboard.charts.plots import Interval
 from api.dashboard.pages import PageRoute, render
 from api.dashboard.sessions import Viewer
-from api.dashboard.snippets import snippets
+from api.dashboard.snippets import delivery, snippets
 from api.routes.kernels import KernelId, get_artifact
 from api.service import ServiceDep
 from db import artifacts, jobs, kernels, targets, workloads
@@ -27,6 +27,7 @@ from tuner.workload.workload import Workload
 router = APIRouter(prefix="/kernels", route_class=PageRoute)
 
 MOST_SOURCE = 200_000  # characters of generated code on the page; the rest is in the API's answer
+MOST_ARCHIVE = 32 * 1024 * 1024  # bytes of an export that is opened for its names
 LINEAGE = 50
 
 
@@ -64,11 +65,15 @@ def load(session: Session, kernel_id: str) -> KernelView:
 def page(kernel_id: KernelId, request: Request, caller: Viewer, service: ServiceDep) -> Response:
     with service.database.read() as session:
         view = load(session, kernel_id)
-        artifact = artifacts.get(session, view.kernel.artifact)
+        # What is downloaded: the export where promotion made one, else the library that was measured.
+        artifact = artifacts.get(session, str(view.schedule.get("export") or view.kernel.artifact))
         lineage = kernels.lineage(session, kernel_id)[:LINEAGE]
         visible_job = job_exists(session, view.kernel.job)
     base = f"{request.url.scheme}://{request.headers.get('host', 'localhost')}"
     entries = race(view.kernel)
+    archive = (
+        service.artifacts.get(artifact.sha256) if artifact.kind == "export" and artifact.size_bytes <= MOST_ARCHIVE else None
+    )
     context = {
         "view": view,
         "artifact": artifact,
@@ -82,7 +87,7 @@ def page(kernel_id: KernelId, request: Request, caller: Viewer, service: Service
         "before": loops.before(view.schedule, view.workload),
         "after": loops.after(view.schedule, view.workload, view.target, view.kernel),
         "sources": sources(view.schedule),
-        "snippets": snippets(view.kernel, artifact.kind, view.schedule, view.workload, base),
+        "snippets": snippets(kernel_id, delivery(archive, view.schedule.get("symbol")), view.workload, base),
         "work": None if view.workload is None else limits.work_of(view.workload, view.kernel.threads),
     }
     return render(request, "kernel.html", context, caller=caller)
