@@ -17,6 +17,7 @@ from tuner.lowering.module import module
 from tuner.lowering.transposition import TRANSPOSE
 from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.spaces.program import (
+    Bind,
     Block,
     Buffer,
     ComputeAt,
@@ -26,7 +27,9 @@ from tuner.spaces.program import (
     Program,
     Reorder,
     ReverseComputeAt,
+    SplitLoop,
     Step,
+    StorageAlign,
 )
 from tuner.spaces.prologue import split
 from tuner.spaces.stages import bounds
@@ -79,8 +82,14 @@ class Applier:
                 self._name_loops(block, self._axes[block])
             case DecomposeReduction(block=block, loop=loop):
                 self._decompose(block, loop)
-            case Fuse(loops=loops, into=into):
-                self._loops[into] = sch.fuse(*[self._loops[name] for name in loops])
+            case Fuse(loops=loops, into=fused):
+                self._loops[fused] = sch.fuse(*[self._loops[name] for name in loops])
+            case SplitLoop(loop=loop, factors=factors, into=into):
+                self._loops |= dict(zip(into, sch.split(self._loops[loop], [None, *factors]), strict=True))
+            case Bind(loop=loop, axis=axis):
+                sch.bind(self._loops[loop], axis)
+            case StorageAlign(block=block, dimension=dimension, factor=factor, offset=offset):
+                sch.storage_align(sch.get_sblock(block), 0, dimension, factor, offset)
             case Mark(loop=loop, how="transpose"):
                 sch.annotate(self._loops[loop], TRANSPOSE, 1)
             case Mark(loop=loop, how="vectorize") if loop in self._scalar:

@@ -93,7 +93,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class SplitLoop:
     """Splits a loop, outermost part first; the outermost one's extent is what is left, rounded up and guarded."""
 
     loop: str
@@ -119,7 +119,7 @@ class StorageAlign:
     offset: int
 
 
-Step = Reorder | ComputeAt | ReverseComputeAt | DecomposeReduction | Fuse | Mark | Split | Bind | StorageAlign
+Step = Reorder | ComputeAt | ReverseComputeAt | DecomposeReduction | Fuse | Mark | SplitLoop | Bind | StorageAlign
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

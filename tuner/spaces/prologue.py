@@ -9,7 +9,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tuner.spaces.program import Block, ComputeAt, DecomposeReduction, Fuse, Mark, Program, Reorder, ReverseComputeAt, Step
+from tuner.spaces.program import (
+    Bind,
+    Block,
+    ComputeAt,
+    DecomposeReduction,
+    Fuse,
+    Mark,
+    Program,
+    Reorder,
+    ReverseComputeAt,
+    SplitLoop,
+    Step,
+    StorageAlign,
+)
 from tuner.workload.expression import Tensor, reads
 
 
@@ -97,5 +110,5 @@ def _about(step: Step) -> frozenset[str]:
             return frozenset({block, loop.split(".")[0]})
         case DecomposeReduction(block=block) | StorageAlign(block=block):
             return frozenset({block})
-        case Mark(loop=loop) | Bind(loop=loop) | Split(loop=loop):
+        case Mark(loop=loop) | Bind(loop=loop) | SplitLoop(loop=loop):
             return frozenset({loop.split(".")[0].removesuffix("_init")})
