@@ -52,8 +52,9 @@ def value(node: Scalar, where: Mapping[str, int], arrays: Arrays) -> Any:
 def run(program: Program, inputs: Arrays) -> list[NDArray[Any]]:
     """The outputs in order, in float64; an element nobody wrote is NaN."""
     arrays = {tensor.name: array.astype(np.float64) for tensor, array in zip(program.inputs, inputs.values(), strict=True)}
-    for held in (*program.buffers, *program.outputs):
-        arrays[held.name] = np.full(held.shape, np.nan)
+    shapes = {held.name: held.shape for held in program.buffers} | {tensor.name: tensor.shape for tensor in program.outputs}
+    for name, shape in shapes.items():
+        arrays[name] = np.full(shape, np.nan)
     for block in program.blocks:
         _execute(block, arrays)
     return [arrays[tensor.name] for tensor in program.outputs]

@@ -9,11 +9,10 @@ from db.engine import open_database
 from tuner.app.jobs import results, run, submit
 from tuner.app.kernel import Kernel
 from tuner.app.machine import checked_target, with_limits
-from tuner.app.workloads import as_workload
+from tuner.app.workloads import Source, as_workload
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.settings import Strategy, load_settings
-from tuner.workload.workload import Workload
 from workers.progress import Observer, unobserved
 
 
@@ -24,7 +23,7 @@ class NoKernel(TunerError):
 
 
 def tune(
-    source: str | Workload,
+    source: Source,
     *,
     shapes: Mapping[str, int] | None = None,
     constants: Iterable[str] = (),
@@ -40,9 +39,10 @@ def tune(
 ) -> Kernel:
     """Tunes one workload in this process and gives its kernel, callable on NumPy arrays.
 
-    `source` is a spec (`"matmul:M=512,N=512,K=512"`), a text in the tensor notation with its symbols' extents in `shapes`, or a
-    `Workload`. What is None comes from the settings. Inputs named in `constants` are known ahead of time; `numerics="fast"`
-    allows errors up to 1e-4. `observer` is told of every trial.
+    `source` is a spec (`"matmul:M=512,N=512,K=512"`), a text in the tensor notation with its symbols' extents in `shapes`, a list
+    of `tvm.te` tensors (placeholders, then outputs; the kernel takes its arguments in that order), or a `Workload`. What is None
+    comes from the settings. Inputs named in `constants` are known ahead of time; `numerics="fast"` allows errors up to 1e-4.
+    `observer` is told of every trial.
 
     Raises UsageError (WorkloadError with line and column or parameter) before anything is written, DatabaseError, NoKernel.
     An interrupted call (KeyboardInterrupt) leaves a job that `tuner resume` continues.

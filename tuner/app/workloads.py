@@ -1,15 +1,20 @@
-"""Workloads however they are written: a spec, a notation text, or a workload made before."""
+"""Workloads however they are written: a spec, a notation text, tensors of `tvm.te`, or a workload made before."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from tuner.errors import UsageError
-from tuner.workload.spec import parse_spec, workload_from_notation
+from tuner.workload.spec import parse_spec, workload_from_expression, workload_from_notation
 from tuner.workload.workload import Workload
 
+Source = (
+    str | Workload | Sequence[Any]
+)  # a sequence is one of te tensors: inputs and outputs in the order of the kernel's arguments
 
-def as_workload(source: str | Workload, *, shapes: Mapping[str, int] | None, constants: Iterable[str], numerics: str) -> Workload:
+
+def as_workload(source: Source, *, shapes: Mapping[str, int] | None, constants: Iterable[str], numerics: str) -> Workload:
     """The workload that `tuner.tune` was given. Raises UsageError for arguments that do not belong to its form."""
     known = tuple(constants)
     if isinstance(source, str) and _is_notation(source):
@@ -22,7 +27,11 @@ def as_workload(source: str | Workload, *, shapes: Mapping[str, int] | None, con
         if known or numerics != "strict":
             raise UsageError("a Workload has its own constants and numerics; give them when it is made")
         return source
-    raise UsageError(f"a workload is a spec, a notation text or a Workload, not a {type(source).__name__}")
+    if isinstance(source, list | tuple) and source:
+        from tuner.lowering.lift import lift_te  # noqa: PLC0415  # whoever has te tensors has loaded TVM; nobody else should wait for it
+
+        return workload_from_expression(lift_te(source), known, numerics)
+    raise UsageError(f"a workload is a spec, a notation text, te tensors or a Workload, not a {type(source).__name__}")
 
 
 def _is_notation(text: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tvm import te
 
 from tuner.app.workloads import as_workload
 from tuner.errors import UsageError, WorkloadError
@@ -49,3 +50,13 @@ def test_a_bad_notation_says_where() -> None:
     with pytest.raises(WorkloadError) as refused:
         as_workload(NOTATION.replace("A[i, k]", "Z[i, k]"), shapes={"M": 4, "N": 5, "K": 6}, constants=(), numerics="strict")
     assert (refused.value.line, refused.value.column) == (4, 14)
+
+
+def test_te_tensors_are_the_workload_they_compute() -> None:
+    a, b = te.placeholder((5, 7), name="A"), te.placeholder((7, 6), name="B")
+    k = te.reduce_axis((0, 7), name="k")
+    c = te.compute((5, 6), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    lifted = as_workload([a, b, c], shapes=None, constants=(), numerics="strict")
+    assert lifted.key == parse_spec("matmul:M=5,N=6,K=7").key
+    with pytest.raises(UsageError, match="shapes"):
+        as_workload([a, b, c], shapes={"M": 5}, constants=(), numerics="strict")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
 import tvm
+from numpy.typing import NDArray
 
 from tuner.lowering.module import module
 from tuner.spaces.program import Block, Program
@@ -15,7 +17,7 @@ from tuner.workload.expression import Axis, Read, Tensor, Unary, UnaryOp, Var
 ULP_LIMIT = 4
 
 
-def run(op: UnaryOp, x: np.ndarray) -> np.ndarray:
+def run(op: UnaryOp, x: NDArray[np.float32]) -> NDArray[np.float32]:
     shape = x.shape
     block = Block(
         name="Y",
@@ -34,10 +36,11 @@ def run(op: UnaryOp, x: np.ndarray) -> np.ndarray:
     library = tvm.tirx.build(module(program, "f"), target=tvm.target.Target({"kind": "llvm"}))
     out = tvm.runtime.tensor(np.empty(shape, np.float32))
     library["f"](tvm.runtime.tensor(x), out)
-    return out.numpy()
+    got: NDArray[np.float32] = out.numpy()
+    return got
 
 
-REFERENCE = {"exp": np.exp, "tanh": np.tanh, "log": np.log, "erf": np.vectorize(math.erf, otypes=[np.float64])}
+REFERENCE: Mapping[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {"exp": np.exp, "tanh": np.tanh, "log": np.log, "erf": np.vectorize(math.erf, otypes=[np.float64])}
 SAMPLES = {
     "exp": np.linspace(-87.3, 88.7, 200_001),
     "tanh": np.concatenate([np.linspace(-10, 10, 100_001), np.geomspace(1e-30, 1, 50_000)]),
