@@ -3,8 +3,8 @@
     python -m benchmarks.search.model tests/tables/*.npz
 
 Prints for each table the pairwise accuracy among valid pairs at least 5% apart and recall@30, from a model of the other tables;
-the same from 64 random configs of the table itself, as a search has them early on; and the rate at which candidates are described.
-The last is CPU time of one core.
+the same from 64 random configs of the table itself, as a search has them early on; and the rate at which candidates are
+described, in CPU time of one core.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Figures:
 def figures(tables: Sequence[RecordedTable]) -> list[Figures]:
     """One for each table; raises UsageError for tables of spaces that no longer exist."""
     pasts = [past_of_table(table) for table in tables]
-    return [_figures(table, past, [other for other in pasts if other is not past]) for table, past in zip(tables, pasts, strict=True)]
+    return [_figures(tables[at], past, [*pasts[:at], *pasts[at + 1 :]]) for at, past in enumerate(pasts)]
 
 
 def _figures(table: RecordedTable, past: Past, others: Sequence[Past]) -> Figures:

@@ -4,7 +4,8 @@
 
 The product's own path: its compiler process on one core, its runner on another, its checks, its screening plan. The fastest tenth
 is then timed again, longer and in another order, and that is what the table keeps of them: the best of thousands of short timings
-is lucky besides fast. Stopped at any point it goes on from its log when started again; the log goes once the table is written.
+is lucky besides fast. Configs that compile to the same code share its time. Stopped at any point, it goes on from its log when
+started again; the log goes once the table is written.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -97,11 +98,11 @@ class Bench:
         lane = Lane(name=f"cpu:{recording.run_core}", cores=(recording.run_core,))
         problem = recording.problem
         self._runner.prepare(Assignment(workload=problem.workload, lane=lane, threads=problem.threads))
-        self._known: dict[str, Outcome] = {}
         self._best_s = float("inf")
 
-    def outcomes(self, rows: Iterable[int], plan: TimingPlan, *, reuse: bool) -> Iterator[tuple[int, Outcome]]:
-        """Each row with what became of it, in order. With `reuse`, code that was timed before is not timed again."""
+    def outcomes(self, rows: Iterable[int], plan: TimingPlan) -> Iterator[tuple[int, Outcome]]:
+        """Each row with what became of it, in order. Within one call, code that was timed before is not timed again."""
+        known: dict[str, Outcome] = {}
         waiting: list[tuple[int, Future[Library | Failed]]] = []
         queue = iter(rows)
         while True:
@@ -110,18 +111,18 @@ class Bench:
             if not waiting:
                 return
             row, future = waiting.pop(0)
-            yield row, self._measured(row, future.result(), plan, reuse=reuse)
+            yield row, self._measured(row, future.result(), plan, known)
 
     def _build(self, row: int) -> Library | Failed:
         recording = self._recording
         config = None if row == DEFAULT_ROW else recording.space.config(recording.points[row])
         return self._compiler.build(recording.problem, BuildRequest(number=row + 1, config=config))
 
-    def _measured(self, row: int, built: Library | Failed, plan: TimingPlan, *, reuse: bool) -> Outcome:
+    def _measured(self, row: int, built: Library | Failed, plan: TimingPlan, known: dict[str, Outcome]) -> Outcome:
         if isinstance(built, Failed):
             return built
-        if reuse and built.sha256 in self._known:
-            return self._known[built.sha256]
+        if built.sha256 in known:
+            return known[built.sha256]
         request = Request(
             name=f"row {row}",
             library=built.path,
@@ -137,7 +138,7 @@ class Bench:
             outcome = self._runner.measure(request)
         if isinstance(outcome, Timed):
             self._best_s = min(self._best_s, outcome.median_s)
-            self._known[built.sha256] = outcome
+            known[built.sha256] = outcome
         Path(built.path).unlink(missing_ok=True)
         return outcome
 
@@ -151,7 +152,7 @@ def record(recording: Recording, *, progress_every_s: float = 10.0) -> bool:
     started = said = time.monotonic()
     with ExitStack() as stack:
         bench = Bench(recording, stack)
-        for count, (row, outcome) in enumerate(bench.outcomes(missing, SCREENING, reuse=True), 1):
+        for count, (row, outcome) in enumerate(bench.outcomes(missing, SCREENING), 1):
             known[row] = outcome
             recording.log.append(row, outcome)
             if time.monotonic() - said > progress_every_s:
@@ -160,15 +161,23 @@ def record(recording: Recording, *, progress_every_s: float = 10.0) -> bool:
                 print(f"{len(known)} of {len(order) + 1} measured, {left_s:.0f} s to go", flush=True)
         if any(row not in known for row in (DEFAULT_ROW, *order)):
             return False
-        for row, outcome in bench.outcomes(sorted(_fastest(known) - again), AGAIN_PLAN, reuse=False):
+        for row, outcome in bench.outcomes(sorted(_fastest(known) - again), AGAIN_PLAN):
             if isinstance(outcome, Timed):
                 recording.log.append(row, outcome, again=True)
     return True
 
 
 def _fastest(known: Mapping[int, Outcome]) -> set[int]:
-    timed = {row: outcome.median_s for row, outcome in known.items() if isinstance(outcome, Timed) and row != DEFAULT_ROW}
-    return set(sorted(timed, key=timed.__getitem__)[: ceil(AGAIN_SHARE * len(timed))])
+    """The fastest rows, one for each code: what compiles to the same is timed once."""
+    timed = {row: outcome for row, outcome in known.items() if isinstance(outcome, Timed) and row != DEFAULT_ROW}
+    order = sorted(timed, key=lambda row: timed[row].median_s)[: ceil(AGAIN_SHARE * len(timed))]
+    return set({timed[row].artifact: row for row in reversed(order)}.values())
+
+
+def _shared(known: Mapping[int, Outcome], again: Set[int]) -> dict[int, Outcome]:
+    """Rows of the same code with the same outcome, that of the longer timing where there was one."""
+    last = {outcome.artifact: outcome for row in sorted(again) if isinstance(outcome := known[row], Timed)}
+    return {row: last.get(outcome.artifact, outcome) if isinstance(outcome, Timed) else outcome for row, outcome in known.items()}
 
 
 def _lost(outcome: Outcome) -> bool:
@@ -177,7 +186,7 @@ def _lost(outcome: Outcome) -> bool:
 
 def table_of(recording: Recording) -> RecordedTable:
     """The table of a complete log. Raises UsageError where the default schedule was not timed."""
-    known, _ = recording.log.load()
+    known = _shared(*recording.log.load())
     default = known[DEFAULT_ROW]
     if isinstance(default, Failed):
         raise UsageError(f"the default schedule failed: {default.kind}: {default.message}")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tuner.cost_model.metrics import spearman
 from tuner.cost_model.model import CostModel, Features, Featurizer, Vector
@@ -65,6 +66,7 @@ class GuidedSearcher:
         self._validity = ValidityFilter(seed=seed)
         self._ledger = Ledger(domain)
         self._features: list[Features] = []  # of each trial that teaches, shape (1, F) or more
+        self._described: set[bytes] = set()  # the same, row by row
         self._origins: dict[int, Origin] = {}
         self._origin_of_row: list[Origin] = []
         self._plans: list[Plan] = []
@@ -117,12 +119,14 @@ class GuidedSearcher:
             self._line_up(self._explored(rng), "model", rng, length)
             return
         sample = self._domain.sample(rng, 4 * length)
+        sample = sample[self._novel(sample)]
         self._append(sample[choose(sample, np.zeros(len(sample), np.float32), count=length, weight=1.0)], "random")
 
     def _plan(self) -> None:
         rng = np.random.default_rng((self._seed, len(self._plans) + 1))
         fresh = self._ledger.points[self._planned_at :]
         self._features.append(self._featurizer(fresh))
+        self._described.update(map(bytes, self._features[-1]))
         features, labels = np.concatenate(self._features), self._ledger.labels
         correlation = self._judged(self._features[-1], labels[self._planned_at :])
         self._model.fit(features, labels, np.full(len(labels), _OWN, np.int64))
@@ -205,16 +209,32 @@ class GuidedSearcher:
         """The pool's choice with a random point mixed in at every 1/ε-th place on average; half random when the model is
         distrusted."""
         points, scores = pool.best()
-        picked = points[choose(points, scores, count=length, weight=self.options.diversity)] if len(points) else points
+        novel = self._novel(points)
+        picked = points[novel][choose(points[novel], scores[novel], count=length, weight=self.options.diversity)]
+        twins = np.setdiff1d(np.arange(len(points)), novel)
+        picked = np.concatenate([picked, points[twins[: max(0, length - len(picked))]]])
         by_chance = rng.random(length) < (self.options.explore if origin == "model" else 0.5)
         spare = self._domain.sample(rng, length)
-        at = 0
+        spare = spare[self._novel(spare)]
+        at = by_luck = 0
         for place in range(length):
-            if not by_chance[place] and at < len(picked):
+            if by_chance[place] and by_luck < len(spare):
+                self._append(spare[by_luck : by_luck + 1], "random")
+                by_luck += 1
+            elif at < len(picked):
                 self._append(picked[at : at + 1], origin)
                 at += 1
-            elif by_chance[place]:
-                self._append(spare[place : place + 1], "random")
+
+    def _novel(self, points: Points) -> NDArray[np.int64]:
+        """Rows whose features neither a told trial has nor a row before them. Configs of one description nearly always compile
+        to the same code (the order of loops that run once, blocks as large as the whole): one of them is enough to try."""
+        seen = set(self._described)
+        rows = []
+        for row, described in enumerate(map(bytes, self._featurizer(points))) if len(points) else ():
+            if described not in seen:
+                seen.add(described)
+                rows.append(row)
+        return np.array(rows, np.int64)
 
     def _append(self, points: Points, origin: Origin) -> None:
         for point, key in zip(points, self._domain.keys(points).tolist(), strict=True):

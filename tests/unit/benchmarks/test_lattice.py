@@ -11,7 +11,12 @@ from tuner.spaces.space import Space
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 
-SPECS = ("matmul:M=128,N=128,K=128", "conv2d:N=1,H=14,W=14,CI=32,CO=32,KH=3,KW=3,pad=1", "transpose:M=512,N=512", "softmax:M=64,N=512")
+SPECS = (
+    "matmul:M=128,N=128,K=128",
+    "conv2d:N=1,H=14,W=14,CI=32,CO=32,KH=3,KW=3,pad=1",
+    "transpose:M=512,N=512",
+    "softmax:M=64,N=512",
+)
 
 
 def spaces() -> list[Space]:

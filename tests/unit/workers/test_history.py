@@ -67,9 +67,7 @@ def search_past(database: Database, spec: str, clock: ManualClock, count: int = 
             outcome: Outcome = Failed(kind=FailureKind.BUILD_ERROR, message="no")
             if number % 10:
                 conditions = Conditions(lane="cpu:1", isolation="none")
-                outcome = Timed(
-                    samples_s=(seconds_of(row),), max_rel_error=0.0, conditions=conditions, artifact=f"{number:064x}"
-                )
+                outcome = Timed(samples_s=(seconds_of(row),), max_rel_error=0.0, conditions=conditions, artifact=f"{number:064x}")
             trials.record(session, lease, Trial(number=number, config=space.space.config(point), outcome=outcome))
     clock.advance(10.0)
     return job, lease
@@ -174,7 +172,5 @@ def test_time_bounds_what_is_learned_from(database: Database, clock: ManualClock
     search_past(database, OTHER, clock)
     job, _ = queue(database, LARGE)
     ticks = iter(float(second) for second in range(100))
-    found = start_of(
-        database, job=replace(job), task=job.tasks[0], op="matmul", target=detect_cpu(), clock=lambda: next(ticks)
-    )
+    found = start_of(database, job=replace(job), task=job.tasks[0], op="matmul", target=detect_cpu(), clock=lambda: next(ticks))
     assert found.learned_from == (parse_spec(SMALL).key,)

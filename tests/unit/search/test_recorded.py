@@ -1,0 +1,55 @@
+"""Search quality on recorded tables of real trials: a search that gets worse fails here, without a clock."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tuner.app.replay import factories
+from tuner.app.tables import LOOP_NEST, features_of, open_tables
+from tuner.replay import Comparison, RecordedTable, compare
+
+TABLES = Path(__file__).parents[2] / "tables"
+NAMES = ("matmul", "conv2d", "depthwise_conv2d")
+SHARE = 0.01  # 6 to 8 configs of a table; its fastest 0.5% would be 3 or 4, among which noise decides
+SEEDS, BUDGET = 9, 110
+CHEAP_SEEDS = 99  # of random, whose quartiles spread widely and whose runs cost next to nothing
+
+
+@cache
+def tables() -> tuple[RecordedTable, ...]:
+    return tuple(open_tables([TABLES / f"{name}.npz" for name in NAMES]))
+
+
+@cache
+def compared(at: int) -> Comparison:
+    return compare([tables()[at]], factories(("annealing",), tables()), seeds=range(SEEDS), budget=BUDGET, share=SHARE)
+
+
+@pytest.mark.parametrize("at", range(len(NAMES)), ids=NAMES)
+def test_annealing_reaches_the_fastest_in_half_of_randoms_trials(at: int) -> None:
+    table = tables()[at]
+    annealing = compared(at).entry(table.name, "annealing").trials_needed.median
+    luck = compare([table], factories(("random",), tables()), seeds=range(CHEAP_SEEDS), budget=2 * BUDGET, share=SHARE)
+    random = luck.entry(table.name, "random").trials_needed.median
+    assert annealing is not None and random is not None
+    assert annealing <= random / 2, f"annealing {annealing}, random {random}"
+
+
+@pytest.mark.parametrize("at", range(len(NAMES)), ids=NAMES)
+def test_what_is_missed_after_64_trials_is_within_three_percent(at: int) -> None:
+    regret = compared(at).entry(tables()[at].name, "annealing").regret[63]
+    assert regret.median is not None and regret.median <= 0.03
+
+
+def test_the_same_seeds_give_the_same_comparison() -> None:
+    chosen = factories(("annealing", "evolutionary", "random", "grid"), tables())
+    first, second = (compare(tables()[:1], chosen, seeds=(0, 1), budget=40, share=SHARE) for _ in range(2))
+    assert first == second
+
+
+def test_the_tables_still_belong_to_their_spaces() -> None:
+    """A space that lost a knob or a value makes its tables rank by knobs alone: record them again (docs/benchmarks.md)."""
+    assert {features_of(table) for table in tables()} == {LOOP_NEST}
