@@ -80,8 +80,18 @@ def find_kernel(database: Database, workload: Workload, target: Target, threads:
     return found
 
 
-def race_kernel(workload: Workload, kernel: Kernel, target: Target, settings: Settings, rivals: Sequence[str]) -> Race:
-    """Runs the race on the settings' first lane. Raises RaceError; a library without a route is absent, with its reason."""
+def race_kernel(
+    workload: Workload,
+    kernel: Kernel,
+    target: Target,
+    settings: Settings,
+    rivals: Sequence[str],
+    others: Sequence[Contender] = (),
+) -> Race:
+    """Runs the race on the settings' first lane. `others` are libraries of the same C interface that somebody else made.
+
+    Raises RaceError; a library without a route, and one of `others` that fails, is absent, with its reason.
+    """
     lane = plan_machine(usable_nodes(), threads=kernel.threads, declared=settings.lanes).lanes[0]
     library = ArtifactStore(settings.artifacts).verify(kernel.artifact)
     (symbol,) = Library(library).signatures
@@ -90,6 +100,7 @@ def race_kernel(workload: Workload, kernel: Kernel, target: Target, settings: Se
         for name in dict.fromkeys(rivals):
             default = name == DEFAULT
             contenders.append(_default(workload, target, kernel, Path(folder)) if default else rival_contender(name))
+        contenders += others
         runner.prepare(Assignment(workload=workload, lane=lane, threads=kernel.threads, seed=settings.seed))
         return _judged(workload, kernel, race(contenders, runner, rounds=ROUNDS, plan=PLAN))
 
