@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
@@ -54,7 +54,7 @@ class Watched:
         self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self.wrong.append(f"page error: {error}"))
         self.page.on("request", self._request)
-        self.page.on("dialog", lambda dialog: (self.wrong.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        self.page.on("dialog", self._dialog)
         self.page.add_init_script(
             "document.addEventListener('securitypolicyviolation',"
             " (e) => console.error('policy violation: ' + e.violatedDirective + ' ' + e.blockedURI));"
@@ -64,6 +64,10 @@ class Watched:
         provoked = any(f"status of {status}" in message.text for status in self.allowed)
         if message.type in ("error", "warning") and not provoked:
             self.wrong.append(f"console {message.type}: {message.text}")
+
+    def _dialog(self, dialog: Dialog) -> None:
+        self.wrong.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
 
     def _request(self, request: Request) -> None:
         parts = urlsplit(request.url)

@@ -27,8 +27,8 @@ class Line:
     rank: float  # 0 for the fastest of all, 1 for the slowest
 
 
-def draw(axes: Sequence[Axis], lines: Sequence[Line], *, href: Callable[[str, Any], str], chosen: dict[str, Any]) -> str:
-    """`href(knob, value)` is where a value leads; `chosen` are the values filtered by now."""
+def draw(axes: Sequence[Axis], lines: Sequence[Line], *, href: Callable[[str, Any], str] | None, chosen: dict[str, Any]) -> str:
+    """`href(knob, value)` is where a value leads, None for a drawing without links; `chosen` are the values filtered by now."""
     step = (WIDTH - 220) / max(1, len(axes) - 1)
     xs = [90 + step * at for at in range(len(axes))]
     places = [{value: _place(at, len(axis.values)) for at, value in enumerate(axis.values)} for axis in axes]
@@ -45,6 +45,9 @@ def draw(axes: Sequence[Axis], lines: Sequence[Line], *, href: Callable[[str, An
             if at % skip and not picked:
                 continue
             label = svg.text(x + 7, place[value] + 4, units.value_text(value)[:18], "value picked" if picked else "value")
+            if href is None:
+                parts.append(label)
+                continue
             words = f"{axis.name}={units.value_text(value)}"
             link = (
                 f'<a href="{escape(href(axis.name, value))}" data-update="trials analysis" aria-label="filter {escape(words)}">'

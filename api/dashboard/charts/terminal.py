@@ -1,0 +1,56 @@
+"""The best-so-far curve as lines of text, for a terminal: time on a log scale, every cell the best of its trials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log
+
+from api.dashboard import units
+from api.dashboard.charts.curve import Curve
+from api.dashboard.charts.svg import log_ticks
+
+MARK, POINT, LEVEL = "█", "·", "╌"
+MARGIN = 11  # columns of the labels
+
+
+def plot(curve: Curve, *, width: int = 100, height: int = 16) -> list[str]:
+    """`height` rows and an axis, at most `width` columns; one line of words where nothing was timed."""
+    columns = max(20, width - MARGIN - 2)
+    if len(curve.record_medians_s) == 0:
+        return ["no trial was timed yet"]
+    values = [*curve.medians_s.tolist(), *(level.seconds for level in curve.levels)]
+    low, high = min(values), max(values)
+    span = max(log(high / low), 1e-9)
+
+    def row(seconds: float) -> int:
+        return min(height - 1, max(0, round((height - 1) * (1 - log(seconds / low) / span))))
+
+    def column(number: float) -> int:
+        return min(columns - 1, int(number / max(curve.end, 1.0) * (columns - 1)))
+
+    cells = [[" "] * columns for _ in range(height)]
+    labels: dict[int, str] = {row(tick): units.seconds(tick) for tick in log_ticks(low, high, 5)}
+    for level in curve.levels:
+        cells[row(level.seconds)] = [LEVEL] * columns
+        labels[row(level.seconds)] = level.name[:MARGIN]
+    for at, seconds in zip(curve.at.tolist(), curve.medians_s.tolist(), strict=True):
+        cells[row(seconds)][column(at)] = POINT
+    _staircase(
+        cells, [(column(at), row(s)) for at, s in zip(curve.record_at.tolist(), curve.record_medians_s.tolist(), strict=True)]
+    )
+    lines = [f"{labels.get(at, ''):>{MARGIN}} │{''.join(cell)}".rstrip() for at, cell in enumerate(cells)]
+    end = f"{curve.end:,.0f}" if curve.axis == "trial" else units.duration(curve.end)
+    lines.append(f"{'':>{MARGIN}} └{'─' * columns}")
+    lines.append(f"{'':>{MARGIN}}  0{end:>{columns - 1}}")
+    return lines
+
+
+def _staircase(cells: list[list[str]], steps: Sequence[tuple[int, int]]) -> None:
+    """Each record's level until the next one, and the drop to it."""
+    width = len(cells[0])
+    for at, (x, y) in enumerate(steps):
+        until, below = steps[at + 1] if at + 1 < len(steps) else (width - 1, y)
+        for place in range(x, until + 1):
+            cells[y][place] = MARK
+        for place in range(min(y, below), max(y, below) + 1):
+            cells[place][until] = MARK

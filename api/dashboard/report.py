@@ -1,0 +1,100 @@
+"""A job as one self-contained page: drawings, tables and style in the file, no script, nothing loaded from anywhere.
+
+For handing results on: to a colleague without access to the service, to a ticket, to an archive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from markupsafe import Markup
+
+from api.auth import OPERATOR
+from api.dashboard import history, loops
+from api.dashboard.charts import curve as curves
+from api.dashboard.charts import parallel, plots
+from api.dashboard.job_view import NEXT, JobView, curve_of, load
+from api.dashboard.pages import make_dashboard
+from api.dashboard.views.kernel import race
+from db import jobs, kernels, trials
+from db.engine import Session
+from tuner import __version__ as VERSION
+
+FASTEST = 20  # trials listed with their configs
+FAILURES = 20  # groups
+KNOBS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskReport:
+    """One workload's part."""
+
+    view: JobView
+    parts: Mapping[str, Any]
+
+
+def report(session: Session, job_id: str) -> str:
+    """The page as HTML text. Raises NotFound for an unknown job."""
+    job = jobs.get(session, job_id)
+    tasks = [task_report(session, load(session, job_id, OPERATOR, position)) for position in range(len(job.tasks))]
+    dashboard = make_dashboard()
+    context = {
+        "job": job,
+        "tasks": tasks,
+        "style": Markup(dashboard.assets["style.css"].content.decode()),
+        "svg": Markup,
+        "product_version": VERSION,
+        "made_at": datetime.now(UTC),
+        "expected_trials": NEXT,
+    }
+    return dashboard.environment.get_template("report.html").render(context)
+
+
+def task_report(session: Session, view: JobView) -> TaskReport:
+    drawn, expected = curve_of(session, view)
+    found = history.analysis(session, view.job.id, view.position)
+    predicted = found.predictions
+    scored = len(predicted.numbers) >= 2
+    axes = [
+        parallel.Axis(name=knob.knob, values=[group.value for group in knob.groups]) for knob in found.knobs[: parallel.MOST_AXES]
+    ]
+    entries = race(view.kernel) if view.kernel else []
+    schedule = kernels.schedule(session, view.kernel.id) if view.kernel else {}
+    parts = {
+        "curve": drawn,
+        "curve_svg": curves.draw(drawn),
+        "words": curves.summary(drawn),
+        "records": curves.records_table(drawn, view.default_s),
+        "expected": expected,
+        "fastest": found.trials[:FASTEST],
+        "knobs": [
+            (knob, plots.bar(knob.share), min(knob.groups, key=lambda group: group.best_s)) for knob in found.knobs[:KNOBS]
+        ],
+        "parallel_svg": static_parallel(axes, found) if len(axes) > 1 else None,
+        "scatter_svg": plots.scatter(predicted.scores.tolist(), predicted.medians_s.tolist()) if scored else None,
+        "correlation_svg": plots.correlations(found.correlations) if found.correlations else None,
+        "counts": trials.failure_counts(session, view.job.id, view.position),
+        "entries": entries,
+        "intervals_svg": plots.intervals(entries) if entries else None,
+        "before": loops.before(schedule, view.workload),
+        "after": loops.after(schedule, view.workload, view.target, view.kernel) if view.kernel else None,
+        "trace": loops.trace_text(schedule),
+    }
+    groups = trials.failure_groups(session, view.job.id, limit=FAILURES) if view.position == 0 else ()
+    return TaskReport(view=view, parts=parts | {"groups": groups})
+
+
+def static_parallel(axes: list[parallel.Axis], found: history.Analysis) -> str:
+    """The drawing without links: a file has no table to filter."""
+    every = found.trials
+    quarter = parallel.MOST_LINES // 4
+    step = max(1, len(every) // (parallel.MOST_LINES - quarter))
+    lines = [
+        parallel.Line(values=[one.trial.config.get(axis.name) for axis in axes], rank=index / max(1, len(every)))
+        for index, one in enumerate(every)
+        if index < quarter or index % step == 0
+    ]
+    return parallel.draw(axes, lines, href=None, chosen={})
