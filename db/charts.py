@@ -22,7 +22,7 @@ from db.trials import OK, StoredTrial, stored
 from tuner.errors import UsageError
 
 CHUNK = 500  # numbers in one IN: below every database's limit on parameters
-PREFIX, FASTEST = 256, 1500  # of a job's trials: its first and its fastest, from which a sparkline's records are taken
+PREFIX, FASTEST, BETWEEN = 256, 1500, 300  # of a job's trials: those from which a sparkline's records are taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,17 +82,22 @@ def some_trials(session: Session, job_id: str, position: int, numbers: Iterable[
     return tuple(stored(row) for row in sorted(rows, key=lambda row: row.number))
 
 
-def records(session: Session, job_id: str, position: int = 0) -> tuple[tuple[int, float], ...]:
+def records(session: Session, job_id: str, position: int = 0, *, count: int = 0) -> tuple[tuple[int, float], ...]:
     """Numbers and medians at which the best improved, by number.
 
-    Exact for tasks of up to 1500 timed trials; of larger ones, taken from the first 256 and the 1500 fastest trials, so that a
-    list of large jobs costs milliseconds: each record given is a true one, some early ones may be missing.
+    Exact for tasks of up to 1500 timed trials. Of larger ones, with `count` trials, it is taken from the first 256, the 1500
+    fastest and 300 between them, so that a list of large jobs costs milliseconds: its end is exact, its middle an upper bound.
     """
     here = (TrialRow.job_id == job_id, TrialRow.position == position, TrialRow.median_s.is_not(None))
     columns = (TrialRow.number, TrialRow.median_s)
     queries = (
         select(*columns).where(*here, TrialRow.number < PREFIX),
         select(*columns).where(*here).order_by(TrialRow.median_s).limit(FASTEST),
+        *(
+            [select(*columns).where(*here, TrialRow.number.in_(range(PREFIX, count, count // BETWEEN)))]
+            if count > FASTEST
+            else []
+        ),
     )
     rows: set[tuple[int, float]] = {(row[0], row[1]) for query in queries for row in session.execute(query) if row[1] is not None}
     found: list[tuple[int, float]] = []

@@ -104,6 +104,7 @@ class _Nest:
     start: tuple[str, str] | None = None  # axis its initialisation was split off above, and the text of that
     marks: dict[str, str] = field(default_factory=dict)
     start_marks: dict[str, str] = field(default_factory=dict)
+    fused: dict[str, frozenset[str]] = field(default_factory=dict)  # what a loop was made of
 
 
 def nest_lines(program: Program) -> list[str]:
@@ -120,7 +121,7 @@ def nest_lines(program: Program) -> list[str]:
             case DecomposeReduction(block=block, loop=loop):
                 nests[block].start = (_split(loop)[1], _start(blocks[block]))
             case Fuse(loops=loops, into=into):
-                _fuse(nests[_split(loops[0])[0]], [_split(name)[1] for name in loops], _split(into)[-1])
+                _fuse(nests, _split(loops[0])[0], [_split(name)[1] for name in loops], _split(into)[1])
             case Mark(loop=loop, how=how):
                 block, axis = _split(loop)
                 if block in nests:
@@ -163,10 +164,16 @@ def _reorder(nest: _Nest, order: Sequence[str]) -> None:
     nest.loops = changed
 
 
-def _fuse(nest: _Nest, names: Sequence[str], into: str) -> None:
+def _fuse(nests: Mapping[str, _Nest], block: str, names: Sequence[str], into: str) -> None:
+    """One loop for several; what was moved below one of them is below it."""
+    nest = nests[block]
     extents = dict(nest.loops)
     size = prod(extents[name] for name in names)
     nest.loops = [(into, size) if name == names[0] else (name, extent) for name, extent in nest.loops if name not in names[1:]]
+    nest.fused[into] = frozenset(names)
+    for other in nests.values():
+        if other.under is not None and other.under[0] == block and other.under[1] in names:
+            other.under = (block, into)
 
 
 def _write(name: str, nests: Mapping[str, _Nest], depth: int, fixed: frozenset[str], lines: list[str]) -> None:
@@ -179,7 +186,7 @@ def _write(name: str, nests: Mapping[str, _Nest], depth: int, fixed: frozenset[s
         if axis not in fixed and extent > 1:
             lines.append(_loop(depth, axis, extent, nest.marks))
             depth += 1
-        fixed |= {axis}
+        fixed |= {axis} | nest.fused.get(axis, frozenset())
         levels.append((axis, depth, fixed))
         _write_moved(name, axis, nests, depth, fixed, lines, last=False)
     lines.append(f"{'  ' * depth}{nest.text}")

@@ -51,7 +51,20 @@ def make_dashboard() -> Dashboard:
     environment = Environment(
         loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    names = ("seconds", "duration", "ratio", "percent", "count", "rate", "size", "moment", "value_text", "config_text", "three")
+    names = (
+        "seconds",
+        "duration",
+        "ratio",
+        "percent",
+        "count",
+        "rate",
+        "work",
+        "size",
+        "moment",
+        "value_text",
+        "config_text",
+        "three",
+    )
     environment.filters |= {name: getattr(units, name) for name in names}
     return Dashboard(environment=environment, assets=read_assets())
 

@@ -72,6 +72,14 @@ def rate(gflops: float | None) -> str:
     return DASH if gflops is None else f"{three(gflops)} GFLOP/s"
 
 
+def work(flops: int | None) -> str:
+    """Arithmetic operations: 268 MFLOP."""
+    if flops is None:
+        return DASH
+    scale, unit = next(((s, u) for s, u in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")) if flops >= s), (1.0, ""))
+    return f"{three(flops / scale)} {unit}FLOP"
+
+
 def size(nbytes: float) -> str:
     for scale, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if nbytes >= scale:

@@ -21,6 +21,7 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 118, 14, 50
 STRIP = 12  # height of the failures' marks, above the axis
 CELL = 3.0  # pixels: trials nearer than this to another are drawn once
 MOST_POINTS = 4000
+MOST_DOTS = 80  # improvements beyond which the line alone shows them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +105,9 @@ def draw(curve: Curve) -> str:
         parts.append(svg.element("path", class_="fail", d=failures))
     parts.append(svg.dots(((x(float(a)), y(float(m))) for a, m in zip(curve.at, curve.medians_s, strict=True)), "point"))
     records = [(x(float(a)), y(float(m))) for a, m in zip(curve.record_at, curve.record_medians_s, strict=True)]
-    parts += [svg.polyline(svg.staircase(records, x(curve.end)), "best"), svg.dots(records, "record")]
+    parts.append(svg.polyline(svg.staircase(records, x(curve.end)), "best"))
+    if len(records) <= MOST_DOTS:
+        parts.append(svg.dots(records, "record"))
     parts += _levels(curve, y)
     return svg.drawing(WIDTH, HEIGHT, parts, title=summary(curve))
 

@@ -48,6 +48,8 @@ def spanning(values: Iterable[float], *, start: float, end: float, log_scale: bo
 
 
 def linear_ticks(low: float, high: float, wanted: int) -> list[float]:
+    if high <= low:
+        return [low]
     raw = (high - low) / max(1, wanted)
     power = 10.0 ** floor(log10(raw))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)

@@ -46,7 +46,7 @@ def page(request: Request, caller: Viewer, service: ServiceDep, a: Id = "", b: I
 
 def of_jobs(session: Session, a: str, b: str, caller: Caller, *, regret: bool) -> Mapping[str, Any]:
     views = [load_job(session, one, caller) for one in (a, b)]
-    records = [charts.records(session, view.job.id) for view in views]
+    records = [charts.records(session, view.job.id, count=view.task.trials_done) for view in views]
     ends = [max(view.task.trials_done, 1) for view in views]
     words = " and ".join(
         f"{view.job.id}: {units.seconds(view.best_s)} after {end} trials" for view, end in zip(views, ends, strict=True)
@@ -82,17 +82,11 @@ def reached(records: list[tuple[tuple[int, float], ...]]) -> list[tuple[str, lis
 
 def of_kernels(session: Session, a: str, b: str) -> Mapping[str, Any]:
     views = [load_kernel(session, one) for one in (a, b)]
-    entries = [
-        Interval(
-            name=view.kernel.id,
-            median_s=view.kernel.median_s,
-            low_s=view.kernel.ci95_s[0],
-            high_s=view.kernel.ci95_s[1],
-            own=not at,
-        )
-        for at, view in enumerate(views)
-    ]
     first, second = (view.kernel for view in views)
+    entries = [
+        Interval(name=name, median_s=one.median_s, low_s=one.ci95_s[0], high_s=one.ci95_s[1], own=one is first)
+        for name, one in (("A", first), ("B", second))
+    ]
     apart = first.ci95_s[1] < second.ci95_s[0] or second.ci95_s[1] < first.ci95_s[0]
     traces = [(loops.trace_text(view.schedule) or "").splitlines() for view in views]
     changed = difflib.unified_diff(traces[0], traces[1], a, b, lineterm="", n=2)

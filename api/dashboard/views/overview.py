@@ -95,7 +95,7 @@ def overview(service: ServiceDep, caller: Caller, state: Sequence[str], text: st
 
 def job_row(session: Session, job_id: str, caller: Caller) -> JobRow:
     view = load(session, job_id, caller)
-    records = charts.records(session, job_id)
+    records = charts.records(session, job_id, count=view.task.trials_done)
     title = f"best so far: {units.seconds(records[-1][1])} after {view.task.trials_done} trials" if records else "no timed trial"
     return JobRow(view=view, spark=plots.sparkline(records, view.task.trials_done, title=title))
 

@@ -131,11 +131,9 @@ def show(
 def beginning(param: Param) -> str:
     if param.default is not None:
         return str(param.default).lower() if isinstance(param.default, bool) else str(param.default)
-    return (
-        str(USUAL.get(param.name, 1 if param.name in ("N", "B") else 3 if param.kind == "int" else 32))
-        if not param.choices
-        else str(param.choices[0])
-    )
+    if param.about == "batch":
+        return "1"
+    return str(param.choices[0]) if param.choices else str(USUAL.get(param.name, 32))
 
 
 def refused(error: WorkloadError) -> Refusal:

@@ -1,0 +1,61 @@
+"""Loops as text: what is read there is what the program does. Checked by counting how often each block runs."""
+
+from __future__ import annotations
+
+import re
+from math import prod
+
+import numpy as np
+import pytest
+
+from api.dashboard import loops
+from tests.database_samples import sample_target
+from tuner.spaces import program_for, space_for
+from tuner.workload.spec import parse_spec
+
+SPECS = ("matmul:M=48,N=40,K=32", "softmax:M=16,N=50", "layer_norm:M=12,N=33", "reduce_sum:shape=24x36,axis=1")
+
+
+def test_before_is_the_expression() -> None:
+    workload = parse_spec("matmul:M=4,N=5,K=6")
+    expected = "for i in 4:\n  for j in 5:\n    for k in 6:\n      C[i, j] += A[i, k] * B[k, j]"
+    assert loops.before({}, workload) == expected
+    assert loops.before({"before": "stored"}, workload) == "stored"
+
+
+def iterations(lines: list[str]) -> dict[str, int]:
+    """How often each updating line runs, by the buffer it updates."""
+    stack: list[tuple[int, int]] = []
+    found: dict[str, int] = {}
+    for line in lines:
+        depth = (len(line) - len(line.lstrip())) // 2
+        stack = [one for one in stack if one[0] < depth]
+        loop = re.match(r"\s*for \w+ in (\d+):", line)
+        if loop:
+            stack.append((depth, int(loop[1])))
+        else:
+            buffer = line.strip().partition("[")[0]
+            found[buffer] = found.get(buffer, 0) + prod(extent for _, extent in stack)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("threads", [1, 2])
+def test_after_runs_the_reduction_over_every_point(seed: int, threads: int) -> None:
+    """Of a matmul in any config: at least M·N·K multiply-adds, and no more than overlapping tiles explain."""
+    workload = parse_spec("matmul:M=48,N=40,K=32")
+    space = space_for(workload, sample_target(), threads)
+    config = space.config(space.sample(np.random.default_rng(seed), 1)[0])
+    program = program_for(workload, sample_target(), threads, config)
+    lines = loops.nest_lines(program)
+    found = iterations(lines)
+    for block in program.blocks:
+        points = prod(axis.extent for axis in (*block.axes, *block.reduce_axes))
+        assert found[block.buffer] >= points, (block.name, config)
+    assert len(lines) < 120
+
+
+def test_a_trace_is_shown_whatever_its_form() -> None:
+    assert loops.trace_text({"text": "sch.split()", "trace": "[]"}) == "sch.split()"
+    assert loops.trace_text({"trace": [["split", 4], ["fuse"]]}) == '["split", 4]\n["fuse"]'
+    assert loops.trace_text({"trace": []}) is None
