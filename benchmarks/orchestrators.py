@@ -122,7 +122,9 @@ def _faults(database: Database, job_id: str, budget: int, before: Mapping[int, o
     if any(rows.get(number) != row for number, row in before.items()):
         faults.append(f"{job_id}: a trial recorded before the kill was lost or measured again")
     with database.read() as session:
+        error = jobs.get(session, job_id).error
         kinds = Counter(event.kind for event in events.after(session, job_id, 0))
+    faults += [] if error is None else [f"{job_id}: {error}"]
     wrong = {"queued": 1, "succeeded": 1, "kernel": 1, "trial": len(rows)}
     faults += [f"{job_id}: {kinds[kind]} events {kind}, not {count}" for kind, count in wrong.items() if kinds[kind] != count]
     return faults

@@ -1,0 +1,21 @@
+"""Two orchestrators on one PostgreSQL: each job is done once; those of a killed one go on elsewhere after their last trial."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.orchestrators import share
+
+pytestmark = [
+    pytest.mark.slow, pytest.mark.postgres, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(400),
+]
+
+
+def test_a_killed_orchestrators_jobs_go_on_elsewhere(postgres_url: str, tmp_path: Path) -> None:
+    shared = share(postgres_url, tmp_path, count=6, budget=6, orchestrators=2, timeout_s=330)
+    assert shared.faults == []
+    assert shared.states == {"succeeded": 6}
+    assert set(shared.owners) == {"orchestrator-0", "orchestrator-1"}
+    assert len(shared.taken_over) == 1 and sum(shared.owners.values()) == 7
