@@ -21,13 +21,17 @@ from tuner.cli.kernels import best
 from tuner.cli.keys import keys
 from tuner.cli.output import Output
 from tuner.cli.replay import replay
+from tuner.cli.report import report
 from tuner.cli.serve import serve
 from tuner.cli.space import ops, space
 from tuner.cli.tune import resume, tune
 from tuner.cli.verify import verify
 from tuner.errors import TunerError
 
-COMMANDS = (tune, ops, space, jobs, show, trials, resume, cancel, best, export, verify, bench, replay, serve, doctor)
+COMMANDS = (
+    tune, ops, space, jobs, show, trials, report, resume, cancel,
+    best, export, verify, bench, replay, serve, doctor,
+)  # fmt: skip
 GROUPS = {"config": config, "db": database, "keys": keys}
 
 GLOBAL_FLAGS = ("--json", "--quiet", "-q")

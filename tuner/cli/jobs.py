@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli import documents, units
+from tuner.cli.curve import curve_lines
 from tuner.cli.documents import Names
 from tuner.cli.invocation import Invocation
 
@@ -59,7 +60,11 @@ def jobs(
     invocation.output.table(("job", "state", "workloads", "trials", "best", "created"), rows, right=("trials", "best"))
 
 
-def show(context: typer.Context, job: JobName) -> None:
+def show(
+    context: typer.Context,
+    job: JobName,
+    plot: Annotated[bool, typer.Option("--plot", help="draw best so far over trials, for people only")] = False,
+) -> None:
     """Shows one job: its budget, each workload's trials and kernel, and what went wrong."""
     from db import jobs as queries
 
@@ -67,6 +72,7 @@ def show(context: typer.Context, job: JobName) -> None:
     with invocation.database() as database, database.read() as session:
         found = queries.get(session, resolve(session, job))
         names = _names(session, [found])
+        drawn = curve_lines(session, found, min(120, invocation.output.stdout.width)) if plot else []
     if invocation.output.as_json:
         invocation.output.document(documents.job(found, names))
         return
@@ -97,6 +103,8 @@ def show(context: typer.Context, job: JobName) -> None:
     ]
     columns = ("workload", "state", "space", "trials", "ok", "best", "kernel", "error")
     invocation.output.table(columns, rows, right=("space", "trials", "ok", "best"))
+    for line in drawn:
+        invocation.output.line(line)
 
 
 def trials(

@@ -1,0 +1,43 @@
+"""`tuner report`: a job as one self-contained page."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tuner.cli.invocation import Invocation
+from tuner.cli.jobs import JobName, resolve
+from tuner.errors import UsageError
+
+STDOUT = Path("-")
+
+
+def report(
+    context: typer.Context,
+    job: JobName,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="where to; - for standard output, left out: JOB.html")
+    ] = None,
+) -> None:
+    """Writes a job as one page with its drawings, tables and style inside: no script, nothing loaded from anywhere."""
+    from api.dashboard.report import report as page
+
+    invocation = Invocation.of(context)
+    with invocation.database() as database, database.read() as session:
+        job_id = resolve(session, job)
+        text = page(session, job_id)
+    if output == STDOUT:
+        sys.stdout.write(text)
+        return
+    file = output or Path(f"{job_id}.html")
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error.strerror}; name another file with -o") from error
+    if invocation.output.as_json:
+        invocation.output.document({"job": job_id, "file": str(file), "bytes": len(text.encode())})
+    else:
+        invocation.output.line(f"job {job_id}: {file}, {len(text.encode()) / 1000:.0f} kB")
