@@ -110,7 +110,7 @@ def test_a_job_left_running_by_a_process_that_is_gone_is_queued_again_at_once(da
     assert requeue(database, job.id).state == "queued"
 
 
-@pytest.mark.parametrize("owner", [f"{socket.gethostname()}:{os.getpid()}", "another-host:1"])
+@pytest.mark.parametrize("owner", [f"{socket.gethostname()}:{os.getpid()}", "another-host:1"], ids=["itself", "another host"])
 def test_a_job_whose_holder_may_be_alive_is_left_to_it(database: Database, job: Job, owner: str) -> None:
     with database.write() as session:
         leases.claim(session, job.id, owner=owner)
