@@ -1,0 +1,134 @@
+"""Programs for GPUs, interpreted block by block without TVM, compute what the reference computes; each config fits a block."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+
+from tests.property.blocks import run, value
+from tuner.errors import IllegalSchedule, UsageError
+from tuner.spaces.cuda import CudaSpace
+from tuner.spaces.cuda_axes import DepthAxis, GridAxis
+from tuner.spaces.cuda_limits import Footprint
+from tuner.spaces.program import Bind, Program, StorageAlign
+from tuner.target.cuda import STATIC_SHARED_BYTES, cuda_target
+from tuner.target.detect import detect_cpu
+from tuner.workload.expression import DTYPE_BYTES, Axis
+from tuner.workload.inputs import make_inputs
+from tuner.workload.reference import evaluate
+from tuner.workload.spec import parse_spec, workload_from_notation
+from tuner.workload.workload import Workload
+
+TARGET = cuda_target("sm_90", lambda fingerprint: "declared")
+SPECS = (
+    "matmul:M=5,N=7,K=6", "matmul:M=3,N=4,K=67", "matmul:M=16,N=8,K=8", "matmul:M=4,N=9,K=8,transpose_b=true",
+    "batch_matmul:B=2,M=3,N=4,K=5", "dense:M=2,N=5,K=9,bias=true,act=gelu",
+    "conv2d:N=1,H=5,W=4,CI=2,CO=5,KH=3,KW=3,pad=1,act=relu", "conv2d:N=1,H=7,W=6,CI=2,CO=4,KH=3,KW=3,stride=2",
+    "max_pool2d:N=1,H=5,W=5,C=5,KH=3,KW=3,stride=2,pad=1", "softmax:M=3,N=7", "softmax:M=2,N=40", "layer_norm:M=3,N=10",
+    "layer_norm:M=5,N=48", "reduce_sum:M=5,N=13,axis=1", "reduce_max:M=5,N=13,axis=0", "transpose:M=5,N=9",
+    "transpose:M=8,N=16", "attention:B=1,H=1,S=5,D=4",
+)  # fmt: skip
+
+
+def check(workload: Workload, configs: int) -> None:
+    inputs = make_inputs(workload.expression, seed=5, kind="normal")
+    want = evaluate(workload.expression, inputs)
+    ordered = {tensor.name: inputs[tensor.name] for tensor in workload.expression.inputs}
+    space = CudaSpace(workload, TARGET)
+    rng = np.random.default_rng(zlib.crc32(workload.key.encode()))
+    for point in space.space.sample(rng, configs):
+        config = space.space.config(point)
+        for name, got in zip(workload.expression.outputs, run(space.program(config), ordered), strict=True):
+            np.testing.assert_allclose(got, want[name], rtol=1e-9, atol=1e-12, err_msg=str(config))
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_sampled_programs_compute_the_expression(spec: str) -> None:
+    check(parse_spec(spec), configs=6)
+
+
+def test_a_sum_over_everything() -> None:
+    text = """kernel t(X: f32[M, N]) -> (Y: f32[1]) {
+      S[u] += X[i, j] for u in 0:1
+      Y[u] = S[u] * 2
+    }"""
+    check(workload_from_notation(text, {"M": 3, "N": 21}), configs=4)
+
+
+def test_a_read_that_runs_backwards() -> None:
+    text = """kernel r(A: f32[M, K], B: f32[K, N]) -> (C: f32[M, N]) {
+      C[i, j] += A[i, K - 1 - k] * B[k, j]
+    }"""
+    check(workload_from_notation(text, {"M": 6, "N": 5, "K": 11}), configs=8)
+
+
+@pytest.mark.parametrize("spec", ["matmul:M=61,N=67,K=71", "conv2d:N=2,H=14,W=14,CI=16,CO=24,KH=3,KW=3,pad=1",
+                                  "softmax:M=50,N=1000", "layer_norm:M=64,N=768", "transpose:M=300,N=512",
+                                  "matmul:M=128,N=256,K=512,dtype=float16"])  # fmt: skip
+def test_random_configs_fit_a_block(spec: str) -> None:
+    space = CudaSpace(parse_spec(spec), TARGET)
+    rng = np.random.default_rng(0)
+    refused = 0
+    for point in space.space.sample(rng, 100):
+        try:
+            program = space.program(space.space.config(point))
+        except IllegalSchedule:
+            refused += 1
+            continue
+        levels = {f"{b.name}.{axis.name}": axis.extent for b in program.blocks for axis in (*b.axes, *b.reduce_axes)}
+        bound = [step for step in program.steps if isinstance(step, Bind) and step.loop in levels]
+        threads = {step.axis: levels[step.loop] for step in bound if step.axis != "blockIdx.x"}
+        assert np.prod(list(threads.values())) <= 1024
+        assert shared_bytes(program) <= STATIC_SHARED_BYTES
+    assert refused <= 2
+
+
+def shared_bytes(program: Program) -> int:
+    """What the boxes of a one-group program take, computed from their loops and stretches alone."""
+    total = 0
+    aligned = {step.block: step for step in program.steps if isinstance(step, StorageAlign)}
+    for buffer in program.buffers:
+        if buffer.scope != "shared":
+            continue
+        block = next(one for one in program.blocks if one.buffer == buffer.name)
+        outer = sum(axis.name.endswith("_2") for axis in block.axes)
+        shape = list(buffer.shape[outer:])
+        if buffer.name in aligned:
+            step = aligned[buffer.name]
+            shape[-1] += (step.offset - shape[-1]) % step.factor
+        total += int(np.prod(shape)) * DTYPE_BYTES[buffer.dtype]
+    return total
+
+
+def test_what_does_not_fit_says_why() -> None:
+    small = Footprint(threads=(32, 4), registers=64, shared_bytes=1024)
+    assert small.fault is None
+    assert "1056 threads" in str(Footprint(threads=(33, 32), registers=16, shared_bytes=0).fault)
+    assert "along z" in str(Footprint(threads=(1, 1, 65), registers=16, shared_bytes=0).fault)
+    assert "256 registers" in str(Footprint(threads=(32,), registers=256, shared_bytes=0).fault)
+    assert "65536" in str(Footprint(threads=(1024,), registers=65, shared_bytes=0).fault)
+    with pytest.raises(IllegalSchedule, match="shared memory"):
+        Footprint(threads=(32,), registers=16, shared_bytes=STATIC_SHARED_BYTES + 1).check()
+
+
+@pytest.mark.parametrize(("extent", "threads", "register", "lanes"), [(61, 8, 2, 1), (64, 8, 2, 4), (7, 7, 1, 1), (1, 1, 1, 1)])
+def test_blocks_cover_their_axis_and_never_leave_it(extent: int, threads: int, register: int, lanes: int) -> None:
+    one = GridAxis(axis=Axis(name="i", extent=extent), threads=threads, register=register, lanes=lanes)
+    seen = {
+        value(one.index, {"i_2": a, "i_t": b, "i_0": c, "i_l": d}, {})
+        for a in range(one.outer.extent) for b in range(threads) for c in range(register) for d in range(lanes)
+    }  # fmt: skip
+    assert seen == set(range(extent))
+
+
+def test_a_reduction_that_does_not_divide_counts_each_iteration_once() -> None:
+    assert DepthAxis(axis=Axis(name="k", extent=12), depth=4).counts is None
+    assert DepthAxis(axis=Axis(name="k", extent=13), depth=4).counts is not None
+    assert DepthAxis(axis=Axis(name="k", extent=13), depth=4).outer.extent == 4
+
+
+def test_a_processor_has_no_space_here() -> None:
+    with pytest.raises(UsageError, match="no GPU"):
+        CudaSpace(parse_spec("softmax:M=3,N=7"), detect_cpu())

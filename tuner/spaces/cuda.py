@@ -1,0 +1,73 @@
+"""The space of a workload on a GPU: for every group of stages its sketches, for the whole every combination of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice, product
+
+from tuner.errors import UsageError
+from tuner.spaces.cuda_row_knobs import CudaRowSketch
+from tuner.spaces.cuda_tile_knobs import CudaTileSketch
+from tuner.spaces.groups import Group, RowGroup, groups, shapes_of
+from tuner.spaces.program import Buffer, Program
+from tuner.spaces.space import Config, Sketch, Space
+from tuner.spaces.stages import inlined, plainly_named
+from tuner.target.target import Target
+from tuner.workload.expression import DType
+from tuner.workload.workload import Workload
+
+MAX_SKETCHES = 64  # combinations of the groups' sketches; beyond it the first ones are kept
+
+
+class CudaSpace:
+    """The sketches of one workload for a GPU: the space they span and the program of each config. Each group is one kernel."""
+
+    def __init__(self, workload: Workload, target: Target) -> None:
+        if target.kind != "cuda":
+            raise UsageError(f"target {target.name} is no GPU; its sketches live elsewhere")
+        self.expression = inlined(plainly_named(workload.expression))
+        self.shapes = shapes_of(self.expression)
+        self.dtypes: Mapping[str, DType] = {
+            tensor.name: tensor.dtype for tensor in (*self.expression.inputs, *(stage.tensor for stage in self.expression.stages))
+        }
+        self.target = target
+        self.groups = groups(self.expression)
+        variants = [self._variants(group) for group in self.groups]
+        self.combinations = {
+            "+".join(f"{one.group.name}:{one.name}" for one in chosen): chosen
+            for chosen in islice(product(*variants), MAX_SKETCHES)
+        }
+        self.space = Space(
+            tuple(
+                Sketch(name=name, knobs=tuple(knob for one in chosen for knob in one.knobs))
+                for name, chosen in self.combinations.items()
+            )
+        )
+
+    def _variants(self, group: Group) -> Sequence[CudaTileSketch | CudaRowSketch]:
+        if isinstance(group, RowGroup):
+            return [CudaRowSketch(group, self.shapes, self.dtypes)]
+        return [CudaTileSketch(group, self.shapes, self.dtypes)]
+
+    def program(self, config: Config) -> Program:
+        """The program of a config. Raises UsageError where it is not of this space, IllegalSchedule where no block fits it."""
+        full = self.space.config(self.space.point(config))
+        chosen = self.combinations[str(full["sketch"])]
+        nests = [sketch.nest(full) for sketch in chosen]
+        between = tuple(
+            Buffer(name=group.name, shape=self.shapes[group.name], dtype=self.dtypes[group.name])
+            for group in self.groups
+            if group.name not in self.expression.outputs
+        )
+        return Program(
+            inputs=self.expression.inputs,
+            outputs=tuple(self.expression.tensor(name) for name in self.expression.outputs),
+            buffers=(*between, *(buffer for nest in nests for buffer in nest.buffers)),
+            blocks=tuple(
+                replace(block, section=sketch.group.name)
+                for sketch, nest in zip(chosen, nests, strict=True)
+                for block in nest.blocks
+            ),
+            steps=tuple(step for nest in nests for step in nest.steps),
+        )

@@ -1,0 +1,69 @@
+"""What a thread block may take, judged before anything is compiled: threads, registers, shared memory.
+
+Registers are an estimate; the compiler's own count comes with the cubin. Sketches offer only values that fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner.errors import IllegalSchedule
+from tuner.target.cuda import (
+    REGISTERS_PER_BLOCK,
+    REGISTERS_PER_THREAD,
+    STATIC_SHARED_BYTES,
+    THREADS_PER_BLOCK,
+    VECTOR_BYTES,
+    WARP,
+)
+
+OTHER_REGISTERS = 40  # addresses, loop counters, staged loads: what ptxas took beside accumulators, rounded up
+THREADS_PER_DIMENSION = (THREADS_PER_BLOCK, THREADS_PER_BLOCK, 64)  # x, y, z
+LEAST_THREADS = 64  # two warps: fewer leave an SM's schedulers idle, whatever the tile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """What one thread block takes."""
+
+    threads: tuple[int, ...]  # of each thread axis, x first
+    registers: int  # 32-bit, of one thread, estimated
+    shared_bytes: int
+
+    @property
+    def block(self) -> int:
+        total = 1
+        for extent in self.threads:
+            total *= extent
+        return total
+
+    @property
+    def fault(self) -> str | None:
+        """Why a block cannot be launched, None where it can."""
+        for axis, extent, most in zip("xyz", self.threads, THREADS_PER_DIMENSION, strict=False):
+            if extent > most:
+                return f"{extent} threads along {axis}; a block has at most {most}"
+        if self.block > THREADS_PER_BLOCK:
+            return f"{self.block} threads in a block; the most are {THREADS_PER_BLOCK}"
+        if self.registers > REGISTERS_PER_THREAD:
+            return f"about {self.registers} registers a thread; the most are {REGISTERS_PER_THREAD}: a smaller register tile fits"
+        # Registers are given to a warp at a time.
+        warps = -(-self.block // WARP)
+        if self.registers * warps * WARP > REGISTERS_PER_BLOCK:
+            return (
+                f"about {self.registers} registers in each of {self.block} threads; a block has {REGISTERS_PER_BLOCK}: "
+                "fewer threads or a smaller register tile fit"
+            )
+        if self.shared_bytes > STATIC_SHARED_BYTES:
+            return f"{self.shared_bytes} bytes of shared memory; a block has {STATIC_SHARED_BYTES}: a smaller tile or depth fits"
+        return None
+
+    def check(self) -> None:
+        """Raises IllegalSchedule with the reason where a block cannot be launched."""
+        if self.fault is not None:
+            raise IllegalSchedule(self.fault)
+
+
+def widest(itemsize: int) -> int:
+    """Elements of the widest load of one thread."""
+    return max(VECTOR_BYTES // itemsize, 1)
