@@ -1,0 +1,124 @@
+"""CUDA source for each family of operators without a GPU; cubins and ptxas's figures where nvcc is installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tuner.errors import UsageError
+from tuner.lowering.compiler import BuildError
+from tuner.lowering.cuda import KernelResources, cuda_compiler, cuda_source, find_nvcc, resources
+from tuner.spaces.cuda import CudaSpace
+from tuner.spaces.default import default_program
+from tuner.target.cuda import STATIC_SHARED_BYTES, cuda_target, cuda_targets
+from tuner.workload.spec import parse_spec
+
+SPECS = (
+    "matmul:M=61,N=67,K=71", "matmul:M=512,N=512,K=512", "matmul:M=128,N=256,K=512,dtype=float16",
+    "matmul:M=128,N=256,K=512,dtype=bfloat16", "dense:M=64,N=256,K=128,bias=true,act=gelu",
+    "conv2d:N=4,H=28,W=28,CI=32,CO=64,KH=3,KW=3,pad=1,act=relu", "max_pool2d:N=2,H=31,W=31,C=16,KH=3,KW=3,stride=2,pad=1",
+    "softmax:M=100,N=1000", "layer_norm:M=512,N=768", "reduce_sum:M=500,N=1301,axis=1", "reduce_max:M=500,N=130,axis=0",
+    "reduce_max:M=50,N=1024,axis=1", "transpose:M=513,N=1000", "attention:B=2,H=4,S=64,D=32",
+)  # fmt: skip
+needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc: neither a CUDA toolkit nor the `cuda` extra is installed")
+
+
+def sources(spec: str, arch: str, count: int) -> list[str]:
+    target = cuda_target(arch, lambda fingerprint: "declared")
+    space = CudaSpace(parse_spec(spec), target)
+    rng = np.random.default_rng(zlib.crc32(spec.encode()))
+    return [cuda_source(space.program(space.space.config(point)), target, "k") for point in space.space.sample(rng, count)]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_source_is_generated(spec: str) -> None:
+    groups = len(CudaSpace(parse_spec(spec), cuda_target("sm_80", lambda fingerprint: "declared")).groups)
+    for source in sources(spec, "sm_80", 2):
+        assert source.count("__global__") == 2 * groups, "each group is one kernel, declared and defined"
+        assert "threadIdx.x" in source
+
+
+def test_the_process_that_made_source_ends_well() -> None:
+    code = (
+        "from tests.unit.lowering.test_cuda import sources\n"
+        "print(sources('softmax:M=4,N=64', 'sm_90', 1)[0].count('__global__'))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "2"), done.stderr
+
+
+def test_a_schedule_without_a_grid_is_no_kernel() -> None:
+    with pytest.raises(BuildError):
+        cuda_source(default_program(parse_spec("softmax:M=3,N=7")), cuda_target("sm_80", lambda fingerprint: "declared"), "k")
+
+
+@needs_nvcc
+@pytest.mark.parametrize("arch", cuda_targets())
+@pytest.mark.parametrize("spec", ["matmul:M=61,N=67,K=71", "softmax:M=100,N=1000", "transpose:M=513,N=1000",
+                                  "matmul:M=128,N=256,K=512,dtype=float16"])  # fmt: skip
+def test_sources_compile_for_each_architecture(spec: str, arch: str, tmp_path: Path) -> None:
+    compiler, target = cuda_compiler(tmp_path), cuda_target(arch, lambda fingerprint: "declared")
+    cubin = compiler.compile(sources(spec, arch, 1)[0], target)
+    assert cubin.code.startswith(b"\x7fELF")
+    assert all(0 < one.registers <= 255 and one.shared_bytes <= STATIC_SHARED_BYTES for one in cubin.kernels)
+    assert len(cubin.kernels) == 1
+
+
+@needs_nvcc
+def test_what_was_compiled_is_kept_and_what_was_refused_too(tmp_path: Path) -> None:
+    target = cuda_target("sm_90", lambda fingerprint: "declared")
+    compiler = cuda_compiler(tmp_path)
+    kernel = 'extern "C" __global__ void k(float* x) { x[threadIdx.x] *= 2; }'
+    made = compiler.compile(kernel, target)
+    with pytest.raises(BuildError, match="missing"):
+        compiler.compile("int oops = missing;", target)
+    gone = replace(compiler, nvcc=tmp_path / "gone")
+    assert gone.compile(kernel, target) == made
+    with pytest.raises(BuildError, match="missing"):
+        gone.compile("int oops = missing;", target)
+    with pytest.raises(FileNotFoundError):
+        gone.compile(kernel, cuda_target("sm_80", lambda fingerprint: "declared"))
+    assert made.kernels[0].name == "k"
+
+
+def test_ptxas_is_read() -> None:
+    said = """ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'first' for 'sm_90'
+ptxas info    : Function properties for first
+    24 bytes stack frame, 20 bytes spill stores, 16 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers, 24 bytes cumulative stack size, 4096 bytes smem
+ptxas info    : Compiling entry function 'second' for 'sm_90'
+ptxas info    : Function properties for second
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 10 registers, used 0 barriers
+"""
+    first, second = resources(said)
+    assert first == KernelResources(
+        name="first", registers=255, stack_bytes=24, spill_store_bytes=20, spill_load_bytes=16, shared_bytes=4096
+    )
+    assert first.spills
+    assert (second.name, second.registers, second.shared_bytes, second.spills) == ("second", 10, 0, False)
+
+
+def test_nvcc_is_looked_for_in_its_places(tmp_path: Path) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "nvcc").write_text("#!/bin/sh\nexit 1\n")
+    (folder / "nvcc").chmod(0o755)
+    assert find_nvcc({"CUDA_HOME": str(tmp_path), "PATH": ""}) == folder / "nvcc"
+    assert find_nvcc({"PATH": str(folder)}) == folder / "nvcc"
+
+
+def test_a_broken_compiler_is_said_to_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "nvcc").write_text("#!/bin/sh\necho broken >&2\nexit 1\n")
+    (tmp_path / "bin" / "nvcc").chmod(0o755)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    with pytest.raises(UsageError, match="broken"):
+        cuda_compiler(tmp_path)
