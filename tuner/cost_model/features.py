@@ -17,18 +17,35 @@ from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.space import Points
 from tuner.target.target import Target
 
-FEATURE_VERSION = 1  # of the meaning of the columns; models are stored with it
+FEATURE_VERSION = 2  # of the meaning of the columns; models are stored with it
 MAX_GROUPS = 3  # groups described, the ones with most arithmetic first
 READS = 3  # reads described one by one, the largest first
+REFERENCE = 512  # random configs whose mean is typical of a workload
 LINE_BYTES = 64
 USABLE = 0.75  # of a cache, before a level counts as too large for it
+
+# Cycles by which a nest is judged before anything is measured: round numbers of current x86 cores, good for an order alone.
+FMA_CHAINS = 8.0  # accumulators that keep two multiply-add units of four cycles' latency busy
+LIBM_CYCLES, POLYNOMIAL_CYCLES = 25.0, 10.0  # of a transcendental function: scalar call; vector of polynomials
+COPY_CYCLES = 0.5  # an element written into a copy
+LOOP_CYCLES = 1.5  # of a trip of the innermost loop
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 def featurizer(space: CpuSpace) -> Callable[[Points], NDArray[np.float32]]:
-    """Points (n, knobs) → features (n, MAX_GROUPS * GROUP_FEATURES + 2), float32, all finite."""
+    """Points (n, knobs) → features (n, MAX_GROUPS * GROUP_FEATURES + 2), float32, all finite.
+
+    Each column is the difference to its mean over random configs of the space: what is typical of a workload says nothing about
+    the order of its configs, and a model of few workloads would only learn to tell them apart by it (docs/search.md).
+    """
+    plain = _plain_featurizer(space)
+    typical = plain(space.space.sample(np.random.default_rng(0), REFERENCE)).mean(axis=0, dtype=np.float64).astype(np.float32)
+    return lambda points: plain(points) - typical
+
+
+def _plain_featurizer(space: CpuSpace) -> Callable[[Points], NDArray[np.float32]]:
     made = [tables(space, name) for name in space.combinations]
     width = MAX_GROUPS * GROUP_FEATURES
 
@@ -49,7 +66,7 @@ def featurizer(space: CpuSpace) -> Callable[[Points], NDArray[np.float32]]:
     return features
 
 
-GROUP_FEATURES = 24 + 3 * (READS + 2) + READS * 9
+GROUP_FEATURES = 30 + 3 * (READS + 2) + READS * 9
 
 
 def group_features(table: NestTable, points: Points, target: Target, threads: int) -> NDArray[np.float32]:
@@ -85,11 +102,26 @@ def group_features(table: NestTable, points: Points, target: Target, threads: in
     covered = nest.covered / max(table.points, 1)
     loads, broadcasts = _operands(table, nest.span, nest.vector, lanes)
     peak = lanes * 2 * 2.0
+    steps = covered * table.points / np.maximum(nest.span.prod(axis=1), 1)  # runs of the innermost tile
+    depth_inside = np.maximum(nest.span[:, table.spatial :].prod(axis=1), 1)
+    latency = np.maximum(FMA_CHAINS / accumulators, 1.0) if table.reductions else np.ones(count)
+    ports = np.maximum((loads + broadcasts) / accumulators, 1.0)
+    held = accumulators + loads
+    spilled = 1.0 + np.maximum(held - target.vector_registers, 0) / target.vector_registers
+    scattered = _scattered(table, nest.vector, lanes) * nest.span[:, : table.spatial].prod(axis=1)
+    once = steps / (depth_inside if table.reductions else 1)  # a tile is written once, however deep its reduction
+    once = once / np.maximum(_reduction_trips(table, nest.span), 1)
+    slow = table.transcendentals * (1.0 + nest.recomputed)
+    cycles_slow = slow * np.where(nest.polynomial > 0, POLYNOMIAL_CYCLES / lanes, LIBM_CYCLES)
+    cycles_inner = table.flops * covered / peak * np.maximum(latency, ports) * spilled + steps * LOOP_CYCLES
+    cycles_inner = cycles_inner + cycles_slow + scattered * once
     cycles_compute = table.flops * covered / peak
     cycles_l2 = traffic_of[0] / 48
     cycles_l3 = traffic_of[1] / 16
     cycles_memory = traffic_of[2] / 6
-    cycles_copy = nest.copied * 1.0
+    cycles_copy = nest.copied * COPY_CYCLES
+    ideal = np.maximum(table.flops / peak, table.nbytes / 48)
+    cycles_caches = np.maximum.reduce([cycles_l2, cycles_l3, cycles_memory])
     tasks = np.minimum(nest.tasks, threads)
     inner_level = depth - table.reductions
     columns += [
@@ -115,8 +147,14 @@ def group_features(table: NestTable, points: Points, target: Target, threads: in
         nest.polynomial,
         nest.recomputed,
         _log(threads / np.maximum(tasks, 1)),
-        _log(cycles_compute + cycles_l2 + cycles_l3 + cycles_memory + cycles_copy),
-        _log(np.maximum.reduce([cycles_compute, cycles_l2, cycles_l3, cycles_memory]) + cycles_copy),
+        _log((cycles_compute + cycles_l2 + cycles_l3 + cycles_memory + cycles_copy) / ideal),
+        _log((np.maximum(cycles_compute, cycles_caches) + cycles_copy) / ideal),
+        _log((np.maximum(cycles_inner, cycles_caches) + cycles_copy) / ideal),
+        _log((cycles_inner + cycles_caches + cycles_copy) / ideal),
+        _log(cycles_inner / ideal),
+        _log(latency),
+        _log(ports),
+        _log(1.0 + cycles_slow / np.maximum(cycles_compute, 1.0)),
     ]
     for number in range(READS):
         columns += _read_columns(table, number, nest.how, nest.vector, footprint, inner_level, target)
@@ -159,9 +197,23 @@ def _operands(table: NestTable, span: Ints, vector: Ints, lanes: Ints) -> tuple[
     for read in table.reads[: table.inputs]:
         elements = np.where(read.uses[: table.spatial], span[:, : table.spatial], 1).prod(axis=1)
         along = (vector >= 0) & read.uses[np.maximum(vector, 0)]
-        loads += np.where(along, elements / lanes, 0)
+        stride = np.where(vector >= 0, read.strides[np.maximum(vector, 0)], 0)
+        loads += np.where(along, elements / np.where(stride == 1, lanes, 1), 0)  # without unit stride, one by one
         broadcasts += np.where(along, 0, elements)
     return loads, broadcasts
+
+
+def _reduction_trips(table: NestTable, span: Ints) -> Floats:
+    """Runs of the innermost tile that add to the same elements."""
+    whole = table.extents[table.spatial :]
+    trips: Floats = np.ceil(whole / np.maximum(span[:, table.spatial :], 1)).prod(axis=1)
+    return trips
+
+
+def _scattered(table: NestTable, vector: Ints, lanes: Ints) -> Floats:
+    """Cycles an element of an innermost tile costs because its write cannot be a vector: 0 where the vector lies in a row."""
+    stride = np.where(vector >= 0, table.reads[-1].strides[np.maximum(vector, 0)], 0)
+    return np.where((lanes > 1) & (stride == 1), 0.0, 1.0)
 
 
 def _read_columns(

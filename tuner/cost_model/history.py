@@ -18,7 +18,8 @@ from tuner.errors import UsageError
 
 _HALF_LIFE = 64.0  # local trials at which the history's say is halved
 _MOST_ROWS = 20_000  # rows a history model is trained on; more costs seconds and taught nothing on synthetic workloads
-_HISTORY = RankerOptions(trees=200, depth=6)  # thousands of rows of several workloads bear deeper trees
+# Shallow trees, each on some features and rows: workloads are few however many their rows, and deep trees learn them by heart.
+_HISTORY = RankerOptions(trees=100, depth=3, learning_rate=0.08, columns=0.3, rows=0.5)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,10 +16,11 @@ from tuner.spaces.groups import COLUMN
 from tuner.spaces.space import Knob, Points, Space, Value
 from tuner.spaces.stages import Access, accesses, linear
 from tuner.spaces.tiles import fit_block
-from tuner.workload.expression import DTYPE_BYTES, Axis, Stage, arithmetic
+from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Stage, Unary, arithmetic, walk
 
 Ints = NDArray[np.int64]
 COPIES = ("none", "pad", "pack", "pack_root")
+TRANSCENDENTAL = ("exp", "log", "tanh", "erf")
 
 
 @dataclass(frozen=True)
@@ -78,14 +79,17 @@ class NestTable:
         self.points = prod(axis.extent for axis in self.axes)
         self.dtype_bytes = DTYPE_BYTES[anchor.accumulator if anchor.reducer else anchor.dtype]
         self.flops = sum(_flops(stage) for stage in stages)
+        self.transcendentals = sum(_transcendentals(stage) for stage in _all_stages(sketch))
         found = _distinct(stages, sketch)
         found.sort(key=lambda one: -prod(sketch.shapes[one.read.tensor]))
         self.found = found
+        written = [axis.extent for axis in self.rows]
+        steps = [prod(written[at + 1 :]) for at in range(self.spatial)] + [int(self.is_rows)] * self.reductions
         output = ReadMap(
             coefficients=np.eye(self.spatial, len(self.axes), dtype=np.int64),
-            shape=np.array([axis.extent for axis in self.rows], np.int64),
+            shape=np.array(written, np.int64),
             uses=np.arange(len(self.axes)) < self.spatial,
-            strides=np.zeros(len(self.axes), np.int64),
+            strides=np.array(steps, np.int64),  # a row's elements are written one after the other
             dtype_bytes=self.dtype_bytes,
         )
         self.inputs = len(found)
@@ -257,6 +261,21 @@ def _flops(stage: Stage) -> int:
     return prod(axis.extent for axis in (*stage.axes, *stage.reduce_axes)) * (
         arithmetic(stage.body) + (1 if stage.reducer else 0)
     )
+
+
+def _all_stages(sketch: TileSketch | RowSketch) -> Sequence[Stage]:
+    """With the epilogue of a tile's group."""
+    if isinstance(sketch, RowSketch):
+        return sketch.group.stages
+    epilogue = sketch.group.epilogue
+    return (sketch.group.anchor,) if epilogue is None else (sketch.group.anchor, epilogue)
+
+
+def _transcendentals(stage: Stage) -> int:
+    """Evaluations of functions that no instruction computes."""
+    slow = sum(isinstance(node, Unary) and node.op in TRANSCENDENTAL for node in walk(stage.body))
+    slow += sum(isinstance(node, Binary) and node.op == "pow" for node in walk(stage.body))
+    return slow * prod(axis.extent for axis in (*stage.axes, *stage.reduce_axes))
 
 
 def _distinct(stages: Sequence[Stage], sketch: TileSketch | RowSketch) -> list[Access]:

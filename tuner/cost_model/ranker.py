@@ -35,6 +35,8 @@ class RankerOptions:
     trees: int = 200
     depth: int = 4
     learning_rate: float = 0.15
+    columns: float = 1.0  # share of the features each tree may look at
+    rows: float = 1.0  # share of the rows each tree learns from
     seed: int = 0
 
 
@@ -153,6 +155,8 @@ class Ranker:
         }
         return {
             **common_parameters(self.options.depth, self.options.learning_rate, self.options.seed),
+            "colsample_bytree": self.options.columns,
+            "subsample": self.options.rows,
             **chosen[self.options.objective],
             "disable_default_eval_metric": 1,
         }

@@ -1,0 +1,56 @@
+"""Features of the loop nest: one width for all operators, finite, relative to what is typical, the same however batched."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tuner.cost_model.features import GROUP_FEATURES, MAX_GROUPS, REFERENCE, featurizer
+from tuner.cost_model.model import Features
+from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.space import Points
+from tuner.target.detect import detect_cpu
+from tuner.workload.spec import parse_spec
+
+SPECS = (
+    "matmul:M=61,N=67,K=71",
+    "dense:M=11,N=45,K=51,bias=true,act=gelu",
+    "conv2d:N=1,H=9,W=11,CI=5,CO=19,KH=3,KW=3,pad=1",
+    "softmax:M=9,N=53",
+    "transpose:M=61,N=67",
+    "attention:B=1,H=2,S=19,D=16",
+)
+ESTIMATE = 40  # column of the first group: log2 of estimated cycles over the least there could be
+
+
+def described(spec: str, count: int = 300) -> tuple[CpuSpace, Points, Features]:
+    space = CpuSpace(parse_spec(spec), detect_cpu(), 1)
+    points = space.space.sample(np.random.default_rng(1), count)
+    return space, points, featurizer(space)(points)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_rows_have_one_width_and_only_numbers(spec: str) -> None:
+    space, points, rows = described(spec)
+    assert rows.shape == (len(points), MAX_GROUPS * GROUP_FEATURES + 2) and rows.dtype == np.float32
+    assert np.isfinite(rows).all()
+    assert np.array_equal(featurizer(space)(points[7:19]), rows[7:19]), "a batch does not change its rows"
+    typical = featurizer(space)(space.space.sample(np.random.default_rng(0), REFERENCE))
+    assert np.abs(typical.mean(axis=0)).max() < 1e-3, "relative to what is typical"
+
+
+def test_scalar_calls_are_estimated_slower_than_vectors_of_polynomials() -> None:
+    space, points, rows = described("softmax:M=64,N=512")
+    (column,) = (at for at, knob in enumerate(space.space.knobs) if knob.name.endswith("mathematics"))
+    libm = np.array([space.space.knobs[column].values[value] == "libm" for value in points[:, column]])
+    assert np.median(rows[libm, ESTIMATE]) > np.median(rows[~libm, ESTIMATE]) + 1.0
+
+
+def test_few_accumulators_are_estimated_slower_than_enough() -> None:
+    space, points, rows = described("matmul:M=128,N=128,K=128", 2000)
+    (column,) = (at for at, knob in enumerate(space.space.knobs) if knob.name.endswith("register"))
+    tiles = np.array([space.space.knobs[column].values[value] for value in points[:, column]])
+    lanes = detect_cpu().vector_bytes // 4
+    accumulators = tiles[:, 0] * tiles[:, 1] // lanes
+    few, enough = rows[accumulators <= 4, ESTIMATE], rows[(accumulators >= 12) & (accumulators <= 20), ESTIMATE]
+    assert len(enough) and (not len(few) or np.median(few) > np.median(enough))
