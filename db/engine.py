@@ -19,6 +19,7 @@ from sqlalchemy.dialects import sqlite as sqlite_dialect
 from sqlalchemy.engine import URL, make_url
 
 from db import schema, sqlite
+from db.failpoints import reach
 from db.failures import refuse_odd_values, refuse_url, translated
 from db.models import Base
 from db.values import to_json
@@ -89,15 +90,19 @@ class Database:
             yield session
 
     @contextlib.contextmanager
-    def write(self) -> Iterator[Session]:
+    def write(self, name: str = "") -> Iterator[Session]:
         """A transaction that is committed at the end of the block, or rolled back when the block raises. Nothing is tried twice.
+
+        `name` is what tests know its commit by, see db.failpoints.
 
         Raises DatabaseBusy when another process held SQLite's write lock for longer than the busy timeout, DatabaseFull, or
         DatabaseUnreachable.
         """
         with self._session(self.engine.execution_options(**{sqlite.WRITING: True})) as session:
             yield session
+            reach(f"{name}:before")
             session.commit()
+            reach(f"{name}:after")
 
     @contextlib.contextmanager
     def _session(self, engine: Engine) -> Iterator[Session]:

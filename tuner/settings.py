@@ -66,6 +66,9 @@ class Settings(BaseSettings):
     )
     build_timeout_s: float = Field(default=30.0, ge=0.1, le=3600.0, description="seconds one build may take")
     run_timeout_s: float = Field(default=20.0, ge=0.1, le=3600.0, description="seconds one candidate's check and timing may take")
+    address: str = Field(
+        default="", max_length=255, description="HOST:PORT of a Ray cluster whose workers are used; empty starts a local one"
+    )
     isolation: str = Field(
         default="required",
         min_length=1,

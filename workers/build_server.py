@@ -25,6 +25,7 @@ from tuner.spaces.program import Program
 from tuner.spaces.space import Config
 from workers.channel import parent_channel
 from workers.messages import BuildReply, BuildRequest, Library, Problem, ServerSetup
+from workers.shipping import place
 
 
 def memory_bytes() -> tuple[int, int]:
@@ -37,16 +38,6 @@ def symbol_of(problem: Problem) -> str:
     """A C name of the kernel that does not depend on the config, so that equal code gives equal libraries."""
     stem = "".join(letter if letter.isalnum() else "_" for letter in problem.workload.op or problem.workload.expression.name)
     return f"tuned_{stem}_{problem.workload.key[:8]}"
-
-
-def place(directory: Path, name: str, content: bytes) -> Path:
-    """Writes a content-addressed file so that a reader sees all of it or nothing."""
-    path = directory / name
-    if not path.exists():
-        draft = directory / f".{name}.{os.getpid()}"
-        draft.write_bytes(content)
-        draft.rename(path)
-    return path
 
 
 def function(problem: Problem, compiled: Compiled) -> Function:

@@ -15,6 +15,7 @@ from pathlib import Path
 from tuner.measure.outcome import Failed, FailureKind
 from workers.channel import Child, source_root, spawn
 from workers.messages import BuildReply, BuildRequest, Built, Library, Limits, Problem, ServerSetup
+from workers.shipping import packed
 
 LAST_WORDS = 4000  # characters of a dead compiler's output that go into the failure's text
 START_TIMEOUT_S = 60.0  # importing TVM takes 1.2 s on an idle core
@@ -136,9 +137,10 @@ def describe_exit(status: int | None) -> str:
 class Builder:
     """The actor. Ray runs its methods one after the other."""
 
-    def __init__(self, *, name: str, storage: str, cores: tuple[int, ...], limits: Limits) -> None:
+    def __init__(self, *, name: str, storage: str, cores: tuple[int, ...], limits: Limits, ships: bool = False) -> None:
+        """`ships`: what it builds is measured on other machines, so it sends the bytes along."""
         os.sched_setaffinity(0, cores)
-        self._name = name
+        self._name, self._ships = name, ships
         self._compiler = Compiler(storage=Path(storage), cores=cores, limits=limits)
         self._compiler.start()
         self._problems: dict[str, Problem] = {}
@@ -157,6 +159,8 @@ class Builder:
         for request in requests:
             started = time.time()
             result = self._compiler.build(problem, request)
+            if self._ships and isinstance(result, Library):
+                result = packed(result, keep=request.keep)
             built.append(Built(number=request.number, result=result, started_s=started, ended_s=time.time()))
         return built
 

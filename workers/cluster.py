@@ -5,21 +5,37 @@ Used inside the driver process (driver.py) alone, in the directory and environme
 
 from __future__ import annotations
 
+import json
 import logging
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import ray
+from ray.exceptions import RpcError
 
-OBJECT_STORE_BYTES = 80 * 2**20  # about the least Ray accepts; payloads travel as files
+from tuner.errors import TunerError
+
+OBJECT_STORE_BYTES = 80 * 2**20  # about the least Ray accepts; payloads travel as files, or are small
+JOIN_TIMEOUT_S = 60.0
+LEAVE_TIMEOUT_S = 8.0
+NAMESPACE = "tuner"
+COMMON: Mapping[str, Any] = MappingProxyType({"log_to_driver": False, "logging_level": logging.ERROR, "namespace": NAMESPACE})
 
 
-def start(session: Path, *, cpus: int, address: str | None) -> None:
-    """Starts a local Ray, which takes about 3 s, or joins the one at `address`."""
-    common = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "tuner"}
-    if address is not None:
-        ray.init(address=address, **common)
-        return
+class ClusterUnreachable(TunerError):
+    """The Ray cluster at the given address does not answer, or does not accept the token."""
+
+    code = "cluster_unreachable"
+
+
+def start(session: Path, *, cpus: int) -> None:
+    """Starts a local Ray, which takes about 3 s."""
     ray.init(
         address="local",
         include_dashboard=False,
@@ -27,8 +43,43 @@ def start(session: Path, *, cpus: int, address: str | None) -> None:
         num_gpus=0,
         object_store_memory=OBJECT_STORE_BYTES,
         _temp_dir=str(session / "ray"),
-        **common,
+        **COMMON,
     )
+
+
+def join(address: str, *, resources: Mapping[str, float], node_ip: str = "") -> subprocess.Popen[bytes]:
+    """Makes this machine a node of the cluster at `address` and this process a driver there: the node's process.
+
+    Ray wants a node of its own where a driver runs. Its token comes from the environment. Raises ClusterUnreachable.
+    """
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={address}", "--block", "--disable-usage-stats"]
+    command += ["--num-cpus=0", "--num-gpus=0", f"--object-store-memory={OBJECT_STORE_BYTES}"]
+    command += ["--min-worker-port=0", "--max-worker-port=0"]  # any free ones: two nodes may share a machine
+    command += [f"--resources={json.dumps(dict(resources))}"]
+    command += [f"--node-ip-address={node_ip}"] if node_ip else []
+    where = {"_node_ip_address": node_ip} if node_ip else {}
+    node = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    deadline, error = time.monotonic() + JOIN_TIMEOUT_S, ""
+    while time.monotonic() < deadline and node.poll() is None:
+        try:
+            ray.init(address=address, **where, **COMMON)
+            return node
+        except (ConnectionError, RuntimeError, ValueError, RpcError) as failed:
+            error = f"{type(failed).__name__}: {failed}"
+            time.sleep(0.5)
+    leave(node)
+    raise ClusterUnreachable(f"cannot join the cluster at {address}; is its address right, and the token the same? {error}")
+
+
+def leave(node: subprocess.Popen[bytes]) -> None:
+    """Takes this machine out of the cluster, with all that runs on it."""
+    stop()
+    node.terminate()
+    try:
+        node.wait(timeout=LEAVE_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        node.kill()
+        node.wait()
 
 
 def stop() -> None:

@@ -11,10 +11,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from workers import cluster, session
 from workers.affinity import confine_family
 from workers.builder import START_TIMEOUT_S, Builder
 from workers.channel import parent_channel
+from workers.host import PLACE, resource
+from workers.hosts import Hosts
 from workers.messages import (
     Abandon,
     Answer,
@@ -34,6 +36,8 @@ from workers.messages import (
     BuildAsk,
     Finished,
     FleetPlan,
+    HostPlan,
+    Limits,
     Notice,
     Problem,
     RaceAsk,
@@ -48,6 +52,7 @@ MAX_SILENT_REPLACEMENTS = 12  # workers replaced in a row without a single batch
 CLOSE_TIMEOUT_S = 2.0
 FIRST_CALL_S = START_TIMEOUT_S + RunnerOptions().prepare_timeout_s
 GRACE_S = 5.0  # on a busy machine
+LOOK_S = 2.0  # between two looks at which hosts of a cluster there are
 READY_TIMEOUT_S = 110.0  # for the first answer of every worker; a second or two on an idle machine
 SPANS_KEPT = 64  # spans wait for a report to travel with, but not more of them
 
@@ -72,23 +77,32 @@ class Back:
 class Worker:
     """An actor and how to make it again."""
 
-    def __init__(self, name: str, actor: Any, arguments: dict[str, Any], batch_limit_s: float) -> None:
-        self.name, self._class, self._arguments, self._batch_limit_s = name, actor, arguments, batch_limit_s
+    def __init__(self, name: str, actor: Any, arguments: dict[str, Any], batch_limit_s: float, host: str | None = None) -> None:
+        """`host`: of a cluster, where the actor is to run."""
+        self.name, self.host, self._class, self._arguments, self._batch_limit_s = name, host, actor, arguments, batch_limit_s
+        self.builds = actor is Builder
+        self.ask: Ask | None = None  # that it is answering
         self.generation = 0
         self.loaded: set[str] = set()
         self.deadlines: list[float] = []  # of the calls in flight, oldest first, each counted from when it became the oldest
         self.handle = self._make()
 
     def _make(self) -> Any:
-        return ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(self._class).remote(**self._arguments)
+        place = {} if self.host is None else {resource(self.host): PLACE}
+        actor = ray.remote(num_cpus=0, resources=place, max_restarts=0, max_task_retries=0)(self._class)
+        return actor.remote(**self._arguments)
 
     def replace(self) -> None:
-        with suppress(RayError):
-            ray.kill(self.handle)
+        self.end()
         self.generation += 1
         self.loaded.clear()
         self.deadlines.clear()
         self.handle = self._make()
+
+    def end(self) -> None:
+        self.ask = None
+        with suppress(RayError):
+            ray.kill(self.handle)
 
     def limit_s(self, items: int, *, first: bool) -> float:
         """How long a call may take; the first one of a problem waits for the compiler to load or for inputs to be made."""
@@ -103,35 +117,26 @@ class Driver:
         self._asks: list[Ask] = []
         self._silent = 0
         self._spans: list[Span] = []
-        self._workers = {worker.name: worker for worker in self._make_workers(plan)}
-        self._builders = [name for name in self._workers if name.startswith("build:")]
-        self._runners = [lane.name for lane in plan.lanes]
-        self._pipeline = Pipeline(builders=self._builders, runners=self._runners, alternates=plan.alternates)
+        self._hosts = None if plan.address is None else Hosts(plan)
+        self._next_look = 0.0
+        local = [] if self._hosts is not None else make_workers(plan, plan.limits)
+        self._workers = {worker.name: worker for worker in local}
+        self._pipeline = Pipeline(builders=self._builders, runners=self._runners, alternates=plan.alternates and bool(local))
 
-    @staticmethod
-    def _make_workers(plan: FleetPlan) -> list[Worker]:
-        limits = plan.limits
-        workers = []
-        for core in plan.builder_cores:
-            name = f"build:{core}"
-            workers.append(
-                Worker(
-                    name,
-                    Builder,
-                    {"name": name, "cores": (core,), "storage": plan.storage, "limits": limits},
-                    limits.build_timeout_s + 5.0,
-                )
-            )
-        for lane in plan.lanes:
-            arguments = {"lane": lane, "home_cores": plan.builder_cores, "limits": limits}
-            workers.append(Worker(lane.name, Runner, arguments, limits.run_timeout_s + 5.0))
-        return workers
+    @property
+    def _builders(self) -> list[str]:
+        return [name for name, worker in self._workers.items() if worker.builds]
+
+    @property
+    def _runners(self) -> list[str]:
+        return [name for name, worker in self._workers.items() if not worker.builds]
 
     def run(self) -> None:
         """Until the orchestrator's channel ends."""
         threading.Thread(target=self._listen, daemon=True).start()
         self._wait_ready()
         while True:
+            self._look()
             self._dispatch()
             self._flush()
             event = self._next_event()
@@ -146,11 +151,48 @@ class Driver:
 
     def _wait_ready(self) -> None:
         """Workers answer once; from then on messages cost no start-up."""
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while self._hosts is not None and not self._workers:
+            self._look()
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"no worker for this target has joined {self._plan.address}; start one with tuner worker")
         asked = [worker.handle.describe.remote() for worker in self._workers.values()]
         descriptions = tuple(ray.get(asked, timeout=READY_TIMEOUT_S))
-        confine_family(self._plan.builder_cores)  # from here on nothing of ours but candidates runs on a lane
+        if self._hosts is None:
+            confine_family(self._plan.builder_cores)  # from here on nothing of ours but candidates runs on a lane
         text = f"{len(self._builders)} builders, {len(self._runners)} lanes"
         self._send(Notice(kind="ready", message=text, details=descriptions))
+
+    def _look(self) -> None:
+        """Now and then, which hosts of the cluster have come and gone; what a lost one held is tried again elsewhere."""
+        if self._hosts is None or time.monotonic() < self._next_look:
+            return
+        seen = self._hosts.look()
+        self._next_look = time.monotonic() + LOOK_S
+        for reason in seen.refused:
+            self._send(Notice(kind="worker_refused", message=reason))
+        for name in seen.gone:
+            for worker in [one for one in self._workers.values() if one.host == name]:
+                self._retire(worker)
+            self._send(Notice(kind="worker_lost", message=f"worker {name} is gone"))
+        for host in seen.joined:
+            made = make_workers(host, self._plan.limits, host=host.name, threads=self._plan.threads)
+            self._workers |= {worker.name: worker for worker in made}
+            builders, runners = [one.name for one in made if one.builds], [one.name for one in made if not one.builds]
+            self._pipeline.add(builders=builders, runners=runners, alternates=host.alternates)
+        if seen.gone or seen.joined:
+            names: tuple[Mapping[str, int | str], ...] = tuple(
+                {"name": name, "builds": int(worker.builds)} for name, worker in self._workers.items()
+            )
+            self._send(Notice(kind="workers", message=f"{len(names)} builders and lanes", details=names))
+
+    def _retire(self, worker: Worker) -> None:
+        del self._workers[worker.name]
+        if worker.ask is not None:
+            self._asks.remove(worker.ask)
+            self._send(Answer(number=worker.ask.number, value=(), error=f"{worker.name}: its machine is gone"))
+        self._pipeline.retire(worker.name, "its machine is gone")
+        worker.end()
 
     def _listen(self) -> None:
         try:
@@ -166,6 +208,7 @@ class Driver:
     def _next_event(self) -> Came | Back | None:
         """The next thing that happened; None when a worker's time is up first."""
         due = [worker.deadlines[0] for worker in self._workers.values() if worker.deadlines]
+        due += [] if self._hosts is None else [self._next_look]
         try:
             return self._events.get(timeout=max(0.0, min(due) - time.monotonic()) if due else None)
         except queue.Empty:
@@ -191,7 +234,8 @@ class Driver:
         while measurement := self._pipeline.next_measurement():
             worker, problem, wanted = measurement
             self._call(worker, "measure", problem, wanted)
-        if self._asks and not self._pipeline.busy and not any(worker.deadlines for worker in self._workers.values()):
+        idle = not self._pipeline.busy and not any(worker.deadlines for worker in self._workers.values())
+        if self._asks and idle and self._builders and self._runners:
             ask = self._asks[0]
             match ask.what:
                 case BuildAsk():
@@ -203,6 +247,7 @@ class Driver:
         self, name: str, method: str, problem: str, requests: Sequence[object], *, ask: Ask | None = None, limit_s: float = 0.0
     ) -> None:
         worker = self._workers[name]
+        worker.ask = ask
         first = problem not in worker.loaded
         if first:
             worker.handle.load.remote(self._problems[problem])
@@ -213,14 +258,14 @@ class Driver:
         future.add_done_callback(lambda done: self._events.put(Back(name, generation, done, ask)))
 
     def _back(self, event: Back) -> None:
-        worker = self._workers[event.worker]
-        if event.generation != worker.generation:
+        worker = self._workers.get(event.worker)
+        if worker is None or event.generation != worker.generation:
             return  # of an actor that has been given up since
         error = event.future.exception()
         if error is not None:
             self._lose(worker, f"{type(error).__name__}: {error}", event.ask)
             return
-        self._silent = 0
+        self._silent, worker.ask = 0, None
         worker.deadlines.pop(0)
         if worker.deadlines:  # the next call starts now
             worker.deadlines[0] = max(worker.deadlines[0], time.monotonic() + worker.limit_s(1, first=False))
@@ -228,7 +273,7 @@ class Driver:
         if event.ask is not None:
             self._asks.remove(event.ask)
             self._send(Answer(number=event.ask.number, value=tuple(results), error=None))
-        elif event.worker in self._builders:
+        elif worker.builds:
             self._pipeline.built(event.worker, results)
         else:
             self._pipeline.measured(event.worker, results)
@@ -268,12 +313,36 @@ class Driver:
             ray.wait(refs, num_returns=len(refs), timeout=CLOSE_TIMEOUT_S)
 
 
+def make_workers(
+    plan: FleetPlan | HostPlan, limits: Limits, *, host: str | None = None, threads: int = 1
+) -> list[Worker]:
+    """The builders and lanes of this machine, or of a host of the cluster."""
+    prefix = "" if host is None else f"{host}/"
+    workers = []
+    for core in plan.builder_cores:
+        name = f"{prefix}build:{core}"
+        building = {"name": name, "cores": (core,), "storage": plan.storage, "limits": limits, "ships": host is not None}
+        workers.append(Worker(name, Builder, building, limits.build_timeout_s + 5.0, host))
+    for lane in plan.lanes:
+        if len(lane.cores) >= threads:
+            name = f"{prefix}{lane.name}"
+            measuring = {
+                "lane": replace(lane, name=name), "home_cores": plan.builder_cores, "limits": limits, "storage": plan.storage
+            }
+            workers.append(Worker(name, Runner, measuring, limits.run_timeout_s + 5.0, host))
+    return workers
+
+
 def main(descriptor: str, directory: str) -> None:
     channel = parent_channel(descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the orchestrator's to handle
     plan: FleetPlan = channel.recv()
+    node = None
     try:
-        cluster.start(Path(directory), cpus=max(1, len(plan.builder_cores)), address=plan.address)
+        if plan.address is None:
+            cluster.start(Path(directory), cpus=max(1, len(plan.builder_cores)))
+        else:
+            node = cluster.join(plan.address, resources={})
         driver = Driver(plan, channel)
         try:
             driver.run()
@@ -281,6 +350,8 @@ def main(descriptor: str, directory: str) -> None:
             driver.close()
     finally:
         cluster.stop()
+        if node is not None:
+            cluster.leave(node)
     session.remove_session(Path(directory))  # after a failure the orchestrator wants the log, and removes the rest
 
 

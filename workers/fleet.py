@@ -17,7 +17,22 @@ from pathlib import Path
 from tuner.errors import TunerError
 from workers import session
 from workers.channel import Child, spawn
-from workers.messages import Abandon, Answer, Ask, BuildAsk, Finished, FleetPlan, Notice, Problem, RaceAsk, Submit
+from workers.messages import (
+    Abandon,
+    Answer,
+    Ask,
+    BuildAsk,
+    Built,
+    Finished,
+    FleetPlan,
+    Library,
+    Notice,
+    Problem,
+    RaceAsk,
+    RaceOutcome,
+    Submit,
+)
+from workers.shipping import packed_contestant, unpacked
 
 START_TIMEOUT_S = 120.0  # 3 s for Ray, 2 s for the compiler, on a busy machine many times that
 STOP_TIMEOUT_S = 12.0  # a driver that has not left by then is killed, and Ray's processes with it
@@ -50,10 +65,12 @@ class Fleet:
         self.generation = 0
         self._child: Child | None = None
         self._session: Path | None = None
+        self._sessions: list[Path] = []  # all there were: what a killed driver's processes wrote late goes at the end
         self._inbox: queue.SimpleQueue[Inbound] = queue.SimpleQueue()
         self._restarts = 0
         self._questions = 0
         self._pids: tuple[dict[str, int | str], ...] = ()
+        self._stations = (1, 1)
 
     @property
     def driver_pid(self) -> int | None:
@@ -64,9 +81,17 @@ class Fleet:
         """Name and process ids of each worker as it was when it started; empty until the fleet is ready."""
         return self._pids
 
+    @property
+    def stations(self) -> tuple[int, int]:
+        """How many builders and lanes there are; in a cluster they come and go."""
+        if self.plan.address is None:
+            return len(self.plan.builder_cores), len(self.plan.lanes)
+        return self._stations
+
     def start(self) -> None:
         """Starts the driver without waiting for it."""
         self._session = session.make_session()
+        self._sessions.append(self._session)
         self.plan = replace(self.plan, storage=str(self._session / "build"))
         with (self._session / "driver.log").open("wb") as log:
             self._child = spawn(
@@ -93,6 +118,7 @@ class Fleet:
                 message = self._inbox.get(timeout=0.2)
                 if isinstance(message, DriverLost) and message.generation == self.generation:
                     raise FleetError(f"Ray did not start: {message.reason}{self._log_tail()}")
+                self._note(message)
                 if isinstance(message, Notice) and message.kind == "ready":
                     self._pids = tuple(dict(one) for one in message.details)
                     return
@@ -123,7 +149,13 @@ class Fleet:
             return None
         if isinstance(message, Finished) and message.reports:
             self._restarts = 0
+        self._note(message)
         return message
+
+    def _note(self, message: Inbound) -> None:
+        if isinstance(message, Notice) and message.kind == "workers":
+            builders = sum(int(one["builds"]) for one in message.details)
+            self._stations = builders, len(message.details) - builders
 
     def ask(
         self, problem: Problem, what: BuildAsk | RaceAsk, *, timeout_s: float, check: Callable[[], None] | None = None
@@ -131,6 +163,8 @@ class Fleet:
         """Puts a question to the idle fleet and waits. A lost driver or worker is an answer with an error."""
         self._questions += 1
         number = self._questions
+        if self.plan.address is not None and isinstance(what, RaceAsk):
+            what = replace(what, contestants=tuple(packed_contestant(one) for one in what.contestants))
         self._send(Ask(number=number, problem=problem, what=what))
         deadline = time.monotonic() + timeout_s
         while (left := deadline - time.monotonic()) > 0:
@@ -138,11 +172,17 @@ class Fleet:
                 check()
             message = self.receive(min(left, 0.25))
             if isinstance(message, Answer) and message.number == number:
-                return message
+                return replace(message, value=tuple(self._unpacked(one) for one in message.value))
             if isinstance(message, DriverLost):
                 self.restart()
                 return Answer(number=number, value=(), error=message.reason)
         return Answer(number=number, value=(), error=f"no answer within {timeout_s:g} s")
+
+    def _unpacked(self, value: Built | RaceOutcome) -> Built | RaceOutcome:
+        """A build with its files on this machine."""
+        if isinstance(value, Built) and isinstance(value.result, Library):
+            return replace(value, result=unpacked(value.result, Path(self.plan.storage)))
+        return value
 
     def close(self) -> None:
         """Stops the driver and all it started, within STOP_TIMEOUT_S; idempotent."""
@@ -150,9 +190,9 @@ class Fleet:
         self.generation += 1
         if child is not None:
             child.stop(grace_s=STOP_TIMEOUT_S)
-        if self._session is not None:
-            session.remove_session(self._session)
-            self._session = None
+        for folder in self._sessions:
+            session.remove_session(folder)
+        self._session, self._sessions = None, []
 
     def _kill(self) -> None:
         if self._child is not None:

@@ -52,7 +52,7 @@ class Heartbeat:
         renewed = time.monotonic()
         while not self._stop.wait(min(BEAT_S, self._lifetime_s / 3)):
             try:
-                with self._database.write() as session:
+                with self._database.write("renew") as session:
                     _, cancelling = leases.renew(session, self._lease, lifetime=timedelta(seconds=self._lifetime_s))
                 renewed = time.monotonic()
                 if cancelling:

@@ -76,7 +76,7 @@ def _trained(
     prior, workloads = train_on(pasts), tuple(past.workload for past in pasts)
     if not prior.trained:
         return None, ()
-    with database.write() as session:
+    with database.write("ranker") as session:
         cost_models.save(
             session,
             target=target.key,

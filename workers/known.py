@@ -44,7 +44,7 @@ def unanswered(database: Database, lease: Lease, job: Job) -> list[Task]:
         if kernel is None:
             left.append(task)
             continue
-        with database.write() as session:
+        with database.write("known") as session:
             leases.note_task(session, lease, task.position, state="succeeded", kernel=kernel.id)
             text = f"kernel {kernel.id} of this workload is known; nothing was measured"
             events.append(session, job.id, "note", {"task": task.position, "text": text})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tuner.measure.assignment import Lane
 from tuner.measure.isolation import DEFAULT_LEVEL
@@ -36,6 +36,7 @@ class Library:
     sha256: str  # of the shared library's bytes, hex
     path: str  # of the shared library; object code and schedule lie beside it with other suffixes
     symbol: str  # the function it exports
+    files: Mapping[str, bytes] = field(default_factory=dict)  # those files by suffix, where they travel to another machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +111,22 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostPlan:
+    """A machine that joins a cluster: its lanes, its builders, what it is."""
+
+    name: str  # its own among the hosts of the cluster; part of its workers' names
+    address: str  # of the cluster, HOST:PORT
+    lanes: tuple[Lane, ...]
+    builder_cores: tuple[int, ...]
+    alternates: bool
+    target: str  # key
+    versions: Mapping[str, str]
+    labels: Mapping[str, str]
+    storage: str  # directory of its built libraries
+    node_ip: str = ""  # address by which the cluster reaches it; empty: Ray finds out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPlan:
     """What the driver process starts: Ray, its builders and its runners."""
 
@@ -119,6 +136,9 @@ class FleetPlan:
     limits: Limits
     storage: str  # directory of the built libraries, shared by all workers of the machine
     address: str | None = None  # of an existing cluster; None starts a local one
+    threads: int = 1  # of the kernels: a host's shorter lanes are not used
+    target: str = ""  # key; hosts of a cluster that are for another target are left alone
+    versions: Mapping[str, str] = field(default_factory=dict)  # hosts of a cluster that have others are refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +184,7 @@ class Contestant:
     name: str
     path: str  # of its library
     symbol: str
+    content: bytes = b""  # of its library, where it travels to another machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

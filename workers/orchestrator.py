@@ -36,14 +36,13 @@ from workers.affinity import confined
 from workers.fleet import Fleet
 from workers.heartbeat import Heartbeat
 from workers.known import unanswered
-from workers.lanes import LanePlan
 from workers.messages import FleetPlan, Limits, Problem
 from workers.plausibility import Judge
 from workers.pool import RayMeasurer
 from workers.progress import Observer, Phase, TaskFinished, TaskStarted, unobserved
 from workers.promotion import NothingVerified, Promotion, promote
 from workers.task import TaskRun, known_outcomes, notice_to, search
-from workers.timeline import Timeline, join
+from workers.timeline import Timeline, join, versions
 
 IDLE_S = 0.5  # between two looks at an empty queue
 LEASE_S = 30.0
@@ -86,29 +85,38 @@ class FleetKeeper:
     def __init__(self, options: OrchestratorOptions) -> None:
         self._options = options
         self._fleet: Fleet | None = None
-        self._plan: LanePlan | None = None
+        self._plan: FleetPlan | None = None
         self._ready = False
 
-    def start(self, threads: int) -> Fleet:
-        """A fleet with lanes for kernels of so many threads; it may still be starting."""
-        options = self._options
-        plan = machine.plan_machine(machine.usable_nodes(), threads=threads, declared=options.lanes, builders=options.builders)
+    def start(self, threads: int, target: str) -> Fleet:
+        """A fleet with lanes for kernels of so many threads for a target; it may still be starting."""
+        plan = self._wanted(threads, target)
         if self._fleet is not None and plan == self._plan:
             return self._fleet
         self.close()
-        fleet = Fleet(
-            FleetPlan(
-                lanes=plan.lanes,
-                builder_cores=plan.builder_cores,
-                alternates=plan.alternates,
-                limits=options.limits,
-                storage="",
-                address=options.address,
-            )
-        )
+        fleet = Fleet(plan)
         fleet.start()
         self._fleet, self._plan, self._ready = fleet, plan, False
         return fleet
+
+    def _wanted(self, threads: int, target: str) -> FleetPlan:
+        """On this machine its own lanes; in a cluster those of its hosts, while this machine's builder cores search."""
+        options = self._options
+        in_cluster = options.address is not None
+        here = machine.plan_machine(
+            machine.usable_nodes(), threads=1 if in_cluster else threads, declared=options.lanes, builders=options.builders
+        )
+        return FleetPlan(
+            lanes=here.lanes,
+            builder_cores=here.builder_cores,
+            alternates=here.alternates,
+            limits=options.limits,
+            storage="",
+            address=options.address,
+            threads=threads if in_cluster else 1,
+            target=target if in_cluster else "",
+            versions=versions() if in_cluster else {},
+        )
 
     def wait_ready(self, check: Callable[[], None]) -> Fleet:
         """The started fleet, once builders and runners answer. Raises FleetError."""
@@ -166,7 +174,7 @@ class _JobRun:
     def _work(self) -> Job:
         tasks = unanswered(self._database, self._lease, self._job)
         if tasks:
-            self._keeper.start(self._job.threads)  # Ray starts while the space is made
+            self._keeper.start(self._job.threads, self._job.target)  # Ray starts while the space is made
         with self._database.read() as session:
             target = targets.get(session, self._job.target)
         errors = []
@@ -191,7 +199,7 @@ class _JobRun:
             winners = self._winners(session, workload, target)
         problem = Problem(workload=workload, target=target, threads=self._job.threads, seed=self._job.seed)
         space = CpuSpace(workload, target, self._job.threads)
-        with self._database.write() as session:
+        with self._database.write("space") as session:
             leases.note_task(session, self._lease, task.position, space_size=space.space.size)
         started = TaskStarted(
             position=task.position,
@@ -248,7 +256,7 @@ class _JobRun:
         return [kernel.config for kernel in ((own,) if own else ()) + near if kernel.config][:WINNERS]
 
     def _note_limits(self, limits: MachineLimits) -> None:
-        with self._database.write() as session:
+        with self._database.write("limits") as session:
             targets.set_limits(session, self._job.target, limits)
 
     def _promote(self, run: TaskRun, result: TuningResult) -> str | None:
@@ -269,7 +277,7 @@ class _JobRun:
         except NothingVerified as failure:
             self._unverified = True
             error = str(failure)
-        with self._database.write() as session:
+        with self._database.write("task") as session:
             before = jobs.get(session, self._job.id).tasks[position].elapsed_s
             elapsed = {**before, "total": before.get("total", 0.0) + time.monotonic() - started}
             state = "succeeded" if kernel else "failed"
@@ -288,12 +296,12 @@ class _JobRun:
 
     def _stopped(self) -> Job:
         if not self._heart.cancelled and self._interrupt() is Interruption.RELEASE:
-            with self._database.write() as session:
+            with self._database.write("release") as session:
                 return leases.release(session, self._lease)
         return self._finish(jobs.CANCELLED)
 
     def _finish(self, state: str, error: str | None = None) -> Job:
-        with self._database.write() as session:
+        with self._database.write("finish") as session:
             if state == jobs.CANCELLED:
                 jobs.request_cancel(session, self._job.id)
             return leases.finish(session, self._lease, state, error=error)
@@ -313,7 +321,7 @@ def run_job(
     `take_over` claims a job whose holder is known to be dead before its lease runs out. A job that fails does so in its report;
     raised are LeaseHeld, IllegalTransition, StaleLease (somebody took it over) and DatabaseError.
     """
-    with database.write() as session:
+    with database.write("claim") as session:
         job, lease = leases.claim(
             session, job_id, owner=options.owner, lifetime=timedelta(seconds=options.lease_s), take_over=take_over
         )
@@ -350,7 +358,7 @@ class Orchestrator:
 
     def _serve_one(self, keeper: FleetKeeper, stop: threading.Event) -> bool:
         options = self._options
-        with self._database.write() as session:
+        with self._database.write("claim") as session:
             claimed = leases.claim_next(
                 session, owner=options.owner, lifetime=timedelta(seconds=options.lease_s), targets=[self._target.key]
             )

@@ -80,6 +80,18 @@ class Pipeline:
         self._best_s: dict[str, float] = {}  # by problem
         self.paused = False  # nothing new is built while it is set
 
+    def add(self, *, builders: Sequence[str], runners: Sequence[str], alternates: bool) -> None:
+        """The stations of a machine that joined. Lanes of several machines hold one batch each."""
+        self.builders |= {name: Station(name, depth=2) for name in builders}
+        self.runners |= {name: Station(name, depth=1) for name in runners}
+        self._alternates = self._alternates or alternates
+
+    def retire(self, worker: str, reason: str) -> None:
+        """A station is gone for good: what it held is tried again elsewhere."""
+        self.lost(worker, reason)
+        self.builders.pop(worker, None)
+        self.runners.pop(worker, None)
+
     # -- what comes in -------------------------------------------------------------------------------------------------------
 
     def submit(self, problem: str, candidates: Iterable[Candidate], known: Mapping[str, Outcome] | None = None) -> None:
@@ -144,7 +156,7 @@ class Pipeline:
 
     def next_build(self) -> tuple[str, str, list[BuildRequest]] | None:
         """The builder, the problem's key and the next batch for it; call until None."""
-        if not self._to_build or self.paused or not self._may_build():
+        if not self._to_build or not self.builders or self.paused or not self._may_build():
             return None
         station = min(self.builders.values(), key=lambda one: one.load)
         if not station.room(self._to_build[0]):
@@ -157,7 +169,7 @@ class Pipeline:
 
     def next_measurement(self) -> tuple[str, str, list[MeasureRequest]] | None:
         """The runner, the problem's key and the next batch for it; call until None."""
-        if not self._ready or not self._may_measure():
+        if not self._ready or not self.runners or not self._may_measure():
             return None
         station = min(self.runners.values(), key=lambda one: one.load)
         if not station.room(self._ready[0]):

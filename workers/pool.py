@@ -38,8 +38,8 @@ class RayMeasurer:
     @property
     def capacity(self) -> int:
         """Two batches at each station and a few that wait between them."""
-        plan = self._fleet.plan
-        return 4 + 2 * len(plan.builder_cores) + 3 * len(plan.lanes)
+        builders, lanes = self._fleet.stations
+        return 4 + 2 * builders + 3 * lanes
 
     def submit(self, candidates: Sequence[Candidate]) -> None:
         if candidates:

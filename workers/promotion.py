@@ -149,7 +149,7 @@ def _settle(promotion: Promotion, entries: Sequence[_Entry], race: RaceOutcome) 
     entry = next(one for one in entries if one.contestant.name == winner.name)
     incumbent = next((one.kernel for one in entries if one.kernel is not None), None)
     if entry.kernel is not None:
-        with run.database.write() as session:
+        with run.database.write("validated") as session:
             kernels.mark_validated(session, entry.kernel.id)
             leases.note_task(session, run.lease, run.task.position, kernel=entry.kernel.id)
         return entry.kernel.id
@@ -175,7 +175,7 @@ def _settle(promotion: Promotion, entries: Sequence[_Entry], race: RaceOutcome) 
         trial=entry.trial.number if entry.trial else 0,
         previous=incumbent.id if incumbent else None,
     )
-    with run.database.write() as session:
+    with run.database.write("promotion") as session:
         for digest, kind in ((library, "library"), (schedule["object"], "object"), (schedule["export"], "export")):
             _remember(session, promotion, digest, kind)
         events.append(session, run.lease.job_id, "note", {"task": run.task.position, "text": race.reason})

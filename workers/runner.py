@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from tuner.errors import TunerError
 from tuner.measure.assignment import Assignment, Lane, Request
@@ -19,6 +20,7 @@ from tuner.measure.runner import RunnerProcess
 from tuner.measure.statistics import race_median_ci95
 from tuner.measure.timing import ABANDON_FACTOR, PROMOTION
 from workers.messages import Finalist, Limits, Measured, MeasureRequest, Problem, RaceAsk, RaceOutcome
+from workers.shipping import unpacked, unpacked_contestant
 
 RACE_SAMPLES = 200  # at most, in each process: a thousand in all tell apart what matters
 RACE_TIMEOUT_FACTOR = 3.0  # a race verifies on four kinds of inputs and times ten times longer than screening
@@ -37,9 +39,10 @@ def finalist(name: str, result: RaceResult) -> Finalist:
 class Runner:
     """The actor. Ray runs its methods one after the other."""
 
-    def __init__(self, *, lane: Lane, home_cores: tuple[int, ...], limits: Limits) -> None:
+    def __init__(self, *, lane: Lane, home_cores: tuple[int, ...], limits: Limits, storage: str) -> None:
+        """`storage`: directory for libraries that come from other machines."""
         os.sched_setaffinity(0, home_cores)
-        self._lane, self._limits = lane, limits
+        self._lane, self._limits, self._storage = lane, limits, Path(storage)
         self._process = RunnerProcess()
         self._process.start()
         self._problems: dict[str, Problem] = {}
@@ -71,7 +74,8 @@ class Runner:
         timeout_s = RACE_TIMEOUT_FACTOR * limits.run_timeout_s
         plan = replace(PROMOTION, budget_s=limits.race_budget_s, max_samples=RACE_SAMPLES)
         contenders = [
-            Contender(name=one.name, library=one.path, symbol=one.symbol, timeout_s=timeout_s) for one in ask.contestants
+            Contender(name=one.name, library=one.path, symbol=one.symbol, timeout_s=timeout_s)
+            for one in (unpacked_contestant(contestant, self._storage) for contestant in ask.contestants)
         ]
         result = race(
             contenders, self._process, rounds=limits.race_rounds, plan=plan, default=ask.default, incumbent=ask.incumbent
@@ -89,7 +93,7 @@ class Runner:
         self._process.close()
 
     def _measure(self, request: MeasureRequest) -> Outcome:
-        library, best_s = request.library, request.best_s
+        library, best_s = unpacked(request.library, self._storage), request.best_s
         wanted = Request(
             name=f"trial {request.number}",
             library=library.path,
@@ -97,7 +101,11 @@ class Runner:
             timeout_s=self._limits.run_timeout_s,
             abandon_above_s=None if best_s is None else best_s * ABANDON_FACTOR,
         )
-        return self._process.measure(wanted)
+        try:
+            return self._process.measure(wanted)
+        finally:
+            if library is not request.library:
+                Path(library.path).unlink(missing_ok=True)
 
     def _prepare(self, problem_key: str) -> Failed | None:
         """Gives the runner process its workload where it has another one."""

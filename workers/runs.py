@@ -85,7 +85,7 @@ class RunServer:
         with self._database.read() as session:
             if not runs.waiting(session, targets=[options.target]):
                 return False
-        with self._database.write() as session:
+        with self._database.write("run-claim") as session:
             run = runs.claim_next(session, owner=options.owner, lifetime=lifetime, targets=[options.target])
         if run is None:
             return False
@@ -95,7 +95,7 @@ class RunServer:
             raise
         except (TunerError, OSError, MemoryError) as refused:
             output, error = None, str(refused)
-        with suppress(StaleLease), self._database.write() as session:  # somebody else answers it by now
+        with suppress(StaleLease), self._database.write("run-end") as session:  # somebody else answers it by now
             if output is not None:
                 size_bytes = self._store.path(output).stat().st_size
                 artifacts.remember(session, sha256=output, size_bytes=size_bytes, kind="output")

@@ -84,7 +84,7 @@ def search(run: TaskRun) -> TuningResult:
             case Stopped(result=result):
                 run.measurer.close()
                 parts.search_s += result.elapsed.search_s
-                with run.database.write() as session:
+                with run.database.write("elapsed") as session:
                     elapsed = parts.elapsed(time.monotonic() - started)
                     leases.note_task(session, run.lease, run.task.position, elapsed_s=elapsed)
                 run.observer(event)
@@ -134,7 +134,7 @@ def _store(run: TaskRun, trial: Trial, elapsed: dict[str, float] | None) -> None
         data["outcome"] = outcome.kind.value
     else:
         data["median_s"] = outcome.median_s
-    with run.database.write() as session:
+    with run.database.write("trial") as session:
         trials.record(
             session,
             run.lease,
@@ -151,5 +151,5 @@ def _store(run: TaskRun, trial: Trial, elapsed: dict[str, float] | None) -> None
 
 def _announce(run: TaskRun, trial: Trial, median_s: float, previous_s: float | None) -> None:
     data = {"task": run.task.position, "number": trial.number, "median_s": median_s, "previous_s": previous_s}
-    with run.database.write() as session:
+    with run.database.write("best") as session:
         events.append(session, run.lease.job_id, "best", data)

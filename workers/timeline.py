@@ -12,10 +12,12 @@ from importlib.metadata import version
 from db import lanes, workers
 from db.engine import Database
 from db.lanes import LaneSpan
+from tuner import __version__
 from tuner.measure.isolation import DEFAULT_LEVEL
 from tuner.target.target import Target
 from workers.messages import FleetPlan, Span
 
+PROTOCOL = "1"  # of the messages between orchestrator and workers; changed when they are
 BATCH = 256  # spans in one statement
 MAX_AGE_S = 2.0  # after which fewer are written, so that a dashboard is not far behind
 
@@ -23,7 +25,7 @@ MAX_AGE_S = 2.0  # after which fewer are written, so that a dashboard is not far
 def versions() -> dict[str, str]:
     """Of what decides how candidates are built and measured here."""
     found = {name: version(name) for name in ("apache-tvm", "apache-tvm-ffi", "ray", "numpy")}
-    return found | {"python": platform.python_version()}
+    return found | {"python": platform.python_version(), "tuner": __version__, "protocol": PROTOCOL}
 
 
 def join(database: Database, target: Target, plan: FleetPlan) -> str:
@@ -36,7 +38,7 @@ def join(database: Database, target: Target, plan: FleetPlan) -> str:
         lanes=[{"name": lane.name, "cores": list(lane.cores)} for lane in plan.lanes],
         versions=versions(),
     )
-    with database.write() as session:
+    with database.write("join") as session:
         return workers.join(session, worker).id
 
 
@@ -57,7 +59,7 @@ class Timeline:
         waiting, self._waiting = self._waiting, []
         self._written = time.monotonic()
         if waiting:
-            with self._database.write() as session:
+            with self._database.write("timeline") as session:
                 lanes.add_spans(session, waiting)
                 workers.heartbeat(session, self._worker)
 

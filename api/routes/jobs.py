@@ -121,7 +121,7 @@ def submit_job(
 ) -> JobAnswer:
     """Queues the tuning of one workload or several. The answer's `Location` is the job."""
     parsed = [service.parsed.parse(each) for each in request.all_workloads]
-    with service.database.write() as session:
+    with service.database.write("submit") as session:
         target = choose(request.target, targets.list_all(session), service.default_target)
         new = NewJob(
             workloads=tuple(workloads.remember(session, workload) for workload in parsed),
@@ -220,7 +220,7 @@ def knob_filter(text: str) -> tuple[str, Value]:
 @router.post("/{job_id}/cancel", responses=documented(400, 401, 403, 404, 409, 422, 429, 503))
 def cancel_job(job_id: JobId, caller: Submitter, service: ServiceDep) -> JobAnswer:
     """Cancels a queued job at once and a running one when its current trials are in; what was measured stays."""
-    with service.database.write() as session:
+    with service.database.write("cancel") as session:
         owned(session, job_id, caller)
         return answer(session, [jobs.request_cancel(session, job_id)])[0]
 
@@ -231,6 +231,6 @@ def resume_job(
 ) -> JobAnswer:
     """Queues a cancelled or failed job again; it goes on from its recorded trials."""
     budget = request or ResumeRequest()
-    with service.database.write() as session:
+    with service.database.write("resume") as session:
         owned(session, job_id, caller)
         return answer(session, [jobs.resume(session, job_id, trials=budget.trials, seconds=budget.seconds)])[0]

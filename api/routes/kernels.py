@@ -141,6 +141,6 @@ def get_artifact(
 @router.post("/{kernel_id}/rollback", responses=documented(401, 403, 404, 409, 422, 429, 503))
 def rollback_kernel(kernel_id: KernelId, caller: Administrator, service: ServiceDep) -> RollbackAnswer:
     """Takes a promoted kernel back and promotes the one before it, at one stroke."""
-    with service.database.write() as session:
+    with service.database.write("rollback") as session:
         before = kernels.rollback(session, kernel_id)
         return RollbackAnswer(rolled_back=kernel_id, promoted=None if before is None else answer(session, [before])[0])

@@ -82,7 +82,7 @@ def prepare(
         return None
     take_token(service, caller, service.options.submit_cost - 1.0)
     wanted = f"{workload.key}:{target.key}:{threads}"
-    with service.database.write() as session:
+    with service.database.write("prepare") as session:
         new = NewJob(
             workloads=(workloads.remember(session, workload),),
             target=target.key,

@@ -73,7 +73,7 @@ def store(service: Service, caller: Caller, new: NewJob, body: bytes, idempotenc
     """Puts the file into the store and queues its job; `new.target` is the name as it was given."""
     model = service.artifacts.put(body)
     request_digest = hashlib.sha256(repr((model, new)).encode()).hexdigest()
-    with service.database.write() as session:
+    with service.database.write("submit") as session:
         chosen = choose(new.target or None, targets.list_all(session), service.default_target)
         artifacts.remember(session, sha256=model, size_bytes=len(body), kind="model")
         queued = replace(new, target=chosen.key, settings={"model": model})

@@ -51,7 +51,7 @@ def submit(service: Service, caller: Caller, kernel_id: str, body: bytes) -> Run
         detail = f"this key has {waiting} runs waiting, its limit; wait for them"
         raise Problem(429, "quota_exceeded", detail, headers={"Retry-After": "5"})
     digest = service.artifacts.put(body)
-    with service.database.write() as session:
+    with service.database.write("run-submit") as session:
         artifacts.remember(session, sha256=digest, size_bytes=len(body), kind="input")
         run = runs.submit(session, kernel=kernel_id, input_artifact=digest, owner=caller.key_id)
     log.info("run_accepted", run=run.id, kernel=kernel_id)

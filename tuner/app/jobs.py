@@ -39,7 +39,7 @@ class TaskResult:
 
 def submit(database: Database, found: Sequence[Workload], target: Target, settings: Settings) -> Job:
     """Queues a job for these workloads with the settings' budget, strategy and seed."""
-    with database.write() as session:
+    with database.write("submit") as session:
         targets.remember(session, target)
         keys = tuple(workloads.remember(session, workload, to_document(workload)) for workload in found)
         new = NewJob(
@@ -71,6 +71,7 @@ def orchestrator_options(settings: Settings) -> OrchestratorOptions:
         signing_key=settings.data_dir / KEY_FILE,
         lanes=settings.lanes,
         builders=settings.builders,
+        address=settings.address or None,
         limits=limits,
     )
 
@@ -80,7 +81,7 @@ def requeue(database: Database, job_id: str, *, trials: int | None = None, secon
 
     Raises LeaseHeld while a living process works on it, IllegalTransition for one that succeeded, NotFound.
     """
-    with database.write() as session:
+    with database.write("requeue") as session:
         leases.settle_abandoned(session)
         job = jobs.get(session, job_id)
         if job.state == jobs.RUNNING:

@@ -26,11 +26,12 @@ from tuner.cli.serve import serve
 from tuner.cli.space import ops, space
 from tuner.cli.tune import resume, tune
 from tuner.cli.verify import verify
+from tuner.cli.worker import worker
 from tuner.errors import TunerError
 
 COMMANDS = (
     tune, ops, space, jobs, show, trials, report, resume, cancel,
-    best, export, verify, bench, replay, serve, doctor,
+    best, export, verify, bench, replay, serve, worker, doctor,
 )  # fmt: skip
 GROUPS = {"config": config, "db": database, "keys": keys}
 

@@ -1,0 +1,88 @@
+"""`tuner worker`: a host process that joins the cluster, watched until it ends or this process is told to."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from tuner.app.machine import checked_target
+from tuner.errors import TunerError, UsageError
+from tuner.settings import Settings
+from workers import session
+from workers.channel import spawn
+from workers.machine import plan_machine, usable_nodes
+from workers.messages import HostPlan, Notice
+from workers.timeline import versions
+
+STOP_S = 15.0  # for the host to leave the cluster in good order
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
+ADDRESS = re.compile(r"[A-Za-z0-9._\-\[\]:]+:[0-9]{1,5}\Z")
+
+
+class WorkerRefused(TunerError):
+    """The cluster's driver does not work with this machine, or the cluster was lost; the text says why."""
+
+    code = "worker_refused"
+
+
+def labels_of(given: Sequence[str]) -> Mapping[str, str]:
+    """`NAME=VALUE` texts as a mapping. Raises UsageError."""
+    found = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (NAME.match(name) and equals):
+            raise UsageError(f"label {text!r} is not NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def join(
+    settings: Settings, *, name: str, node_ip: str, labels: Mapping[str, str], said: Callable[[str], None]
+) -> None:
+    """Until SIGINT or SIGTERM. `said` gets what happens. Raises UsageError, WorkerRefused."""
+    name = name or re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:63]
+    if not ADDRESS.match(settings.address):
+        raise UsageError(f"address {settings.address!r} is not HOST:PORT; name the cluster with --address")
+    if not NAME.match(name):
+        raise UsageError(f"worker name {name!r}: give letters, digits, dots, dashes and underscores, 63 at most")
+    here = plan_machine(usable_nodes(), threads=1, declared=settings.lanes, builders=settings.builders)
+    plan = HostPlan(
+        name=name,
+        address=settings.address,
+        lanes=here.lanes,
+        builder_cores=here.builder_cores,
+        alternates=here.alternates,
+        target=checked_target(settings).key,
+        versions=versions(),
+        labels=labels,
+        storage="",
+        node_ip=node_ip,
+    )
+    _attend(plan, said)
+
+
+def _attend(plan: HostPlan, said: Callable[[str], None]) -> None:
+    folder = session.make_session()
+    environment = session.driver_environment(folder, local=False)
+    with (folder / "host.log").open("wb") as log:
+        child = spawn(
+            "workers.host", str(folder), directory=folder / "empty", environment=environment, output=log, flags=("-P",)
+        )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: sys.exit(0))
+    try:
+        child.connection.send(plan)
+        while True:
+            notice: Notice = child.connection.recv()
+            if notice.kind != "ready":
+                raise WorkerRefused(notice.message)
+            said(notice.message)
+    except (EOFError, OSError):
+        log_end = (folder / "host.log").read_text(errors="replace")[-2000:].strip() if folder.exists() else ""
+        raise WorkerRefused(f"worker {plan.name} could not join {plan.address}, or lost it: {log_end}") from None
+    finally:
+        child.stop(grace_s=STOP_S)
+        session.remove_session(folder)

@@ -1,0 +1,64 @@
+"""The hosts of a cluster as a driver sees them: who joined, who is gone, who is refused and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from workers.cluster import NAMESPACE
+from workers.host import PREFIX, mismatch
+from workers.messages import FleetPlan, HostPlan
+
+ANSWER_S = 5.0  # a host that does not describe itself in this time is asked again at the next look
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What changed since the last look."""
+
+    joined: tuple[HostPlan, ...] = ()
+    gone: tuple[str, ...] = ()  # names
+    refused: tuple[str, ...] = ()  # why, each naming its host
+
+
+class Hosts:
+    """Not thread-safe; used inside the driver."""
+
+    def __init__(self, plan: FleetPlan) -> None:
+        self._plan = plan
+        self._known: dict[str, bool] = {}  # name of each host's actor -> whether it works for this driver
+
+    def look(self) -> Seen:
+        """Asks the cluster. Raises RayError where that is gone."""
+        named = {
+            str(found["name"])
+            for found in ray.util.list_named_actors(all_namespaces=True)
+            if found["namespace"] == NAMESPACE and str(found["name"]).startswith(PREFIX)
+        }
+        gone = tuple(name.removeprefix(PREFIX) for name in sorted(set(self._known) - named) if self._known[name])
+        self._known = {name: works for name, works in self._known.items() if name in named}
+        joined, refused = [], []
+        for name in sorted(named - set(self._known)):
+            try:
+                actor = ray.get_actor(name, namespace=NAMESPACE)
+                host: HostPlan = ray.get(actor.describe.remote(), timeout=ANSWER_S)
+            except (ValueError, RayError):
+                continue  # gone again, or busy
+            reason = mismatch(host, self._plan.versions)
+            self._known[name] = reason is None and self._suits(host)
+            if reason is not None:
+                refuse(actor, reason)
+                refused.append(reason)
+            elif self._known[name]:
+                joined.append(host)
+        return Seen(joined=tuple(joined), gone=gone, refused=tuple(refused))
+
+    def _suits(self, host: HostPlan) -> bool:
+        return host.target == self._plan.target and any(len(lane.cores) >= self._plan.threads for lane in host.lanes)
+
+
+def refuse(actor: Any, reason: str) -> None:
+    actor.refuse.remote(reason)
