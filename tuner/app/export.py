@@ -54,20 +54,28 @@ def chosen_kernels(database: Database, ids: Sequence[str]) -> list[Kernel]:
 
 
 def export_kernels(
-    database: Database, found: Sequence[Kernel], artifacts: Path, directory: Path, name: str, *, signing_key: Path | None = None
+    database: Database,
+    found: Sequence[Kernel],
+    artifacts: Path,
+    directory: Path,
+    name: str,
+    *,
+    portfolios: Sequence[ExportKernel] = (),
+    signing_key: Path | None = None,
 ) -> Manifest:
     """Writes the library `name` into `directory`, whole or not at all. Raises what `tuner.export.library.export_library` does.
 
-    Signed by the key in the file `signing_key`, which is made when it is missing; without one, not signed.
+    `portfolios`, of `tuner.app.portfolio`, are functions of it too. Signed by the key in the file `signing_key`, which is made
+    when it is missing; without one, not signed.
     """
     signer = None if signing_key is None else signer_at(signing_key)
     store = ArtifactStore(artifacts)
     with database.read() as session:
-        described = [_described(session, kernel, store) for kernel in found]
-    return export_library(described, directory, name, signer=signer)
+        described = [describe(session, kernel, store) for kernel in found]
+    return export_library([*described, *portfolios], directory, name, signer=signer)
 
 
-def _described(session: Session, kernel: Kernel, store: ArtifactStore) -> ExportKernel:
+def describe(session: Session, kernel: Kernel, store: ArtifactStore) -> ExportKernel:
     workload = from_document(workloads.get(session, kernel.workload).document)
     target = targets.get(session, kernel.target)
     schedule = kernels.schedule(session, kernel.id)
@@ -93,7 +101,7 @@ def _described(session: Session, kernel: Kernel, store: ArtifactStore) -> Export
         prepack=prepack_from(schedule["prepack"]) if schedule.get("prepack") else None,
         provenance={"job": kernel.job, "trial": kernel.trial, "trace": schedule.get("text"), "versions": dict(kernel.versions)},
     )
-    return replace(described, expected=_expected(workload.expression, described))
+    return replace(described, expected=expected_outputs(workload.expression, described))
 
 
 def _arguments(expression: Expression) -> tuple[Argument, ...]:
@@ -102,7 +110,7 @@ def _arguments(expression: Expression) -> tuple[Argument, ...]:
     return (*inputs, *(Argument(name=one.name, dtype=one.dtype, shape=one.shape, role="out") for one in outputs))
 
 
-def _expected(expression: Expression, described: ExportKernel) -> tuple[Array, ...] | None:
+def expected_outputs(expression: Expression, described: ExportKernel) -> tuple[Array, ...] | None:
     """Right outputs for the examples' inputs, where the reference takes seconds at most."""
     if expression.flops > EXPECTED_FLOPS:
         return None

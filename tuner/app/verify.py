@@ -9,12 +9,15 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from types import UnionType
 from typing import Any
 
+import numpy as np
+
+from tuner.app.portfolio import portfolio_key, rows_checked, spec_of
 from tuner.app.race import PLAN
 from tuner.errors import TunerError, UsageError, WorkloadError
 from tuner.export.directory import unlisted_files
@@ -27,12 +30,14 @@ from tuner.measure.statistics import MIN_ROUNDS, race_median_ci95
 from tuner.settings import Settings
 from tuner.target.detect import detect_cpu
 from tuner.target.target import Target
-from tuner.workload.spec import workload_from_expression, workload_from_notation, workload_from_params
+from tuner.workload.rows import member
+from tuner.workload.spec import Portfolio, workload_from_expression, workload_from_notation, workload_from_params
 from tuner.workload.tree import expression_from
-from tuner.workload.workload import Workload
+from tuner.workload.workload import Numerics, Workload
 from workers.machine import plan_machine, usable_nodes
 
 SUBJECT = "kernel"
+MEMBERS_BETWEEN = 3  # of a portfolio, tried besides its least and its greatest
 
 
 class VerificationError(TunerError):
@@ -136,13 +141,55 @@ def workload_of(function: Mapping[str, Any]) -> Workload:
         raise ManifestError(f"{function['symbol']}: its workload has neither an operator nor a notation nor an expression")
     if workload.key != stated.get("key"):
         raise ManifestError(f"{function['symbol']}: its workload's key is {workload.key}, the manifest says otherwise")
+    _check_arguments(function, workload)
+    return workload
+
+
+def _check_arguments(function: Mapping[str, Any], workload: Workload) -> None:
     expression = workload.expression
     outputs = (expression.tensor(name) for name in expression.outputs)
     wanted = [(one.name, one.dtype, list(one.shape), "in") for one in expression.inputs]
     wanted += [(one.name, one.dtype, list(one.shape), "out") for one in outputs]
     if wanted != [(one["name"], one["dtype"], one["shape"], one["role"]) for one in function["arguments"]]:
         raise ManifestError(f"{function['symbol']}: its arguments are not those of its workload")
-    return workload
+
+
+def portfolio_of(function: Mapping[str, Any]) -> Portfolio:
+    """The family that a function with a range describes, held against its key and its arguments. Raises as `workload_of`."""
+    stated, ranges = function["workload"], function["ranges"]
+    if not isinstance(ranges, dict) or len(ranges) != 1 or not isinstance(stated.get("op"), str):
+        raise ManifestError(f"{function['symbol']}: a function with a range has one range and an operator")
+    ((name, ends),) = ranges.items()
+    low, high = (ends.get(end) for end in ("least", "greatest")) if isinstance(ends, dict) else (None, None)
+    if type(low) is not int or type(high) is not int or not 1 <= low < high:
+        raise ManifestError(f"{function['symbol']}: the range of {name!r} has no ends")
+    params = {key: value for key, value in _object(stated, "params", bool | int | float | str).items() if key != name}
+    numerics: Numerics = "fast" if stated.get("numerics") == "fast" else "strict"
+    family = Portfolio(
+        op=stated["op"],
+        params=params,
+        ranges={name: (low, high)},
+        constants=_texts(stated.get("constants", [])),
+        numerics=numerics,
+    )
+    rows_checked(family)
+    if portfolio_key(family) != stated.get("key"):
+        raise ManifestError(f"{function['symbol']}: its family's key is {portfolio_key(family)}, the manifest says otherwise")
+    _check_arguments(function, member(family, high))
+    return family
+
+
+def _retimed_family(
+    function: Mapping[str, Any], family: Portfolio, library: Path, runner: RunnerProcess, settings: Settings, seed: int
+) -> Retimed:
+    """Members at both ends and in between, each checked as a workload of its own; the greatest one's time."""
+    ((low, high),) = family.ranges.values()
+    between = np.random.default_rng(seed).integers(low, high + 1, size=MEMBERS_BETWEEN)
+    results = [
+        _retimed(function, member(family, extent), library, runner, settings, seed)
+        for extent in sorted({low, *(int(extent) for extent in between), high})
+    ]
+    return replace(results[-1], max_rel_error=max(result.max_rel_error for result in results))
 
 
 def _private_copy(directory: Path, manifest: Manifest, folder: Path) -> Path:
@@ -162,9 +209,14 @@ def _verdict(
     result: Retimed | VerificationError
     try:
         _check_machine(function, machine)
-        workload = workload_of(function)
-        spec = workload.spec
-        result = _retimed(function, workload, library, runner, settings, seed)
+        if "ranges" in function:
+            family = portfolio_of(function)
+            spec = spec_of(family)
+            result = _retimed_family(function, family, library, runner, settings, seed)
+        else:
+            workload = workload_of(function)
+            spec = workload.spec
+            result = _retimed(function, workload, library, runner, settings, seed)
     except VerificationError as error:
         result = error
     except TunerError as error:

@@ -37,17 +37,26 @@ def tune(
     seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="seed of everything random")] = None,
 ) -> None:
     """Tunes each workload and stores its verified winner; budgets count for each. Ctrl-C stops cleanly, and resume continues."""
+    from tuner.workload.spec import parse_portfolio
+
     invocation = Invocation.of(context)
-    workloads = read_workloads(specs, notation, shapes)
+    ranged = [parse_portfolio(spec) for spec in specs or () if ".." in spec]
+    single = [spec for spec in specs or () if ".." not in spec]
+    workloads = read_workloads(single, notation, shapes) if single or notation or shapes or not ranged else []
     settings = invocation.settings(
         trials=trials, seconds=seconds, strategy=strategy, target=target, threads=threads, seed=seed
     ).values
     from tuner.app.jobs import submit
     from tuner.app.machine import checked_target, with_limits
+    from tuner.app.portfolio import members_to_tune, rows_checked
 
     machine = checked_target(settings)
+    for portfolio in ranged:
+        rows_checked(portfolio)
     with invocation.database(create=True) as database:
-        job = submit(database, workloads, with_limits(database, machine), settings)
+        limited = with_limits(database, machine)
+        members = [one for portfolio in ranged for one in members_to_tune(portfolio, limited, settings.threads)]
+        job = submit(database, list({one.key: one for one in (*workloads, *members)}.values()), limited, settings)
         _watch(invocation, database, job.id, settings)
 
 

@@ -122,7 +122,9 @@ def _calls(kernels: Sequence[ExportKernel]) -> str:
             lines.append(f"  fill({given}, {_kind(argument)}, {prod(argument.shape)}, {number});")
         for argument, given in zip(kernel.held[len(kernel.inputs) :], names[len(kernel.inputs) :], strict=True):
             lines.append(f"  memset({given}, POISON, {argument.tensor.nbytes});")
-        lines += [f'  failures += check_status("{symbol}", {symbol}({call}));' for symbol, call in _calls_of(kernel, names)]
+        rows = "" if kernel.portfolio is None else f", {kernel.portfolio.rows.high}"
+        for symbol, call in _calls_of(kernel, names):
+            lines.append(f'  failures += check_status("{symbol}", {symbol}({call}{rows}));')
         lines.append(_checks(kernel, names, "  "))
         lines += [f"  release({given});" for given in names]
         lines += ["  return failures;", "}", ""]

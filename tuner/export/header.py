@@ -9,6 +9,7 @@ from tuner.export.kernel import Argument, ExportKernel
 from tuner.export.template import fill
 from tuner.runtime.prepack import pack_symbol
 from tuner.runtime.wrapper import C_TYPES
+from tuner.workload.rows import Rows
 
 NOTES = {"float16": " (IEEE binary16 bits)", "bfloat16": " (bfloat16 bits)", "bool": " (0 or 1)"}
 
@@ -55,15 +56,35 @@ def written(argument: Argument) -> Argument:
     return replace(argument, role="out")
 
 
-def _parameters(arguments: Sequence[Argument]) -> tuple[list[str], list[str]]:
+def _extent(rows: Rows) -> str:
+    """The parameter that says how many rows there are."""
+    return f"extent_{rows.name}"
+
+
+def _dimensions(argument: Argument, place: int, rows: Rows | None) -> list[str]:
+    """The shape, with the extent's parameter where it has a range."""
+    shape = [str(extent) for extent in argument.shape]
+    return shape if rows is None or place not in rows.ranged else [_extent(rows), *shape[1:]]
+
+
+def _parameters(arguments: Sequence[Argument], rows: Rows | None = None) -> tuple[list[str], list[str]]:
     """The lines that document C parameters, and the parameters."""
     lines, parameters = [], []
-    for argument, name in zip(arguments, c_names(arguments), strict=True):
-        shape = " x ".join(map(str, argument.shape)) or "scalar"
+    for place, (argument, name) in enumerate(zip(arguments, c_names(arguments), strict=True)):
+        shape = " x ".join(_dimensions(argument, place, rows)) or "scalar"
         size = f"{argument.tensor.nbytes} bytes"
+        if rows is not None and place in rows.ranged:
+            size = f"{argument.tensor.nbytes // argument.shape[0]} bytes for each of {_extent(rows)}"
         lines.append(f" * {name}: {argument.dtype}{NOTES.get(argument.dtype, '')}, {shape}, {size}")
         parameters.append(f"{'const ' if argument.role == 'in' else ''}{C_TYPES[argument.dtype]} *{name}")
+    if rows is not None:
+        lines.append(f" * {_extent(rows)}: {rows.low} to {rows.high}")
+        parameters.append(f"int64_t {_extent(rows)}")
     return lines, parameters
+
+
+def _rows(kernel: ExportKernel) -> Rows | None:
+    return None if kernel.portfolio is None else kernel.portfolio.rows
 
 
 def _packing(kernel: ExportKernel) -> tuple[Argument, ...]:
@@ -79,7 +100,7 @@ def _pack_declaration(kernel: ExportKernel) -> str:
 
 
 def _declaration(kernel: ExportKernel) -> str:
-    described, parameters = _parameters(kernel.called_with)
+    described, parameters = _parameters(kernel.called_with, _rows(kernel))
     lines = [f" * {title(kernel)}", " *", *described]
     if kernel.prepack is not None:
         names = " and ".join(comment_safe(argument.name) for argument in kernel.packed)
@@ -96,19 +117,21 @@ def _cpp_functions(kernel: ExportKernel) -> str:
     if kernel.prepack is not None:
         symbol = pack_symbol(str(kernel.symbol))
         packer = f"/* Packs the constants of {kernel.symbol}. */\n{_cpp_function(symbol, _packing(kernel))}\n"
-    return f"{packer}/* {title(kernel)} */\n{_cpp_function(str(kernel.symbol), kernel.called_with)}"
+    return f"{packer}/* {title(kernel)} */\n{_cpp_function(str(kernel.symbol), kernel.called_with, _rows(kernel))}"
 
 
-def _cpp_function(symbol: str, arguments: Sequence[Argument]) -> str:
+def _cpp_function(symbol: str, arguments: Sequence[Argument], rows: Rows | None = None) -> str:
     names = c_names(arguments)
     parameters = ", ".join(
         f"tensor<{'const ' if argument.role == 'in' else ''}{C_TYPES[argument.dtype]}> {given}"
         for argument, given in zip(arguments, names, strict=True)
     )
-    checks = "".join(_cpp_check(symbol, argument, given) for argument, given in zip(arguments, names, strict=True))
-    values = ", ".join(f"{given}.data()" for given in names)
-    return f"inline void {symbol}({parameters}) {{\n{checks}  detail::check(::{symbol}({values}));\n}}\n"
-
-
-def _cpp_check(symbol: str, argument: Argument, given: str) -> str:
-    return f'  detail::check_shape("{symbol}", "{given}", {given}.shape(), {{{", ".join(map(str, argument.shape))}}});\n'
+    checks, values = "", [f"{given}.data()" for given in names]
+    if rows is not None:
+        first = names[min(rows.ranged)]
+        checks = f"  const std::int64_t {_extent(rows)} = {first}.shape().empty() ? 0 : {first}.shape()[0];\n"
+        values.append(_extent(rows))
+    for place, (argument, given) in enumerate(zip(arguments, names, strict=True)):
+        shape = ", ".join(_dimensions(argument, place, rows))
+        checks += f'  detail::check_shape("{symbol}", "{given}", {given}.shape(), {{{shape}}});\n'
+    return f"inline void {symbol}({parameters}) {{\n{checks}  detail::check(::{symbol}({', '.join(values)}));\n}}\n"

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tuner.runtime.portfolio import Portfolio
 from tuner.runtime.prepack import Prepack
 from tuner.workload.expression import DType, Expression, Tensor
 from tuner.workload.workload import Numerics
@@ -43,6 +44,8 @@ class ExportKernel:
     object_code: bytes  # relocatable object, the one that was measured
     tvm_symbol: str  # its packed entry, `__tvm_ffi_<global symbol>`
     prepack: Prepack | None = None  # the function that packs its constants, in the same object
+    # Kernels for fixed numbers of rows behind this function, which has the arguments of the greatest and no code of its own.
+    portfolio: Portfolio[ExportKernel] | None = None
     median_s: float  # seconds of one call
     ci95_s: tuple[float, float]
     verified: bool

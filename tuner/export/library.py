@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
@@ -18,6 +19,7 @@ from tuner.export.naming import check_library_name, named
 from tuner.export.signature import Signer
 from tuner.export.template import fill
 from tuner.runtime.link import Function, link, link_static
+from tuner.runtime.portfolio import replace_kernels
 from tuner.runtime.toolchain import Toolchain
 
 
@@ -81,6 +83,9 @@ def function_of(kernel: ExportKernel) -> Function:
     """The kernel as the linker takes it. Raises ExportRefused where it has no symbol yet."""
     if kernel.symbol is None:
         raise ExportRefused(f"the kernel of workload {kernel.workload_key} has no function name")
+    portfolio = kernel.portfolio
+    kernels = [] if portfolio is None else list(zip(portfolio.kernels, portfolio.extents, strict=True))
+    members = tuple(function_of(replace(one, symbol=f"{kernel.symbol}_{extent}")) for one, extent in kernels)
     return Function(
         symbol=kernel.symbol,
         inputs=tuple(argument.tensor for argument in kernel.inputs),
@@ -90,6 +95,7 @@ def function_of(kernel: ExportKernel) -> Function:
         threads=kernel.threads,
         tvm_symbol=kernel.tvm_symbol,
         prepack=kernel.prepack,
+        portfolio=None if portfolio is None else replace_kernels(portfolio, members),
     )
 
 

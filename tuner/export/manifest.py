@@ -18,6 +18,7 @@ from tuner.export.kernel import ExportKernel
 from tuner.export.naming import NAME, SYMBOL
 from tuner.export.signature import PUBLIC, SIGNATURE_BYTES, is_signed
 from tuner.runtime.link import MAX_THREADS
+from tuner.runtime.portfolio import Portfolio
 from tuner.runtime.prepack import pack_symbol
 from tuner.runtime.wrapper import C_TYPES
 from tuner.workload.tree import expression_document
@@ -65,6 +66,7 @@ def function_entry(kernel: ExportKernel) -> dict[str, Any]:
     elif kernel.expression is not None:  # it came neither from the catalogue nor as a text: its tree, whole
         workload["expression"] = expression_document(kernel.expression)
     workload |= {"constants": list(kernel.constants), "numerics": kernel.numerics}
+    ranged = {} if kernel.portfolio is None else _portfolio_entry(kernel.portfolio, kernel)
     packing = {} if kernel.prepack is None else {"prepack": _prepack_entry(kernel)}
     return {
         "symbol": kernel.symbol,
@@ -75,6 +77,7 @@ def function_entry(kernel: ExportKernel) -> dict[str, Any]:
         ],
         "target": {"key": kernel.target.key, "kind": kernel.target.kind, "name": kernel.target.name},
         **packing,
+        **ranged,
         "isa": list(kernel.isa),
         "threads": kernel.threads,
         "median_s": kernel.median_s,
@@ -94,6 +97,17 @@ def _prepack_entry(kernel: ExportKernel) -> dict[str, Any]:
         "packed": [{"name": one.name, "dtype": one.dtype, "shape": list(one.shape)} for one in kernel.packed],
         "called_with": [argument.name for argument in kernel.called_with],
     }
+
+
+def _portfolio_entry(portfolio: Portfolio[ExportKernel], kernel: ExportKernel) -> dict[str, Any]:
+    """The range, which arguments have it as their first dimension (their shapes are those of the greatest), and the kernels."""
+    rows = portfolio.rows
+    kernels = [
+        {"extent": extent, "workload": one.workload_key, "median_s": one.median_s, "provenance": dict(one.provenance)}
+        for extent, one in zip(portfolio.extents, portfolio.kernels, strict=True)
+    ]
+    names = [kernel.arguments[place].name for place in rows.ranged]
+    return {"ranges": {rows.name: {"least": rows.low, "greatest": rows.high, "arguments": names}}, "kernels": kernels}
 
 
 def read_manifest(directory: Path) -> Manifest:

@@ -95,6 +95,8 @@ def _taken_elsewhere(name: str) -> bool:
 def _parameter(name: str, value: int | float | str | bool) -> str:
     if isinstance(value, bool):
         return name if value else ""
+    if isinstance(value, str) and ".." in value:
+        return f"{name}{value.replace('..', 'to')}"
     if isinstance(value, str):
         return SHORT_DTYPE.get(value, "" if value == "none" else value)
     return f"{name}{value}"

@@ -14,12 +14,13 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from tuner.runtime.portfolio import Portfolio, replace_kernels
 from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.runtime.toolchain import LinkError, Toolchain
 from tuner.runtime.wrapper import Entry, exported_symbols, wrapper
 from tuner.workload.expression import Tensor
 
-SOURCES = ("runtime.c", "threads.c", "workspace.c")
+SOURCES = ("runtime.c", "portfolio.c", "threads.c", "workspace.c")
 HEADERS = ("tvm_abi.h", "tuner_runtime.h")
 MAX_THREADS = 256  # TUNER_MAX_THREADS
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}\Z")
@@ -35,6 +36,14 @@ class Function:
     threads: int  # the kernel was tuned for; what a call uses unless set otherwise
     tvm_symbol: str  # the packed entry in object_code, `__tvm_ffi_<global symbol>`
     prepack: Prepack | None = None  # the function `<symbol>_pack` beside it, where constants are packed ahead of its calls
+    # Kernels that serve any number of rows in a range, with the inputs and outputs as for the greatest; this function then has
+    # no code of its own, and takes the number of rows last.
+    portfolio: Portfolio[Function] | None = None
+
+    @property
+    def kernels(self) -> tuple[Function, ...]:
+        """The functions with code that it comes to."""
+        return (self,) if self.portfolio is None else self.portfolio.kernels
 
 
 def link(name: str, functions: Sequence[Function], *, toolchain: Toolchain | None = None) -> bytes:
@@ -70,7 +79,7 @@ def runtime_sources() -> dict[str, str]:
 
 
 def _objects(name: str, functions: Sequence[Function], tools: Toolchain, stack: ExitStack) -> tuple[list[Path], tuple[str, ...]]:
-    functions = _distinct_entries(functions, tools)
+    functions = _with_distinct_kernels(functions, tools)
     entries = [_entry(function) for function in functions]
     exported = exported_symbols(name, entries)
     _check_names(name, exported)
@@ -82,7 +91,7 @@ def _objects(name: str, functions: Sequence[Function], tools: Toolchain, stack: 
     objects = [tools.compile("library.c", wrapper(name, entries, machine=tools.machine), headers)]
     objects += [tools.compile(source, sources[source], headers) for source in SOURCES]
     scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tuner-link-")))
-    for index, code in enumerate(dict.fromkeys(function.object_code for function in functions)):
+    for index, code in enumerate(dict.fromkeys(kernel.object_code for function in functions for kernel in function.kernels)):
         path = scratch / f"kernel{index}.o"
         path.write_bytes(code)
         objects.append(path)
@@ -98,7 +107,24 @@ def _entry(function: Function) -> Entry:
         threads=function.threads,
         tvm_symbol=function.tvm_symbol,
         prepack=function.prepack,
+        portfolio=_entries(function.portfolio),
     )
+
+
+def _entries(portfolio: Portfolio[Function] | None) -> Portfolio[Entry] | None:
+    if portfolio is None:
+        return None
+    return replace_kernels(portfolio, tuple(_entry(kernel) for kernel in portfolio.kernels))
+
+
+def _with_distinct_kernels(functions: Sequence[Function], tools: Toolchain) -> list[Function]:
+    distinct = iter(_distinct_entries([kernel for function in functions for kernel in function.kernels], tools))
+    result = []
+    for function in functions:
+        kernels = tuple(next(distinct) for _ in function.kernels)
+        portfolio = function.portfolio
+        result.append(kernels[0] if portfolio is None else replace(function, portfolio=replace(portfolio, kernels=kernels)))
+    return result
 
 
 def _distinct_entries(functions: Sequence[Function], tools: Toolchain) -> list[Function]:

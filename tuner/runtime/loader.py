@@ -9,7 +9,7 @@ import ctypes
 import json
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
@@ -68,12 +68,43 @@ class Prepack:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """The first dimension of some arguments, which may have any extent in a range."""
+
+    name: str
+    low: int
+    high: int
+    ranged: frozenset[int]  # places of these arguments
+
+
+@dataclass(frozen=True)
 class Signature:
     symbol: str
     arguments: tuple[Argument, ...]  # inputs, then outputs
     isa: tuple[str, ...]
     threads: int  # the kernel was tuned for
     prepack: Prepack | None = None  # None: the C function takes the arguments as they are
+    rows: Rows | None = None  # where they have a range; `arguments` are those of the greatest extent
+
+    def of(self, arrays: Sequence[Any]) -> Signature:
+        """The signature for as many rows as the arrays have, inputs first; what has no shape leaves it as it is."""
+        if self.rows is None:
+            return self
+        shapes = [tuple(getattr(arrays[place], "shape", ())) for place in sorted(self.rows.ranged) if place < len(arrays)]
+        count = next((int(shape[0]) for shape in shapes if shape), self.rows.high)
+        if not self.rows.low <= count <= self.rows.high:
+            limits = f"{self.rows.low} to {self.rows.high}"
+            raise ShapeError(f"{self.symbol}: {self.rows.name} is {count}, outside its range {limits}")
+        arguments = tuple(
+            replace(found, shape=(count, *found.shape[1:])) if place in self.rows.ranged else found
+            for place, found in enumerate(self.arguments)
+        )
+        return replace(self, arguments=arguments)
+
+    @property
+    def count(self) -> int | None:
+        """How many rows these are; None for a function without a range."""
+        return None if self.rows is None else self.arguments[min(self.rows.ranged)].shape[0]
 
     @property
     def consumed(self) -> frozenset[int]:
@@ -138,7 +169,7 @@ class Library:
     def _entry(self, symbol: str, found: Signature) -> Any:
         inputs = len(found.inputs) if found.prepack is None else len(found.prepack.passed)
         entry = self._library[symbol]
-        entry.argtypes = [ctypes.c_void_p] * (inputs + len(found.outputs))
+        entry.argtypes = [ctypes.c_void_p] * (inputs + len(found.outputs)) + [ctypes.c_int64] * (found.rows is not None)
         return entry
 
     def _packer(self, prepack: Prepack) -> Any:
@@ -159,19 +190,19 @@ class Library:
 
         Raises ShapeError, DTypeError, and LibraryError with the library's status and text (misaligned, overlapping, …).
         """
-        signature = self.signature(symbol)
+        signature = self.signature(symbol).of(arrays)
         _check(signature, arrays)
-        self._raise(self._entries[symbol](*(array.ctypes.data for array in self._passed(signature, arrays))))
+        self._raise(self._entries[symbol](*self._passed(signature, arrays)))
 
     def time(self, symbol: str, arrays: Sequence[Array], number: int, repeat: int) -> list[float]:
         """Seconds of one call, `repeat` samples, each the mean of `number` calls made by a loop in C.
 
         Packing constants is not timed: it is done before.
         """
-        signature = self.signature(symbol)
+        signature = self.signature(symbol).of(arrays)
         _check(signature, arrays)
         passed = self._passed(signature, arrays)
-        buffers = (ctypes.c_void_p * len(passed))(*(array.ctypes.data for array in passed))
+        buffers = (ctypes.c_void_p * len(passed))(*passed)
         samples = (ctypes.c_double * max(repeat, 1))()
         self._raise(self._time(symbol.encode(), buffers, number, repeat, samples))
         return list(samples)
@@ -180,13 +211,15 @@ class Library:
         """Drops all packed constants: the next call packs the arrays it is given as they then are."""
         self._kept.clear()
 
-    def _passed(self, signature: Signature, arrays: Sequence[Array]) -> Sequence[Array]:
-        """What the C function takes: the arrays, packed buffers in the place of constants that are packed."""
+    def _passed(self, signature: Signature, arrays: Sequence[Array]) -> list[int]:
+        """What the C function takes: the arrays' addresses, packed buffers in the place of constants that are packed, and the
+        number of rows where that has a range."""
         prepack, count = signature.prepack, len(signature.inputs)
+        rows = [] if signature.count is None else [signature.count]
         if prepack is None:
-            return arrays
+            return [*(array.ctypes.data for array in arrays), *rows]
         places = [*arrays[:count], *self._packed(prepack, [arrays[place] for place in prepack.constants])]
-        return [*(places[place] for place in prepack.passed), *arrays[count:]]
+        return [array.ctypes.data for array in (*(places[place] for place in prepack.passed), *arrays[count:])] + rows
 
     def _packed(self, prepack: Prepack, constants: Sequence[Array]) -> list[Array]:
         key = (prepack.symbol, *(id(array) for array in constants))
@@ -230,7 +263,8 @@ class TunedFunction:
     def __call__(self, *inputs: Any, out: Array | Sequence[Array] | None = None) -> Any:
         """The output array, or a tuple of them. Inputs that are misaligned, strided or overlap an output are copied;
         `out` is written in place, through a copy where it cannot be handed over as it is."""
-        wanted, outputs = self.signature.inputs, self.signature.outputs
+        signature = self.signature.of(inputs)
+        wanted, outputs = signature.inputs, signature.outputs
         if len(inputs) != len(wanted):
             names = ", ".join(argument.name for argument in wanted)
             raise ShapeError(f"{self.__name__} takes {len(wanted)} inputs ({names}), got {len(inputs)}")
@@ -272,7 +306,18 @@ def _signature(entry: Mapping[str, Any]) -> Signature:
     arguments = tuple(
         Argument(found["name"], found["dtype"], tuple(found["shape"]), found["role"]) for found in entry["arguments"]
     )
-    return Signature(entry["symbol"], arguments, tuple(entry["isa"]), int(entry["threads"]), _prepack(entry.get("prepack")))
+    return Signature(
+        entry["symbol"],
+        arguments,
+        tuple(entry["isa"]),
+        int(entry["threads"]),
+        _prepack(entry.get("prepack")),
+        _rows(entry.get("rows")),
+    )
+
+
+def _rows(entry: Mapping[str, Any] | None) -> Rows | None:
+    return None if entry is None else Rows(entry["name"], entry["low"], entry["high"], frozenset(entry["ranged"]))
 
 
 def _prepack(entry: Mapping[str, Any] | None) -> Prepack | None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tuner.runtime.features import X86
+from tuner.runtime.portfolio import Portfolio
 from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.runtime.toolchain import LinkError
 from tuner.workload.expression import Tensor
@@ -40,6 +41,11 @@ class Entry:
     threads: int  # the kernel was tuned for
     tvm_symbol: str  # the entry in the object code
     prepack: Prepack | None = None  # the function that packs its constants
+    portfolio: Portfolio[Entry] | None = None  # kernels for fixed numbers of rows behind this function
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return (*self.inputs, *self.outputs)
 
     @property
     def plain(self) -> tuple[Entry, ...]:
@@ -86,6 +92,7 @@ def describe(name: str, entries: Sequence[Entry]) -> str:
             "isa": list(entry.isa),
             "threads": entry.threads,
         }
+        | ({} if entry.portfolio is None else {"rows": asdict(entry.portfolio.rows)})
         | ({} if entry.prepack is None else {"prepack": {"symbol": pack_symbol(entry.symbol), **_described(entry.prepack)}})
         for entry in entries
     ]
@@ -101,41 +108,76 @@ def signature(entry: Entry) -> str:
     """`int symbol(const float *a, float *c)`; argument names are prefixed so that none meets a C keyword."""
     inputs = [f"const {C_TYPES[tensor.dtype]} *in{index}" for index, tensor in enumerate(entry.inputs)]
     outputs = [f"{C_TYPES[tensor.dtype]} *out{index}" for index, tensor in enumerate(entry.outputs)]
-    return f"int {entry.symbol}({', '.join(inputs + outputs)})"
+    rows = [] if entry.portfolio is None else ["int64_t rows"]
+    return f"int {entry.symbol}({', '.join(inputs + outputs + rows)})"
 
 
 def wrapper(name: str, entries: Sequence[Entry], *, machine: str) -> str:
     """C text. `machine` is the architecture it is compiled for; only x86_64 checks features."""
     parts = ['#include "tuner_runtime.h"\n\n#include <string.h>\n']
-    parts += [_function(index, entry, machine) for index, entry in enumerate(_plain(entries))]
+    parts += [_function(str(index), entry, machine) for index, entry in enumerate(_plain(entries))]
     parts.append(_helpers(name, entries))
     return "\n".join(parts)
 
 
-def _function(index: int, entry: Entry, machine: str) -> str:
-    tensors = (*entry.inputs, *entry.outputs)
-    if len(tensors) > MAX_ARGUMENTS:
-        raise LinkError(f"{entry.symbol} has {len(tensors)} arguments; the runtime takes at most {MAX_ARGUMENTS}")
+def _function(index: str, entry: Entry, machine: str) -> str:
+    """The tables of one C function and the function itself; `index` tells its tables from those of others."""
+    if entry.portfolio is None:
+        return _kernel(index, entry, machine) + _exported(index, entry)
+    portfolio = entry.portfolio
+    kernels = "".join(_kernel(f"{index}_{at}", kernel, machine) for at, kernel in enumerate(portfolio.kernels))
+    named = ", ".join(f"&function_{index}_{at}" for at in range(len(portfolio.kernels)))
+    tables = (
+        f"static const struct tuner_function *const kernels_{index}[] = {{{named}}};\n"
+        f"static const int64_t rows_{index}[] = {{{', '.join(map(str, portfolio.extents))}}};\n"
+        f"static const uint8_t plan_{index}[] = {{{', '.join(map(str, portfolio.plan))}}};\n"
+        f"static const struct tuner_portfolio portfolio_{index} = {{\n"
+        f"  .extent = {_quoted(portfolio.rows.name)}, .low = {portfolio.rows.low}, .high = {portfolio.rows.high},\n"
+        f"  .kernels = kernels_{index}, .rows = rows_{index}, .plan = plan_{index},\n"
+        f"  .num_kernels = {len(portfolio.kernels)},\n}};\n"
+        f"{_arguments(index, entry)}"
+        f"static const struct tuner_function function_{index} = {{\n"
+        f"  .symbol = {_quoted(entry.symbol)}, .arguments = arguments_{index}, .num_arguments = {len(entry.tensors)},\n"
+        f"  .threads = {entry.threads}, .portfolio = &portfolio_{index},\n}};\n"
+    )
+    return kernels + tables + _exported(index, entry)
+
+
+def _arguments(index: str, entry: Entry) -> str:
+    if len(entry.tensors) > MAX_ARGUMENTS:
+        raise LinkError(f"{entry.symbol} has {len(entry.tensors)} arguments; the runtime takes at most {MAX_ARGUMENTS}")
     shapes = "".join(
         f"static const int64_t shape_{index}_{at}[] = {{{', '.join(map(str, tensor.shape)) or '0'}}};\n"
-        for at, tensor in enumerate(tensors)
+        for at, tensor in enumerate(entry.tensors)
     )
+    ranged = () if entry.portfolio is None else entry.portfolio.rows.ranged
     rows = "".join(
         f"  {{{_quoted(tensor.name)}, shape_{index}_{at}, {tensor.nbytes}u, {len(tensor.shape)}, "
-        f"{DLPACK[tensor.dtype][0]}, {DLPACK[tensor.dtype][1]}, {int(at >= len(entry.inputs))}}},\n"
-        for at, tensor in enumerate(tensors)
+        f"{DLPACK[tensor.dtype][0]}, {DLPACK[tensor.dtype][1]}, {int(at >= len(entry.inputs))}, "
+        f"{tensor.nbytes // tensor.shape[0] if at in ranged else 0}u}},\n"
+        for at, tensor in enumerate(entry.tensors)
     )
+    return f"{shapes}static const struct tuner_argument arguments_{index}[] = {{\n{rows}}};\n"
+
+
+def _kernel(index: str, entry: Entry, machine: str) -> str:
     features = _features(entry, machine)
-    buffers = [f"(void *)in{at}" for at in range(len(entry.inputs))] + [f"out{at}" for at in range(len(entry.outputs))]
     return (
-        f"{shapes}extern int {entry.tvm_symbol}(void *, const TunerAny *, int32_t, TunerAny *);\n"
-        f"static const struct tuner_argument arguments_{index}[] = {{\n{rows}}};\n"
+        f"extern int {entry.tvm_symbol}(void *, const TunerAny *, int32_t, TunerAny *);\n"
+        f"{_arguments(index, entry)}"
         f"static const struct tuner_feature features_{index}[] = {{\n{''.join(features)}  {{0}},\n}};\n"
         f"static atomic_int isa_state_{index};\n"
         f"static const struct tuner_function function_{index} = {{\n"
         f"  .symbol = {_quoted(entry.symbol)}, .entry = {entry.tvm_symbol}, .arguments = arguments_{index},\n"
-        f"  .features = features_{index}, .isa_state = &isa_state_{index}, .num_arguments = {len(tensors)},\n"
+        f"  .features = features_{index}, .isa_state = &isa_state_{index}, .num_arguments = {len(entry.tensors)},\n"
         f"  .num_features = {len(features)}, .threads = {entry.threads},\n}};\n"
+    )
+
+
+def _exported(index: str, entry: Entry) -> str:
+    buffers = [f"(void *)in{at}" for at in range(len(entry.inputs))] + [f"out{at}" for at in range(len(entry.outputs))]
+    buffers += [] if entry.portfolio is None else ["(void *)(intptr_t)rows"]
+    return (
         f"TUNER_EXPORT {signature(entry)} {{\n"
         f"  void *const buffers[] = {{{', '.join(buffers)}}};\n"
         f"  return tuner_call(&function_{index}, buffers);\n}}\n"

@@ -61,7 +61,7 @@ def parse_spec(text: str) -> Workload:
     """
     parts = _split(text)
     for name, (low, high) in parts.ranges.items():
-        message = f"{name}={low}..{high} is a range; ranges make a portfolio, which only export takes; here give one number"
+        message = f"{name}={low}..{high} is a range; only `tuner tune` and `tuner export` take ranges; here give one number"
         raise WorkloadError(message, parameter=name)
     return workload_from_params(parts.op, parts.params, constants=parts.constants, numerics=parts.numerics)
 

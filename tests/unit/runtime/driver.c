@@ -19,13 +19,37 @@ int entry_greedy(void *, const TunerAny *, int32_t, TunerAny *);
 enum { COUNT = 1024, THREADS = 8, ROUNDS = 1000 };
 
 static const int64_t shape[] = {COUNT};
-static const struct tuner_argument arguments[] = {{"X", shape, 4 * COUNT, 1, 2, 32, 0}, {"Y", shape, 4 * COUNT, 1, 2, 32, 1}};
+static const struct tuner_argument arguments[] = {{"X", shape, 4 * COUNT, 1, 2, 32, 0, 0}, {"Y", shape, 4 * COUNT, 1, 2, 32, 1, 0}};
 static atomic_int isa_state;
 
-#define FUNCTION(name) {#name, name, arguments, NULL, &isa_state, 2, 0, 3}
+#define FUNCTION(name) {#name, name, arguments, NULL, &isa_state, 2, 0, 3, NULL}
 static const struct tuner_function right[] = {
     FUNCTION(entry_double), FUNCTION(entry_parallel), FUNCTION(entry_nested), FUNCTION(entry_workspace)};
 static const struct tuner_function failing = FUNCTION(entry_failing), greedy = FUNCTION(entry_greedy);
+
+/* Rows of 16 elements: both kernels take 64 of them, any number up to 200 is to be had. */
+enum { ROW = 16, MOST = 200 };
+static const struct tuner_argument whole[] = {
+    {"X", shape, 4 * ROW * MOST, 1, 2, 32, 0, 4 * ROW}, {"Y", shape, 4 * ROW * MOST, 1, 2, 32, 1, 4 * ROW}};
+static const struct tuner_function *const blocks[] = {&right[0], &right[1]};
+static const int64_t block_rows[] = {COUNT / ROW, COUNT / ROW};
+static const uint8_t plan[MOST + 1] = {[30 ... 90] = 1};
+static const struct tuner_portfolio portfolio = {"M", 1, MOST, blocks, block_rows, plan, 2};
+static const struct tuner_function any_rows = {"any_rows", NULL, whole, NULL, NULL, 2, 0, 3, &portfolio};
+
+/* The buffers are no larger than the rows of the call, so that a sanitizer sees what goes beyond them. */
+static int call_rows(int64_t rows) {
+  float *in = tuner_alloc(4 * ROW * (size_t)rows), *out = tuner_alloc(4 * ROW * (size_t)rows);
+  void *buffers[] = {in, out, (void *)(intptr_t)rows}, *none[] = {in, out, NULL}, *many[] = {in, out, (void *)(intptr_t)(MOST + 1)};
+  int wrong = 0;
+  for (int i = 0; i < ROW * rows; ++i) in[i] = (float)i;
+  wrong += tuner_call(&any_rows, buffers) != TUNER_OK;
+  for (int i = 0; i < ROW * rows; ++i) wrong += out[i] != 2 * in[i];
+  wrong += tuner_call(&any_rows, none) != TUNER_ERROR_EXTENT || tuner_call(&any_rows, many) != TUNER_ERROR_EXTENT;
+  tuner_free(in);
+  tuner_free(out);
+  return wrong;
+}
 
 static int calls(int rounds) {
   float *in = tuner_alloc(4 * COUNT), *out = tuner_alloc(4 * COUNT);
@@ -40,6 +64,7 @@ static int calls(int rounds) {
     wrong += tuner_call(&right[0], misaligned) != TUNER_ERROR_ALIGNMENT;
     wrong += tuner_call(&right[0], same) != TUNER_ERROR_OVERLAP;
     wrong += tuner_call(&right[0], null) != TUNER_ERROR_NULL;
+    wrong += call_rows(round % MOST + 1);
     wrong += tuner_call(&failing, buffers) != TUNER_ERROR_INTERNAL || strstr(tuner_last_error(), "the last task gave up") == NULL;
     if (round % 50 == 0) {
       wrong += tuner_call(&greedy, buffers) != TUNER_ERROR_MEMORY;

@@ -76,12 +76,18 @@ static int check_isa(const struct tuner_function *function) {
   return TUNER_OK;
 }
 
-static int overlap(const struct tuner_function *function, void *const *buffers, int32_t a, int32_t b) {
-  uintptr_t first = (uintptr_t)buffers[a], second = (uintptr_t)buffers[b];
-  return first < second + function->arguments[b].nbytes && second < first + function->arguments[a].nbytes;
+/* Bytes of an argument in a call with so many rows; of a single kernel, in every call. */
+static uint64_t size_of(const struct tuner_function *function, int32_t i, int64_t rows) {
+  const struct tuner_argument *argument = &function->arguments[i];
+  return argument->row_bytes != 0 ? argument->row_bytes * (uint64_t)rows : argument->nbytes;
 }
 
-static int check_buffers(const struct tuner_function *function, void *const *buffers) {
+static int overlap(const struct tuner_function *function, void *const *buffers, int32_t a, int32_t b, int64_t rows) {
+  uintptr_t first = (uintptr_t)buffers[a], second = (uintptr_t)buffers[b];
+  return first < second + size_of(function, b, rows) && second < first + size_of(function, a, rows);
+}
+
+static int check_buffers(const struct tuner_function *function, void *const *buffers, int64_t rows) {
   const struct tuner_argument *arguments = function->arguments;
   for (int32_t i = 0; i < function->num_arguments; ++i) {
     if (buffers[i] == NULL)
@@ -94,10 +100,10 @@ static int check_buffers(const struct tuner_function *function, void *const *buf
     if (!arguments[i].is_output) continue;
     for (int32_t j = 0; j < function->num_arguments; ++j) {
       if (j == i || (arguments[j].is_output && j < i)) continue;
-      if (overlap(function, buffers, i, j))
+      if (overlap(function, buffers, i, j, rows))
         return tuner_fail(TUNER_ERROR_OVERLAP, "%s: output %s (%llu bytes at %p) overlaps %s (%llu bytes at %p)", function->symbol,
-                          arguments[i].name, (unsigned long long)arguments[i].nbytes, buffers[i], arguments[j].name,
-                          (unsigned long long)arguments[j].nbytes, buffers[j]);
+                          arguments[i].name, (unsigned long long)size_of(function, i, rows), buffers[i], arguments[j].name,
+                          (unsigned long long)size_of(function, j, rows), buffers[j]);
     }
   }
   return TUNER_OK;
@@ -116,9 +122,19 @@ static int enter(const struct tuner_function *function, void *const *buffers) {
   return function->entry(NULL, packed, function->num_arguments, &result);
 }
 
+static int call_portfolio(const struct tuner_function *function, void *const *buffers) {
+  const struct tuner_portfolio *portfolio = function->portfolio;
+  int64_t rows = (int64_t)(intptr_t)buffers[function->num_arguments];
+  int status = tuner_check_rows(function, rows);
+  for (int32_t i = 0; status == TUNER_OK && i < portfolio->num_kernels; ++i) status = check_isa(portfolio->kernels[i]);
+  if (status == TUNER_OK) status = check_buffers(function, buffers, rows);
+  return status == TUNER_OK ? tuner_call_rows(function, buffers, rows) : status;
+}
+
 int tuner_call(const struct tuner_function *function, void *const *buffers) {
+  if (function->portfolio != NULL) return call_portfolio(function, buffers);
   int status = check_isa(function);
-  if (status == TUNER_OK) status = check_buffers(function, buffers);
+  if (status == TUNER_OK) status = check_buffers(function, buffers, 0);
   if (status != TUNER_OK) return status;
   tuner_begin_call(function->threads);
   error_status = TUNER_OK;

@@ -39,6 +39,7 @@ struct tuner_argument {
   uint8_t dtype_code;
   uint8_t dtype_bits;
   uint8_t is_output;
+  uint64_t row_bytes; /* of one row, where the function is a portfolio and this argument has a row for each; else 0 */
 };
 
 /* One instruction-set feature: the CPUID bit that announces it and the XCR0 bits by which the system saves its registers. */
@@ -46,6 +47,18 @@ struct tuner_feature {
   const char *name;
   uint32_t leaf, subleaf, reg, bit; /* reg: 0 eax, 1 ebx, 2 ecx, 3 edx */
   uint32_t xcr0;
+};
+
+struct tuner_function;
+
+/* Kernels for fixed numbers of rows behind one function; `plan` is indexed by the rows left, 0 to high. */
+struct tuner_portfolio {
+  const char *extent; /* its name, for messages */
+  int64_t low, high;
+  const struct tuner_function *const *kernels;
+  const int64_t *rows; /* of each kernel */
+  const uint8_t *plan; /* the kernel that comes next */
+  int32_t num_kernels;
 };
 
 struct tuner_function {
@@ -57,9 +70,11 @@ struct tuner_function {
   int32_t num_arguments;
   int32_t num_features;
   int32_t threads; /* threads the kernel was tuned for */
+  const struct tuner_portfolio *portfolio; /* null for a single kernel; else `entry` and `features` are not used */
 };
 
-/* Checks the buffers and calls the kernel. `buffers` holds one pointer for each argument. Returns an enum tuner_status. */
+/* Checks the buffers and calls the kernel. `buffers` holds one pointer for each argument; of a portfolio, the number of rows as
+ * an intptr_t after them. Returns an enum tuner_status. */
 TUNER_HIDDEN int tuner_call(const struct tuner_function *function, void *const *buffers);
 
 /* Calls the kernel `number` times for each of `repeat` samples; samples_s[i] is the mean seconds of one call (CLOCK_MONOTONIC). */
@@ -70,6 +85,14 @@ TUNER_HIDDEN int tuner_time(const struct tuner_function *function, void *const *
 TUNER_HIDDEN const char *tuner_last_error(void);
 TUNER_HIDDEN int tuner_last_status(void);
 TUNER_HIDDEN int tuner_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The blocks of a portfolio for so many rows; everything has been checked. And whether there may be so many. */
+TUNER_HIDDEN int tuner_call_rows(const struct tuner_function *function, void *const *buffers, int64_t rows);
+TUNER_HIDDEN int tuner_check_rows(const struct tuner_function *function, int64_t rows);
+
+/* Memory as kernels get it for temporaries: kept by the thread for its next call. */
+TUNER_HIDDEN void *tuner_workspace(uint64_t nbytes);
+TUNER_HIDDEN void tuner_workspace_free(void *memory);
 
 /* 64-byte aligned memory; null and an error text when there is none. */
 TUNER_HIDDEN void *tuner_alloc(size_t nbytes);

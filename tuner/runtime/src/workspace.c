@@ -98,3 +98,7 @@ static int give_back(int device_type, int device_id, void *memory) {
 /* Generated code calls through these; it brings weak definitions of its own that are null. */
 TUNER_HIDDEN void *(*__TVMBackendAllocWorkspace)(int, int, uint64_t, int, int) = allocate;
 TUNER_HIDDEN int (*__TVMBackendFreeWorkspace)(int, int, void *) = give_back;
+
+void *tuner_workspace(uint64_t nbytes) { return allocate(1, 0, nbytes, 0, 0); }
+
+void tuner_workspace_free(void *memory) { give_back(1, 0, memory); }
