@@ -1,8 +1,8 @@
 """The tile sketch for GPUs: thread blocks of threads of register tiles, operands through shared memory, results written once.
 
 Nest, outermost first: the grid, the threads of a block, blocks of the reduction with the operands fetched under them, the
-reduction, and the unrolled register tile whose accumulators are a thread's own. A map is the same nest without the reduction: what is
-read across the order of writing goes through shared memory, so that both ends are coalesced.
+reduction, and the unrolled register tile whose accumulators are a thread's own. A map is the same nest without the reduction:
+what is read across the order of writing goes through shared memory, so that both ends are coalesced.
 """
 
 from __future__ import annotations

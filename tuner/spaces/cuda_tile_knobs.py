@@ -20,7 +20,7 @@ from tuner.target.cuda import WARP
 from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read
 
 THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # of one axis
-REGISTERS = (1, 2, 3, 4, 6, 8)  # vectors of one axis
+REGISTERS = (1, 2, 4, 8)  # vectors of one axis
 DEPTHS = (1, 4, 8, 16, 32, 64)  # iterations of a reduction block, and the whole extent where that is short
 MAX_ACCUMULATORS = 128  # of a thread
 MAX_OVERLAP = 0.25  # work done twice, as a share, where an extent does not divide

@@ -1,17 +1,18 @@
 """Scheduled modules for GPUs, run on the CPU with bound loops made serial and shared memory plain.
 
-Each sketch then means what it should. Races, barriers and the lowering of reductions across threads are not in this; only a GPU shows them.
+Each sketch then means what it should. Races, barriers and the lowering of reductions across threads are not in this; only a GPU
+shows them.
 """
 
 from __future__ import annotations
 
-import re
 import zlib
 
 import numpy as np
 import pytest
 import tvm
 
+from tests.unit.lowering.serial import serial
 from tuner.lowering.schedule import schedule
 from tuner.spaces.cuda import CudaSpace
 from tuner.target.cuda import cuda_target
@@ -27,17 +28,6 @@ SPECS = (
     "softmax:M=13,N=127", "softmax:M=8,N=512", "layer_norm:M=33,N=768", "reduce_sum:M=50,N=131,axis=1",
     "reduce_max:M=50,N=130,axis=0", "transpose:M=45,N=97", "transpose:M=64,N=128", "attention:B=1,H=2,S=20,D=16",
 )  # fmt: skip
-_BOUND = re.compile(r'T\.thread_binding\(([^()]*), thread="[^"]*"\)')
-_SCOPE = re.compile(r', scope="(shared|local)"')
-
-
-def serial(module: tvm.IRModule) -> tvm.IRModule:
-    """The module with each bound loop a serial one, and memory of blocks and threads plain memory."""
-    text, loops = _BOUND.subn(r"T.serial(\1)", module.script())
-    assert loops >= 2, "nothing was bound"
-    text = _SCOPE.sub("", text)
-    assert "thread" not in text.replace("threads", "")
-    return tvm.script.from_source(text)
 
 
 @pytest.mark.parametrize("spec", SPECS)
