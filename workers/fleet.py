@@ -124,14 +124,23 @@ class Fleet:
                     return
 
     def restart(self) -> None:
-        """After a lost driver. Raises FleetError when that has happened too often."""
-        self._restarts += 1
-        tail = self._log_tail()
-        if self._restarts > MAX_RESTARTS:
-            raise FleetError(f"the driver of the fleet was lost {self._restarts} times in a row{tail}")
-        self._kill()
-        self.start()
-        self.wait_ready()
+        """After a lost driver. Raises FleetError when that has happened too often.
+
+        A cluster whose head was lost takes a while to come back: joining it is then tried as often.
+        """
+        while True:
+            self._restarts += 1
+            tail = self._log_tail()
+            if self._restarts > MAX_RESTARTS:
+                raise FleetError(f"the driver of the fleet was lost {self._restarts} times in a row{tail}")
+            self._kill()
+            self.start()
+            try:
+                self.wait_ready()
+                return
+            except FleetError:
+                if self.plan.address is None:
+                    raise
 
     def submit(self, message: Submit) -> None:
         self._send(message)

@@ -70,7 +70,7 @@ class RunServer:
                 served = False
                 try:
                     served = self.serve_one()
-                except DatabaseError as error:  # nothing can be written now; the lease runs out, and the run is claimed again
+                except Exception as error:  # the service outlives a run; its lease runs out, and it is claimed again
                     on_error(f"{type(error).__name__}: {error}")
                     stop.wait(1.0)
                 if not served:
@@ -134,10 +134,12 @@ class RunServer:
         with self._database.read() as session:
             kernel = kernels.get(session, run.kernel)
             workload = from_document(workloads.get(session, kernel.workload).document)
-            symbol = str(kernels.schedule(session, kernel.id)["symbol"])
+            symbol = kernels.schedule(session, kernel.id).get("symbol")
             signed = artifacts.get(session, kernel.artifact).signature
         if self._options.public_key is not None:
             check_signature(kernel.artifact, signed, self._options.public_key)
+        if not isinstance(symbol, str):
+            raise UsageError(f"kernel {kernel.id} names no function of its library; tune its workload again")
         return kernel, workload, symbol
 
 
