@@ -12,6 +12,7 @@ from math import log
 
 MOST_KERNELS = 8
 MOST_ROWS = 1 << 16  # the plan has a byte for each number of rows
+JUDGED = 2048  # numbers of rows by which a choice of extents is judged, at most: it takes a second
 CANDIDATES = 40  # extents that are tried as a kernel's, spread evenly over the logarithm of the range
 
 Seconds = Callable[[int], float]
@@ -52,9 +53,14 @@ def choose_extents(low: int, high: int, ideal_s: Seconds, copy_s: Seconds, most:
 
     `ideal_s` is what a kernel made for a number of rows would take, as far as it is known before any is.
     """
+    unit = -(-high // JUDGED)
+    if unit > 1:  # long ranges are judged in coarser steps; the plan itself is made for every number of rows
+        coarse = choose_extents(
+            max(low // unit, 1), high // unit, lambda rows: ideal_s(rows * unit), lambda rows: copy_s(rows * unit), most - 1
+        )
+        return tuple(sorted({high, *(max(rows * unit, low) for rows in coarse if rows * unit < high)}))
     ratio = max(high / low, 1.0)
     spread = {round(low * ratio ** (step / (CANDIDATES - 1))) for step in range(CANDIDATES)} | {low, high}
-    # Long ranges are judged on as many numbers of rows as fit the eye of a needle: the plan itself is made for all of them.
     chosen = {high: ideal_s(high)}
     while len(chosen) < min(most, len(spread)):
         tried = {

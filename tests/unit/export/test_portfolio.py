@@ -50,7 +50,7 @@ def little(rows: int) -> float:
     return 1e-7 * rows
 
 
-@pytest.mark.parametrize(("low", "high"), [(1, 512), (1, 2), (100, 200), (7, 9), (1, 4096)])
+@pytest.mark.parametrize(("low", "high"), [(1, 512), (1, 2), (100, 200), (7, 9), (1, 4096), (5000, 60000)])
 def test_few_kernels_serve_a_range(low: int, high: int) -> None:
     extents = choose_extents(low, high, ideal, little)
     assert len(extents) <= 8 and extents[-1] == high and all(low <= rows <= high for rows in extents)
