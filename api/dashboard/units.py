@@ -20,6 +20,8 @@ def seconds(value: float | None) -> str:
     """Three significant digits: 1.23 s, 45.6 ms, 7.89 µs; a dash where nothing was measured."""
     if value is None:
         return DASH
+    if value == 0:
+        return "0 s"
     scale, unit = next(((scale, unit) for scale, unit in SCALES if value >= scale * 0.9995), SCALES[-1])
     return f"{three(value / scale)} {unit}"
 

@@ -21,6 +21,7 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 118, 14, 50
 STRIP = 12  # height of the failures' marks, above the axis
 CELL = 3.0  # pixels: trials nearer than this to another are drawn once
 MOST_POINTS = 4000
+MOST_ROWS = 200  # of the table of improvements
 MOST_DOTS = 80  # improvements beyond which the line alone shows them
 
 
@@ -154,7 +155,7 @@ def _levels(curve: Curve, y: Scale) -> list[str]:
 
 
 def records_table(curve: Curve, default_s: float | None) -> list[dict[str, Any]]:
-    """The records as rows, the last first: what the drawing says, for those who do not see it."""
+    """The last records as rows, the latest first: what the drawing says, for those who do not see it."""
     rows = zip(curve.record_numbers.tolist(), curve.record_at.tolist(), curve.record_medians_s.tolist(), strict=True)
     found = [{"number": n, "at": at, "median_s": m, "speedup": default_s / m if default_s else None} for n, at, m in rows]
-    return found[::-1]
+    return found[: -MOST_ROWS - 1 : -1]
