@@ -6,18 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tuner.cost_model.features import ESTIMATE, featurizer
+from tuner.cost_model.features import featurizer
 from tuner.cost_model.history import TransferRanker
 from tuner.cost_model.ranker import Ranker
 from tuner.measure.outcome import Trial
 from tuner.search.domain import Domain
 from tuner.search.searcher import Plan, Searcher
-from tuner.search.seeds import carried_over, promising
+from tuner.search.seeds import carried_over
 from tuner.search.strategies import SearchSetup, build_searcher
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.space import Config, Points, Space
 
-ESTIMATED = 4  # points tried first because an estimate of their cycles is low: half of the trials before the first model
 MOST_SEEDS = 8  # points tried before the search's own: an eighth of a small budget
 
 
@@ -29,12 +28,10 @@ def searcher_for(
 
     Raises UsageError for an unknown strategy.
     """
-    domain, describe = Domain(space.space), featurizer(space)
-    carried = carried_over(space.space, winners)[:MOST_SEEDS]
-    points = np.concatenate([carried, promising(domain, describe, column=ESTIMATE, seed=seed, count=ESTIMATED)])
+    points = carried_over(space.space, winners)[:MOST_SEEDS]
     setup = SearchSetup(
-        domain=domain,
-        featurizer=describe,
+        domain=Domain(space.space),
+        featurizer=featurizer(space),
         model=Ranker() if prior is None else TransferRanker(prior),
         seed=seed,
         seeds=points if len(points) else None,
