@@ -144,7 +144,11 @@ class CudaCompiler:
         key = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
         kept = self.folder / key[:2] / key
         if not (kept / "report.json").is_file():
-            self._keep(kept, *self._run(source, arch))
+            code, said = self._run(source, arch)
+            if code is None and "No such file or directory" in said:
+                # Of the installation, not of the source: not kept, so that installing what is missing is enough.
+                raise BuildError(f"nvcc misses a file; install the `cuda` extra or a whole CUDA toolkit: {said.strip()}")
+            self._keep(kept, code, said)
         report = json.loads((kept / "report.json").read_text())
         if report["error"] is not None:
             raise BuildError(report["error"])

@@ -87,6 +87,14 @@ def test_what_was_compiled_is_kept_and_what_was_refused_too(tmp_path: Path) -> N
     assert made.kernels[0].name == "k"
 
 
+@needs_nvcc
+def test_a_missing_header_is_not_held_against_the_source(tmp_path: Path) -> None:
+    compiler = cuda_compiler(tmp_path)
+    with pytest.raises(BuildError, match="misses a file"):
+        compiler.compile("#include <no_such_header.h>", cuda_target("sm_80", lambda fingerprint: "declared"))
+    assert not list(tmp_path.iterdir())
+
+
 def test_ptxas_is_read() -> None:
     said = """ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function 'first' for 'sm_90'
