@@ -214,7 +214,7 @@ def test_a_user_of_its_own_bounds_roots_threads_and_keeps_no_privilege(tmp_path:
         return f"{os.getuid()} {status['CapEff']} {resource.getrlimit(resource.RLIMIT_NPROC)[0]} {_dies_with_parent()}"
 
     tmp_path.chmod(0o755)
-    for folder in list(tmp_path.parents)[:2]:
+    for folder in list(tmp_path.parents)[:3]:
         folder.chmod(0o755)
     said, status = fenced(isolation, tmp_path, None, probe)
     assert status == 0 and said.split() == [str(process_limit.own_user(os.getpid())), "0" * 16, "64", "9"]
