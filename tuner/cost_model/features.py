@@ -20,6 +20,7 @@ from tuner.target.target import Target
 FEATURE_VERSION = 2  # of the meaning of the columns; models are stored with it
 MAX_GROUPS = 3  # groups described, the ones with most arithmetic first
 READS = 3  # reads described one by one, the largest first
+ESTIMATE = 40  # column: log2 of the estimated cycles of the group with most arithmetic, the lower the faster
 REFERENCE = 512  # random configs whose mean is typical of a workload
 LINE_BYTES = 64
 USABLE = 0.75  # of a cache, before a level counts as too large for it

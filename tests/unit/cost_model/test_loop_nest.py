@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tuner.cost_model.features import GROUP_FEATURES, MAX_GROUPS, REFERENCE, featurizer
+from tuner.cost_model.features import ESTIMATE, GROUP_FEATURES, MAX_GROUPS, REFERENCE, featurizer
 from tuner.cost_model.model import Features
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.space import Points
@@ -20,7 +20,6 @@ SPECS = (
     "transpose:M=61,N=67",
     "attention:B=1,H=2,S=19,D=16",
 )
-ESTIMATE = 40  # column of the first group: log2 of estimated cycles over the least there could be
 
 
 def described(spec: str, count: int = 300) -> tuple[CpuSpace, Points, Features]:
