@@ -25,6 +25,8 @@ from tests.integration.test_workers import assert_complete, assert_computes, rec
 from tuner.measure.outcome import Timed
 from tuner.target.detect import detect_cpu
 from tuner.tuning import TrialRecorded
+from workers import session
+from workers.channel import Child, spawn
 from workers.host import mismatch
 from workers.machine import plan_machine, usable_nodes
 from workers.messages import HostPlan
@@ -70,6 +72,31 @@ def worker(address: str, name: str, log: Path, *, token: str | None = None) -> s
         return subprocess.Popen(command, cwd=log.parent, env=environment, stdout=output, stderr=output)
 
 
+def host_plan(name: str, address: str) -> HostPlan:
+    here = plan_machine(usable_nodes(), threads=1)
+    return HostPlan(
+        name=name,
+        address=address,
+        lanes=here.lanes,
+        builder_cores=here.builder_cores,
+        alternates=here.alternates,
+        target=detect_cpu().key,
+        versions=versions(),
+        labels={},
+        storage="",
+    )
+
+
+def host_of_another_version(address: str) -> Child:
+    """A host that speaks an older protocol, started as `tuner worker` starts one."""
+    folder = session.make_session()
+    environment = session.driver_environment(folder, local=False)
+    child = spawn("workers.host", str(folder), directory=folder / "empty", environment=environment, flags=("-P",))
+    plan = host_plan("outdated", address)
+    child.connection.send(replace(plan, versions={**plan.versions, "protocol": "0"}))
+    return child
+
+
 def wait_until_joined(log: Path, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 90
     while "joined" not in log.read_text():
@@ -83,6 +110,7 @@ def wait_until_joined(log: Path, process: subprocess.Popen[bytes]) -> None:
 def test_a_lost_node_costs_only_what_it_held(cluster: str, tmp_path: Path) -> None:
     logs = [tmp_path / f"{name}.log" for name in ("one", "two")]
     processes = [worker(cluster, log.stem, log) for log in logs]
+    outdated = host_of_another_version(cluster)
     lost = False
     seen: set[str] = set()
 
@@ -109,8 +137,13 @@ def test_a_lost_node_costs_only_what_it_held(cluster: str, tmp_path: Path) -> No
         assert all(isinstance(trial.outcome, Timed) for trial in found)
         assert_computes(database, report.job.tasks[0].kernel, tmp_path)
         assert processes[1].wait(timeout=30) == 1
+        notices = [outdated.connection.recv() for _ in range(2)]
+        assert [notice.kind for notice in notices] == ["ready", "refused"]
+        assert "worker outdated has protocol 0 (needed is 1)" in notices[1].message
+        assert not any(lane.startswith("outdated/") for lane in seen)
     finally:
         database.close()
+        outdated.stop(grace_s=30)
         for process in processes:
             process.send_signal(signal.SIGTERM)
         for process in processes:
@@ -130,18 +163,7 @@ def test_a_worker_without_the_token_does_not_join(cluster: str, tmp_path: Path) 
 
 
 def test_a_host_with_other_versions_is_refused_by_name() -> None:
-    here = plan_machine(usable_nodes(), threads=1)
-    host = HostPlan(
-        name="old-machine",
-        address="127.0.0.1:1",
-        lanes=here.lanes,
-        builder_cores=here.builder_cores,
-        alternates=here.alternates,
-        target=detect_cpu().key,
-        versions=versions(),
-        labels={},
-        storage="",
-    )
+    host = host_plan("old-machine", "127.0.0.1:1")
     assert mismatch(host, versions()) is None
     for name in ("apache-tvm", "tuner", "protocol", "ray"):
         text = mismatch(replace(host, versions={**host.versions, name: "0.1"}), versions())
