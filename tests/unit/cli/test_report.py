@@ -14,6 +14,7 @@ from db.engine import Database, open_database
 from tuner.app.jobs import submit
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
 from tuner.settings import load_settings
+from tuner.spaces.space import Config
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 
@@ -40,7 +41,7 @@ def job(database: Database) -> str:
             if number % 5 != 3:
                 median_s = 1e-3 * (1 + (number * 7) % 13) / (1 + number)
                 outcome = Timed(samples_s=(median_s,), max_rel_error=1e-7, conditions=conditions, artifact=f"{number:064x}")
-            config = {"tile": (4, 8 * (number % 3 + 1)), "unroll": number % 4} if number else {}
+            config: Config = {"tile": (4, 8 * (number % 3 + 1)), "unroll": number % 4} if number else {}
             trials.record(session, lease, Trial(number=number, config=config, outcome=outcome))
         leases.release(session, lease)
     return made.id

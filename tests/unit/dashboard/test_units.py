@@ -12,7 +12,15 @@ from tuner.errors import UsageError
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "–"), (0.0, "0 s"), (1.234, "1.23 s"), (0.0456, "45.6 ms"), (7.891e-6, "7.89 µs"), (9.999e-4, "1.00 ms"), (2e-9, "2.00 ns")],
+    [
+        (None, "–"),
+        (0.0, "0 s"),
+        (1.234, "1.23 s"),
+        (0.0456, "45.6 ms"),
+        (7.891e-6, "7.89 µs"),
+        (9.999e-4, "1.00 ms"),
+        (2e-9, "2.00 ns"),
+    ],
 )
 def test_seconds(value: float | None, text: str) -> None:
     assert units.seconds(value) == text
