@@ -1,4 +1,4 @@
-"""Plugin: texts compared with files kept in the repository; `--update-golden` writes them anew, so that a change shows in review."""
+"""Plugin: texts compared with kept files; `--update-golden` writes them anew, so that a change shows in review."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         assert path.exists(), f"{path.name} is missing; pytest --update-golden writes it"
-        assert text == path.read_text(encoding="utf-8"), f"{path.name} changed; look at the difference, then pytest --update-golden"
+        kept = path.read_text(encoding="utf-8")
+        assert text == kept, f"{path.name} changed; look at the difference, then pytest --update-golden"
 
     return compare

@@ -73,5 +73,6 @@ def _execute(block: Block, arrays: Arrays) -> None:
             continue
         total = _START[block.reducer]
         for step in product(*(range(axis.extent) for axis in block.reduce_axes)):
-            total = _BINARY[_REDUCE[block.reducer]](total, value(block.body, where | dict(zip(reduced, step, strict=True)), arrays))
+            one = value(block.body, where | dict(zip(reduced, step, strict=True)), arrays)
+            total = _BINARY[_REDUCE[block.reducer]](total, one)
         target[place] = total

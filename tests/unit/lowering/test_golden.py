@@ -16,13 +16,13 @@ from tuner.workload.spec import parse_spec
 
 # A made-up machine, so that the text does not depend on the one at hand.
 TARGET = Target(
-    key="golden", kind="cpu", name="golden", tvm={"kind": "llvm", "mcpu": "x86-64-v4"}, isa=(), vector_bytes=64, vector_registers=32, cores=2,
-    l1d_bytes=32768, l2_bytes=1048576, l3_bytes=33554432,
+    key="golden", kind="cpu", name="golden", tvm={"kind": "llvm", "mcpu": "x86-64-v4"}, isa=(), vector_bytes=64, vector_registers=32,
+    cores=2, l1d_bytes=32768, l2_bytes=1048576, l3_bytes=33554432,
 )  # fmt: skip
 CASES: dict[str, tuple[str, dict[str, Value]]] = {
     "matmul_odd": ("matmul:M=61,N=67,K=64", {
-        "sketch": "C:tile_j", "C.tile_j.register": (6, 32), "C.tile_j.block_j": 67, "C.tile_j.depth": 32, "C.tile_j.unroll": (0, 2),
-        "C.tile_j.copy0_A": "pack", "C.tile_j.copy1_B": "pack_root",
+        "sketch": "C:tile_j", "C.tile_j.register": (6, 32), "C.tile_j.block_j": 67, "C.tile_j.depth": 32,
+        "C.tile_j.unroll": (0, 2), "C.tile_j.copy0_A": "pack", "C.tile_j.copy1_B": "pack_root",
     }),
     "matmul_transposed": ("matmul:M=32,N=48,K=64,transpose_b=true", {
         "sketch": "C:tile_j", "C.tile_j.register": (6, 32), "C.tile_j.depth": 64, "C.tile_j.copy1_B": "pack",

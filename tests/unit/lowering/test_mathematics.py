@@ -40,7 +40,12 @@ def run(op: UnaryOp, x: NDArray[np.float32]) -> NDArray[np.float32]:
     return got
 
 
-REFERENCE: Mapping[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {"exp": np.exp, "tanh": np.tanh, "log": np.log, "erf": np.vectorize(math.erf, otypes=[np.float64])}
+REFERENCE: Mapping[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+    "exp": np.exp,
+    "tanh": np.tanh,
+    "log": np.log,
+    "erf": np.vectorize(math.erf, otypes=[np.float64]),
+}
 SAMPLES = {
     "exp": np.linspace(-87.3, 88.7, 200_001),
     "tanh": np.concatenate([np.linspace(-10, 10, 100_001), np.geomspace(1e-30, 1, 50_000)]),
