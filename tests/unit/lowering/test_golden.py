@@ -16,8 +16,8 @@ from tuner.workload.spec import parse_spec
 
 # A made-up machine, so that the text does not depend on the one at hand.
 TARGET = Target(
-    key="golden", kind="cpu", name="golden", tvm={"kind": "llvm", "mcpu": "x86-64-v4"}, isa=(), vector_bytes=64, vector_registers=32,
-    cores=2, l1d_bytes=32768, l2_bytes=1048576, l3_bytes=33554432,
+    key="golden", kind="cpu", name="golden", tvm={"kind": "llvm", "mcpu": "x86-64-v4"}, isa=(), vector_bytes=64,
+    vector_registers=32, cores=2, l1d_bytes=32768, l2_bytes=1048576, l3_bytes=33554432,
 )  # fmt: skip
 CASES: dict[str, tuple[str, dict[str, Value]]] = {
     "matmul_odd": ("matmul:M=61,N=67,K=64", {
