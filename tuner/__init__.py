@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tuner.app import Kernel, tune
+    from tuner.app.kernel import Kernel
+    from tuner.app.tune import tune
     from tuner.errors import DatabaseError, TunerError, UsageError, WorkloadError
     from tuner.settings import Settings
 
