@@ -59,6 +59,8 @@ class TrialRecorded:
     """A trial of this run is final and has to be stored now; the searcher is told when the next event is asked for."""
 
     trial: Trial
+    round: int = 0  # plans made before it
+    predicted: float | None = None  # the model's score of its config before it was told, higher is better
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +168,10 @@ class _Loop:
     def _take(self, trial: Trial) -> Iterator[Event]:
         self._in_flight.discard(trial.number)
         self._trials.append(trial)
-        yield TrialRecorded(trial=trial)
+        started = self._clock()
+        predicted = self._searcher.forecast(trial.config)
+        self._search_s += self._clock() - started
+        yield TrialRecorded(trial=trial, round=len(self._searcher.plans), predicted=predicted)
         seconds = median_of(trial)
         if seconds is not None and (self._best_s is None or seconds < self._best_s):
             previous, self._best_s = self._best_s, seconds

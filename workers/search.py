@@ -60,6 +60,9 @@ class GivenPoints:
         told = [self._space.point(trial.config) for trial in trials if trial.config]
         self._left = [point for point in self._left if not any(np.array_equal(point, one) for one in told)]
 
+    def forecast(self, config: Config) -> float | None:
+        return None
+
     @property
     def plans(self) -> tuple[Plan, ...]:
         return ()

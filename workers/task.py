@@ -74,9 +74,9 @@ def search(run: TaskRun) -> TuningResult:
     for event in loop:
         run.check()
         match event:
-            case TrialRecorded(trial=trial):
+            case TrialRecorded(trial=trial) as recorded:
                 parts.add(trial)
-                _store(run, trial, parts.elapsed(time.monotonic() - started) if parts.count % NOTE_EVERY == 0 else None)
+                _store(run, recorded, parts.elapsed(time.monotonic() - started) if parts.count % NOTE_EVERY == 0 else None)
             case BestImproved(trial=trial, median_s=median_s, previous_s=previous_s):
                 _announce(run, trial, median_s, previous_s)
             case RoundPlanned():
@@ -125,8 +125,9 @@ class Tally:
         return {"total": self._before_s + run_s, "search": self.search_s, "build": self._build_s, "measure": self._measure_s}
 
 
-def _store(run: TaskRun, trial: Trial, elapsed: dict[str, float] | None) -> None:
+def _store(run: TaskRun, recorded: TrialRecorded, elapsed: dict[str, float] | None) -> None:
     """One transaction: the trial, its event, now and then the times."""
+    trial = recorded.trial
     report = run.measurer.report(trial.number)
     outcome = trial.outcome
     data = {"task": run.task.position, "number": trial.number, "outcome": "ok", "median_s": None}
@@ -140,6 +141,8 @@ def _store(run: TaskRun, trial: Trial, elapsed: dict[str, float] | None) -> None
             run.lease,
             trial,
             position=run.task.position,
+            round=recorded.round,
+            predicted=recorded.predicted,
             worker=report.worker or None,
             attempts=report.attempts,
             quarantined=report.quarantined,

@@ -15,7 +15,7 @@ from tuner.measure.outcome import Candidate, Failed, FailureKind, Timed, Trial
 from tuner.search.domain import Domain
 from tuner.search.searcher import Plan, Searcher
 from tuner.search.strategies import SearchSetup, build_searcher
-from tuner.spaces.space import Points, Space
+from tuner.spaces.space import Config, Points, Space
 from tuner.tuning import BestImproved, Budget, RoundPlanned, Stopped, StopReason, TrialRecorded, TuningResult, tune
 
 SPACE = large_space()
@@ -100,6 +100,9 @@ class Watched:
     def tell(self, trials: Sequence[Trial]) -> None:
         self.told += [trial.number for trial in trials]
         self.inner.tell(trials)
+
+    def forecast(self, config: Config) -> float | None:
+        return self.inner.forecast(config)
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -266,3 +269,14 @@ def test_rounds_carry_the_correlation_taken_before_training() -> None:
     assert any(plan.correlation is not None and plan.correlation > 0.3 for plan in plans[1:])
     improved = [event.median_s for event in events if isinstance(event, BestImproved)]
     assert improved == sorted(improved, reverse=True)
+
+
+def test_what_the_model_expected_is_told_before_it_learns_the_outcome() -> None:
+    measurer = DirectMeasurer(SPACE, RESPONSE)
+    events = list(
+        tune(space=SPACE, searcher=searcher(strategy="annealing"), measurer=measurer, budget=Budget(trials=80), clock=Clock())
+    )
+    recorded = [event for event in events if isinstance(event, TrialRecorded)]
+    assert all(event.predicted is None for event in recorded if event.round == 0)
+    later = [event for event in recorded if event.round > 0 and event.trial.config]
+    assert len(later) > 40 and all(event.predicted is not None for event in later)

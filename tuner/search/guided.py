@@ -24,7 +24,7 @@ from tuner.search.ledger import Ledger, Row
 from tuner.search.pool import Pool
 from tuner.search.random import random_sequence
 from tuner.search.searcher import Plan
-from tuner.spaces.space import Points
+from tuner.spaces.space import Config, Points
 
 Origin = Literal["model", "local", "random", "seed"]
 
@@ -98,6 +98,12 @@ class GuidedSearcher:
                 found.append(spare)
                 fruitless = 0
         return self._ledger.stack(found)
+
+    def forecast(self, config: Config) -> float | None:
+        if not self._model.trained or not config:
+            return None
+        point = self._domain.space.point(config)[None, :]
+        return float(self._model.predict(self._featurizer(point))[0])
 
     def tell(self, trials: Sequence[Trial]) -> None:
         for trial in trials:

@@ -13,7 +13,7 @@ from tuner.measure.outcome import Trial
 from tuner.search.domain import Domain
 from tuner.search.ledger import Ledger, Row
 from tuner.search.searcher import Plan
-from tuner.spaces.space import Points
+from tuner.spaces.space import Config, Points
 
 _ENUMERATED = 1 << 16  # spaces up to this size are shuffled as a whole, so that they are exhausted exactly
 _BLOCK = 64
@@ -30,6 +30,9 @@ class SequenceSearcher:
     @property
     def plans(self) -> tuple[Plan, ...]:
         return ()
+
+    def forecast(self, config: Config) -> float | None:
+        return None
 
     def tell(self, trials: Sequence[Trial]) -> None:
         for trial in trials:

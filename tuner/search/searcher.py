@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tuner.measure.outcome import Trial
-from tuner.spaces.space import Points
+from tuner.spaces.space import Config, Points
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,10 @@ class Searcher(Protocol):
     def tell(self, trials: Sequence[Trial]) -> None:
         """Takes outcomes in the order they were recorded. A trial with an empty config (the default schedule) is ignored, one
         that failed for infrastructure is not proposed again but teaches nothing."""
+        ...
+
+    def forecast(self, config: Config) -> float | None:
+        """The model's score of a config that was not told yet, higher is better; None without a trained model."""
         ...
 
     @property
