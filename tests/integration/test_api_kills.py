@@ -89,7 +89,7 @@ def wait_until_ready(http: httpx.Client) -> float:
         assert time.monotonic() - started < BACK_WITHIN_S, "the service did not come back"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def test_acknowledged_jobs_survive_kills(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
     url = f"sqlite:///{tmp_path}/tuner.sqlite" if kind == "sqlite" else str(request.getfixturevalue("postgres_url"))

@@ -104,7 +104,7 @@ def wait_until_joined(log: Path, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.xdist_group("fleet")
 @pytest.mark.timeout(400)
 def test_a_lost_node_costs_only_what_it_held(cluster: str, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_lost_node_costs_only_what_it_held(cluster: str, tmp_path: Path) -> No
             process.wait(timeout=60)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.xdist_group("fleet")
 @pytest.mark.timeout(180)
 def test_a_worker_without_the_token_does_not_join(cluster: str, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.e2e import dashboard_samples as samples
 from tests.integration.live_service import options_for, serving
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 JOBS, TRIALS = 10, 100_000
 

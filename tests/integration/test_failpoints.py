@@ -20,7 +20,7 @@ from tests.integration.fleet_job import open_in, queue_job
 from tests.integration.live_service import MATMUL
 from tests.integration.test_api_kills import SERVE, free_port, wait_until_ready
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("fleet")]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("fleet")]
 
 ROOT = Path(__file__).resolve().parents[2]
 BUDGET = 12

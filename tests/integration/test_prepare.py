@@ -15,7 +15,7 @@ from tests.integration.live_service import options_for, serving
 from tuner.target.detect import detect_cpu
 from workers.orchestrator import JobReport
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(175)]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(175)]
 
 TUNED = {"M": 48, "N": 40, "K": 32}
 WANTED = {"M": 40, "N": 48, "K": 24}

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.orchestrators import share
 
 pytestmark = [
-    pytest.mark.slow, pytest.mark.postgres, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(400),
+    pytest.mark.long, pytest.mark.postgres, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(400),
 ]
 
 
