@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 
 TABLES ?= tests/tables/large
 
-.PHONY: tables demo test check lint types imports clean
+.PHONY: tables demo test test-long check lint types imports clean
 
 # The stamps hold what was installed: an environment is built again only when the project's dependencies change.
 $(VENV)/.python:
@@ -27,7 +27,11 @@ demo: $(VENV)/.installed
 	$(BIN)/python examples/demo/demo.py
 
 test: check
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m 'not long' $(PYTEST_ARGS)
+
+# What takes a minute or more a test: clusters, kills at every commit, a million trials. CI runs them after `make test`.
+test-long: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m long $(PYTEST_ARGS)
 
 check: lint types imports
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections import Counter
 from typing import Any
@@ -45,8 +44,7 @@ SPECS = (
     "transpose:M=61,N=67", "elementwise:M=13,N=61,act=gelu", "elementwise:M=13,N=61,act=tanh", "bias_act:M=13,N=61,act=relu",
     "attention:B=1,H=2,S=19,D=16,causal=true", "embedding:N=7,V=31,D=19",
 )  # fmt: skip
-# Scheduling a thousand configs of every operator takes minutes: .ci/run asks for them.
-LEGALITY_SAMPLES = int(os.environ.get("TUNER_LEGALITY_SAMPLES", "200"))
+LEGALITY_SAMPLES = 1000
 CONFIGS = {1: 6, 2: 2}  # sampled for each number of threads
 
 
@@ -80,6 +78,7 @@ def test_sampled_configs_are_right(spec: str, threads: int) -> None:
         assert off <= error_bound(expression), f"{chosen} is {off:.3g} off, more than {error_bound(expression):.3g}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spec", {spec.partition(":")[0]: spec for spec in SPECS}.values())
 def test_at_most_two_in_a_hundred_configs_are_illegal(spec: str) -> None:
     space = CpuSpace(parse_spec(spec), detect_cpu(), 1)
