@@ -29,7 +29,7 @@ demo: $(VENV)/.installed
 test: check
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m 'not long' $(PYTEST_ARGS)
 
-# What takes a minute or more a test: clusters, kills at every commit, a million trials. CI runs them after `make test`.
+# What takes a minute or more a test: clusters, kills at every commit, a million trials, a thousand configs of each operator.
 test-long: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m long $(PYTEST_ARGS)
 
