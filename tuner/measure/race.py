@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 from tuner.errors import UsageError
 from tuner.measure.assignment import Request, Verification
@@ -45,6 +46,9 @@ def rival_contender(name: str) -> Contender:
     return Contender(name=name, timeout_s=RIVAL_TIMEOUT_S)
 
 
+HOPELESS = 10  # times the fastest so far: two calls a round say enough of a contender as slow as that
+
+
 def race(
     contenders: Sequence[Contender],
     runner: RunnerProcess,
@@ -69,7 +73,9 @@ def race(
         for contender in contenders:
             if contender.name in failed:
                 continue
-            outcome = _measure(runner, _request(contender, plan, first=number == 0))
+            fastest = min((median(one) for found in samples.values() for one in found), default=None)
+            hopeless_s = None if fastest is None else HOPELESS * fastest
+            outcome = _measure(runner, replace(_request(contender, plan, first=number == 0), abandon_above_s=hopeless_s))
             if progress is not None:
                 progress(number, contender.name, outcome)
             if isinstance(outcome, Failed):
