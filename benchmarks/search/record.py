@@ -6,6 +6,8 @@ The product's own path: its compiler process on one core, its runner on another,
 is then timed again, longer and in another order, and that is what the table keeps of them: the best of thousands of short timings
 is lucky besides fast. Configs that compile to the same code share its time. Stopped at any point, it goes on from its log when
 started again; the log goes once the table is written.
+
+With --sampled it takes as many random configs of the whole space instead: history to learn from, rather than a space to search.
 """
 
 from __future__ import annotations
@@ -53,18 +55,21 @@ ABANDON = 4 * ABANDON_FACTOR  # beyond it two calls are enough: that a config is
 @dataclass(frozen=True, kw_only=True)
 class Recording:
     problem: Problem
-    space: Space  # the sub-lattice
-    points: Points  # all of it, by rank
+    space: Space  # the sub-lattice, or the whole space where its configs are a sample
+    points: Points  # those recorded, by rank
     log: RecordingLog
     build_core: int
     run_core: int
     cut: int | None  # configs measured by this call at most
 
 
-def prepared(spec: str, *, configs: int, threads: int, folder: Path, name: str | None, cores: Sequence[int]) -> Recording:
+def prepared(
+    spec: str, *, configs: int, sampled: bool, threads: int, folder: Path, name: str | None, cores: Sequence[int]
+) -> Recording:
     """Raises UsageError for a spec that is none, and for a log of another recording in the way."""
     workload, target = parse_spec(spec), detect_cpu()
-    space = sublattice(space_for(workload, target, threads), configs)
+    whole = space_for(workload, target, threads)
+    space = whole if sampled else sublattice(whole, configs)
     problem = Problem(workload=workload, target=target, threads=threads)
     stem = name or "".join(letter if letter.isalnum() else "_" for letter in spec)
     about = {
@@ -72,17 +77,27 @@ def prepared(spec: str, *, configs: int, threads: int, folder: Path, name: str |
         "target": target.key,
         "threads": threads,
         "sketches": [{knob.name: list(knob.values) for knob in sketch.knobs} for sketch in space.sketches],
-    }
+    } | ({"configs": configs} if sampled else {})
     folder.mkdir(parents=True, exist_ok=True)
     return Recording(
         problem=problem,
         space=space,
-        points=Domain(space).points(),
+        points=_sample(Domain(space), configs) if sampled else Domain(space).points(),
         log=RecordingLog(path=folder / f"{stem}.jsonl", about=json.loads(json.dumps(about))),
         build_core=cores[0],
         run_core=cores[-1],
         cut=None,
     )
+
+
+def _sample(domain: Domain, configs: int) -> Points:
+    """Different random points, by rank; all of a domain that has no more."""
+    if domain.size <= configs:
+        return domain.points()
+    drawn = domain.sample(np.random.default_rng(0), 2 * configs)
+    _, first = np.unique(domain.keys(drawn), return_index=True)
+    kept = np.sort(first)[:configs]
+    return drawn[kept[np.argsort(domain.keys(drawn[kept]))]]
 
 
 class Bench:
@@ -220,6 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("spec", nargs="+", help="workloads, such as matmul:M=128,N=128,K=128; a table for each")
     parser.add_argument("--configs", type=int, default=3000, help="most configs of the sub-lattice (default 3000)")
+    parser.add_argument("--sampled", action="store_true", help="random configs of the whole space instead")
     parser.add_argument("--cut", type=int, help="stop after so many configs; the next call goes on")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--name", help="of the table's file; default: from the spec")
@@ -228,7 +244,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     for spec in given.spec:
         recording = prepared(
-            spec, configs=given.configs, threads=given.threads, folder=given.output, name=given.name, cores=given.cores
+            spec,
+            configs=given.configs,
+            sampled=given.sampled,
+            threads=given.threads,
+            folder=given.output,
+            name=given.name,
+            cores=given.cores,
         )
         print(f"{spec}: {len(recording.points)} configs", flush=True)
         if record(replace(recording, cut=given.cut)):
