@@ -17,6 +17,7 @@ from tuner.lowering.cuda import KernelResources, cuda_compiler, cuda_source, fin
 from tuner.spaces.cuda import CudaSpace
 from tuner.spaces.default import default_program
 from tuner.target.cuda import STATIC_SHARED_BYTES, cuda_target, cuda_targets
+from tuner.workload.catalogue import OPERATORS
 from tuner.workload.spec import parse_spec
 
 SPECS = (
@@ -25,6 +26,19 @@ SPECS = (
     "conv2d:N=4,H=28,W=28,CI=32,CO=64,KH=3,KW=3,pad=1,act=relu", "max_pool2d:N=2,H=31,W=31,C=16,KH=3,KW=3,stride=2,pad=1",
     "softmax:M=100,N=1000", "layer_norm:M=512,N=768", "reduce_sum:M=500,N=1301,axis=1", "reduce_max:M=500,N=130,axis=0",
     "reduce_max:M=50,N=1024,axis=1", "transpose:M=513,N=1000", "attention:B=2,H=4,S=64,D=32",
+)  # fmt: skip
+# One of each operator at a size that people have, and the dtypes whose code differs.
+COMPILED = (
+    "matmul:M=61,N=67,K=71", "matmul:M=128,N=256,K=512,dtype=float16", "matmul:M=1024,N=1024,K=1024,dtype=bfloat16",
+    "matmul:M=256,N=256,K=512,dtype=int8", "batch_matmul:B=8,M=128,N=128,K=64", "dense:M=64,N=256,K=128,bias=true,act=gelu",
+    "conv1d:N=8,W=256,CI=32,CO=64,KW=3,pad=1", "conv2d:N=4,H=28,W=28,CI=32,CO=64,KH=3,KW=3,pad=1,act=relu",
+    "conv3d:N=1,D=8,H=16,W=16,CI=16,CO=32,KD=3,KH=3,KW=3,pad=1", "conv2d_transpose:N=1,H=16,W=16,CI=32,CO=32,KH=2,KW=2,stride=2",
+    "depthwise_conv2d:N=1,H=56,W=56,C=64,KH=3,KW=3,pad=1", "max_pool2d:N=2,H=31,W=31,C=16,KH=3,KW=3,stride=2,pad=1",
+    "avg_pool2d:N=2,H=32,W=32,C=64,KH=2,KW=2,stride=2", "global_avg_pool2d:N=8,H=7,W=7,C=256", "softmax:M=100,N=1000",
+    "log_softmax:M=128,N=4096", "layer_norm:M=512,N=768", "rms_norm:M=512,N=1024", "batch_norm:N=4,H=28,W=28,C=64",
+    "reduce_sum:M=500,N=1301,axis=1", "reduce_max:M=500,N=130,axis=0", "reduce_mean:M=512,N=512,axis=1",
+    "transpose:M=513,N=1000", "elementwise:M=512,N=1000,act=tanh", "bias_act:M=512,N=1024,act=gelu",
+    "attention:B=2,H=4,S=64,D=32", "embedding:N=128,V=1000,D=256",
 )  # fmt: skip
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc: neither a CUDA toolkit nor the `cuda` extra is installed")
 
@@ -60,14 +74,20 @@ def test_a_schedule_without_a_grid_is_no_kernel() -> None:
 
 @needs_nvcc
 @pytest.mark.parametrize("arch", cuda_targets())
-@pytest.mark.parametrize("spec", ["matmul:M=61,N=67,K=71", "softmax:M=100,N=1000", "transpose:M=513,N=1000",
-                                  "matmul:M=128,N=256,K=512,dtype=float16"])  # fmt: skip
-def test_sources_compile_for_each_architecture(spec: str, arch: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("spec", [*COMPILED[:4], *(pytest.param(spec, marks=pytest.mark.long) for spec in COMPILED[4:])])
+def test_sources_compile_for_each_architecture_and_nothing_spills(spec: str, arch: str, tmp_path: Path) -> None:
     compiler, target = cuda_compiler(tmp_path), cuda_target(arch, lambda fingerprint: "declared")
     cubin = compiler.compile(sources(spec, arch, 1)[0], target)
     assert cubin.code.startswith(b"\x7fELF")
-    assert all(0 < one.registers <= 255 and one.shared_bytes <= STATIC_SHARED_BYTES for one in cubin.kernels)
-    assert len(cubin.kernels) == 1
+    assert len(cubin.kernels) == len(CudaSpace(parse_spec(spec), target).groups)
+    for kernel in cubin.kernels:
+        assert 0 < kernel.registers <= 255 and kernel.shared_bytes <= STATIC_SHARED_BYTES
+        assert not kernel.spills, kernel
+
+
+def test_twenty_operators_and_more_are_compiled_for_each_architecture() -> None:
+    assert {spec.partition(":")[0] for spec in COMPILED} == set(OPERATORS)
+    assert len(COMPILED) >= 20 and set(cuda_targets()) >= {"sm_80", "sm_90"}
 
 
 @needs_nvcc
