@@ -47,6 +47,7 @@ X86: Mapping[str, Feature] = {
     "vaes": Feature(7, 0, ECX, 9, AVX),
     "vpclmulqdq": Feature(7, 0, ECX, 10, AVX),
     "lzcnt": Feature(EXTENDED, 0, ECX, 5, SSE),
+    "sahf": Feature(EXTENDED, 0, ECX, 0, SSE),
     "sse4a": Feature(EXTENDED, 0, ECX, 6, SSE),
     "prfchw": Feature(EXTENDED, 0, ECX, 8, SSE),
     "avx512f": Feature(7, 0, EBX, 16, AVX512),
@@ -69,4 +70,16 @@ X86: Mapping[str, Feature] = {
     "amx-bf16": Feature(7, 0, EDX, 22, AMX),
     "amx-tile": Feature(7, 0, EDX, 24, AMX),
     "amx-int8": Feature(7, 0, EDX, 25, AMX),
+}
+
+_V2 = ("cx16", "popcnt", "sahf", "sse", "sse2", "sse3", "sse4.1", "sse4.2", "ssse3")
+_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
+_V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+
+# The microarchitecture levels of the System V ABI for x86-64, by the names that compilers give them; the richest first.
+LEVELS: Mapping[str, tuple[str, ...]] = {
+    "x86-64-v4": tuple(sorted(_V4)),
+    "x86-64-v3": tuple(sorted(_V3)),
+    "x86-64-v2": tuple(sorted(_V2)),
+    "x86-64": ("sse", "sse2"),  # every 64-bit x86
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
@@ -39,11 +39,16 @@ class Function:
     # Kernels that serve any number of rows in a range, with the inputs and outputs as for the greatest; this function then has
     # no code of its own, and takes the number of rows last.
     portfolio: Portfolio[Function] | None = None
+    # The same kernel compiled for other CPUs, called in this order where the CPU lacks features that the ones before want. Their
+    # pack functions give what this one's gives.
+    variants: tuple[Function, ...] = ()
 
     @property
     def kernels(self) -> tuple[Function, ...]:
         """The functions with code that it comes to."""
-        return (self,) if self.portfolio is None else self.portfolio.kernels
+        if self.portfolio is not None:
+            return tuple(one for kernel in self.portfolio.kernels for one in kernel.kernels)
+        return (self, *self.variants)
 
 
 def link(name: str, functions: Sequence[Function], *, toolchain: Toolchain | None = None) -> bytes:
@@ -108,6 +113,7 @@ def _entry(function: Function) -> Entry:
         tvm_symbol=function.tvm_symbol,
         prepack=function.prepack,
         portfolio=_entries(function.portfolio),
+        variants=tuple(_entry(variant) for variant in function.variants),
     )
 
 
@@ -119,12 +125,16 @@ def _entries(portfolio: Portfolio[Function] | None) -> Portfolio[Entry] | None:
 
 def _with_distinct_kernels(functions: Sequence[Function], tools: Toolchain) -> list[Function]:
     distinct = iter(_distinct_entries([kernel for function in functions for kernel in function.kernels], tools))
-    result = []
-    for function in functions:
-        kernels = tuple(next(distinct) for _ in function.kernels)
-        portfolio = function.portfolio
-        result.append(kernels[0] if portfolio is None else replace(function, portfolio=replace(portfolio, kernels=kernels)))
-    return result
+    return [_with_kernels(function, distinct) for function in functions]
+
+
+def _with_kernels(function: Function, kernels: Iterator[Function]) -> Function:
+    """The function with its code replaced by what comes next, in the order of `Function.kernels`."""
+    portfolio = function.portfolio
+    if portfolio is not None:
+        members = tuple(_with_kernels(kernel, kernels) for kernel in portfolio.kernels)
+        return replace(function, portfolio=replace(portfolio, kernels=members))
+    return replace(next(kernels), variants=tuple(next(kernels) for _ in function.variants))
 
 
 def _distinct_entries(functions: Sequence[Function], tools: Toolchain) -> list[Function]:

@@ -42,10 +42,16 @@ class Entry:
     tvm_symbol: str  # the entry in the object code
     prepack: Prepack | None = None  # the function that packs its constants
     portfolio: Portfolio[Entry] | None = None  # kernels for fixed numbers of rows behind this function
+    variants: tuple[Entry, ...] = ()  # the same compiled for other CPUs
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         return (*self.inputs, *self.outputs)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Features without which no kernel of it can be called; of a portfolio, those that its description gives."""
+        return self.variants[-1].isa if self.variants else self.isa
 
     @property
     def plain(self) -> tuple[Entry, ...]:
@@ -54,7 +60,12 @@ class Entry:
         if prepack is None:
             return (self,)
         return (
-            replace(self, inputs=prepack.taken(self.inputs, prepack.packed), prepack=None),
+            replace(
+                self,
+                inputs=prepack.taken(self.inputs, prepack.packed),
+                prepack=None,
+                variants=tuple(variant.plain[0] for variant in self.variants),
+            ),
             replace(
                 self,
                 symbol=pack_symbol(self.symbol),
@@ -62,6 +73,7 @@ class Entry:
                 outputs=prepack.packed,
                 tvm_symbol=prepack.tvm_symbol,
                 prepack=None,
+                variants=tuple(variant.plain[1] for variant in self.variants),
             ),
         )
 
@@ -89,9 +101,10 @@ def describe(name: str, entries: Sequence[Entry]) -> str:
                 for role, tensors in (("in", entry.inputs), ("out", entry.outputs))
                 for tensor in tensors
             ],
-            "isa": list(entry.isa),
+            "isa": list(entry.needed),
             "threads": entry.threads,
         }
+        | ({} if not entry.variants else {"variants": [{"isa": list(variant.isa)} for variant in (entry, *entry.variants)]})
         | ({} if entry.portfolio is None else {"rows": asdict(entry.portfolio.rows)})
         | ({} if entry.prepack is None else {"prepack": {"symbol": pack_symbol(entry.symbol), **_described(entry.prepack)}})
         for entry in entries
@@ -123,9 +136,9 @@ def wrapper(name: str, entries: Sequence[Entry], *, machine: str) -> str:
 def _function(index: str, entry: Entry, machine: str) -> str:
     """The tables of one C function and the function itself; `index` tells its tables from those of others."""
     if entry.portfolio is None:
-        return _kernel(index, entry, machine) + _exported(index, entry)
+        return _compiled(index, entry, machine) + _exported(index, entry)
     portfolio = entry.portfolio
-    kernels = "".join(_kernel(f"{index}_{at}", kernel, machine) for at, kernel in enumerate(portfolio.kernels))
+    kernels = "".join(_compiled(f"{index}_{at}", kernel, machine) for at, kernel in enumerate(portfolio.kernels))
     named = ", ".join(f"&function_{index}_{at}" for at in range(len(portfolio.kernels)))
     tables = (
         f"static const struct tuner_function *const kernels_{index}[] = {{{named}}};\n"
@@ -158,6 +171,25 @@ def _arguments(index: str, entry: Entry) -> str:
         for at, tensor in enumerate(entry.tensors)
     )
     return f"{shapes}static const struct tuner_argument arguments_{index}[] = {{\n{rows}}};\n"
+
+
+def _compiled(index: str, entry: Entry, machine: str) -> str:
+    """The tables of a kernel; of one compiled for several CPUs, those of each and a function that chooses."""
+    if not entry.variants:
+        return _kernel(index, entry, machine)
+    if machine != "x86_64":
+        raise LinkError(f"{entry.symbol}: kernels for several CPUs in one library are for x86-64; this machine is {machine}")
+    every = (entry, *entry.variants)
+    named = ", ".join(f"&function_{index}_v{at}" for at in range(len(every)))
+    return (
+        f"{''.join(_kernel(f'{index}_v{at}', one, machine) for at, one in enumerate(every))}"
+        f"static const struct tuner_function *const variants_{index}[] = {{{named}}};\n"
+        f"static atomic_int isa_state_{index};\n"
+        f"static const struct tuner_function function_{index} = {{\n"
+        f"  .symbol = {_quoted(entry.symbol)}, .arguments = arguments_{index}_v0, .num_arguments = {len(entry.tensors)},\n"
+        f"  .isa_state = &isa_state_{index}, .threads = {entry.threads},\n"
+        f"  .variants = variants_{index}, .num_variants = {len(every)},\n}};\n"
+    )
 
 
 def _kernel(index: str, entry: Entry, machine: str) -> str:

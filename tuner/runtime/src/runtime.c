@@ -5,6 +5,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -48,8 +49,21 @@ static uint64_t saved_registers(void) {
   return ((uint64_t)high << 32) | low;
 }
 
+/* Whether TUNED_CPU_WITHOUT, features with commas between them, names this one: so that what a lesser CPU gets can be tried. */
+static int hidden(const char *name) {
+  const char *list = getenv("TUNED_CPU_WITHOUT");
+  size_t length = strlen(name);
+  while (list != NULL && *list != '\0') {
+    size_t word = strcspn(list, ",");
+    if (word == length && strncmp(list, name, length) == 0) return 1;
+    list += word + (list[word] == ',');
+  }
+  return 0;
+}
+
 static int has_feature(const struct tuner_feature *feature) {
   uint32_t regs[4];
+  if (hidden(feature->name)) return 0;
   if (feature->xcr0 != 0 && (saved_registers() & feature->xcr0) != feature->xcr0) return 0;
   if (!__get_cpuid_count(feature->leaf, feature->subleaf, &regs[0], &regs[1], &regs[2], &regs[3])) return 0;
   return (regs[feature->reg] >> feature->bit) & 1u;
@@ -62,18 +76,37 @@ static int has_feature(const struct tuner_feature *feature) {
 }
 #endif
 
-static int check_isa(const struct tuner_function *function) {
-  int state = atomic_load_explicit(function->isa_state, memory_order_relaxed);
-  if (state == 1) return TUNER_OK;
+/* The name of a feature that the kernel wants and this CPU lacks; null when it has all. */
+static const char *lacking(const struct tuner_function *function) {
   for (int32_t i = 0; i < function->num_features; ++i) {
-    if (!has_feature(&function->features[i])) {
-      atomic_store_explicit(function->isa_state, 2, memory_order_relaxed);
-      return tuner_fail(TUNER_ERROR_ISA, "%s: this CPU lacks %s, for which the kernel was compiled; export one for this machine",
-                        function->symbol, function->features[i].name);
-    }
+    if (!has_feature(&function->features[i])) return function->features[i].name;
   }
-  atomic_store_explicit(function->isa_state, 1, memory_order_relaxed);
-  return TUNER_OK;
+  return NULL;
+}
+
+static const struct tuner_function *refuse_isa(const struct tuner_function *function, const char *missing) {
+  tuner_fail(TUNER_ERROR_ISA, "%s: this CPU lacks %s, for which the kernel was compiled; export one for this machine",
+             function->symbol, missing);
+  return NULL;
+}
+
+/* The kernel to call on this CPU: the function itself, or the first of its variants that the CPU has all features for.
+ * Null, with the error, where there is none. What was found is remembered; looking twice at once finds the same. */
+static const struct tuner_function *supported(const struct tuner_function *function) {
+  int state = atomic_load_explicit(function->isa_state, memory_order_relaxed);
+  const char *missing = NULL;
+  if (function->num_variants == 0) {
+    if (state == 0 && (missing = lacking(function)) != NULL) return refuse_isa(function, missing);
+    if (state == 0) atomic_store_explicit(function->isa_state, 1, memory_order_relaxed);
+    return function;
+  }
+  if (state == 0) {
+    while (state < function->num_variants && (missing = lacking(function->variants[state])) != NULL) state += 1;
+    if (missing != NULL) return refuse_isa(function, missing);
+    state += 1;
+    atomic_store_explicit(function->isa_state, state, memory_order_relaxed);
+  }
+  return function->variants[state - 1];
 }
 
 /* Bytes of an argument in a call with so many rows; of a single kernel, in every call. */
@@ -126,19 +159,22 @@ static int call_portfolio(const struct tuner_function *function, void *const *bu
   const struct tuner_portfolio *portfolio = function->portfolio;
   int64_t rows = (int64_t)(intptr_t)buffers[function->num_arguments];
   int status = tuner_check_rows(function, rows);
-  for (int32_t i = 0; status == TUNER_OK && i < portfolio->num_kernels; ++i) status = check_isa(portfolio->kernels[i]);
+  for (int32_t i = 0; status == TUNER_OK && i < portfolio->num_kernels; ++i) {
+    if (supported(portfolio->kernels[i]) == NULL) status = TUNER_ERROR_ISA;
+  }
   if (status == TUNER_OK) status = check_buffers(function, buffers, rows);
   return status == TUNER_OK ? tuner_call_rows(function, buffers, rows) : status;
 }
 
 int tuner_call(const struct tuner_function *function, void *const *buffers) {
   if (function->portfolio != NULL) return call_portfolio(function, buffers);
-  int status = check_isa(function);
-  if (status == TUNER_OK) status = check_buffers(function, buffers, 0);
+  const struct tuner_function *kernel = supported(function);
+  if (kernel == NULL) return TUNER_ERROR_ISA;
+  int status = check_buffers(function, buffers, 0);
   if (status != TUNER_OK) return status;
-  tuner_begin_call(function->threads);
+  tuner_begin_call(kernel->threads);
   error_status = TUNER_OK;
-  if (enter(function, buffers) == 0) return TUNER_OK;
+  if (enter(kernel, buffers) == 0) return TUNER_OK;
   if (error_status == TUNER_OK) return tuner_fail(TUNER_ERROR_INTERNAL, "%s: the kernel failed without a text", function->symbol);
   return error_status;
 }

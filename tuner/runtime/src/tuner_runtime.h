@@ -66,11 +66,15 @@ struct tuner_function {
   TunerEntry entry;
   const struct tuner_argument *arguments;
   const struct tuner_feature *features;
-  atomic_int *isa_state; /* 0 not looked at yet, 1 all features present, 2 one is missing */
+  atomic_int *isa_state; /* 0 not looked at yet or one is missing, 1 all features present */
   int32_t num_arguments;
   int32_t num_features;
   int32_t threads; /* threads the kernel was tuned for */
   const struct tuner_portfolio *portfolio; /* null for a single kernel; else `entry` and `features` are not used */
+  /* The same kernel compiled for several kinds of CPU, the best first; the first one whose features are all here is called.
+   * This function then has no code of its own, and isa_state is 0 or the place of that one, counted from 1. */
+  const struct tuner_function *const *variants;
+  int32_t num_variants; /* 0 for a kernel that is compiled once */
 };
 
 /* Checks the buffers and calls the kernel. `buffers` holds one pointer for each argument; of a portfolio, the number of rows as
