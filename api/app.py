@@ -20,6 +20,7 @@ from api.body_limit import BodyLimit
 from api.dashboard.install import install as install_dashboard
 from api.event_feed import EventFeed
 from api.headers import SecurityHeaders
+from api.known_answers import KnownAnswers
 from api.metrics import Metrics
 from api.openapi import DESCRIPTION, TAGS, document
 from api.options import ServiceOptions
@@ -69,7 +70,8 @@ def create_app(options: ServiceOptions, *, database: Database | None = None) -> 
     app.state.service = service
     app.openapi = lambda: document(app)  # type: ignore[method-assign]  # FastAPI's documented way of extending the document
     problems.install(app)
-    for router in (jobs, events, kernels, runs, lookup, models, fleet, health, documents):
+    # Routes are tried in this order, and a lookup is asked for more often than all else together.
+    for router in (lookup, jobs, events, kernels, runs, models, fleet, health, documents):
         app.include_router(router.router)
     install_dashboard(app)
     add_layers(app, service)
@@ -90,6 +92,7 @@ def build(options: ServiceOptions, database: Database) -> Service:
         requests=TokenBuckets(per_s=options.requests_per_s, burst=options.request_burst),
         logins=TokenBuckets(per_s=options.failed_logins_per_s, burst=options.failed_login_burst),
         parsed=Parsed(),
+        answers=KnownAnswers(),
     )
 
 

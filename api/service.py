@@ -9,6 +9,7 @@ from fastapi import Depends
 from starlette.requests import Request
 
 from api.event_feed import EventFeed
+from api.known_answers import KnownAnswers
 from api.metrics import Metrics
 from api.options import ServiceOptions
 from api.rate_limit import TokenBuckets
@@ -27,6 +28,7 @@ class Service:
     requests: TokenBuckets  # by key
     logins: TokenBuckets  # by address: refused credentials
     parsed: Parsed  # workloads lately asked for
+    answers: KnownAnswers  # to lookups
 
     @property
     def default_target(self) -> str | None:

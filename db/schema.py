@@ -12,7 +12,7 @@ from alembic.config import Config
 from sqlalchemy import Connection, Engine, inspect, text
 
 from db.errors import SchemaMismatch
-from db.sqlite import WRITING
+from db.sqlite import MODE, WRITING
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 UPGRADE_LOCK = 7_316_529_044  # any number, the same in every version: PostgreSQL's advisory lock held while upgrading
@@ -62,7 +62,7 @@ def create_if_empty(engine: Engine) -> bool:
     """Gives an empty database the current schema; whether it was empty. Safe when several processes do it at once."""
     if current(engine) is not None:
         return False
-    with engine.execution_options(**{WRITING: True}).begin() as connection:
+    with engine.execution_options(**{MODE: WRITING}).begin() as connection:
         _lock(connection)
         if _current(connection) is not None:
             return False
@@ -75,7 +75,7 @@ def upgrade(engine: Engine, revision: str = "head") -> tuple[str | None, str | N
 
     Raises SchemaMismatch when the database is newer than this program.
     """
-    with engine.execution_options(**{WRITING: True}).begin() as connection:
+    with engine.execution_options(**{MODE: WRITING}).begin() as connection:
         _lock(connection)
         before = _current(connection)
         if before is not None and before > head():
@@ -87,7 +87,7 @@ def upgrade(engine: Engine, revision: str = "head") -> tuple[str | None, str | N
 
 def downgrade(engine: Engine, revision: str) -> None:
     """Takes the database back to `revision` ("base" for none). Data that the older schema cannot hold is lost."""
-    with engine.execution_options(**{WRITING: True}).begin() as connection:
+    with engine.execution_options(**{MODE: WRITING}).begin() as connection:
         _lock(connection)
         command.downgrade(configuration(connection), revision)
 

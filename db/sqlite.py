@@ -22,7 +22,8 @@ except ImportError:  # a platform without the wheel: the system's library, with 
     _bundled = None
 
 CACHE_KIB = 16_384  # of each connection; with the library's 2 MiB, pages of a long list are read again and again
-WRITING = "tuner_writing"  # execution option of a connection whose transactions write
+MODE = "tuner_mode"  # execution option: what a connection's transactions are for; left out, READING
+READING, WRITING, GLANCING = "reading", "writing", "glancing"  # a glance is one SELECT, outside any transaction
 
 
 def library() -> ModuleType:
@@ -63,6 +64,11 @@ def configure(engine: Engine, *, busy_timeout_s: float) -> None:
 
     @event.listens_for(engine, "begin")
     def begun(connection: Connection) -> None:
-        writing = bool(connection.get_execution_options().get(WRITING, False))
-        connection.exec_driver_sql(f"PRAGMA query_only={'OFF' if writing else 'ON'}")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+        mode = connection.get_execution_options().get(MODE, READING)
+        if mode == GLANCING:
+            return
+        # By the driver itself, which takes a fraction of SQLAlchemy's time; BEGIN may fail, and SQLAlchemy says how.
+        cursor = connection.connection.cursor()
+        cursor.execute(f"PRAGMA query_only={'OFF' if mode == WRITING else 'ON'}")
+        cursor.close()
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if mode == WRITING else "BEGIN")

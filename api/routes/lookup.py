@@ -10,6 +10,7 @@ from starlette.concurrency import run_in_threadpool
 
 from api import answers, workloads
 from api.auth import Caller, Reader, take_token
+from api.known_answers import KnownAnswer
 from api.nearest import nearest
 from api.problems import documented
 from api.routes.kernels import answer
@@ -20,6 +21,7 @@ from db import jobs, kernels, targets
 from db.engine import Session
 from db.jobs import Idempotency, NewJob
 from db.kernels import Kernel
+from db.served import Served
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
 
@@ -37,24 +39,36 @@ async def lookup_kernel(
     and the job that replays the neighbour's schedule, or builds the default, and verifies it."""
 
     def find() -> bytes:
-        return look_up(request, caller, service).model_dump_json().encode()
+        asked = request.model_dump_json()
+        return service.answers.find(service.database, asked) or look_up(request, asked, caller, service)
 
     # One trip to another thread for query and text together: this is the address that is asked most.
     return Response(await run_in_threadpool(find), media_type="application/json")
 
 
-def look_up(request: LookupRequest, caller: Caller, service: Service) -> LookupAnswer:
+def look_up(request: LookupRequest, asked: str, caller: Caller, service: Service) -> bytes:
     workload = service.parsed.parse(request.workload)
     with service.database.read() as session:
-        target = choose(request.target, targets.list_all(session), service.default_target)
+        known = targets.list_all(session)
+        target = choose(request.target, known, service.default_target)
         found = kernels.find_promoted(session, workload.key, target.key, request.threads)
         if found is not None:
             # Workload and target are at hand: the common case costs no further query.
             kernel = answers.kernel(found, {workload.key: answers.parsed_workload(workload)}, {target.key: target})
-            return LookupAnswer(source=source_of(session, found), kernel=kernel, job=None)
+            body = encode(LookupAnswer(source=source_of(session, found), kernel=kernel, job=None))
+            holds_for = Served(kernel=found.id, stale=found.stale, job=found.job, targets=len(known))
+            service.answers.keep(
+                asked,
+                KnownAnswer(body=body, workload=workload.key, target=target.key, threads=request.threads, holds_for=holds_for),
+            )
+            return body
         neighbour = find_neighbour(session, workload, target, request.threads)
     job = prepare(service, caller, workload, target, request.threads, neighbour) if request.prepare else None
-    return LookupAnswer(source="default" if neighbour is None else "neighbour", kernel=neighbour, job=job)
+    return encode(LookupAnswer(source="default" if neighbour is None else "neighbour", kernel=neighbour, job=job))
+
+
+def encode(answer: LookupAnswer) -> bytes:
+    return answer.model_dump_json().encode()
 
 
 def source_of(session: Session, kernel: Kernel) -> Literal["exact", "neighbour", "default"]:
