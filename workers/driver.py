@@ -45,6 +45,7 @@ from workers.messages import (
     Submit,
 )
 from workers.pipeline import Pipeline
+from workers.policy import Place
 from workers.runner import Runner
 
 Message = Submit | Abandon | Ask
@@ -92,6 +93,12 @@ class Worker:
         actor = ray.remote(num_cpus=0, resources=place, max_restarts=0, max_task_retries=0)(self._class)
         return actor.remote(**self._arguments)
 
+    @property
+    def place(self) -> Place:
+        """What its lane offers; a builder has none."""
+        lane = self._arguments.get("lane")
+        return Place() if lane is None else Place(threads=len(lane.cores))
+
     def replace(self) -> None:
         self.end()
         self.generation += 1
@@ -121,7 +128,14 @@ class Driver:
         self._next_look = 0.0
         local = [] if self._hosts is not None else make_workers(plan, plan.limits)
         self._workers = {worker.name: worker for worker in local}
-        self._pipeline = Pipeline(builders=self._builders, runners=self._runners, alternates=plan.alternates and bool(local))
+        self._pipeline = Pipeline(
+            builders=self._builders,
+            runners=self._runners,
+            alternates=plan.alternates and bool(local),
+            policy=plan.policy,
+            lane_share=plan.lane_share,
+            places={worker.name: worker.place for worker in local},
+        )
 
     @property
     def _builders(self) -> list[str]:
@@ -179,7 +193,8 @@ class Driver:
             made = make_workers(host, self._plan.limits, host=host.name, threads=self._plan.threads)
             self._workers |= {worker.name: worker for worker in made}
             builders, runners = [one.name for one in made if one.builds], [one.name for one in made if not one.builds]
-            self._pipeline.add(builders=builders, runners=runners, alternates=host.alternates)
+            places = {worker.name: worker.place for worker in made}
+            self._pipeline.add(builders=builders, runners=runners, alternates=host.alternates, places=places)
         if seen.gone or seen.joined:
             names: tuple[Mapping[str, int | str], ...] = tuple(
                 {"name": name, "builds": int(worker.builds)} for name, worker in self._workers.items()
@@ -216,11 +231,11 @@ class Driver:
 
     def _take(self, message: Message) -> None:
         match message:
-            case Submit(problem=problem, candidates=candidates, known=known):
+            case Submit(problem=problem, candidates=candidates, known=known, standing=standing):
                 self._problems[problem.key] = problem
-                self._pipeline.submit(problem.key, candidates, known)
-            case Abandon():
-                self._pipeline.abandon()
+                self._pipeline.submit(problem.key, candidates, known, standing)
+            case Abandon(job=job, leaves=leaves):
+                self._pipeline.abandon(job, leaves=leaves)
             case Ask():
                 self._problems[message.problem.key] = message.problem
                 self._asks.append(message)

@@ -12,6 +12,7 @@ from tuner.measure.outcome import Candidate, Failed, Outcome, Trial
 from tuner.spaces.space import Config
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
+from workers.policy import PolicyName, Standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,7 @@ class Span:
     number: int | None  # of the trial; None while idle
     started_s: float
     ended_s: float
+    job: str = ""  # whose candidate it was, or the next one after an idle time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +141,8 @@ class FleetPlan:
     threads: int = 1  # of the kernels: a host's shorter lanes are not used
     target: str = ""  # key; hosts of a cluster that are for another target are left alone
     versions: Mapping[str, str] = field(default_factory=dict)  # hosts of a cluster that have others are refused
+    policy: PolicyName = "fair"  # whose candidates go first where several jobs share the fleet
+    lane_share: float = 1.0  # most of the lanes' time for one owner while others want it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +150,7 @@ class Submit:
     problem: Problem
     candidates: tuple[Candidate, ...]
     known: Mapping[str, Outcome]  # outcomes of libraries measured in earlier runs of the job, by hash
+    standing: Standing = field(default_factory=Standing)  # of the job they belong to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +162,20 @@ class Report:
     worker: str  # the lane that measured it, or the builder that refused it; empty for a twin and for what was given up
     attempts: int  # how often it was sent out
     quarantined: bool  # given up because it kept losing its worker
+    job: str = ""  # id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibrated:
+    """What a lane's calibration kernel showed, and what follows from it for the lane."""
+
+    lane: str
+    at_s: float  # seconds since the epoch
+    median_s: float  # of the slowest of the lane's cores
+    expected_s: float  # the middle of the lane's band
+    in_band: bool
+    drained: bool  # the lane is given nothing until it is back in its band
+    suspect_since_s: float | None  # just found to have drifted: its trials since then, seconds since the epoch, are in doubt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,11 +184,15 @@ class Finished:
 
     reports: tuple[Report, ...]
     spans: tuple[Span, ...]
+    calibrations: tuple[Calibrated, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abandon:
-    """To the driver: forget every candidate that has not been measured yet."""
+    """To the driver: forget every candidate of a job that has not been measured yet."""
+
+    job: str = ""  # id
+    leaves: bool = False  # nothing more comes from the job: its books are closed as well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,9 @@
 """The fleet's bookkeeping: which candidate is built or measured where, and what becomes of it when a worker is lost.
 
 Pure and on an injected clock, so that it is tested with thousands of simulated lanes. `driver.py` carries out what it decides.
-Candidates are built in order and measured first come, first served; a lane is handed work whenever a built candidate waits.
-Code that was already measured is not timed again: the trial gets the outcome of its twin.
+Whose candidates are next is the policy's to say (demand.py); those of one job are built in order and measured first come, first
+served. A lane is handed work whenever a built candidate waits. Code that was already measured is not timed again: the trial gets
+the outcome of its twin.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from tuner.measure.outcome import Candidate, Failed, FailureKind, Outcome, Timed, Trial
+from workers.demand import Demand, Item, take
 from workers.messages import BuildRequest, Built, Library, Measured, MeasureRequest, Report, Span
+from workers.policy import POLICIES, LaneShare, Place, PolicyName, Standing
 
 MAX_RETRIES = 3  # a candidate that loses its worker more often is quarantined: it is what kills them
 BATCH_S = 0.05  # work packed into one message: long against its cost of about a millisecond, short against a planning round
@@ -21,17 +24,8 @@ MAX_BATCH = 16
 ALTERNATING_CHUNK = 8  # candidates built before a lane that shares its cores with the builder measures them
 
 
-@dataclass(slots=True, eq=False)
-class Item:
-    """A candidate on its way."""
-
-    problem: str  # its key
-    candidate: Candidate
-    lost: list[str] = field(default_factory=list)  # why each attempt so far came to nothing
-    library: Library | None = None
-    build_s: float = 0.0
-    ready_s: float = 0.0  # when it was built, seconds since the epoch
-    worker: str = ""
+UNSHARED = Standing()  # of the only job there is
+ANYTHING = Place()  # a lane of which nothing is known takes every candidate
 
 
 @dataclass(slots=True, eq=False)
@@ -40,9 +34,10 @@ class Station:
 
     name: str
     depth: int  # batches it may hold: one being worked on, the others on their way
+    place: Place = ANYTHING  # runners only
     batches: deque[list[Item]] = field(default_factory=deque)
-    item_s: float = BATCH_S  # moving average of seconds an item takes
     idle_since: float | None = None  # runners only
+    drained: bool = False  # runners only: given nothing new
 
     @property
     def load(self) -> int:
@@ -53,24 +48,27 @@ class Station:
         careful = bool(item.lost) or any(other.lost for batch in self.batches for other in batch)
         return self.load < (1 if careful else self.depth)
 
-    def learn(self, seconds: float) -> None:
-        self.item_s += 0.2 * (seconds - self.item_s)
-
-    @property
-    def batch_size(self) -> int:
-        return max(1, min(MAX_BATCH, int(BATCH_S / max(self.item_s, 1e-4))))
-
 
 class Pipeline:
-    """Not thread-safe; its owner passes events in and carries out what it is told. A batch holds candidates of one problem."""
+    """Not thread-safe; its owner passes events in and carries out what it is told. A batch holds candidates of one job."""
 
-    def __init__(self, *, builders: Sequence[str], runners: Sequence[str], alternates: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        builders: Sequence[str],
+        runners: Sequence[str],
+        alternates: bool = False,
+        policy: PolicyName = "fair",
+        lane_share: float = 1.0,
+        places: Mapping[str, Place] | None = None,
+    ) -> None:
+        """`places`: what each runner's lane offers; one that is not named takes everything."""
         # A single station holds its next batch already; with several, waiting at one would hinder first come first served.
         self.builders = {name: Station(name, depth=2) for name in builders}
-        self.runners = {name: Station(name, depth=2 if len(runners) == 1 else 1) for name in runners}
+        depth = 2 if len(runners) == 1 else 1
+        self.runners = {name: Station(name, depth, (places or {}).get(name, ANYTHING)) for name in runners}
         self._alternates = alternates
-        self._to_build: deque[Item] = deque()
-        self._ready: deque[Item] = deque()
+        self._demand = Demand(POLICIES[policy], LaneShare(most=lane_share))
         self._in_flight: dict[str, Item] = {}  # library hash -> the item that measures it
         self._twins: dict[str, list[Item]] = {}
         self._known: dict[str, Outcome] = {}
@@ -78,35 +76,59 @@ class Pipeline:
         self._spans: list[Span] = []
         self._spent: list[Library] = []
         self._best_s: dict[str, float] = {}  # by problem
-        self.paused = False  # nothing new is built while it is set
+        self.paused = False  # nothing new is handed out while it is set
+        self._equip()
 
-    def add(self, *, builders: Sequence[str], runners: Sequence[str], alternates: bool) -> None:
+    def add(
+        self,
+        *,
+        builders: Sequence[str],
+        runners: Sequence[str],
+        alternates: bool,
+        places: Mapping[str, Place] | None = None,
+    ) -> None:
         """The stations of a machine that joined. Lanes of several machines hold one batch each."""
         self.builders |= {name: Station(name, depth=2) for name in builders}
-        self.runners |= {name: Station(name, depth=1) for name in runners}
+        self.runners |= {name: Station(name, 1, (places or {}).get(name, ANYTHING)) for name in runners}
         self._alternates = self._alternates or alternates
+        self._equip()
 
     def retire(self, worker: str, reason: str) -> None:
         """A station is gone for good: what it held is tried again elsewhere."""
         self.lost(worker, reason)
         self.builders.pop(worker, None)
         self.runners.pop(worker, None)
+        self._equip()
+
+    def _equip(self) -> None:
+        self._demand.stations((station.place for station in self.runners.values()), len(self.builders))
+
+    def drain(self, runner: str, *, drained: bool = True) -> None:
+        """Gives a lane nothing new for as long as it is drained; what it holds is measured."""
+        self.runners[runner].drained = drained
 
     # -- what comes in -------------------------------------------------------------------------------------------------------
 
-    def submit(self, problem: str, candidates: Iterable[Candidate], known: Mapping[str, Outcome] | None = None) -> None:
-        """Takes candidates of the problem with this key. `known` are outcomes by library hash, from earlier runs."""
+    def submit(
+        self,
+        problem: str,
+        candidates: Iterable[Candidate],
+        known: Mapping[str, Outcome] | None = None,
+        standing: Standing = UNSHARED,
+    ) -> None:
+        """Takes candidates of the problem with this key, of one job. `known` are outcomes by library hash, from earlier runs."""
         for sha256, outcome in (known or {}).items():
             self._remember(problem, sha256, outcome)
-        self._to_build.extend(Item(problem, candidate) for candidate in candidates)
+        self._demand.submit(standing, problem, candidates)
 
     def built(self, builder: str, results: Sequence[Built]) -> None:
         """The oldest batch of a builder came back."""
-        station = self.builders[builder]
-        for item, result in zip(station.batches.popleft(), results, strict=True):
+        batch = self.builders[builder].batches.popleft()
+        batch[0].queue.account.building -= len(batch)
+        for item, result in zip(batch, results, strict=True):
             item.build_s = result.ended_s - result.started_s
             item.ready_s = result.ended_s
-            station.learn(item.build_s)
+            item.queue.account.built(item.build_s)
             self._spans.append(_span(builder, "build", item, result.started_s, result.ended_s))
             match result.result:
                 case Failed(kind=FailureKind.INFRASTRUCTURE, message=message):
@@ -120,13 +142,13 @@ class Pipeline:
     def measured(self, runner: str, results: Sequence[Measured]) -> None:
         """The oldest batch of a runner came back."""
         station = self.runners[runner]
-        for item, result in zip(station.batches.popleft(), results, strict=True):
+        batch = station.batches.popleft()
+        batch[0].queue.account.measuring -= len(batch)
+        for item, result in zip(batch, results, strict=True):
             held_s = result.ended_s - result.started_s
-            station.learn(held_s)
+            self._demand.measured(item.queue, held_s, result.ended_s)
             if station.idle_since is not None and result.started_s > station.idle_since:
-                self._spans.append(
-                    Span(worker=runner, activity="idle", number=None, started_s=station.idle_since, ended_s=result.started_s)
-                )
+                self._spans.append(_span(runner, "idle", item, station.idle_since, result.started_s))
             station.idle_since = result.ended_s
             self._spans.append(_span(runner, "wait", item, item.ready_s, result.started_s))
             self._spans.append(_span(runner, "time", item, result.started_s, result.ended_s))
@@ -137,45 +159,69 @@ class Pipeline:
         station = self.builders.get(worker) or self.runners[worker]
         batches, station.batches = station.batches, deque()
         for item in reversed([item for batch in batches for item in batch]):
-            if item.library is not None:
-                self._in_flight.pop(item.library.sha256, None)
+            if item.library is None:
+                item.queue.account.building -= 1
+            else:
+                item.queue.account.measuring -= 1
+                if not item.abandoned:
+                    self._in_flight.pop(item.library.sha256, None)
             self._retry(item, f"{worker}: {reason}")
 
-    def abandon(self) -> None:
-        """Forgets what is not at a worker; what is, is dropped when it comes back."""
-        self._to_build.clear()
-        self._ready.clear()
-        self._twins.clear()
+    def abandon(self, job: str = "", *, leaves: bool = False) -> None:
+        """Forgets a job's candidates that are at no worker; those that are, are dropped when they come back.
+
+        `leaves`: the job will not submit any more, and what it has had of the fleet is forgotten too.
+        """
+        self._demand.abandon(job)
         for station in (*self.builders.values(), *self.runners.values()):
             for batch in station.batches:
                 for item in batch:
-                    item.lost.append(ABANDONED)
-        self._in_flight.clear()
+                    item.abandoned = item.abandoned or item.job == job
+        for sha256, twins in list(self._twins.items()):
+            self._twins[sha256] = [twin for twin in twins if twin.job != job]
+        for sha256, item in list(self._in_flight.items()):
+            if item.job == job:
+                del self._in_flight[sha256]
+                self._next_twin(sha256)
+        if leaves:
+            self._demand.leave(job)
 
     # -- what goes out -------------------------------------------------------------------------------------------------------
 
     def next_build(self) -> tuple[str, str, list[BuildRequest]] | None:
         """The builder, the problem's key and the next batch for it; call until None."""
-        if not self._to_build or not self.builders or self.paused or not self._may_build():
+        if not self.builders or self.paused or not self._may_build():
             return None
         station = min(self.builders.values(), key=lambda one: one.load)
-        if not station.room(self._to_build[0]):
+        if station.load >= station.depth:
             return None
-        share = ceil(len(self._to_build) / (len(self.builders) * station.depth))
-        batch = self._take(self._to_build, min(station.batch_size, share))
+        queue = self._demand.next_to_build(station.room)
+        if queue is None:
+            return None
+        share = ceil(self._demand.to_build / (len(self.builders) * station.depth))
+        batch = take(queue.to_build, min(_batch_size(queue.account.build_s), share))
+        queue.account.building += len(batch)
         station.batches.append(batch)
         requests = [BuildRequest(number=item.candidate.number, config=item.candidate.config or None) for item in batch]
         return station.name, batch[0].problem, requests
 
     def next_measurement(self) -> tuple[str, str, list[MeasureRequest]] | None:
         """The runner, the problem's key and the next batch for it; call until None."""
-        if not self._ready or not self.runners or not self._may_measure():
+        if not self.runners or self.paused or not self._may_measure():
             return None
-        station = min(self.runners.values(), key=lambda one: one.load)
-        if not station.room(self._ready[0]):
+        free: dict[Place, Station] = {}  # of each kind of lane the least busy one
+        for one in self.runners.values():
+            if one.load < one.depth and (one.place not in free or one.load < free[one.place].load):
+                free[one.place] = one
+        chosen = self._demand.next_for_lane(free, lambda place, item: free[place].room(item)) if free else None
+        if chosen is None:
             return None
-        share = ceil(len(self._ready) / (len(self.runners) * station.depth))
-        batch = self._take(self._ready, min(station.batch_size, share))
+        queue, place = chosen
+        station = free[place]
+        share = ceil(self._demand.ready / (len(self.runners) * station.depth))
+        batch = take(queue.ready, min(_batch_size(queue.account.lane_s), share))
+        queue.account.ready -= len(batch)
+        queue.account.measuring += len(batch)
         station.batches.append(batch)
         requests = []
         for item in batch:
@@ -207,29 +253,20 @@ class Pipeline:
             return True
         building = sum(len(batch) for station in self.builders.values() for batch in station.batches)
         measuring = any(station.batches for station in self.runners.values())
-        return not measuring and len(self._ready) + building < ALTERNATING_CHUNK
+        return not measuring and self._demand.ready + building < ALTERNATING_CHUNK
 
     def _may_measure(self) -> bool:
         if not self._alternates:
             return True
         if any(station.batches for station in self.builders.values()):
             return False
-        return self.paused or not self._to_build or len(self._ready) >= ALTERNATING_CHUNK or self._measuring()
+        return not self._demand.to_build or self._demand.ready >= ALTERNATING_CHUNK or self._measuring()
 
     def _measuring(self) -> bool:
         return any(station.batches for station in self.runners.values())
 
-    @staticmethod
-    def _take(queue: deque[Item], count: int) -> list[Item]:
-        batch = [queue.popleft()]
-        while queue and len(batch) < count and not batch[0].lost and not queue[0].lost:
-            if queue[0].problem != batch[0].problem:
-                break
-            batch.append(queue.popleft())
-        return batch
-
     def _enqueue(self, item: Item, library: Library) -> None:
-        if ABANDONED in item.lost:
+        if item.abandoned:
             return
         known = self._known.get(library.sha256)
         if known is not None:
@@ -238,11 +275,11 @@ class Pipeline:
             self._twins.setdefault(library.sha256, []).append(item)
         else:
             self._in_flight[library.sha256] = item
-            self._ready.append(item)
+            item.queue.is_ready(item)
 
     def _settle(self, item: Item, outcome: Outcome, runner: str, held_s: float) -> None:
         """A measurement came back."""
-        if ABANDONED in item.lost or item.library is None:
+        if item.abandoned or item.library is None:
             return
         sha256 = item.library.sha256
         self._in_flight.pop(sha256, None)
@@ -261,36 +298,51 @@ class Pipeline:
             self._best_s[problem] = min(outcome.median_s, self._best_s.get(problem, outcome.median_s))
 
     def _retry(self, item: Item, reason: str) -> None:
-        if ABANDONED in item.lost:
+        if item.abandoned:
             return
         item.lost.append(reason)
         if len(item.lost) <= MAX_RETRIES:
             if item.library is None:
-                self._to_build.appendleft(item)
+                item.queue.to_build.appendleft(item)
             else:
                 self._in_flight[item.library.sha256] = item
-                self._ready.appendleft(item)
+                item.queue.is_ready(item, again=True)
             return
         reasons = "; ".join(dict.fromkeys(item.lost))
         text = f"given up after {len(item.lost)} attempts, each of which lost its worker or the machine's help: {reasons}"
         self._finish(item, Failed(kind=FailureKind.INFRASTRUCTURE, message=text), worker="", quarantined=True)
-        if item.library is not None and (twins := self._twins.pop(item.library.sha256, [])):
-            first, *others = twins  # its twins are their own trials: the next one gets its own attempts
+        if item.library is not None:
+            self._next_twin(item.library.sha256)
+
+    def _next_twin(self, sha256: str) -> None:
+        """The item that was to measure this code will not: its twins are trials of their own, and the first one gets its turn."""
+        twins = self._twins.pop(sha256, [])
+        if twins:
+            first, *others = twins
             if others:
-                self._twins[item.library.sha256] = others
-            self._in_flight[item.library.sha256] = first
-            self._ready.append(first)
+                self._twins[sha256] = others
+            self._in_flight[sha256] = first
+            first.queue.is_ready(first)
 
     def _finish(self, item: Item, outcome: Outcome, *, worker: str, measure_s: float = 0.0, quarantined: bool = False) -> None:
-        if ABANDONED in item.lost:
+        if item.abandoned:
             return
+        if not worker or item.library is None:  # no lane was needed: what the fleet spent on it is its build
+            item.queue.account.charged_s += item.build_s
         number, config = item.candidate.number, item.candidate.config
         trial = Trial(number=number, config=config, outcome=outcome, build_s=item.build_s, measure_s=measure_s)
         attempts = len(item.lost) if quarantined else len(item.lost) + 1
-        self._reports.append(Report(problem=item.problem, trial=trial, worker=worker, attempts=attempts, quarantined=quarantined))
+        self._reports.append(
+            Report(
+                problem=item.problem, trial=trial, worker=worker, attempts=attempts, quarantined=quarantined, job=item.job
+            )
+        )
 
 
-ABANDONED = "abandoned"  # as a reason of loss: the search ended while the item was at a worker
+def _batch_size(item_s: float) -> int:
+    """Candidates in one message, of so many seconds each."""
+    return max(1, min(MAX_BATCH, int(BATCH_S / max(item_s, 1e-4))))
+
 
 
 def twin_outcome(outcome: Outcome) -> Outcome:
@@ -301,5 +353,7 @@ def twin_outcome(outcome: Outcome) -> Outcome:
 
 
 def _span(worker: str, activity: str, item: Item, started_s: float, ended_s: float) -> Span:
-    number = item.candidate.number
-    return Span(worker=worker, activity=activity, number=number, started_s=started_s, ended_s=max(started_s, ended_s))
+    number = None if activity == "idle" else item.candidate.number
+    return Span(
+        worker=worker, activity=activity, number=number, started_s=started_s, ended_s=max(started_s, ended_s), job=item.job
+    )

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tuner.measure.outcome import Candidate, Conditions, Failed, FailureKind, Outcome, Timed
 from workers.messages import BuildRequest, Built, Library, Measured, MeasureRequest, Report, Span
 from workers.pipeline import MAX_RETRIES, Pipeline
+from workers.policy import Standing
 
 Event = tuple[float, int, Callable[[], None]]
 
@@ -234,18 +235,19 @@ def test_abandoned_candidates_are_never_reported() -> None:
     assert len(simulation.run()) == 2
 
 
-def test_problems_do_not_share_a_batch() -> None:
+def test_jobs_do_not_share_a_batch() -> None:
     pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
-    pipeline.builders["build:0"].item_s = 0.001
-    pipeline.submit("p", candidates(3))
-    pipeline.submit("q", candidates(3))
-    sent = []
+    for at, job in enumerate(("p", "q")):
+        numbered = [Candidate(number=100 * at + number) for number in range(20)]
+        pipeline.submit(job, numbered, standing=Standing(job=job, order=at))
+    sent: list[tuple[str, set[int]]] = []
     while build := pipeline.next_build():
         worker, problem, requests = build
-        sent.append(problem)
+        sent.append((problem, {one.number // 100 for one in requests}))
         library = Library(sha256="x", path="", symbol="k")
         pipeline.built(worker, [Built(number=one.number, result=library, started_s=0.0, ended_s=0.001) for one in requests])
-    assert set(sent) == {"p", "q"} and len(sent) >= 2
+    assert {problem for problem, _ in sent} == {"p", "q"} and len(sent) < 40
+    assert all(owners == {0 if problem == "p" else 1} for problem, owners in sent)
 
 
 def busy_share(lanes: int, trials: int) -> tuple[float, float]:

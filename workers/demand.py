@@ -1,0 +1,159 @@
+"""What jobs want of the fleet: each job's candidates in their queues, and whose turn it is at a builder or a lane.
+
+The pipeline's half that knows of jobs. Pure, like the pipeline: the policy decides, the accounts say what it decides by.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from tuner.measure.outcome import Candidate
+from workers.messages import Library
+from workers.policy import CREDIT_S, Account, Key, LaneShare, Place, Policy, Standing
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """A candidate on its way."""
+
+    queue: JobQueue
+    problem: str  # its key
+    candidate: Candidate
+    lost: list[str] = field(default_factory=list)  # why each attempt so far came to nothing
+    library: Library | None = None
+    build_s: float = 0.0
+    ready_s: float = 0.0  # when it was built, seconds since the epoch
+    abandoned: bool = False  # its search ended while it was at a worker
+
+    @property
+    def job(self) -> str:
+        return self.queue.account.standing.job
+
+
+@dataclass(slots=True, eq=False)
+class JobQueue:
+    """One job's candidates that are at no worker."""
+
+    account: Account
+    to_build: deque[Item] = field(default_factory=deque)
+    ready: deque[Item] = field(default_factory=deque)
+
+    @property
+    def idle(self) -> bool:
+        """Whether the job has nothing here and nothing at a worker."""
+        account = self.account
+        return not (self.to_build or self.ready or account.building or account.measuring)
+
+    def is_ready(self, item: Item, *, again: bool = False) -> None:
+        """A built candidate that waits for a lane; one that lost its lane goes to the front."""
+        (self.ready.appendleft if again else self.ready.append)(item)
+        self.account.ready += 1
+
+
+class Demand:
+    """All jobs that have candidates or had some and have not left."""
+
+    def __init__(self, policy: Policy, share: LaneShare) -> None:
+        self._policy, self._share = policy, share
+        self._queues: dict[str, JobQueue] = {}
+        self._accounts: dict[str, Account] = {}
+        self._virtual_s = 0.0  # of the job that was given a lane last: where a new one starts
+        self._places: dict[Place, int] = {}
+        self._builders = 1
+
+    def __iter__(self) -> Iterator[JobQueue]:
+        return iter(self._queues.values())
+
+    @property
+    def to_build(self) -> int:
+        return sum(len(queue.to_build) for queue in self)
+
+    @property
+    def ready(self) -> int:
+        return sum(len(queue.ready) for queue in self)
+
+    def stations(self, places: Iterable[Place], builders: int) -> None:
+        """The fleet's lanes and how many builders it has, whenever they change."""
+        self._builders, self._places = builders, {}
+        for place in places:
+            self._places[place] = self._places.get(place, 0) + 1
+        for account in self._accounts.values():
+            self._equip(account)
+
+    def _equip(self, account: Account) -> None:
+        fitting = [place for place in self._places if place.fits(account.standing)]
+        best = min(fitting, key=lambda place: place.waste(account.standing), default=None)
+        account.lanes = self._places[best] if best is not None else 1
+        account.builders = self._builders
+
+    def submit(self, standing: Standing, problem: str, candidates: Iterable[Candidate]) -> None:
+        """A job starts level with the others; one that had nothing to offer for a while has a bounded claim."""
+        queue = self._queues.get(standing.job)
+        if queue is None:
+            queue = self._queues[standing.job] = JobQueue(Account(standing))
+            self._accounts[standing.job] = queue.account
+            queue.account.level(self._virtual_s, credit_s=0.0)
+        elif queue.idle:
+            queue.account.level(self._virtual_s, credit_s=CREDIT_S)
+        queue.account.standing = standing
+        self._equip(queue.account)
+        queue.to_build.extend(Item(queue, problem, candidate) for candidate in candidates)
+
+    def abandon(self, job: str) -> None:
+        """Forgets what is at no worker."""
+        queue = self._queues.get(job)
+        if queue is not None:
+            queue.to_build.clear()
+            queue.ready.clear()
+            queue.account.ready = 0
+
+    def leave(self, job: str) -> None:
+        self._queues.pop(job, None)
+        self._accounts.pop(job, None)
+
+    # -- whose turn it is ------------------------------------------------------------------------------------------------------
+
+    def next_to_build(self, room: Callable[[Item], bool]) -> JobQueue | None:
+        """The job whose turn it is at the least busy builder, which has `room` for its next candidate or not."""
+        waiting = [queue for queue in self if queue.to_build]
+        if len(waiting) > 1:
+            self._share.mark(self._accounts)
+            waiting.sort(key=lambda queue: self._policy.build(queue.account))
+        return next((queue for queue in waiting if room(queue.to_build[0])), None)
+
+    def next_for_lane(self, free: Collection[Place], room: Callable[[Place, Item], bool]) -> tuple[JobQueue, Place] | None:
+        """The job whose turn it is and the kind of lane it gets, of those that are `free`."""
+        waiting = [queue for queue in self if queue.ready]
+        if len(waiting) > 1:
+            self._share.mark(self._accounts)
+        chosen: tuple[Key, JobQueue, Place] | None = None
+        for queue in waiting:
+            for place in free:
+                if place.fits(queue.account.standing) and room(place, queue.ready[0]):
+                    key = self._policy.lane(queue.account, place)
+                    if chosen is None or key < chosen[0]:
+                        chosen = key, queue, place
+        if chosen is None:
+            return None
+        _, queue, place = chosen
+        self._virtual_s = max(self._virtual_s, queue.account.virtual_s)
+        return queue, place
+
+    # -- what became of it -----------------------------------------------------------------------------------------------------
+
+    def measured(self, queue: JobQueue, seconds: float, at_s: float) -> None:
+        """A candidate held a lane for so long."""
+        queue.account.measured(seconds)
+        self._share.note(queue.account.standing.owner, seconds, at_s)
+
+
+def take(queue: deque[Item], count: int) -> list[Item]:
+    """A batch: candidates of one problem. One that already lost a worker travels alone, so that it takes nobody along."""
+    batch = [queue.popleft()]
+    while queue and len(batch) < count and not batch[0].lost and not queue[0].lost:
+        if queue[0].problem != batch[0].problem:
+            break
+        batch.append(queue.popleft())
+    return batch

@@ -1,0 +1,191 @@
+"""Policies of sharing: whose candidates go to the builders and lanes next, when several jobs share one fleet.
+
+Pure: a policy orders jobs by what their accounts say, and the smallest key goes first. The driver's pipeline and the simulations
+on a virtual clock ask the same objects, at every batch boundary. After SALUS (Yu and Chowdhury, MLSys 2020): FAIR, SRTF, PACK.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+PolicyName = Literal["fair", "srtf", "pack", "fifo"]
+Key = tuple[float, ...]
+
+FIRST_ITEM_S = 0.05  # what a candidate is taken to need before the first one of its job has ended
+LEARNING_RATE = 0.2  # weight of the newest candidate in the moving averages
+CREDIT_S = 5.0  # lane time that a job which had nothing to offer for a while may catch up on: some pauses for planning
+DOUBLINGS = 10  # beyond this priority, up or down, shares change no further
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A job among those that share the fleet, as its orchestrator tells it with each submission."""
+
+    job: str = ""  # id
+    owner: str = ""  # whose quota it counts against
+    priority: int = 0  # higher first; FAIR: each step doubles the share
+    order: int = 0  # in which jobs were claimed
+    threads: int = 1  # a lane needs as many cores
+    memory_bytes: int = 0  # of a candidate's buffers
+    trials_left: int = 0  # of its budget, what is in flight included
+    seconds_left: float | None = None  # of its budget; None: it has none
+
+    @property
+    def weight(self) -> float:
+        """Its share of the lanes' time under FAIR, relative to the others'."""
+        return float(2.0 ** max(-DOUBLINGS, min(DOUBLINGS, self.priority)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What a lane offers."""
+
+    threads: int = 2**31  # cores
+    memory_bytes: int | None = None  # of a GPU; None: not what it is short of
+
+    def fits(self, standing: Standing) -> bool:
+        return standing.threads <= self.threads and (self.memory_bytes is None or standing.memory_bytes <= self.memory_bytes)
+
+    def waste(self, standing: Standing) -> Key:
+        """What the job would leave unused: memory first where the lane has its own, then cores."""
+        left = 0 if self.memory_bytes is None else self.memory_bytes - standing.memory_bytes
+        return float(left), float(self.threads - standing.threads)
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    """A job's books: what it has had of the fleet, what it holds, what it still needs. Kept by the pipeline."""
+
+    standing: Standing
+    build_s: float = FIRST_ITEM_S  # moving average of one candidate's time at a builder
+    lane_s: float = FIRST_ITEM_S  # and on a lane
+    charged_s: float = 0.0  # lane time so far; what never reached a lane counts with the time of its build
+    head_start_s: float = 0.0  # virtual time it was given when it came, so that it starts level with the others
+    building: int = 0  # candidates at builders
+    ready: int = 0  # built, waiting for a lane
+    measuring: int = 0  # at lanes
+    lanes: int = 1  # of the fleet that fit it best
+    builders: int = 1  # of the fleet
+    over_quota: bool = False  # its owner has more of the lanes' time than allowed; the others go first
+
+    @property
+    def virtual_s(self) -> float:
+        """Lane time by weight, with what is on lanes now."""
+        return self.head_start_s + (self.charged_s + self.measuring * self.lane_s) / self.standing.weight
+
+    @property
+    def virtual_ahead_s(self) -> float:
+        """The same once all has been measured that is built or being built."""
+        waiting = self.building + self.ready + self.measuring
+        return self.head_start_s + (self.charged_s + waiting * self.lane_s) / self.standing.weight
+
+    @property
+    def remaining_s(self) -> float:
+        """How long the job would still take, had it the fleet to itself."""
+        trial_s = max(self.build_s / max(1, self.builders), self.lane_s / max(1, self.lanes))
+        work_s = self.standing.trials_left * trial_s
+        return work_s if self.standing.seconds_left is None else min(work_s, self.standing.seconds_left)
+
+    def level(self, now_virtual_s: float, *, credit_s: float) -> None:
+        """A job that had nothing to offer may catch up on `credit_s` of lane time, and no more."""
+        self.head_start_s += max(0.0, now_virtual_s - credit_s / self.standing.weight - self.virtual_s)
+
+    def built(self, seconds: float) -> None:
+        self.build_s += LEARNING_RATE * (seconds - self.build_s)
+
+    def measured(self, seconds: float) -> None:
+        self.charged_s += seconds
+        self.lane_s += LEARNING_RATE * (seconds - self.lane_s)
+
+
+class Policy(Protocol):
+    """Smallest key first. Both are asked for jobs that have something to hand out, `lane` for lanes that fit."""
+
+    def build(self, job: Account) -> Key:
+        """Whose candidates a free builder takes next."""
+        ...
+
+    def lane(self, job: Account, place: Place) -> Key:
+        """Which job a free lane goes to, and which of the free lanes."""
+        ...
+
+
+def _rank(job: Account) -> Key:
+    """Quotas go before priorities, priorities before everything else."""
+    return float(job.over_quota), -float(job.standing.priority)
+
+
+class Fifo:
+    """The job claimed first has all it can use; the next ones have what is left."""
+
+    def build(self, job: Account) -> Key:
+        return *_rank(job), float(job.standing.order)
+
+    def lane(self, job: Account, place: Place) -> Key:
+        return *self.build(job), *place.waste(job.standing)
+
+
+class Fair:
+    """Equal lane time over jobs by weight: start-time fair queueing (Goyal, Vin and Cheng, 1996) with a bounded credit."""
+
+    def build(self, job: Account) -> Key:
+        return float(job.over_quota), job.virtual_ahead_s, float(job.standing.order)
+
+    def lane(self, job: Account, place: Place) -> Key:
+        return float(job.over_quota), job.virtual_s, float(job.standing.order), *place.waste(job.standing)
+
+
+class Srtf:
+    """The job with the least work left goes first: the shortest mean time to completion."""
+
+    def build(self, job: Account) -> Key:
+        return *_rank(job), job.remaining_s, float(job.standing.order)
+
+    def lane(self, job: Account, place: Place) -> Key:
+        return *self.build(job), *place.waste(job.standing)
+
+
+class Pack:
+    """Lanes filled by what jobs need: each goes to the job that leaves least of it unused. Built is what lanes run short of."""
+
+    def build(self, job: Account) -> Key:
+        supply_s = (job.building + job.ready + job.measuring) * job.lane_s / max(1, job.lanes)
+        return *_rank(job), supply_s, float(job.standing.order)
+
+    def lane(self, job: Account, place: Place) -> Key:
+        return *_rank(job), *place.waste(job.standing), job.virtual_s, float(job.standing.order)
+
+
+POLICIES: Mapping[PolicyName, Policy] = {"fair": Fair(), "srtf": Srtf(), "pack": Pack(), "fifo": Fifo()}
+
+
+@dataclass(slots=True, eq=False)
+class LaneShare:
+    """Watches that no owner has more than `most` of the lanes' time while others want it. Old use is forgotten by half-lives."""
+
+    most: float = 1.0  # share of an owner; 1: no bound
+    half_life_s: float = 60.0
+    _used_s: dict[str, float] = field(default_factory=dict)
+    _at_s: float | None = None
+
+    def note(self, owner: str, seconds: float, at_s: float) -> None:
+        """So much lane time of an owner ended at this moment."""
+        if self._at_s is not None and at_s > self._at_s:
+            kept = 0.5 ** ((at_s - self._at_s) / self.half_life_s)
+            self._used_s = {name: used * kept for name, used in self._used_s.items() if used * kept > 1e-6}
+        self._at_s = at_s if self._at_s is None else max(self._at_s, at_s)
+        self._used_s[owner] = self._used_s.get(owner, 0.0) + seconds
+
+    def mark(self, accounts: Mapping[str, Account]) -> None:
+        """Sets `over_quota` of each account."""
+        if self.most >= 1.0:
+            return
+        used = dict(self._used_s)
+        for account in accounts.values():
+            owner = account.standing.owner
+            used[owner] = used.get(owner, 0.0) + account.measuring * account.lane_s
+        total = sum(used.values())
+        for account in accounts.values():
+            account.over_quota = used[account.standing.owner] > self.most * total
