@@ -173,6 +173,11 @@ def _arguments(index: str, entry: Entry) -> str:
     return f"{shapes}static const struct tuner_argument arguments_{index}[] = {{\n{rows}}};\n"
 
 
+def kernel_tables(index: str, entry: Entry, machine: str) -> str:
+    """C text of `function_<index>`, which `tuner_call` takes: for C of ours that calls kernels itself."""
+    return _compiled(index, entry, machine)
+
+
 def _compiled(index: str, entry: Entry, machine: str) -> str:
     """The tables of a kernel; of one compiled for several CPUs, those of each and a function that chooses."""
     if not entry.variants:
