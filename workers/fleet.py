@@ -145,8 +145,9 @@ class Fleet:
     def submit(self, message: Submit) -> None:
         self._send(message)
 
-    def abandon(self) -> None:
-        self._send(Abandon())
+    def abandon(self, job: str = "", *, leaves: bool = False) -> None:
+        """Forgets a job's candidates; with `leaves` the job itself."""
+        self._send(Abandon(job=job, leaves=leaves))
 
     def receive(self, timeout_s: float) -> Inbound | None:
         """The next message, None when none came in time."""
@@ -170,22 +171,30 @@ class Fleet:
         self, problem: Problem, what: BuildAsk | RaceAsk, *, timeout_s: float, check: Callable[[], None] | None = None
     ) -> Answer:
         """Puts a question to the idle fleet and waits. A lost driver or worker is an answer with an error."""
-        self._questions += 1
-        number = self._questions
-        if self.plan.address is not None and isinstance(what, RaceAsk):
-            what = replace(what, contestants=tuple(packed_contestant(one) for one in what.contestants))
-        self._send(Ask(number=number, problem=problem, what=what))
+        number = self.question(problem, what)
         deadline = time.monotonic() + timeout_s
         while (left := deadline - time.monotonic()) > 0:
             if check is not None:
                 check()
             message = self.receive(min(left, 0.25))
             if isinstance(message, Answer) and message.number == number:
-                return replace(message, value=tuple(self._unpacked(one) for one in message.value))
+                return self.unpacked(message)
             if isinstance(message, DriverLost):
                 self.restart()
                 return Answer(number=number, value=(), error=message.reason)
         return Answer(number=number, value=(), error=f"no answer within {timeout_s:g} s")
+
+    def question(self, problem: Problem, what: BuildAsk | RaceAsk) -> int:
+        """Puts a question without waiting; the number under which the answer will come."""
+        self._questions += 1
+        if self.plan.address is not None and isinstance(what, RaceAsk):
+            what = replace(what, contestants=tuple(packed_contestant(one) for one in what.contestants))
+        self._send(Ask(number=self._questions, problem=problem, what=what))
+        return self._questions
+
+    def unpacked(self, answer: Answer) -> Answer:
+        """The answer with the files of its builds on this machine."""
+        return replace(answer, value=tuple(self._unpacked(one) for one in answer.value))
 
     def _unpacked(self, value: Built | RaceOutcome) -> Built | RaceOutcome:
         """A build with its files on this machine."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from tuner.measure.outcome import Candidate, Outcome, Timed, Trial
 from workers.fleet import DriverLost, Fleet
 from workers.messages import Answer, BuildAsk, Finished, Notice, Problem, RaceAsk, Report, Span, Submit
+from workers.sharing import Share
 
 
 class RayMeasurer:
@@ -19,7 +20,7 @@ class RayMeasurer:
 
     def __init__(
         self,
-        fleet: Fleet,
+        fleet: Fleet | Share,
         problem: Problem,
         *,
         known: Mapping[str, Outcome] | None = None,
