@@ -211,7 +211,7 @@ class Pipeline:
             return None
         free: dict[Place, Station] = {}  # of each kind of lane the least busy one
         for one in self.runners.values():
-            if one.load < one.depth and (one.place not in free or one.load < free[one.place].load):
+            if not one.drained and one.load < one.depth and (one.place not in free or one.load < free[one.place].load):
                 free[one.place] = one
         chosen = self._demand.next_for_lane(free, lambda place, item: free[place].room(item)) if free else None
         if chosen is None:

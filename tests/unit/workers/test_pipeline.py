@@ -274,3 +274,16 @@ def test_a_thousand_lanes_cost_little_bookkeeping() -> None:
     share, cost_s = busy_share(1000, 6000)
     assert share >= 0.95
     assert cost_s <= 0.003
+
+
+def test_a_drained_lane_ends_what_it_holds_and_gets_nothing_new() -> None:
+    simulation = Simulation(Pipeline(builders=["b"], runners=["steady", "drifting"]))
+    simulation.pipeline.submit("p", [Candidate(number=number, config={"x": number}) for number in range(60)])
+    simulation.events.append((3.05, -1, lambda: simulation.pipeline.drain("drifting")))
+    simulation.events.append((4.55, -2, lambda: simulation.pipeline.drain("drifting", drained=False)))
+    heapq.heapify(simulation.events)
+    reports = simulation.run()
+    assert sorted(report.trial.number for report in reports) == list(range(60))
+    on_drifting = [span.started_s for span in simulation.spans if span.activity == "time" and span.worker == "drifting"]
+    assert any(started < 3.05 for started in on_drifting) and any(started > 4.55 for started in on_drifting)
+    assert not any(3.3 < started < 4.55 for started in on_drifting)
