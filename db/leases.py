@@ -47,6 +47,14 @@ def claim_next(
     return None if row is None else _take(session, row, owner, lifetime)
 
 
+def waiting(session: Session, *, targets: Collection[str], limit: int = 100) -> tuple[Job, ...]:
+    """Jobs for one of `targets` that could be claimed now, the most urgent first: for a caller that chooses among them."""
+    free = or_(JobRow.state == QUEUED, and_(JobRow.state == RUNNING, JobRow.lease_expires_at <= session.now()))
+    query = select(JobRow.id).where(JobRow.state.in_((QUEUED, RUNNING)), free, JobRow.target_key.in_(targets))
+    found = session.scalars(query.order_by(JobRow.priority.desc(), JobRow.id).limit(limit)).all()
+    return tuple(get(session, job_id) for job_id in found)
+
+
 def claim(
     session: Session, job_id: str, *, owner: str, lifetime: timedelta = DEFAULT_LEASE, take_over: bool = False
 ) -> tuple[Job, Lease]:
