@@ -78,6 +78,12 @@ def abandon(session: Session, job_id: str) -> Job:
     return get(session, row.id)
 
 
+def holders(session: Session) -> tuple[tuple[str, str], ...]:
+    """Each job that somebody works on, and who that is."""
+    query = select(JobRow.id, JobRow.lease_owner).where(JobRow.state.in_((RUNNING, CANCELLING)), JobRow.lease_owner.is_not(None))
+    return tuple((row.id, row.lease_owner or "") for row in session.execute(query.order_by(JobRow.id)))
+
+
 def _take(session: Session, row: JobRow, owner: str, lifetime: timedelta) -> tuple[Job, Lease]:
     previous = row.lease_owner
     enter(session, row, RUNNING, {"owner": owner} if previous is None else {"owner": owner, "taken_over_from": previous})

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from db.engine import open_database
+from tuner.app.abandoned import take_back
 from tuner.app.jobs import orchestrator_options
 from tuner.app.machine import checked_target
 from tuner.export.signature import signer_at
@@ -32,6 +33,7 @@ def main() -> None:
     database = open_database(settings.db, create=False)
     try:
         target, options = checked_target(settings), orchestrator_options(settings)
+        take_back(database, owner=options.owner)
         runs = RunServer(database, _run_options(settings, target, options))
         with ThreadPoolExecutor(1, "runs") as beside:
             served = beside.submit(runs.serve, stop, on_error=_say("runs"))

@@ -1,0 +1,37 @@
+"""Jobs that a process of this machine held when it was killed go back to the queue at once, not when their leases run out."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from db import leases
+from db.engine import Database
+
+
+def take_back(database: Database, *, owner: str) -> tuple[str, ...]:
+    """Ends the leases of this machine's processes that are gone, and those of `owner`, who is only starting; the jobs' ids.
+
+    A process number that is in use again counts as alive: that job waits until its lease runs out.
+    """
+    found = []
+    with database.write("take-back") as session:
+        for job_id, holder in leases.holders(session):
+            if holder == owner or is_gone(holder):
+                leases.abandon(session, job_id)
+                found.append(job_id)
+    return tuple(found)
+
+
+def is_gone(holder: str | None) -> bool:
+    """Whether the holder of a lease, as `host:pid`, was a process of this machine that has ended; unknown ones count as alive."""
+    host, _, pid = (holder or "").rpartition(":")
+    if host != socket.gethostname() or not pid.isdecimal():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
