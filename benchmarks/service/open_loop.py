@@ -1,0 +1,106 @@
+"""Requests at an open-loop rate: each is sent when its time has come, whether or not earlier ones were answered.
+
+Its latency counts from that time, so a service that falls behind shows it (a closed loop would wait and hide it).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.service.process import ServiceProcess
+
+LONGEST_S = 60.0  # after the last request was due
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latencies:
+    offered_per_s: float
+    answered_per_s: float
+    p50_ms: float
+    p90_ms: float
+    p99_ms: float
+    max_ms: float
+    failures: int  # answers other than 200, connections lost
+    server_cpu_ms: float  # processor time of the service for one request
+
+
+class Connections:
+    """Keep-alive connections to the service, as many as are needed at once."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host, self.port = host, port
+        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def send(self, request: bytes) -> int:
+        """The status of the answer, once all of it has arrived."""
+        reader, writer = self._idle.pop() if self._idle else await asyncio.open_connection(self.host, self.port, limit=1 << 22)
+        writer.write(request)
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        start = head.index(b"content-length:") + 15
+        await reader.readexactly(int(head[start : head.index(b"\r", start)]))
+        self._idle.append((reader, writer))
+        return int(head[9:12])
+
+    async def open(self, count: int) -> None:
+        for reader, writer in [await asyncio.open_connection(self.host, self.port, limit=1 << 22) for _ in range(count)]:
+            self._idle.append((reader, writer))
+
+    def close(self) -> None:
+        for _, writer in self._idle:
+            writer.close()
+
+
+def get(path: str, token: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+
+
+def post(path: str, token: str, body: bytes) -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
+    return head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+async def offer(
+    service: ServiceProcess, connections: Connections, requests: Sequence[bytes], *, rate: float, seconds: float
+) -> Latencies:
+    """Sends `requests` in turn, `rate` a second for `seconds`."""
+    loop = asyncio.get_running_loop()
+    latencies_s: list[float] = []
+    failures = 0
+
+    async def one(number: int, due: float) -> None:
+        nonlocal failures
+        try:
+            status = await connections.send(requests[number % len(requests)])
+        except (OSError, asyncio.IncompleteReadError):
+            status = 0
+        failures += status != 200
+        latencies_s.append(loop.time() - due)
+
+    gc.collect()
+    gc.disable()  # the client's own pauses are not the service's
+    try:
+        cpu_s, start, tasks = service.cpu_s(), loop.time() + 0.05, list[asyncio.Task[None]]()
+        for number in range(int(rate * seconds)):
+            due = start + number / rate
+            if due > loop.time():
+                await asyncio.sleep(due - loop.time())
+            tasks.append(asyncio.create_task(one(number, due)))
+        await asyncio.wait_for(asyncio.gather(*tasks), timeout=LONGEST_S)
+    finally:
+        gc.enable()
+    took_s, count = loop.time() - start, len(latencies_s)
+    latencies_s.sort()
+    at = [round(latencies_s[min(count - 1, int(count * share))] * 1e3, 2) for share in (0.5, 0.9, 0.99, 1.0)]
+    return Latencies(
+        offered_per_s=rate,
+        answered_per_s=round(count / took_s, 1),
+        p50_ms=at[0],
+        p90_ms=at[1],
+        p99_ms=at[2],
+        max_ms=at[3],
+        failures=failures,
+        server_cpu_ms=round((service.cpu_s() - cpu_s) / count * 1e3, 3),
+    )
