@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuner.errors import UsageError
+from tuner.target.cuda import cuda_targets
+from tuner.target.detect import parse_target
 from tuner.target.target import Target
+
+DECLARED = frozenset(f"cuda:{arch}" for arch in cuda_targets())
 
 
 class UnknownTarget(UsageError):
@@ -15,7 +19,12 @@ class UnknownTarget(UsageError):
 
 
 def choose(name: str | None, known: Sequence[Target], default: str | None) -> Target:
-    """The target of `known` that `name` means; without a name the service's `default`, else the only one."""
+    """The target of `known` that `name` means; without a name the service's `default`, else the only one.
+
+    A declared GPU (`cuda:sm_90`) is always known, whether or not any machine has it.
+    """
+    if name is not None and name.strip().lower() in DECLARED:
+        return parse_target(name)
     if not known:
         raise UnknownTarget(
             "no machine has joined yet, so there is no target; start a worker with 'tuner worker' or 'tuner serve'"

@@ -11,7 +11,7 @@ from api.dashboard import history, labels, limits
 from api.dashboard.charts.curve import Curve, Level
 from api.problems import Problem
 from api.routes.jobs import seen
-from db import charts, kernels, targets, workloads
+from db import charts, kernels, runners, targets, workloads
 from db.engine import Session
 from db.jobs import FINISHED, QUEUED, RUNNING, Job, Task
 from db.kernels import Kernel
@@ -35,6 +35,7 @@ class JobView:
     kernel: Kernel | None  # the one the task ended with
     default_s: float | None
     least_s: float | None  # at the roofline
+    waiting: str | None  # what a queued job waits for that no runner of its target is there for
 
     @property
     def label(self) -> str:
@@ -131,6 +132,7 @@ def load(session: Session, job_id: str, caller: Caller, position: int = 0) -> Jo
         kernel=kernel,
         default_s=charts.default_medians(session, [(job_id, position)]).get((job_id, position)),
         least_s=limits.least_s(workload, target, job.threads),
+        waiting=runners.waiting(session, [job]).get(job_id),
     )
 
 

@@ -97,6 +97,8 @@ def prepare(
     take_token(service, caller, service.options.submit_cost - 1.0)
     wanted = f"{workload.key}:{target.key}:{threads}"
     with service.database.write("prepare") as session:
+        if targets.find(session, target.key) is None:
+            targets.remember(session, target)  # a declared GPU that no job was for yet
         new = NewJob(
             workloads=(workloads.remember(session, workload),),
             target=target.key,

@@ -8,26 +8,37 @@ from db import targets
 from db.engine import Database
 from tuner.errors import UsageError
 from tuner.settings import Settings
+from tuner.target.capability import called
 from tuner.target.detect import parse_target
 from tuner.target.limits import measure_limits
 from tuner.target.target import Target
 from workers.machine import plan_machine, usable_nodes
 
 
-def checked_target(settings: Settings) -> Target:
+def checked_target(settings: Settings, *, elsewhere: bool = False) -> Target:
     """The target, once it is certain that kernels of so many threads can be measured for it here. Writes nothing.
 
-    Raises UsageError for an unknown target, one that is not this machine's CPU, and lanes this machine does not have.
+    With `elsewhere` also a GPU's, whose jobs wait for a runner that has it. Raises UsageError for an unknown target, one that is
+    not this machine's CPU, and lanes this machine does not have.
     """
     target = parse_target(settings.target)
     if target.kind != "cpu":
-        raise UsageError(f"target {settings.target!r} cannot be measured on this machine; use cpu")
+        if not elsewhere:
+            raise UsageError(f"target {settings.target!r} cannot be measured on this machine; use cpu")
+        if settings.threads != 1:
+            raise UsageError(f"threads is {settings.threads}; it counts cores, and kernels of {called(target)} take 1")
+        return target
     plan_machine(usable_nodes(), threads=settings.threads, declared=settings.lanes, builders=settings.builders)
     return target
 
 
 def with_limits(database: Database, target: Target) -> Target:
-    """The target with its limits: those stored for it, else measured now (some seconds, once a machine) and stored."""
+    """The target with its limits: those stored for it, else measured now (some seconds, once a machine) and stored.
+
+    A GPU's are not measured, here least of all.
+    """
+    if target.kind != "cpu":
+        return target
     with database.read() as session:
         known = targets.find(session, target.key)
     if known is not None and known.limits is not None:

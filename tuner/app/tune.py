@@ -58,7 +58,7 @@ def tune(
         "db": db,
     }
     settings = load_settings(given, given_as="argument {}").values
-    machine = checked_target(settings)
+    machine = checked_target(settings, elsewhere=True)
     database = open_database(settings.db)
     try:
         job = submit(database, [workload], with_limits(database, machine), settings)

@@ -51,5 +51,13 @@ def test_doubt_is_refused(name: str | None, known: list[Target]) -> None:
         choose(name, known, None)
 
 
+@pytest.mark.parametrize("known", [[], [A, B, G]])
+def test_a_declared_gpu_needs_no_machine_that_has_it(known: list[Target]) -> None:
+    found = choose("cuda:sm_90", known, "a" * 64)
+    assert (found.kind, found.tvm["arch"]) == ("cuda", "sm_90")
+    with pytest.raises(UnknownTarget):
+        choose("cuda:sm_00", known, None)
+
+
 def test_the_only_one_needs_no_name() -> None:
     assert choose(None, [G], None) is G

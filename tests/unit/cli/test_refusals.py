@@ -24,7 +24,7 @@ TUNE = [
     ([SMALL, "--trials", "0"], ["trials is 0 (flag --trials)", "greater than or equal to 1"]),
     ([SMALL, "--strategy", "luck"], ["strategy is 'luck'", "annealing"]),
     ([SMALL, "--target", "abacus"], ["unknown target 'abacus'", "cpu"]),
-    ([SMALL, "--target", "cuda:sm_90"], ["cuda:sm_90", "use cpu"]),
+    ([SMALL, "--target", "cuda:sm_90", "--threads", "2"], ["threads is 2", "take 1"]),
     ([SMALL, SMALL], ["the same workload", "give it once"]),
     ([SMALL, "--shapes", "M=4"], ["--shapes M=4", "--notation FILE"]),
     (["--notation", "missing.kernel"], ["missing.kernel", "No such file"]),

@@ -1,0 +1,55 @@
+"""A job that this machine cannot measure: queued, and watched until a runner of its target has served it."""
+
+from __future__ import annotations
+
+import time
+
+from db import jobs, runners, targets
+from db.engine import Database
+from db.jobs import FINISHED
+from tuner.target.capability import called
+from tuner.target.target import Target
+from workers.orchestrator import Interrupt, JobReport
+from workers.progress import Observer, WorkerNotice
+
+LOOK_S = 0.5  # between two looks at the job
+
+
+def is_elsewhere(target: Target) -> bool:
+    """Whether jobs for the target are never measured by the process that asks for them, but by a runner that has the GPU."""
+    return target.kind != "cpu"
+
+
+def target_of(database: Database, job_id: str) -> Target:
+    """Raises NotFound."""
+    with database.read() as session:
+        return targets.get(session, jobs.get(session, job_id).target)
+
+
+def wait(database: Database, job_id: str, *, observer: Observer, interrupt: Interrupt) -> JobReport:
+    """Until the job is finished. `observer` is told what it waits for and how a runner joins; `interrupt` cancels it."""
+    told, cancelled = "", False
+    while True:
+        with database.read() as session:
+            job = jobs.get(session, job_id)
+            reason = runners.waiting(session, [job]).get(job_id, "")
+            target = targets.get(session, job.target)
+        if job.state in FINISHED:
+            return JobReport(job=job)
+        said = f"{reason}; {way_out(target)}" if reason else f"{job.state}, at a runner of {called(target)}"
+        if said != told:
+            observer(WorkerNotice(message=said))
+            told = said
+        if interrupt() is not None and not cancelled:
+            with database.write("cancel") as session:
+                jobs.request_cancel(session, job_id)
+            cancelled = True
+            continue
+        time.sleep(LOOK_S)
+
+
+def way_out(target: Target) -> str:
+    """How a runner of the target joins."""
+    return (
+        f"start one on a machine that has it, with the same --db: tuner worker --target {called(target)}; Ctrl-C cancels the job"
+    )

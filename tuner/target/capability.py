@@ -1,0 +1,33 @@
+"""Whether a machine can measure for a target: the very machine it names, or a GPU that is at least what was declared.
+
+A declared target ("cuda:sm_90") describes a class of devices. Machine code of one architecture runs on that architecture alone,
+so a newer GPU does not serve an older one's target, although it could run code of its own.
+"""
+
+from __future__ import annotations
+
+from tuner.target.target import Target
+
+AT_LEAST = ("multiprocessors", "max_threads_per_block", "max_dynamic_shared_memory_per_block", "registers_per_block")
+
+
+def serves(machine: Target, wanted: Target) -> bool:
+    """Whether kernels for `wanted` can be measured on `machine`, a target detected there."""
+    if machine.key == wanted.key:
+        return True
+    if machine.kind != "cuda" or wanted.kind != "cuda" or not is_declared(wanted):
+        return False
+    here, asked = machine.fingerprint, wanted.fingerprint
+    return here.get("arch") == asked.get("arch") and all(
+        int(here.get(name, 0)) >= int(asked[name]) for name in AT_LEAST if name in asked
+    )
+
+
+def is_declared(target: Target) -> bool:
+    """Whether the target is a class of GPUs and not one that was seen."""
+    return target.kind == "cuda" and "device" not in target.fingerprint
+
+
+def called(target: Target) -> str:
+    """What `--target` takes for it: `cuda:sm_90`; a CPU, which has no such text, by its name."""
+    return f"cuda:{target.fingerprint['arch']}" if target.kind == "cuda" else target.name

@@ -1,0 +1,66 @@
+"""An orchestrator's machine among the workers while it serves: who waits for a runner sees that there is one."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+
+from db import targets, workers
+from db.engine import Database
+from db.errors import NotFound
+from tuner.errors import DatabaseError
+from tuner.measure.assignment import Lane
+from tuner.measure.isolation import DEFAULT_LEVEL
+from tuner.target.target import Target
+from workers.timeline import versions
+
+BEAT_S = 5.0
+LONGEST_ID = 32
+
+
+def worker_id(target: Target) -> str:
+    """Of this machine as a runner of a target: a GPU is a runner beside its machine's cores."""
+    host = socket.gethostname()
+    return host[:LONGEST_ID] if target.kind == "cpu" else f"{host[: LONGEST_ID - 9]}-{target.key[:8]}"
+
+
+class Presence:
+    """Joins, beats from a thread of its own, and says so when it leaves."""
+
+    def __init__(self, database: Database, target: Target, lanes: Sequence[Lane]) -> None:
+        self._database, self._target, self._lanes = database, target, lanes
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True, name="presence")
+
+    def join(self) -> None:
+        new = workers.NewWorker(
+            id=worker_id(self._target),
+            host=socket.gethostname(),
+            target=self._target.key,
+            isolation=DEFAULT_LEVEL,
+            lanes=[{"name": lane.name, "cores": list(lane.cores)} for lane in self._lanes],
+            versions=versions(),
+        )
+        with self._database.write("join") as session:
+            targets.remember(session, self._target)
+            workers.join(session, new)
+        self._thread.start()
+
+    def leave(self) -> None:
+        """Idempotent; also where joining failed."""
+        self._over.set()
+        if not self._thread.is_alive():
+            return
+        self._thread.join(timeout=BEAT_S)
+        with suppress(DatabaseError, NotFound), self._database.write("left") as session:
+            found = workers.get(session, worker_id(self._target))
+            if found.state == workers.ACTIVE and found.target == self._target.key:
+                workers.set_state(session, found.id, workers.LOST, "its orchestrator ended")
+
+    def _beat(self) -> None:
+        while not self._over.wait(BEAT_S):
+            # A database that is away for a while is the orchestrator's business; the next beat tries again.
+            with suppress(DatabaseError, NotFound), self._database.write("beat") as session:
+                workers.heartbeat(session, worker_id(self._target))
