@@ -13,7 +13,8 @@ from tuner.measure.wire import Document
 from tuner.workload.spec import from_document, to_document
 from tuner.workload.workload import Workload
 
-Verification = Literal["screening", "promotion"]
+Verification = Literal["timed", "screening", "promotion"]
+"""Inputs on which a kernel is checked before it is timed: none (the timed calls' outputs alone), one kind, or all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

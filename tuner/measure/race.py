@@ -33,7 +33,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceResult:
-    rounds: Mapping[str, tuple[tuple[float, ...], ...]]  # samples in seconds by contender and process; all have the same rounds
+    rounds: Mapping[str, tuple[tuple[float, ...], ...]]  # samples in seconds by contender and process
     failed: Mapping[str, Failed]  # contenders that dropped out, with why
     max_rel_error: Mapping[str, float]
     artifacts: Mapping[str, str]  # SHA-256 of each library that raced
@@ -46,7 +46,9 @@ def rival_contender(name: str) -> Contender:
     return Contender(name=name, timeout_s=RIVAL_TIMEOUT_S)
 
 
-HOPELESS = 10  # times the fastest so far: two calls a round say enough of a contender as slow as that
+# Times the fastest so far. Of a contender as slow as that, two calls a round say enough, in as many rounds as a decision needs;
+# once verified, only the outputs of its timed calls are checked. A default of seconds a call would be all the race did otherwise.
+HOPELESS = 10
 
 
 def race(
@@ -61,21 +63,25 @@ def race(
 ) -> RaceResult:
     """Races on a prepared runner. Libraries are verified as for promotion in the first round.
 
-    A contender that fails once is out, all its rounds with it; a lost runner is tried again. With `default` named, the decision
-    says who is promoted. `progress` is told (round from 0, contender, outcome). Raises UsageError for a race that cannot be.
+    A contender that fails once is out, all its rounds with it; a lost runner is tried again; one `HOPELESS` times slower than the
+    fastest ends after `MIN_ROUNDS`. With `default` named, it comes last in each round and the decision says who is promoted.
+    `progress` is told (round from 0, contender, outcome). Raises UsageError for a race that cannot be.
     """
     _check(contenders, rounds, default)
     samples: dict[str, list[tuple[float, ...]]] = {contender.name: [] for contender in contenders}
     failed: dict[str, Failed] = {}
     errors: dict[str, float] = {}
     artifacts: dict[str, str] = {}
+    hopeless: set[str] = set()
+    ordered = sorted(contenders, key=lambda contender: contender.name == default)  # what is fast is known by then
     for number in range(rounds):
-        for contender in contenders:
-            if contender.name in failed:
+        for contender in ordered:
+            if contender.name in failed or (contender.name in hopeless and number >= MIN_ROUNDS):
                 continue
             fastest = min((median(one) for found in samples.values() for one in found), default=None)
             hopeless_s = None if fastest is None else HOPELESS * fastest
-            outcome = _measure(runner, replace(_request(contender, plan, first=number == 0), abandon_above_s=hopeless_s))
+            request = _request(contender, plan, _verification(number, contender.name in hopeless))
+            outcome = _measure(runner, replace(request, abandon_above_s=hopeless_s))
             if progress is not None:
                 progress(number, contender.name, outcome)
             if isinstance(outcome, Failed):
@@ -83,6 +89,8 @@ def race(
                 del samples[contender.name]
                 continue
             samples[contender.name].append(outcome.samples_s)
+            if outcome.conditions.abandoned:
+                hopeless.add(contender.name)
             errors[contender.name] = max(errors.get(contender.name, 0.0), outcome.max_rel_error)
             artifacts[contender.name] = outcome.artifact
     kept = {name: tuple(found) for name, found in samples.items()}
@@ -107,11 +115,16 @@ def _check(contenders: Sequence[Contender], rounds: int, default: str | None) ->
             check_rival(contender.name)
 
 
-def _request(contender: Contender, plan: TimingPlan, *, first: bool) -> Request:
+def _verification(number: int, hopeless: bool) -> Verification:
+    if number == 0:
+        return "promotion"
+    return "timed" if hopeless else "screening"
+
+
+def _request(contender: Contender, plan: TimingPlan, verification: Verification) -> Request:
     request = Request(name=contender.name, timeout_s=contender.timeout_s, plan=plan)
     if contender.library is None:
         return replace(request, rival=contender.name)
-    verification: Verification = "promotion" if first else "screening"
     return replace(request, library=contender.library, symbol=contender.symbol, verification=verification)
 
 

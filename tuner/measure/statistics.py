@@ -64,13 +64,14 @@ def _rank(count: int) -> int:
 
 def ratio_of_medians(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> Ratio:
     """The ratio of two contenders by their rounds (samples of one process each, in seconds), the n-th of one paired with the n-th
-    of the other: the geometric mean of the rounds' ratios of medians, with Student's interval of their logarithms.
+    of the other: the geometric mean of the rounds' ratios of medians, with Student's interval of their logarithms. One that ended
+    earlier is compared by the rounds it has.
 
-    Raises ValueError unless both have the same number of rounds, at least one. A single round has an unbounded interval.
+    Raises ValueError where one has no rounds. A single round has an unbounded interval.
     """
-    if len(first) != len(second) or not first:
+    if not first or not second:
         raise ValueError(f"{len(first)} and {len(second)} rounds cannot be paired")
-    logs = [log(median(a) / median(b)) for a, b in zip(first, second, strict=True)]
+    logs = [log(median(a) / median(b)) for a, b in zip(first, second, strict=False)]
     centre = fmean(logs)
     if len(logs) == 1:
         return Ratio(value=exp(centre), ci95=(0.0, inf))

@@ -9,6 +9,7 @@ from math import ceil
 Clock = Callable[[int, int], Sequence[float]]
 """`clock(number, repeat)`: `repeat` samples, each the seconds of one call averaged over `number` calls in a row."""
 
+LONG_CALL_S = 1.0  # from here on a call needs no warm-up: the first one is a sample like the others
 ABANDON_FACTOR = 3.0  # a candidate this many times slower than the best known is not worth the lane's time
 
 
@@ -49,6 +50,8 @@ def time_calls(
         call_s = second_s
     if plan.cache == "cold" and sweep is not None:
         return _cold(clock, plan, call_s, sweep)
+    if call_s >= LONG_CALL_S:
+        return Timing(samples_s=(call_s, *clock(1, max(1, plan.min_samples - 1))), abandoned=False)
     number = _number(plan, call_s)
     call_s = clock(number, 1)[0]  # the first call's clock was coarse
     number = _number(plan, call_s)

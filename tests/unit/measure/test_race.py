@@ -9,7 +9,7 @@ import pytest
 from tuner.errors import UsageError
 from tuner.measure import rivals
 from tuner.measure.assignment import Assignment, Lane, Request
-from tuner.measure.outcome import Failed, FailureKind, Outcome
+from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
 from tuner.measure.race import Contender, race, rival_contender
 from tuner.measure.rivals import Route, fastest, open_rival
 from tuner.measure.runner import RunnerProcess
@@ -33,7 +33,7 @@ def test_a_race_takes_turns_and_promotes_the_faster(runner: RunnerProcess, libra
 
     field = [contender("default", library("slow")), contender("tuned", library("good")), contender("broken", library("wrong"))]
     result = race(field, runner, rounds=3, plan=SHORT, default="default", progress=told)
-    turns = [(0, "default"), (0, "tuned"), (0, "broken"), (1, "default"), (1, "tuned"), (2, "default"), (2, "tuned")]
+    turns = [(0, "tuned"), (0, "broken"), (0, "default"), (1, "tuned"), (1, "default"), (2, "tuned"), (2, "default")]
     assert order == turns
     assert set(result.rounds) == {"default", "tuned"} and all(len(found) == 3 for found in result.rounds.values())
     assert result.failed["broken"].kind is FailureKind.WRONG_ANSWER
@@ -151,3 +151,30 @@ def check_route(name: str, spec: str) -> None:
     rival.invoke([*inputs.values(), got])
     assert max_rel_error(expression, {output: got}, want, magnitude) <= rivals.RIVAL_BOUND_FACTOR * error_bound(expression)
     assert len(rival.clock(2, 3)) == 3
+
+
+class Scripted:
+    """A runner on which every call of a contender takes the seconds given by its name."""
+
+    def __init__(self, **call_s: float) -> None:
+        self.call_s, self.asked = call_s, list[Request]()
+
+    def measure(self, request: Request) -> Outcome:
+        self.asked.append(request)
+        seconds = self.call_s[request.name]
+        abandoned = request.abandon_above_s is not None and seconds > request.abandon_above_s
+        return Timed(
+            samples_s=(seconds,) * (2 if abandoned else 5),
+            max_rel_error=0.0,
+            artifact=request.name,
+            conditions=Conditions(lane="cpu:0", isolation="none", steal_s=0.0, abandoned=abandoned),
+        )
+
+
+def test_a_default_of_seconds_a_call_does_not_dominate_the_race() -> None:
+    runner = Scripted(default=3.0, tuned=0.01)
+    result = race([contender("default", "d"), contender("tuned", "t")], runner, rounds=5, default="default")  # type: ignore[arg-type]  # what a race asks of a runner is `measure` alone
+    naive = [request for request in runner.asked if request.name == "default"]
+    assert [request.verification for request in naive] == ["promotion", "timed", "timed"]
+    assert [len(samples) for samples in result.rounds["default"]] == [2, 2, 2] and len(result.rounds["tuned"]) == 5
+    assert result.decision is not None and result.decision.winner == "tuned"

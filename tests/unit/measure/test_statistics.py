@@ -84,7 +84,13 @@ def test_one_round_proves_nothing() -> None:
     ratio = ratio_of_medians([[0.1, 0.1]], [[1.0, 1.0]])
     assert ratio.ci95 == (0.0, inf) and not ratio.surely_faster
     with pytest.raises(ValueError, match="paired"):
-        ratio_of_medians([[1.0]], [[1.0], [1.0]])
+        ratio_of_medians([[1.0]], [])
+
+
+def test_one_that_ended_earlier_is_compared_by_its_rounds() -> None:
+    drift = [1.0, 3.0, 0.5, 7.0]
+    ratio = ratio_of_medians([[20 * factor] * 2 for factor in drift[:3]], [[1.0 * factor] * 5 for factor in drift])
+    assert ratio.value == pytest.approx(20)
 
 
 def test_the_fastest_that_surely_wins_is_promoted() -> None:

@@ -59,3 +59,9 @@ def test_cold_caches_are_swept_before_each_single_call() -> None:
     timing = time_calls(clock, plan, abandon_above_s=None, sweep=lambda: sweeps.append(1))
     assert len(sweeps) == len(timing.samples_s) and set(clock.numbers) == {1}
     assert timing.samples_s == pytest.approx([0.002] * len(sweeps))
+
+
+def test_calls_of_seconds_are_all_samples() -> None:
+    clock = CountingClock(3.0)
+    timing = time_calls(clock, SCREENING, abandon_above_s=None)
+    assert clock.spent_s == 9.0 and timing.samples_s == (3.0, 3.0, 3.0) and not timing.abandoned
