@@ -1,17 +1,21 @@
-"""What a run of the kernel benchmark says: ratios to the fastest library, their means, a table and a picture. Pure functions."""
+"""What a run of the kernel benchmark says: ratios to the fastest library and to MetaSchedule, their means, a table and a picture.
+
+A ratio is the median over the rounds of the race of (rival's time / kernel's time), so that one disturbed round decides nothing.
+Pure functions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import exp, log
 from statistics import fmean
 from typing import Any, Literal
 
+from benchmarks.kernels.rival import METASCHEDULE
 from tuner.cli.svg import bars, document
 
-METASCHEDULE = "metaschedule"
-LIBRARIES = ("numpy", "torch")
+LIBRARIES = ("numpy", "torch", "onednn")
 Bound = Literal["compute", "memory"]
 
 
@@ -21,19 +25,23 @@ class Row:
 
     name: str
     spec: str
-    bound: Bound  # what the roofline says limits it, from the limits measured in this run
+    bound: Bound  # what bounds it by the machine's limits, measured in this run
     flops: int
     threads: int
-    trials: int
-    tuned_s: float  # wall time of tuning, promotion included
+    trials: int  # of ours, at most
+    tuned_s: float  # wall time of our tuning, promotion included
     peak_flops: float  # of the threads' cores, fused multiply-adds, measured in this run
-    least_s: float  # the roofline's time
-    median_s: Mapping[str, float]  # by contender: kernel, default, numpy, torch, metaschedule
+    allowed_s: float  # what bytes, instructions and multiply-adds need at the limits measured in this run
+    median_s: Mapping[str, float]  # by contender: kernel, default (of the promotion race), numpy, torch, onednn, metaschedule
     ci95_s: Mapping[str, tuple[float, float]]
-    ratios: Mapping[str, float]  # contender's time over the kernel's, round by round
+    ratios: Mapping[str, float]  # contender's time over the kernel's: median of the rounds
+    rounds: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # the same, round by round
     absent: Mapping[str, str] = field(default_factory=dict)  # who could not take part, and why
+    metaschedule_trials: int = 0
     metaschedule_s: float | None = None  # wall time of its tuning
+    verified: bool = False  # our kernel
     failure: str | None = None  # why there is no kernel; the numbers are empty then
+    notation: str | None = None  # the program, where it is no operator's
     machine: str = ""
     date: str = ""
 
@@ -49,22 +57,35 @@ class Row:
         return None if self.library is None else self.ratios[self.library]
 
     @property
-    def peak_share(self) -> float | None:
-        """Share of the multiply-add peak; None for what memory bounds."""
-        if self.bound == "memory" or "kernel" not in self.median_s:
+    def over_metaschedule(self) -> float | None:
+        return self.ratios.get(METASCHEDULE)
+
+    @property
+    def wall_ratio(self) -> float | None:
+        """MetaSchedule's tuning time over ours."""
+        return None if self.metaschedule_s is None or not self.tuned_s else self.metaschedule_s / self.tuned_s
+
+    @property
+    def share(self) -> float | None:
+        """Compute-bound: of the multiply-add peak; memory-bound: of what bandwidth and instruction count allow."""
+        if "kernel" not in self.median_s:
             return None
-        return self.flops / self.median_s["kernel"] / self.peak_flops
+        median_s = self.median_s["kernel"]
+        return self.flops / median_s / self.peak_flops if self.bound == "compute" else self.allowed_s / median_s
+
+
+DERIVED = ("library", "ratio", "over_metaschedule", "wall_ratio", "share")
 
 
 def to_line(row: Row) -> dict[str, Any]:
-    return {**asdict(row), "library": row.library, "ratio": row.ratio, "peak_share": row.peak_share}
+    return {**asdict(row), **{name: getattr(row, name) for name in DERIVED}}
 
 
 def from_line(line: Mapping[str, Any]) -> Row:
     """Raises KeyError or TypeError for what is no line of a log."""
-    derived = ("library", "ratio", "peak_share")
-    fields = {name: value for name, value in line.items() if name not in derived}
+    fields = {name: value for name, value in line.items() if name not in DERIVED}
     fields["ci95_s"] = {name: (low, high) for name, (low, high) in fields["ci95_s"].items()}
+    fields["rounds"] = {name: tuple(found) for name, found in fields["rounds"].items()}
     return Row(**fields)
 
 
@@ -77,30 +98,47 @@ def geometric_mean(ratios: Iterable[float | None]) -> float | None:
 def markdown(rows: Sequence[Row]) -> str:
     """A table of the workloads, and the geometric means below it."""
     names = [name for name in ("kernel", "default", *LIBRARIES, METASCHEDULE) if any(name in row.median_s for row in rows)]
-    columns = ["workload", "bound", *(f"{name}, ms" for name in names), "fastest library", "ratio", "of peak", "tuned, s"]
+    libraries = any(row.library for row in rows)
+    rival = any(row.metaschedule_trials for row in rows)
+    columns = ["workload", "bound", *(f"{name}, ms" for name in names)]
+    columns += ["fastest library", "library / kernel"] if libraries else []
+    columns += ["MetaSchedule / kernel", "its tuning / ours"] if rival else []
+    columns += ["share", "tuned, s"]
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     for row in rows:
-        cells = [f"{row.name} `{row.spec}`", row.bound]
+        cells = [row.name if row.notation else f"{row.name} `{row.spec}`", row.bound]
         cells += [f"{1e3 * row.median_s[name]:.4g}" if name in row.median_s else "" for name in names]
-        share = "" if row.peak_share is None else f"{row.peak_share:.0%}"
-        cells += [row.library or "", _number(row.ratio), share, f"{row.tuned_s:.0f}"]
+        cells += [row.library or "", _number(row.ratio)] if libraries else []
+        cells += [_number(row.over_metaschedule), _number(row.wall_ratio)] if rival else []
+        cells += ["" if row.share is None else f"{row.share:.0%}", f"{row.tuned_s:.0f}"]
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", *_means(rows), *_notes(rows), ""])
+    about = (
+        "Share: of the multiply-add peak where compute-bound; where memory-bound, of what the bandwidth measured at the working"
+        " set and the number of vector instructions allow."
+    )
+    return "\n".join([*lines, "", *_means(rows), "", about, *_notes(rows), ""])
 
 
 def _means(rows: Sequence[Row]) -> list[str]:
-    kinds: dict[str, Sequence[Row]] = {
-        "all": rows,
-        "compute-bound": [row for row in rows if row.bound == "compute"],
-        "memory-bound": [row for row in rows if row.bound == "memory"],
+    measures: dict[str, Callable[[Row], float | None]] = {
+        "Fastest library / kernel": lambda row: row.ratio,
+        "MetaSchedule / kernel": lambda row: row.over_metaschedule,
+        "MetaSchedule's tuning time / ours": lambda row: row.wall_ratio,
     }
-    said = [f"{kind} {_number(geometric_mean(row.ratio for row in chosen))}" for kind, chosen in kinds.items() if chosen]
-    lines = ["Geometric mean of the speed over the fastest library: " + ", ".join(said) + "."]
-    raced = [row for row in rows if METASCHEDULE in row.ratios]
-    if raced:
-        speed = geometric_mean(row.ratios[METASCHEDULE] for row in raced)
-        time = geometric_mean(row.metaschedule_s / row.tuned_s for row in raced if row.metaschedule_s)
-        lines.append(f"Over MetaSchedule: kernels {_number(speed)} times faster, tuned in 1/{_number(time)} of the time.")
+    lines = []
+    for label, measure in measures.items():
+        found = [row for row in rows if measure(row) is not None]
+        if not found:
+            continue
+        kinds: dict[str, Sequence[Row]] = {"all": found}
+        kinds |= {f"{kind}-bound": [row for row in found if row.bound == kind] for kind in ("compute", "memory")}
+        means = {kind: geometric_mean(map(measure, chosen)) for kind, chosen in kinds.items() if chosen}
+        said = [f"{kind} {_number(mean)} of {len(kinds[kind])}" for kind, mean in means.items()]
+        worst = min(found, key=lambda row: measure(row) or 0.0)
+        lines.append(f"{label}, geometric mean: {', '.join(said)}; smallest {_number(measure(worst))} ({worst.name}).")
+    lost = [row.name for row in rows if row.ratios.get("default", 1.0) < 1.0]
+    bad = [row.name for row in rows if not row.verified]
+    lines.append(f"Not verified: {', '.join(bad) or 'none'}. Slower than the default schedule: {', '.join(lost) or 'none'}.")
     return ["  \n".join(lines)]
 
 
@@ -108,15 +146,24 @@ def _notes(rows: Sequence[Row]) -> list[str]:
     notes = [f"- {row.name}: no kernel: {row.failure}" for row in rows if row.failure]
     notes += [f"- {row.name}: {name} did not take part: {why}" for row in rows for name, why in row.absent.items()]
     peaks = sorted(row.peak_flops / 1e9 for row in rows)
-    about = ", ".join(sorted({f"{row.machine}, {row.date}, {row.threads} thread(s)" for row in rows}))
+    about = "; ".join(sorted({_conditions(row) for row in rows}))
     range_text = f"{peaks[0]:.1f} to {peaks[-1]:.1f}" if peaks else "unknown"
     return ["", f"{about}; multiply-add peak {range_text} GFLOP/s.", *([""] if notes else []), *notes]
+
+
+def _conditions(row: Row) -> str:
+    rival = f", MetaSchedule {row.metaschedule_trials}" if row.metaschedule_trials else ""
+    return f"{row.machine}, {row.date}, {row.threads} thread(s), at most {row.trials} trials{rival}"
 
 
 def picture(rows: Sequence[Row]) -> str:
     """Bars of each rival's time over the kernel's, as SVG."""
     groups = {row.name: {name: ratio for name, ratio in row.ratios.items() if name in (*LIBRARIES, METASCHEDULE)} for row in rows}
-    return document([bars("Time of a rival over the kernel's", groups, y="times as long", line=1.0)])
+    charts = [bars("Time of a rival over the kernel's", groups, y="times as long", line=1.0)]
+    walls = {row.name: {METASCHEDULE: row.wall_ratio} for row in rows if row.wall_ratio is not None}
+    if walls:
+        charts.append(bars("MetaSchedule's tuning time over ours", walls, y="times as long", line=1.0))
+    return document(charts)
 
 
 def _number(value: float | None) -> str:

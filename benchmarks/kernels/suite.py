@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.kernels.contest import Case
 from tuner.errors import UsageError
 from tuner.workload.spec import parse_spec
-from tuner.workload.workload import Workload
 
 SUITE = Path(__file__).with_name("suite.json")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    name: str
-    workload: Workload
 
 
 def read_suite(path: Path = SUITE, only: Collection[str] = ()) -> list[Case]:

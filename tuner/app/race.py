@@ -54,6 +54,7 @@ class Race:
     entries: tuple[Entry, ...]  # the kernel first
     ratios: Mapping[str, float]  # each rival's time divided by the kernel's, round by round: above 1 the kernel is faster
     absent: Mapping[str, str]  # rivals that could not take part, with the reason
+    rounds: Mapping[str, tuple[tuple[float, ...], ...]]  # samples in seconds by contender and round
 
     @property
     def slower_percent(self) -> float:
@@ -118,7 +119,7 @@ def _judged(workload: Workload, kernel: Kernel, result: RaceResult) -> Race:
         name: ratio_of_medians(rounds, result.rounds[KERNEL]).value for name, rounds in result.rounds.items() if name != KERNEL
     }
     absent = {name: failure.message for name, failure in result.failed.items()}
-    return Race(workload=workload, kernel=kernel, entries=tuple(entries), ratios=ratios, absent=absent)
+    return Race(workload=workload, kernel=kernel, entries=tuple(entries), ratios=ratios, absent=absent, rounds=result.rounds)
 
 
 def _default(workload: Workload, target: Target, kernel: Kernel, folder: Path) -> Contender:

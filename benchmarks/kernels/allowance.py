@@ -1,0 +1,108 @@
+"""The time a machine allows a workload: bytes at the bandwidth measured for its working set, vector instructions, flops.
+
+Nearer to what a kernel can reach than the roofline, which grants every kernel the best of read, write and copy and counts an
+exponential as one operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from math import log2, prod
+
+from tuner.spaces.stages import inlined
+from tuner.target.roofline import relative_rate
+from tuner.target.target import Bandwidth, Limits, Target
+from tuner.workload.expression import DTYPE_BYTES, Binary, Cast, Expression, Read, Scalar, Select, Stage, Unary
+
+# Vector instructions of a function, counted in the polynomials of tuner.lowering.mathematics (a select with its comparison:
+# two); a division and a square root by their cost in multiply-adds on current cores.
+COST: Mapping[str, int] = {"exp": 25, "log": 40, "tanh": 50, "erf": 55, "pow": 65, "div": 8, "sqrt": 10, "rsqrt": 18}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allowance:
+    """Seconds each resource needs at least; what takes longest bounds the kernel."""
+
+    flops_s: float  # at the multiply-add peak
+    instructions_s: float  # vector instructions that are no multiply-adds at the rate of multiply-adds
+    bytes_s: float  # inputs read once, outputs written once
+
+    @property
+    def seconds(self) -> float:
+        return max(self.flops_s, self.instructions_s, self.bytes_s)
+
+    @property
+    def by_memory(self) -> bool:
+        """Whether arithmetic that reuses what it reads is not what bounds it: such kernels are held to bytes and instructions."""
+        return self.flops_s < self.seconds
+
+
+def allowance(expression: Expression, target: Target, threads: int) -> Allowance:
+    """Of a machine with limits measured; threads beyond its cores do not count."""
+    assert target.limits is not None
+    limits, count = target.limits, min(threads, target.cores)
+    dtype = expression.inputs[0].dtype if expression.inputs else "float32"
+    peak = limits.fma_flops * relative_rate(dtype, target.isa) * count
+    lanes = target.vector_bytes // 4
+    per_second = limits.fma_flops / (2 * lanes) * count  # vector instructions of one operation each
+    return Allowance(
+        flops_s=expression.flops / peak,
+        instructions_s=_instructions(expression, target) / per_second,
+        bytes_s=_bytes_s(expression, limits, count),
+    )
+
+
+def _bytes_s(expression: Expression, limits: Limits, threads: int) -> float:
+    """Reads and writes pair up at the rate of copies, the rest moves at the rate of its own kind; cores share evenly."""
+    inputs = sum(tensor.nbytes for tensor in expression.inputs)
+    outputs = sum(expression.tensor(name).nbytes for name in expression.outputs)
+    at = (inputs + outputs) / threads
+    copied = 2 * min(inputs, outputs) / _bandwidth(limits, at, lambda entry: entry.copy)
+    read = max(0, inputs - outputs) / _bandwidth(limits, at, lambda entry: entry.read)
+    written = max(0, outputs - inputs) / _bandwidth(limits, at, lambda entry: entry.write)
+    return (copied + read + written) / threads
+
+
+def _bandwidth(limits: Limits, working_set_bytes: float, kind: Callable[[Bandwidth], float]) -> float:
+    """Interpolated over the logarithm of the working set."""
+    table = limits.bandwidth
+    if working_set_bytes <= table[0].working_set_bytes:
+        return kind(table[0])
+    for low, high in pairwise(table):
+        if working_set_bytes <= high.working_set_bytes:
+            part = log2(working_set_bytes / low.working_set_bytes) / log2(high.working_set_bytes / low.working_set_bytes)
+            return kind(low) + part * (kind(high) - kind(low))
+    return kind(table[-1])
+
+
+def _instructions(expression: Expression, target: Target) -> float:
+    """Vector instructions of all stages, elementwise ones inlined as the spaces do; loads, stores and indices are not counted."""
+    return sum(_stage_instructions(stage, target) for stage in inlined(expression).stages)
+
+
+def _stage_instructions(stage: Stage, target: Target) -> float:
+    points = prod(axis.extent for axis in (*stage.axes, *stage.reduce_axes))
+    per_point = _weight(stage.body)
+    if stage.reducer is not None:
+        fused = stage.reducer == "sum" and isinstance(stage.body, Binary) and stage.body.op == "mul"
+        per_point += 0 if fused else 1
+    dtype = stage.accumulator if stage.reducer is not None else stage.dtype
+    return points * per_point / (target.vector_bytes // max(4, DTYPE_BYTES[dtype]))
+
+
+def _weight(node: Scalar) -> int:
+    match node:
+        case Read():
+            return 0
+        case Binary(op=op, lhs=lhs, rhs=rhs):
+            return COST.get(op, 1) + _weight(lhs) + _weight(rhs)
+        case Unary(op=op, arg=arg):
+            return COST.get(op, 1) + _weight(arg)
+        case Select(cond=cond, then=then, other=other):
+            return 1 + _weight(cond) + _weight(then) + _weight(other)
+        case Cast(arg=arg):
+            return 1 + _weight(arg)
+        case _:
+            return 0

@@ -1,0 +1,122 @@
+"""One workload: tuned by the product as `tuner tune` does, by MetaSchedule if asked, then all of them raced in turn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+from benchmarks.kernels.allowance import allowance
+from benchmarks.kernels.report import Row
+from benchmarks.kernels.rival import METASCHEDULE, tune_rival
+from tuner.app.kernel import Kernel
+from tuner.app.machine import checked_target
+from tuner.app.race import race_kernel
+from tuner.app.tune import NoKernel, tune
+from tuner.measure.race import Contender
+from tuner.settings import Settings
+from tuner.target.limits import measure_limits
+from tuner.target.roofline import relative_rate
+from tuner.target.target import Target
+from tuner.workload.workload import Workload
+from workers.machine import plan_machine, usable_nodes
+
+PEAK_S = 1.0  # for which the machine's limits are measured before each workload
+KERNEL, DEFAULT = "kernel", "default"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    name: str
+    workload: Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    folder: Path
+    settings: Settings
+    metaschedule: int  # its trials; 0: it does not take part
+    rivals: tuple[str, ...]  # libraries
+
+
+def contest(case: Case, plan: Plan) -> Row:
+    """Tunes and races one workload."""
+    settings = plan.settings
+    target = _measured_target(settings)
+    row = _row(case, target, settings)
+    started = time.monotonic()
+    try:
+        kernel = tune(case.workload, trials=settings.trials, seconds=settings.seconds, threads=settings.threads, db=settings.db)
+    except NoKernel as error:
+        return replace(row, tuned_s=time.monotonic() - started, failure=str(error))
+    row = replace(row, tuned_s=time.monotonic() - started, verified=kernel.verified)
+    others: list[Contender] = []
+    if plan.metaschedule:
+        folder = plan.folder / METASCHEDULE / case.name
+        found = tune_rival(case.workload, plan.metaschedule, settings.threads, target, folder)
+        others = [found.contender] if found.contender else []
+        absent = {METASCHEDULE: found.why} if found.why else {}
+        row = replace(row, metaschedule_trials=plan.metaschedule, metaschedule_s=found.seconds, absent=absent)
+    return _raced(row, case, kernel, target, plan, others)
+
+
+def _raced(row: Row, case: Case, kernel: Kernel, target: Target, plan: Plan, others: Sequence[Contender]) -> Row:
+    """The default schedule raced for its promotion; here it would take most of the time, and says no more than it did there."""
+    result = race_kernel(case.workload, kernel.stored, target, plan.settings, plan.rivals, others)
+    rounds = _round_ratios(result.rounds)
+    ratios = {name: median(found) for name, found in rounds.items()}
+    medians = {entry.name: entry.median_s for entry in result.entries}
+    if kernel.default_median_s is not None:
+        medians[DEFAULT] = kernel.default_median_s
+        ratios[DEFAULT] = kernel.default_median_s / kernel.median_s
+    return replace(
+        row,
+        median_s=medians,
+        ci95_s={entry.name: entry.ci95_s for entry in result.entries},
+        ratios=ratios,
+        rounds=rounds,
+        absent={**row.absent, **result.absent},
+    )
+
+
+def _round_ratios(rounds: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, tuple[float, ...]]:
+    """Each contender's median over the kernel's, round by round."""
+    own = [median(samples) for samples in rounds[KERNEL]]
+    return {
+        name: tuple(median(samples) / ours for samples, ours in zip(found, own, strict=True))
+        for name, found in rounds.items()
+        if name != KERNEL
+    }
+
+
+def _measured_target(settings: Settings) -> Target:
+    (core, *_) = plan_machine(usable_nodes(), threads=1, declared=settings.lanes).lanes[0].cores
+    return replace(checked_target(settings), limits=measure_limits(core, PEAK_S))
+
+
+def _row(case: Case, target: Target, settings: Settings) -> Row:
+    expression = case.workload.expression
+    dtype = expression.inputs[0].dtype if expression.inputs else "float32"
+    assert target.limits is not None
+    threads = min(settings.threads, target.cores)
+    allowed = allowance(expression, target, threads)
+    return Row(
+        name=case.name,
+        spec=case.workload.spec,
+        notation=case.workload.notation if case.workload.op is None else None,
+        bound="memory" if allowed.by_memory else "compute",
+        flops=expression.flops,
+        threads=settings.threads,
+        trials=settings.trials,
+        tuned_s=0.0,
+        peak_flops=target.limits.fma_flops * relative_rate(dtype, target.isa) * threads,
+        allowed_s=allowed.seconds,
+        median_s={},
+        ci95_s={},
+        ratios={},
+        machine=target.name,
+        date=datetime.now(UTC).date().isoformat(),
+    )
