@@ -42,6 +42,7 @@ from tuner.measure.seccomp import Filter, kernel_filter, library_filter
 from tuner.measure.supervision import End, OwnerGone, classify, supervise
 from tuner.measure.support import Mechanism, Support, probe
 from tuner.measure.wire import Document, WireError, receive, send
+from tuner.runtime.features import WITHOUT
 
 
 class RunnerBroken(TunerError):
@@ -220,6 +221,7 @@ def child_environment(scratch: str, threads: int) -> Mapping[str, str]:
         "OMP_NUM_THREADS": count,
         "MKL_NUM_THREADS": count,
         "OPENBLAS_NUM_THREADS": count,
+        WITHOUT: os.environ.get(WITHOUT, ""),
     }
 
 

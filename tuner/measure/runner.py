@@ -24,6 +24,7 @@ from tuner.measure.assignment import (
 from tuner.measure.execution import Execution
 from tuner.measure.outcome import Failed, FailureKind, Outcome
 from tuner.measure.wire import Document, WireError, receive, send
+from tuner.runtime.features import WITHOUT
 
 ANSWER_MARGIN_S = 1.0  # beyond the child's timeout: killing, reaping, answering
 _KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONHOME")  # of the environment; never tokens or URLs
@@ -41,6 +42,7 @@ class RunnerOptions:
     prepare_timeout_s: float = 300.0  # inputs and float64 reference of the workload, once
     arrays_timeout_s: float = 30.0  # reading a caller's arrays, writing the outputs
     python: str = sys.executable
+    cpu_without: tuple[str, ...] = ()  # features that the libraries it runs are made to believe missing
 
 
 class RunnerProcess:
@@ -73,7 +75,7 @@ class RunnerProcess:
             stdout=subprocess.PIPE,
             bufsize=0,
             cwd="/",
-            env=parent_environment(os.environ),
+            env=parent_environment(os.environ) | {WITHOUT: ",".join(self._options.cpu_without)},
             start_new_session=True,
         )
         try:
