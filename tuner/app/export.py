@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,11 @@ from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Expression
 from tuner.workload.reference import evaluate
 from tuner.workload.spec import from_document
+from tuner.workload.workload import Workload
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Widen = Callable[[ExportKernel, Workload, Mapping[str, Any]], ExportKernel]
+"""Gives a kernel variants for other CPUs, from its workload and its stored schedule: tuner.app.variants."""
 PAGE = 500
 EXPECTED_FLOPS = 2e10  # up to here the examples get right outputs to check: the float64 reference takes some seconds
 
@@ -62,20 +65,21 @@ def export_kernels(
     *,
     portfolios: Sequence[ExportKernel] = (),
     signing_key: Path | None = None,
+    widen: Widen | None = None,
 ) -> Manifest:
     """Writes the library `name` into `directory`, whole or not at all. Raises what `tuner.export.library.export_library` does.
 
     `portfolios`, of `tuner.app.portfolio`, are functions of it too. Signed by the key in the file `signing_key`, which is made
-    when it is missing; without one, not signed.
+    when it is missing; without one, not signed. With `widen` the kernels get variants for other CPUs.
     """
     signer = None if signing_key is None else signer_at(signing_key)
     store = ArtifactStore(artifacts)
     with database.read() as session:
-        described = [describe(session, kernel, store) for kernel in found]
+        described = [describe(session, kernel, store, widen) for kernel in found]
     return export_library([*described, *portfolios], directory, name, signer=signer)
 
 
-def describe(session: Session, kernel: Kernel, store: ArtifactStore) -> ExportKernel:
+def describe(session: Session, kernel: Kernel, store: ArtifactStore, widen: Widen | None = None) -> ExportKernel:
     workload = from_document(workloads.get(session, kernel.workload).document)
     target = targets.get(session, kernel.target)
     schedule = kernels.schedule(session, kernel.id)
@@ -101,6 +105,7 @@ def describe(session: Session, kernel: Kernel, store: ArtifactStore) -> ExportKe
         prepack=prepack_from(schedule["prepack"]) if schedule.get("prepack") else None,
         provenance={"job": kernel.job, "trial": kernel.trial, "trace": schedule.get("text"), "versions": dict(kernel.versions)},
     )
+    described = described if widen is None else widen(described, workload, schedule)
     return replace(described, expected=expected_outputs(workload.expression, described))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from db import kernels, workloads
 from db.engine import Database
 from db.kernels import Kernel
-from tuner.app.export import describe, expected_outputs
+from tuner.app.export import Widen, describe, expected_outputs
 from tuner.errors import UsageError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.errors import ExportRefused
@@ -47,9 +47,17 @@ def members_to_tune(portfolio: Portfolio, target: Target, threads: int) -> tuple
 
 
 def portfolio_kernel(
-    database: Database, portfolio: Portfolio, target: Target, threads: int, artifacts: ArtifactStore
+    database: Database,
+    portfolio: Portfolio,
+    target: Target,
+    threads: int,
+    artifacts: ArtifactStore,
+    widen: Widen | None = None,
 ) -> ExportKernel:
-    """One function for the whole family, of the promoted kernels of its members. Raises UsageError where there is none."""
+    """One function for the whole family, of the promoted kernels of its members. Raises UsageError where there is none.
+
+    With `widen` the members get variants for other CPUs.
+    """
     rows = rows_checked(portfolio)
     found = _family(database, portfolio, rows, target, threads)
     if not found:
@@ -62,7 +70,7 @@ def portfolio_kernel(
     extents = worthwhile({extent: kernel.median_s for extent, kernel in found.items()}, rows.low, rows.high, copy_s)
     plan = plan_rows([(extent, found[extent].median_s) for extent in extents], rows.high, copy_s)
     with database.read() as session:
-        described = tuple(describe(session, found[extent], artifacts) for extent in extents)
+        described = tuple(describe(session, found[extent], artifacts, widen) for extent in extents)
     for kernel in described:
         if kernel.prepack is not None:
             raise ExportRefused(f"{spec_of(portfolio)}: kernels that pack constants cannot be in a portfolio; leave out const=")

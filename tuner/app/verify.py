@@ -9,7 +9,8 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from types import UnionType
@@ -25,10 +26,11 @@ from tuner.export.errors import ManifestError
 from tuner.export.manifest import Manifest, open_regular, verify_hashes
 from tuner.measure.assignment import Assignment
 from tuner.measure.race import Contender, race
-from tuner.measure.runner import RunnerProcess
+from tuner.measure.runner import RunnerOptions, RunnerProcess
 from tuner.measure.statistics import MIN_ROUNDS, race_median_ci95
 from tuner.settings import Settings
 from tuner.target.detect import detect_cpu
+from tuner.target.microarchitecture import FEATURES
 from tuner.target.target import Target
 from tuner.workload.rows import member
 from tuner.workload.spec import Portfolio, workload_from_expression, workload_from_notation, workload_from_params
@@ -37,6 +39,7 @@ from tuner.workload.workload import Numerics, Workload
 from workers.machine import plan_machine, usable_nodes
 
 SUBJECT = "kernel"
+DETECTED = frozenset(FEATURES.values())  # features that a machine is known to have or lack; of others the library knows itself
 MEMBERS_BETWEEN = 3  # of a portfolio, tried besides its least and its greatest
 
 
@@ -55,6 +58,8 @@ class Retimed:
     ci95_s: tuple[float, float]
     ratio: float | None  # of this median to the manifest's; None where that one is 0
     threads: int  # it ran with: those it was tuned for, or as many as this machine has
+    # Seconds of a call by the level of CPU it is compiled for besides, where this machine can try it.
+    variants: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,13 +185,13 @@ def portfolio_of(function: Mapping[str, Any]) -> Portfolio:
 
 
 def _retimed_family(
-    function: Mapping[str, Any], family: Portfolio, library: Path, runner: RunnerProcess, settings: Settings, seed: int
+    function: Mapping[str, Any], family: Portfolio, library: Path, *, runner: RunnerProcess, settings: Settings, seed: int
 ) -> Retimed:
     """Members at both ends and in between, each checked as a workload of its own; the greatest one's time."""
     ((low, high),) = family.ranges.values()
     between = np.random.default_rng(seed).integers(low, high + 1, size=MEMBERS_BETWEEN)
     results = [
-        _retimed(function, member(family, extent), library, runner, settings, seed)
+        _retimed(function, member(family, extent), library, runner=runner, settings=settings, seed=seed)
         for extent in sorted({low, *(int(extent) for extent in between), high})
     ]
     return replace(results[-1], max_rel_error=max(result.max_rel_error for result in results))
@@ -212,11 +217,12 @@ def _verdict(
         if "ranges" in function:
             family = portfolio_of(function)
             spec = spec_of(family)
-            result = _retimed_family(function, family, library, runner, settings, seed)
+            retime = partial(_retimed_family, function, family, library, settings=settings, seed=seed)
         else:
             workload = workload_of(function)
             spec = workload.spec
-            result = _retimed(function, workload, library, runner, settings, seed)
+            retime = partial(_retimed, function, workload, library, settings=settings, seed=seed)
+        result = _with_variants(retime(runner=runner), function, machine, retime)
     except VerificationError as error:
         result = error
     except TunerError as error:
@@ -230,11 +236,23 @@ def _verdict(
     )
 
 
+def _with_variants(found: Retimed, function: Mapping[str, Any], machine: Target, retime: Callable[..., Retimed]) -> Retimed:
+    """The same with each of its variants run too, by hiding from the library what the ones before it want."""
+    variants, times, worst = function.get("variants", []), {}, found.max_rel_error
+    for place, variant in enumerate(variants[1:], start=1):
+        hidden = {feature for one in variants[:place] for feature in one["isa"]} - set(variant["isa"])
+        if set(variant["isa"]) & DETECTED <= set(machine.isa):
+            with RunnerProcess(RunnerOptions(cpu_without=tuple(sorted(hidden)))) as runner:
+                lesser = retime(runner=runner)
+            times[variant["name"]], worst = lesser.median_s, max(worst, lesser.max_rel_error)
+    return replace(found, max_rel_error=worst, variants=times)
+
+
 def _check_machine(function: Mapping[str, Any], machine: Target) -> None:
     kind = function["target"].get("kind")
     if kind != machine.kind:
         raise VerificationError(f"{function['symbol']} is for a target of kind {kind!r}; this machine's is {machine.kind}")
-    missing = sorted(set(function["isa"]) - set(machine.isa))
+    missing = sorted(set(function["isa"]) & DETECTED - set(machine.isa))
     if missing:
         raise VerificationError(
             f"{function['symbol']} needs {', '.join(missing)}, which this CPU lacks; tune it here, or run it where it was tuned"
@@ -242,7 +260,7 @@ def _check_machine(function: Mapping[str, Any], machine: Target) -> None:
 
 
 def _retimed(
-    function: Mapping[str, Any], workload: Workload, library: Path, runner: RunnerProcess, settings: Settings, seed: int
+    function: Mapping[str, Any], workload: Workload, library: Path, *, runner: RunnerProcess, settings: Settings, seed: int
 ) -> Retimed:
     nodes = usable_nodes()
     threads = min(int(function["threads"]), sum(len(node) for node in nodes))

@@ -87,6 +87,11 @@ def _rows(kernel: ExportKernel) -> Rows | None:
     return None if kernel.portfolio is None else kernel.portfolio.rows
 
 
+def _members(kernel: ExportKernel) -> tuple[ExportKernel, ...]:
+    """The kernels with code of their own."""
+    return (kernel,) if kernel.portfolio is None else kernel.portfolio.kernels
+
+
 def _packing(kernel: ExportKernel) -> tuple[Argument, ...]:
     """Parameters of the pack function."""
     return (*kernel.constants_packed, *(written(argument) for argument in kernel.packed))
@@ -105,9 +110,13 @@ def _declaration(kernel: ExportKernel) -> str:
     if kernel.prepack is not None:
         names = " and ".join(comment_safe(argument.name) for argument in kernel.packed)
         lines.append(f" * {names}: as {pack_symbol(str(kernel.symbol))} wrote.")
-    isa = ", ".join(kernel.isa) or "none beyond the architecture's"
+    isa = ", ".join(kernel.needed) or "none beyond the architecture's"
     lines.append(f" * Tuned for {comment_safe(kernel.target.name)}, {kernel.threads} thread{'s' * (kernel.threads > 1)}.")
     lines.append(f" * Needs CPU features: {comment_safe(isa)}.")
+    levels = {variant.name for one in _members(kernel) for variant in one.variants}
+    if levels:
+        listed = " and ".join(sorted(levels, reverse=True))
+        lines.append(f" * Compiled for CPUs of level {listed} besides; the best is chosen when called.")
     declaration = "/*\n" + "\n".join(lines) + "\n */\n" + f"int {kernel.symbol}({', '.join(parameters)});\n"
     return declaration if kernel.prepack is None else _pack_declaration(kernel) + declaration
 

@@ -35,6 +35,21 @@ class TargetName:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Variant:
+    """The same kernel compiled for another kind of CPU, verified and timed like the one it stands behind."""
+
+    name: str  # of a level of x86-64, e.g. "x86-64-v3"
+    isa: tuple[str, ...]
+    schedule: Literal["tuned", "default"]  # the kernel's own, or the default one where that is faster or the only right one
+    object_code: bytes
+    tvm_symbol: str
+    prepack: Prepack | None  # packs as the kernel's own does
+    median_s: float
+    ci95_s: tuple[float, float]
+    max_rel_error: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExportKernel:
     workload_key: str
     arguments: tuple[Argument, ...]  # in call order: inputs, then outputs
@@ -46,6 +61,7 @@ class ExportKernel:
     prepack: Prepack | None = None  # the function that packs its constants, in the same object
     # Kernels for fixed numbers of rows behind this function, which has the arguments of the greatest and no code of its own.
     portfolio: Portfolio[ExportKernel] | None = None
+    variants: tuple[Variant, ...] = ()  # for CPUs that lack some of `isa`, the richest first
     median_s: float  # seconds of one call
     ci95_s: tuple[float, float]
     verified: bool
@@ -63,6 +79,13 @@ class ExportKernel:
     expected: tuple[np.ndarray[Any, np.dtype[Any]], ...] | None = None
     # Largest |got - expected| / max(1, |expected|) the examples accept; None: by each output's dtype.
     tolerance: float | None = None
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Features without which it does not answer."""
+        if self.portfolio is not None:
+            return tuple(sorted({feature for kernel in self.portfolio.kernels for feature in kernel.needed}))
+        return self.variants[-1].isa if self.variants else self.isa
 
     @property
     def inputs(self) -> tuple[Argument, ...]:

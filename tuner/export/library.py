@@ -13,7 +13,7 @@ from tuner.export.directory import check_replaceable, place
 from tuner.export.errors import ExportRefused
 from tuner.export.examples import example_files
 from tuner.export.header import c_header, cpp_header, title
-from tuner.export.kernel import ExportKernel
+from tuner.export.kernel import ExportKernel, Variant
 from tuner.export.manifest import FILE, SIGNATURE_FILE, Manifest, function_entry
 from tuner.export.naming import check_library_name, named
 from tuner.export.signature import Signer
@@ -86,16 +86,27 @@ def function_of(kernel: ExportKernel) -> Function:
     portfolio = kernel.portfolio
     kernels = [] if portfolio is None else list(zip(portfolio.kernels, portfolio.extents, strict=True))
     members = tuple(function_of(replace(one, symbol=f"{kernel.symbol}_{extent}")) for one, extent in kernels)
-    return Function(
+    function = Function(
         symbol=kernel.symbol,
         inputs=tuple(argument.tensor for argument in kernel.inputs),
         outputs=tuple(argument.tensor for argument in kernel.outputs),
         object_code=kernel.object_code,
-        isa=kernel.isa,
+        isa=kernel.isa if portfolio is None else kernel.needed,
         threads=kernel.threads,
         tvm_symbol=kernel.tvm_symbol,
         prepack=kernel.prepack,
         portfolio=None if portfolio is None else replace_kernels(portfolio, members),
+    )
+    return replace(function, variants=tuple(_variant_of(function, variant) for variant in kernel.variants))
+
+
+def _variant_of(function: Function, variant: Variant) -> Function:
+    return replace(
+        function,
+        isa=variant.isa,
+        object_code=variant.object_code,
+        tvm_symbol=variant.tvm_symbol,
+        prepack=variant.prepack,
     )
 
 

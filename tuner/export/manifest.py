@@ -29,6 +29,8 @@ SIGNATURE_FILE = "manifest.sig"  # 64 bytes, of an export that is signed
 LARGEST_BYTES = 64 << 20  # of a manifest; traces are long, but not that long
 LARGEST_EXPORT_BYTES = 4 << 30  # of all files: nobody waits for the hash of more, and kernels take kilobytes
 MOST_FUNCTIONS = 10_000
+MOST_VARIANTS = 16  # of a function
+FEATURE = re.compile(r"[a-z0-9][a-z0-9.-]{0,40}\Z")
 LARGEST_NUMBER = 1e300  # of seconds or errors; comparisons also keep out NaN, infinity and integers that are no float
 DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 FUNCTION_FIELDS: Mapping[str, type | tuple[type, ...]] = {
@@ -78,7 +80,8 @@ def function_entry(kernel: ExportKernel) -> dict[str, Any]:
         "target": {"key": kernel.target.key, "kind": kernel.target.kind, "name": kernel.target.name},
         **packing,
         **ranged,
-        "isa": list(kernel.isa),
+        **_variants_entry(kernel),
+        "isa": list(kernel.needed),
         "threads": kernel.threads,
         "median_s": kernel.median_s,
         "ci95_s": list(kernel.ci95_s),
@@ -99,11 +102,27 @@ def _prepack_entry(kernel: ExportKernel) -> dict[str, Any]:
     }
 
 
+def _variants_entry(kernel: ExportKernel) -> dict[str, Any]:
+    """What is called on which CPU, the best first; nothing where the kernel is compiled once."""
+    if kernel.portfolio is not None:  # all members have the same; each one's times stand with it
+        members = _variants_entry(kernel.portfolio.kernels[0]).get("variants", [])
+        return {"variants": [{"name": one["name"], "isa": one["isa"]} for one in members]} if members else {}
+    if not kernel.variants:
+        return {}
+    own = {"name": kernel.target.name, "isa": list(kernel.isa), "schedule": "tuned", "median_s": kernel.median_s}
+    lesser = [
+        {"name": one.name, "isa": list(one.isa), "schedule": one.schedule, "median_s": one.median_s} for one in kernel.variants
+    ]
+    errors = [kernel.max_rel_error, *(one.max_rel_error for one in kernel.variants)]
+    return {"variants": [one | {"max_rel_error": error} for one, error in zip([own, *lesser], errors, strict=True)]}
+
+
 def _portfolio_entry(portfolio: Portfolio[ExportKernel], kernel: ExportKernel) -> dict[str, Any]:
     """The range, which arguments have it as their first dimension (their shapes are those of the greatest), and the kernels."""
     rows = portfolio.rows
     kernels = [
         {"extent": extent, "workload": one.workload_key, "median_s": one.median_s, "provenance": dict(one.provenance)}
+        | _variants_entry(one)
         for extent, one in zip(portfolio.extents, portfolio.kernels, strict=True)
     ]
     names = [kernel.arguments[place].name for place in rows.ranged]
@@ -253,6 +272,7 @@ def _check_function(function: object, where: str) -> None:
         raise ManifestError(f"{where}: threads must be 1 to {MAX_THREADS}")
     if not all(isinstance(feature, str) for feature in function["isa"]):
         raise ManifestError(f"{where}: isa must be a list of texts")
+    _check_variants(function.get("variants", []), where)
     for argument in function["arguments"]:
         if not isinstance(argument, dict) or not {"name", "dtype", "shape", "role"} <= argument.keys():
             raise ManifestError(f"{where}: an argument lacks name, dtype, shape or role")
@@ -261,6 +281,17 @@ def _check_function(function: object, where: str) -> None:
             raise ManifestError(f"{where}: an argument has no name, or a dtype or role that does not exist")
         if not _is_shape(argument["shape"]):
             raise ManifestError(f"{where}: an argument's shape is no list of extents")
+
+
+def _check_variants(found: object, where: str) -> None:
+    if not isinstance(found, list) or len(found) > MOST_VARIANTS:
+        raise ManifestError(f"{where}: variants must be a list of at most {MOST_VARIANTS}")
+    for variant in found:
+        isa = variant.get("isa") if isinstance(variant, dict) else None
+        if not isinstance(isa, list) or not all(isinstance(feature, str) and FEATURE.match(feature) for feature in isa):
+            raise ManifestError(f"{where}: a variant has no list of features")
+        if not isinstance(variant.get("name"), str):
+            raise ManifestError(f"{where}: a variant has no name")
 
 
 def _is_number(value: object) -> bool:

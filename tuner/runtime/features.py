@@ -12,6 +12,7 @@ from dataclasses import dataclass
 EAX, EBX, ECX, EDX = 0, 1, 2, 3
 SSE, AVX, AVX512, AMX = 0, 0x6, 0xE6, 0x60000
 EXTENDED = 0x80000001
+WITHOUT = "TUNED_CPU_WITHOUT"  # in the environment: features, with commas, that libraries are to believe missing
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +18,9 @@ from tests.unit.app.subjects import relu_kernel
 from tuner.app.verify import Retimed, VerificationError, verify_export, workload_of
 from tuner.errors import UsageError, WorkloadError
 from tuner.export.errors import ManifestError
+from tuner.export.kernel import Variant
 from tuner.export.library import export_library
+from tuner.runtime.features import LEVELS
 from tuner.settings import Settings
 from tuner.target.detect import detect_cpu
 
@@ -76,7 +79,25 @@ def test_another_machines_instructions_are_named(tmp_path: Path) -> None:
     lacking = next(name for name in ("amx-int8", "avx512vp2intersect", "avxvnniint8", "sse4a") if name not in detect_cpu().isa)
     export_library([replace(relu_kernel(), isa=(lacking,))], tmp_path / "kit", "kit")
     (verdict,) = verify_export(tmp_path / "kit", SETTINGS).functions
-    assert f"needs {lacking}, which this CPU lacks" in str(verdict.result)
+    assert lacking in str(verdict.result) and "this CPU lacks" in str(verdict.result)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="levels are of x86-64")
+def test_every_variant_is_run(tmp_path: Path) -> None:
+    """The kernel this CPU would call is right; the one for lesser CPUs is not, and would never be called here."""
+    right, wrong = relu_kernel(), relu_kernel("y[i] = x[i];")
+    for name, lesser in (("right", right), ("wrong", wrong)):
+        variant = Variant(
+            name="x86-64", isa=LEVELS["x86-64"], schedule="default", object_code=lesser.object_code, tvm_symbol=lesser.tvm_symbol,
+            prepack=None, median_s=2e-7, ci95_s=(1e-7, 3e-7), max_rel_error=0.0,
+        )  # fmt: skip
+        kernel = replace(right, isa=LEVELS["x86-64-v2"], variants=(variant,))
+        export_library([kernel], tmp_path / name, "kit")
+        (verdict,) = verify_export(tmp_path / name, SETTINGS).functions
+        if name == "right":
+            assert isinstance(verdict.result, Retimed) and set(verdict.result.variants) == {"x86-64"}
+        else:
+            assert isinstance(verdict.result, VerificationError) and "wrong_answer" in str(verdict.result)
 
 
 def test_a_slower_function_is_measured_against_its_manifest(copy: Path) -> None:

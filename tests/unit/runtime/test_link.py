@@ -20,7 +20,10 @@ from tuner.workload.expression import Tensor
 
 Make = Callable[..., Function]
 # The kernel's own spelling in /proc/cpuinfo, where it differs from LLVM's by more than punctuation.
-CPUINFO = {"sse3": "pni", "pclmul": "pclmulqdq", "lzcnt": "abm", "bmi": "bmi1", "sha": "sha_ni", "prfchw": "3dnowprefetch"} | {"sahf": "lahf_lm"}
+CPUINFO = {
+    "sse3": "pni", "pclmul": "pclmulqdq", "lzcnt": "abm", "bmi": "bmi1", "sha": "sha_ni", "prfchw": "3dnowprefetch",
+    "sahf": "lahf_lm",
+}  # fmt: skip
 
 
 def test_same_inputs_give_the_same_bytes(tmp_path: Path, toolchain: Toolchain, function: Make) -> None:

@@ -1,0 +1,128 @@
+"""A kernel compiled for lesser CPUs beside this machine's own: verified and timed here, ready to stand behind it in a library."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tuner.app.race import PLAN
+from tuner.errors import TunerError, UsageError
+from tuner.export.kernel import ExportKernel, Variant
+from tuner.export.library import function_of
+from tuner.lowering.compiler import compile_kernel, compile_stored
+from tuner.lowering.schedule import StoredSchedule
+from tuner.measure.assignment import Assignment
+from tuner.measure.race import Contender, race
+from tuner.measure.runner import RunnerProcess
+from tuner.measure.statistics import MIN_ROUNDS, race_median_ci95
+from tuner.measure.timing import TimingPlan
+from tuner.runtime.features import LEVELS
+from tuner.runtime.link import link
+from tuner.settings import Settings
+from tuner.target.microarchitecture import FEATURES
+from tuner.target.target import Target
+from tuner.workload.workload import Workload
+from workers.machine import plan_machine, usable_nodes
+
+TUNED, DEFAULT = "tuned", "default"
+SYMBOL = "kernel"
+
+
+class VariantError(TunerError):
+    """No kernel for a lesser CPU could be made that gives right answers; nothing was exported."""
+
+    code = "variant"
+
+
+def checked_levels(text: str, machine: Target) -> tuple[str, ...]:
+    """The levels of a text with commas between them, the richest first, without the machine's own.
+
+    Raises UsageError for one that does not exist, or whose code cannot run here, where it is to be verified.
+    """
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in LEVELS]
+    if unknown or not names:
+        raise UsageError(f"unknown level {(unknown or [text])[0]!r}; give one or more of {', '.join(LEVELS)}")
+    if machine.fingerprint.get("architecture", "x86_64") != "x86_64":
+        raise UsageError(f"{machine.name} is no x86-64; levels are of that architecture alone")
+    for name in names:
+        missing = sorted(set(LEVELS[name]) & set(FEATURES.values()) - set(machine.isa))
+        if missing:
+            raise UsageError(
+                f"{name} needs {', '.join(missing)}, which this CPU lacks; kernels are verified where they are exported"
+            )
+    return tuple(name for name in LEVELS if name in names and name != machine.tvm.get("mcpu"))
+
+
+class Levels:
+    """Gives kernels their variants. A context: it holds a runner."""
+
+    def __init__(self, levels: Sequence[str], machine: Target, settings: Settings, plan: TimingPlan = PLAN) -> None:
+        self._levels, self._machine, self._settings, self._plan = tuple(levels), machine, settings, plan
+        self._runner = RunnerProcess()
+
+    def __enter__(self) -> Levels:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._runner.close()
+
+    def __call__(self, kernel: ExportKernel, workload: Workload, schedule: Mapping[str, Any]) -> ExportKernel:
+        """The kernel with a variant for each level. `schedule` is its stored document. Raises VariantError, LinkError."""
+        lane = plan_machine(usable_nodes(), threads=kernel.threads, declared=self._settings.lanes).lanes[0]
+        self._runner.prepare(Assignment(workload=workload, lane=lane, threads=kernel.threads, seed=self._settings.seed))
+        variants = tuple(self._variant(level, kernel, workload, schedule) for level in self._levels)
+        return replace(kernel, variants=variants)
+
+    def _variant(self, level: str, kernel: ExportKernel, workload: Workload, schedule: Mapping[str, Any]) -> Variant:
+        """The faster of the kernel's own schedule and the default one, each compiled for the level."""
+        codes = self._codes(level, kernel, workload, schedule)
+        made = {
+            name: replace(kernel, symbol=SYMBOL, isa=LEVELS[level], object_code=code, variants=(), expected=None)
+            for name, code in codes.items()
+        }
+        with tempfile.TemporaryDirectory(prefix="tuner-variant-") as folder:
+            contenders = []
+            for name, one in made.items():
+                path = Path(folder) / f"{name}.so"
+                path.write_bytes(link(SYMBOL + "s", [function_of(one)]))
+                timeout_s = self._settings.run_timeout_s
+                contenders.append(Contender(name=name, library=str(path), symbol=SYMBOL, timeout_s=timeout_s))
+            result = race(contenders, self._runner, rounds=MIN_ROUNDS, plan=self._plan)
+        times = {name: race_median_ci95(rounds) for name, rounds in result.rounds.items()}
+        if not times:
+            reasons = "; ".join(f"{name}: {failed.kind}: {failed.message}" for name, failed in result.failed.items())
+            raise VariantError(f"{workload.spec} for {level} could not be verified: {reasons}")
+        best = min(times, key=lambda name: times[name][0])
+        return Variant(
+            name=level,
+            isa=LEVELS[level],
+            schedule="tuned" if best == TUNED else "default",
+            object_code=made[best].object_code,
+            tvm_symbol=made[best].tvm_symbol,
+            prepack=made[best].prepack,
+            median_s=times[best][0],
+            ci95_s=times[best][1],
+            max_rel_error=result.max_rel_error[best],
+        )
+
+    def _codes(self, level: str, kernel: ExportKernel, workload: Workload, schedule: Mapping[str, Any]) -> dict[str, bytes]:
+        target = replace(self._machine, tvm={"kind": "llvm", "mcpu": level}, isa=LEVELS[level])
+        stored = StoredSchedule(
+            module=schedule["module"],
+            trace=schedule["trace"],
+            text=schedule["text"],
+            versions=schedule["versions"],
+            prepack=schedule.get("prepack"),
+        )
+        codes = {TUNED: compile_stored(stored, target)}
+        if kernel.prepack is not None:
+            return codes  # the default schedule packs nothing, and a function takes packed constants on every CPU or on none
+        default = compile_kernel(
+            workload=workload, target=target, threads=kernel.threads, config=None, symbol=str(schedule["symbol"])
+        ).object_code
+        return codes if default == codes[TUNED] else codes | {DEFAULT: default}

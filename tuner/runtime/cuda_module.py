@@ -1,0 +1,139 @@
+"""A compiled CUDA kernel as plain data: its cubins, how each of its device functions is launched, and its buffers."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import Any
+
+from tuner.errors import TunerError
+from tuner.workload.expression import DTYPE_BYTES, Tensor
+
+_MAGIC = b"tuner-cuda-1\n"
+_ARCH = re.compile(r"sm_(\d+)(\d)\Z")
+
+
+class CudaModuleError(TunerError):
+    """Bytes that are no module, or a module that contradicts itself."""
+
+    code = "cuda_module"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One device function: launches of a module follow one another on one stream."""
+
+    kernel: str  # its name in the cubin
+    arguments: tuple[str, ...]  # names of the buffers it takes, in its order
+    grid: tuple[int, int, int]  # blocks along x, y, z
+    block: tuple[int, int, int]  # threads along x, y, z
+    shared_bytes: int  # dynamic, beside what the cubin declares
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaModule:
+    """What a schedule was compiled to. Arguments are device pointers of dense row-major buffers, inputs before outputs."""
+
+    symbol: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    workspace: tuple[Tensor, ...]  # between the launches, in global memory
+    launches: tuple[Launch, ...]
+    cubins: tuple[tuple[str, bytes], ...]  # (architecture, code); all of the same source, or at least the same launches
+
+    @property
+    def buffers(self) -> tuple[Tensor, ...]:
+        """Inputs, outputs, workspace: what launches name."""
+        return (*self.inputs, *self.outputs, *self.workspace)
+
+    def check(self) -> None:
+        """Raises CudaModuleError for a launch of a buffer there is none of, an empty grid, or an architecture of no known form."""
+        names = [tensor.name for tensor in self.buffers]
+        if len(set(names)) != len(names):
+            raise CudaModuleError(f"{self.symbol}: buffers {names} are not named apart")
+        for launch in self.launches:
+            unknown = [name for name in launch.arguments if name not in names]
+            if unknown or min(*launch.grid, *launch.block) < 1:
+                raise CudaModuleError(f"{self.symbol}: {launch.kernel} takes {unknown or launch}, which it cannot")
+        for arch, _ in self.cubins:
+            capability(arch)
+
+    def pack(self) -> bytes:
+        """One byte string: a JSON head with sizes, then the cubins."""
+        head: dict[str, Any] = {
+            "symbol": self.symbol,
+            "inputs": [asdict(tensor) for tensor in self.inputs],
+            "outputs": [asdict(tensor) for tensor in self.outputs],
+            "workspace": [asdict(tensor) for tensor in self.workspace],
+            "launches": [asdict(launch) for launch in self.launches],
+            "cubins": [[arch, len(code)] for arch, code in self.cubins],
+        }
+        text = json.dumps(head, sort_keys=True, separators=(",", ":")).encode()
+        return _MAGIC + struct.pack("<I", len(text)) + text + b"".join(code for _, code in self.cubins)
+
+
+def unpacked(data: bytes) -> CudaModule:
+    """The inverse of `pack`. Raises CudaModuleError."""
+    try:
+        if not data.startswith(_MAGIC):
+            raise CudaModuleError(f"these {len(data)} bytes are no packed CUDA module")
+        start = len(_MAGIC) + 4
+        (length,) = struct.unpack("<I", data[len(_MAGIC) : start])
+        head = json.loads(data[start : start + length])
+        at, cubins = start + length, []
+        for arch, size in head["cubins"]:
+            cubins.append((str(arch), data[at : at + size]))
+            at += size
+        if at != len(data):
+            raise CudaModuleError(f"a CUDA module has {len(data)} bytes where its head says {at}")
+        found = CudaModule(
+            symbol=str(head["symbol"]),
+            inputs=_tensors(head["inputs"]),
+            outputs=_tensors(head["outputs"]),
+            workspace=_tensors(head["workspace"]),
+            launches=tuple(_launch(one) for one in head["launches"]),
+            cubins=tuple(cubins),
+        )
+    except (ValueError, KeyError, TypeError, struct.error) as error:
+        raise CudaModuleError(f"a malformed CUDA module: {error!r}") from error
+    found.check()
+    return found
+
+
+def capability(arch: str) -> tuple[int, int]:
+    """(major, minor) of `sm_90`. Raises CudaModuleError."""
+    match = _ARCH.match(arch)
+    if match is None:
+        raise CudaModuleError(f"{arch!r} names no architecture; it is written like sm_90")
+    return int(match[1]), int(match[2])
+
+
+def runs_on(arch: str, device: tuple[int, int]) -> bool:
+    """Whether a cubin runs on a device of this capability: the same major version, and no newer minor one."""
+    major, minor = capability(arch)
+    return major == device[0] and minor <= device[1]
+
+
+def nbytes(tensor: Tensor) -> int:
+    return prod(tensor.shape) * DTYPE_BYTES[tensor.dtype]
+
+
+def _tensors(documents: list[dict[str, Any]]) -> tuple[Tensor, ...]:
+    return tuple(Tensor(name=one["name"], shape=tuple(one["shape"]), dtype=one["dtype"]) for one in documents)
+
+
+def _launch(document: dict[str, Any]) -> Launch:
+    def three(name: str) -> tuple[int, int, int]:
+        x, y, z = document[name]
+        return int(x), int(y), int(z)
+
+    return Launch(
+        kernel=document["kernel"],
+        arguments=tuple(document["arguments"]),
+        grid=three("grid"),
+        block=three("block"),
+        shared_bytes=int(document["shared_bytes"]),
+    )
