@@ -1,7 +1,7 @@
 """One fleet for several jobs: a thread listens to the driver and hands each job what is its own.
 
-Each job sees a `Share`, which behaves towards it as the fleet would if it had it alone. Whose candidates go first is decided in the
-driver, by the policy: there all jobs' candidates wait, so that changing from one to another costs no message.
+Each job sees a `Share`, which behaves towards it as the fleet would if it had it alone. Whose candidates go first is decided in
+the driver, by the policy: there all jobs' candidates wait, so that changing from one to another costs no message.
 """
 
 from __future__ import annotations
@@ -129,10 +129,13 @@ class SharedFleet:
 
     def _deliver(self, message: Inbound) -> None:
         match message:
-            case Finished(reports=reports, spans=spans):
+            case Finished(reports=reports, spans=spans, calibrations=calibrations):
                 told, done = _by_job(reports), _by_job(spans)
                 with self._lock:
                     shares = {job: self._shares[job] for job in {*told, *done} if job in self._shares}
+                    scribe = next(iter(self._shares.values()), None)  # what concerns the lanes is written by one of them
+                if calibrations and scribe is not None:
+                    scribe.put(Finished(reports=(), spans=(), calibrations=calibrations))
                 for job, share in shares.items():
                     share.put(Finished(reports=tuple(told.get(job, ())), spans=tuple(done.get(job, ()))))
             case Answer(number=number):
@@ -170,6 +173,7 @@ class Share:
     def __init__(self, shared: SharedFleet, standing: Standing) -> None:
         self._shared = shared
         self._inbox: queue.SimpleQueue[Inbound | FleetError] = queue.SimpleQueue()
+        self._deadline: float | None = None  # of the workload's budget of time
         self.standing = standing
         self.lost = False  # the driver was lost and this share has not seen it yet
 
@@ -182,10 +186,17 @@ class Share:
         """How many builders and lanes there are."""
         return self._shared.stations
 
+    def stands(self, *, trials_left: int, seconds_left: float | None, memory_bytes: int) -> None:
+        """What the job has before it, from the next submission on."""
+        self._deadline = None if seconds_left is None else time.monotonic() + seconds_left
+        self.standing = replace(self.standing, trials_left=trials_left, memory_bytes=memory_bytes)
+
     def put(self, message: Inbound | FleetError) -> None:
         self._inbox.put(message)
 
     def submit(self, message: Submit) -> None:
+        left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        self.standing = replace(self.standing, seconds_left=left)
         self._shared.send(self, replace(message, standing=self.standing))
 
     def abandon(self) -> None:
@@ -217,7 +228,7 @@ class Share:
     def ask(
         self, problem: Problem, what: BuildAsk | RaceAsk, *, timeout_s: float, check: Callable[[], None] | None = None
     ) -> Answer:
-        """Puts a question while none of the job's candidates is in flight, and waits. A lost driver or worker is an answer too."""
+        """Puts a question while no candidate of the job is in flight, and waits. A lost driver is an answer with an error."""
         number = self._shared.question(self, problem, what)
         deadline = time.monotonic() + timeout_s
         while (left := deadline - time.monotonic()) > 0:

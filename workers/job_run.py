@@ -1,0 +1,236 @@
+"""One claimed job: its workloads tuned one after the other on its share of the fleet, a kernel promoted for each."""
+
+from __future__ import annotations
+
+import time
+
+from db import jobs, kernels, leases, targets, trials, workloads
+from db.engine import Database, Session
+from db.errors import StaleLease
+from db.jobs import Job, Task
+from db.leases import Lease
+from tuner.errors import DatabaseError, TunerError
+from tuner.export.artifacts import ArtifactStore
+from tuner.export.signature import signer_at
+from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.space import Config
+from tuner.target.target import Limits as MachineLimits
+from tuner.target.target import Target
+from tuner.tuning import StopReason, TuningResult
+from tuner.workload.spec import from_document
+from tuner.workload.workload import Workload
+from workers.admission import trials_left
+from workers.heartbeat import Heartbeat
+from workers.keeper import FleetKeeper
+from workers.known import unanswered
+from workers.messages import Problem
+from workers.options import Interrupt, Interruption, JobReport, OrchestratorOptions
+from workers.plausibility import Judge
+from workers.policy import Standing
+from workers.pool import RayMeasurer
+from workers.progress import Observer, Phase, TaskFinished, TaskStarted
+from workers.promotion import NothingVerified, Promotion, promote
+from workers.sharing import Share, SharedFleet
+from workers.task import TaskRun, known_outcomes, notice_to, search
+from workers.timeline import Timeline, join
+
+WINNERS = 8  # configs of earlier kernels that a search tries first
+
+
+class _Interrupted(Exception):
+    """The job is to stop before its search has begun."""
+
+
+class JobRun:
+    """One claimed job."""
+
+    def __init__(
+        self,
+        database: Database,
+        job: Job,
+        lease: Lease,
+        keeper: FleetKeeper,
+        options: OrchestratorOptions,
+        observer: Observer,
+        interrupt: Interrupt,
+        *,
+        order: int = 0,
+    ) -> None:
+        """`order`: of the claim, among those of this orchestrator."""
+        self._database, self._job, self._lease = database, job, lease
+        self._keeper, self._options, self._observer, self._interrupt = keeper, options, observer, interrupt
+        self._standing = Standing(
+            job=job.id,
+            owner=job.owner or "",
+            priority=job.priority,
+            order=order,
+            threads=job.threads,
+            trials_left=trials_left(job),
+        )
+        self._heart = Heartbeat(database, lease, lifetime_s=options.lease_s)
+        self._unverified = False
+
+    def run(self) -> JobReport:
+        try:
+            with self._heart:
+                job = self._work()
+        except (StaleLease, DatabaseError):
+            raise  # the job is somebody else's by now, or nothing can be written about it
+        except TunerError as error:
+            job = self._finish(jobs.FAILED, str(error))
+        except KeyboardInterrupt:
+            self._finish(jobs.CANCELLED)
+            raise
+        except Exception as error:  # a fault of ours: the job must not look as if somebody still worked on it
+            self._finish(jobs.FAILED, f"internal error: {type(error).__name__}: {error}")
+            raise
+        return JobReport(job=job, unverified=self._unverified)
+
+    def _work(self) -> Job:
+        tasks = unanswered(self._database, self._lease, self._job)
+        if not tasks:
+            return self._finish(jobs.SUCCEEDED)
+        fleet = self._keeper.start(self._job.threads, self._job.target)  # Ray starts while the space is made
+        with self._database.read() as session:
+            target = targets.get(session, self._job.target)
+        errors = []
+        with fleet.joined(self._standing) as share:
+            for task in tasks:
+                try:
+                    error = self._task(task, target, fleet, share)
+                except _Interrupted:
+                    error = None
+                if self._stopping():
+                    break
+                if error is not None:
+                    errors.append(error)
+        if self._stopping():
+            return self._stopped()
+        if errors:
+            return self._finish(jobs.FAILED, "; ".join(errors))
+        return self._finish(jobs.SUCCEEDED)
+
+    def _task(self, task: Task, target: Target, fleet: SharedFleet, share: Share) -> str | None:
+        """Tunes one workload and promotes its kernel; the reason where it failed."""
+        with self._database.read() as session:
+            workload = from_document(workloads.get(session, task.workload).document)
+            recorded = trials.of_task(session, self._job.id, task.position)
+            winners = self._winners(session, workload, target)
+        problem = Problem(workload=workload, target=target, threads=self._job.threads, seed=self._job.seed)
+        space = CpuSpace(workload, target, self._job.threads)
+        with self._database.write("space") as session:
+            leases.note_task(session, self._lease, task.position, space_size=space.space.size)
+        started = TaskStarted(
+            position=task.position,
+            workload=workload,
+            space_size=space.space.size,
+            recorded=len(recorded),
+            trials=self._job.trials,
+            seconds=self._job.seconds,
+        )
+        self._observer(started)
+        self._observer(Phase(name="starting workers"))
+        fleet.wait_ready(self._check)
+        share.stands(
+            trials_left=self._trials_left(task, len(recorded)),
+            seconds_left=self._job.seconds,
+            memory_bytes=workload.expression.nbytes,
+        )
+        timeline = Timeline(self._database, worker=join(self._database, target, fleet.plan), job=self._lease.job_id)
+        judge = Judge(problem, core=fleet.plan.builder_cores[0], on_limits=self._note_limits)
+        measurer = RayMeasurer(
+            share,
+            problem,
+            known=known_outcomes(recorded),
+            judge=judge.judged,
+            on_spans=timeline.add,
+            on_calibrations=timeline.calibrated,
+            on_notice=notice_to(self._observer),
+        )
+        run = TaskRun(
+            database=self._database,
+            lease=self._lease,
+            job=self._job,
+            task=task,
+            problem=problem,
+            space=space,
+            winners=winners,
+            judge=judge,
+            recorded=recorded,
+            measurer=measurer,
+            observer=self._observer,
+            interrupted=self._stopping,
+            check=self._heart.check,
+        )
+        try:
+            self._observer(Phase(name="searching"))
+            result = search(run)
+            if result.reason is StopReason.CANCELLED:
+                return None
+            return self._promote(run, result)
+        finally:
+            measurer.close()
+            timeline.flush()
+
+    def _trials_left(self, task: Task, recorded: int) -> int:
+        """Of this workload and the job's later ones."""
+        later = [one for one in self._job.tasks if one.position > task.position and one.state == jobs.QUEUED]
+        return max(0, self._job.trials - recorded) + sum(max(0, self._job.trials - one.trials_done) for one in later)
+
+    def _winners(self, session: Session, workload: Workload, target: Target) -> list[Config]:
+        """Configs of promoted kernels worth trying first: this workload's own, then those of its operator, the newest first."""
+        threads = self._job.threads
+        own = kernels.find_promoted(session, workload.key, target.key, threads)
+        near = kernels.neighbours(session, workload.op, target.key, threads, limit=WINNERS) if workload.op else ()
+        return [kernel.config for kernel in ((own,) if own else ()) + near if kernel.config][:WINNERS]
+
+    def _note_limits(self, limits: MachineLimits) -> None:
+        with self._database.write("limits") as session:
+            targets.set_limits(session, self._job.target, limits)
+
+    def _promote(self, run: TaskRun, result: TuningResult) -> str | None:
+        self._observer(Phase(name="promotion"))
+        position = run.task.position
+        error = kernel = None
+        started = time.monotonic()
+        try:
+            kernel = promote(
+                Promotion(
+                    run=run,
+                    best=result.best,
+                    artifacts=ArtifactStore(self._options.artifacts),
+                    check=self._check,
+                    signer=None if self._options.signing_key is None else signer_at(self._options.signing_key),
+                )
+            )
+        except NothingVerified as failure:
+            self._unverified = True
+            error = str(failure)
+        with self._database.write("task") as session:
+            before = jobs.get(session, self._job.id).tasks[position].elapsed_s
+            elapsed = {**before, "total": before.get("total", 0.0) + time.monotonic() - started}
+            state = "succeeded" if kernel else "failed"
+            leases.note_task(session, self._lease, position, state=state, elapsed_s=elapsed, error=error)
+        self._observer(TaskFinished(position=position, kernel=kernel, error=error))
+        return error
+
+    def _check(self) -> None:
+        """Between the steps of what cannot be stopped halfway."""
+        self._heart.check()
+        if self._stopping():
+            raise _Interrupted
+
+    def _stopping(self) -> bool:
+        return self._heart.cancelled or self._interrupt() is not None
+
+    def _stopped(self) -> Job:
+        if not self._heart.cancelled and self._interrupt() is Interruption.RELEASE:
+            with self._database.write("release") as session:
+                return leases.release(session, self._lease)
+        return self._finish(jobs.CANCELLED)
+
+    def _finish(self, state: str, error: str | None = None) -> Job:
+        with self._database.write("finish") as session:
+            if state == jobs.CANCELLED:
+                jobs.request_cancel(session, self._job.id)
+            return leases.finish(session, self._lease, state, error=error)
