@@ -11,17 +11,19 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 
-from db import jobs, leases
+from db import jobs, leases, runners
 from db.engine import Database
 from db.errors import IllegalTransition, LeaseHeld
 from db.jobs import Job
 from db.leases import Lease
 from tuner.errors import UsageError
 from tuner.target.target import Target
+from workers import machine
 from workers.admission import Quotas, admitted
 from workers.job_run import JobRun
 from workers.keeper import FleetKeeper
 from workers.options import Interrupt, Interruption, JobReport, OrchestratorOptions
+from workers.presence import Presence
 from workers.progress import Observer, unobserved
 
 __all__ = ["Interrupt", "Interruption", "JobReport", "Orchestrator", "OrchestratorOptions", "run_job"]
@@ -64,9 +66,12 @@ class Orchestrator:
 
     def serve(self, stop: threading.Event, *, on_error: Callable[[str], None] = lambda text: None) -> None:
         """Claims and runs jobs until `stop` is set; those in progress then go back to the queue."""
-        keeper = FleetKeeper(self._options)
+        keeper, options = FleetKeeper(self._options), self._options
+        here = machine.plan_machine(machine.usable_nodes(), threads=1, declared=options.lanes, builders=options.builders)
+        presence = Presence(self._database, self._target, here.lanes)
         running = _Running(self._database, self._options, keeper, stop, on_error)
         try:
+            presence.join()
             while not stop.is_set():
                 try:
                     claimed = self._claim_next(running.jobs, keeper)
@@ -78,6 +83,7 @@ class Orchestrator:
                 else:
                     running.wait(IDLE_S)
         finally:
+            presence.leave()
             running.join()
             keeper.close()
 
@@ -88,7 +94,7 @@ class Orchestrator:
             return None
         with self._database.write("claim") as session:
             leases.settle_abandoned(session)
-            waiting = leases.waiting(session, targets=[self._target.key])
+            waiting = leases.waiting(session, targets=runners.served_keys(session, self._target))
             job = admitted(waiting, running, quotas, policy=options.policy, same_fleet=keeper.shared_by)
             if job is None:
                 return None
