@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
 from api.schemas import (
     EventAnswer,
     JobAnswer,
     KernelAnswer,
-    OperatorAnswer,
-    OperatorParameter,
+    LimitsAnswer,
     TargetAnswer,
     TargetRef,
     TaskAnswer,
@@ -27,7 +28,6 @@ from db.workloads import StoredWorkload
 from tuner.measure.outcome import Failed, Timed
 from tuner.spaces.space import Config
 from tuner.target.target import Target
-from tuner.workload.operator import Operator
 from tuner.workload.workload import Workload
 
 
@@ -62,6 +62,9 @@ def target(found: Target) -> TargetAnswer:
         l3_bytes=found.l3_bytes,
         fingerprint=dict(found.fingerprint),
         fma_flops=None if found.limits is None else found.limits.fma_flops,
+        tvm=dict(found.tvm),
+        vector_registers=found.vector_registers,
+        limits=None if found.limits is None else LimitsAnswer.model_validate(asdict(found.limits)),
     )
 
 
@@ -79,13 +82,16 @@ def task(found: Task, workloads: Mapping[str, StoredWorkload]) -> TaskAnswer:
     )
 
 
-def job(found: Job, workloads: Mapping[str, StoredWorkload], targets: Mapping[str, Target]) -> JobAnswer:
+def job(
+    found: Job, workloads: Mapping[str, StoredWorkload], targets: Mapping[str, Target], *, waiting: str | None = None
+) -> JobAnswer:
     same = (
         "id", "kind", "state", "threads", "trials", "seconds", "strategy", "seed", "priority", "error", "created_at",
         "started_at", "finished_at", "last_event",
     )  # fmt: skip
     return JobAnswer(
         target=target_ref(targets[found.target]),
+        waiting=waiting,
         tasks=[task(each, workloads) for each in found.tasks],
         **{name: getattr(found, name) for name in same},
     )
@@ -123,10 +129,11 @@ def trial(found: StoredTrial) -> TrialAnswer:
 
 def kernel(found: Kernel, workloads: Mapping[str, WorkloadAnswer], targets: Mapping[str, Target]) -> KernelAnswer:
     same = (
-        "id", "state", "threads", "median_s", "ci95_s", "gflops", "roofline_fraction", "max_rel_error", "verified",
+        "id", "threads", "median_s", "ci95_s", "gflops", "roofline_fraction", "max_rel_error", "verified",
         "default_median_s", "artifact", "job", "trial", "previous", "stale", "created_at",
     )  # fmt: skip
     return KernelAnswer(
+        state=found.state.replace(" ", "_"),
         workload=workloads[found.workload],
         target=target_ref(targets[found.target]),
         config=config(found.config),
@@ -140,21 +147,7 @@ def event(found: Event) -> EventAnswer:
     return EventAnswer(job=found.job_id, sequence=found.sequence, kind=found.kind, data=dict(found.data), at=found.at)
 
 
-def operator(found: Operator) -> OperatorAnswer:
-    parameters = [
-        OperatorParameter(
-            name=param.name,
-            type=param.kind,
-            default=param.default,
-            choices=list(param.choices) or None,
-            description=param.about,
-        )
-        for param in found.params
-    ]
-    return OperatorAnswer(name=found.name, summary=found.about, notation=found.program, parameters=parameters)
-
-
-def worker(found: Worker) -> WorkerAnswer:
+def worker(found: Worker, now: datetime) -> WorkerAnswer:
     return WorkerAnswer(
         id=found.id,
         host=found.host,
@@ -167,4 +160,5 @@ def worker(found: Worker) -> WorkerAnswer:
         versions=dict(found.versions),
         joined_at=found.joined_at,
         heartbeat_at=found.heartbeat_at,
+        heartbeat_age_s=max(0.0, (now - found.heartbeat_at).total_seconds()),
     )

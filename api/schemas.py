@@ -126,6 +126,16 @@ class TargetRef(Answer):
     name: str
 
 
+class LimitsAnswer(Answer):
+    """What one core was measured to do at most."""
+
+    fma_flops: float
+    fma_flops_best: float
+    bandwidth: list[dict[str, float]] = Field(
+        description="of one core: bytes a second by read, write and copy, each at a working_set_bytes"
+    )
+
+
 class TargetAnswer(TargetRef):
     isa: list[str]
     cores: int
@@ -135,6 +145,9 @@ class TargetAnswer(TargetRef):
     l3_bytes: int
     fingerprint: dict[str, str | int]
     fma_flops: float | None = Field(description="measured float32 multiply-add rate of one core, FLOP/s")
+    tvm: dict[str, str | int] = Field(default_factory=dict, description="options of the compiler's target")
+    vector_registers: int = 0
+    limits: LimitsAnswer | None = None
 
 
 class TaskAnswer(Answer):
@@ -161,6 +174,7 @@ class JobAnswer(Answer):
     seed: int
     priority: int
     error: str | None
+    waiting: str | None = Field(default=None, description="what a queued job waits for that no runner of its target is there for")
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -253,6 +267,7 @@ class WorkerAnswer(Answer):
     versions: dict[str, Any]
     joined_at: datetime
     heartbeat_at: datetime
+    heartbeat_age_s: float = Field(default=0.0, description="seconds since it was last heard of, when this was answered")
 
 
 class OperatorParameter(Answer):
@@ -260,6 +275,8 @@ class OperatorParameter(Answer):
     type: str
     default: int | float | bool | str | None
     choices: list[int | float | bool | str] | None
+    least: int | None = Field(default=None, description="of a whole number")
+    most: int | None = None
     description: str
 
 

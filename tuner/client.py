@@ -29,6 +29,7 @@ from api.schemas import (
     LookupAnswer,
     OperatorAnswer,
     Page,
+    RollbackAnswer,
     ScheduleAnswer,
     SourceAnswer,
     TargetAnswer,
@@ -39,6 +40,7 @@ from tuner.errors import TunerError
 
 FINISHED = frozenset({"succeeded", "failed", "cancelled"})
 Model = TypeVar("Model", bound=BaseModel)
+Filter = str | int | Sequence[str] | None  # a sequence: any of these
 Workload = Mapping[str, Any]  # {"op", "params"} or {"notation", "shapes"}
 
 
@@ -68,6 +70,16 @@ class Retries:
     attempts: int = 5
     first_pause_s: float = 0.2  # doubled each time
     longest_pause_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """A kernel's artifact, its hash checked."""
+
+    content: bytes
+    sha256: str
+    is_archive: bool  # of an exported library; else the bare library that was measured
+    signature: str | None  # Ed25519 over the 64 hex digits of the hash, base64
 
 
 class Client:
@@ -135,11 +147,11 @@ class Client:
     def job(self, job: str) -> JobAnswer:
         return self._model(JobAnswer, "GET", f"/jobs/{job}")
 
-    def jobs(self, **filters: str | int | None) -> Iterator[JobAnswer]:
+    def jobs(self, **filters: Filter) -> Iterator[JobAnswer]:
         """Every job that may be seen, newest first; filters as of `GET /v1/jobs`."""
         return self._pages(JobAnswer, "/jobs", filters)
 
-    def trials(self, job: str, **filters: str | int | None) -> Iterator[TrialAnswer]:
+    def trials(self, job: str, **filters: Filter) -> Iterator[TrialAnswer]:
         return self._pages(TrialAnswer, f"/jobs/{job}/trials", filters)
 
     def cancel(self, job: str) -> JobAnswer:
@@ -178,7 +190,7 @@ class Client:
 
     # kernels
 
-    def kernels(self, **filters: str | int | None) -> Iterator[KernelAnswer]:
+    def kernels(self, **filters: Filter) -> Iterator[KernelAnswer]:
         return self._pages(KernelAnswer, "/kernels", filters)
 
     def kernel(self, kernel: str) -> KernelAnswer:
@@ -192,12 +204,25 @@ class Client:
 
     def artifact(self, kernel: str) -> bytes:
         """The compiled kernel as an archive of an exported library; its hash is checked against the service's tag."""
+        return self.download(kernel).content
+
+    def download(self, kernel: str) -> Download:
+        """The same with what the service says of it."""
         response = self._call("GET", f"/kernels/{kernel}/artifact")
         digest = hashlib.sha256(response.content).hexdigest()
         if response.headers.get("etag") != f'"{digest}"':
             detail = f"the artifact of {kernel} arrived damaged: its SHA-256 is {digest}"
             raise ServiceError(502, {"detail": detail, "code": "damaged"})
-        return response.content
+        return Download(
+            content=response.content,
+            sha256=digest,
+            is_archive=response.headers.get("content-type", "").startswith("application/gzip"),
+            signature=response.headers.get("x-signature-ed25519"),
+        )
+
+    def rollback(self, kernel: str) -> RollbackAnswer:
+        """Takes a promoted kernel back and promotes the one before it; needs the admin scope."""
+        return self._model(RollbackAnswer, "POST", f"/kernels/{kernel}/rollback")
 
     def run(self, kernel: str, inputs: Mapping[str, NDArray[Any]], *, timeout_s: float = 300.0) -> dict[str, NDArray[Any]]:
         """The kernel's outputs by name for `inputs` by name; bfloat16 travels as uint16. Waits at most `timeout_s`."""
@@ -246,7 +271,7 @@ class Client:
     def _model(self, model: type[Model], method: str, path: str, **options: Any) -> Model:
         return model.model_validate_json(self._call(method, path, **options).content)
 
-    def _pages(self, model: type[Model], path: str, filters: Mapping[str, str | int | None]) -> Iterator[Model]:
+    def _pages(self, model: type[Model], path: str, filters: Mapping[str, Filter]) -> Iterator[Model]:
         given = {name: value for name, value in filters.items() if value is not None}
         cursor: str | None = None
         while True:

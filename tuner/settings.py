@@ -7,6 +7,7 @@ upwards, tuner.toml in the user's configuration directory, built in.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from tuner.errors import UsageError
@@ -78,12 +79,23 @@ class Settings(BaseSettings):
     host: str = Field(default="127.0.0.1", min_length=1, max_length=255, description="address the service listens on")
     port: int = Field(default=8077, ge=0, le=65535, description="port the service listens on; 0 takes a free one")
     auth: Auth = Field(default="on", description="whether the service asks for keys; off on a loopback address only")
+    server: str = Field(
+        default="", max_length=500, description="URL of a service that commands are sent to; empty: they work on the database"
+    )
+    token: SecretStr = Field(default=SecretStr(""), description="the key with which commands call the service")
 
     @field_validator("data_dir", "artifacts")
     @classmethod
     def absolute(cls, path: Path) -> Path:
         """A folder stays the same one when the working directory changes; `~` is the user's home."""
         return path.expanduser().absolute()
+
+    @field_validator("server")
+    @classmethod
+    def web_address(cls, text: str) -> str:
+        if text and not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", text):
+            raise ValueError("it must be a URL such as http://127.0.0.1:8077, without a name or password in it")
+        return text.rstrip("/")
 
     @field_validator("isolation")
     @classmethod

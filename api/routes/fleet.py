@@ -6,6 +6,7 @@ from fastapi import APIRouter
 
 from api import answers
 from api.auth import Reader
+from api.operators import described_operator
 from api.problems import documented
 from api.schemas import OperatorAnswer, Page, TargetAnswer, WorkerAnswer
 from api.service import ServiceDep
@@ -19,7 +20,7 @@ router = APIRouter(prefix="/v1", tags=["fleet"])
 def list_workers(caller: Reader, service: ServiceDep) -> Page[WorkerAnswer]:
     """Every machine of the fleet, with its lanes and its state."""
     with service.database.read() as session:
-        return Page(items=[answers.worker(worker) for worker in workers.list_all(session)], next=None)
+        return Page(items=[answers.worker(worker, session.now()) for worker in workers.list_all(session)], next=None)
 
 
 @router.get("/targets", responses=documented(401, 403, 429, 503))
@@ -32,4 +33,4 @@ def list_targets(caller: Reader, service: ServiceDep) -> Page[TargetAnswer]:
 @router.get("/operators", responses=documented(401, 403, 429))
 def list_operators(caller: Reader) -> Page[OperatorAnswer]:
     """The catalogue: each operator with its parameters and its program in the notation."""
-    return Page(items=[answers.operator(operator) for operator in CATALOGUE], next=None)
+    return Page(items=[described_operator(operator) for operator in CATALOGUE], next=None)

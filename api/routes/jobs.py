@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from typing import Annotated
 
 import structlog
@@ -13,6 +12,7 @@ from pydantic import BaseModel
 
 from api import answers, workloads
 from api.auth import Caller, Reader, Requester, Submitter
+from api.described import described_jobs
 from api.problems import Problem, documented
 from api.schemas import IDENTIFIER, CreationSort, JobAnswer, JobRequest, Page, ResumeRequest, State, TrialAnswer
 from api.service import Service, ServiceDep
@@ -27,6 +27,7 @@ from tuner.spaces.space import Value
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 log = structlog.get_logger("api.jobs")
 
+answer = described_jobs
 JobId = Annotated[str, Path(pattern=IDENTIFIER, description="the job's id")]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the page before")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="items on a page")]
@@ -76,12 +77,6 @@ def owned(session: Session, job_id: str, caller: Caller) -> Job:
     return job
 
 
-def answer(session: Session, found: Sequence[Job]) -> list[JobAnswer]:
-    stored = workloads.stored(session, [task.workload for job in found for task in job.tasks])
-    known = {key: targets.get(session, key) for key in {job.target for job in found}}
-    return [answers.job(job, stored, known) for job in found]
-
-
 def digest(request: BaseModel) -> str:
     """Identifies what was asked for, defaults filled in."""
     text = json.dumps(request.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
@@ -123,6 +118,8 @@ def submit_job(
     parsed = [service.parsed.parse(each) for each in request.all_workloads]
     with service.database.write("submit") as session:
         target = choose(request.target, targets.list_all(session), service.default_target)
+        if targets.find(session, target.key) is None:
+            targets.remember(session, target)  # a declared GPU that no job was for yet
         new = NewJob(
             workloads=tuple(workloads.remember(session, workload) for workload in parsed),
             target=target.key,

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Path, Query, Response
 
-from api import answers, workloads
 from api.auth import Administrator, Reader
+from api.described import described_kernels
 from api.problems import Problem, documented
 from api.ranges import deliver
 from api.schemas import IDENTIFIER, CreationSort, KernelAnswer, Page, RollbackAnswer, ScheduleAnswer, SourceAnswer
 from api.service import ServiceDep
-from db import artifacts, kernels, targets
-from db.engine import Session
-from db.kernels import PROMOTED, ROLLED_BACK, SUPERSEDED, Kernel
+from db import artifacts, kernels
+from db.kernels import PROMOTED, ROLLED_BACK, SUPERSEDED
 
 router = APIRouter(prefix="/v1/kernels", tags=["kernels"])
 
+answer = described_kernels
 KernelId = Annotated[str, Path(pattern=IDENTIFIER, description="the kernel's id")]
 KernelState = Literal["promoted", "superseded", "rolled_back"]
 STATES = {"promoted": PROMOTED, "superseded": SUPERSEDED, "rolled_back": ROLLED_BACK}
 # What the store holds for a kernel: the archive of an exported library, or the bare library.
 FORMS = {"export": ("application/gzip", "tar.gz"), "library": ("application/octet-stream", "so")}
-
-
-def answer(session: Session, found: Sequence[Kernel]) -> list[KernelAnswer]:
-    stored = workloads.stored(session, [kernel.workload for kernel in found])
-    described = {key: answers.workload(workload) for key, workload in stored.items()}
-    known = {key: targets.get(session, key) for key in {kernel.target for kernel in found}}
-    return [answers.kernel(kernel, described, known) for kernel in found]
 
 
 @router.get("", responses=documented(400, 401, 403, 422, 429, 503))

@@ -11,6 +11,7 @@ from db import jobs, kernels, leases, targets, trials, workloads
 from db.engine import Database, Session
 from db.jobs import Job, NewJob
 from db.kernels import Kernel
+from tuner.app.waiting import is_elsewhere, target_of, wait
 from tuner.export.signature import KEY_FILE
 from tuner.measure.outcome import FailureKind
 from tuner.settings import Settings
@@ -37,8 +38,19 @@ class TaskResult:
     error: str | None
 
 
-def submit(database: Database, found: Sequence[Workload], target: Target, settings: Settings) -> Job:
-    """Queues a job for these workloads with the settings' budget, strategy and seed."""
+def submit(
+    database: Database,
+    found: Sequence[Workload],
+    target: Target,
+    settings: Settings,
+    *,
+    priority: int = 0,
+    improve: bool = True,
+) -> Job:
+    """Queues a job for these workloads with the settings' budget, strategy and seed.
+
+    Without `improve`, workloads whose kernel a search has found before are answered by it.
+    """
     with database.write("submit") as session:
         targets.remember(session, target)
         keys = tuple(workloads.remember(session, workload, to_document(workload)) for workload in found)
@@ -50,6 +62,8 @@ def submit(database: Database, found: Sequence[Workload], target: Target, settin
             seconds=settings.seconds,
             strategy=settings.strategy,
             seed=settings.seed,
+            priority=priority,
+            settings={} if improve else {"improve": False},
         )
         job, _ = jobs.create(session, new)
     return job
@@ -58,7 +72,12 @@ def submit(database: Database, found: Sequence[Workload], target: Target, settin
 def run(
     database: Database, job_id: str, settings: Settings, *, observer: Observer = unobserved, interrupt: Interrupt = lambda: None
 ) -> JobReport:
-    """Runs a queued job in this process with local workers, to its end or until `interrupt` says to stop."""
+    """Runs a queued job in this process with local workers, to its end or until `interrupt` says to stop.
+
+    A job for a GPU is not run here but waited for, until a runner of its target has served it.
+    """
+    if is_elsewhere(target_of(database, job_id)):
+        return wait(database, job_id, observer=observer, interrupt=interrupt)
     return run_job(database, job_id, orchestrator_options(settings), observer=observer, interrupt=interrupt)
 
 

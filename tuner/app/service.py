@@ -43,9 +43,9 @@ def serve_here(settings: Settings, *, started: Callable[[str], None]) -> None:
 @contextmanager
 def _orchestrator(settings: Settings) -> Iterator[None]:
     """The process lives as long as the block, and not longer than this process."""
-    environment = dict(os.environ) | {
-        ENVIRONMENT_PREFIX + name.upper(): str(value) for name, value in settings.model_dump().items() if value != ""
-    }
+    said = settings.model_dump(exclude={"server", "token"})  # those are for commands that ask a service
+    given = {ENVIRONMENT_PREFIX + name.upper(): str(value) for name, value in said.items() if value != ""}
+    environment = dict(os.environ) | given
     command = [sys.executable, "-P", "-m", "tuner.app.orchestrate"]
     # A session of its own: Ctrl-C reaches it through this process alone, in good order.
     process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, start_new_session=True)

@@ -37,6 +37,7 @@ def bench(
 ) -> None:
     """Races the stored kernel of each workload against rivals: in turn, in fresh processes, on the same cores."""
     invocation = Invocation.of(context)
+    invocation.database_settings()
     workloads = read_workloads(specs, notation, shapes)
     settings = invocation.settings(target=target, threads=threads).values
     from tuner.app.machine import checked_target

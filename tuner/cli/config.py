@@ -17,7 +17,7 @@ def show(
     """Shows each setting's value, and with --origin whether a flag, the environment, a file or the built-in gave it."""
     invocation = Invocation.of(context)
     loaded = invocation.settings()
-    values = loaded.values.model_dump()
+    values = loaded.values.model_dump() | {"token": "set" if loaded.values.token.get_secret_value() else ""}
     if invocation.output.as_json:
         plain = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
         invocation.output.document(

@@ -2,22 +2,74 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from db.engine import Session
-    from db.jobs import Job
+    from api.dashboard.charts.curve import Curve, Level
+    from api.schemas import JobAnswer, KernelAnswer, TrialAnswer
+    from tuner.cli.backend.roles import Backend
+
+RIVALS = 5  # lines of libraries
+OWN = ("default", "incumbent")  # contestants of a race that are no libraries, beside its trials
 
 
-def curve_lines(session: Session, job: Job, width: int) -> list[str]:
+def curve_lines(backend: Backend, job: JobAnswer, width: int) -> list[str]:
     """Best so far of each of the job's workloads as text, at most `width` columns."""
-    from api.auth import OPERATOR
     from api.dashboard.charts.terminal import plot
-    from api.dashboard.job_view import curve_of, load
 
+    trials: dict[int, list[TrialAnswer]] = {}
+    for trial in backend.jobs.trials(job.id, outcomes=()):
+        trials.setdefault(trial.workload, []).append(trial)
     lines: list[str] = []
-    for position in range(len(job.tasks)):
-        view = load(session, job.id, OPERATOR, position)
-        curve, _ = curve_of(session, view)
-        lines += ["", view.label, *plot(curve, width=width)]
+    for position, task in enumerate(job.tasks):
+        kernel = None if task.kernel is None else backend.kernels.get(task.kernel)
+        own = trials.get(position, [])
+        lines += ["", task.workload.spec, *plot(curve_of(own, levels_of(own, kernel)), width=width)]
     return lines
+
+
+def curve_of(trials: Sequence[TrialAnswer], levels: Sequence[Level]) -> Curve:
+    """The curve of one workload's trials, given by number."""
+    import numpy as np
+
+    from api.dashboard.charts.curve import Curve, record_mask
+
+    ok = [(trial.number, trial.median_s) for trial in trials if trial.median_s is not None]
+    failed = np.array([trial.number for trial in trials if trial.median_s is None], np.int64)
+    numbers = np.array([number for number, _ in ok], np.int64)
+    medians_s = np.array([median_s for _, median_s in ok], np.float64)
+    records = record_mask(medians_s)
+    return Curve(
+        total=len(trials),
+        failed=len(failed),
+        axis="trial",
+        end=float(max((trial.number for trial in trials), default=0)),
+        numbers=numbers,
+        at=numbers.astype(np.float64),
+        medians_s=medians_s,
+        record_numbers=numbers[records],
+        record_at=numbers[records].astype(np.float64),
+        record_medians_s=medians_s[records],
+        failures_at=failed.astype(np.float64),
+        failure_numbers=failed,
+        levels=levels,
+    )
+
+
+def levels_of(trials: Sequence[TrialAnswer], kernel: KernelAnswer | None) -> list[Level]:
+    """The default schedule, the roofline, and the libraries in the kernel's race."""
+    from api.dashboard.charts.curve import Level
+
+    found = [
+        Level(name="default", seconds=trial.median_s, kind="default")
+        for trial in trials[:1]
+        if trial.number == 0 and trial.median_s is not None
+    ]
+    if kernel is None:
+        return found
+    if kernel.roofline_fraction:
+        found.append(Level(name="roofline", seconds=kernel.median_s * kernel.roofline_fraction, kind="roofline"))
+    timed = [(name, one["median_s"]) for name, one in kernel.race.items() if isinstance(one, dict) and one.get("median_s")]
+    rivals = [(name, median_s) for name, median_s in timed if name not in OWN and not name.startswith("trial ")]
+    return found + [Level(name=name[:16], seconds=float(median_s), kind="rival") for name, median_s in rivals[:RIVALS]]

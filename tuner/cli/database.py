@@ -17,7 +17,7 @@ def upgrade(context: typer.Context) -> None:
     from db.engine import open_database
 
     invocation = Invocation.of(context)
-    opened = open_database(invocation.settings().values.db, check_schema=False)
+    opened = open_database(invocation.database_settings().values.db, check_schema=False)
     try:
         before, after = schema.upgrade(opened.engine)
         url = opened.url
@@ -37,7 +37,7 @@ def check(context: typer.Context) -> None:
     from db.engine import open_database
 
     invocation = Invocation.of(context)
-    opened = open_database(invocation.settings().values.db, create=False, check_schema=False)
+    opened = open_database(invocation.database_settings().values.db, create=False, check_schema=False)
     try:
         opened.ping()
         found, needed, url, problems = schema.current(opened.engine), schema.head(), opened.url, schema.check(opened.engine)
@@ -63,7 +63,7 @@ def backup(
 
     invocation = Invocation.of(context)
     # An older schema can be backed up too: that is what comes before its upgrade.
-    opened = open_database(invocation.settings().values.db, create=False, check_schema=False)
+    opened = open_database(invocation.database_settings().values.db, create=False, check_schema=False)
     try:
         written = backups.backup(opened, file)
     finally:
@@ -83,7 +83,7 @@ def restore(
     from db.engine import open_database
 
     invocation = Invocation.of(context)
-    opened = open_database(invocation.settings().values.db, check_schema=False)
+    opened = open_database(invocation.database_settings().values.db, check_schema=False)
     try:
         backups.restore(opened, file)
         url = opened.url

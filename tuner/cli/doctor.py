@@ -31,7 +31,7 @@ class Finding:
 
 def doctor(context: typer.Context) -> None:
     """Checks compiler, packages, cores, database, disk and settings; exit code 1 when tuning cannot work here."""
-    invocation = Invocation.of(context)
+    invocation = Invocation.here(context)
     checks: tuple[Callable[[Invocation], Finding], ...] = (
         _python,
         _packages,

@@ -2,56 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from tuner.measure.outcome import Failed, Outcome, Timed
-from tuner.spaces.space import Config, Value
-
 if TYPE_CHECKING:
-    from db.engine import Session
-    from db.jobs import Job
-    from db.kernels import Kernel
-    from db.trials import StoredTrial
-    from db.workloads import StoredWorkload
+    from api.schemas import JobAnswer, KernelAnswer, TargetRef, TrialAnswer, WorkerAnswer, WorkloadAnswer
+    from tuner.spaces.space import Config
     from tuner.target.target import Target
     from tuner.workload.workload import Workload
 
 Document = dict[str, Any]
-KEYS_AT_ONCE = 500  # in one query
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Names:
-    """What the keys in jobs and kernels stand for."""
-
-    workloads: Mapping[str, StoredWorkload]
-    targets: Mapping[str, Target]
-
-    @classmethod
-    def of(cls, session: Session, *, workloads: Iterable[str], targets: Iterable[str]) -> Names:
-        from db import targets as target_queries
-        from db import workloads as workload_queries
-
-        keys = sorted(set(workloads))
-        chunks = [keys[start : start + KEYS_AT_ONCE] for start in range(0, len(keys), KEYS_AT_ONCE)]
-        return cls(
-            workloads={key: stored for chunk in chunks for key, stored in workload_queries.get_many(session, chunk).items()},
-            targets={key: target_queries.get(session, key) for key in set(targets)},
-        )
-
-    def spec(self, key: str) -> str:
-        return self.workloads[key].spec
-
-
-def job(found: Job, names: Names) -> Document:
+def job(found: JobAnswer) -> Document:
     return {
         "id": found.id,
         "kind": found.kind,
         "state": found.state,
-        "target": target(names.targets[found.target]),
+        "target": target(found.target),
         "threads": found.threads,
         "trials": found.trials,
         "seconds": found.seconds,
@@ -59,13 +28,14 @@ def job(found: Job, names: Names) -> Document:
         "seed": found.seed,
         "priority": found.priority,
         "error": found.error,
+        "waiting": found.waiting,
         "created_at": _moment(found.created_at),
         "started_at": _moment(found.started_at),
         "finished_at": _moment(found.finished_at),
         "last_event": found.last_event,
         "tasks": [
             {
-                "workload": stored_workload(names.workloads[task.workload]),
+                "workload": {**answered_workload(task.workload), "spec": task.workload.spec},
                 "state": task.state,
                 "space_size": task.space_size,
                 "trials_done": task.trials_done,
@@ -80,8 +50,8 @@ def job(found: Job, names: Names) -> Document:
     }
 
 
-def stored_workload(stored: StoredWorkload) -> Document:
-    return {**_workload(stored.key, stored.op, stored.document), "spec": stored.spec}
+def answered_workload(found: WorkloadAnswer) -> Document:
+    return _workload(found.key, found.op, {"params": found.params, "notation": found.notation, "shapes": found.shapes})
 
 
 def workload(found: Workload) -> Document:
@@ -96,35 +66,23 @@ def _workload(key: str, op: str | None, document: Mapping[str, Any]) -> Document
     return {"key": key, "op": op, **{name: document.get(name) for name in rest}}
 
 
-def target(found: Target) -> Document:
+def target(found: Target | TargetRef) -> Document:
     return {"key": found.key, "kind": found.kind, "name": found.name}
 
 
-def trial(stored: StoredTrial) -> Document:
-    outcome = stored.trial.outcome
-    timed = outcome if isinstance(outcome, Timed) else None
-    return {
-        "workload": stored.position,
-        "number": stored.trial.number,
-        "config": config(stored.trial.config),
-        "outcome": outcome_name(outcome),
-        "median_s": median_s(outcome),
-        "samples_s": list(timed.samples_s) if timed else None,
-        "max_rel_error": timed.max_rel_error if timed else None,
-        "build_s": stored.trial.build_s,
-        "measure_s": stored.trial.measure_s,
-        "predicted": stored.predicted,
-        "worker": stored.worker,
-        "error": outcome.message if isinstance(outcome, Failed) else None,
-        "created_at": _moment(stored.created_at),
-    }
+def trial(found: TrialAnswer) -> Document:
+    names = (
+        "workload", "number", "config", "outcome", "median_s", "samples_s", "max_rel_error", "build_s", "measure_s",
+        "predicted", "worker", "error",
+    )  # fmt: skip
+    return {name: getattr(found, name) for name in names} | {"created_at": _moment(found.created_at)}
 
 
-def kernel(found: Kernel, names: Names) -> Document:
+def kernel(found: KernelAnswer) -> Document:
     return {
         "state": found.state,
-        "workload": stored_workload(names.workloads[found.workload]),
-        "target": target(names.targets[found.target]),
+        "workload": {**answered_workload(found.workload), "spec": found.workload.spec},
+        "target": target(found.target),
         "threads": found.threads,
         **kernel_numbers(found),
         "artifact": found.artifact,
@@ -132,17 +90,17 @@ def kernel(found: Kernel, names: Names) -> Document:
         "trial": found.trial,
         "previous": found.previous,
         "stale": found.stale,
-        "race": dict(found.race),
-        "versions": dict(found.versions),
+        "race": found.race,
+        "versions": found.versions,
         "created_at": _moment(found.created_at),
     }
 
 
-def kernel_numbers(found: Kernel) -> Document:
+def kernel_numbers(found: KernelAnswer) -> Document:
     """A kernel as the result of `tuner tune` has it."""
     return {
         "id": found.id,
-        "config": config(found.config),
+        "config": found.config,
         "median_s": found.median_s,
         "ci95_s": list(found.ci95_s),
         "gflops": found.gflops,
@@ -153,13 +111,9 @@ def kernel_numbers(found: Kernel) -> Document:
     }
 
 
-def outcome_name(outcome: Outcome) -> str:
-    """`ok`, or the kind of failure."""
-    return "ok" if isinstance(outcome, Timed) else outcome.kind.value
-
-
-def median_s(outcome: Outcome) -> float | None:
-    return outcome.median_s if isinstance(outcome, Timed) else None
+def worker(found: WorkerAnswer) -> Document:
+    document = found.model_dump(mode="json")
+    return document | {"joined_at": _moment(found.joined_at), "heartbeat_at": _moment(found.heartbeat_at)}
 
 
 def config(values: Config) -> Document:
@@ -167,12 +121,12 @@ def config(values: Config) -> Document:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
-def config_text(values: Config) -> str:
+def config_text(values: Mapping[str, Any]) -> str:
     return " ".join(f"{name}={value_text(value)}" for name, value in values.items()) or "default schedule"
 
 
-def value_text(value: Value) -> str:
-    return "×".join(str(part) for part in value) if isinstance(value, tuple) else str(value)
+def value_text(value: object) -> str:
+    return "×".join(str(part) for part in value) if isinstance(value, tuple | list) else str(value)
 
 
 def _moment(value: datetime | None) -> str | None:

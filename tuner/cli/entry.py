@@ -15,28 +15,29 @@ from tuner.cli.database import database
 from tuner.cli.doctor import doctor
 from tuner.cli.exits import exit_code
 from tuner.cli.export import export
+from tuner.cli.fleet import health, workers
 from tuner.cli.invocation import Invocation
 from tuner.cli.jobs import cancel, jobs, show, trials
-from tuner.cli.kernels import best
+from tuner.cli.kernels import best, rollback
 from tuner.cli.keys import keys
 from tuner.cli.output import Output
 from tuner.cli.replay import replay
 from tuner.cli.report import report
 from tuner.cli.serve import serve
 from tuner.cli.space import ops, space
-from tuner.cli.tune import resume, tune
+from tuner.cli.tune import resume, submit, tune, watch
 from tuner.cli.verify import verify
 from tuner.cli.worker import worker
 from tuner.errors import TunerError
 
 COMMANDS = (
-    tune, ops, space, jobs, show, trials, report, resume, cancel,
-    best, export, verify, bench, replay, serve, worker, doctor,
+    tune, submit, watch, ops, space, jobs, show, trials, report, resume, cancel,
+    best, rollback, export, verify, bench, replay, serve, worker, workers, health, doctor,
 )  # fmt: skip
 GROUPS = {"config": config, "db": database, "keys": keys}
 
 GLOBAL_FLAGS = ("--json", "--quiet", "-q")
-GLOBAL_OPTIONS = ("--db",)  # those that take a value
+GLOBAL_OPTIONS = ("--db", "--server")  # those that take a value
 
 
 def _version(wanted: bool) -> None:
@@ -50,15 +51,18 @@ def _root(
     db: Annotated[
         str | None, typer.Option("--db", metavar="URL", help="database: sqlite:///PATH or postgresql://USER@HOST/NAME")
     ] = None,
+    server: Annotated[
+        str | None, typer.Option("--server", metavar="URL", help="a service to send the command to, such as http://127.0.0.1:8077")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON document on standard output")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress and no notes on standard error")] = False,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")] = False,
 ) -> None:
     """Finds fast schedules for tensor kernels on this machine, checks them, and hands them over as libraries.
 
-    --db, --json and --quiet may also follow the command. NO_COLOR is respected. Settings: tuner config show --origin.
+    --db, --server, --json and --quiet may also follow the command. NO_COLOR is respected. Settings: tuner config show --origin.
     """
-    context.obj = Invocation(output=Output(as_json=as_json, quiet=quiet), db=db)
+    context.obj = Invocation(output=Output(as_json=as_json, quiet=quiet), db=db, server=server)
 
 
 def program() -> typer.Typer:

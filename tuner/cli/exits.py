@@ -7,6 +7,8 @@ from enum import IntEnum
 from db.errors import DatabaseBusy, DatabaseFull
 from tuner.errors import DatabaseError, TunerError, UsageError
 
+TOO_MANY_REQUESTS = 429
+
 
 class Exit(IntEnum):
     OK = 0
@@ -19,6 +21,9 @@ class Exit(IntEnum):
 
 
 def exit_code(error: TunerError) -> Exit:
+    status = getattr(error, "status", None)  # of an answer of a service
+    if isinstance(status, int):
+        return Exit.USAGE if 400 <= status < 500 and status != TOO_MANY_REQUESTS else Exit.FAILED
     if isinstance(error, (DatabaseBusy, DatabaseFull)):
         return Exit.FAILED
     return Exit.USAGE if isinstance(error, (UsageError, DatabaseError)) else Exit.FAILED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,9 @@ from tuner.cli import units
 from tuner.cli.invocation import Invocation
 from tuner.cli.workloads import Threads
 from tuner.errors import UsageError
+
+if TYPE_CHECKING:
+    from tuner.cli.backend.roles import Exported
 
 
 def export(
@@ -22,14 +25,19 @@ def export(
     every: Annotated[bool, typer.Option("--all", help="every promoted kernel of this machine")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help="new, empty, or an earlier export")] = None,
     threads: Threads = None,
-    name: Annotated[str, typer.Option("--name", metavar="LIB", help="the library's name, a C identifier")] = "tuned",
+    name: Annotated[str | None, typer.Option("--name", metavar="LIB", help="the library's name, a C identifier")] = None,
+    public_key: Annotated[
+        str | None,
+        typer.Option("--public-key", metavar="KEY", help="from a service: who must have signed it, as ed25519:HEX or a file"),
+    ] = None,
+    isa: Annotated[
+        str | None,
+        typer.Option("--isa", metavar="LEVELS", help="levels of x86-64 to compile for besides, e.g. x86-64-v3,x86-64"),
+    ] = None,
 ) -> None:
     """Writes a shared library with its C and C++ headers, manifest, Python package and examples."""
-    from tuner.app.export import all_kernels, chosen_kernels, export_kernels
-    from tuner.app.machine import checked_target
-    from tuner.app.portfolio import portfolio_kernel
-    from tuner.export.artifacts import ArtifactStore
-    from tuner.export.signature import KEY_FILE
+    from tuner.cli.backend.roles import ExportRequest
+    from tuner.export.signature import public_key_of
     from tuner.workload.spec import parse_portfolio
 
     invocation = Invocation.of(context)
@@ -37,26 +45,34 @@ def export(
         raise UsageError("export needs a directory; add -o DIR")
     if every == bool(kernels):
         raise UsageError("name kernels by their ids, as tuner best lists them, or give --all; one of the two")
-    settings = invocation.settings(threads=threads).values
-    families = [parse_portfolio(one) for one in kernels or () if ".." in one]
-    ids = [one for one in kernels or () if ".." not in one]
-    store = ArtifactStore(settings.artifacts)
-    with invocation.database() as database:
-        found = all_kernels(database) if every else chosen_kernels(database, ids)
-        machine = checked_target(settings) if families else None
-        portfolios = [portfolio_kernel(database, one, machine, settings.threads, store) for one in families if machine]
-        manifest = export_kernels(
-            database,
-            found,
-            settings.artifacts,
-            output,
-            name,
-            portfolios=portfolios,
-            signing_key=settings.data_dir / KEY_FILE,
-        )
-    if invocation.output.as_json:
-        invocation.output.document({"directory": str(output), **manifest.document()})
-        return
+    request = ExportRequest(
+        ids=tuple(one for one in kernels or () if ".." not in one),
+        families=tuple(parse_portfolio(one) for one in kernels or () if ".." in one),
+        every=every,
+        directory=output,
+        name=name,
+        public_key=None if public_key is None else public_key_of(public_key),
+        isa=isa,
+    )
+    with invocation.backend(threads=threads) as backend:
+        made = backend.kernels.export(request)
+    if not invocation.output.as_json:
+        for one in made:
+            _print(invocation, one)
+    elif len(made) == 1:
+        invocation.output.document(_document(made[0]))
+    else:
+        invocation.output.document({"directory": str(output), "libraries": [_document(one) for one in made]})
+
+
+def _document(made: Exported) -> dict[str, Any]:
+    return {"directory": str(made.directory), **made.manifest}
+
+
+def _print(invocation: Invocation, made: Exported) -> None:
+    manifest = made.manifest
+    signed = f"signed by {manifest['public_key']}" if manifest.get("public_key") else "not signed"
+    invocation.output.line(f"{made.directory / manifest['library']}, {len(manifest['files'])} files, {signed}")
     rows = [
         (
             str(function["symbol"]),
@@ -64,7 +80,6 @@ def export(
             str(function["threads"]),
             ", ".join(f"{argument['name']}: {argument['dtype']}{argument['shape']}" for argument in function["arguments"]),
         )
-        for function in manifest.functions
+        for function in manifest["functions"]
     ]
-    invocation.output.line(f"{output / manifest.library}, {len(manifest.files)} files, signed by {manifest.public_key}")
     invocation.output.table(("function", "median", "threads", "arguments"), rows, right=("median", "threads"))

@@ -25,3 +25,18 @@ def stop_on_signal(note: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def raised_on_signal() -> Iterator[None]:
+    """SIGINT and SIGTERM raise KeyboardInterrupt at once, also out of a wait for the network."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

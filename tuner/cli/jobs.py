@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,16 +9,12 @@ import typer
 
 from tuner.cli import documents, units
 from tuner.cli.curve import curve_lines
-from tuner.cli.documents import Names
 from tuner.cli.invocation import Invocation
 
 if TYPE_CHECKING:
-    from db.engine import Session
-    from db.jobs import Job
-    from db.trials import StoredTrial
+    from api.schemas import JobAnswer
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="the job's id, or 'last' for the newest")]
-PAGE = 500
 
 
 def jobs(
@@ -30,27 +25,17 @@ def jobs(
     limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="at most so many, the newest")] = 50,
 ) -> None:
     """Lists jobs, the newest first."""
-    from db import jobs as queries
-
     invocation = Invocation.of(context)
-    found: list[Job] = []
-    cursor: str | None = None
-    with invocation.database() as database, database.read() as session:
-        while True:
-            page = queries.list_page(session, state=state or (), cursor=cursor, limit=min(PAGE, limit - len(found)))
-            found += page.items
-            cursor = page.next
-            if cursor is None or len(found) >= limit:
-                break
-        names = _names(session, found)
+    with invocation.backend() as backend:
+        found = backend.jobs.list(states=state or (), limit=limit)
     if invocation.output.as_json:
-        invocation.output.items([documents.job(job, names) for job in found])
+        invocation.output.items([documents.job(job) for job in found])
         return
     rows = [
         (
             job.id,
             job.state,
-            _specs(job, names),
+            _specs(job),
             f"{sum(task.trials_done for task in job.tasks)}/{job.trials * len(job.tasks)}",
             ", ".join(units.seconds(task.best_median_s) for task in job.tasks[:3]),
             _local(job.created_at),
@@ -66,21 +51,18 @@ def show(
     plot: Annotated[bool, typer.Option("--plot", help="draw best so far over trials, for people only")] = False,
 ) -> None:
     """Shows one job: its budget, each workload's trials and kernel, and what went wrong."""
-    from db import jobs as queries
-
     invocation = Invocation.of(context)
-    with invocation.database() as database, database.read() as session:
-        found = queries.get(session, resolve(session, job))
-        names = _names(session, [found])
-        drawn = curve_lines(session, found, min(120, invocation.output.stdout.width)) if plot else []
+    with invocation.backend() as backend:
+        found = backend.jobs.get(job)
+        drawn = curve_lines(backend, found, min(120, invocation.output.stdout.width)) if plot else []
     if invocation.output.as_json:
-        invocation.output.document(documents.job(found, names))
+        invocation.output.document(documents.job(found))
         return
     budget = f"{found.trials} trials" + ("" if found.seconds is None else f" or {units.duration(found.seconds)}")
     for name, text in (
         ("job", found.id),
-        ("state", found.state + (f": {found.error}" if found.error else "")),
-        ("target", names.targets[found.target].name),
+        ("state", found.state + (f": {found.error or found.waiting}" if found.error or found.waiting else "")),
+        ("target", found.target.name),
         ("budget", f"{budget} for each workload; {found.strategy}, seed {found.seed}, threads {found.threads}"),
         ("created", _local(found.created_at)),
         ("started", _local(found.started_at)),
@@ -90,7 +72,7 @@ def show(
     invocation.output.line()
     rows = [
         (
-            names.spec(task.workload),
+            task.workload.spec,
             task.state,
             "-" if task.space_size is None else units.count(task.space_size),
             str(task.trials_done),
@@ -116,31 +98,19 @@ def trials(
     ] = None,
 ) -> None:
     """Lists all trials of a job by number, with their configs and outcomes."""
-    from db import jobs as job_queries
-    from db import trial_pages as queries
-
     invocation = Invocation.of(context)
-    where = queries.TrialFilter(outcome=tuple(outcome or ()))
-    found: list[StoredTrial] = []
-    cursor: str | None = None
-    with invocation.database() as database, database.read() as session:
-        job_id = job_queries.get(session, resolve(session, job)).id
-        while True:
-            page = queries.list_page(session, job_id, where=where, cursor=cursor, limit=PAGE)
-            found += page.items
-            cursor = page.next
-            if cursor is None:
-                break
+    with invocation.backend() as backend:
+        found = backend.jobs.trials(job, outcomes=outcome or ())
     if invocation.output.as_json:
         invocation.output.items([documents.trial(one) for one in found])
         return
     rows = [
         (
-            str(one.position),
-            str(one.trial.number),
-            documents.outcome_name(one.trial.outcome),
-            units.seconds(documents.median_s(one.trial.outcome)),
-            documents.config_text(one.trial.config),
+            str(one.workload),
+            str(one.number),
+            one.outcome,
+            units.seconds(one.median_s),
+            documents.config_text(one.config),
         )
         for one in found
     ]
@@ -149,40 +119,18 @@ def trials(
 
 def cancel(context: typer.Context, job: JobName) -> None:
     """Cancels a job: a queued one at once, a running one as soon as its orchestrator sees it. `tuner resume` continues it."""
-    from db import jobs as queries
-
     invocation = Invocation.of(context)
-    with invocation.database() as database, database.write() as session:
-        found = queries.request_cancel(session, resolve(session, job))
-        names = _names(session, [found])
+    with invocation.backend() as backend:
+        found = backend.jobs.cancel(job)
     if invocation.output.as_json:
-        invocation.output.document(documents.job(found, names))
+        invocation.output.document(documents.job(found))
     else:
         invocation.output.line(f"job {found.id} is {found.state}; tuner resume {found.id} continues it")
 
 
-def resolve(session: Session, name: str) -> str:
-    """The id meant by a JOB argument; 'last' is the newest job there is. Raises NotFound where there is none."""
-    from db import jobs as queries
-    from db.errors import NotFound
-
-    if name != "last":
-        return name
-    page = queries.list_page(session, limit=1)
-    if not page.items:
-        raise NotFound("there is no job yet; `tuner tune SPEC` makes one")
-    return page.items[0].id
-
-
-def _names(session: Session, found: Sequence[Job]) -> Names:
-    return Names.of(
-        session, workloads=(task.workload for job in found for task in job.tasks), targets=(job.target for job in found)
-    )
-
-
-def _specs(job: Job, names: Names) -> str:
+def _specs(job: JobAnswer) -> str:
     more = f" and {len(job.tasks) - 1} more" if len(job.tasks) > 1 else ""
-    return names.spec(job.tasks[0].workload) + more
+    return (job.tasks[0].workload.spec if job.tasks else "a model") + more
 
 
 def _local(moment: datetime | None) -> str:

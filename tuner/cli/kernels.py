@@ -1,20 +1,14 @@
-"""`tuner best`: the promoted kernels in the database."""
+"""`tuner best` and `rollback`: the promoted kernels, and the one before when the newest turns out to be wrong."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tuner.cli import documents, units
-from tuner.cli.documents import Names
 from tuner.cli.invocation import Invocation
 from tuner.cli.workloads import Notation, Shapes, read_workload
-
-if TYPE_CHECKING:
-    from db.kernels import Kernel
-
-PAGE = 500
 
 
 def best(
@@ -24,38 +18,45 @@ def best(
     shapes: Shapes = None,
 ) -> None:
     """Lists the promoted kernels in the database, or those of one workload; each with its time and its lead on the default."""
-    from db import kernels as queries
-
     invocation = Invocation.of(context)
     asked = spec is not None or notation is not None or shapes is not None
     key = read_workload(spec, notation, shapes).key if asked else None
-    found: list[Kernel] = []
-    cursor: str | None = None
-    with invocation.database() as database, database.read() as session:
-        while True:
-            page = queries.list_page(session, workload=key, cursor=cursor, limit=PAGE)
-            found += page.items
-            cursor = page.next
-            if cursor is None:
-                break
-        names = Names.of(session, workloads=(one.workload for one in found), targets=(one.target for one in found))
+    with invocation.backend() as backend:
+        found = backend.kernels.list(workload=key)
     if invocation.output.as_json:
-        invocation.output.items([documents.kernel(one, names) for one in found])
+        invocation.output.items([documents.kernel(one) for one in found])
         return
     if not found:
         invocation.output.note("no kernel yet; tuner tune SPEC makes one")
     rows = [
         (
             one.id,
-            names.spec(one.workload),
+            one.workload.spec,
             str(one.threads),
             units.seconds(one.median_s),
             units.rate(one.gflops or None),
             units.percent(one.roofline_fraction),
             units.ratio(one.default_median_s / one.median_s if one.default_median_s else None),
-            names.targets[one.target].name,
+            one.target.name,
         )
         for one in found
     ]
     columns = ("kernel", "workload", "threads", "median", "speed", "of roofline", "default/kernel", "target")
     invocation.output.table(columns, rows, right=columns[2:7])
+
+
+def rollback(
+    context: typer.Context, kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="a promoted kernel's id")]
+) -> None:
+    """Takes a promoted kernel back and promotes the one it replaced, at one stroke; who asks meanwhile gets one of the two."""
+    invocation = Invocation.of(context)
+    with invocation.backend() as backend:
+        done = backend.kernels.rollback(kernel)
+    promoted = done.promoted
+    if invocation.output.as_json:
+        document = {"rolled_back": done.rolled_back, "promoted": None if promoted is None else documents.kernel(promoted)}
+        invocation.output.document(document)
+    elif promoted is None:
+        invocation.output.line(f"kernel {kernel} is rolled back; its workload has no kernel now, tuner tune makes one")
+    else:
+        invocation.output.line(f"kernel {kernel} is rolled back; {promoted.id} of {promoted.workload.spec} is promoted again")

@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from tuner.cli import units
-from tuner.measure.outcome import Failed, Trial
+from tuner.measure.outcome import Failed
 from tuner.tuning import BestImproved, RoundPlanned, Stopped, TrialRecorded
 from workers.progress import Phase, Progress, TaskFinished, TaskStarted, WorkerNotice
 
@@ -33,18 +33,19 @@ class Run:
     seconds: float | None  # budget
     started_s: float  # by the display's clock
     resumed: int = 0  # trials that were recorded before this run
-    done: int = 0
+    done: int = 0  # all of them, the earlier ones too
     best_s: float | None = None
     default_s: float | None = None
     failed: Counter[str] = field(default_factory=Counter)
     phase: str = ""  # what happens beside trials: starting workers, promotion
 
-    def take(self, trial: Trial) -> None:
+    def take(self, number: int, median_s: float | None, failed: str | None, *, past: bool) -> None:
         self.done += 1
-        if isinstance(trial.outcome, Failed):
-            self.failed[trial.outcome.kind.value] += 1
-        elif trial.number == 0:
-            self.default_s = trial.outcome.median_s
+        self.resumed += past
+        if failed is not None:
+            self.failed[failed] += 1
+        elif number == 0:
+            self.default_s = median_s
 
     def text(self, now_s: float) -> str:
         elapsed = now_s - self.started_s
@@ -89,35 +90,58 @@ class TuningDisplay:
     def observe(self, progress: Progress) -> None:
         """Takes what the orchestrator tells (a `workers.progress.Observer`)."""
         match progress:
-            case TaskStarted():
-                self._start(progress)
+            case TaskStarted(workload=workload):
+                self.begin(
+                    spec=workload.spec,
+                    flops=workload.expression.flops,
+                    space_size=progress.space_size,
+                    trials=progress.trials,
+                    seconds=progress.seconds,
+                    recorded=progress.recorded,
+                )
             case Phase(name=name):
                 self._phase("" if name == "searching" else name)
             case WorkerNotice(message=message):
                 self.note(message)
             case TaskFinished(error=error):
-                self._end(error)
-            case TrialRecorded(trial=trial) if self._run is not None:
-                self._run.take(trial)
-            case BestImproved(median_s=median_s) if self._run is not None:
-                self._run.best_s = median_s
-                self._line(self._run)
-            case TrialRecorded() | BestImproved() | RoundPlanned() | Stopped():
+                self.end(error)
+            case TrialRecorded(trial=trial):
+                outcome = trial.outcome
+                if isinstance(outcome, Failed):
+                    self.trial(trial.number, None, failed=outcome.kind.value)
+                else:
+                    self.trial(trial.number, outcome.median_s)
+            case BestImproved(median_s=median_s):
+                self.best(median_s)
+            case RoundPlanned() | Stopped():
                 pass
 
-    def _start(self, started: TaskStarted) -> None:
-        workload = started.workload
+    def begin(
+        self, *, spec: str, flops: int, space_size: int | None, trials: int, seconds: float | None, recorded: int = 0
+    ) -> None:
+        """A workload's turn comes; `recorded` are its trials of an earlier run."""
         self._run = Run(
-            spec=workload.spec,
-            flops=workload.expression.flops,
-            trials=started.trials,
-            seconds=started.seconds,
+            spec=spec,
+            flops=flops,
+            trials=trials,
+            seconds=seconds,
             started_s=self._clock(),
-            resumed=started.recorded,
-            done=started.recorded,
+            resumed=recorded,
+            done=recorded,
         )
-        after = f", continued after {started.recorded} recorded trials" if started.recorded else ""
-        self.note(f"{workload.spec}: {units.count(started.space_size)} configs, {started.trials} trials{after}")
+        after = f", continued after {recorded} recorded trials" if recorded else ""
+        size = "" if space_size is None else f"{units.count(space_size)} configs, "
+        self.note(f"{spec}: {size}{trials} trials{after}")
+
+    def trial(self, number: int, median_s: float | None, *, failed: str | None = None, past: bool = False) -> None:
+        """`failed` is the kind of a failure; a trial of the `past` says nothing about the rate."""
+        if self._run is not None:
+            self._run.take(number, median_s, failed, past=past)
+
+    def best(self, median_s: float) -> None:
+        if self._run is not None:
+            self._run.best_s = median_s
+            self._line(self._run)
 
     def _phase(self, text: str) -> None:
         if self._run is not None:
@@ -127,7 +151,7 @@ class TuningDisplay:
         elif text:
             self.note(text)
 
-    def _end(self, error: str | None) -> None:
+    def end(self, error: str | None) -> None:
         """The workload's run is over: its last state stays on the screen."""
         if self._run is not None:
             self._run.phase = "" if error is None else error

@@ -38,7 +38,7 @@ def replay(
 
     if plot is not None and plot.suffix != ".svg":
         raise UsageError(f"a plot is written as SVG, {plot.name!r} is none; give a name that ends in .svg")
-    output = Invocation.of(context).output
+    output = Invocation.here(context).output
     opened = open_tables(tables)
     chosen = factories([name.strip() for name in strategies.split(",") if name.strip()], opened)
     if not chosen:

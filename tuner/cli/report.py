@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.invocation import Invocation
-from tuner.cli.jobs import JobName, resolve
+from tuner.cli.jobs import JobName
 from tuner.errors import UsageError
 
 STDOUT = Path("-")
@@ -24,6 +24,7 @@ def report(
 ) -> None:
     """Writes a job as one page with its drawings, tables and style inside: no script, nothing loaded from anywhere."""
     from api.dashboard.report import report as page
+    from tuner.cli.backend.local import resolve
 
     invocation = Invocation.of(context)
     with invocation.database() as database, database.read() as session:

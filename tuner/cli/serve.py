@@ -21,7 +21,7 @@ def serve(
     ] = None,
 ) -> None:
     """Serves the API, with an orchestrator and workers on this machine or of a cluster, until it is interrupted."""
-    invocation = Invocation.of(context)
+    invocation = Invocation.here(context)
     settings = invocation.settings(host=host, port=port, auth=auth, address=address).values
     from tuner.app.service import serve_here
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,71 +10,64 @@ import typer
 from tuner.cli import documents, units
 from tuner.cli.invocation import Invocation
 from tuner.cli.workloads import Notation, Shapes, TargetText, Threads, read_workload
+from tuner.errors import WorkloadError
 
 if TYPE_CHECKING:
-    from tuner.workload.operator import Operator, Param
+    from api.schemas import OperatorAnswer, OperatorParameter
 
 
 def ops(context: typer.Context, op: Annotated[str | None, typer.Argument(metavar="OP", help="one operator")] = None) -> None:
     """Lists the catalogue's operators, or the parameters and the program of one."""
-    from tuner.workload.catalogue import CATALOGUE, operator
-
-    output = Invocation.of(context).output
+    invocation = Invocation.of(context)
+    output = invocation.output
+    with invocation.fleet() as fleet:
+        operators = fleet.operators()
     if op is None:
         if output.as_json:
-            output.items([_operator(found) for found in CATALOGUE])
+            output.items([_operator(found) for found in operators])
         else:
-            required = [" ".join(param.name for param in found.params if param.default is None) for found in CATALOGUE]
-            listed = [(found.name, needed, found.about) for found, needed in zip(CATALOGUE, required, strict=True)]
+            listed = [(found.name, " ".join(param.name for param in _needed(found)), found.summary) for found in operators]
             output.table(("operator", "needs", "computes"), listed)
         return
-    found = operator(op)
+    found = _named(op, operators)
     if output.as_json:
         output.document(_operator(found))
         return
-    output.line(f"{found.name}: {found.about}")
+    output.line(f"{found.name}: {found.summary}")
     output.line()
     rows = [
-        (param.name, _takes(param), "needed" if param.default is None else str(param.default), param.about)
-        for param in found.params
+        (param.name, _takes(param), "needed" if param.default is None else str(param.default), param.description)
+        for param in found.parameters
     ]
     output.table(("parameter", "takes", "default", "is"), rows)
     output.line()
-    output.line(_program(found))
+    output.line(found.notation or "")
 
 
-def _operator(found: Operator) -> dict[str, Any]:
-    return {
-        "name": found.name,
-        "summary": found.about,
-        "notation": _program(found),
-        "parameters": [
-            {
-                "name": param.name,
-                "type": param.kind,
-                "default": param.default,
-                "choices": list(param.choices) or None,
-                "description": param.about,
-            }
-            for param in found.params
-        ],
-    }
+def _named(name: str, operators: Sequence[OperatorAnswer]) -> OperatorAnswer:
+    from tuner.workload.catalogue import operator
+
+    for found in operators:
+        if found.name == name:
+            return found
+    operator(name)  # refuses with the nearest name
+    raise WorkloadError(f"the service has no operator {name!r}: it is of another version", parameter="op")
 
 
-def _program(found: Operator) -> str:
-    """The operator in the notation: its defaults, the first choice where there is none; extents stay symbols."""
-    given = {param.name: param.choices[0] if param.choices else 8 for param in found.params if param.default is None}
-    return found.text(found.filled(given))
+def _operator(found: OperatorAnswer) -> dict[str, Any]:
+    return found.model_dump(mode="json")
 
 
-def _takes(param: Param) -> str:
-    if param.kind == "choice":
+def _needed(found: OperatorAnswer) -> list[OperatorParameter]:
+    return [param for param in found.parameters if param.default is None]
+
+
+def _takes(param: OperatorParameter) -> str:
+    if param.choices:
         return ", ".join(str(choice) for choice in param.choices)
-    return (
-        f"{param.least} to {param.most}"
-        if param.kind == "int"
-        else {"extent": "1 or more", "bool": "true, false"}.get(param.kind, param.kind)
-    )
+    if param.least is not None:
+        return f"{param.least} to {param.most}"
+    return {"extent": "1 or more", "bool": "true, false"}.get(param.type, param.type)
 
 
 def space(
@@ -89,12 +83,11 @@ def space(
     import numpy as np
 
     from tuner.spaces.cpu import space_for
-    from tuner.target.detect import parse_target
-
     invocation = Invocation.of(context)
     workload = read_workload(spec, notation, shapes)
     settings = invocation.settings(target=target, threads=threads, seed=seed).values
-    machine = parse_target(settings.target)
+    with invocation.fleet(target=target, threads=threads, seed=seed) as fleet:
+        machine = fleet.target()
     found = space_for(workload, machine, settings.threads)
     example = found.config(found.sample(np.random.default_rng(settings.seed), 1)[0])
     if invocation.output.as_json:

@@ -1,25 +1,26 @@
-"""`tuner tune` and `tuner resume`: a job from its request to its kernels, watched on the way."""
+"""`tuner tune`, `submit`, `watch` and `resume`: a job from its request to its kernels, watched on the way."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli import documents, units
+from tuner.cli import documents
 from tuner.cli.exits import Exit
-from tuner.cli.interruption import stop_on_signal
 from tuner.cli.invocation import Invocation
-from tuner.cli.jobs import JobName, resolve
+from tuner.cli.jobs import JobName
+from tuner.cli.results import conclude
 from tuner.cli.workloads import Notation, Shapes, Specs, TargetText, Threads, read_workloads
 
 if TYPE_CHECKING:
-    from db.engine import Database
-    from tuner.app.jobs import TaskResult
-    from tuner.settings import Settings
+    from api.schemas import JobAnswer
+    from tuner.cli.backend.roles import Backend, Request
 
 Trials = Annotated[int | None, typer.Option("--trials", metavar="N", help="trials for each workload, trial 0 among them")]
 Seconds = Annotated[float | None, typer.Option("--seconds", metavar="S", help="seconds for each workload, at most")]
+StrategyText = Annotated[str | None, typer.Option("--strategy", metavar="NAME", help="annealing, evolutionary, random or grid")]
+Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="seed of everything random")]
 
 
 def tune(
@@ -29,110 +30,94 @@ def tune(
     shapes: Shapes = None,
     trials: Trials = None,
     seconds: Seconds = None,
-    strategy: Annotated[
-        str | None, typer.Option("--strategy", metavar="NAME", help="annealing, evolutionary, random or grid")
-    ] = None,
+    strategy: StrategyText = None,
     target: TargetText = None,
     threads: Threads = None,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="seed of everything random")] = None,
+    seed: Seed = None,
 ) -> None:
     """Tunes each workload and stores its verified winner; budgets count for each. Ctrl-C stops cleanly, and resume continues."""
-    from tuner.workload.spec import parse_portfolio
+    invocation = Invocation.of(context)
+    request = _request(specs, notation, shapes, improve=True, priority=0)
+    flags = {"trials": trials, "seconds": seconds, "strategy": strategy, "target": target, "threads": threads, "seed": seed}
+    with invocation.backend(create=True, **flags) as backend:
+        _run(invocation, backend, backend.work.submit(request))
+
+
+def submit(
+    context: typer.Context,
+    specs: Specs = None,
+    notation: Notation = None,
+    shapes: Shapes = None,
+    trials: Trials = None,
+    seconds: Seconds = None,
+    strategy: StrategyText = None,
+    target: TargetText = None,
+    threads: Threads = None,
+    seed: Seed = None,
+    priority: Annotated[int, typer.Option("--priority", metavar="N", min=-100, max=100, help="higher goes first")] = 0,
+    improve: Annotated[bool, typer.Option("--improve", help="tune also what has a kernel already")] = False,
+) -> None:
+    """Queues a job and prints its id, without waiting: tuner serve tunes it, tuner watch follows it."""
+    invocation = Invocation.of(context)
+    request = _request(specs, notation, shapes, improve=improve, priority=priority)
+    flags = {"trials": trials, "seconds": seconds, "strategy": strategy, "target": target, "threads": threads, "seed": seed}
+    with invocation.backend(create=True, **flags) as backend:
+        job = backend.work.submit(request)
+    if invocation.output.as_json:
+        invocation.output.document(documents.job(job))
+        return
+    invocation.output.line(job.id)
+    invocation.output.note(f"{job.state}; tuner watch {job.id} follows it")
+
+
+def watch(context: typer.Context, job: JobName) -> None:
+    """Follows a job from its first event to its last, through dropped connections, and prints its results. Ctrl-C only leaves."""
+    from tuner.cli.follow import follow
+    from tuner.cli.progress import TuningDisplay
 
     invocation = Invocation.of(context)
-    ranged = [parse_portfolio(spec) for spec in specs or () if ".." in spec]
-    single = [spec for spec in specs or () if ".." not in spec]
-    workloads = read_workloads(single, notation, shapes) if single or notation or shapes or not ranged else []
-    settings = invocation.settings(
-        trials=trials, seconds=seconds, strategy=strategy, target=target, threads=threads, seed=seed
-    ).values
-    from tuner.app.jobs import submit
-    from tuner.app.machine import checked_target, with_limits
-    from tuner.app.portfolio import members_to_tune, rows_checked
-
-    machine = checked_target(settings)
-    for portfolio in ranged:
-        rows_checked(portfolio)
-    with invocation.database(create=True) as database:
-        limited = with_limits(database, machine)
-        members = [one for portfolio in ranged for one in members_to_tune(portfolio, limited, settings.threads)]
-        job = submit(database, list({one.key: one for one in (*workloads, *members)}.values()), limited, settings)
-        _watch(invocation, database, job.id, settings)
+    output = invocation.output
+    with invocation.backend() as backend:
+        found = backend.jobs.get(job)
+        try:
+            with TuningDisplay(output.stderr, quiet=output.quiet) as display:
+                display.note(f"job {found.id}")
+                ended = follow(backend.jobs, found.id, display)
+        except KeyboardInterrupt:
+            output.note(f"job {found.id} goes on; tuner cancel {found.id} ends it")
+            raise typer.Exit(Exit.INTERRUPTED) from None
+        conclude(invocation, backend, ended)
 
 
 def resume(context: typer.Context, job: JobName, trials: Trials = None, seconds: Seconds = None) -> None:
     """Continues a cancelled, failed or killed job after its recorded trials, none of which is lost or measured again."""
-    from tuner.app.jobs import requeue
-
     invocation = Invocation.of(context)
-    settings = invocation.settings(trials=trials, seconds=seconds).values
-    with invocation.database() as database:
-        with database.read() as session:
-            job_id = resolve(session, job)
-        requeue(database, job_id, trials=trials, seconds=seconds)
-        _watch(invocation, database, job_id, settings)
+    with invocation.backend(trials=trials, seconds=seconds) as backend:
+        _run(invocation, backend, backend.work.resume(job, trials=trials, seconds=seconds))
 
 
-def _watch(invocation: Invocation, database: Database, job_id: str, settings: Settings) -> None:
-    """Runs the queued job with a live display, prints what came of it, and ends with the exit code that says so."""
-    from tuner.app.jobs import results, run
+def _request(specs: Specs, notation: str | None, shapes: str | None, *, improve: bool, priority: int) -> Request:
+    """What is asked for, checked as far as that is possible without a machine."""
+    from tuner.cli.backend.roles import Request
+    from tuner.workload.spec import parse_portfolio
+
+    families = tuple(parse_portfolio(spec) for spec in specs or () if ".." in spec)
+    single = [spec for spec in specs or () if ".." not in spec]
+    workloads = read_workloads(single, notation, shapes) if single or notation or shapes or not families else []
+    if families:
+        from tuner.app.portfolio import rows_checked
+
+        for family in families:
+            rows_checked(family)
+    return Request(workloads=tuple(workloads), families=families, priority=priority, improve=improve)
+
+
+def _run(invocation: Invocation, backend: Backend, job: JobAnswer) -> None:
+    """Sees the queued job to its end with a live display, prints what came of it, and ends with the exit code that says so."""
     from tuner.cli.progress import TuningDisplay
-    from workers.orchestrator import Interruption
 
     output = invocation.output
-    with TuningDisplay(output.stderr, quiet=output.quiet) as display, stop_on_signal(display.note) as stopping:
-        display.note(f"job {job_id}")
-        report = run(
-            database, job_id, settings, observer=display.observe, interrupt=lambda: Interruption.CANCEL if stopping() else None
-        )
-    found = results(database, job_id)
-    if output.as_json:
-        output.document({"job": job_id, "results": [_document(result) for result in found]})
-    else:
-        _summary(invocation, found)
-    if report.job.state == "cancelled":
-        output.warning(f"job {job_id} was cancelled; tuner resume {job_id} continues it")
-        raise typer.Exit(Exit.CANCELLED)
-    if report.job.state != "succeeded":
-        output.warning(f"job {job_id} {report.job.state}: {report.job.error}; tuner resume {job_id} tries again")
-        raise typer.Exit(Exit.NO_KERNEL if report.unverified else Exit.FAILED)
-
-
-def _document(result: TaskResult) -> dict[str, Any]:
-    parts = {name: result.elapsed_s.get(name, 0.0) for name in ("total", "search", "build", "measure")}
-    return {
-        "workload": documents.workload(result.workload),
-        "target": documents.target(result.target),
-        "space_size": result.space_size,
-        "trials": {
-            "total": result.trials,
-            "ok": result.trials_ok,
-            "failed": {kind.value: count for kind, count in result.failures.items()},
-        },
-        "kernel": None if result.kernel is None else documents.kernel_numbers(result.kernel),
-        "elapsed_s": parts,
-    }
-
-
-def _summary(invocation: Invocation, found: tuple[TaskResult, ...]) -> None:
-    rows = []
-    for result in found:
-        kernel = result.kernel
-        if kernel is None:
-            rows.append((result.workload.spec, "-", "-", "-", "-", "-", str(result.trials), result.error or "no kernel yet"))
-            continue
-        lead = kernel.default_median_s / kernel.median_s if kernel.default_median_s else None
-        rows.append(
-            (
-                result.workload.spec,
-                kernel.id,
-                units.seconds(kernel.median_s),
-                units.rate(kernel.gflops or None),
-                units.percent(kernel.roofline_fraction),
-                units.ratio(lead),
-                str(result.trials),
-                "verified" if kernel.verified else "unverified",
-            )
-        )
-    columns = ("workload", "kernel", "median", "speed", "of roofline", "default/kernel", "trials", "")
-    invocation.output.table(columns, rows, right=columns[2:7])
+    with TuningDisplay(output.stderr, quiet=output.quiet) as display:
+        display.note(f"job {job.id}")
+        ended = backend.work.run(job.id, display)
+    conclude(invocation, backend, ended)

@@ -38,7 +38,7 @@ def verify(
     ] = None,
 ) -> None:
     """Checks an exported library's hashes, runs every function against the reference on unseen inputs, and re-times it."""
-    invocation = Invocation.of(context)
+    invocation = Invocation.here(context)
     settings = invocation.settings().values
     from tuner.app.verify import verify_export
     from tuner.export.errors import ManifestError

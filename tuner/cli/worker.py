@@ -19,7 +19,7 @@ def worker(
     node_ip: Annotated[str, typer.Option("--node-ip", metavar="ADDRESS", help="by which the cluster reaches this machine")] = "",
 ) -> None:
     """Joins a cluster with this machine's lanes and builders, until it is interrupted."""
-    invocation = Invocation.of(context)
+    invocation = Invocation.here(context)
     settings = invocation.settings(address=address, lanes=lanes, builders=builders).values
     from tuner.app.worker import join, labels_of
 

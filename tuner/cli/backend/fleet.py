@@ -1,0 +1,46 @@
+"""The fleet's roles: the catalogue, the target, workers and health, of this program and its database or of a service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from api.operators import described_operator
+from api.schemas import HealthAnswer, OperatorAnswer, WorkerAnswer
+from tuner import __version__
+from tuner.settings import Settings
+from tuner.workload.catalogue import CATALOGUE
+
+if TYPE_CHECKING:
+    from db.engine import Database
+    from tuner.target.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFleet:
+    """Loads the database only for what needs it: `tuner ops` does not."""
+
+    settings: Settings
+    database: Callable[[], AbstractContextManager[Database]]
+
+    def operators(self) -> Sequence[OperatorAnswer]:
+        return [described_operator(found) for found in CATALOGUE]
+
+    def target(self) -> Target:
+        from tuner.target.detect import parse_target
+
+        return parse_target(self.settings.target)
+
+    def workers(self) -> Sequence[WorkerAnswer]:
+        from api import answers
+        from db import workers
+
+        with self.database() as database, database.read() as session:
+            return [answers.worker(found, session.now()) for found in workers.list_all(session)]
+
+    def health(self) -> HealthAnswer:
+        with self.database() as database:
+            database.ping()
+        return HealthAnswer(status="ok", version=__version__)

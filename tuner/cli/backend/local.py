@@ -1,0 +1,225 @@
+"""The roles on the database and the machine of this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from api import answers
+from api.described import described_jobs, described_kernels
+from api.schemas import EventAnswer, JobAnswer, KernelAnswer, RollbackAnswer, TrialAnswer
+from db import events, jobs, kernels, trial_pages
+from db.engine import Database, Session, open_database
+from db.errors import NotFound
+from db.jobs import FINISHED
+from db.trial_pages import TrialFilter
+from tuner.cli.backend.roles import LAST, Backend, Exported, ExportRequest, Request
+from tuner.cli.interruption import stop_on_signal
+from tuner.settings import Settings
+
+if TYPE_CHECKING:
+    from tuner.app.export import Widen
+    from tuner.cli.progress import TuningDisplay
+    from tuner.target.target import Target
+
+PAGE = 500
+POLL_S = 0.25  # between two looks for events of a job
+
+
+@dataclass(slots=True)
+class OpenedLate:
+    """The database, opened when it is first needed: what is refused before leaves no file behind."""
+
+    settings: Settings
+    create: bool  # a missing one
+    opened: list[Database] = field(default_factory=list)
+
+    def __call__(self) -> Database:
+        if not self.opened:
+            self.opened.append(open_database(self.settings.db, create=self.create))
+        return self.opened[0]
+
+
+@contextmanager
+def local_backend(settings: Settings, *, create: bool) -> Iterator[Backend]:
+    database = OpenedLate(settings, create)
+    try:
+        yield Backend(
+            where=settings.db,
+            jobs=LocalJobs(database),
+            work=LocalWork(database, settings),
+            kernels=LocalKernels(database, settings),
+        )
+    finally:
+        for one in database.opened:
+            one.close()
+
+
+@dataclass(frozen=True, slots=True)
+class LocalJobs:
+    database: OpenedLate
+
+    def list(self, *, states: Sequence[str], limit: int) -> list[JobAnswer]:
+        found: list[jobs.Job] = []
+        cursor: str | None = None
+        with self.database().read() as session:
+            while True:
+                page = jobs.list_page(session, state=states, cursor=cursor, limit=min(PAGE, limit - len(found)))
+                found += page.items
+                cursor = page.next
+                if cursor is None or len(found) >= limit:
+                    return described_jobs(session, found)
+
+    def get(self, job: str) -> JobAnswer:
+        with self.database().read() as session:
+            return described_jobs(session, [jobs.get(session, resolve(session, job))])[0]
+
+    def trials(self, job: str, *, outcomes: Sequence[str]) -> Sequence[TrialAnswer]:
+        found: list[TrialAnswer] = []
+        cursor: str | None = None
+        where = TrialFilter(outcome=tuple(outcomes))
+        with self.database().read() as session:
+            job_id = jobs.get(session, resolve(session, job)).id
+            while True:
+                page = trial_pages.list_page(session, job_id, where=where, cursor=cursor, limit=PAGE)
+                found += [answers.trial(one) for one in page.items]
+                cursor = page.next
+                if cursor is None:
+                    return found
+
+    def cancel(self, job: str) -> JobAnswer:
+        with self.database().write("cancel") as session:
+            return described_jobs(session, [jobs.request_cancel(session, resolve(session, job))])[0]
+
+    def events(self, job: str, *, after: int) -> Iterator[EventAnswer]:
+        while True:
+            with self.database().read() as session:
+                state = jobs.get(session, job).state
+                found = events.after(session, job, after, limit=PAGE)
+            for event in found:
+                after = event.sequence
+                yield answers.event(event)
+            if len(found) < PAGE:
+                if state in FINISHED:
+                    return
+                time.sleep(POLL_S)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalWork:
+    database: OpenedLate
+    settings: Settings
+
+    def submit(self, request: Request) -> JobAnswer:
+        from tuner.app.jobs import submit
+        from tuner.app.machine import checked_target, with_limits
+        from tuner.app.portfolio import members_to_tune
+
+        settings = self.settings
+        machine = checked_target(settings, elsewhere=not request.families)
+        database = self.database()
+        limited = with_limits(database, machine)
+        members = [one for family in request.families for one in members_to_tune(family, limited, settings.threads)]
+        wanted = list({one.key: one for one in (*request.workloads, *members)}.values())
+        job = submit(database, wanted, limited, settings, priority=request.priority, improve=request.improve)
+        with database.read() as session:
+            return described_jobs(session, [job])[0]
+
+    def resume(self, job: str, *, trials: int | None, seconds: float | None) -> JobAnswer:
+        from tuner.app.jobs import requeue
+
+        with self.database().read() as session:
+            job_id = resolve(session, job)
+        queued = requeue(self.database(), job_id, trials=trials, seconds=seconds)
+        with self.database().read() as session:
+            return described_jobs(session, [queued])[0]
+
+    def run(self, job: str, display: TuningDisplay) -> JobAnswer:
+        from tuner.app.jobs import run
+        from workers.orchestrator import Interruption
+
+        with stop_on_signal(display.note) as stopping:
+            report = run(
+                self.database(),
+                job,
+                self.settings,
+                observer=display.observe,
+                interrupt=lambda: Interruption.CANCEL if stopping() else None,
+            )
+        with self.database().read() as session:
+            return described_jobs(session, [report.job])[0]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalKernels:
+    database: OpenedLate
+    settings: Settings
+
+    def list(self, *, workload: str | None) -> list[KernelAnswer]:
+        found: list[kernels.Kernel] = []
+        cursor: str | None = None
+        with self.database().read() as session:
+            while True:
+                page = kernels.list_page(session, workload=workload, cursor=cursor, limit=PAGE)
+                found += page.items
+                cursor = page.next
+                if cursor is None:
+                    return described_kernels(session, found)
+
+    def get(self, kernel: str) -> KernelAnswer:
+        with self.database().read() as session:
+            return described_kernels(session, [kernels.get(session, kernel)])[0]
+
+    def rollback(self, kernel: str) -> RollbackAnswer:
+        with self.database().write("rollback") as session:
+            before = kernels.rollback(session, kernel)
+            promoted = None if before is None else described_kernels(session, [before])[0]
+        return RollbackAnswer(rolled_back=kernel, promoted=promoted)
+
+    def export(self, request: ExportRequest) -> Sequence[Exported]:
+        from tuner.app.export import all_kernels, chosen_kernels, export_kernels
+        from tuner.app.machine import checked_target
+        from tuner.app.portfolio import portfolio_kernel
+        from tuner.export.artifacts import ArtifactStore
+        from tuner.export.signature import KEY_FILE
+
+        database, settings, store = self.database(), self.settings, ArtifactStore(self.settings.artifacts)
+        found = all_kernels(database) if request.every else chosen_kernels(database, request.ids)
+        machine = checked_target(settings) if request.families or request.isa else None
+        with _levels(request.isa, machine, settings) as widen:
+            families = [
+                portfolio_kernel(database, one, machine, settings.threads, store, widen) for one in request.families if machine
+            ]
+            manifest = export_kernels(
+                database,
+                found,
+                settings.artifacts,
+                request.directory,
+                request.name or "tuned",
+                portfolios=families,
+                signing_key=settings.data_dir / KEY_FILE,
+                widen=widen,
+            )
+        return [Exported(directory=request.directory, manifest=manifest.document())]
+
+
+def _levels(isa: str | None, machine: Target | None, settings: Settings) -> AbstractContextManager[Widen | None]:
+    """What gives kernels variants for other CPUs; the compiler is loaded only where some are wanted."""
+    if isa is None or machine is None:
+        return nullcontext()
+    from tuner.app.variants import Levels, checked_levels
+
+    return Levels(checked_levels(isa, machine), machine, settings)
+
+
+def resolve(session: Session, name: str) -> str:
+    """The id meant by a JOB argument; LAST is the newest job there is. Raises NotFound where there is none."""
+    if name != LAST:
+        return name
+    page = jobs.list_page(session, limit=1)
+    if not page.items:
+        raise NotFound("there is no job yet; `tuner tune SPEC` makes one")
+    return page.items[0].id

@@ -1,0 +1,224 @@
+"""The roles played by a service, asked over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from api.schemas import (
+    EventAnswer,
+    HealthAnswer,
+    JobAnswer,
+    KernelAnswer,
+    OperatorAnswer,
+    RollbackAnswer,
+    TargetAnswer,
+    TrialAnswer,
+    WorkerAnswer,
+)
+from api.targets import choose
+from tuner.cli.backend.download import unpack
+from tuner.cli.backend.roles import LAST, Backend, Exported, ExportRequest, Request
+from tuner.client import Client
+from tuner.errors import UsageError
+from tuner.settings import BUILT_IN, LoadedSettings, Settings
+from tuner.target.target import Bandwidth, Limits, Target
+
+if TYPE_CHECKING:
+    from tuner.cli.progress import TuningDisplay
+    from tuner.workload.workload import Workload
+
+
+@contextmanager
+def connected(settings: Settings) -> Iterator[Client]:
+    with Client(settings.server, key=settings.token.get_secret_value() or None) as client:
+        yield client
+
+
+@contextmanager
+def remote_backend(loaded: LoadedSettings) -> Iterator[Backend]:
+    with connected(loaded.values) as client:
+        jobs = RemoteJobs(client)
+        yield Backend(
+            where=loaded.values.server,
+            jobs=jobs,
+            work=RemoteWork(client, jobs, loaded),
+            kernels=RemoteKernels(client, loaded.values.server),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteJobs:
+    client: Client
+
+    def list(self, *, states: Sequence[str], limit: int) -> Sequence[JobAnswer]:
+        return list(islice(self.client.jobs(state=list(states) or None, limit=min(limit, 500)), limit))
+
+    def get(self, job: str) -> JobAnswer:
+        return self._last() if job == LAST else self.client.job(job)
+
+    def trials(self, job: str, *, outcomes: Sequence[str]) -> Sequence[TrialAnswer]:
+        return list(self.client.trials(self.id_of(job), outcome=list(outcomes) or None, limit=500))
+
+    def cancel(self, job: str) -> JobAnswer:
+        return self.client.cancel(self.id_of(job))
+
+    def events(self, job: str, *, after: int) -> Iterator[EventAnswer]:
+        return self.client.events(job, after=after)
+
+    def id_of(self, job: str) -> str:
+        return self._last().id if job == LAST else job
+
+    def _last(self) -> JobAnswer:
+        for found in self.client.jobs(limit=1):
+            return found
+        raise UsageError("this key has no job yet; `tuner submit SPEC` makes one")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteWork:
+    client: Client
+    jobs: RemoteJobs
+    loaded: LoadedSettings
+
+    def submit(self, request: Request) -> JobAnswer:
+        settings = self.loaded.values
+        workloads = [*request.workloads, *self._members(request)]
+        return self.client.submit(
+            [written(one) for one in {one.key: one for one in workloads}.values()],
+            target=target_name(self.loaded),
+            threads=settings.threads,
+            trials=settings.trials,
+            seconds=settings.seconds,
+            strategy=settings.strategy,
+            seed=settings.seed,
+            priority=request.priority,
+            improve=request.improve,
+        )
+
+    def _members(self, request: Request) -> list[Workload]:
+        """Which members of a family are worth tuning depends on the measured limits of the machine that will tune them."""
+        if not request.families:
+            return []
+        from tuner.app.portfolio import members_to_tune
+
+        target = chosen_target(self.client, self.loaded)
+        if target.limits is None:
+            raise UsageError(f"the limits of {target.name} are not measured yet; tune one workload there first, or give no range")
+        return [one for family in request.families for one in members_to_tune(family, target, self.loaded.values.threads)]
+
+    def resume(self, job: str, *, trials: int | None, seconds: float | None) -> JobAnswer:
+        return self.client.resume(self.jobs.id_of(job), trials=trials, seconds=seconds)
+
+    def run(self, job: str, display: TuningDisplay) -> JobAnswer:
+        from tuner.cli.follow import follow
+
+        return follow(self.jobs, job, display, on_interrupt=lambda: self.jobs.cancel(job))
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteKernels:
+    client: Client
+    server: str
+
+    def list(self, *, workload: str | None) -> Sequence[KernelAnswer]:
+        return list(self.client.kernels(workload=workload, limit=500))
+
+    def get(self, kernel: str) -> KernelAnswer:
+        return self.client.kernel(kernel)
+
+    def rollback(self, kernel: str) -> RollbackAnswer:
+        return self.client.rollback(kernel)
+
+    def export(self, request: ExportRequest) -> Sequence[Exported]:
+        """Each kernel is a library of its own, as the service packed and signed it; several lie in folders by their ids."""
+        if request.families:
+            raise UsageError("a range becomes one function where its kernels are; export it on that machine, without --server")
+        if request.name is not None:
+            raise UsageError(f"--name {request.name}: a downloaded library has the name it was signed under; leave out --name")
+        if request.isa is not None:
+            raise UsageError(f"--isa {request.isa}: a downloaded library is compiled already; export it where its kernels are")
+        wanted = self._of_this_machine() if request.every else tuple(dict.fromkeys(request.ids))
+        made = []
+        for kernel in wanted:
+            directory = request.directory if len(wanted) == 1 else request.directory / kernel
+            manifest = unpack(kernel, self.client.download(kernel), directory, public_key=request.public_key)
+            made.append(Exported(directory=directory, manifest=manifest.document()))
+        return made
+
+    def _of_this_machine(self) -> tuple[str, ...]:
+        from tuner.target.detect import detect_cpu
+
+        machine = detect_cpu()
+        found = tuple(kernel.id for kernel in self.client.kernels(target=machine.key, limit=500))
+        if not found:
+            raise UsageError(f"{self.server} has no kernel for {machine.name}; tuner best lists those it has")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFleet:
+    client: Client
+    loaded: LoadedSettings
+
+    def operators(self) -> Sequence[OperatorAnswer]:
+        return list(self.client.operators())
+
+    def target(self) -> Target:
+        return chosen_target(self.client, self.loaded)
+
+    def workers(self) -> Sequence[WorkerAnswer]:
+        return list(self.client.workers())
+
+    def health(self) -> HealthAnswer:
+        return self.client.health()
+
+
+def written(workload: Workload) -> Mapping[str, Any]:
+    """A workload as a request has it. Raises UsageError for one that came as tensors."""
+    if workload.op is not None:
+        rest = {"const": "+".join(workload.constants)} if workload.constants else {}
+        return {"op": workload.op, "params": {**workload.params, **rest, "numerics": workload.numerics}}
+    if workload.notation is None:
+        raise UsageError(f"{workload.spec} is neither of the catalogue nor a notation; a service takes only these")
+    return {
+        "notation": workload.notation,
+        "shapes": dict(workload.shapes),
+        "constants": list(workload.constants),
+        "numerics": workload.numerics,
+    }
+
+
+def target_name(loaded: LoadedSettings) -> str | None:
+    """What a request names; None where the user named nothing, so that the service's own target is meant."""
+    return None if loaded.origins["target"] == BUILT_IN else loaded.values.target
+
+
+def chosen_target(client: Client, loaded: LoadedSettings) -> Target:
+    return choose(target_name(loaded), [_target(found) for found in client.targets()], None)
+
+
+def _target(found: TargetAnswer) -> Target:
+    if found.kind not in ("cpu", "cuda"):
+        raise UsageError(f"target {found.name} is of kind {found.kind}, which this version does not know; upgrade it")
+    same = ("key", "kind", "name", "tvm", "vector_bytes", "vector_registers", "cores", "l1d_bytes", "l2_bytes", "l3_bytes")
+    return Target(
+        isa=tuple(found.isa),
+        fingerprint=found.fingerprint,
+        limits=None if found.limits is None else _limits(found),
+        **{name: getattr(found, name) for name in same},
+    )
+
+
+def _limits(found: TargetAnswer) -> Limits | None:
+    limits = found.limits
+    if limits is None:
+        return None
+    bandwidth = (
+        Bandwidth(working_set_bytes=int(one["working_set_bytes"]), read=one["read"], write=one["write"], copy=one["copy"])
+        for one in limits.bandwidth
+    )
+    return Limits(fma_flops=limits.fma_flops, fma_flops_best=limits.fma_flops_best, bandwidth=tuple(bandwidth))

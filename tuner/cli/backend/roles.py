@@ -1,0 +1,121 @@
+"""The roles a command meets, each played by a local and a remote implementation; all of them answer in the types of REST.
+
+So there is one way to print a job, whether it came from the database or from a service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from api.schemas import (
+    EventAnswer,
+    HealthAnswer,
+    JobAnswer,
+    KernelAnswer,
+    OperatorAnswer,
+    RollbackAnswer,
+    TrialAnswer,
+    WorkerAnswer,
+)
+
+if TYPE_CHECKING:
+    from tuner.cli.progress import TuningDisplay
+    from tuner.target.target import Target
+    from tuner.workload.spec import Portfolio
+    from tuner.workload.workload import Workload
+
+LAST = "last"  # as a job's id: the newest job there is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a job is to tune; its budgets come from the settings."""
+
+    workloads: tuple[Workload, ...]
+    families: tuple[Portfolio, ...] = ()  # of which a few members are tuned
+    priority: int = 0  # higher goes first
+    improve: bool = True  # tune also what has a kernel already
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportRequest:
+    ids: tuple[str, ...]  # of kernels
+    families: tuple[Portfolio, ...]
+    every: bool  # all promoted kernels of this machine instead
+    directory: Path
+    name: str | None  # of the library; None: as the implementation names it
+    public_key: str | None = None  # who must have signed what is downloaded
+    isa: str | None = None  # levels of x86-64 to compile for besides, with commas
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """One library in its directory."""
+
+    directory: Path
+    manifest: dict[str, Any]  # as manifest.json has it
+
+
+class Jobs(Protocol):
+    """Jobs as they are. `job` is an id or LAST."""
+
+    def list(self, *, states: Sequence[str], limit: int) -> Sequence[JobAnswer]: ...
+
+    def get(self, job: str) -> JobAnswer: ...
+
+    def trials(self, job: str, *, outcomes: Sequence[str]) -> Sequence[TrialAnswer]: ...
+
+    def cancel(self, job: str) -> JobAnswer: ...
+
+    def events(self, job: str, *, after: int) -> Iterator[EventAnswer]:
+        """Those numbered above `after`, as they come, until the job is finished."""
+        ...
+
+
+class Work(Protocol):
+    """Jobs made, continued and seen to their end."""
+
+    def submit(self, request: Request) -> JobAnswer: ...
+
+    def resume(self, job: str, *, trials: int | None, seconds: float | None) -> JobAnswer: ...
+
+    def run(self, job: str, display: TuningDisplay) -> JobAnswer:
+        """Until the job has ended; the first Ctrl-C cancels it."""
+        ...
+
+
+class Kernels(Protocol):
+    def list(self, *, workload: str | None) -> Sequence[KernelAnswer]:
+        """The promoted ones, the newest first; those of one workload's key, or all."""
+        ...
+
+    def get(self, kernel: str) -> KernelAnswer: ...
+
+    def rollback(self, kernel: str) -> RollbackAnswer: ...
+
+    def export(self, request: ExportRequest) -> Sequence[Exported]: ...
+
+
+class Fleet(Protocol):
+    """What there is to tune on, and what can be tuned."""
+
+    def operators(self) -> Sequence[OperatorAnswer]: ...
+
+    def target(self) -> Target:
+        """The one the settings name."""
+        ...
+
+    def workers(self) -> Sequence[WorkerAnswer]: ...
+
+    def health(self) -> HealthAnswer: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    where: str  # for people: a database's or a service's address
+    jobs: Jobs
+    work: Work
+    kernels: Kernels

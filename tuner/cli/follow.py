@@ -1,0 +1,103 @@
+"""A job's events shown as they come: what `tuner watch` does, and `tuner tune` where the job runs somewhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from api.schemas import EventAnswer, JobAnswer
+from tuner.cli.interruption import raised_on_signal
+
+if TYPE_CHECKING:
+    from tuner.cli.backend.roles import Jobs
+    from tuner.cli.progress import TuningDisplay
+
+FINISHED = ("succeeded", "failed", "cancelled")
+
+
+class Reporter:
+    """Tells a display what the events mean; the events up to `past` happened before anybody looked."""
+
+    def __init__(self, jobs: Jobs, job: JobAnswer, display: TuningDisplay) -> None:
+        self._jobs, self._job, self._display, self._past = jobs, job, display, job.last_event
+        self._position: int | None = None
+
+    def take(self, event: EventAnswer) -> None:
+        data = event.data
+        match event.kind:
+            case "trial":
+                self._turn_to(int(data.get("task", 0)))
+                failed = None if data.get("outcome") == "ok" else str(data.get("outcome"))
+                median_s = data.get("median_s")
+                self._display.trial(int(data["number"]), median_s, failed=failed, past=event.sequence <= self._past)
+            case "best":
+                self._turn_to(int(data.get("task", 0)))
+                self._display.best(float(data["median_s"]))
+            case "kernel":
+                self._turn_to(int(data.get("task", 0)))
+                self._display.end(None)
+            case "note":
+                self._display.note(str(data.get("text", "")))
+            case "running":
+                self._display.note(f"running, by {data.get('owner', 'an orchestrator')}")
+            case "queued" | "cancelling":
+                self._display.note(event.kind)
+            case "succeeded" | "failed" | "cancelled":
+                self._display.end(None if event.kind == "succeeded" else event.kind)
+
+    def _turn_to(self, position: int) -> None:
+        """The display shows one workload at a time; its space is known once its first trial is."""
+        if position == self._position:
+            return
+        self._display.end(None)
+        self._position = position
+        self._job = self._jobs.get(self._job.id)
+        task = self._job.tasks[position]
+        self._display.begin(
+            spec=task.workload.spec,
+            flops=flops_of(self._job, position),
+            space_size=task.space_size,
+            trials=self._job.trials,
+            seconds=self._job.seconds,
+        )
+
+
+def follow(
+    jobs: Jobs, job: str, display: TuningDisplay, *, on_interrupt: Callable[[], object] | None = None
+) -> JobAnswer:
+    """Shows the job's events from its first to its last; the job as it ended.
+
+    The first Ctrl-C calls `on_interrupt` and goes on to the job's end; without it, and at the second, KeyboardInterrupt leaves.
+    """
+    reporter, after, asked = Reporter(jobs, jobs.get(job), display), 0, False
+    with raised_on_signal():
+        while True:
+            try:
+                for event in jobs.events(job, after=after):
+                    after = event.sequence
+                    reporter.take(event)
+                found = jobs.get(job)
+                if found.state in FINISHED and found.last_event <= after:
+                    return found
+            except KeyboardInterrupt:
+                if on_interrupt is None or asked:
+                    raise
+                asked = True
+                display.note("stopping; once more to give up at once")
+                on_interrupt()
+
+
+def flops_of(job: JobAnswer, position: int) -> int:
+    """Of one call of a workload, which is made again from its text; 0 where that is not possible."""
+    from tuner.errors import WorkloadError
+    from tuner.workload.spec import workload_from_notation, workload_from_params
+
+    found = job.tasks[position].workload
+    try:
+        if found.op is not None:
+            return workload_from_params(found.op, found.params or {}).expression.flops
+        if found.notation is not None:
+            return workload_from_notation(found.notation, found.shapes or {}).expression.flops
+    except WorkloadError:  # of a service whose catalogue is another version's
+        return 0
+    return 0

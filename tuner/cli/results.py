@@ -1,0 +1,95 @@
+"""What a job came to: its workloads' kernels, for people and as the document of `tuner tune --json`, and the exit code."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tuner.cli import documents, units
+from tuner.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from api.schemas import JobAnswer, KernelAnswer, TaskAnswer
+    from tuner.cli.backend.roles import Backend
+    from tuner.cli.invocation import Invocation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What tuning one workload came to."""
+
+    task: TaskAnswer
+    kernel: KernelAnswer | None  # None where the job was stopped before promotion, or not even the default could be verified
+    failed: dict[str, int]  # trials by kind of failure
+
+
+def conclude(invocation: Invocation, backend: Backend, job: JobAnswer) -> None:
+    """Prints the results of a job that has ended, and ends the command with the exit code that says how."""
+    output = invocation.output
+    results = _results(backend, job)
+    if output.as_json:
+        output.document({"job": job.id, "results": [_document(job, result) for result in results]})
+    else:
+        _summary(invocation, results)
+    if job.state == "cancelled":
+        output.warning(f"job {job.id} was cancelled; tuner resume {job.id} continues it")
+        raise typer.Exit(Exit.CANCELLED)
+    if job.state != "succeeded":
+        output.warning(f"job {job.id} {job.state}: {job.error}; tuner resume {job.id} tries again")
+        # A task fails by itself only where its default schedule could not be verified; else it is the job that fails.
+        unverified = any(task.state == "failed" for task in job.tasks)
+        raise typer.Exit(Exit.NO_KERNEL if unverified else Exit.FAILED)
+
+
+def _results(backend: Backend, job: JobAnswer) -> list[Result]:
+    failed: dict[int, Counter[str]] = {}
+    if any(task.trials_ok < task.trials_done for task in job.tasks):
+        for trial in backend.jobs.trials(job.id, outcomes=["failed"]):
+            failed.setdefault(trial.workload, Counter())[trial.outcome] += 1
+    return [
+        Result(
+            task=task,
+            kernel=None if task.kernel is None else backend.kernels.get(task.kernel),
+            failed=dict(failed.get(position, {})),
+        )
+        for position, task in enumerate(job.tasks)
+    ]
+
+
+def _document(job: JobAnswer, result: Result) -> dict[str, Any]:
+    task = result.task
+    return {
+        "workload": documents.answered_workload(task.workload),
+        "target": documents.target(job.target),
+        "space_size": task.space_size,
+        "trials": {"total": task.trials_done, "ok": task.trials_ok, "failed": result.failed},
+        "kernel": None if result.kernel is None else documents.kernel_numbers(result.kernel),
+        "elapsed_s": {name: task.elapsed_s.get(name, 0.0) for name in ("total", "search", "build", "measure")},
+    }
+
+
+def _summary(invocation: Invocation, results: list[Result]) -> None:
+    rows = []
+    for result in results:
+        kernel, task = result.kernel, result.task
+        if kernel is None:
+            rows.append((task.workload.spec, "-", "-", "-", "-", "-", str(task.trials_done), task.error or "no kernel yet"))
+            continue
+        lead = kernel.default_median_s / kernel.median_s if kernel.default_median_s else None
+        rows.append(
+            (
+                task.workload.spec,
+                kernel.id,
+                units.seconds(kernel.median_s),
+                units.rate(kernel.gflops or None),
+                units.percent(kernel.roofline_fraction),
+                units.ratio(lead),
+                str(task.trials_done),
+                "verified" if kernel.verified else "unverified",
+            )
+        )
+    columns = ("workload", "kernel", "median", "speed", "of roofline", "default/kernel", "trials", "")
+    invocation.output.table(columns, rows, right=columns[2:7])
