@@ -83,10 +83,10 @@ def _raced(row: Row, case: Case, kernel: Kernel, target: Target, plan: Plan, oth
 
 
 def _round_ratios(rounds: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, tuple[float, ...]]:
-    """Each contender's median over the kernel's, round by round."""
+    """Each contender's median over the kernel's, round by round; a hopeless one has fewer rounds."""
     own = [median(samples) for samples in rounds[KERNEL]]
     return {
-        name: tuple(median(samples) / ours for samples, ours in zip(found, own, strict=True))
+        name: tuple(median(samples) / ours for samples, ours in zip(found, own, strict=False))
         for name, found in rounds.items()
         if name != KERNEL
     }

@@ -1,6 +1,7 @@
 """Strategies of random valid tensor programs for every suite: small odd extents, several stages, all kinds of reads.
 
 Programs are made as texts of the notation; whether a read stays inside its tensor is found by enumeration, not by the product.
+A benchmark races kernels of programs from here too, with larger extents.
 """
 
 from __future__ import annotations
@@ -105,17 +106,22 @@ def _bodies(draw: st.DrawFn, factors: list[str], whole: bool) -> str:
 
 
 @st.composite
-def programs(draw: st.DrawFn, *, dtypes: tuple[str, ...] = FLOATS, max_stages: int = 4) -> str:
-    """A text of the notation without shape symbols: every input and stage is used, every read in bounds or padded."""
+def programs(
+    draw: st.DrawFn, *, dtypes: tuple[str, ...] = FLOATS, max_stages: int = 4, extents: tuple[int, ...] = EXTENTS
+) -> str:
+    """A text of the notation without shape symbols: every input and stage is used, every read in bounds or padded.
+
+    The largest of `extents` is not drawn for reductions.
+    """
     program = _Program()
     dtype = draw(st.sampled_from(dtypes))
     count = draw(st.integers(1, max_stages))
     for number in range(count):
         rank = draw(st.integers(1, 3))
-        kept = {f"i{at}": draw(st.sampled_from(EXTENTS)) for at in range(rank)}
-        reduced = {f"r{at}": draw(st.sampled_from(EXTENTS[:5])) for at in range(draw(st.integers(0, 2)))}
+        kept = {f"i{at}": draw(st.sampled_from(extents)) for at in range(rank)}
+        reduced = {f"r{at}": draw(st.sampled_from(extents[:-1])) for at in range(draw(st.integers(0, 2)))}
         sources = [f"T{number - 1}"] if number else []
-        sources += [_input(draw, program, dtype) for _ in range(draw(st.integers(0 if sources else 1, 1)))]
+        sources += [_input(draw, program, dtype, extents) for _ in range(draw(st.integers(0 if sources else 1, 1)))]
         made = [draw(reads(name, program.shapes[name], {**kept, **reduced})) for name in sources]
         used = set[str]().union(*(names for _, names in made))
         ranges = [f"{name} in 0:{extent}" for name, extent in {**kept, **reduced}.items() if name in kept or name in used]
@@ -130,9 +136,9 @@ def programs(draw: st.DrawFn, *, dtypes: tuple[str, ...] = FLOATS, max_stages: i
     return f"kernel random({declared}) -> (Y: {dtype}[{output}]) {{\n" + "\n".join(program.stages) + "\n}"
 
 
-def _input(draw: st.DrawFn, program: _Program, dtype: str) -> str:
+def _input(draw: st.DrawFn, program: _Program, dtype: str, extents: tuple[int, ...]) -> str:
     name = f"X{len(program.inputs)}"
-    shape = tuple(draw(st.lists(st.sampled_from(EXTENTS), min_size=1, max_size=3)))
+    shape = tuple(draw(st.lists(st.sampled_from(extents), min_size=1, max_size=3)))
     program.inputs[name] = (dtype, shape)
     program.shapes[name] = shape
     return name
