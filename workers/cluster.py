@@ -17,13 +17,14 @@ from types import MappingProxyType
 from typing import Any
 
 import ray
-from ray.exceptions import RpcError
+from ray.exceptions import GetTimeoutError, RpcError
 
 from tuner.errors import TunerError
 
 OBJECT_STORE_BYTES = 80 * 2**20  # about the least Ray accepts; payloads travel as files, or are small
-JOIN_TIMEOUT_S = 60.0
+JOIN_TIMEOUT_S = 120.0  # some 10 s on an idle machine; a node that dies is noticed at once
 LEAVE_TIMEOUT_S = 8.0
+WATCH_S = 1.0  # between two looks at whether the node still lives
 NAMESPACE = "tuner"
 COMMON: Mapping[str, Any] = MappingProxyType({"log_to_driver": False, "logging_level": logging.ERROR, "namespace": NAMESPACE})
 
@@ -47,28 +48,42 @@ def start(session: Path, *, cpus: int) -> None:
     )
 
 
-def join(address: str, *, resources: Mapping[str, float], node_ip: str = "") -> subprocess.Popen[bytes]:
+def join(session: Path, address: str, *, resources: Mapping[str, float], node_ip: str = "") -> subprocess.Popen[bytes]:
     """Makes this machine a node of the cluster at `address` and this process a driver there: the node's process.
 
-    Ray wants a node of its own where a driver runs. Its token comes from the environment. Raises ClusterUnreachable.
+    Ray wants a node of its own where a driver runs. All that the node writes lies in the session's directory: nodes that share
+    one fall over each other's sockets, and a driver tells its own node from another of the same machine by it. The token comes
+    from the environment. Raises ClusterUnreachable.
     """
+    directory = str(session / "ray")
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={address}", "--block", "--disable-usage-stats"]
     command += ["--num-cpus=0", "--num-gpus=0", f"--object-store-memory={OBJECT_STORE_BYTES}"]
     command += ["--min-worker-port=0", "--max-worker-port=0"]  # any free ones: two nodes may share a machine
-    command += [f"--resources={json.dumps(dict(resources))}"]
+    command += [f"--resources={json.dumps(dict(resources))}", f"--temp-dir={directory}"]
     command += [f"--node-ip-address={node_ip}"] if node_ip else []
     where = {"_node_ip_address": node_ip} if node_ip else {}
     node = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     deadline, error = time.monotonic() + JOIN_TIMEOUT_S, ""
     while time.monotonic() < deadline and node.poll() is None:
         try:
-            ray.init(address=address, **where, **COMMON)
+            ray.init(address=address, _temp_dir=directory, **where, **COMMON)
             return node
         except (ConnectionError, RuntimeError, ValueError, RpcError) as failed:
             error = f"{type(failed).__name__}: {failed}"
             time.sleep(0.5)
     leave(node)
     raise ClusterUnreachable(f"cannot join the cluster at {address}; is its address right, and the token the same? {error}")
+
+
+def answer(reference: Any, node: subprocess.Popen[bytes], *, timeout_s: float = JOIN_TIMEOUT_S) -> Any:
+    """What an actor on this machine's node answers. Raises ClusterUnreachable as soon as the node is gone, or when time is up."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if node.poll() is not None:
+            raise ClusterUnreachable(f"this machine's Ray node ended with status {node.returncode}")
+        with suppress(GetTimeoutError):
+            return ray.get(reference, timeout=min(WATCH_S, timeout_s))
+    raise ClusterUnreachable(f"an actor on this machine's Ray node did not answer within {timeout_s:g} s")
 
 
 def leave(node: subprocess.Popen[bytes]) -> None:

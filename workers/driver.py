@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -22,22 +22,20 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from tuner.measure.runner import RunnerOptions
 from workers import cluster, session
 from workers.affinity import confine_family
-from workers.builder import START_TIMEOUT_S, Builder
+from workers.calibration import Calibrator
 from workers.channel import parent_channel
-from workers.host import PLACE, resource
+from workers.crew import Crew, Worker
 from workers.hosts import Hosts
 from workers.messages import (
     Abandon,
     Answer,
     Ask,
     BuildAsk,
+    Calibrated,
     Finished,
     FleetPlan,
-    HostPlan,
-    Limits,
     Notice,
     Problem,
     RaceAsk,
@@ -45,14 +43,10 @@ from workers.messages import (
     Submit,
 )
 from workers.pipeline import Pipeline
-from workers.policy import Place
-from workers.runner import Runner
 
 Message = Submit | Abandon | Ask
 MAX_SILENT_REPLACEMENTS = 12  # workers replaced in a row without a single batch coming back: then it is the machine that fails
 CLOSE_TIMEOUT_S = 2.0
-FIRST_CALL_S = START_TIMEOUT_S + RunnerOptions().prepare_timeout_s
-GRACE_S = 5.0  # on a busy machine
 LOOK_S = 2.0  # between two looks at which hosts of a cluster there are
 READY_TIMEOUT_S = 110.0  # for the first answer of every worker; a second or two on an idle machine
 SPANS_KEPT = 64  # spans wait for a report to travel with, but not more of them
@@ -72,61 +66,23 @@ class Back:
     worker: str
     generation: int
     future: Future[Any]
-    ask: Ask | None  # answered by this call; None: a batch of the pipeline
-
-
-class Worker:
-    """An actor and how to make it again."""
-
-    def __init__(self, name: str, actor: Any, arguments: dict[str, Any], batch_limit_s: float, host: str | None = None) -> None:
-        """`host`: of a cluster, where the actor is to run."""
-        self.name, self.host, self._class, self._arguments, self._batch_limit_s = name, host, actor, arguments, batch_limit_s
-        self.builds = actor is Builder
-        self.ask: Ask | None = None  # that it is answering
-        self.generation = 0
-        self.loaded: set[str] = set()
-        self.deadlines: list[float] = []  # of the calls in flight, oldest first, each counted from when it became the oldest
-        self.handle = self._make()
-
-    def _make(self) -> Any:
-        place = {} if self.host is None else {resource(self.host): PLACE}
-        actor = ray.remote(num_cpus=0, resources=place, max_restarts=0, max_task_retries=0)(self._class)
-        return actor.remote(**self._arguments)
-
-    @property
-    def place(self) -> Place:
-        """What its lane offers; a builder has none."""
-        lane = self._arguments.get("lane")
-        return Place() if lane is None else Place(threads=len(lane.cores))
-
-    def replace(self) -> None:
-        self.end()
-        self.generation += 1
-        self.loaded.clear()
-        self.deadlines.clear()
-        self.handle = self._make()
-
-    def end(self) -> None:
-        self.ask = None
-        with suppress(RayError):
-            ray.kill(self.handle)
-
-    def limit_s(self, items: int, *, first: bool) -> float:
-        """How long a call may take; the first one of a problem waits for the compiler to load or for inputs to be made."""
-        return (FIRST_CALL_S if first else GRACE_S) + items * self._batch_limit_s
+    ask: Ask | None  # answered by this call; None: a batch of the pipeline, or a calibration
+    calibrates: bool = False
 
 
 class Driver:
-    def __init__(self, plan: FleetPlan, channel: Connection) -> None:
-        self._plan, self._channel = plan, channel
+    def __init__(self, plan: FleetPlan, channel: Connection, crew: Crew) -> None:
+        self._plan, self._channel, self._crew = plan, channel, crew
         self._events: queue.SimpleQueue[Came | Back] = queue.SimpleQueue()
         self._problems: dict[str, Problem] = {}
         self._asks: list[Ask] = []
         self._silent = 0
         self._spans: list[Span] = []
+        self._calibrator = Calibrator()
+        self._calibrations: list[Calibrated] = []
         self._hosts = None if plan.address is None else Hosts(plan)
         self._next_look = 0.0
-        local = [] if self._hosts is not None else make_workers(plan, plan.limits)
+        local = [] if self._hosts is not None else crew.make(plan, plan.limits)
         self._workers = {worker.name: worker for worker in local}
         self._pipeline = Pipeline(
             builders=self._builders,
@@ -151,6 +107,7 @@ class Driver:
         self._wait_ready()
         while True:
             self._look()
+            self._calibrate()
             self._dispatch()
             self._flush()
             event = self._next_event()
@@ -172,6 +129,11 @@ class Driver:
                 raise RuntimeError(f"no worker for this target has joined {self._plan.address}; start one with tuner worker")
         asked = [worker.handle.describe.remote() for worker in self._workers.values()]
         descriptions = tuple(ray.get(asked, timeout=READY_TIMEOUT_S))
+        if refusals := [str(one["refused"]) for one in descriptions if "refused" in one]:
+            self._send(Notice(kind="refused", message=refusals[0]))
+            raise RuntimeError(refusals[0])
+        for lane in self._runners:
+            self._calibrator.add(lane, time.time())
         if self._hosts is None:
             confine_family(self._plan.builder_cores)  # from here on nothing of ours but candidates runs on a lane
         text = f"{len(self._builders)} builders, {len(self._runners)} lanes"
@@ -190,10 +152,12 @@ class Driver:
                 self._retire(worker)
             self._send(Notice(kind="worker_lost", message=f"worker {name} is gone"))
         for host in seen.joined:
-            made = make_workers(host, self._plan.limits, host=host.name, threads=self._plan.threads)
+            made = self._crew.make(host, self._plan.limits, host=host.name, threads=self._plan.threads)
             self._workers |= {worker.name: worker for worker in made}
             builders, runners = [one.name for one in made if one.builds], [one.name for one in made if not one.builds]
             places = {worker.name: worker.place for worker in made}
+            for lane in runners:
+                self._calibrator.add(lane, time.time())
             self._pipeline.add(builders=builders, runners=runners, alternates=host.alternates, places=places)
         if seen.gone or seen.joined:
             names: tuple[Mapping[str, int | str], ...] = tuple(
@@ -206,6 +170,7 @@ class Driver:
         if worker.ask is not None:
             self._asks.remove(worker.ask)
             self._send(Answer(number=worker.ask.number, value=(), error=f"{worker.name}: its machine is gone"))
+        self._calibrator.remove(worker.name)
         self._pipeline.retire(worker.name, "its machine is gone")
         worker.end()
 
@@ -224,6 +189,7 @@ class Driver:
         """The next thing that happened; None when a worker's time is up first."""
         due = [worker.deadlines[0] for worker in self._workers.values() if worker.deadlines]
         due += [] if self._hosts is None else [self._next_look]
+        due += [] if self._calibrator.next_s is None else [time.monotonic() + self._calibrator.next_s - time.time()]
         try:
             return self._events.get(timeout=max(0.0, min(due) - time.monotonic()) if due else None)
         except queue.Empty:
@@ -256,7 +222,18 @@ class Driver:
                 case BuildAsk():
                     self._call(self._builders[0], "build", ask.problem.key, ask.what.requests, ask=ask)
                 case RaceAsk():
-                    self._call(self._runners[0], "race", ask.problem.key, [ask.what], ask=ask, limit_s=ask.what.limit_s)
+                    lane = min(self._runners, key=self._calibrator.drained)  # one in its band, if there is one
+                    self._call(lane, "race", ask.problem.key, [ask.what], ask=ask, limit_s=ask.what.limit_s)
+
+    def _calibrate(self) -> None:
+        """Asks the lanes whose turn it is; the answer comes between two of a lane's batches, never within a race."""
+        if any(worker.ask for worker in self._workers.values()):
+            return
+        for name in self._calibrator.due(time.time()):
+            worker = self._workers[name]
+            future: Future[Any] = worker.handle.calibrate.remote().future()
+            worker.deadlines.append(time.monotonic() + worker.limit_s(1, first=False))
+            self._await(Back(name, worker.generation, future, None, calibrates=True))
 
     def _call(
         self, name: str, method: str, problem: str, requests: Sequence[object], *, ask: Ask | None = None, limit_s: float = 0.0
@@ -268,9 +245,11 @@ class Driver:
             worker.handle.load.remote(self._problems[problem])
             worker.loaded.add(problem)
         future: Future[Any] = getattr(worker.handle, method).remote(problem, requests).future()
-        generation = worker.generation
         worker.deadlines.append(time.monotonic() + worker.limit_s(len(requests), first=first) + limit_s)
-        future.add_done_callback(lambda done: self._events.put(Back(name, generation, done, ask)))
+        self._await(Back(name, worker.generation, future, ask))
+
+    def _await(self, back: Back) -> None:
+        back.future.add_done_callback(lambda done: self._events.put(back))
 
     def _back(self, event: Back) -> None:
         worker = self._workers.get(event.worker)
@@ -280,11 +259,14 @@ class Driver:
         if error is not None:
             self._lose(worker, f"{type(error).__name__}: {error}", event.ask)
             return
-        self._silent, worker.ask = 0, None
         worker.deadlines.pop(0)
         if worker.deadlines:  # the next call starts now
             worker.deadlines[0] = max(worker.deadlines[0], time.monotonic() + worker.limit_s(1, first=False))
         results = event.future.result()
+        if event.calibrates:
+            self._calibrated(worker, results)
+            return
+        self._silent, worker.ask = 0, None
         if event.ask is not None:
             self._asks.remove(event.ask)
             self._send(Answer(number=event.ask.number, value=tuple(results), error=None))
@@ -292,6 +274,18 @@ class Driver:
             self._pipeline.built(event.worker, results)
         else:
             self._pipeline.measured(event.worker, results)
+
+    def _calibrated(self, worker: Worker, seconds: Sequence[float]) -> None:
+        before = self._calibrator.drained(worker.name)
+        found = self._calibrator.note(worker.name, seconds, time.time()) if seconds else None
+        if found is None:
+            return
+        self._calibrations.append(found)
+        if found.drained is not before:
+            self._pipeline.drain(worker.name, drained=found.drained)
+            ratio = f"its calibration kernel takes {found.median_s / found.expected_s:.2f} times what it should"
+            said = f"lane {worker.name} is drained: {ratio}" if found.drained else f"lane {worker.name} measures again"
+            self._send(Notice(kind="drift", message=said))
 
     def _lose(self, worker: Worker, reason: str, ask: Ask | None) -> None:
         self._silent += 1
@@ -317,9 +311,10 @@ class Driver:
             Path(library.path).unlink(missing_ok=True)
         reports, spans = self._pipeline.collect()
         self._spans += spans
-        if reports or len(self._spans) >= SPANS_KEPT:
-            self._send(Finished(reports=tuple(reports), spans=tuple(self._spans)))
-            self._spans = []
+        if reports or self._calibrations or len(self._spans) >= SPANS_KEPT:
+            finished = Finished(reports=tuple(reports), spans=tuple(self._spans), calibrations=tuple(self._calibrations))
+            self._send(finished)
+            self._spans, self._calibrations = [], []
 
     def close(self) -> None:
         """Asks the workers to stop their children, for a bounded time; what is left dies with Ray."""
@@ -328,27 +323,7 @@ class Driver:
             ray.wait(refs, num_returns=len(refs), timeout=CLOSE_TIMEOUT_S)
 
 
-def make_workers(
-    plan: FleetPlan | HostPlan, limits: Limits, *, host: str | None = None, threads: int = 1
-) -> list[Worker]:
-    """The builders and lanes of this machine, or of a host of the cluster."""
-    prefix = "" if host is None else f"{host}/"
-    workers = []
-    for core in plan.builder_cores:
-        name = f"{prefix}build:{core}"
-        building = {"name": name, "cores": (core,), "storage": plan.storage, "limits": limits, "ships": host is not None}
-        workers.append(Worker(name, Builder, building, limits.build_timeout_s + 5.0, host))
-    for lane in plan.lanes:
-        if len(lane.cores) >= threads:
-            name = f"{prefix}{lane.name}"
-            measuring = {
-                "lane": replace(lane, name=name), "home_cores": plan.builder_cores, "limits": limits, "storage": plan.storage
-            }
-            workers.append(Worker(name, Runner, measuring, limits.run_timeout_s + 5.0, host))
-    return workers
-
-
-def main(descriptor: str, directory: str) -> None:
+def main(descriptor: str, directory: str, crew: Crew) -> None:
     channel = parent_channel(descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the orchestrator's to handle
     plan: FleetPlan = channel.recv()
@@ -357,8 +332,8 @@ def main(descriptor: str, directory: str) -> None:
         if plan.address is None:
             cluster.start(Path(directory), cpus=max(1, len(plan.builder_cores)))
         else:
-            node = cluster.join(plan.address, resources={})
-        driver = Driver(plan, channel)
+            node = cluster.join(Path(directory), plan.address, resources={})
+        driver = Driver(plan, channel, crew)
         try:
             driver.run()
         finally:
@@ -371,4 +346,4 @@ def main(descriptor: str, directory: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(sys.argv[1], sys.argv[2], Crew())

@@ -59,9 +59,10 @@ Inbound = Finished | Notice | Answer | DriverLost
 class Fleet:
     """One driver process at a time. Not thread-safe, but `send` may be called while another thread receives."""
 
-    def __init__(self, plan: FleetPlan) -> None:
-        """`plan.storage` is filled in: a directory of the session."""
+    def __init__(self, plan: FleetPlan, *, driver: str = "workers.driver") -> None:
+        """`plan.storage` is filled in: a directory of the session. `driver` is the module its process runs."""
         self.plan = plan
+        self._driver = driver
         self.generation = 0
         self._child: Child | None = None
         self._session: Path | None = None
@@ -95,7 +96,7 @@ class Fleet:
         self.plan = replace(self.plan, storage=str(self._session / "build"))
         with (self._session / "driver.log").open("wb") as log:
             self._child = spawn(
-                "workers.driver",
+                self._driver,
                 str(self._session),
                 directory=self._session / "empty",
                 environment=session.driver_environment(self._session, local=self.plan.address is None),
@@ -118,10 +119,19 @@ class Fleet:
                 message = self._inbox.get(timeout=0.2)
                 if isinstance(message, DriverLost) and message.generation == self.generation:
                     raise FleetError(f"Ray did not start: {message.reason}{self._log_tail()}")
+                if isinstance(message, Notice) and message.kind == "refused":
+                    raise FleetError(message.message)
                 self._note(message)
                 if isinstance(message, Notice) and message.kind == "ready":
                     self._pids = tuple(dict(one) for one in message.details)
+                    self._note_isolation()
                     return
+
+    def _note_isolation(self) -> None:
+        """From now on the plan names the level that is in force on this machine's lanes; hosts of a cluster have their own."""
+        level = next((str(one["isolation"]) for one in self._pids if "isolation" in one), None)
+        if level is not None and self.plan.address is None:
+            self.plan = replace(self.plan, limits=replace(self.plan.limits, isolation=level))
 
     def restart(self) -> None:
         """After a lost driver. Raises FleetError when that has happened too often.

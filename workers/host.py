@@ -6,6 +6,7 @@ Run as `python -m workers.host FD SESSION` by whoever joins (tuner worker). The 
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import sys
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from workers import cluster, session
 from workers.channel import parent_channel
 from workers.messages import HostPlan, Notice
 
-PREFIX = "host:"  # of the actors' names
+PREFIX = "host:"  # of the actors' names; a host that joins again has another one, since the cluster may still know the old one
 BEAT_S = 1.0
 PLACE = 0.001  # of a host's resource that each of its actors takes: it only says where they are to run
 
@@ -63,18 +64,18 @@ def main(descriptor: str, directory: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     plan: HostPlan = replace(channel.recv(), storage=str(Path(directory) / "build"))
     os.sched_setaffinity(0, plan.builder_cores)  # Ray's processes inherit it
-    node = cluster.join(plan.address, resources={resource(plan.name): 1.0}, node_ip=plan.node_ip)
+    node = cluster.join(Path(directory), plan.address, resources={resource(plan.name): 1.0}, node_ip=plan.node_ip)
     try:
         actor = ray.remote(num_cpus=0, resources={resource(plan.name): PLACE}, max_restarts=0)(Host)
-        host = actor.options(name=f"{PREFIX}{plan.name}").remote(plan)
-        ray.get(host.describe.remote(), timeout=cluster.JOIN_TIMEOUT_S)
+        host = actor.options(name=f"{PREFIX}{plan.name}/{secrets.token_hex(4)}").remote(plan)
+        cluster.answer(host.describe.remote(), node)
         channel.send(Notice(kind="ready", message=f"worker {plan.name} joined {plan.address}"))
         while not channel.poll(BEAT_S) and node.poll() is None:
-            refused = ray.get(host.refused.remote(), timeout=cluster.JOIN_TIMEOUT_S)
+            refused = cluster.answer(host.refused.remote(), node)
             if refused:
                 channel.send(Notice(kind="refused", message=refused))
                 return
-    except (RayError, EOFError, OSError) as error:
+    except (RayError, cluster.ClusterUnreachable, EOFError, OSError) as error:
         with suppress(OSError):
             channel.send(Notice(kind="lost", message=f"the cluster was lost: {error}"))
     finally:

@@ -29,7 +29,7 @@ class Hosts:
 
     def __init__(self, plan: FleetPlan) -> None:
         self._plan = plan
-        self._known: dict[str, bool] = {}  # name of each host's actor -> whether it works for this driver
+        self._known: dict[str, str | None] = {}  # each host's actor -> the host that works for this driver, if it does
 
     def look(self) -> Seen:
         """Asks the cluster. Raises RayError where that is gone."""
@@ -38,8 +38,8 @@ class Hosts:
             for found in ray.util.list_named_actors(all_namespaces=True)
             if found["namespace"] == NAMESPACE and str(found["name"]).startswith(PREFIX)
         }
-        gone = tuple(name.removeprefix(PREFIX) for name in sorted(set(self._known) - named) if self._known[name])
-        self._known = {name: works for name, works in self._known.items() if name in named}
+        gone = [host for name, host in sorted(self._known.items()) if name not in named and host is not None]
+        self._known = {name: host for name, host in self._known.items() if name in named}
         joined, refused = [], []
         for name in sorted(named - set(self._known)):
             try:
@@ -48,13 +48,20 @@ class Hosts:
             except (ValueError, RayError):
                 continue  # gone again, or busy
             reason = mismatch(host, self._plan.versions)
-            self._known[name] = reason is None and self._suits(host)
             if reason is not None:
                 refuse(actor, reason)
                 refused.append(reason)
-            elif self._known[name]:
+            elif self._suits(host):
+                gone += self._replaced(host)
                 joined.append(host)
-        return Seen(joined=tuple(joined), gone=gone, refused=tuple(refused))
+            self._known[name] = host.name if reason is None and self._suits(host) else None
+        return Seen(joined=tuple(joined), gone=tuple(gone), refused=tuple(refused))
+
+    def _replaced(self, host: HostPlan) -> list[str]:
+        """A host that was cut off may be back before the cluster has noticed that it was gone: what was there of it is."""
+        before = [name for name, known in self._known.items() if known == host.name]
+        self._known |= dict.fromkeys(before)
+        return [host.name for _ in before]
 
     def _suits(self, host: HostPlan) -> bool:
         return host.target == self._plan.target and any(len(lane.cores) >= self._plan.threads for lane in host.lanes)

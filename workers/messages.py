@@ -175,7 +175,7 @@ class Calibrated:
     expected_s: float  # the middle of the lane's band
     in_band: bool
     drained: bool  # the lane is given nothing until it is back in its band
-    suspect_since_s: float | None  # just found to have drifted: its trials since then, seconds since the epoch, are in doubt
+    suspect_since_s: float | None  # of a lane that has drifted: its trials since then, seconds since the epoch, are in doubt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

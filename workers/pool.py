@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tuner.measure.outcome import Candidate, Outcome, Timed, Trial
 from workers.fleet import DriverLost, Fleet
-from workers.messages import Answer, BuildAsk, Finished, Notice, Problem, RaceAsk, Report, Span, Submit
+from workers.messages import Answer, BuildAsk, Calibrated, Finished, Notice, Problem, RaceAsk, Report, Span, Submit
 from workers.sharing import Share
 
 
@@ -27,6 +27,7 @@ class RayMeasurer:
         judge: Callable[[Trial], Trial] = lambda trial: trial,
         on_spans: Callable[[Sequence[Span]], None] | None = None,
         on_notice: Callable[[Notice], None] | None = None,
+        on_calibrations: Callable[[Sequence[Calibrated]], None] | None = None,
     ) -> None:
         self._fleet, self._problem = fleet, problem
         self._known: dict[str, Outcome] = dict(known or {})
@@ -34,7 +35,7 @@ class RayMeasurer:
         self._told = False  # whether the driver knows `known`
         self._flying: dict[int, Candidate] = {}
         self._reports: dict[int, Report] = {}
-        self._on_spans, self._on_notice = on_spans, on_notice
+        self._on_spans, self._on_notice, self._on_calibrations = on_spans, on_notice, on_calibrations
 
     @property
     def capacity(self) -> int:
@@ -66,9 +67,11 @@ class RayMeasurer:
 
     def _handle(self, message: Finished | Notice | DriverLost | Answer) -> Iterator[Trial]:
         match message:
-            case Finished(reports=reports, spans=spans):
+            case Finished(reports=reports, spans=spans, calibrations=calibrations):
                 if self._on_spans is not None and spans:
                     self._on_spans(spans)
+                if self._on_calibrations is not None and calibrations:
+                    self._on_calibrations(calibrations)
                 for report in reports:
                     if report.problem == self._problem.key and self._flying.pop(report.trial.number, None) is not None:
                         self._note(report)

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.errors import TunerError
+from tuner.errors import TunerError, UsageError
 from tuner.measure.assignment import Assignment, Lane, Request
 from tuner.measure.outcome import Failed, FailureKind, Outcome
 from tuner.measure.race import Contender, RaceResult, race
-from tuner.measure.runner import RunnerProcess
+from tuner.measure.runner import RunnerError, RunnerProcess
 from tuner.measure.statistics import race_median_ci95
 from tuner.measure.timing import ABANDON_FACTOR, PROMOTION
-from workers.messages import Finalist, Limits, Measured, MeasureRequest, Problem, RaceAsk, RaceOutcome
+from workers.messages import Finalist, Library, Limits, Measured, MeasureRequest, Problem, RaceAsk, RaceOutcome
 from workers.shipping import unpacked, unpacked_contestant
 
 RACE_SAMPLES = 200  # at most, in each process: a thousand in all tell apart what matters
@@ -49,7 +49,19 @@ class Runner:
         self._prepared: str | None = None
 
     def describe(self) -> dict[str, int | str]:
-        return {"name": self._lane.name, "pid": os.getpid(), "process_pid": self._process.pid or 0}
+        """Name, process ids and the isolation its candidates will have, or `refused`: why it cannot have what is wanted."""
+        found: dict[str, int | str] = {"name": self._lane.name, "pid": os.getpid(), "process_pid": self._process.pid or 0}
+        try:
+            return found | {"isolation": self._process.isolate(self._limits.isolation)}
+        except UsageError as error:
+            return found | {"refused": str(error)}
+
+    def calibrate(self) -> tuple[float, ...]:
+        """Seconds of the calibration kernel on each of the lane's cores; nothing where the runner process was just lost."""
+        try:
+            return self._process.calibrate(self._lane.cores)
+        except RunnerError:
+            return ()
 
     def load(self, problem: Problem) -> None:
         self._problems[problem.key] = problem
@@ -93,19 +105,22 @@ class Runner:
         self._process.close()
 
     def _measure(self, request: MeasureRequest) -> Outcome:
-        library, best_s = unpacked(request.library, self._storage), request.best_s
-        wanted = Request(
+        library = unpacked(request.library, self._storage)
+        try:
+            return self._process.measure(self.wanted(request, library))
+        finally:
+            if library is not request.library:
+                Path(library.path).unlink(missing_ok=True)
+
+    def wanted(self, request: MeasureRequest, library: Library) -> Request:
+        """What the runner process is asked for a trial, whose library is on this machine."""
+        return Request(
             name=f"trial {request.number}",
             library=library.path,
             symbol=library.symbol,
             timeout_s=self._limits.run_timeout_s,
-            abandon_above_s=None if best_s is None else best_s * ABANDON_FACTOR,
+            abandon_above_s=None if request.best_s is None else request.best_s * ABANDON_FACTOR,
         )
-        try:
-            return self._process.measure(wanted)
-        finally:
-            if library is not request.library:
-                Path(library.path).unlink(missing_ok=True)
 
     def _prepare(self, problem_key: str) -> Failed | None:
         """Gives the runner process its workload where it has another one."""

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 
-from db import lanes, workers
-from db.engine import Database
-from db.lanes import LaneSpan
+from db import lanes, trials, workers
+from db.engine import Database, Session
+from db.lanes import Calibration, LaneSpan
 from tuner import __version__
-from tuner.measure.isolation import DEFAULT_LEVEL
 from tuner.target.target import Target
-from workers.messages import FleetPlan, Span
+from workers.messages import Calibrated, FleetPlan, Span
 
 PROTOCOL = "1"  # of the messages between orchestrator and workers; changed when they are
 BATCH = 256  # spans in one statement
+LANE = "lane"  # how the reason of a state starts that calibrations gave
 MAX_AGE_S = 2.0  # after which fewer are written, so that a dashboard is not far behind
 
 
@@ -29,12 +29,13 @@ def versions() -> dict[str, str]:
 
 
 def join(database: Database, target: Target, plan: FleetPlan) -> str:
-    """Makes this machine known as a worker with its lanes; its id."""
+    """Makes this machine known as a worker with its lanes; its id. The plan is that of a fleet that is ready: its runners have
+    found out by then what isolation they have."""
     worker = workers.NewWorker(
         id=socket.gethostname()[:32],
         host=socket.gethostname(),
         target=target.key,
-        isolation=DEFAULT_LEVEL,
+        isolation=plan.limits.isolation,
         lanes=[{"name": lane.name, "cores": list(lane.cores)} for lane in plan.lanes],
         versions=versions(),
     )
@@ -49,11 +50,34 @@ class Timeline:
         self._database, self._worker, self._job = database, worker, job
         self._waiting: list[LaneSpan] = []
         self._written = time.monotonic()
+        self._resting: dict[str, str] = {}  # drained lanes, each with its reason
 
     def add(self, spans: Sequence[Span]) -> None:
         self._waiting += [self._row(span) for span in spans]
         if len(self._waiting) >= BATCH or time.monotonic() - self._written > MAX_AGE_S:
             self.flush()
+
+    def calibrated(self, found: Sequence[Calibrated]) -> None:
+        """Notes calibrations; trials of a lane that has drifted become suspect, and the worker's state says which lanes rest."""
+        with self._database.write("calibration") as session:
+            for one in found:
+                lanes.add_calibration(session, self._calibration(one))
+                if one.suspect_since_s is not None:
+                    ratio = one.median_s / one.expected_s
+                    reason = f"{LANE} {one.lane} had drifted: its calibration was at {ratio:.2f} of its band's middle"
+                    trials.mark_suspect(session, one.lane, datetime.fromtimestamp(one.suspect_since_s, UTC), reason)
+                self._resting.pop(one.lane, None)
+                if one.drained:
+                    self._resting[one.lane] = f"{LANE} {one.lane} is drained, at {one.median_s / one.expected_s:.2f} of its band"
+            self._say_state(session)
+
+    def _say_state(self, session: Session) -> None:
+        now = workers.get(session, self._worker)
+        ours = now.state == workers.DRAINING and (now.reason or "").startswith(LANE)
+        if self._resting and (now.state == workers.ACTIVE or ours):
+            workers.set_state(session, self._worker, workers.DRAINING, "; ".join(self._resting.values()))
+        elif ours and not self._resting:
+            workers.set_state(session, self._worker, workers.ACTIVE)
 
     def flush(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -62,6 +86,16 @@ class Timeline:
             with self._database.write("timeline") as session:
                 lanes.add_spans(session, waiting)
                 workers.heartbeat(session, self._worker)
+
+    def _calibration(self, found: Calibrated) -> Calibration:
+        return Calibration(
+            worker=self._worker,
+            lane=found.lane,
+            at=datetime.fromtimestamp(found.at_s, UTC),
+            median_s=found.median_s,
+            expected_s=found.expected_s,
+            in_band=found.in_band,
+        )
 
     def _row(self, span: Span) -> LaneSpan:
         return LaneSpan(

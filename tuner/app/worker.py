@@ -6,7 +6,9 @@ import re
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from tuner.app.machine import checked_target
 from tuner.errors import TunerError, UsageError
@@ -18,12 +20,14 @@ from workers.messages import HostPlan, Notice
 from workers.timeline import versions
 
 STOP_S = 15.0  # for the host to leave the cluster in good order
+REJOIN_S = 900.0  # for which a cluster that was lost is looked for again
+PAUSE_S = 3.0
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 ADDRESS = re.compile(r"[A-Za-z0-9._\-\[\]:]+:[0-9]{1,5}\Z")
 
 
 class WorkerRefused(TunerError):
-    """The cluster's driver does not work with this machine, or the cluster was lost; the text says why."""
+    """The cluster's driver does not work with this machine, or the cluster cannot be joined; the text says why."""
 
     code = "worker_refused"
 
@@ -65,24 +69,46 @@ def join(
 
 
 def _attend(plan: HostPlan, said: Callable[[str], None]) -> None:
-    folder = session.make_session()
+    """Joins, and joins again whenever the cluster is lost: its head restarted, the network cut, this machine's node killed."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: sys.exit(0))
+    until: float | None = None  # to when joining again is tried; a first time that fails is the operator's to see
+    while True:
+        lost = _join_once(plan, said)
+        until = time.monotonic() + REJOIN_S if lost.joined else until
+        if until is None or time.monotonic() > until:
+            raise WorkerRefused(lost.reason)
+        said(f"{lost.reason}; joining again")
+        time.sleep(PAUSE_S)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    joined: bool  # before it was lost
+    reason: str
+
+
+def _join_once(plan: HostPlan, said: Callable[[str], None]) -> _Lost:
+    """From joining to losing the cluster. Raises WorkerRefused where a driver does not want this machine."""
+    folder, joined = session.make_session(), False
     environment = session.driver_environment(folder, local=False)
     with (folder / "host.log").open("wb") as log:
         child = spawn(
             "workers.host", str(folder), directory=folder / "empty", environment=environment, output=log, flags=("-P",)
         )
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, frame: sys.exit(0))
     try:
         child.connection.send(plan)
         while True:
             notice: Notice = child.connection.recv()
-            if notice.kind != "ready":
+            if notice.kind == "refused":
                 raise WorkerRefused(notice.message)
+            if notice.kind == "lost":
+                return _Lost(joined, f"worker {plan.name}: {notice.message}")
             said(notice.message)
+            joined = True
     except (EOFError, OSError):
         log_end = (folder / "host.log").read_text(errors="replace")[-2000:].strip() if folder.exists() else ""
-        raise WorkerRefused(f"worker {plan.name} could not join {plan.address}, or lost it: {log_end}") from None
+        return _Lost(joined, f"worker {plan.name} could not join {plan.address}, or lost it: {log_end}")
     finally:
         child.stop(grace_s=STOP_S)
         session.remove_session(folder)

@@ -29,6 +29,7 @@ from tuner.measure.assignment import (
     outcome_to_document,
     request_from_document,
 )
+from tuner.measure.calibration import CalibrationKernel
 from tuner.measure.child import Work
 from tuner.measure.confinement import Confinement, readable_for_kernels, readable_for_libraries
 from tuner.measure.execution import Execution, SharedOutputs, compute, read_inputs
@@ -63,6 +64,7 @@ class Parent:
         self._support: Support | None = None
         self._confinement = Confinement()
         self._yard: Yard | None = None
+        self._kernel: CalibrationKernel | None = None
 
     def close(self) -> None:
         self._confinement.close()
@@ -73,6 +75,11 @@ class Parent:
                 return self._prepare(message)
             case "measure":
                 return outcome_to_document(self._measure(request_from_document(message["request"])))
+            case "isolate":
+                return {"isolation": self._isolation(message["isolation"]).name}
+            case "calibrate":
+                self._kernel = self._kernel or CalibrationKernel()
+                return {"seconds": self._kernel.time_cores(message["cores"])}
             case "execute":
                 failure = self._execute(assignment_from_document(message), Execution(**message["execution"]))
                 return {"executed": True} if failure is None else outcome_to_document(failure)
@@ -94,14 +101,18 @@ class Parent:
         if assignment.threads > len(lane.cores):
             raise UsageError(f"a kernel of {assignment.threads} threads does not fit lane {lane.name} of {len(lane.cores)} cores")
         os.sched_setaffinity(0, lane.cores)
-        if self._support is None:
-            self._support = probe()  # before anything is entered: it asks what this process may enter
-        isolation = resolve(assignment.isolation, self._support)
+        isolation = self._isolation(assignment.isolation)
         self._yard = _yard(assignment, isolation, self._confinement.apply(isolation, assignment.threads))
         if self._problem is not None:
             self._problem.close()
         self._assignment = self._problem = None
         return self._yard
+
+    def _isolation(self, level: str) -> Isolation:
+        """What a level is here. Raises UsageError where it cannot be had."""
+        if self._support is None:
+            self._support = probe()  # before anything is entered: it asks what this process may enter
+        return resolve(level, self._support)
 
     def _execute(self, assignment: Assignment, execution: Execution) -> Failed | None:
         """Runs a kernel once on a caller's arrays. The outputs come over shared memory: nothing a child sends is parsed."""

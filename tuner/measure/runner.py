@@ -9,9 +9,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from tuner.errors import TunerError, UsageError
 from tuner.measure.assignment import (
@@ -103,6 +104,14 @@ class RunnerProcess:
             raise RunnerError(f"the runner process failed to prepare {assignment.workload.spec}: {answer['failed']['message']}")
         self._assignment, self._isolation = assignment, str(answer.get("isolation", ""))
 
+    def isolate(self, level: str) -> str:
+        """The level as it would be in force here, by its name. Raises UsageError where it cannot be had, RunnerError."""
+        return str(self._short({"do": "isolate", "isolation": level}, "isolation"))
+
+    def calibrate(self, cores: Sequence[int]) -> tuple[float, ...]:
+        """Seconds of the calibration kernel on each of the cores (tuner.measure.calibration). Raises RunnerError."""
+        return tuple(float(one) for one in self._short({"do": "calibrate", "cores": list(cores)}, "seconds"))
+
     def measure(self, request: Request) -> Outcome:
         """The outcome, within the request's timeout and a second; a workload's first promotion prepares its truth besides."""
         if self._assignment is None:
@@ -150,6 +159,20 @@ class RunnerProcess:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _short(self, message: Document, wanted: str) -> Any:
+        """A question that needs no workload, answered at once."""
+        try:
+            self.start() if self._assignment is None else self._revive()
+            answer = self._exchange(message, self._options.start_timeout_s)
+        except WireError as error:
+            self._discard()
+            raise RunnerError(f"the runner process was lost while asked to {message['do']}: {error}") from error
+        if "refused" in answer:
+            raise UsageError(str(answer["refused"]))
+        if wanted not in answer:
+            raise RunnerError(f"the runner process could not {message['do']}: {answer['failed']['message']}")
+        return answer[wanted]
 
     def _needs_preparation(self, request: Request) -> bool:
         return request.verification == "promotion" and not self._prepared_promotion

@@ -190,3 +190,16 @@ def test_a_hundred_candidates_leave_nothing_behind(runner: RunnerProcess, reques
     assert process.num_fds() == before[0]
     assert process.memory_info().rss - before[1] < 1 << 20
     assert process.children() == []
+
+
+def test_a_runner_names_its_isolation_and_times_its_cores_before_it_has_a_workload(lane: Lane, request_for: Make) -> None:
+    with RunnerProcess() as process:
+        assert process.isolate("process") == "process"
+        (seconds,) = process.calibrate(lane.cores)
+        assert 10e-6 < seconds < 0.1
+        with pytest.raises(UsageError, match="unknown isolation level 'fortress'"):
+            process.isolate("fortress")
+        process.prepare(Assignment(workload=addition(), lane=lane))
+        assert isinstance(process.measure(request_for("good")), Timed)
+        process.calibrate(lane.cores)
+        assert isinstance(process.measure(request_for("good")), Timed), "a calibration between two candidates disturbs neither"

@@ -1,0 +1,136 @@
+"""Bands on a virtual clock: one odd calibration changes nothing, a lane that leaves its band is drained and comes back."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tuner.measure.calibration import CalibrationKernel
+from workers.calibration import EVERY_S, LEARNED, PATIENCE_S, PERSISTENT, SOON_S, TOLERANCE, Calibrator
+from workers.messages import Calibrated
+
+GOOD_S, SLOW_S, FAST_S = 100e-6, 140e-6, 70e-6
+
+
+class Clocked:
+    """A calibrator with lanes whose speeds the test sets, driven as the driver does."""
+
+    def __init__(self, *lanes: str) -> None:
+        self.calibrator, self.now_s = Calibrator(), 1000.0
+        self.speeds = {lane: [GOOD_S, GOOD_S] for lane in lanes}
+        for lane in lanes:
+            self.calibrator.add(lane, self.now_s)
+        for _ in range(LEARNED):
+            self.round()
+
+    def round(self) -> list[Calibrated]:
+        """All that is due next, at the moment it is due."""
+        due_s = self.calibrator.next_s
+        assert due_s is not None
+        self.now_s = max(self.now_s, due_s)
+        found = [self.calibrator.note(lane, self.speeds[lane], self.now_s) for lane in self.calibrator.due(self.now_s)]
+        return [one for one in found if one is not None]
+
+    def until(self, lane: str, drained: bool) -> Calibrated:
+        for _ in range(1000):
+            for one in self.round():
+                if one.lane == lane and one.drained is drained:
+                    return one
+        raise AssertionError(f"{lane} never became {'drained' if drained else 'in service'}")
+
+
+def test_the_band_is_learned_at_once_and_looked_at_now_and_then() -> None:
+    clocked = Clocked("a")
+    assert clocked.now_s == 1000.0 and clocked.calibrator.next_s == 1000.0 + EVERY_S
+    (one,) = clocked.round()
+    assert one.in_band and one.expected_s == GOOD_S and not one.drained and one.suspect_since_s is None
+    assert clocked.calibrator.due(clocked.now_s) == []
+
+
+def test_one_odd_calibration_is_looked_at_again_and_changes_nothing() -> None:
+    clocked = Clocked("a")
+    clocked.speeds["a"] = [GOOD_S, SLOW_S]
+    (odd,) = clocked.round()
+    assert not odd.in_band and odd.median_s == SLOW_S and not odd.drained
+    assert clocked.calibrator.next_s == clocked.now_s + SOON_S
+    clocked.speeds["a"] = [GOOD_S, GOOD_S]
+    assert not any(one.drained for _ in range(20) for one in clocked.round())
+
+
+def test_a_lane_that_drifts_is_drained_its_trials_doubted_and_taken_back() -> None:
+    clocked = Clocked("a", "b")
+    clocked.round()
+    good_s = clocked.now_s
+    clocked.speeds["a"] = [GOOD_S, SLOW_S]
+    drained = clocked.until("a", True)
+    assert drained.suspect_since_s == good_s and drained.at_s == good_s + EVERY_S + (PERSISTENT - 1) * SOON_S
+    assert clocked.calibrator.drained("a") and not clocked.calibrator.drained("b")
+    for _ in range(200):  # the other lane goes on, so that this one stays drained for as long as it is slow
+        assert all(one.drained and one.suspect_since_s == good_s for one in clocked.round() if one.lane == "a")
+    clocked.speeds["a"] = [GOOD_S, GOOD_S]
+    since_s = clocked.now_s
+    back = clocked.until("a", False)
+    assert back.in_band and back.at_s - since_s <= PERSISTENT * SOON_S and back.suspect_since_s == good_s
+    assert all(one.suspect_since_s is None for _ in range(5) for one in clocked.round())
+
+
+def test_the_last_lane_gets_a_new_band_in_the_end() -> None:
+    clocked = Clocked("a")
+    clocked.speeds["a"] = [SLOW_S, SLOW_S]
+    drained = clocked.until("a", True)
+    back = clocked.until("a", False)
+    assert PATIENCE_S < back.at_s - drained.at_s < PATIENCE_S + 2 * SOON_S
+    (later,) = clocked.round()
+    assert later.in_band and later.expected_s == SLOW_S
+    clocked.speeds["a"] = [GOOD_S, GOOD_S]  # and back: it was not the lane's fault
+    assert not any(one.drained for _ in range(20) for one in clocked.round())
+
+
+def test_a_lane_that_became_faster_stays_and_its_earlier_trials_are_doubted() -> None:
+    clocked = Clocked("a")
+    clocked.round()
+    good_s = clocked.now_s
+    clocked.speeds["a"] = [FAST_S, FAST_S]
+    found = [one for _ in range(PERSISTENT) for one in clocked.round()]
+    assert [one.suspect_since_s for one in found] == [None, None, good_s]
+    assert not any(one.drained for one in found)
+    assert clocked.round()[0].expected_s == FAST_S
+
+
+def test_a_band_learned_in_a_restless_hour_is_wider() -> None:
+    calibrator = Calibrator()
+    calibrator.add("a", 0.0)
+    for seconds in (80e-6, 90e-6, 100e-6, 110e-6, 120e-6):
+        calibrator.note("a", [seconds], 0.0)
+    at_the_edge = calibrator.note("a", [100e-6 * (1 + 2 * TOLERANCE - 0.01)], 1.0)
+    assert at_the_edge is not None and at_the_edge.in_band
+
+
+def test_a_lane_that_has_gone_is_forgotten() -> None:
+    clocked = Clocked("a", "b")
+    clocked.calibrator.remove("a")
+    assert clocked.calibrator.note("a", [GOOD_S], 0.0) is None
+    assert {one.lane for _ in range(5) for one in clocked.round()} == {"b"}
+
+
+def test_a_new_runner_keeps_its_lanes_band() -> None:
+    clocked = Clocked("a")
+    clocked.calibrator.add("a", clocked.now_s)
+    (one,) = clocked.round()
+    assert one.expected_s == GOOD_S and one.at_s == clocked.now_s
+
+
+def test_the_kernel_times_each_core_and_gives_the_cores_back() -> None:
+    before = os.sched_getaffinity(0)
+    found = CalibrationKernel().time_cores(sorted(before))
+    assert os.sched_getaffinity(0) == before
+    assert len(found) == len(before)
+    assert all(10e-6 < seconds < 0.1 for seconds in found)
+
+
+@pytest.mark.parametrize("seconds", [GOOD_S * (1 + 0.9 * TOLERANCE), GOOD_S * (1 - 0.9 * TOLERANCE)])
+def test_within_the_band_nothing_happens(seconds: float) -> None:
+    clocked = Clocked("a")
+    clocked.speeds["a"] = [seconds, seconds]
+    assert all(one.in_band for _ in range(10) for one in clocked.round())

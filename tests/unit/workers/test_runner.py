@@ -1,0 +1,55 @@
+"""A runner that cannot have the isolation asked for says so when it starts, in words, and nothing is measured by it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.unit.measure.test_levels import FULL, without
+from tuner.measure import runner as processes
+from tuner.measure.assignment import Lane
+from tuner.measure.isolation import resolve
+from tuner.measure.support import Mechanism, State
+from workers.messages import Limits
+from workers.runner import Runner
+
+
+@pytest.fixture
+def lane() -> Lane:
+    core = max(os.sched_getaffinity(0))
+    return Lane(name=f"cpu:{core}", cores=(core,))
+
+
+def test_a_runner_tells_the_level_it_has(lane: Lane, tmp_path: Path) -> None:
+    home = tuple(os.sched_getaffinity(0))
+    runner = Runner(lane=lane, home_cores=home, limits=Limits(isolation="process"), storage=str(tmp_path))
+    try:
+        said = runner.describe()
+        assert said["isolation"] == "process" and "refused" not in said
+        assert len(runner.calibrate()) == 1
+    finally:
+        runner.close()
+
+
+def test_a_runner_that_lacks_a_required_part_refuses_with_the_way_out(
+    lane: Lane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    denied = without(Mechanism.NETWORK, State.DENIED)
+
+    def isolate(process: processes.RunnerProcess, level: str) -> str:
+        return resolve(level, denied).name  # what the runner process does, on a kernel that refuses namespaces
+
+    monkeypatch.setattr(processes.RunnerProcess, "isolate", isolate)
+    home = tuple(os.sched_getaffinity(0))
+    for level, refuses in (("required", True), ("sealed", True), ("sealed without network", False), ("confined", False)):
+        runner = Runner(lane=lane, home_cores=home, limits=Limits(isolation=level), storage=str(tmp_path))
+        try:
+            said = runner.describe()
+        finally:
+            runner.close()
+        assert ("refused" in said) is refuses, level
+        if refuses:
+            assert "network" in str(said["refused"]) and "'sealed without network'" in str(said["refused"])
+    assert FULL.findings[Mechanism.NETWORK].state is State.AVAILABLE

@@ -1,0 +1,99 @@
+"""What calibrations leave in the database: each of them, the trials in doubt, and which lanes of a worker rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from db import lanes as lane_queries
+from db import leases, targets, trials, workers
+from db.engine import Database, open_database
+from tests.integration.fleet_job import queue_job
+from tuner.measure.assignment import Lane
+from tuner.measure.outcome import Conditions, Timed, Trial
+from tuner.target.detect import detect_cpu
+from workers.messages import Calibrated, FleetPlan, Limits
+from workers.timeline import Timeline, join
+
+PLAN = FleetPlan(
+    lanes=(Lane(name="cpu:1", cores=(1,)),),
+    builder_cores=(0,),
+    alternates=False,
+    limits=Limits(isolation="sealed without files"),
+    storage="",
+)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    opened = open_database(tmp_path / "timeline.db")
+    with opened.write() as session:
+        targets.remember(session, detect_cpu())
+    yield opened
+    opened.close()
+
+
+def calibrated(*, drained: bool, suspect_since: datetime | None = None, ratio: float = 1.0) -> Calibrated:
+    return Calibrated(
+        lane="cpu:1",
+        at_s=datetime.now(UTC).timestamp(),
+        median_s=ratio * 60e-6,
+        expected_s=60e-6,
+        in_band=not drained,
+        drained=drained,
+        suspect_since_s=None if suspect_since is None else suspect_since.timestamp(),
+    )
+
+
+def test_a_machine_is_registered_with_the_isolation_it_has(database: Database) -> None:
+    name = join(database, detect_cpu(), PLAN)
+    with database.read() as session:
+        assert workers.get(session, name).isolation == "sealed without files"
+
+
+def test_a_lane_that_drifts_shows_and_its_trials_are_marked(database: Database) -> None:
+    job_id = queue_job(database, ["softmax:M=13,N=17"], trials=4)
+    with database.write() as session:
+        job, lease = leases.claim(session, job_id, owner="test", lifetime=timedelta(seconds=60))
+        for number, lane in enumerate(("cpu:1", "cpu:2")):
+            timed = Timed(
+                samples_s=(1e-6,), max_rel_error=0.0, conditions=Conditions(lane=lane, isolation="process"), artifact="a" * 64
+            )
+            trials.record(
+                session, lease, Trial(number=number, config={}, outcome=timed), position=0, round=0, predicted=None, worker=lane,
+                attempts=1, quarantined=False,
+            )
+    timeline = Timeline(database, worker=join(database, detect_cpu(), PLAN), job=job.id)
+    timeline.calibrated([calibrated(drained=False)])
+    timeline.calibrated([calibrated(drained=True, suspect_since=datetime.now(UTC) - timedelta(minutes=1), ratio=1.4)])
+    name = join_id(database)
+    with database.read() as session:
+        marks = [one.suspect for one in trials.stored_of_task(session, job_id)]
+        worker = workers.get(session, name)
+        noted = lane_queries.calibrations(session, name, "cpu:1")
+    assert marks == ["lane cpu:1 had drifted: its calibration was at 1.40 of its band's middle", None]
+    assert (worker.state, worker.reason) == (workers.DRAINING, "lane cpu:1 is drained, at 1.40 of its band")
+    assert [one.in_band for one in noted] == [False, True]
+    timeline.calibrated([calibrated(drained=False)])
+    with database.read() as session:
+        back = workers.get(session, name)
+    assert (back.state, back.reason) == (workers.ACTIVE, None)
+
+
+def test_what_an_operator_set_stays(database: Database) -> None:
+    timeline = Timeline(database, worker=join(database, detect_cpu(), PLAN), job="")
+    with database.write() as session:
+        workers.set_state(session, join_id(database), workers.DRAINING, "moves to another rack")
+    for drained in (True, False):
+        timeline.calibrated([calibrated(drained=drained)])
+    with database.read() as session:
+        assert workers.get(session, join_id(database)).reason == "moves to another rack"
+
+
+def join_id(database: Database) -> str:
+    with database.read() as session:
+        (only,) = workers.list_all(session)
+    return only.id

@@ -1,0 +1,89 @@
+"""The crew of a fleet: its builders and runners as actors, where each runs, how long it may take, how it is replaced."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from tuner.measure.runner import RunnerOptions
+from workers.builder import START_TIMEOUT_S, Builder
+from workers.host import PLACE, resource
+from workers.messages import Ask, FleetPlan, HostPlan, Limits
+from workers.policy import Place
+from workers.runner import Runner
+
+FIRST_CALL_S = START_TIMEOUT_S + RunnerOptions().prepare_timeout_s
+GRACE_S = 5.0  # on a busy machine
+
+
+class Worker:
+    """An actor and how to make it again."""
+
+    def __init__(self, name: str, actor: Any, arguments: dict[str, Any], batch_limit_s: float, host: str | None = None) -> None:
+        """`host`: of a cluster, where the actor is to run. An actor that is given a lane measures, one without builds."""
+        lane = arguments.get("lane")
+        self.name, self.host, self._class, self._arguments, self._batch_limit_s = name, host, actor, arguments, batch_limit_s
+        self.builds = lane is None
+        self.ask: Ask | None = None  # that it is answering
+        self.generation = 0
+        self.loaded: set[str] = set()
+        self.deadlines: list[float] = []  # of the calls in flight, oldest first, each counted from when it became the oldest
+        self.handle = self._make()
+
+    def _make(self) -> Any:
+        place = {} if self.host is None else {resource(self.host): PLACE}
+        actor = ray.remote(num_cpus=0, resources=place, max_restarts=0, max_task_retries=0)(self._class)
+        return actor.remote(**self._arguments)
+
+    @property
+    def place(self) -> Place:
+        """What its lane offers; a builder has none."""
+        lane = self._arguments.get("lane")
+        return Place() if lane is None else Place(threads=len(lane.cores))
+
+    def replace(self) -> None:
+        self.end()
+        self.generation += 1
+        self.loaded.clear()
+        self.deadlines.clear()
+        self.handle = self._make()
+
+    def end(self) -> None:
+        self.ask = None
+        with suppress(RayError):
+            ray.kill(self.handle)
+
+    def limit_s(self, items: int, *, first: bool) -> float:
+        """How long a call may take; the first one of a problem waits for the compiler to load or for inputs to be made."""
+        return (FIRST_CALL_S if first else GRACE_S) + items * self._batch_limit_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crew:
+    """What the actors are made of."""
+
+    builder: type = Builder
+    runner: type = Runner
+
+    def make(
+        self, plan: FleetPlan | HostPlan, limits: Limits, *, host: str | None = None, threads: int = 1
+    ) -> list[Worker]:
+        """The builders and lanes of this machine, or of a host of the cluster."""
+        prefix = "" if host is None else f"{host}/"
+        workers = []
+        for core in plan.builder_cores:
+            name = f"{prefix}build:{core}"
+            building = {"name": name, "cores": (core,), "storage": plan.storage, "limits": limits, "ships": host is not None}
+            workers.append(Worker(name, self.builder, building, limits.build_timeout_s + 5.0, host))
+        for lane in plan.lanes:
+            if len(lane.cores) >= threads:
+                name = f"{prefix}{lane.name}"
+                measuring = {
+                    "lane": replace(lane, name=name), "home_cores": plan.builder_cores, "limits": limits, "storage": plan.storage
+                }
+                workers.append(Worker(name, self.runner, measuring, limits.run_timeout_s + 5.0, host))
+        return workers
