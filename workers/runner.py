@@ -20,6 +20,7 @@ from tuner.measure.runner import RunnerError, RunnerProcess
 from tuner.measure.statistics import race_median_ci95
 from tuner.measure.timing import ABANDON_FACTOR, PROMOTION
 from workers.messages import Finalist, Library, Limits, Measured, MeasureRequest, Problem, RaceAsk, RaceOutcome
+from workers.resident import Residents
 from workers.shipping import unpacked, unpacked_contestant
 
 RACE_SAMPLES = 200  # at most, in each process: a thousand in all tell apart what matters
@@ -45,8 +46,8 @@ class Runner:
         self._lane, self._limits, self._storage = lane, limits, Path(storage)
         self._process = RunnerProcess()
         self._process.start()
+        self._residents = Residents(self._process)
         self._problems: dict[str, Problem] = {}
-        self._prepared: str | None = None
 
     def describe(self) -> dict[str, int | str]:
         """Name, process ids and the isolation its candidates will have, or `refused`: why it cannot have what is wanted."""
@@ -102,7 +103,7 @@ class Runner:
         )
 
     def close(self) -> None:
-        self._process.close()
+        self._residents.close()
 
     def _measure(self, request: MeasureRequest) -> Outcome:
         library = unpacked(request.library, self._storage)
@@ -123,11 +124,8 @@ class Runner:
         )
 
     def _prepare(self, problem_key: str) -> Failed | None:
-        """Gives the runner process its workload where it has another one."""
-        if self._prepared == problem_key:
-            return None
+        """Turns to the runner process that holds the workload, which may be a new one."""
         problem = self._problems[problem_key]
-        self._prepared = None
         assignment = Assignment(
             workload=problem.workload,
             lane=self._lane,
@@ -137,8 +135,7 @@ class Runner:
             isolation=self._limits.isolation,
         )
         try:
-            self._process.prepare(assignment)
+            self._process = self._residents.prepared(problem_key, assignment)
         except TunerError as error:
             return Failed(kind=FailureKind.INFRASTRUCTURE, message=str(error))
-        self._prepared = problem_key
         return None

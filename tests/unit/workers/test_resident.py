@@ -1,0 +1,80 @@
+"""Runner processes kept by workload: used again, bounded in number and memory, ended in the end. Real processes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from tuner.errors import UsageError
+from tuner.measure.assignment import Assignment, Lane
+from tuner.measure.runner import RunnerProcess
+from tuner.workload.spec import parse_spec
+from workers.resident import Residents, resident_bytes
+
+pytestmark = pytest.mark.timeout(170)
+CORE = max(os.sched_getaffinity(0))
+
+
+def assignment(rows: int, *, threads: int = 1) -> Assignment:
+    lane = Lane(name=f"cpu:{CORE}", cores=(CORE,))
+    return Assignment(workload=parse_spec(f"softmax:M={rows},N=8"), lane=lane, threads=threads, isolation="process")
+
+
+@pytest.fixture
+def first() -> Iterator[RunnerProcess]:
+    process = RunnerProcess()
+    yield process
+    process.close()
+
+
+def test_a_workload_seen_before_finds_its_process_again(first: RunnerProcess) -> None:
+    residents = Residents(first)
+    try:
+        a, b = residents.prepared("a", assignment(4)), residents.prepared("b", assignment(5))
+        assert a is first and b is not first and a.pid != b.pid
+        started = time.perf_counter()
+        assert residents.prepared("a", assignment(4)) is a
+        assert time.perf_counter() - started < 0.05  # what switching between jobs may cost in all
+        assert residents.keys == ("b", "a")
+    finally:
+        residents.close()
+    assert first.pid is None and b.pid is None
+
+
+def test_the_longest_unused_makes_room(first: RunnerProcess) -> None:
+    residents = Residents(first, most=2)
+    try:
+        residents.prepared("a", assignment(4))
+        b = residents.prepared("b", assignment(5)).pid
+        residents.prepared("a", assignment(4))
+        residents.prepared("c", assignment(6))
+        assert residents.keys == ("a", "c")
+        assert b is not None and not psutil.pid_exists(b)
+    finally:
+        residents.close()
+
+
+def test_memory_bounds_what_is_kept(first: RunnerProcess) -> None:
+    residents = Residents(first, most_bytes=1)
+    try:
+        residents.prepared("a", assignment(4))
+        assert resident_bytes(first) > 1
+        residents.prepared("b", assignment(5))
+        assert residents.keys == ("b",)
+    finally:
+        residents.close()
+
+
+def test_what_cannot_be_prepared_is_not_held(first: RunnerProcess) -> None:
+    residents = Residents(first)
+    try:
+        with pytest.raises(UsageError, match="2 threads"):
+            residents.prepared("a", assignment(4, threads=2))
+        assert residents.keys == ()
+        assert residents.prepared("b", assignment(5)) is first
+    finally:
+        residents.close()
