@@ -86,6 +86,7 @@ class Demand:
         fitting = [place for place in self._places if place.fits(account.standing)]
         best = min(fitting, key=lambda place: place.waste(account.standing), default=None)
         account.lanes = self._places[best] if best is not None else 1
+        account.fitting = sum(self._places[place] for place in fitting)
         account.builders = self._builders
 
     def submit(self, standing: Standing, problem: str, candidates: Iterable[Candidate]) -> None:

@@ -67,6 +67,7 @@ class Account:
     ready: int = 0  # built, waiting for a lane
     measuring: int = 0  # at lanes
     lanes: int = 1  # of the fleet that fit it best
+    fitting: int = 1  # lanes that fit it
     builders: int = 1  # of the fleet
     over_quota: bool = False  # its owner has more of the lanes' time than allowed; the others go first
 
@@ -84,7 +85,7 @@ class Account:
     @property
     def remaining_s(self) -> float:
         """How long the job would still take, had it the fleet to itself."""
-        trial_s = max(self.build_s / max(1, self.builders), self.lane_s / max(1, self.lanes))
+        trial_s = max(self.build_s / max(1, self.builders), self.lane_s / max(1, self.fitting))
         work_s = self.standing.trials_left * trial_s
         return work_s if self.standing.seconds_left is None else min(work_s, self.standing.seconds_left)
 

@@ -1,0 +1,83 @@
+"""Which waiting job is claimed: the urgent first, within quotas, never one past another that waits for other lanes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from db.jobs import Job, Task
+from workers.admission import Quotas, admitted
+from workers.policy import PolicyName
+
+ROOM = Quotas(running_jobs=4)
+
+
+def job(name: str, *, owner: str | None = None, threads: int = 1, trials: int = 100, done: int = 0, priority: int = 0) -> Job:
+    task = Task(
+        position=0,
+        workload="w",
+        state="queued",
+        space_size=None,
+        trials_done=done,
+        trials_ok=done,
+        best_median_s=None,
+        kernel=None,
+        elapsed_s={},
+        error=None,
+    )
+    return Job(
+        id=name,
+        kind="tune",
+        state="queued",
+        target="t",
+        threads=threads,
+        trials=trials,
+        seconds=None,
+        strategy="annealing",
+        seed=0,
+        priority=priority,
+        owner=owner,
+        settings={},
+        error=None,
+        last_event=0,
+        lease_owner=None,
+        lease_expires_at=None,
+        created_at=datetime(2026, 11, 20, tzinfo=UTC),
+        started_at=None,
+        finished_at=None,
+        tasks=(task,),
+    )
+
+
+def choose(waiting: list[Job], running: list[Job], quotas: Quotas = ROOM, *, policy: PolicyName = "fair") -> str | None:
+    found = admitted(waiting, running, quotas, policy=policy, same_fleet=lambda one, other: one.threads == other.threads)
+    return None if found is None else found.id
+
+
+def test_the_most_urgent_is_claimed_while_there_is_room() -> None:
+    assert choose([job("a"), job("b")], []) == "a"
+    assert choose([job("a")], [job(name) for name in "wxyz"]) is None
+    assert choose([], []) is None
+
+
+def test_a_key_with_enough_running_is_passed_over() -> None:
+    quotas = Quotas(running_jobs=4, running_per_key=1)
+    assert choose([job("a", owner="x"), job("b", owner="y")], [job("r", owner="x")], quotas) == "b"
+    assert choose([job("a", owner="x")], [job("r", owner="x")], quotas) is None
+    assert choose([job("a")], [job("r")], quotas) is None  # without keys all are one
+
+
+def test_a_job_for_other_lanes_waits_and_is_not_overtaken() -> None:
+    waiting = [job("wide", threads=2), job("narrow")]
+    assert choose(waiting, [job("r")]) is None
+    assert choose(waiting, []) == "wide"
+
+
+def test_least_remaining_work_is_claimed_first_where_that_is_the_policy() -> None:
+    waiting = [job("large", trials=500), job("nearly", trials=1000, done=990), job("small", trials=50)]
+    assert choose(waiting, [], policy="srtf") == "nearly"
+    assert choose([*waiting, job("urgent", trials=9999, priority=1)], [], policy="srtf") == "urgent"
+    assert choose(waiting, [], policy="fair") == "large"
+
+
+def test_a_job_that_runs_here_is_not_claimed_again() -> None:
+    assert choose([job("a"), job("b")], [job("a")]) == "b"
