@@ -27,6 +27,7 @@ BUILT_IN = "built in"
 
 Strategy = Literal["annealing", "evolutionary", "random", "grid"]
 Auth = Literal["on", "off"]
+Policy = Literal["fair", "srtf", "pack", "fifo"]
 
 
 def _user_folder(variable: str, fallback: str) -> Path:
@@ -64,6 +65,12 @@ class Settings(BaseSettings):
         default="",
         max_length=1000,
         description="which cores measure and which build, as lanes=2-3/4-5;builders=0-1; empty lets the machine's cores decide",
+    )
+    policy: Policy = Field(default="fair", description="whose candidates go first where the service runs several jobs")
+    running_jobs: int = Field(default=4, ge=1, le=64, description="most jobs the service runs at a time")
+    running_per_key: int = Field(default=0, ge=0, le=64, description="most of them of one API key; 0 sets no bound")
+    lane_share: float = Field(
+        default=1.0, ge=0.01, le=1.0, description="most of the lanes' time for the jobs of one API key while others want it"
     )
     build_timeout_s: float = Field(default=30.0, ge=0.1, le=3600.0, description="seconds one build may take")
     run_timeout_s: float = Field(default=20.0, ge=0.1, le=3600.0, description="seconds one candidate's check and timing may take")

@@ -92,6 +92,10 @@ def orchestrator_options(settings: Settings) -> OrchestratorOptions:
         builders=settings.builders,
         address=settings.address or None,
         limits=limits,
+        policy=settings.policy,
+        running_jobs=settings.running_jobs,
+        running_per_key=settings.running_per_key,
+        lane_share=settings.lane_share,
     )
 
 
