@@ -1,0 +1,122 @@
+"""From an ONNX file to a library: right answers from Python and C, with default schedules and with packed constants."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from tests import onnx_models
+from tuner.export.kernel import Argument, ExportKernel, TargetName
+from tuner.export.library import export_library
+from tuner.lowering.compiler import compile_kernel
+from tuner.models.graph import Graph
+from tuner.models.library import ModelNumbers, model_kernel
+from tuner.models.reading import read_graph
+from tuner.models.workloads import workloads_of
+from tuner.spaces.cpu import CpuSpace
+from tuner.target.detect import detect_cpu
+from tuner.workload.workload import Workload
+
+MODELS = {
+    "perceptron": onnx_models.perceptron(),
+    "resnet": onnx_models.resnet(size=16, width=8),
+    "mobilenet": onnx_models.mobilenet(size=16, width=8, blocks=((8, 1), (16, 2))),
+    "bert": onnx_models.bert(),
+}
+
+
+def compiled(workload: Workload, seed: int | None) -> ExportKernel:
+    """The default schedule, or that of a random config."""
+    target = detect_cpu()
+    space = CpuSpace(workload, target, 1).space
+    config = None if seed is None else space.config(space.sample(np.random.default_rng(seed), 1)[0])
+    symbol = f"kernel_{workload.key[:16]}"
+    made = compile_kernel(workload=workload, target=target, threads=1, config=config, symbol=symbol)
+    expression = workload.expression
+    outputs = (expression.tensor(name) for name in expression.outputs)
+    roles = [("in", tensor) for tensor in expression.inputs] + [("out", tensor) for tensor in outputs]
+    return ExportKernel(
+        workload_key=workload.key,
+        arguments=tuple(
+            Argument(name=tensor.name, dtype=tensor.dtype, shape=tensor.shape, role="in" if role == "in" else "out")
+            for role, tensor in roles
+        ),
+        target=TargetName(key=target.key, kind="cpu", name=target.name),
+        isa=target.isa,
+        threads=1,
+        object_code=made.object_code,
+        tvm_symbol=f"__tvm_ffi_{symbol}",
+        prepack=made.prepack,
+        median_s=1.0,
+        ci95_s=(1.0, 1.0),
+        verified=True,
+        max_rel_error=0.0,
+    )
+
+
+def exported(graph: Graph, kernels: Mapping[str, ExportKernel], directory: Path, name: str) -> ModuleType:
+    kernel = model_kernel(graph, kernels, detect_cpu(), 1, f"run_{name}", ModelNumbers())
+    export_library([kernel], directory, name)
+    spec = importlib.util.spec_from_file_location(name, directory / name / "__init__.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("name", list(MODELS))
+def test_a_models_library_computes_what_onnx_says(name: str, seed: int | None, tmp_path: Path) -> None:
+    model = MODELS[name]
+    graph = read_graph(onnx_models.serialized(model), {})
+    kernels = {found.workload.key: compiled(found.workload, seed) for found in workloads_of(graph)}
+    library = f"{name}_{'default' if seed is None else seed}"
+    module = exported(graph, kernels, tmp_path / "out", library)
+    given = onnx_models.feeds(model)
+    (expected,) = ReferenceEvaluator(model).run(None, given)
+    for _ in range(2):  # the second call finds the first one's arena
+        got = getattr(module, f"run_{library}")(*given.values())
+        assert np.abs(got - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def test_constants_are_packed_into_the_library(tmp_path: Path) -> None:
+    graph = read_graph(onnx_models.serialized(MODELS["resnet"]), {})
+    kernels = {found.workload.key: compiled(found.workload, 1) for found in workloads_of(graph)}
+    assert any(kernel.prepack is not None for kernel in kernels.values())
+    exported(graph, kernels, tmp_path / "out", "net")
+    text = subprocess.run(["ldd", str(tmp_path / "out/lib/libnet.so")], capture_output=True, text=True, check=True).stdout
+    needed = {line.split()[0].split("/")[-1].split(".")[0] for line in text.splitlines()}
+    assert needed <= {"linux-vdso", "libc", "libm", "libpthread", "ld-linux-x86-64"}
+
+
+def test_a_c_program_calls_a_model(tmp_path: Path) -> None:
+    model = MODELS["perceptron"]
+    graph = read_graph(onnx_models.serialized(model), {})
+    kernels = {found.workload.key: compiled(found.workload, None) for found in workloads_of(graph)}
+    exported(graph, kernels, tmp_path / "out", "small")
+    given: Any = onnx_models.feeds(model)["x"]
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": given})
+    (tmp_path / "in.bin").write_bytes(given.tobytes())
+    (tmp_path / "main.c").write_text(
+        '#include "small.h"\n#include <stdio.h>\n'
+        "int main(void) {\n"
+        f"  float *x = small_alloc({given.nbytes}), *y = small_alloc({expected.nbytes});\n"
+        f'  FILE *file = fopen("in.bin", "rb");\n  if (fread(x, 1, {given.nbytes}, file) != {given.nbytes}) return 2;\n'
+        "  if (run_small(x, y) != SMALL_OK) return 1;\n"
+        f"  fwrite(y, 1, {expected.nbytes}, stdout);\n  return 0;\n}}\n"
+    )
+    out = tmp_path / "out"
+    build = ["cc", "main.c", f"-I{out}/include", f"{out}/lib/libsmall.a", "-lm", "-lpthread", "-o", "program"]
+    subprocess.run(build, cwd=tmp_path, check=True)
+    said = subprocess.run(["./program"], cwd=tmp_path, check=True, capture_output=True).stdout
+    np.testing.assert_allclose(np.frombuffer(said, np.float32).reshape(expected.shape), expected, rtol=1e-4, atol=1e-6)

@@ -1,0 +1,199 @@
+"""A graph of what was imported: calls as nodes with the graph's names, constants computed ahead, reshapes as aliases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+
+from tuner.models.graph import Array, Graph
+from tuner.spaces.stages import is_elementwise
+from tuner.workload.expression import Binary, Cast, Const, Expression, Read, Scalar, Stage, Tensor, Unary, Var, reads, rewrite
+from tuner.workload.inputs import numpy_dtype
+from tuner.workload.reference import evaluate
+
+_MOST_POINTS = 1 << 24  # of a tensor whose copy is compared index by index with a reshape
+
+
+class Call(Protocol):
+    """One function applied, as an importer gives it."""
+
+    @property
+    def expression(self) -> Expression: ...
+    @property
+    def inputs(self) -> tuple[str, ...]: ...
+    @property
+    def outputs(self) -> tuple[str, ...]: ...
+
+
+@dataclass(kw_only=True)
+class _Parts:
+    constants: dict[str, Array]
+    nodes: list[Expression]
+    aliases: dict[str, str]
+    shapes: dict[str, Tensor]
+
+
+def assemble(
+    *,
+    inputs: Sequence[Tensor],
+    constants: Mapping[str, Array],
+    calls: Sequence[Call],
+    outputs: Sequence[str],
+    labels: Sequence[str],
+) -> Graph:
+    """The graph of the calls, in their order; nothing is fused yet."""
+    parts = _Parts(constants=dict(constants), nodes=[], aliases={}, shapes={})
+    for call in calls:
+        for node in _separated(_named(call)):
+            _add(node, parts)
+    return without_unused(
+        Graph(
+            inputs=tuple(inputs),
+            constants=parts.constants,
+            nodes=tuple(parts.nodes),
+            outputs=tuple(outputs),
+            aliases=parts.aliases,
+            shapes=parts.shapes,
+            labels=tuple(labels),
+        )
+    )
+
+
+def _add(node: Expression, parts: _Parts) -> None:
+    source = _reshaped(node)
+    if all(tensor.name in parts.constants for tensor in node.inputs):
+        found = evaluate(node, {tensor.name: parts.constants[tensor.name] for tensor in node.inputs})
+        for name in node.outputs:
+            parts.constants[name] = np.ascontiguousarray(found[name].astype(numpy_dtype(node.tensor(name).dtype)))
+    elif source is not None:
+        (name,) = node.outputs
+        parts.aliases[name] = parts.aliases.get(source, source)
+        parts.shapes[name] = node.tensor(name)
+    else:
+        parts.nodes.append(node)
+
+
+def _named(call: Call) -> Expression:
+    """The call's expression with the graph's names; stages inside are named after its first output."""
+    expression = call.expression
+    names = {tensor.name: given for tensor, given in zip(expression.inputs, call.inputs, strict=True)}
+    names |= dict(zip(expression.outputs, call.outputs, strict=True))
+    inner = [stage.name for stage in expression.stages if stage.name not in names]
+    names |= {name: f"{call.outputs[0]}s{number}" for number, name in enumerate(inner)}
+    inputs = {names[tensor.name]: replace(tensor, name=names[tensor.name]) for tensor in expression.inputs}
+    return replace(
+        expression,
+        inputs=tuple(inputs.values()),
+        stages=tuple(replace(stage, name=names[stage.name], body=renamed(stage.body, names)) for stage in expression.stages),
+        outputs=call.outputs,
+    )
+
+
+def renamed(body: Scalar, names: Mapping[str, str]) -> Scalar:
+    """The body reading other tensors."""
+
+    def change(node: Scalar) -> Scalar | None:
+        if not isinstance(node, Read):
+            return None
+        return Read(names.get(node.tensor, node.tensor), tuple(rewrite(index, change) for index in node.indices), node.pad)
+
+    return rewrite(body, change)
+
+
+def _separated(node: Expression) -> tuple[Expression, ...]:
+    """Elementwise stages with an output each as nodes of their own: parts of a split are wanted apart."""
+    if len(node.outputs) == 1 or not all(is_elementwise(stage) and stage.name in node.outputs for stage in node.stages):
+        return (node,)
+    return tuple(_alone(stage, node) for stage in node.stages)
+
+
+def _alone(stage: Stage, node: Expression) -> Expression:
+    wanted = {read.tensor for read in reads(stage.body)}
+    every = (*node.inputs, *(other.tensor for other in node.stages))
+    return replace(
+        node, inputs=tuple(tensor for tensor in every if tensor.name in wanted), stages=(stage,), outputs=(stage.name,)
+    )
+
+
+# --- reshapes ---------------------------------------------------------------------------------------------------------
+
+
+def _reshaped(node: Expression) -> str | None:
+    """The tensor that the node only gives another shape: each element is read where, counted in order, it is written."""
+    if len(node.stages) != 1 or len(node.inputs) != 1:
+        return None
+    (stage,), (source,) = node.stages, node.inputs
+    read = stage.body
+    if not isinstance(read, Read) or read.pad is not None or stage.dtype != source.dtype or any(reads_below(read)):
+        return None
+    count = prod(source.shape)
+    if count != prod(axis.extent for axis in stage.axes) or count > _MOST_POINTS:
+        return None
+    grid = np.indices([axis.extent for axis in stage.axes], dtype=np.int64, sparse=True)
+    point = {axis.name: values for axis, values in zip(stage.axes, grid, strict=True)}
+    place: Any = np.int64(0)
+    for index, extent in zip(read.indices, source.shape, strict=True):
+        value = _index(index, point)
+        if value is None:
+            return None
+        place = place * extent + value
+    places = np.broadcast_to(place, [axis.extent for axis in stage.axes]).reshape(-1)
+    return source.name if np.array_equal(places, np.arange(count)) else None
+
+
+def reads_below(read: Read) -> tuple[Read, ...]:
+    """Tensors read to find the index."""
+    return tuple(inner for index in read.indices for inner in reads(index))
+
+
+def _index(node: Scalar, point: Mapping[str, Array]) -> Any:
+    """Values of an integer index at all points; None where it is made of anything unusual."""
+    match node:
+        case Var(name=name):
+            return point[name]
+        case Const(value=value):
+            return np.int64(value)
+        case Cast(dtype="int64", arg=arg):
+            return _index(arg, point)
+        case Unary(op="neg", arg=arg):
+            inner = _index(arg, point)
+            return None if inner is None else -inner
+        case Binary(op=op, lhs=lhs, rhs=rhs):
+            a, b = _index(lhs, point), _index(rhs, point)
+            if a is None or b is None or op not in _INTEGER:
+                return None
+            return _INTEGER[op](a, b)
+        case _:
+            return None
+
+
+_INTEGER: Mapping[str, Any] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide, "floormod": np.mod,
+    "min": np.minimum, "max": np.maximum,
+}  # fmt: skip
+
+
+# --- what is left -----------------------------------------------------------------------------------------------------
+
+
+def without_unused(graph: Graph) -> Graph:
+    """The graph without nodes, aliases and constants that no output comes from. Its inputs stay."""
+    wanted = set(graph.outputs)
+    nodes: list[Expression] = []
+    for node in reversed(graph.nodes):
+        wanted |= {graph.aliases[name] for name in wanted if name in graph.aliases}
+        if wanted & set(node.outputs):
+            nodes.append(node)
+            wanted |= {tensor.name for tensor in node.inputs}
+    wanted |= {graph.aliases[name] for name in wanted if name in graph.aliases}
+    return replace(
+        graph,
+        nodes=tuple(reversed(nodes)),
+        constants={name: array for name, array in graph.constants.items() if name in wanted},
+        aliases={name: other for name, other in graph.aliases.items() if name in wanted},
+        shapes={name: tensor for name, tensor in graph.shapes.items() if name in wanted},
+    )

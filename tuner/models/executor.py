@@ -1,0 +1,90 @@
+"""The C of a model: its kernels called in order on the caller's buffers, the library's constants and one arena.
+
+It has the calling convention of a compiled kernel, so that a model is linked, checked, timed and exported as a kernel is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner.models.memory import Place
+from tuner.runtime.wrapper import Entry, kernel_tables
+
+CONSTANTS = "tuner_model_constants"  # the symbol they begin at
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One kernel called."""
+
+    kernel: int  # position among the kernels
+    buffers: tuple[Place, ...]  # in the kernel's order; of a constant `at` is the offset of its bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copy:
+    """An output that is another tensor: an input, a constant, or another output."""
+
+    output: int
+    source: Place
+    nbytes: int
+
+
+def executor(
+    entry: str,
+    *,
+    kernels: Sequence[Entry],
+    steps: Sequence[Step],
+    copies: Sequence[Copy],
+    arena_bytes: int,
+    inputs: int,
+    outputs: int,
+    machine: str,
+) -> str:
+    """C text with one function, the packed entry `entry`. It takes no lock; its memory is its thread's workspace."""
+    tables = "".join(kernel_tables(str(index), kernel, machine) for index, kernel in enumerate(kernels))
+    calls = "".join(_call(step, inputs) for step in steps)
+    moved = "".join(
+        f"    memcpy(at[{inputs + copy.output}], {_address(copy.source, inputs)}, {copy.nbytes}u);\n" for copy in copies
+    )
+    return (
+        '#include "tuner_runtime.h"\n\n#include <string.h>\n\n'
+        f"extern const unsigned char {CONSTANTS}[] TUNER_HIDDEN;\n\n{tables}\n"
+        f"int {entry}(void *self, const TunerAny *arguments, int32_t count, TunerAny *result);\n\n"
+        f"int {entry}(void *self, const TunerAny *arguments, int32_t count, TunerAny *result) {{\n"
+        f"  (void)self, (void)result, (void){CONSTANTS};\n"
+        f"  unsigned char *at[{inputs + outputs}], *arena = tuner_workspace({max(arena_bytes, 1)}u);\n"
+        "  if (arena == NULL) return -1;\n"
+        "  for (int32_t i = 0; i < count; ++i) {\n"
+        "    const TunerDLTensor *tensor = arguments[i].value.v_ptr;\n"
+        "    at[i] = (unsigned char *)tensor->data + tensor->byte_offset;\n  }\n"
+        "  int status = TUNER_OK;\n"
+        f"  do {{\n{calls}{moved}  }} while (0);\n"
+        "  tuner_workspace_free(arena);\n  return status == TUNER_OK ? 0 : -1;\n}\n"
+    )
+
+
+def _call(step: Step, inputs: int) -> str:
+    buffers = ", ".join(_address(place, inputs) for place in step.buffers)
+    return f"    if ((status = tuner_call(&function_{step.kernel}, (void *const[]){{{buffers}}})) != TUNER_OK) break;\n"
+
+
+def _address(place: Place, inputs: int) -> str:
+    match place.kind:
+        case "input":
+            return f"at[{place.at}]"
+        case "output":
+            return f"at[{inputs + place.at}]"
+        case "constant":
+            return f"(void *)({CONSTANTS} + {place.at}u)"
+        case _:
+            return f"arena + {place.at}u"
+
+
+def constants_source() -> str:
+    """Assembly that puts the file `constants.bin` into the library, read-only and aligned as buffers are."""
+    return (
+        f'  .section .rodata.{CONSTANTS},"a"\n  .globl {CONSTANTS}\n  .hidden {CONSTANTS}\n  .balign 64\n'
+        f'{CONSTANTS}:\n  .incbin "constants.bin"\n  .skip 64\n  .section .note.GNU-stack,"",@progbits\n'
+    )

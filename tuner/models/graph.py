@@ -1,0 +1,148 @@
+"""A model as a graph of expressions over tensors named across all of it, with its constants; and its form between processes."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, cast
+from zipfile import BadZipFile
+
+import numpy as np
+
+from tuner.models.errors import ModelRefused
+from tuner.workload.bounds import check_bounds
+from tuner.workload.expression import DTYPE_BYTES, DType, Expression, Tensor
+from tuner.workload.limits import check_limits
+from tuner.workload.structure import check_structure
+from tuner.workload.tree import expression_document, expression_from
+
+Array = np.ndarray[Any, np.dtype[Any]]
+SCHEMA = 1
+_HEADER = "graph"  # member of the archive with everything but the constants
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graph:
+    """Nodes stand in an order in which each reads only inputs, constants and what earlier ones wrote.
+
+    A node is an expression whose inputs and outputs have their names in the graph. An alias is a tensor that is another one
+    with another shape: the same bytes in the same order.
+    """
+
+    inputs: tuple[Tensor, ...]
+    constants: Mapping[str, Array]
+    nodes: tuple[Expression, ...]
+    outputs: tuple[str, ...]
+    aliases: Mapping[str, str] = field(default_factory=dict)  # name -> name of a tensor that is none
+    shapes: Mapping[str, Tensor] = field(default_factory=dict)  # of the aliases
+    labels: tuple[str, ...] = ()  # the file's names of the inputs, then of the outputs
+
+    def tensor(self, name: str) -> Tensor:
+        """Shape and dtype of any tensor of the graph but a constant's own array."""
+        for tensor in self.inputs:
+            if tensor.name == name:
+                return tensor
+        if name in self.shapes:
+            return self.shapes[name]
+        if name in self.constants:
+            array = self.constants[name]
+            return Tensor(name=name, shape=array.shape, dtype=cast(DType, array.dtype.name))
+        return next(node.tensor(name) for node in self.nodes if name in node.outputs)
+
+    def root(self, name: str) -> str:
+        """The tensor whose bytes these are."""
+        return self.aliases.get(name, name)
+
+    @property
+    def nbytes(self) -> int:
+        """Of all constants."""
+        return sum(array.nbytes for array in self.constants.values())
+
+
+def packed(graph: Graph) -> bytes:
+    """The graph as one archive of arrays, JSON among them."""
+    header = {
+        "schema": SCHEMA,
+        "inputs": [_tensor_document(tensor) for tensor in graph.inputs],
+        "nodes": [expression_document(node) for node in graph.nodes],
+        "outputs": list(graph.outputs),
+        "aliases": dict(graph.aliases),
+        "shapes": {name: _tensor_document(tensor) for name, tensor in graph.shapes.items()},
+        "labels": list(graph.labels),
+    }
+    stream = io.BytesIO()
+    arrays: dict[str, Any] = {f"constant:{name}": array for name, array in graph.constants.items()}
+    arrays[_HEADER] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+def unpacked(content: bytes) -> Graph:
+    """The inverse of `packed`, with every node checked as a tree from elsewhere is. Raises ModelRefused."""
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            header = json.loads(archive[_HEADER].tobytes())
+            constants = {name.partition(":")[2]: archive[name] for name in archive.files if name != _HEADER}
+        graph = Graph(
+            inputs=tuple(_tensor(found) for found in header["inputs"]),
+            constants=constants,
+            nodes=tuple(expression_from(found) for found in header["nodes"]),
+            outputs=tuple(str(name) for name in header["outputs"]),
+            aliases={str(name): str(other) for name, other in header["aliases"].items()},
+            shapes={str(name): _tensor(found) for name, found in header["shapes"].items()},
+            labels=tuple(str(name) for name in header["labels"]),
+        )
+    except (ValueError, KeyError, TypeError, OSError, AttributeError, EOFError, BadZipFile) as error:
+        raise ModelRefused(f"the model could not be read: {type(error).__name__}: {error}") from error
+    check_graph(graph)
+    return graph
+
+
+def check_graph(graph: Graph) -> None:
+    """Raises ModelRefused, or WorkloadError of a node, unless every tensor is what its readers take it for."""
+    known: dict[str, Tensor] = {tensor.name: tensor for tensor in graph.inputs}
+    known |= {name: graph.tensor(name) for name in graph.constants}
+    waiting = {name: other for name, other in graph.aliases.items()}
+    _note_aliases(graph, known, waiting)
+    for node in graph.nodes:
+        check_structure(node)
+        check_bounds(node)
+        check_limits(node)
+        for tensor in node.inputs:
+            if known.get(tensor.name) != tensor:
+                raise ModelRefused(f"a part of the model reads {tensor.name!r}, which does not exist by then or is another")
+        for name in node.outputs:
+            if name in known:
+                raise ModelRefused(f"{name!r} is written twice")
+            known[name] = node.tensor(name)
+        _note_aliases(graph, known, waiting)
+    missing = [name for name in graph.outputs if name not in known]
+    if missing or waiting or not graph.outputs:
+        raise ModelRefused(f"the model has no {', '.join(missing or waiting or ['outputs'])}")
+    if len(graph.labels) != len(graph.inputs) + len(graph.outputs):
+        raise ModelRefused(f"{len(graph.labels)} names for {len(graph.inputs)} inputs and {len(graph.outputs)} outputs")
+
+
+def _note_aliases(graph: Graph, known: dict[str, Tensor], waiting: dict[str, str]) -> None:
+    for name, other in list(waiting.items()):
+        if other not in known or other in graph.aliases:
+            continue
+        tensor = graph.shapes.get(name)
+        if tensor is None or name in known or tensor.nbytes != known[other].nbytes or tensor.dtype != known[other].dtype:
+            raise ModelRefused(f"{name!r} is not {other!r} with another shape")
+        known[name] = tensor
+        del waiting[name]
+
+
+def _tensor_document(tensor: Tensor) -> list[Any]:
+    return [tensor.name, tensor.dtype, list(tensor.shape)]
+
+
+def _tensor(found: Any) -> Tensor:
+    name, dtype, shape = found
+    if dtype not in DTYPE_BYTES or not all(isinstance(extent, int) and extent > 0 for extent in shape) or prod(shape) > 1 << 40:
+        raise ValueError(f"{name!r} has dtype {dtype!r} and shape {shape!r}")
+    return Tensor(name=str(name), shape=tuple(shape), dtype=cast(DType, dtype))

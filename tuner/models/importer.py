@@ -1,0 +1,83 @@
+"""An ONNX file as a graph: read by a confined process of its own, and checked again here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from tuner.errors import TunerError
+from tuner.models.errors import ModelRefused
+from tuner.models.graph import Graph, unpacked
+from tuner.models.reading import REFUSED
+
+TIMEOUT_S = 600.0
+LARGEST_ANSWER = 4 << 30
+LARGEST_FILE = 1 << 29  # bytes; the reader has the same bound
+_ERROR_TAIL = 400  # characters of what a reader said before it died
+
+
+class ReaderMissing(TunerError):
+    """This installation cannot read models."""
+
+    code = "models_unavailable"
+
+
+def available() -> bool:
+    """Whether the package `onnx` is installed."""
+    return find_spec("onnx") is not None
+
+
+def import_file(path: Path, shapes: Mapping[str, int] | None = None) -> Graph:
+    """The fused graph of an .onnx file. Raises as `import_model` does."""
+    try:
+        if not path.is_file():
+            raise ModelRefused(f"{path} is no file; give an .onnx file")
+        if path.stat().st_size > LARGEST_FILE:
+            raise ModelRefused(f"{path} has {path.stat().st_size} bytes, the limit is {LARGEST_FILE}")
+        content = path.read_bytes()
+    except OSError as error:
+        raise ModelRefused(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        return import_model(content, shapes)
+    except ModelRefused as error:
+        raise ModelRefused(f"{path}: {error}") from error
+
+
+def import_model(content: bytes, shapes: Mapping[str, int] | None = None) -> Graph:
+    """The fused graph of an ONNX file's bytes; `shapes` are extents its inputs name.
+
+    Raises ModelRefused for whatever the file is that is no model, ReaderMissing where the extra is not installed.
+    """
+    if not available():
+        raise ReaderMissing("models need the package onnx; install tuner[models]")
+    with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in (str(_root()), *_path()) if entry)}
+        environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TVM_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "tuner.models.reading", json.dumps(dict(shapes or {}))]
+        try:
+            done = subprocess.run(
+                command, input=content, capture_output=True, check=False, cwd=folder, env=environment, timeout=TIMEOUT_S
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ModelRefused(f"reading the model took more than {TIMEOUT_S:.0f} s; use a smaller one") from error
+    if done.returncode != 0 or len(done.stdout) > LARGEST_ANSWER:
+        said = " ".join(done.stderr.decode("utf-8", "replace").split())[-_ERROR_TAIL:]
+        raise ModelRefused(f"the model could not be read: its reader ended with status {done.returncode}: {said}")
+    if done.stdout.startswith(REFUSED):
+        raise ModelRefused(str(json.loads(done.stdout[len(REFUSED) :])["message"]))
+    return unpacked(done.stdout)
+
+
+def _root() -> Path:
+    """The folder this package lies in."""
+    return Path(__file__).resolve().parents[2]
+
+
+def _path() -> list[str]:
+    return os.environ.get("PYTHONPATH", "").split(os.pathsep)

@@ -1,0 +1,217 @@
+"""A model as one function: kernels, executor and constants in one object, which is exported as a kernel's object is.
+
+Constants are packed here, once, by the kernels' own pack functions; what a library carries is what its kernels read.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tuner.export.kernel import Argument, ExportKernel, TargetName
+from tuner.models.executor import Copy, Step, constants_source, executor
+from tuner.models.graph import Array, Graph, packed
+from tuner.models.memory import ALIGNMENT, Place, plan_memory
+from tuner.models.workloads import workload_of
+from tuner.runtime.link import Function, link, runtime_sources, system_toolchain
+from tuner.runtime.loader import Library
+from tuner.runtime.prepack import Prepack
+from tuner.runtime.toolchain import LinkError, Toolchain, run
+from tuner.runtime.wrapper import MAX_ARGUMENTS, Entry
+from tuner.target.target import Target
+from tuner.workload.expression import Expression
+
+_HEADERS = ("tvm_abi.h", "tuner_runtime.h")
+_PACKER = "pack"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelNumbers:
+    """What was seen of the model as a whole."""
+
+    median_s: float = 0.0
+    ci95_s: tuple[float, float] = (0.0, 0.0)
+    max_rel_error: float = 0.0  # of its outputs against ONNX's reference evaluator
+    verified: bool = False
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+
+def model_kernel(
+    graph: Graph, kernels: Mapping[str, ExportKernel], target: Target, threads: int, symbol: str, numbers: ModelNumbers
+) -> ExportKernel:
+    """The model as one kernel of its inputs and outputs; `kernels` are those of its workloads, by key.
+
+    Raises LinkError where the compiler refuses, KeyError for a workload without a kernel.
+    """
+    entry = f"__tvm_ffi_{symbol}"
+    return ExportKernel(
+        workload_key=sha256(packed(graph)).hexdigest(),
+        arguments=_arguments(graph),
+        target=TargetName(key=target.key, kind=target.kind, name=target.name),
+        isa=tuple(sorted({feature for kernel in kernels.values() for feature in kernel.isa})),
+        threads=threads,
+        object_code=_Object(graph, kernels).code(entry),
+        tvm_symbol=entry,
+        median_s=numbers.median_s,
+        ci95_s=numbers.ci95_s,
+        verified=numbers.verified,
+        max_rel_error=numbers.max_rel_error,
+        symbol=symbol,
+        provenance=dict(numbers.provenance),
+    )
+
+
+def _arguments(graph: Graph) -> tuple[Argument, ...]:
+    tensors = [*graph.inputs, *(graph.tensor(name) for name in graph.outputs)]
+    arguments: list[Argument] = []
+    for number, (label, tensor) in enumerate(zip(graph.labels, tensors, strict=True)):
+        plain = re.sub(r"\W", "_", label, flags=re.ASCII)[:64].strip("_") or "x"
+        name = plain if all(plain != other.name for other in arguments) else f"{plain}_{number}"
+        role = Argument(name=name, dtype=tensor.dtype, shape=tensor.shape, role="in" if number < len(graph.inputs) else "out")
+        arguments.append(role)
+    return tuple(arguments)
+
+
+class _Object:
+    """One relocatable object on its way: kernels, each once; constants, each once; the calls."""
+
+    def __init__(self, graph: Graph, kernels: Mapping[str, ExportKernel]) -> None:
+        self.graph, self.kernels = graph, kernels
+        self.tools: Toolchain = system_toolchain()
+        self.plan = plan_memory(graph)
+        self.used: dict[str, int] = {}  # workload key -> position among the kernels
+        self.blobs: list[Array] = []
+        self.offsets: dict[str, int] = {}  # SHA-256 of a constant's bytes -> where they begin
+        self.size = 0
+        self.packers: dict[str, Library] = {}
+        self.packed: dict[tuple[str, ...], list[Array]] = {}
+
+    def code(self, entry: str) -> bytes:
+        """Raises LinkError."""
+        if len(self.graph.labels) > MAX_ARGUMENTS:
+            raise LinkError(f"the model has {len(self.graph.labels)} inputs and outputs; at most {MAX_ARGUMENTS} are taken")
+        steps = [self._step(node) for node in self.graph.nodes]
+        copies = [
+            Copy(output=number, source=self._place(name), nbytes=self.graph.tensor(name).nbytes)
+            for number, name in self.plan.copies
+        ]
+        functions = [self._renamed(self.kernels[key], number) for key, number in self.used.items()]
+        text = executor(
+            entry,
+            kernels=[_entry(function) for function in functions],
+            steps=steps,
+            copies=copies,
+            arena_bytes=self.plan.arena_bytes,
+            inputs=len(self.graph.inputs),
+            outputs=len(self.graph.outputs),
+            machine=self.tools.machine,
+        )
+        return self._combined(text, [function.object_code for function in functions])
+
+    def _step(self, node: Expression) -> Step:
+        key = workload_of(node, self.graph).key
+        kernel, names = self.kernels[key], [self.graph.root(tensor.name) for tensor in node.inputs]
+        position = self.used.setdefault(key, len(self.used))
+        outputs = tuple(self._place(self.graph.root(name)) for name in node.outputs)
+        if kernel.prepack is None:
+            return Step(kernel=position, buffers=(*(self._place(name) for name in names), *outputs))
+        made = self._packed(key, kernel, kernel.prepack, [names[place] for place in kernel.prepack.constants])
+        taken: list[Place] = []
+        for place in kernel.prepack.passed:
+            taken.append(self._place(names[place]) if place < len(names) else self._embedded(made[place - len(names)]))
+        return Step(kernel=position, buffers=(*taken, *outputs))
+
+    def _place(self, name: str) -> Place:
+        place = self.plan.places[name]
+        return self._embedded(self.graph.constants[name]) if place.kind == "constant" else place
+
+    def _embedded(self, array: Array) -> Place:
+        """Where the library will have these bytes."""
+        digest = sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+        if digest not in self.offsets:
+            self.offsets[digest] = self.size
+            self.blobs.append(array)
+            self.size += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+        return Place(kind="constant", at=self.offsets[digest])
+
+    def _packed(self, key: str, kernel: ExportKernel, prepack: Prepack, names: Sequence[str]) -> list[Array]:
+        """The constants as the kernel's pack function lays them out."""
+        known = (key, *names)
+        if known not in self.packed:
+            if key not in self.packers:
+                self.packers[key] = _packer(kernel, prepack)
+            given = [
+                self.graph.constants[name].reshape(kernel.inputs[place].shape)
+                for name, place in zip(names, prepack.constants, strict=True)
+            ]
+            found = self.packers[key].function(_PACKER)(*given)
+            self.packed[known] = list(found) if isinstance(found, tuple) else [found]
+        return self.packed[known]
+
+    def _renamed(self, kernel: ExportKernel, number: int) -> Function:
+        entry = f"tuner_model_kernel_{number}"
+        inputs = tuple(argument.tensor for argument in kernel.inputs)
+        if kernel.prepack is not None:
+            inputs = kernel.prepack.taken(inputs, kernel.prepack.packed)
+        return Function(
+            symbol=f"kernel_{number}",
+            inputs=inputs,
+            outputs=tuple(argument.tensor for argument in kernel.outputs),
+            object_code=self.tools.renamed(kernel.object_code, kernel.tvm_symbol, entry),
+            isa=kernel.isa,
+            threads=kernel.threads,
+            tvm_symbol=entry,
+        )
+
+    def _combined(self, text: str, kernels: Sequence[bytes]) -> bytes:
+        sources = runtime_sources()
+        compiled = self.tools.compile("model.c", text, {header: sources[header] for header in _HEADERS})
+        with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
+            names = []
+            for number, code in enumerate(kernels):
+                Path(folder, f"kernel{number}.o").write_bytes(code)
+                names.append(f"kernel{number}.o")
+            with Path(folder, "constants.bin").open("wb") as file:
+                for blob in self.blobs:
+                    file.write(np.ascontiguousarray(blob).tobytes())
+                    file.write(bytes(-blob.nbytes % ALIGNMENT))
+            Path(folder, "constants.S").write_text(constants_source())
+            run([*self.tools.command, "-c", "constants.S", "-o", "constants.o"], cwd=folder)
+            objects = [str(compiled), "constants.o", *names]
+            run([*self.tools.command, "-nostdlib", "-r", "-o", "model.o", *objects], cwd=folder)
+            return Path(folder, "model.o").read_bytes()
+
+
+def _entry(function: Function) -> Entry:
+    return Entry(
+        symbol=function.symbol,
+        inputs=function.inputs,
+        outputs=function.outputs,
+        isa=function.isa,
+        threads=function.threads,
+        tvm_symbol=function.tvm_symbol,
+    )
+
+
+def _packer(kernel: ExportKernel, prepack: Prepack) -> Library:
+    """A library of the pack function alone."""
+    function = Function(
+        symbol=_PACKER,
+        inputs=tuple(argument.tensor for argument in kernel.constants_packed),
+        outputs=prepack.packed,
+        object_code=kernel.object_code,
+        isa=kernel.isa,
+        threads=1,
+        tvm_symbol=prepack.tvm_symbol,
+    )
+    with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
+        path = Path(folder, "packer.so")
+        path.write_bytes(link("packer", [function]))
+        return Library(path)

@@ -1,0 +1,61 @@
+"""A model rewritten before its import: batch normalisation folded into the convolution or product before it, in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+
+_EPSILON = 1e-5  # ONNX's default
+
+
+def fold_batch_norms(model: Any) -> int:
+    """Rewrites the model in place; how many were folded. A sum or difference that others also read stays as it is."""
+    graph = model.graph
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    uses: dict[str, int] = {}
+    for name in (*(name for node in graph.node for name in node.input), *(value.name for value in graph.output)):
+        uses[name] = uses.get(name, 0) + 1
+    makers = {node.output[0]: node for node in graph.node if node.output}
+    folded = 0
+    for node in list(graph.node):
+        if node.op_type != "BatchNormalization" or len([name for name in node.output if name]) != 1:
+            continue
+        before = makers.get(node.input[0])
+        if before is None or before.op_type != "Conv" or uses[before.output[0]] != 1:
+            continue
+        if any(name not in constants for name in (*node.input[1:], *before.input[1:])) or not _floats(constants, node, before):
+            continue
+        _fold(graph, constants, before, node, folded)
+        folded += 1
+    return folded
+
+
+def _floats(constants: dict[str, Any], *nodes: Any) -> bool:
+    kinds = {constants[name].data_type for node in nodes for name in node.input[1:]}
+    return kinds == {onnx.TensorProto.FLOAT}
+
+
+def _fold(graph: Any, constants: dict[str, Any], conv: Any, norm: Any, number: int) -> None:
+    """With s = gamma / sqrt(variance + epsilon), s (W x + b - mean) + beta is (s W) x + s (b - mean) + beta."""
+    gamma, beta, mean, variance = (_array(constants, name) for name in norm.input[1:5])
+    epsilon = next((attribute.f for attribute in norm.attribute if attribute.name == "epsilon"), _EPSILON)
+    weights = _array(constants, conv.input[1])
+    bias = _array(constants, conv.input[2]) if len(conv.input) > 2 else np.zeros(weights.shape[0])
+    scale = gamma / np.sqrt(variance + epsilon)
+    scaled = weights * scale.reshape((-1, *(1,) * (weights.ndim - 1)))
+    made = {f"tuner_folded_w{number}": scaled, f"tuner_folded_b{number}": (bias - mean) * scale + beta}
+    for name, array in made.items():
+        tensor = onnx.numpy_helper.from_array(array.astype(np.float32), name)
+        graph.initializer.append(tensor)
+        constants[name] = tensor
+    source, output = conv.input[0], norm.output[0]
+    del conv.input[:]
+    conv.input.extend([source, *made])
+    conv.output[0] = output
+    graph.node.remove(norm)
+
+
+def _array(constants: dict[str, Any], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.asarray(onnx.numpy_helper.to_array(constants[name]), np.float64)

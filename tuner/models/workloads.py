@@ -1,0 +1,34 @@
+"""The workloads of a graph: one for each kernel that differs, however often the model calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuner.models.graph import Graph
+from tuner.workload.expression import Expression
+from tuner.workload.spec import workload_from_expression
+from tuner.workload.workload import Numerics, Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelWorkload:
+    workload: Workload
+    calls: int  # in one call of the model
+
+
+def workload_of(node: Expression, graph: Graph, numerics: Numerics = "strict") -> Workload:
+    """The node's workload; its inputs that are constants of the model are declared, so that they may be packed ahead."""
+    constants = [tensor.name for tensor in node.inputs if graph.root(tensor.name) in graph.constants]
+    return workload_from_expression(node, constants, numerics)
+
+
+def workloads_of(graph: Graph) -> Sequence[ModelWorkload]:
+    """In the order in which the model calls them first."""
+    found: dict[str, Workload] = {}
+    calls: dict[str, int] = {}
+    for node in graph.nodes:
+        workload = workload_of(node, graph)
+        found.setdefault(workload.key, workload)
+        calls[workload.key] = calls.get(workload.key, 0) + 1
+    return [ModelWorkload(workload=workload, calls=calls[key]) for key, workload in found.items()]
