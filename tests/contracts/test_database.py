@@ -28,6 +28,7 @@ from tests.database_samples import (
 )
 from tuner.errors import DatabaseError, UsageError
 from tuner.measure.outcome import Failed, FailureKind, Trial
+from tuner.spaces.space import Value
 
 
 @pytest.fixture
@@ -351,6 +352,28 @@ def test_trials_are_listed_by_number_and_median(database: Database) -> None:
         all_numbers(database, job, where=TrialFilter(outcome=["good"]))
     with pytest.raises(UsageError, match="unknown sort"):
         all_numbers(database, job, sort="age")
+
+
+def test_trials_are_found_by_exact_values_of_knobs(database: Database) -> None:
+    lease = add_claimed(database)
+    configs: list[dict[str, Value]] = [
+        {"sketch": "tiles", "tile": (4, 8), "unroll": 2},
+        {"sketch": "tiles", "tile": (8, 4), "unroll": 2},
+        {"sketch": "tiles", "tile": (4, 8, 8), "unroll": 20},
+        {"sketch": "rows", "tile": (4, 8), "unroll": 2},
+    ]
+    with database.write() as session:
+        for number, config in enumerate(configs):
+            trials.record(session, lease, replace(timed(number, 1e-3 * (number + 1)), config=config))
+
+    def found(sort: trial_pages.Sort, **knobs: Value) -> list[int]:
+        with database.read() as session:
+            page = trial_pages.list_page(session, lease.job_id, where=TrialFilter(knobs=knobs), sort=sort)
+        return [each.trial.number for each in page.items]
+
+    assert found("number", tile=(4, 8)) == [0, 3] and found("-median_s", tile=(4, 8)) == [3, 0]
+    assert found("number", unroll=2, sketch="tiles") == [0, 1] and found("median_s", unroll=2, tile=(8, 4)) == [1]
+    assert found("number", unroll=20) == [2] and found("number", tile=(8,)) == [] and found("number", pack=1) == []
 
 
 def test_trial_cursors_are_stable_under_inserts(database: Database) -> None:
