@@ -41,8 +41,8 @@ FILTERS = {
     "a rare kind of failure": "outcome=out_of_memory&sort=-number",
     "between two medians, fastest first": "min_median_s=0.0008&max_median_s=0.0009&sort=median_s",
     "one value of a knob": "knob=unroll%3D64",
-    "two values of knobs, slowest first": "knob=unroll%3D64&knob=pack%3Dtrue&outcome=ok&sort=-median_s",
-    "one trial by its config": "knob=seed%3D77777",
+    "two values of knobs, slowest first": "knob=unroll%3D64&knob=sketch%3Dtiles&outcome=ok&sort=-median_s",
+    "a rare pair of values, fastest first": "knob=unroll%3D64&knob=tile%3D%5B8,16%5D&sort=median_s",  # one trial in 512
 }
 
 
