@@ -1,0 +1,58 @@
+"""Schedules for TVM users to take home: as TVMScript, and as a MetaSchedule database of workloads and tuning records.
+
+Kernels are made by rewriting of our own followed by TVM's primitives. A record's workload is therefore the rewritten module, and
+its trace the primitives alone: MetaSchedule finds it by that module, not by the one a user's program started from.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tvm
+from tvm.s_tir import Schedule, meta_schedule
+from tvm.s_tir.schedule import Trace
+
+from tuner.lowering.schedule import StoredSchedule, replay
+
+WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"  # as MetaSchedule calls them in a work_dir
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A kernel as MetaSchedule records one."""
+
+    schedule: StoredSchedule
+    symbol: str  # of the function that is called
+    target: Mapping[str, str | int]  # options of tvm.target.Target
+    threads: int
+    median_s: float
+
+
+def scheduled_script(schedule: StoredSchedule) -> str:
+    """The scheduled module as TVMScript, which `tvm.script.from_source` reads back."""
+    return str(replay(schedule).script()) + "\n"
+
+
+def database(records: Sequence[Record]) -> dict[str, bytes]:
+    """The two files of a MetaSchedule JSON database, by name; the same records, the same bytes."""
+    with tempfile.TemporaryDirectory(prefix="tuner-records-") as folder:
+        paths = [Path(folder) / name for name in (WORKLOADS, RECORDS)]
+        store = meta_schedule.database.JSONDatabase(*map(str, paths))
+        for record in records:
+            _commit(store, record)
+        return {path.name: path.read_bytes() for path in paths}
+
+
+def _commit(store: meta_schedule.database.Database, record: Record) -> None:
+    mod = tvm.ir.load_json(record.schedule.module)
+    scheduled = Schedule(mod)
+    Trace.apply_json_to_schedule(json.loads(record.schedule.trace), scheduled)
+    arguments = meta_schedule.arg_info.ArgInfo.from_prim_func(mod[record.symbol])
+    target = tvm.target.Target({**record.target, "num-cores": record.threads})  # MetaSchedule wants to know how many there are
+    workload = store.commit_workload(mod)
+    made = meta_schedule.database.TuningRecord(scheduled.trace, workload, [record.median_s], target, arguments)
+    store.commit_tuning_record(made)
