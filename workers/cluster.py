@@ -23,6 +23,7 @@ from tuner.errors import TunerError
 
 OBJECT_STORE_BYTES = 80 * 2**20  # about the least Ray accepts; payloads travel as files, or are small
 JOIN_TIMEOUT_S = 120.0  # some 10 s on an idle machine; a node that dies is noticed at once
+NODE_STARTS = 3  # Ray gives a node half a minute, which a machine that is overloaded exceeds
 LEAVE_TIMEOUT_S = 8.0
 WATCH_S = 1.0  # between two looks at whether the node still lives
 NAMESPACE = "tuner"
@@ -63,8 +64,11 @@ def join(session: Path, address: str, *, resources: Mapping[str, float], node_ip
     command += [f"--node-ip-address={node_ip}"] if node_ip else []
     where = {"_node_ip_address": node_ip} if node_ip else {}
     node = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-    deadline, error = time.monotonic() + JOIN_TIMEOUT_S, ""
-    while time.monotonic() < deadline and node.poll() is None:
+    deadline, left, error = time.monotonic() + JOIN_TIMEOUT_S, NODE_STARTS - 1, ""
+    while time.monotonic() < deadline and (node.poll() is None or left):
+        if node.poll() is not None:
+            left -= 1
+            node = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         try:
             ray.init(address=address, _temp_dir=directory, **where, **COMMON)
             return node
