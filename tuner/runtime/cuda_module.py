@@ -50,7 +50,7 @@ class CudaModule:
         return (*self.inputs, *self.outputs, *self.workspace)
 
     def check(self) -> None:
-        """Raises CudaModuleError for a launch of a buffer there is none of, an empty grid, or an architecture of no known form."""
+        """Raises CudaModuleError for a launch of an unknown buffer or with an empty grid, and an unknown form of architecture."""
         names = [tensor.name for tensor in self.buffers]
         if len(set(names)) != len(names):
             raise CudaModuleError(f"{self.symbol}: buffers {names} are not named apart")

@@ -16,6 +16,7 @@ import psutil
 from tuner.errors import UsageError
 from tuner.target.cuda import cuda_target, cuda_targets
 from tuner.target.microarchitecture import isa_features, llvm_cpu, vector_shape
+from tuner.target.nvidia import gpu_facts, gpu_fingerprint, gpu_target, management
 from tuner.target.processor import ROOT, Processor, read_caches, read_processor, usable_cores
 from tuner.target.target import Target
 
@@ -67,18 +68,27 @@ def detect_cpu(root: Path = ROOT) -> Target:
 
 
 def parse_target(text: str) -> Target:
-    """A `--target` text: "cpu" or "llvm" is this machine, "cuda:sm_90" a declared GPU, which need not be present.
+    """A `--target` text: "cpu" or "llvm" is this machine, "cuda" its GPU, "cuda:sm_90" a declared one, which need not be present.
 
-    Raises UsageError for any other text.
+    Raises UsageError for any other text, and NoDriver where "cuda" finds no GPU.
     """
     name = text.strip().lower()
     if name in ("cpu", "llvm"):
         return detect_cpu()
+    if name == "cuda":
+        return detect_gpu()
     kind, _, arch = name.partition(":")
     if kind == "cuda" and arch in cuda_targets():
         return cuda_target(arch, target_key)
     known = ", ".join(f"cuda:{arch}" for arch in cuda_targets())
-    raise UsageError(f"unknown target {text!r}; use cpu (this machine) or one of {known}")
+    raise UsageError(f"unknown target {text!r}; use cpu (this machine), cuda (its GPU) or one of {known}")
+
+
+def detect_gpu(ordinal: int = 0) -> Target:
+    """A GPU of this machine, by its number from 0, without measured limits. Raises NoDriver where there is none."""
+    facts, said = gpu_facts(ordinal), management(ordinal)
+    fingerprint = gpu_fingerprint(facts, said.driver)
+    return gpu_target(facts, said.driver, key=target_key(fingerprint), fingerprint=fingerprint)
 
 
 def target_key(fingerprint: Mapping[str, str | int]) -> str:

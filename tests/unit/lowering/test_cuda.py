@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import subprocess
 import sys
 import zlib
@@ -13,7 +15,9 @@ import pytest
 
 from tuner.errors import UsageError
 from tuner.lowering.compiler import BuildError
-from tuner.lowering.cuda import KernelResources, cuda_compiler, cuda_source, find_nvcc, resources
+from tuner.lowering.cuda import cuda_kernels, cuda_module, cuda_source
+from tuner.lowering.cuda_compiler import KernelResources, cuda_compiler, find_nvcc, resources
+from tuner.runtime.cuda_module import CudaModuleError, unpacked
 from tuner.spaces.cuda import CudaSpace
 from tuner.spaces.default import default_program
 from tuner.target.cuda import STATIC_SHARED_BYTES, cuda_target, cuda_targets
@@ -58,6 +62,24 @@ def test_source_is_generated(spec: str) -> None:
         assert "threadIdx.x" in source
 
 
+@pytest.mark.parametrize("spec", SPECS)
+def test_launches_are_those_of_the_source(spec: str) -> None:
+    """Names, arguments and threads by what the source itself declares; the grid covers the output."""
+    target = cuda_target("sm_80", lambda fingerprint: "declared")
+    space = CudaSpace(parse_spec(spec), target)
+    (point,) = space.space.sample(np.random.default_rng(0), 1)
+    program = space.program(space.space.config(point))
+    made = cuda_kernels(program, target, "k")
+    declared = re.findall(r"__global__ void __launch_bounds__\((\d+)\) (\w+)\(([^)]*)\);", made.text)
+    assert len(declared) == len(made.launches) == len(space.groups)
+    known = {tensor.name for tensor in (*program.inputs, *program.outputs)} | {one.name for one in program.buffers}
+    for (threads, name, parameters), launch in zip(declared, made.launches, strict=True):
+        assert (launch.kernel, math.prod(launch.block)) == (name, int(threads))
+        written = [re.sub(r"_ptr$", "", text.split()[-1]) for text in parameters.split(",")]
+        assert list(launch.arguments) == written and set(written) <= known
+        assert launch.grid[0] >= 1 and launch.grid[1:] == (1, 1)
+
+
 def test_the_process_that_made_source_ends_well() -> None:
     code = (
         "from tests.unit.lowering.test_cuda import sources\n"
@@ -88,6 +110,22 @@ def test_sources_compile_for_each_architecture_and_nothing_spills(spec: str, arc
 def test_twenty_operators_and_more_are_compiled_for_each_architecture() -> None:
     assert {spec.partition(":")[0] for spec in COMPILED} == set(OPERATORS)
     assert len(COMPILED) >= 20 and set(cuda_targets()) >= {"sm_80", "sm_90"}
+
+
+@needs_nvcc
+def test_a_module_survives_its_packing_and_nothing_else_passes_for_one(tmp_path: Path) -> None:
+    target = cuda_target("sm_80", lambda fingerprint: "declared")
+    space = CudaSpace(parse_spec("attention:B=1,H=2,S=20,D=16"), target)
+    module = cuda_module(space.program(space.space.config(space.space.unrank(0))), target, "attend", cuda_compiler(tmp_path))
+    assert [tensor.name for tensor in module.workspace] == ["G", "P"] and len(module.launches) == 3
+    packed = module.pack()
+    assert unpacked(packed) == module
+    for damaged in (b"", packed[:-1], packed[:40], packed + b"x", b"tuner-cuda-1\n" + b"\xff" * 40):
+        with pytest.raises(CudaModuleError):
+            unpacked(damaged)
+    launch = replace(module.launches[0], arguments=("Q", "nothing"))
+    with pytest.raises(CudaModuleError, match="nothing"):
+        replace(module, launches=(launch,)).check()
 
 
 @needs_nvcc

@@ -1,0 +1,83 @@
+"""A workload's buffers in a GPU's memory: canary bytes before and behind each, outputs poisoned, inputs that must not change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.measure.buffers import CANARY
+from tuner.measure.check import Case, WrongAnswer, raw
+from tuner.runtime.cuda_driver import Device
+
+GUARD_BYTES = 4096  # before and behind; a multiple of every alignment, and wider than a warp's widest store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceBuffer:
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    base: int  # of the allocation; the data begins GUARD_BYTES behind it
+
+    @property
+    def address(self) -> int:
+        return self.base + GUARD_BYTES
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+
+class DeviceCase:
+    """One case's inputs and outputs on a device. Close it."""
+
+    def __init__(self, device: Device, case: Case) -> None:
+        self._device, self.case = device, case
+        self.inputs: list[DeviceBuffer] = []
+        self.outputs: list[DeviceBuffer] = []
+        try:
+            for name, array in zip(case.input_names, case.pristine, strict=True):
+                self.inputs.append(self._made(name, array.shape, array.dtype))
+                device.upload(self.inputs[-1].address, array)
+            for expected in case.expected:
+                self.outputs.append(self._made(expected.name, expected.reference.shape, expected.dtype))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def addresses(self) -> list[int]:
+        return [buffer.address for buffer in (*self.inputs, *self.outputs)]
+
+    def poison(self, byte: int) -> None:
+        for buffer in self.outputs:
+            self._device.fill(buffer.address, byte, buffer.nbytes)
+
+    def results(self) -> list[NDArray[Any]]:
+        """The outputs as they are once the stream is done."""
+        return [self._device.download(buffer.address, buffer.shape, buffer.dtype) for buffer in self.outputs]
+
+    def check_surroundings(self) -> None:
+        """Raises WrongAnswer where an input or a canary changed."""
+        for buffer, pristine in zip(self.inputs, self.case.pristine, strict=True):
+            now = self._device.download(buffer.address, buffer.shape, buffer.dtype)
+            if not np.array_equal(raw(now), raw(np.ascontiguousarray(pristine))):
+                raise WrongAnswer(f"the kernel changed its input {buffer.name}")
+        for buffer in (*self.inputs, *self.outputs):
+            for where, start in (("before its beginning", buffer.base), ("behind its end", buffer.address + buffer.nbytes)):
+                if not bool((self._device.download(start, (GUARD_BYTES,), np.uint8) == CANARY).all()):
+                    raise WrongAnswer(f"the kernel wrote out of bounds of {buffer.name}, {where}")
+
+    def close(self) -> None:
+        buffers, self.inputs, self.outputs = [*self.inputs, *self.outputs], [], []
+        for buffer in buffers:
+            self._device.free(buffer.base)
+
+    def _made(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceBuffer:
+        buffer = DeviceBuffer(name=name, shape=shape, dtype=dtype, base=0)
+        base = self._device.allocate(buffer.nbytes + 2 * GUARD_BYTES)
+        self._device.fill(base, CANARY, buffer.nbytes + 2 * GUARD_BYTES)
+        return DeviceBuffer(name=name, shape=shape, dtype=dtype, base=base)

@@ -1,0 +1,254 @@
+"""NVIDIA's driver by ctypes: one device's memory, streams, events and graphs. No toolkit, no other package.
+
+Handles and addresses are integers. Everything raises CudaError; after a sticky one the process is of no use to the device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_uint64, c_void_p
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from tuner.errors import TunerError
+
+LIBRARY = "libcuda.so.1"
+# The driver's numbers, from cuda.h; a test holds these and the prototypes to the toolkit's own.
+OUT_OF_MEMORY = 2
+STICKY = {214, 700, 702, 710, 714, 715, 716, 717, 718, 719}  # ECC, addresses, time, assertion, instruction, launch failures
+ATTRIBUTES = {
+    "max_threads_per_block": 1, "max_shared_memory_per_block": 8, "warp_size": 10, "registers_per_block": 12,
+    "clock_khz": 13, "multiprocessors": 16, "memory_clock_khz": 36, "memory_bus_bits": 37, "l2_bytes": 38,
+    "capability_major": 75, "capability_minor": 76, "shared_bytes_per_multiprocessor": 81,
+    "registers_per_multiprocessor": 82, "max_dynamic_shared_memory_per_block": 97,
+}  # fmt: skip
+# Name in the library -> argument types; all return an int.
+PROTOTYPES: dict[str, tuple[Any, ...]] = {
+    "cuInit": (c_uint,),
+    "cuDriverGetVersion": (POINTER(c_int),),
+    "cuDeviceGetCount": (POINTER(c_int),),
+    "cuDeviceGet": (POINTER(c_int), c_int),
+    "cuDeviceGetName": (c_char_p, c_int, c_int),
+    "cuDeviceTotalMem_v2": (POINTER(c_size_t), c_int),
+    "cuDeviceGetAttribute": (POINTER(c_int), c_int, c_int),
+    "cuDevicePrimaryCtxRetain": (POINTER(c_void_p), c_int),
+    "cuCtxSetCurrent": (c_void_p,),
+    "cuCtxSynchronize": (),
+    "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
+    "cuMemFree_v2": (c_uint64,),
+    "cuMemcpyHtoD_v2": (c_uint64, c_void_p, c_size_t),
+    "cuMemcpyDtoH_v2": (c_void_p, c_uint64, c_size_t),
+    "cuMemsetD8Async": (c_uint64, c_ubyte, c_size_t, c_void_p),
+    "cuStreamCreate": (POINTER(c_void_p), c_uint),
+    "cuStreamSynchronize": (c_void_p,),
+    "cuStreamBeginCapture_v2": (c_void_p, c_int),
+    "cuStreamEndCapture": (c_void_p, POINTER(c_void_p)),
+    "cuGraphInstantiateWithFlags": (POINTER(c_void_p), c_void_p, ctypes.c_ulonglong),
+    "cuGraphLaunch": (c_void_p, c_void_p),
+    "cuGraphExecDestroy": (c_void_p,),
+    "cuGraphDestroy": (c_void_p,),
+    "cuEventCreate": (POINTER(c_void_p), c_uint),
+    "cuEventRecord": (c_void_p, c_void_p),
+    "cuEventSynchronize": (c_void_p,),
+    "cuEventElapsedTime": (POINTER(c_float), c_void_p, c_void_p),
+    "cuGetErrorName": (c_int, POINTER(c_char_p)),
+    "cuGetErrorString": (c_int, POINTER(c_char_p)),
+}
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+_CAPTURE_THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+
+
+class NoDriver(TunerError):
+    """This machine has no driver of NVIDIA's, or no device that it can use."""
+
+    code = "no_gpu"
+
+
+class CudaError(TunerError):
+    """The driver reported an error. `sticky` ones outlive the call: the process must end before the device works again."""
+
+    code = "cuda"
+
+    def __init__(self, what: str, number: int, name: str, text: str) -> None:
+        super().__init__(f"{what}: {name} ({text})")
+        self.number = number
+
+    @property
+    def sticky(self) -> bool:
+        return self.number in STICKY
+
+    @property
+    def out_of_memory(self) -> bool:
+        return self.number == OUT_OF_MEMORY
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    """Raises NoDriver."""
+    try:
+        library = ctypes.CDLL(LIBRARY)
+    except OSError as error:
+        raise NoDriver(f"this machine has no NVIDIA driver: {error}") from error
+    for name, arguments in PROTOTYPES.items():
+        function = getattr(library, name, None)
+        if function is None:
+            raise NoDriver(f"this machine's NVIDIA driver is too old: it has no {name}")
+        function.argtypes, function.restype = arguments, c_int
+    status = library.cuInit(0)
+    if status != 0:
+        raise NoDriver(f"this machine's NVIDIA driver finds no device it can use: {_said(library, status)[0]}")
+    return library
+
+
+def _said(library: ctypes.CDLL, number: int) -> tuple[str, str]:
+    name, text = c_char_p(), c_char_p()
+    library.cuGetErrorName(number, ctypes.byref(name))
+    library.cuGetErrorString(number, ctypes.byref(text))
+    return (name.value or b"unknown error").decode(), (text.value or b"no text").decode()
+
+
+def call(name: str, *arguments: Any) -> None:
+    """One call of the driver. Raises CudaError, NoDriver."""
+    library = _library()
+    number = getattr(library, name)(*arguments)
+    if number != 0:
+        raise CudaError(name, number, *_said(library, number))
+
+
+def device_count() -> int:
+    """How many devices this process may use. Raises NoDriver."""
+    count = c_int()
+    call("cuDeviceGetCount", ctypes.byref(count))
+    return count.value
+
+
+def device_facts(ordinal: int) -> dict[str, int | str]:
+    """Name, memory and ATTRIBUTES of a device; makes no context. Raises NoDriver where there is none of this number."""
+    count = device_count()
+    if not 0 <= ordinal < count:
+        raise NoDriver(f"there is no GPU {ordinal}; this process may use {count}, numbered from 0")
+    device, total = c_int(), c_size_t()
+    name = ctypes.create_string_buffer(256)
+    call("cuDeviceGet", ctypes.byref(device), ordinal)
+    call("cuDeviceGetName", name, len(name), device)
+    call("cuDeviceTotalMem_v2", ctypes.byref(total), device)
+    facts: dict[str, int | str] = {"name": name.value.decode(errors="replace"), "memory_bytes": total.value}
+    for what, number in ATTRIBUTES.items():
+        value = c_int()
+        call("cuDeviceGetAttribute", ctypes.byref(value), number, device)
+        facts[what] = value.value
+    return facts
+
+
+class Device:
+    """A device in this process: its primary context made current, one stream, two events."""
+
+    def __init__(self, ordinal: int = 0) -> None:
+        device, context = c_int(), c_void_p()
+        call("cuDeviceGet", ctypes.byref(device), ordinal)
+        call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        call("cuCtxSetCurrent", context)
+        self.ordinal = ordinal
+        stream = c_void_p()
+        call("cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING)
+        self.stream = int(stream.value or 0)
+        self._events = tuple(self._event() for _ in range(2))
+
+    def _event(self) -> int:
+        event = c_void_p()
+        call("cuEventCreate", ctypes.byref(event), 0)
+        return int(event.value or 0)
+
+    def allocate(self, nbytes: int) -> int:
+        """An address aligned to 256 bytes."""
+        address = c_uint64()
+        call("cuMemAlloc_v2", ctypes.byref(address), max(nbytes, 1))
+        return address.value
+
+    def free(self, address: int) -> None:
+        call("cuMemFree_v2", address)
+
+    def fill(self, address: int, byte: int, nbytes: int) -> None:
+        """Sets bytes, in the stream's order."""
+        if nbytes:
+            call("cuMemsetD8Async", address, byte, nbytes, self.stream)
+
+    def upload(self, address: int, array: NDArray[Any]) -> None:
+        """Copies a row-major array; what is on the stream is done before."""
+        self.wait()
+        held = np.ascontiguousarray(array)
+        if held.nbytes:
+            call("cuMemcpyHtoD_v2", address, held.ctypes.data_as(c_void_p), held.nbytes)
+
+    def download(self, address: int, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+        """A copy of what is there once the stream is done."""
+        self.wait()
+        array = np.empty(shape, dtype)
+        if prod(shape):
+            call("cuMemcpyDtoH_v2", array.ctypes.data_as(c_void_p), address, array.nbytes)
+        return array
+
+    def wait(self) -> None:
+        call("cuStreamSynchronize", self.stream)
+
+    def seconds(self, work: Callable[[], None]) -> float:
+        """Seconds between two events around what `work` puts on the stream."""
+        start, stop = self._events
+        call("cuEventRecord", start, self.stream)
+        work()
+        call("cuEventRecord", stop, self.stream)
+        call("cuEventSynchronize", stop)
+        elapsed = c_float()
+        call("cuEventElapsedTime", ctypes.byref(elapsed), start, stop)
+        return elapsed.value / 1e3
+
+    def captured(self, work: Callable[[], None], times: int) -> Graph:
+        """`work` put on the stream so many times, as one thing to launch: the device then never waits for the processor."""
+        graph = c_void_p()
+        call("cuStreamBeginCapture_v2", self.stream, _CAPTURE_THREAD_LOCAL)
+        try:
+            for _ in range(times):
+                work()
+        finally:
+            call("cuStreamEndCapture", self.stream, ctypes.byref(graph))
+        return Graph(graph, self.stream)
+
+
+class Graph:
+    """Launched on the stream it was captured on; closed by whoever made it."""
+
+    def __init__(self, graph: c_void_p, stream: int) -> None:
+        self._stream, self._executable = stream, c_void_p()
+        try:
+            call("cuGraphInstantiateWithFlags", ctypes.byref(self._executable), graph, 0)
+        finally:
+            call("cuGraphDestroy", graph)
+
+    def launch(self) -> None:
+        call("cuGraphLaunch", self._executable, self._stream)
+
+    def close(self) -> None:
+        call("cuGraphExecDestroy", self._executable)
+
+
+class Clock:
+    """Seconds of one call of `work` by CUDA events: a `tuner.measure.timing.Clock`."""
+
+    def __init__(self, device: Device, work: Callable[[], None]) -> None:
+        self._device, self._work = device, work
+
+    def __call__(self, number: int, repeat: int) -> Sequence[float]:
+        if number == 1:
+            return [self._device.seconds(self._work) for _ in range(repeat)]
+        graph = self._device.captured(self._work, number)
+        try:
+            graph.launch()  # the first launch of a graph also uploads it
+            self._device.wait()
+            return [self._device.seconds(graph.launch) / number for _ in range(repeat)]
+        finally:
+            graph.close()

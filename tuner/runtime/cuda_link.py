@@ -1,0 +1,133 @@
+"""CUDA modules into a shared library with a plain C ABI: what is measured and what is shipped. Needs a C compiler and no toolkit.
+
+Each function takes device addresses and a stream. The library opens NVIDIA's driver at its first call.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+
+from tuner.runtime.cuda_module import CudaModule, CudaModuleError, Launch, capability, nbytes
+from tuner.runtime.link import IDENTIFIER, system_toolchain
+from tuner.runtime.toolchain import LinkError, Toolchain
+from tuner.runtime.wrapper import C_TYPES
+
+SOURCE = "tuner_cuda.c"
+HEADERS = ("tuner_cuda.h", "tuner_cuda_driver.h")
+MAX_KERNELS, MAX_BUFFERS = 64, 128  # TUNER_CUDA_KERNELS, TUNER_CUDA_BUFFERS
+
+
+def link_cuda(name: str, modules: Sequence[CudaModule], *, toolchain: Toolchain | None = None) -> bytes:
+    """A shared library, soname lib<name>.so, of one function a module. Same inputs and compiler, same bytes.
+
+    Raises LinkError for names that are no C identifiers or meet twice, too large a function, and a compiler's refusal;
+    CudaModuleError for a module that contradicts itself.
+    """
+    tools = toolchain if toolchain is not None else system_toolchain()
+    symbols = [module.symbol for module in modules]
+    wrong = [symbol for symbol in (name, *symbols) if not IDENTIFIER.match(symbol)]
+    if wrong or not modules or len(set(symbols)) != len(symbols):
+        raise LinkError(f"a library needs functions of different names that are C identifiers, got {', '.join(wrong or symbols)}")
+    for module in modules:
+        module.check()
+        if len(module.launches) > MAX_KERNELS or len(module.buffers) > MAX_BUFFERS:
+            raise LinkError(f"{module.symbol} has {len(module.launches)} kernels on {len(module.buffers)} buffers, too many")
+    folder = files("tuner.runtime") / "src"
+    headers = {header: (folder / header).read_text() for header in HEADERS}
+    objects = [
+        tools.compile(SOURCE, (folder / SOURCE).read_text(), headers),
+        tools.compile(f"{name}_functions.c", cuda_wrapper(name, modules), headers),
+    ]
+    exported = (*symbols, f"{name}_last_error", "tuner_library_json")
+    return tools.shared(objects, soname=f"lib{name}.so", exported=exported)
+
+
+def cuda_signature(module: CudaModule) -> str:
+    """`int symbol(const float *in0, float *out0, void *stream)`, all of them device addresses but the stream."""
+    inputs = [f"const {C_TYPES[tensor.dtype]} *in{index}" for index, tensor in enumerate(module.inputs)]
+    outputs = [f"{C_TYPES[tensor.dtype]} *out{index}" for index, tensor in enumerate(module.outputs)]
+    return f"int {module.symbol}({', '.join([*inputs, *outputs, 'void *stream'])})"
+
+
+def cuda_description(name: str, modules: Sequence[CudaModule]) -> str:
+    """What `tuner_library_json()` returns: canonical JSON that loaders check arrays against."""
+    functions = [
+        {
+            "symbol": module.symbol,
+            "arguments": [
+                {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape), "role": role}
+                for role, tensors in (("in", module.inputs), ("out", module.outputs))
+                for tensor in tensors
+            ],
+            "architectures": [arch for arch, _ in module.cubins],
+        }
+        for module in modules
+    ]
+    return json.dumps({"schema": 1, "kind": "cuda", "name": name, "functions": functions}, sort_keys=True, separators=(",", ":"))
+
+
+def cuda_wrapper(name: str, modules: Sequence[CudaModule]) -> str:
+    """C text: the cubins as bytes, the launches as tables, one function a module."""
+    parts = ['#include "tuner_cuda.h"\n']
+    parts += [_function(number, module) for number, module in enumerate(modules)]
+    parts.append(f"TUNER_CUDA_EXPORT const char *{name}_last_error(void) {{ return tuner_cuda_last_error(); }}")
+    described = json.dumps(cuda_description(name, modules))
+    parts.append(f"TUNER_CUDA_EXPORT const char *tuner_library_json(void) {{ return {described}; }}")
+    return "\n".join(parts) + "\n"
+
+
+def _function(number: int, module: CudaModule) -> str:
+    lines = []
+    cubins = []
+    for place, (arch, code) in enumerate(module.cubins):
+        major, minor = capability(arch)
+        array = f"cubin_{number}_{place}"
+        lines.append(f"static const unsigned char {array}[] __attribute__((aligned(64))) = {{{','.join(map(str, code))}}};")
+        cubins.append(f"{{{major}, {minor}, {array}}}")
+    places = {tensor.name: place for place, tensor in enumerate(module.buffers)}
+    launches = []
+    for place, launch in enumerate(module.launches):
+        arguments = f"arguments_{number}_{place}"
+        lines.append(f"static const int {arguments}[] = {{{', '.join(str(places[one]) for one in launch.arguments)}}};")
+        launches.append(_launch(launch, arguments))
+    lines += [
+        f"static const size_t bytes_{number}[] = {{{', '.join(str(nbytes(tensor)) for tensor in module.buffers)}}};",
+        f"static const struct tuner_cuda_launch launches_{number}[] = {{{', '.join(launches)}}};",
+        f"static const struct tuner_cuda_cubin cubins_{number}[] = {{{', '.join(cubins)}}};",
+        f"static struct tuner_cuda_function function_{number} = {{{_table(number, module)}}};",
+    ]
+    count = len(module.inputs) + len(module.outputs)
+    names = [f"in{i}" for i in range(len(module.inputs))] + [f"out{i}" for i in range(len(module.outputs))]
+    addresses = ", ".join(f"(uint64_t)(uintptr_t){one}" for one in names)
+    lines += [
+        f"TUNER_CUDA_EXPORT {cuda_signature(module)} {{",
+        f"  const uint64_t buffers[{count}] = {{{addresses}}};",
+        f"  return tuner_cuda_call(&function_{number}, buffers, stream);",
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+def _launch(launch: Launch, arguments: str) -> str:
+    grid, block = (", ".join(map(str, three)) for three in (launch.grid, launch.block))
+    kernel = json.dumps(launch.kernel)
+    return f"{{{kernel}, {{{grid}}}, {{{block}}}, {launch.shared_bytes}, {len(launch.arguments)}, {arguments}}}"
+
+
+def _table(number: int, module: CudaModule) -> str:
+    if not module.cubins or not module.launches:
+        raise CudaModuleError(f"{module.symbol} has {len(module.cubins)} cubins and {len(module.launches)} launches")
+    fields = {
+        "symbol": json.dumps(module.symbol),
+        "inputs": len(module.inputs),
+        "outputs": len(module.outputs),
+        "workspaces": len(module.workspace),
+        "bytes": f"bytes_{number}",
+        "launches": len(module.launches),
+        "launch": f"launches_{number}",
+        "cubins": len(module.cubins),
+        "cubin": f"cubins_{number}",
+    }
+    return ", ".join(f".{name} = {value}" for name, value in fields.items())

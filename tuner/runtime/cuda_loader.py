@@ -1,0 +1,167 @@
+"""Calls functions of an exported CUDA library on arrays of any package that speaks DLPack: PyTorch, CuPy, JAX.
+
+Shipped with exported libraries, so it needs nothing but Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+CUDA_DEVICES = (2, 13)  # DLPack's kDLCUDA and kDLCUDAManaged
+ALIGNMENT = 16
+# DLPack's (code, bits) of each dtype; an int8 is no bool, although both have 8 bits.
+DTYPES = {
+    "float64": (2, 64), "float32": (2, 32), "float16": (2, 16), "bfloat16": (4, 16), "int64": (0, 64),
+    "int32": (0, 32), "int8": (0, 8), "uint8": (1, 8), "bool": (6, 8),
+}  # fmt: skip
+
+
+class ArrayError(TypeError):
+    """An array that the function does not take: its device, dtype, shape or layout."""
+
+
+class CudaLibraryError(RuntimeError):
+    """The library reported an error; `status` is its number."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Held:
+    """An array as DLPack describes it; it keeps the memory alive."""
+
+    address: int
+    device_type: int
+    code: int
+    bits: int
+    shape: tuple[int, ...]
+    dense: bool  # row-major without gaps
+    capsule: object
+
+
+def held(array: Any, stream: int | None = None) -> Held:
+    """What an array's `__dlpack__` says. `stream` is where it will be used, for producers that must order their work before it.
+
+    Raises ArrayError for what has no `__dlpack__`.
+    """
+    if not hasattr(array, "__dlpack__"):
+        raise ArrayError(f"{type(array).__name__} is no array with __dlpack__; pass a tensor of PyTorch, CuPy or JAX")
+    capsule = array.__dlpack__() if stream is None else array.__dlpack__(stream=stream)
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    tensor = _DLTensor.from_address(pointer(capsule, b"dltensor"))
+    shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
+    strides = None if not tensor.strides else tuple(tensor.strides[axis] for axis in range(tensor.ndim))
+    return Held(
+        address=(tensor.data or 0) + tensor.byte_offset,
+        device_type=tensor.device_type,
+        code=tensor.code,
+        bits=tensor.bits if tensor.lanes == 1 else 0,
+        shape=shape,
+        dense=strides is None or _is_dense(shape, strides),
+        capsule=capsule,
+    )
+
+
+def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    expected = 1
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent != 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
+class CudaLibrary:
+    """An exported library. `names` are its functions."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._library = ctypes.CDLL(str(path))
+        describe = self._library.tuner_library_json
+        describe.restype = ctypes.c_char_p
+        document = json.loads(describe())
+        if document.get("kind") != "cuda":
+            raise CudaLibraryError(f"{path} is no library of CUDA kernels", 0)
+        self._error = getattr(self._library, f"{document['name']}_last_error")
+        self._error.restype = ctypes.c_char_p
+        self._functions = {one["symbol"]: one for one in document["functions"]}
+        self.names = tuple(self._functions)
+
+    def function(self, symbol: str) -> CudaFunction:
+        described = self._functions[symbol]
+        call = getattr(self._library, symbol)
+        call.restype, call.argtypes = ctypes.c_int, (ctypes.c_void_p,) * (len(described["arguments"]) + 1)
+        return CudaFunction(symbol, described["arguments"], call, self._error)
+
+
+class CudaFunction:
+    """`f(*inputs, *outputs, stream=...)`: arrays in memory of the GPU; returns once the work is on the stream."""
+
+    def __init__(self, symbol: str, arguments: Sequence[dict[str, Any]], call: Any, error: Any) -> None:
+        self.symbol, self.arguments, self._call, self._error = symbol, tuple(arguments), call, error
+
+    def __call__(self, *arrays: Any, stream: Any = None) -> None:
+        """`stream`: None (the default stream), an address, or an object of PyTorch or CuPy for one.
+
+        Raises ArrayError for arrays it does not take, CudaLibraryError where the launch fails.
+        """
+        address = stream_address(stream)
+        if len(arrays) != len(self.arguments):
+            names = ", ".join(one["name"] for one in self.arguments)
+            raise ArrayError(f"{self.symbol} takes {len(self.arguments)} arrays ({names}), {len(arrays)} were given")
+        found = [self._held(array, argument, address) for array, argument in zip(arrays, self.arguments, strict=True)]
+        self.launch([one.address for one in found], address)
+
+    def launch(self, addresses: Sequence[int], stream: int = 0) -> None:
+        """The same on bare device addresses, unchecked but for what the library checks."""
+        status = self._call(*addresses, stream)
+        if status != 0:
+            raise CudaLibraryError(self._error().decode(errors="replace"), status)
+
+    def _held(self, array: Any, argument: dict[str, Any], stream: int) -> Held:
+        where = f"{self.symbol}: {argument['name']}"
+        device = array.__dlpack_device__()[0] if hasattr(array, "__dlpack_device__") else None
+        if device is not None and int(device) not in CUDA_DEVICES:
+            raise ArrayError(f"{where} is not in memory of a GPU (DLPack's device type is {int(device)})")
+        # 1 is the legacy default stream in DLPack's convention.
+        found = held(array, stream or 1)
+        fault = misfit(found, argument["dtype"], tuple(argument["shape"]))
+        if fault is not None:
+            raise ArrayError(f"{where} {fault}")
+        return found
+
+
+def misfit(array: Held, dtype: str, shape: tuple[int, ...]) -> str | None:
+    """What keeps an array from being passed for an argument, in words; None where nothing does."""
+    if (array.code, array.bits) != DTYPES[dtype]:
+        return f"must be {dtype}; DLPack gives code {array.code} with {array.bits} bits"
+    if array.shape != shape:
+        return f"has shape {list(array.shape)}, {list(shape)} is wanted"
+    if not array.dense or array.address % ALIGNMENT:
+        return f"must be dense, row-major and aligned to {ALIGNMENT} bytes; pass a contiguous copy"
+    return None
+
+
+def stream_address(stream: Any) -> int:
+    """The driver's handle of a stream: PyTorch's `cuda_stream`, CuPy's `ptr`, or the number itself."""
+    if stream is None:
+        return 0
+    for name in ("cuda_stream", "ptr"):
+        if hasattr(stream, name):
+            return int(getattr(stream, name))
+    return int(stream)

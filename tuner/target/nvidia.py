@@ -1,0 +1,108 @@
+"""The GPU of this machine as a target: what the driver says of it, and what NVML adds for people. Makes no context.
+
+The fingerprint holds what decides which code is right and fast, and the driver's version.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tuner.runtime.cuda_driver import device_facts
+from tuner.target.cuda import REGISTERS_PER_THREAD, STATIC_SHARED_BYTES, VECTOR_BYTES, WARP
+from tuner.target.target import Target
+
+NVML = "libnvidia-ml.so.1"
+_SM, _MEMORY = 1, 2  # NVML's clock types
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Management:
+    """What NVML says; empty and 0 where it does not, as in many containers."""
+
+    driver: str = ""  # version, e.g. "580.82"
+    uuid: str = ""
+    sm_clock_mhz: int = 0  # now
+    max_sm_clock_mhz: int = 0
+    memory_clock_mhz: int = 0  # now
+    temperature_c: int = 0
+    power_w: float = 0.0
+
+
+def gpu_target(facts: Mapping[str, int | str], driver: str, *, key: str, fingerprint: Mapping[str, int | str]) -> Target:
+    """A device's facts as a target; limits are not measured here."""
+    arch = f"sm_{facts['capability_major']}{facts['capability_minor']}"
+    return Target(
+        key=key,
+        kind="cuda",
+        name=f"{facts['name']} ({arch}, driver {driver or 'unknown'})",
+        tvm={
+            "kind": "cuda",
+            "arch": arch,
+            "max_threads_per_block": int(facts["max_threads_per_block"]),
+            "max_shared_memory_per_block": min(int(facts["max_shared_memory_per_block"]), STATIC_SHARED_BYTES),
+            "thread_warp_size": WARP,
+        },
+        isa=(arch,),
+        vector_bytes=VECTOR_BYTES,
+        vector_registers=REGISTERS_PER_THREAD,
+        cores=int(facts["multiprocessors"]),
+        l1d_bytes=int(facts["shared_bytes_per_multiprocessor"]),
+        l2_bytes=int(facts["l2_bytes"]),
+        l3_bytes=0,
+        fingerprint=fingerprint,
+    )
+
+
+def gpu_fingerprint(facts: Mapping[str, int | str], driver: str) -> dict[str, int | str]:
+    """What the key of a detected GPU hashes; `device` tells it from a declared one."""
+    same = (
+        "multiprocessors", "max_threads_per_block", "max_dynamic_shared_memory_per_block", "registers_per_block", "l2_bytes",
+        "memory_bytes", "memory_bus_bits", "clock_khz", "memory_clock_khz",
+    )  # fmt: skip
+    return {
+        "schema": 1,
+        "kind": "cuda",
+        "arch": f"sm_{facts['capability_major']}{facts['capability_minor']}",
+        "device": facts["name"],
+        "driver": driver,
+        **{name: facts[name] for name in same},
+    }
+
+
+def gpu_facts(ordinal: int = 0) -> Mapping[str, int | str]:
+    """Raises NoDriver with the reason where there is no such device."""
+    return device_facts(ordinal)
+
+
+def management(ordinal: int = 0) -> Management:
+    """NVML's words on a device, taken now; a machine without NVML gives an empty answer."""
+    try:
+        nvml = ctypes.CDLL(NVML)
+    except OSError:
+        return Management()
+    handle = ctypes.c_void_p()
+    if nvml.nvmlInit_v2() != 0 or nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(ordinal), ctypes.byref(handle)) != 0:
+        return Management()
+
+    def text(function: str, *arguments: object) -> str:
+        buffer = ctypes.create_string_buffer(96)
+        return buffer.value.decode() if getattr(nvml, function)(*arguments, buffer, ctypes.c_uint(len(buffer))) == 0 else ""
+
+    def number(function: str, *arguments: object) -> int:
+        value = ctypes.c_uint()
+        return value.value if getattr(nvml, function)(*arguments, ctypes.byref(value)) == 0 else 0
+
+    try:
+        return Management(
+            driver=text("nvmlSystemGetDriverVersion"),
+            uuid=text("nvmlDeviceGetUUID", handle),
+            sm_clock_mhz=number("nvmlDeviceGetClockInfo", handle, ctypes.c_uint(_SM)),
+            max_sm_clock_mhz=number("nvmlDeviceGetMaxClockInfo", handle, ctypes.c_uint(_SM)),
+            memory_clock_mhz=number("nvmlDeviceGetClockInfo", handle, ctypes.c_uint(_MEMORY)),
+            temperature_c=number("nvmlDeviceGetTemperature", handle, ctypes.c_uint(0)),
+            power_w=number("nvmlDeviceGetPowerUsage", handle) / 1e3,
+        )
+    finally:
+        nvml.nvmlShutdown()
