@@ -1,9 +1,11 @@
-"""What isolation costs: a compute-bound and a memory-bound kernel timed at each level, interleaved, and the time of a trial.
+"""What isolation costs: a compute-bound and a memory-bound kernel timed at each level and without any, interleaved, and the time
+of a trial.
 
-    python benchmarks/isolation.py --rounds 30 --json isolation.json
+    python -m benchmarks.isolation --rounds 30 --json isolation.json
 
-Levels are compared by the medians of their rounds, paired round by round as in a race: the ratio to level `process` with its
-95% interval. Run it on a machine that does nothing else.
+Without any, the kernel is timed by the same plan in a fork of this process that is pinned to the lane and nothing else. Levels
+are compared by the medians of their rounds, paired round by round as in a race: the ratio to level `process` with its 95%
+interval. Run it on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ from tuner.measure.isolation import LEVELS
 from tuner.measure.outcome import Timed
 from tuner.measure.runner import RunnerProcess
 from tuner.measure.statistics import ratio_of_medians
-from tuner.measure.timing import PROMOTION, SCREENING, TimingPlan
+from tuner.measure.timing import PROMOTION, SCREENING, TimingPlan, time_calls
 from tuner.runtime.link import Function, link
+from tuner.runtime.loader import Array, Library, aligned_empty
 from tuner.spaces.cpu import space_for
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
@@ -42,6 +45,8 @@ KERNELS: Mapping[str, str] = {
 }
 CANDIDATES = 12  # sampled configs of which the fastest stands for its kind
 TIMEOUT_S = 60.0
+NONE = "none"
+ALL = (NONE, *LEVELS)
 BARE = TimingPlan(budget_s=0.0, min_samples=1, min_repeat_s=0.0, warmup_s=0.0)
 
 
@@ -85,22 +90,61 @@ def compare(spec: str, lane: Lane, threads: int, rounds: int, folder: Path) -> d
         for level, runner in runners.items():
             runner.prepare(Assignment(workload=workload, lane=lane, threads=threads, isolation=level))
         request = fastest(workload, threads, folder, runners[LEVELS[0]])
-        samples: dict[str, list[tuple[float, ...]]] = {level: [] for level in LEVELS}
+        samples: dict[str, list[tuple[float, ...]]] = {level: [] for level in ALL}
         for number in range(rounds):
-            shift = number % len(LEVELS)
-            for level in LEVELS[shift:] + LEVELS[:shift]:  # no level always comes first
-                samples[level].append(measure(runners[level], request, f"{spec} at level {level}").samples_s)
+            shift = number % len(ALL)
+            for level in ALL[shift:] + ALL[:shift]:  # no level always comes first
+                if level == NONE:
+                    samples[level].append(unfenced(workload, request, lane, threads))
+                else:
+                    samples[level].append(measure(runners[level], request, f"{spec} at level {level}").samples_s)
         trials = {level: [trial_s(runners[level], request) for _ in range(rounds)] for level in LEVELS}
-    ratios = {level: ratio_of_medians(samples[level], samples[LEVELS[0]]) for level in LEVELS}
+    ratios = {level: ratio_of_medians(samples[level], samples[LEVELS[0]]) for level in ALL}
     return {
         level: {
             "median_s": median(median(found) for found in samples[level]),
             "ratio": ratios[level].value,
             "ci95": ratios[level].ci95,
-            "trial_s": median(trials[level]),
+            "trial_s": median(trials[level]) if level in trials else None,
         }
-        for level in LEVELS
+        for level in ALL
     }
+
+
+def unfenced(workload: Workload, request: Request, lane: Lane, threads: int) -> tuple[float, ...]:
+    """Samples of the kernel in a plain fork: what a program sees that links the library."""
+    expression = workload.expression
+    rng = np.random.default_rng(0)
+    outputs = [expression.tensor(name) for name in expression.outputs]
+    arrays = [rng.standard_normal(one.shape, dtype=np.float32) for one in (*expression.inputs, *outputs)]
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            os.sched_setaffinity(0, lane.cores)
+            library = Library(request.library or "")
+            library.set_num_threads(threads)
+            aligned = [_aligned(array) for array in arrays]
+            found = time_calls(
+                lambda number, repeat: library.time(request.symbol, aligned, number, repeat), request.plan, abandon_above_s=None
+            )
+            os.write(writing, json.dumps(found.samples_s).encode())
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        said = pipe.read()
+    if os.waitpid(pid, 0)[1] != 0:
+        raise SystemExit(f"{workload.spec} could not be timed without isolation")
+    return tuple(json.loads(said))
+
+
+def _aligned(array: Array) -> Array:
+    copy = aligned_empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy
 
 
 def measure(runner: RunnerProcess, request: Request, what: str) -> Timed:
@@ -136,7 +180,7 @@ def main() -> None:
             low, high = found["ci95"]
             print(
                 f"{name:14} {level:9} {found['median_s'] * 1e6:9.2f} us {found['ratio']:9.4f} [{low:.4f}, {high:.4f}] "
-                f"{found['trial_s'] * 1e3:11.2f} ms"
+                + ("" if found["trial_s"] is None else f"{found['trial_s'] * 1e3:11.2f} ms")
             )
     if options.json is not None:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""Makes and runs small jobs for the fleet's tests; as a program, runs one: `python -m tests.integration.fleet_job DIR JOB`.
+"""Makes and runs small jobs for the fleet's tests; as a program: `python -m tests.integration.fleet_job DIR JOB [LEASE_SECONDS]`.
 
 The program claims the job even where a lease is still open, as `tuner resume` does for a holder that is known to be dead.
 """
@@ -14,6 +14,7 @@ from db.engine import Database, open_database
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec, to_document
 from workers.messages import Limits
+from workers.options import LEASE_S
 from workers.orchestrator import JobReport, OrchestratorOptions, run_job
 from workers.progress import Observer, unobserved
 
@@ -36,15 +37,21 @@ def queue_job(database: Database, specs: Sequence[str], *, trials: int, strategy
 
 
 def run_here(
-    database: Database, job_id: str, directory: Path, *, limits: Limits | None = None, observer: Observer = unobserved
+    database: Database,
+    job_id: str,
+    directory: Path,
+    *,
+    limits: Limits | None = None,
+    observer: Observer = unobserved,
+    lease_s: float = LEASE_S,
 ) -> JobReport:
-    options = OrchestratorOptions(artifacts=directory / "artifacts", limits=limits or QUICK)
+    options = OrchestratorOptions(artifacts=directory / "artifacts", limits=limits or QUICK, lease_s=lease_s)
     return run_job(database, job_id, options, observer=observer, take_over=True)
 
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    opened = open_in(folder)
-    report = run_here(opened, sys.argv[2], folder)
+    opened = open_database(sys.argv[3]) if len(sys.argv) > 3 else open_in(folder)
+    report = run_here(opened, sys.argv[2], folder, lease_s=float(sys.argv[3]) if len(sys.argv) > 3 else LEASE_S)
     print(report.job.state)
     opened.close()

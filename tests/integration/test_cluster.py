@@ -11,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,35 +39,79 @@ ROOT = Path(__file__).resolve().parents[2]
 BUDGET = 40
 
 
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of a head with a token of its own."""
+class Head:
+    """Of a cluster, with a token of its own; may be killed and started again at the same address."""
+
+    def __init__(self, folder: Path, ip: str = "127.0.0.1") -> None:
+        self._folder, self._ip, self._port = folder, ip, free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starts = 0
+
+    @property
+    def address(self) -> str:
+        return f"{self._ip}:{self._port}"
+
+    def start(self) -> None:
+        self._starts += 1
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--node-ip-address={self._ip}"]
+        command += [f"--port={self._port}", "--num-cpus=0", "--include-dashboard=false", "--disable-usage-stats"]
+        command += [f"--temp-dir={self._folder}/ray{self._starts}", "--object-store-memory=80000000"]
+        command += ["--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"]
+        # A node that does not answer is declared dead in some ten seconds instead of half a minute.
+        soon = {"initial_delay": "1000", "period": "1000", "timeout": "2000"}
+        environment = {**os.environ, **{f"RAY_health_check_{name}_ms": value for name, value in soon.items()}}
+        quiet = subprocess.DEVNULL
+        self._process = subprocess.Popen(command, env=environment, stdin=quiet, stdout=quiet, stderr=quiet)
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        everything = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(number)
+        if number == signal.SIGKILL:
+            for one in everything:
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
+        process.wait(timeout=30)
+        _, alive = psutil.wait_procs(everything, timeout=10)
+        for one in alive:
+            one.kill()
+
+
+@contextmanager
+def running_head(monkeypatch: pytest.MonkeyPatch, ip: str = "127.0.0.1") -> Iterator[Head]:
     folder = Path(tempfile.mkdtemp(prefix="tc-", dir="/tmp"))
     token = folder / "token"
     token.write_text(secrets.token_hex(32), encoding="ascii")
     token.chmod(0o600)
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
-    port = free_port()
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--node-ip-address=127.0.0.1"]
-    command += [f"--port={port}", "--num-cpus=0", "--include-dashboard=false", "--disable-usage-stats"]
-    command += [f"--temp-dir={folder}/ray"]
-    command += ["--object-store-memory=80000000", "--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"]
-    head = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    head = Head(folder, ip)
+    head.start()
     try:
-        yield f"127.0.0.1:{port}"
+        yield head
     finally:
-        everything = psutil.Process(head.pid).children(recursive=True)
-        head.terminate()
-        head.wait(timeout=30)
-        _, alive = psutil.wait_procs(everything, timeout=10)
-        for process in alive:
-            process.kill()
+        head.kill(signal.SIGTERM)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def worker(address: str, name: str, log: Path, *, token: str | None = None) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-P", "-m", "tuner", "worker", "--address", address, "--name", name]
+@pytest.fixture
+def head(monkeypatch: pytest.MonkeyPatch) -> Iterator[Head]:
+    with running_head(monkeypatch) as started:
+        yield started
+
+
+@pytest.fixture
+def cluster(head: Head) -> str:
+    return head.address
+
+
+def worker(
+    address: str, name: str, log: Path, *, token: str | None = None, prefix: Sequence[str] = (), node_ip: str = ""
+) -> subprocess.Popen[bytes]:
+    command = [*prefix, sys.executable, "-P", "-m", "tuner", "worker", "--address", address, "--name", name]
+    command += ["--node-ip", node_ip] if node_ip else []
     environment = {**os.environ, "PYTHONPATH": str(ROOT)} | ({} if token is None else {"RAY_AUTH_TOKEN_PATH": token})
     with log.open("wb") as output:
         return subprocess.Popen(command, cwd=log.parent, env=environment, stdout=output, stderr=output)
@@ -153,12 +198,44 @@ def test_a_lost_node_costs_only_what_it_held(cluster: str, tmp_path: Path) -> No
 
 @pytest.mark.long
 @pytest.mark.xdist_group("fleet")
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
+def test_a_restarted_head_costs_only_what_was_in_flight(head: Head, tmp_path: Path) -> None:
+    log = tmp_path / "one.log"
+    process = worker(head.address, "one", log)
+    restarted = False
+
+    def observe(progress: Progress) -> None:
+        nonlocal restarted
+        if isinstance(progress, TrialRecorded) and not restarted and len(recorded(database, job_id)) >= BUDGET // 4:
+            restarted = True
+            head.kill()
+            head.start()
+
+    database = open_in(tmp_path)
+    try:
+        wait_until_joined(log, process)
+        job_id = queue_job(database, ["matmul:M=48,N=40,K=32"], trials=BUDGET)
+        options = OrchestratorOptions(artifacts=tmp_path / "artifacts", limits=QUICK, address=head.address)
+        report = run_job(database, job_id, options, observer=observe)
+        assert restarted and report.job.state == jobs.SUCCEEDED, report.job.error
+        found = recorded(database, job_id)
+        assert_complete(found, BUDGET)
+        assert all(isinstance(trial.outcome, Timed) for trial in found)
+        wait_until_joined(log, process, times=2)
+    finally:
+        database.close()
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=60)
+
+
+@pytest.mark.long
+@pytest.mark.xdist_group("fleet")
+@pytest.mark.timeout(300)
 def test_a_worker_without_the_token_does_not_join(cluster: str, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_text(secrets.token_hex(32), encoding="ascii")
     stranger = worker(cluster, "stranger", tmp_path / "log", token=str(other))
-    assert stranger.wait(timeout=150) == 1
+    assert stranger.wait(timeout=250) == 1
     text = (tmp_path / "log").read_text()
     assert re.search("could not join", text) and other.read_text() not in text
 

@@ -6,12 +6,14 @@ Whatever happens over there becomes an outcome here; only a runner that died or 
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from tuner.errors import TunerError, UsageError
@@ -42,6 +44,8 @@ class RunnerOptions:
     start_timeout_s: float = 60.0  # importing NumPy on a busy machine
     prepare_timeout_s: float = 300.0  # inputs and float64 reference of the workload, once
     arrays_timeout_s: float = 30.0  # reading a caller's arrays, writing the outputs
+    measures: int = 5000  # after which the process is replaced, its workload prepared again
+    growth_bytes: int = 256 << 20  # or once it holds so much more memory than when its workload was prepared
     python: str = sys.executable
     cpu_without: tuple[str, ...] = ()  # features that the libraries it runs are made to believe missing
 
@@ -55,6 +59,8 @@ class RunnerProcess:
         self._assignment: Assignment | None = None
         self._prepared_promotion = False
         self._isolation: str | None = None
+        self._measured = 0  # since it was prepared
+        self._prepared_bytes = 0  # that it held then
 
     @property
     def isolation(self) -> str | None:
@@ -64,6 +70,15 @@ class RunnerProcess:
     @property
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory of the process; 0 where none runs."""
+        try:
+            pages = int(Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1])
+        except (OSError, IndexError):
+            return 0
+        return pages * resource.getpagesize()
 
     def start(self) -> None:
         """Starts the parent where none runs. Raises RunnerError."""
@@ -103,6 +118,7 @@ class RunnerProcess:
         if "failed" in answer:
             raise RunnerError(f"the runner process failed to prepare {assignment.workload.spec}: {answer['failed']['message']}")
         self._assignment, self._isolation = assignment, str(answer.get("isolation", ""))
+        self._measured, self._prepared_bytes = 0, self.resident_bytes
 
     def isolate(self, level: str) -> str:
         """The level as it would be in force here, by its name. Raises UsageError where it cannot be had, RunnerError."""
@@ -117,6 +133,7 @@ class RunnerProcess:
         if self._assignment is None:
             raise RunnerError("a runner needs a workload before a candidate; call prepare first")
         try:
+            self._recycle()
             self._revive()
             extra_s = self._options.prepare_timeout_s if self._needs_preparation(request) else 0.0
             message = {"do": "measure", "request": request_to_document(request)}
@@ -125,7 +142,9 @@ class RunnerProcess:
         except (WireError, RunnerError, KeyError, TypeError, ValueError) as error:
             self._discard()
             return Failed(kind=FailureKind.INFRASTRUCTURE, message=f"the runner was lost while measuring {request.name}: {error}")
-        self._prepared_promotion |= request.verification == "promotion"
+        self._measured += 1
+        if request.verification == "promotion" and not self._prepared_promotion:
+            self._prepared_promotion, self._prepared_bytes = True, self.resident_bytes  # more inputs, with their truth
         return outcome
 
     def execute(self, assignment: Assignment, execution: Execution) -> Failed | None:
@@ -176,6 +195,12 @@ class RunnerProcess:
 
     def _needs_preparation(self, request: Request) -> bool:
         return request.verification == "promotion" and not self._prepared_promotion
+
+    def _recycle(self) -> None:
+        """Gives up a process that has measured enough or grown too much, whatever in it grows."""
+        options = self._options
+        if self._measured >= options.measures or self.resident_bytes > self._prepared_bytes + options.growth_bytes:
+            self._discard()
 
     def _revive(self) -> None:
         """A fresh process where the last one is gone, with the same assignment."""

@@ -192,6 +192,20 @@ def test_a_hundred_candidates_leave_nothing_behind(runner: RunnerProcess, reques
     assert process.children() == []
 
 
+@pytest.mark.parametrize("options", [RunnerOptions(measures=2), RunnerOptions(growth_bytes=-1)])
+def test_a_runner_process_is_recycled_by_count_and_by_memory(lane: Lane, request_for: Make, options: RunnerOptions) -> None:
+    with RunnerProcess(options) as process:
+        process.prepare(Assignment(workload=addition(), lane=lane))
+        pids = []
+        for _ in range(4):
+            assert isinstance(process.measure(request_for("good")), Timed)
+            pids.append(process.pid)
+    if options.measures == 2:
+        assert pids[0] == pids[1] != pids[2] == pids[3]
+    else:
+        assert len(set(pids)) == 4
+
+
 def test_a_runner_names_its_isolation_and_times_its_cores_before_it_has_a_workload(lane: Lane, request_for: Make) -> None:
     with RunnerProcess() as process:
         assert process.isolate("process") == "process"

@@ -1,0 +1,60 @@
+"""A fleet whose trials are next to nothing: the real driver, actors, runner processes and candidates' children, but no compiler
+and hardly any timing. `python -m benchmarks.noop FD SESSION` is its driver's process (benchmarks/soak.py).
+
+Every candidate is the default schedule's library, built once, with its number behind the end of the file: other bytes, another
+hash, so that each is loaded, checked and timed in a child of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tuner.measure.assignment import Request
+from tuner.measure.timing import TimingPlan
+from workers.builder import Builder
+from workers.crew import Crew
+from workers.driver import main
+from workers.messages import BuildRequest, Built, Library, MeasureRequest
+from workers.runner import Runner
+from workers.shipping import place
+
+BARE = TimingPlan(budget_s=0.0, min_samples=1, min_repeat_s=0.0, warmup_s=0.0)
+
+
+class NoopBuilder(Builder):
+    """Compiles once."""
+
+    _first: Library | None = None
+    _content = b""
+
+    def build(self, problem_key: str, requests: Sequence[BuildRequest]) -> list[Built]:
+        if self._first is None:
+            (built,) = super().build(problem_key, [BuildRequest(number=0, config=None)])
+            if not isinstance(built.result, Library):
+                return [replace(built, number=request.number) for request in requests]
+            self._first, self._content = built.result, Path(built.result.path).read_bytes()
+        return [self._copy(self._first, request) for request in requests]
+
+    def _copy(self, first: Library, request: BuildRequest) -> Built:
+        started = time.time()
+        content = self._content + request.number.to_bytes(8, "little")
+        digest = hashlib.sha256(content).hexdigest()
+        path = place(Path(first.path).parent, f"{digest}.so", content)
+        library = Library(sha256=digest, path=str(path), symbol=first.symbol)
+        return Built(number=request.number, result=library, started_s=started, ended_s=time.time())
+
+
+class NoopRunner(Runner):
+    """Checks as usual and calls the kernel once for the time."""
+
+    def wanted(self, request: MeasureRequest, library: Library) -> Request:
+        return replace(super().wanted(request, library), plan=BARE)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Crew(builder=NoopBuilder, runner=NoopRunner))

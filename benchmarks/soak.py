@@ -1,0 +1,239 @@
+"""A soak: thousands of trials that are next to nothing, while the memory, descriptors and zombies of every process are watched.
+
+    python -m benchmarks.soak --trials 20000
+
+They go through the real search loop, driver, actors, runner processes and recording (benchmarks/noop.py says what is left out).
+Over the last three quarters no process may grow by a KiB a trial, and descriptors and zombies must stay as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from statistics import median
+
+import psutil
+
+from benchmarks.chaos import queue
+from db import events, jobs, leases, trials
+from db.engine import Database, open_database
+from tuner.measure.outcome import Timed
+from tuner.spaces.cpu import CpuSpace
+from tuner.target.detect import detect_cpu
+from tuner.tuning import Budget, TrialRecorded, tune
+from tuner.workload.spec import parse_spec
+from workers import machine
+from workers.fleet import Fleet
+from workers.heartbeat import Heartbeat
+from workers.messages import FleetPlan, Limits, Problem
+from workers.pool import RayMeasurer
+from workers.search import searcher_for
+
+ROOT = Path(__file__).resolve().parents[1]
+SPEC = "matmul:M=48,N=40,K=32"
+LEASE_S = 60.0
+LOOK_S = 2.0
+MOST_GROWTH = 1024.0  # bytes a trial
+MOST_DESCRIPTORS = 8  # that a process may have more of at the end: a file or socket that happens to be open when it is looked at
+KINDS: Mapping[str, str] = {  # by what stands in a command line or title, the first that fits
+    "benchmarks.soak": "orchestrator",
+    "benchmarks.noop": "driver",
+    "ray::NoopBuilder": "builder",
+    "ray::NoopRunner": "runner",
+    "workers.build_server": "compiler",
+    "tuner.measure.parent": "runner process",
+    "gcs_server": "Ray: gcs",
+    "raylet/raylet": "Ray: raylet",
+    "ray::": "Ray: agents",
+    "ray/": "Ray: others",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One process at one moment."""
+
+    trials: int
+    resident_bytes: int
+    descriptors: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growth:
+    """Of one process over the last three quarters of the trials."""
+
+    kind: str
+    bytes_per_trial: float
+    resident_bytes: int  # at the end
+    descriptors: tuple[int, int]  # after the first quarter, and at the end
+
+
+@dataclass(frozen=True, kw_only=True)
+class Soaked:
+    recorded: int
+    timed: int
+    seconds: float
+    trials_per_s: float
+    growth: Sequence[Growth]
+    zombies: tuple[int, int]  # most seen in the first quarter, and after it
+
+    def faults(self, wanted: int) -> list[str]:
+        """What must not be."""
+        found = [] if self.recorded == self.timed == wanted else [f"{self.recorded} recorded and {self.timed} timed of {wanted}"]
+        for one in self.growth:
+            if one.bytes_per_trial >= MOST_GROWTH:
+                found.append(f"{one.kind} grows by {one.bytes_per_trial:.0f} bytes a trial")
+            if one.descriptors[1] > one.descriptors[0] + MOST_DESCRIPTORS:
+                found.append(f"{one.kind} has {one.descriptors[1]} descriptors, {one.descriptors[0]} after the first quarter")
+        return found + ([f"zombies: {self.zombies}"] if self.zombies[1] > self.zombies[0] + 1 else [])
+
+
+def soak(folder: Path, wanted: int, *, timeout_s: float) -> Soaked:
+    """Runs the trials in a program of its own and watches it. Raises TimeoutError."""
+    database = open_database(folder / "chaos.db")
+    job_id, started = queue(database, wanted), time.monotonic()
+    command = [sys.executable, "-m", "benchmarks.soak", "--job", str(folder), job_id]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL)
+    looks: dict[psutil.Process, list[Look]] = defaultdict(list)
+    kinds: dict[psutil.Process, str] = {}
+    zombies: list[tuple[int, int]] = []
+    try:
+        while process.poll() is None:
+            if time.monotonic() - started > timeout_s:
+                raise TimeoutError(f"{wanted} trials were not recorded within {timeout_s:g} s")
+            time.sleep(LOOK_S)
+            with database.read() as session:
+                done = jobs.get(session, job_id).tasks[0].trials_done
+            zombies.append((done, _look(process.pid, done, looks, kinds)))
+        seconds = time.monotonic() - started
+        with database.read() as session:
+            found = trials.of_task(session, job_id)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+        database.close()
+    return Soaked(
+        recorded=len(found),
+        timed=sum(isinstance(trial.outcome, Timed) for trial in found),
+        seconds=round(seconds, 1),
+        trials_per_s=round(wanted / seconds, 1),
+        growth=_growth(looks, kinds, wanted),
+        zombies=(_most(zombies, 0, wanted / 4), _most(zombies, wanted / 4, wanted)),
+    )
+
+
+def _look(root: int, done: int, looks: dict[psutil.Process, list[Look]], kinds: dict[psutil.Process, str]) -> int:
+    """Notes what each process holds now; how many zombies there are."""
+    dead = 0
+    with suppress(psutil.NoSuchProcess):
+        program = psutil.Process(root)
+        for one in (program, *program.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                if one.status() == psutil.STATUS_ZOMBIE:
+                    dead += 1
+                    continue
+                if one not in kinds:
+                    said = " ".join(one.cmdline())
+                    kinds[one] = next((kind for text, kind in KINDS.items() if text in said), said[:40])
+                looks[one].append(Look(done, one.memory_info().rss, one.num_fds()))
+    return dead
+
+
+def _most(found: Sequence[tuple[int, int]], first: float, last: float) -> int:
+    return max((count for done, count in found if first < done <= last), default=0)
+
+
+def _growth(looks: Mapping[psutil.Process, Sequence[Look]], kinds: Mapping[psutil.Process, str], wanted: int) -> list[Growth]:
+    """Of each process that was there for a sixth of the trials after the first quarter: from end to end, by medians."""
+    grown = []
+    for process, found in looks.items():
+        later = [look for look in found if look.trials >= wanted / 4]
+        if len(later) < 4 or later[-1].trials - later[0].trials < wanted / 6:
+            continue  # a candidate's child, or the rest of what was recycled
+        share = max(1, len(later) // 10)
+        first, last = later[:share], later[-share:]
+        over = median(look.trials for look in last) - median(look.trials for look in first)
+        more = median(look.resident_bytes for look in last) - median(look.resident_bytes for look in first)
+        descriptors = (int(median(look.descriptors for look in first)), int(median(look.descriptors for look in last)))
+        grown.append(
+            Growth(
+                kind=kinds[process],
+                bytes_per_trial=round(more / max(over, 1.0), 1),
+                resident_bytes=later[-1].resident_bytes,
+                descriptors=descriptors,
+            )
+        )
+    return grown
+
+
+def work(folder: Path, job_id: str) -> None:
+    """The program that is watched: an orchestrator's loop over one job, without a promotion at its end."""
+    database = open_database(folder / "chaos.db", create=False)
+    with database.write("claim") as session:
+        job, lease = leases.claim(session, job_id, owner="soak", lifetime=timedelta(seconds=LEASE_S))
+    here = machine.plan_machine(machine.usable_nodes(), threads=1)
+    plan = FleetPlan(
+        lanes=here.lanes, builder_cores=here.builder_cores, alternates=here.alternates, limits=Limits(), storage=""
+    )
+    problem = Problem(workload=parse_spec(SPEC), target=detect_cpu(), threads=1)
+    space = CpuSpace(problem.workload, problem.target, 1)
+    fleet = Fleet(plan, driver="benchmarks.noop")
+    fleet.start()
+    try:
+        fleet.wait_ready()
+        os.sched_setaffinity(0, here.builder_cores)
+        with Heartbeat(database, lease, lifetime_s=LEASE_S):
+            loop = tune(
+                space=space.space,
+                searcher=searcher_for(space, strategy="random", seed=1),
+                measurer=RayMeasurer(fleet, problem),
+                budget=Budget(trials=job.trials),
+                clock=time.monotonic,
+            )
+            for event in loop:
+                if isinstance(event, TrialRecorded):
+                    record(database, lease, event)
+    finally:
+        fleet.close()
+    with database.write("finish") as session:
+        leases.finish(session, lease, jobs.SUCCEEDED)
+    database.close()
+
+
+def record(database: Database, lease: leases.Lease, event: TrialRecorded) -> None:
+    with database.write("trial") as session:
+        trials.record(session, lease, event.trial, round=event.round)
+        events.append(session, lease.job_id, "trial", {"task": 0, "number": event.trial.number})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=20_000)
+    parser.add_argument("--timeout", type=float, default=7200.0, help="seconds")
+    parser.add_argument("--job", nargs=2, metavar=("DIR", "JOB"), help="how the watched program is started")
+    given = parser.parse_args()
+    if given.job:
+        work(Path(given.job[0]), given.job[1])
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        soaked = soak(Path(folder), given.trials, timeout_s=given.timeout)
+    print(json.dumps(asdict(soaked), indent=1))
+    faults = soaked.faults(given.trials)
+    print(*faults, sep="\n")
+    sys.exit(1 if faults else 0)
+
+
+if __name__ == "__main__":
+    main()
