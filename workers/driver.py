@@ -17,10 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import RayActorError, RayError
 
 from workers import cluster, session
 from workers.affinity import confine_family
@@ -48,6 +48,7 @@ Message = Submit | Abandon | Ask
 MAX_SILENT_REPLACEMENTS = 12  # workers replaced in a row without a single batch coming back: then it is the machine that fails
 CLOSE_TIMEOUT_S = 2.0
 LOOK_S = 2.0  # between two looks at which hosts of a cluster there are
+START_ATTEMPTS = 3  # for a worker that dies before it has answered once
 READY_TIMEOUT_S = 110.0  # for the first answer of every worker; a second or two on an idle machine
 SPANS_KEPT = 64  # spans wait for a report to travel with, but not more of them
 
@@ -66,8 +67,8 @@ class Back:
     worker: str
     generation: int
     future: Future[Any]
-    ask: Ask | None  # answered by this call; None: a batch of the pipeline, or a calibration
-    calibrates: bool = False
+    ask: Ask | None  # answered by this call; None: a batch of the pipeline, or what `about` says
+    about: Literal["work", "calibration", "description"] = "work"
 
 
 class Driver:
@@ -101,6 +102,11 @@ class Driver:
     def _runners(self) -> list[str]:
         return [name for name, worker in self._workers.items() if not worker.builds]
 
+    @property
+    def _answering(self) -> bool:
+        """Whether a worker is at a question: nothing else may run then."""
+        return any(worker.ask for worker in self._workers.values())
+
     def run(self) -> None:
         """Until the orchestrator's channel ends."""
         threading.Thread(target=self._listen, daemon=True).start()
@@ -127,9 +133,8 @@ class Driver:
             self._look()
             if time.monotonic() > deadline:
                 raise RuntimeError(f"no worker for this target has joined {self._plan.address}; start one with tuner worker")
-        asked = [worker.handle.describe.remote() for worker in self._workers.values()]
-        descriptions = tuple(ray.get(asked, timeout=READY_TIMEOUT_S))
-        if refusals := [str(one["refused"]) for one in descriptions if "refused" in one]:
+        descriptions = self._described(deadline)
+        if self._hosts is None and (refusals := [str(one["refused"]) for one in descriptions if "refused" in one]):
             self._send(Notice(kind="refused", message=refusals[0]))
             raise RuntimeError(refusals[0])
         for lane in self._runners:
@@ -138,6 +143,20 @@ class Driver:
             confine_family(self._plan.builder_cores)  # from here on nothing of ours but candidates runs on a lane
         text = f"{len(self._builders)} builders, {len(self._runners)} lanes"
         self._send(Notice(kind="ready", message=text, details=descriptions))
+
+    def _described(self, deadline: float) -> tuple[dict[str, int | str], ...]:
+        """What each worker says of itself. One that dies before it can is replaced, a few times."""
+        found: dict[str, dict[str, int | str]] = {}
+        for left in reversed(range(START_ATTEMPTS)):
+            asked = {name: one.handle.describe.remote() for name, one in self._workers.items() if name not in found}
+            for name, reference in asked.items():
+                try:
+                    found[name] = ray.get(reference, timeout=max(1.0, deadline - time.monotonic()))
+                except RayActorError:
+                    if not left:
+                        raise
+                    self._workers[name].replace()
+        return tuple(found.values())
 
     def _look(self) -> None:
         """Now and then, which hosts of the cluster have come and gone; what a lost one held is tried again elsewhere."""
@@ -158,6 +177,7 @@ class Driver:
             places = {worker.name: worker.place for worker in made}
             for lane in runners:
                 self._calibrator.add(lane, time.time())
+                self._inquire(lane, "describe", "description")
             self._pipeline.add(builders=builders, runners=runners, alternates=host.alternates, places=places)
         if seen.gone or seen.joined:
             names: tuple[Mapping[str, int | str], ...] = tuple(
@@ -165,13 +185,13 @@ class Driver:
             )
             self._send(Notice(kind="workers", message=f"{len(names)} builders and lanes", details=names))
 
-    def _retire(self, worker: Worker) -> None:
+    def _retire(self, worker: Worker, reason: str = "its machine is gone") -> None:
         del self._workers[worker.name]
         if worker.ask is not None:
             self._asks.remove(worker.ask)
-            self._send(Answer(number=worker.ask.number, value=(), error=f"{worker.name}: its machine is gone"))
+            self._send(Answer(number=worker.ask.number, value=(), error=f"{worker.name}: {reason}"))
         self._calibrator.remove(worker.name)
-        self._pipeline.retire(worker.name, "its machine is gone")
+        self._pipeline.retire(worker.name, reason)
         worker.end()
 
     def _listen(self) -> None:
@@ -189,7 +209,8 @@ class Driver:
         """The next thing that happened; None when a worker's time is up first."""
         due = [worker.deadlines[0] for worker in self._workers.values() if worker.deadlines]
         due += [] if self._hosts is None else [self._next_look]
-        due += [] if self._calibrator.next_s is None else [time.monotonic() + self._calibrator.next_s - time.time()]
+        if self._calibrator.next_s is not None and not self._answering:
+            due.append(time.monotonic() + self._calibrator.next_s - time.time())
         try:
             return self._events.get(timeout=max(0.0, min(due) - time.monotonic()) if due else None)
         except queue.Empty:
@@ -227,13 +248,16 @@ class Driver:
 
     def _calibrate(self) -> None:
         """Asks the lanes whose turn it is; the answer comes between two of a lane's batches, never within a race."""
-        if any(worker.ask for worker in self._workers.values()):
+        if self._answering:
             return
         for name in self._calibrator.due(time.time()):
-            worker = self._workers[name]
-            future: Future[Any] = worker.handle.calibrate.remote().future()
-            worker.deadlines.append(time.monotonic() + worker.limit_s(1, first=False))
-            self._await(Back(name, worker.generation, future, None, calibrates=True))
+            self._inquire(name, "calibrate", "calibration")
+
+    def _inquire(self, name: str, method: str, about: Literal["calibration", "description"]) -> None:
+        worker = self._workers[name]
+        future: Future[Any] = getattr(worker.handle, method).remote().future()
+        worker.deadlines.append(time.monotonic() + worker.limit_s(1, first=about == "description"))
+        self._await(Back(name, worker.generation, future, None, about))
 
     def _call(
         self, name: str, method: str, problem: str, requests: Sequence[object], *, ask: Ask | None = None, limit_s: float = 0.0
@@ -263,8 +287,13 @@ class Driver:
         if worker.deadlines:  # the next call starts now
             worker.deadlines[0] = max(worker.deadlines[0], time.monotonic() + worker.limit_s(1, first=False))
         results = event.future.result()
-        if event.calibrates:
+        if event.about == "calibration":
             self._calibrated(worker, results)
+            return
+        if event.about == "description":
+            if "refused" in results:  # a lane of a machine that joined; those of this one were asked before anything began
+                self._send(Notice(kind="worker_refused", message=f"{worker.name}: {results['refused']}"))
+                self._retire(worker, str(results["refused"]))
             return
         self._silent, worker.ask = 0, None
         if event.ask is not None:

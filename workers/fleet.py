@@ -136,7 +136,8 @@ class Fleet:
     def restart(self) -> None:
         """After a lost driver. Raises FleetError when that has happened too often.
 
-        A cluster whose head was lost takes a while to come back: joining it is then tried as often.
+        A cluster whose head was lost takes a while to come back, and what killed the driver may kill the next one as it starts:
+        starting is tried as often.
         """
         while True:
             self._restarts += 1
@@ -145,12 +146,9 @@ class Fleet:
                 raise FleetError(f"the driver of the fleet was lost {self._restarts} times in a row{tail}")
             self._kill()
             self.start()
-            try:
+            with suppress(FleetError):
                 self.wait_ready()
                 return
-            except FleetError:
-                if self.plan.address is None:
-                    raise
 
     def submit(self, message: Submit) -> None:
         self._send(message)
