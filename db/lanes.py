@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import Float, delete, extract, func, insert, select
 
 from db.engine import Session
 from db.models import CalibrationRow, LaneSpanRow
@@ -24,6 +24,16 @@ class LaneSpan:
     ended_at: datetime
     job: str | None = None
     trial: int | None = None  # number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """What a lane or builder spent its time on, in sum."""
+
+    worker: str
+    lane: str  # or the builder's name
+    kind: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +79,21 @@ def timeline(
             trial=row.trial_number,
         )
         for row in rows
+    )
+
+
+def activity(session: Session, *, since: datetime, until: datetime) -> tuple[Activity, ...]:
+    """Seconds each lane and builder spent on each kind of activity, of spans that began within [since, until)."""
+    began, ended = LaneSpanRow.started_at, LaneSpanRow.ended_at
+    if session.on_postgresql:
+        seconds = func.sum(extract("epoch", ended) - extract("epoch", began))
+    else:  # text, which SQLite reads to the millisecond
+        seconds = func.sum(func.julianday(ended) - func.julianday(began)) * 86400.0
+    station = (LaneSpanRow.worker_id, LaneSpanRow.lane, LaneSpanRow.kind)
+    query = select(*station, seconds).where(began >= since, began < until).group_by(*station).order_by(*station)
+    return tuple(
+        Activity(worker=worker, lane=lane, kind=kind, seconds=float(total))
+        for worker, lane, kind, total in session.execute(query)
     )
 
 

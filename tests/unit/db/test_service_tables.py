@@ -55,6 +55,36 @@ def test_workers_join_fall_silent_and_return(database: Database, clock: ManualCl
         workers.set_state(session, "w1", "asleep")
 
 
+def test_activity_is_summed_by_station_and_kind(database: Database, clock: ManualClock) -> None:
+    start = clock.moment()
+    with database.write() as session:
+        workers.join(session, worker())
+        spans = [
+            lanes.LaneSpan(
+                worker="w1",
+                lane=lane,
+                kind=kind,
+                started_at=start + timedelta(seconds=at),
+                ended_at=start + timedelta(seconds=at + length),
+            )
+            for lane, kind, at, length in (
+                ("cpu:1", "time", 0.0, 0.25),
+                ("cpu:1", "time", 1.0, 0.5),
+                ("cpu:1", "idle", 2.0, 3.0),
+                ("build:0", "build", 0.0, 1.5),
+                ("cpu:1", "time", -5.0, 1.0),
+                ("cpu:1", "time", 60.0, 1.0),
+            )
+        ]
+        lanes.add_spans(session, spans)
+    with database.read() as session:
+        found = lanes.activity(session, since=start, until=start + timedelta(minutes=1))
+    assert [(one.worker, one.lane, one.kind) for one in found] == [
+        ("w1", "build:0", "build"), ("w1", "cpu:1", "idle"), ("w1", "cpu:1", "time"),
+    ]
+    assert [one.seconds for one in found] == pytest.approx([1.5, 3.0, 0.75], abs=5e-3)
+
+
 def test_timelines_and_calibrations(database: Database, clock: ManualClock) -> None:
     start = clock()
     at = [start + timedelta(seconds=step) for step in range(5)]
