@@ -78,8 +78,9 @@ def failures() -> Mapping[str, Mapping[str, int]]:
     }
 
 
-def queue(database: Database, trials_wanted: int) -> str:
-    target, workload = detect_cpu(), parse_spec(SPEC)
+def queue(database: Database, trials_wanted: int, spec: str = SPEC) -> str:
+    """A job of one workload; its id."""
+    target, workload = detect_cpu(), parse_spec(spec)
     with database.write() as session:
         targets.remember(session, target)
         key = workloads.remember(session, workload, to_document(workload))

@@ -41,7 +41,7 @@ from workers.pool import RayMeasurer
 from workers.search import searcher_for
 
 ROOT = Path(__file__).resolve().parents[1]
-SPEC = "matmul:M=48,N=40,K=32"
+SPEC = "matmul:M=96,N=96,K=96"  # 400,000 configs
 LEASE_S = 60.0
 LOOK_S = 2.0
 MOST_GROWTH = 1024.0  # bytes a trial
@@ -102,7 +102,7 @@ class Soaked:
 def soak(folder: Path, wanted: int, *, timeout_s: float) -> Soaked:
     """Runs the trials in a program of its own and watches it. Raises TimeoutError."""
     database = open_database(folder / "chaos.db")
-    job_id, started = queue(database, wanted), time.monotonic()
+    job_id, started = queue(database, wanted, SPEC), time.monotonic()
     command = [sys.executable, "-m", "benchmarks.soak", "--job", str(folder), job_id]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL)
     looks: dict[psutil.Process, list[Look]] = defaultdict(list)
