@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Float, delete, extract, func, insert, select
+from sqlalchemy import delete, extract, func, insert, select
 
 from db.engine import Session
 from db.models import CalibrationRow, LaneSpanRow

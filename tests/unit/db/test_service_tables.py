@@ -16,6 +16,8 @@ from db.models import ApiKeyRow
 from tests.database_samples import ManualClock, sample_kernel, sample_target
 from tuner.errors import UsageError
 
+LEASE = timedelta(seconds=10)
+
 
 @pytest.fixture
 def clock() -> ManualClock:
@@ -56,7 +58,7 @@ def test_workers_join_fall_silent_and_return(database: Database, clock: ManualCl
 
 
 def test_activity_is_summed_by_station_and_kind(database: Database, clock: ManualClock) -> None:
-    start = clock.moment()
+    start = clock()
     with database.write() as session:
         workers.join(session, worker())
         spans = [
@@ -151,16 +153,19 @@ def test_runs_are_claimed_once_and_fenced(database: Database, clock: ManualClock
         kernel = kernels.promote(session, sample_kernel(session))
         given = artifacts.remember(session, sha256="cd" * 32, size_bytes=9, kind="input")
         run = runs.submit(session, kernel=kernel.id, input_artifact=given)
-        elsewhere = runs.claim_next(session, owner="a", lifetime=timedelta(seconds=10), targets=["another machine"])
-        assert elsewhere is None and not runs.waiting(session, targets=["another machine"])
-        assert runs.waiting(session) and runs.waiting(session, targets=[kernel.target])
-        first = runs.claim_next(session, owner="a", lifetime=timedelta(seconds=10), targets=[kernel.target])
-        assert not runs.waiting(session)
+        elsewhere = runs.claim_next(session, owner="a", lifetime=LEASE, targets=["another machine"])
+        assert elsewhere is None and not runs.waiting(session, lifetime=LEASE, targets=["another machine"])
+        assert runs.waiting(session, lifetime=LEASE) and runs.waiting(session, lifetime=LEASE, targets=[kernel.target])
+        first = runs.claim_next(session, owner="a", lifetime=LEASE, targets=[kernel.target])
+        assert not runs.waiting(session, lifetime=LEASE)
         assert first is not None and first.id == run.id
-        assert runs.claim_next(session, owner="b", lifetime=timedelta(seconds=10)) is None
-    clock.advance(11)
+        assert runs.claim_next(session, owner="b", lifetime=LEASE) is None
+    clock.advance(-3600)  # set back: the lease must not last an hour longer
+    with database.read() as session:
+        assert runs.waiting(session, lifetime=LEASE)
+    clock.advance(3611)
     with database.write() as session:
-        second = runs.claim_next(session, owner="b", lifetime=timedelta(seconds=10))
+        second = runs.claim_next(session, owner="b", lifetime=LEASE)
         assert second is not None
         with pytest.raises(StaleLease, match="drop the result"):
             runs.finish(session, run.id, first.fence, output=given)
