@@ -255,6 +255,12 @@ class LookupAnswer(Answer):
     job: str | None = Field(description="the job that prepares an exact kernel, where one was queued or is under way")
 
 
+class StationAnswer(Answer):
+    name: str
+    builds: bool = Field(description="a builder; else a lane")
+    seconds: dict[str, float] = Field(description="by activity: build, wait, check, time, idle")
+
+
 class WorkerAnswer(Answer):
     id: str
     host: str
@@ -268,6 +274,7 @@ class WorkerAnswer(Answer):
     joined_at: datetime
     heartbeat_at: datetime
     heartbeat_age_s: float = Field(default=0.0, description="seconds since it was last heard of, when this was answered")
+    today: list[StationAnswer] = Field(default=[], description="what its lanes and builders did since midnight UTC")
 
 
 class OperatorParameter(Answer):

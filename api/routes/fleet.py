@@ -6,11 +6,12 @@ from fastapi import APIRouter
 
 from api import answers
 from api.auth import Reader
+from api.machines import described_workers
 from api.operators import described_operator
 from api.problems import documented
 from api.schemas import OperatorAnswer, Page, TargetAnswer, WorkerAnswer
 from api.service import ServiceDep
-from db import targets, workers
+from db import targets
 from tuner.workload.catalogue import CATALOGUE
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
@@ -18,9 +19,9 @@ router = APIRouter(prefix="/v1", tags=["fleet"])
 
 @router.get("/workers", responses=documented(401, 403, 429, 503))
 def list_workers(caller: Reader, service: ServiceDep) -> Page[WorkerAnswer]:
-    """Every machine of the fleet, with its lanes and its state."""
+    """Every machine of the fleet, with its lanes, its state and what it did today."""
     with service.database.read() as session:
-        return Page(items=[answers.worker(worker, session.now()) for worker in workers.list_all(session)], next=None)
+        return Page(items=described_workers(session), next=None)
 
 
 @router.get("/targets", responses=documented(401, 403, 429, 503))

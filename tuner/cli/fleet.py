@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import typer
@@ -11,7 +12,7 @@ from tuner.cli.invocation import Invocation
 
 
 def workers(context: typer.Context) -> None:
-    """Lists the machines that build and measure, with their state, their lanes and when they were last heard of."""
+    """Lists the machines that build and measure: state, lanes, versions, and what each lane and builder did today."""
     invocation = Invocation.of(context)
     with invocation.fleet() as fleet:
         found = fleet.workers()
@@ -28,10 +29,35 @@ def workers(context: typer.Context) -> None:
             f"{units.duration(one.heartbeat_age_s)} ago",
             ", ".join(_lane(lane) for lane in one.lanes),
             one.isolation or "-",
+            (one.target or "-")[:12],
+            " ".join(f"{name} {version}" for name, version in sorted(one.versions.items())),
         )
         for one in found
     ]
-    invocation.output.table(("worker", "host", "state", "heard of", "lanes", "isolation"), rows)
+    columns = ("worker", "host", "state", "heard of", "lanes", "isolation", "target", "versions")
+    invocation.output.table(columns, rows)
+    stations = [(one.id, station) for one in found for station in one.today]
+    if stations:
+        invocation.output.line()
+        kinds = tuple(stations[0][1].seconds)
+        rows = [
+            (
+                worker,
+                f"{station.name} (builder)" if station.builds else station.name,
+                *(units.duration(station.seconds[kind]) if station.seconds[kind] else "-" for kind in kinds),
+                units.percent(in_use(station.seconds)),
+            )
+            for worker, station in stations
+        ]
+        columns = ("worker", "today", *kinds, "in use")
+        invocation.output.table(columns, rows, right=columns[2:])
+
+
+def in_use(seconds: Mapping[str, float]) -> float | None:
+    """Share of a lane's time, idle included, that candidates held it; None for a builder, whose idle time is not recorded."""
+    held = seconds.get("time", 0.0) + seconds.get("check", 0.0)
+    total = held + seconds.get("idle", 0.0)
+    return held / total if total else None
 
 
 def health(context: typer.Context) -> None:

@@ -34,11 +34,10 @@ class LocalFleet:
         return parse_target(self.settings.target)
 
     def workers(self) -> Sequence[WorkerAnswer]:
-        from api import answers
-        from db import workers
+        from api.machines import described_workers
 
         with self.database() as database, database.read() as session:
-            return [answers.worker(found, session.now()) for found in workers.list_all(session)]
+            return described_workers(session)
 
     def health(self) -> HealthAnswer:
         with self.database() as database:
