@@ -19,7 +19,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects import sqlite as sqlite_dialect
 from sqlalchemy.engine import URL, make_url
 
-from db import schema, sqlite
+from db import postgres, schema, sqlite
 from db.failpoints import reach
 from db.failures import refuse_odd_values, refuse_url, translated
 from db.models import Base
@@ -163,6 +163,7 @@ def open_database(
             json_serializer=to_json,
             connect_args={"connect_timeout": 5, "options": f"-c lock_timeout={int(busy_timeout_s * 1000)}"},
         )
+        postgres.configure(engine)
     refuse_odd_values(engine)
     try:
         with translated(parsed):

@@ -11,6 +11,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, Engine, inspect, text
 
+from db import postgres
 from db.errors import SchemaMismatch
 from db.sqlite import MODE, WRITING
 
@@ -103,9 +104,9 @@ def check(engine: Engine) -> list[str]:
 
 
 def integrity(engine: Engine) -> list[str]:
-    """What SQLite finds damaged in its file, in words; PostgreSQL looks after its own."""
+    """What SQLite finds damaged in its file, in words; of PostgreSQL, which looks after its own, settings that endanger it."""
     if engine.dialect.name != "sqlite":
-        return []
+        return postgres.weaknesses(engine)
     with engine.connect() as connection:
         problems = [str(row[0]) for row in connection.exec_driver_sql("PRAGMA integrity_check") if row[0] != "ok"]
         broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()

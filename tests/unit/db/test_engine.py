@@ -7,8 +7,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
+import psycopg
 import pytest
 from sqlalchemy import text
 
@@ -16,6 +18,7 @@ from db import jobs, schema, sqlite
 from db.engine import Database, open_database
 from db.errors import DatabaseBusy, DatabaseFull, DatabaseUnreachable, SchemaMismatch
 from tests.database_samples import add_job
+from tests.postgres import PostgresServer
 from tuner.errors import DatabaseError, TunerError
 
 
@@ -35,6 +38,59 @@ def test_settings_that_keep_commits(tmp_path: Path) -> None:
     assert scalar(database, "PRAGMA busy_timeout") == 7000
     assert scalar(database, "PRAGMA journal_mode") == sqlite.journal_mode()
     database.close()
+
+
+def test_every_transaction_has_them(tmp_path: Path) -> None:
+    """Reading, writing and glancing: each connection of the pool, whichever opened it."""
+    database = opened(tmp_path)
+    with database.read() as first, database.write() as second, database.read() as third:
+        for session in (first, second, third):
+            assert session.scalar(text("PRAGMA synchronous")) == 2
+            assert session.scalar(text("PRAGMA journal_mode")) == sqlite.journal_mode()
+    found = database.glance(text("SELECT * FROM pragma_synchronous"), {})
+    assert found is not None and found[0] == 2
+    database.close()
+
+
+@pytest.mark.postgres
+def test_a_server_that_acknowledges_early_is_overruled(postgres_url: str) -> None:
+    name = postgres_url.rpartition("/")[2]
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        for setting in ("fsync", "full_page_writes"):
+            assert connection.execute(f"SHOW {setting}".encode()).fetchone() == ("on",)
+        connection.execute(f"ALTER DATABASE {name} SET synchronous_commit TO off".encode())
+    database = open_database(postgres_url)
+    assert scalar(database, "SHOW synchronous_commit") == "on"
+    with database.write() as session:
+        assert session.scalar(text("SHOW synchronous_commit")) == "on"
+    assert schema.check(database.engine) == []
+    database.close()
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {name} SET synchronous_commit TO local".encode())
+    stronger = open_database(postgres_url)
+    assert scalar(stronger, "SHOW synchronous_commit") == "local", "durable on this server: left as the operator chose"
+    stronger.close()
+
+
+@pytest.mark.postgres
+def test_a_server_that_can_lose_what_it_wrote_is_named(postgres_server: PostgresServer) -> None:
+    url = postgres_server.new_database()
+    database = open_database(url)
+    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET full_page_writes TO off")
+        connection.execute("SELECT pg_reload_conf()")
+    try:
+        deadline = time.monotonic() + 20
+        while scalar(database, "SHOW full_page_writes") == "on":
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        (problem,) = schema.check(database.engine)
+        assert "full_page_writes = off" in problem and "set it to on" in problem
+    finally:
+        with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM RESET full_page_writes")
+            connection.execute("SELECT pg_reload_conf()")
+        database.close()
 
 
 @pytest.mark.parametrize(
@@ -87,6 +143,7 @@ READ_ONLY = """
 import os, sys
 from db.engine import open_database
 from tests.database_samples import add_job
+from tests.postgres import PostgresServer
 from tuner.errors import DatabaseError
 os.setuid(65534)
 try:
