@@ -16,7 +16,7 @@ from db.engine import Session
 from db.errors import AlreadyRecorded, NotFound
 from db.jobs import FINISHED
 from db.leases import Lease, held
-from db.models import JobRow, TaskRow, TrialRow
+from db.models import JobRow, LaneSpanRow, TaskRow, TrialRow
 from db.values import clean_text, config_from_json
 from tuner.errors import DatabaseError
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
@@ -168,9 +168,15 @@ def failure_groups(session: Session, job_id: str, *, limit: int = 50) -> tuple[F
     )
 
 
-def mark_suspect(session: Session, worker: str, since: datetime, reason: str) -> int:
-    """Marks what a drifting worker timed since `since`; how many trials. The search leaves marked ones out."""
-    where = (TrialRow.worker == worker, TrialRow.created_at >= since, TrialRow.outcome == OK, TrialRow.suspect.is_(None))
+def mark_suspect(session: Session, worker: str, since: datetime, reason: str, *, machine: str | None = None) -> int:
+    """Marks what a drifting worker timed since `since`; how many trials. The search leaves marked ones out.
+
+    `machine`: whose lane the worker is, where other machines have lanes of the same name; by its timeline.
+    """
+    where = [TrialRow.worker == worker, TrialRow.created_at >= since, TrialRow.outcome == OK, TrialRow.suspect.is_(None)]
+    if machine is not None:
+        here = (LaneSpanRow.worker_id == machine, LaneSpanRow.lane == worker, LaneSpanRow.ended_at >= since)
+        where.append(TrialRow.job_id.in_(select(LaneSpanRow.job_id).where(*here)))
     return session.count_rows(update(TrialRow).where(*where).values(suspect=reason))
 
 

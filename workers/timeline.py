@@ -59,13 +59,16 @@ class Timeline:
 
     def calibrated(self, found: Sequence[Calibrated]) -> None:
         """Notes calibrations; trials of a lane that has drifted become suspect, and the worker's state says which lanes rest."""
+        self.flush()  # by the spans is known which trials are this machine's
         with self._database.write("calibration") as session:
             for one in found:
                 lanes.add_calibration(session, self._calibration(one))
                 if one.suspect_since_s is not None:
                     ratio = one.median_s / one.expected_s
                     reason = f"{LANE} {one.lane} had drifted: its calibration was at {ratio:.2f} of its band's middle"
-                    trials.mark_suspect(session, one.lane, datetime.fromtimestamp(one.suspect_since_s, UTC), reason)
+                    since = datetime.fromtimestamp(one.suspect_since_s, UTC)
+                    machine = None if "/" in one.lane else self._worker  # lanes of a cluster have their machine in the name
+                    trials.mark_suspect(session, one.lane, since, reason, machine=machine)
                 self._resting.pop(one.lane, None)
                 if one.drained:
                     self._resting[one.lane] = f"{LANE} {one.lane} is drained, at {one.median_s / one.expected_s:.2f} of its band"

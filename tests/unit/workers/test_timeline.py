@@ -15,7 +15,7 @@ from tests.integration.fleet_job import queue_job
 from tuner.measure.assignment import Lane
 from tuner.measure.outcome import Conditions, Timed, Trial
 from tuner.target.detect import detect_cpu
-from workers.messages import Calibrated, FleetPlan, Limits
+from workers.messages import Calibrated, FleetPlan, Limits, Span
 from workers.timeline import Timeline, join
 
 PLAN = FleetPlan(
@@ -68,6 +68,12 @@ def test_a_lane_that_drifts_shows_and_its_trials_are_marked(database: Database) 
             )
     timeline = Timeline(database, worker=join(database, detect_cpu(), PLAN), job=job.id)
     timeline.calibrated([calibrated(drained=False)])
+    minute = datetime.now(UTC) - timedelta(minutes=1)
+    timeline.calibrated([calibrated(drained=True, suspect_since=minute)])
+    with database.read() as session:  # another machine's lane may have the same name
+        assert [one.suspect for one in trials.stored_of_task(session, job_id)] == [None, None]
+    now = datetime.now(UTC).timestamp()
+    timeline.add([Span(worker="cpu:1", activity="time", number=0, started_s=now - 1, ended_s=now)])
     timeline.calibrated([calibrated(drained=True, suspect_since=datetime.now(UTC) - timedelta(minutes=1), ratio=1.4)])
     name = join_id(database)
     with database.read() as session:
@@ -76,7 +82,7 @@ def test_a_lane_that_drifts_shows_and_its_trials_are_marked(database: Database) 
         noted = lane_queries.calibrations(session, name, "cpu:1")
     assert marks == ["lane cpu:1 had drifted: its calibration was at 1.40 of its band's middle", None]
     assert (worker.state, worker.reason) == (workers.DRAINING, "lane cpu:1 is drained, at 1.40 of its band")
-    assert [one.in_band for one in noted] == [False, True]
+    assert [one.in_band for one in noted] == [False, False, True]
     timeline.calibrated([calibrated(drained=False)])
     with database.read() as session:
         back = workers.get(session, name)
