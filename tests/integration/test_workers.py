@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from db import events, jobs, kernels, lanes, trials, workloads
+from db import workers as worker_rows
 from db.engine import Database
 from tests.integration.fleet_job import QUICK, open_in, queue_job, run_here
 from tuner.export.artifacts import ArtifactStore
@@ -30,6 +31,7 @@ from tuner.target.detect import detect_cpu
 from tuner.tuning import TrialRecorded
 from tuner.workload.spec import parse_spec
 from workers import machine
+from workers.calibration import LEARNED
 from workers.fleet import Fleet
 from workers.messages import FleetPlan, Limits, Problem
 from workers.orchestrator import Orchestrator, OrchestratorOptions
@@ -104,8 +106,12 @@ def test_a_job_ends_with_verified_kernels(database: Database, tmp_path: Path) ->
         activities = {
             span.kind for span in lanes.timeline(session, since=now - timedelta(hours=1), until=now) if span.job == job_id
         }
+        (here,) = worker_rows.list_all(session)
+        calibrations = lanes.calibrations(session, here.id, str(here.lanes[0]["name"]))
     assert kinds.count("trial") == 16 and kinds.count("kernel") == 2 and kinds[-1] == "succeeded"
     assert {"build", "wait", "time"} <= activities
+    assert here.isolation is not None and here.isolation.startswith("sealed"), "what is in force, not what was asked for"
+    assert len(calibrations) >= LEARNED and all(10e-6 < one.median_s < 0.1 for one in calibrations)
     assert_computes(database, report.job.tasks[0].kernel, tmp_path)
 
 
