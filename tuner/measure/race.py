@@ -5,7 +5,7 @@ Kernels and libraries run the same way, through the same runner and the same che
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -80,8 +80,9 @@ def race(
                 continue
             fastest = min((median(one) for found in samples.values() for one in found), default=None)
             hopeless_s = None if fastest is None else HOPELESS * fastest
-            request = _request(contender, plan, _verification(number, contender.name in hopeless))
-            outcome = _measure(runner, replace(request, abandon_above_s=hopeless_s))
+            outcome = _measure(runner, contender, plan, _verification(number, contender.name, default, hopeless), hopeless_s)
+            if number == 0 and contender.name == default and not _abandoned(outcome):
+                outcome = _measure(runner, contender, plan, "promotion", hopeless_s)
             if progress is not None:
                 progress(number, contender.name, outcome)
             if isinstance(outcome, Failed):
@@ -89,10 +90,15 @@ def race(
                 del samples[contender.name]
                 continue
             samples[contender.name].append(outcome.samples_s)
-            if outcome.conditions.abandoned:
+            if _abandoned(outcome):
                 hopeless.add(contender.name)
             errors[contender.name] = max(errors.get(contender.name, 0.0), outcome.max_rel_error)
             artifacts[contender.name] = outcome.artifact
+    if default in hopeless and all(other in failed for other in samples.keys() | failed.keys() if other != default):
+        verified = _measure(runner, ordered[-1], plan, "promotion", None)  # it stands after all
+        if isinstance(verified, Failed):
+            failed[ordered[-1].name] = verified
+            del samples[ordered[-1].name]
     kept = {name: tuple(found) for name, found in samples.items()}
     # Only kernels can be promoted; rivals are there to be compared with.
     eligible = {contender.name: kept[contender.name] for contender in contenders if contender.library and contender.name in kept}
@@ -115,10 +121,15 @@ def _check(contenders: Sequence[Contender], rounds: int, default: str | None) ->
             check_rival(contender.name)
 
 
-def _verification(number: int, hopeless: bool) -> Verification:
-    if number == 0:
+def _verification(number: int, name: str, default: str | None, hopeless: Collection[str]) -> Verification:
+    """The default is screened first: where it has lost already, it needs no more checks than a trial."""
+    if number == 0 and name != default:
         return "promotion"
-    return "timed" if hopeless else "screening"
+    return "timed" if name in hopeless else "screening"
+
+
+def _abandoned(outcome: Outcome) -> bool:
+    return isinstance(outcome, Timed) and outcome.conditions.abandoned
 
 
 def _request(contender: Contender, plan: TimingPlan, verification: Verification) -> Request:
@@ -128,7 +139,10 @@ def _request(contender: Contender, plan: TimingPlan, verification: Verification)
     return replace(request, library=contender.library, symbol=contender.symbol, verification=verification)
 
 
-def _measure(runner: RunnerProcess, request: Request) -> Timed | Failed:
+def _measure(
+    runner: RunnerProcess, contender: Contender, plan: TimingPlan, verification: Verification, hopeless_s: float | None
+) -> Timed | Failed:
+    request = replace(_request(contender, plan, verification), abandon_above_s=hopeless_s)
     outcome: Outcome = runner.measure(request)
     for _ in range(INFRASTRUCTURE_RETRIES - 1):
         if not isinstance(outcome, Failed) or outcome.kind is not FailureKind.INFRASTRUCTURE:

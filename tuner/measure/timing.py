@@ -9,7 +9,7 @@ from math import ceil
 Clock = Callable[[int, int], Sequence[float]]
 """`clock(number, repeat)`: `repeat` samples, each the seconds of one call averaged over `number` calls in a row."""
 
-LONG_CALL_S = 1.0  # from here on a call needs no warm-up: the first one is a sample like the others
+LONG_CALL_S = 1.0  # from here on one call is sample enough: it needs no warm-up, and what disturbs it is short beside it
 ABANDON_FACTOR = 3.0  # a candidate this many times slower than the best known is not worth the lane's time
 
 
@@ -39,10 +39,12 @@ def time_calls(
 ) -> Timing:
     """Samples of one call by the plan.
 
-    `abandon_above_s`: when the first two calls both take longer, they are the samples and the timing ends, abandoned. `sweep`
-    empties the caches, for plans with a cold cache.
+    `abandon_above_s`: when the first two calls (of calls of a second and more, the first) both take longer, they are the samples
+    and the timing ends, abandoned. `sweep` empties the caches, for plans with a cold cache.
     """
     call_s = clock(1, 1)[0]
+    if call_s >= LONG_CALL_S and plan.cache == "warm":
+        return Timing(samples_s=(call_s,), abandoned=abandon_above_s is not None and call_s > abandon_above_s)
     if abandon_above_s is not None and call_s > abandon_above_s:
         second_s = clock(1, 1)[0]
         if second_s > abandon_above_s:
@@ -50,8 +52,6 @@ def time_calls(
         call_s = second_s
     if plan.cache == "cold" and sweep is not None:
         return _cold(clock, plan, call_s, sweep)
-    if call_s >= LONG_CALL_S:
-        return Timing(samples_s=(call_s, *clock(1, max(1, plan.min_samples - 1))), abandoned=False)
     number = _number(plan, call_s)
     call_s = clock(number, 1)[0]  # the first call's clock was coarse
     number = _number(plan, call_s)

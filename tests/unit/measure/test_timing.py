@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.measure.timing import PROMOTION, SCREENING, TimingPlan, time_calls
+from tuner.measure.timing import LONG_CALL_S, PROMOTION, SCREENING, TimingPlan, time_calls
 
 
 class CountingClock:
@@ -29,7 +29,7 @@ class CountingClock:
 def test_repeats_are_long_and_the_budget_is_kept(call_s: float, plan: TimingPlan) -> None:
     clock = CountingClock(call_s)
     timing = time_calls(clock, plan, abandon_above_s=None)
-    assert plan.min_samples <= len(timing.samples_s) <= plan.max_samples
+    assert (plan.min_samples if call_s < LONG_CALL_S else 1) <= len(timing.samples_s) <= plan.max_samples
     assert clock.numbers[-1] * call_s >= min(plan.min_repeat_s, plan.max_number * call_s) * 0.999
     longest = max(plan.budget_s, plan.min_samples * max(2 * plan.min_repeat_s, call_s))
     assert clock.spent_s <= longest + 2 * plan.warmup_s + 6 * max(call_s, plan.min_repeat_s)
@@ -61,7 +61,8 @@ def test_cold_caches_are_swept_before_each_single_call() -> None:
     assert timing.samples_s == pytest.approx([0.002] * len(sweeps))
 
 
-def test_calls_of_seconds_are_all_samples() -> None:
-    clock = CountingClock(3.0)
-    timing = time_calls(clock, SCREENING, abandon_above_s=None)
-    assert clock.spent_s == 9.0 and timing.samples_s == (3.0, 3.0, 3.0) and not timing.abandoned
+def test_one_call_of_seconds_is_sample_enough() -> None:
+    for limit, abandoned in ((None, False), (4.0, False), (0.1, True)):
+        clock = CountingClock(3.0)
+        timing = time_calls(clock, PROMOTION, abandon_above_s=limit)
+        assert clock.spent_s == 3.0 and timing.samples_s == (3.0,) and timing.abandoned is abandoned
