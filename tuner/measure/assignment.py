@@ -40,7 +40,7 @@ class Request:
     name: str  # of the contender, for messages
     library: str | None = None  # path of the shared library; None for a rival
     symbol: str = ""  # of the kernel in the library
-    rival: str | None = None  # "numpy" or "torch"
+    rival: str | None = None  # one of tuner.measure.rivals.RIVALS
     timeout_s: float = 10.0  # of the child, from its start to its result
     verification: Verification = "screening"
     plan: TimingPlan = field(default_factory=lambda: SCREENING)

@@ -18,7 +18,8 @@ from tuner.measure import numpy_routes, torch_routes
 from tuner.measure.check import Array
 from tuner.workload.workload import Workload
 
-RIVALS: tuple[str, ...] = ("numpy", "torch")
+RIVALS: tuple[str, ...] = ("numpy", "torch", "onednn")
+_MODULES: Mapping[str, str] = {"onednn": "torch"}  # where a rival comes with a module of another name
 RIVAL_BOUND_FACTOR = 64.0  # libraries choose other algorithms (Winograd, other summation); this asks only for the same function
 
 _TRY_S = 0.03  # spent on each route to find the fastest
@@ -58,7 +59,7 @@ def check_rival(name: str) -> None:
     """Raises RivalError for a library unknown or not installed; imports nothing."""
     if name not in RIVALS:
         raise RivalError(f"unknown rival {name!r}; use default or one of {', '.join(RIVALS)}")
-    if importlib.util.find_spec(name) is None:
+    if importlib.util.find_spec(_MODULES.get(name, name)) is None:
         raise RivalError(f"rival {name} is not installed; install the extra: pip install 'tuner[compare]'")
 
 
@@ -74,9 +75,13 @@ def open_rival(name: str, workload: Workload, inputs: Sequence[Array], threads: 
         raise RivalError(f"rival {name} has no route to {workload.spec}: only operators of the catalogue have one")
     if len(workload.expression.outputs) != 1:
         raise RivalError(f"rival {name} has no route to {workload.spec}: it has several outputs")
-    _keep_freed_memory()
-    build = torch_routes.routes if name == "torch" else numpy_routes.routes
     tensors = workload.expression.inputs
+    if name == "onednn" and (len(tensors) < 2 or tensors[1].name not in workload.constants):
+        raise RivalError(
+            f"rival onednn packs weights ahead, and {workload.spec} has none that are known: declare them constant (const=W)"
+        )
+    _keep_freed_memory()
+    build = _ROUTES[name]
     named = {tensor.name: np.array(array) for tensor, array in zip(tensors, inputs, strict=True)}
     shape = workload.expression.tensor(workload.expression.outputs[0]).shape
     ways = build(workload.op, workload.params, named, shape, threads)
@@ -84,6 +89,13 @@ def open_rival(name: str, workload: Workload, inputs: Sequence[Array], threads: 
     if not found:
         raise RivalError(f"rival {name} has no route to operator {workload.op}")
     return Rival(name=name, route=fastest(found))
+
+
+_ROUTES: Mapping[str, Callable[..., list[numpy_routes.Way]]] = {
+    "numpy": numpy_routes.routes,
+    "torch": torch_routes.routes,
+    "onednn": torch_routes.prepacked_routes,  # PyTorch's way to it
+}
 
 
 def fastest(routes: Sequence[Route]) -> Route:

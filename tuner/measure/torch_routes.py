@@ -17,17 +17,29 @@ Way = tuple[str, Callable[[], object], Callable[[], Array]]
 
 def routes(op: str, params: Params, inputs: Mapping[str, Array], shape: tuple[int, ...], threads: int) -> list[Way]:
     """(name, call, result) of each way PyTorch has to the operator; none for operators it lacks."""
+    return _ways(_FAMILIES, op, params, inputs, shape, threads)
+
+
+def prepacked_routes(op: str, params: Params, inputs: Mapping[str, Array], shape: tuple[int, ...], threads: int) -> list[Way]:
+    """The same with oneDNN, weights (the second input) packed ahead into its own layout; none for operators without weights."""
+    return _ways(_PREPACKED, op, params, inputs, shape, threads)
+
+
+def _ways(
+    table: Mapping[str, Family], op: str, params: Params, inputs: Mapping[str, Array], shape: tuple[int, ...], threads: int
+) -> list[Way]:
     import torch  # noqa: PLC0415  # two seconds and a thread pool, in the rival's own process only
 
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
     given = tuple(_tensor(torch, array) for array in inputs.values())
-    family = _FAMILIES.get(op)
+    family = table.get(op)
     calls = [] if family is None else family(torch, op, params, given, shape)
     return [_way(torch, name, call, back) for name, call, back in calls]
 
 
 Call = tuple[str, Callable[[], Any], Callable[[Any], Any]]  # name, function giving a tensor, that tensor in the workload's layout
+Family = Callable[[Any, str, Params, tuple[Any, ...], tuple[int, ...]], list[Call]]
 
 
 def _way(torch: Any, name: str, call: Callable[[], Any], back: Callable[[Any], Any]) -> Way:
@@ -196,7 +208,38 @@ def _weights_to_oi(weights: Any, last: bool) -> Any:
     return weights.movedim((-1, -2), (0, 1)) if last else weights
 
 
-_FAMILIES: Mapping[str, Callable[[Any, str, Params, tuple[Any, ...], tuple[int, ...]], list[Call]]] = {
+def _packed_convolution(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+    last = _channels_last(params, 2)
+    x, weights = _to_first(given[0], last), _weights_to_oi(given[1], last)
+    groups, bias = params.get("groups", 1), given[2] if len(given) > 2 else None
+    stride, pad, dilation = params.get("stride", 1), params.get("pad", 0), params.get("dilation", 1)
+    size = tuple(weights.shape[-2:])
+    layer = torch.nn.Conv2d(x.shape[1], weights.shape[0], size, stride, pad, dilation, groups, bias is not None)
+    return _packed(torch, params, layer, weights, bias, x.contiguous(), lambda y: _from_first(y, last))
+
+
+def _packed_dense(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+    bias = given[2] if len(given) > 2 else None
+    layer = torch.nn.Linear(given[1].shape[1], given[1].shape[0], bias is not None)
+    return _packed(torch, params, layer, given[1], bias, given[0], _same)
+
+
+def _packed(torch: Any, params: Params, layer: Any, weights: Any, bias: Any, x: Any, back: Callable[[Any], Any]) -> list[Call]:
+    """The layer as oneDNN's own; input and output stay in its layout, as they would between its layers."""
+    if x.dtype != torch.float32 or (params.get("act") or "none") not in ("none", "relu", "gelu", "tanh", "sigmoid"):
+        return []
+    layer.weight.data = weights.contiguous()
+    if bias is not None:
+        layer.bias.data = bias
+    from torch.utils import mkldnn  # noqa: PLC0415  # as above
+
+    packed, given, act = mkldnn.to_mkldnn(layer.eval()), x.to_mkldnn(), _activation(torch, params)
+    return [("prepacked", lambda: act(packed(given)), lambda y: back(y.to_dense()))]
+
+
+_PREPACKED: Mapping[str, Family] = {"conv2d": _packed_convolution, "dense": _packed_dense}
+
+_FAMILIES: Mapping[str, Family] = {
     "matmul": _matmul, "batch_matmul": _matmul, "dense": _dense,
     "conv1d": _convolution, "conv2d": _convolution, "conv3d": _convolution, "depthwise_conv2d": _convolution,
     "conv2d_transpose": _transposed, "max_pool2d": _pooling, "avg_pool2d": _pooling, "global_avg_pool2d": _pooling,

@@ -140,6 +140,26 @@ def test_torch_routes_compute_the_operator(spec: str) -> None:
     check_route("torch", spec)
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "dense:M=5,N=6,K=7,bias=true,act=gelu,const=W",
+        "dense:M=5,N=6,K=7,act=relu,const=W",
+        "conv2d:N=1,H=9,W=8,CI=4,CO=6,KH=3,KW=3,stride=2,pad=1,layout=NHWC,act=relu,const=W",
+        "conv2d:N=1,H=9,W=8,CI=4,CO=6,KH=3,KW=3,pad=1,groups=2,layout=NCHW,bias=true,const=W",
+    ],
+)
+def test_prepacked_routes_compute_the_operator(spec: str) -> None:
+    pytest.importorskip("torch")
+    check_route("onednn", spec)
+
+
+def test_weights_that_are_not_known_are_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    with pytest.raises(UsageError, match="const=W"):
+        open_rival("onednn", parse_spec("dense:M=5,N=6,K=7"), (), 1)
+
+
 def check_route(name: str, spec: str) -> None:
     workload = parse_spec(spec)
     expression = workload.expression
@@ -161,6 +181,8 @@ class Scripted:
 
     def measure(self, request: Request) -> Outcome:
         self.asked.append(request)
+        if request.name == "broken" and request.verification == "screening":
+            return Failed(kind=FailureKind.RUN_CRASH, message="crashed")
         seconds = self.call_s[request.name]
         abandoned = request.abandon_above_s is not None and seconds > request.abandon_above_s
         return Timed(
@@ -175,6 +197,13 @@ def test_a_default_of_seconds_a_call_does_not_dominate_the_race() -> None:
     runner = Scripted(default=3.0, tuned=0.01)
     result = race([contender("default", "d"), contender("tuned", "t")], runner, rounds=5, default="default")  # type: ignore[arg-type]  # what a race asks of a runner is `measure` alone
     naive = [request for request in runner.asked if request.name == "default"]
-    assert [request.verification for request in naive] == ["promotion", "timed", "timed"]
+    assert [request.verification for request in naive] == ["screening", "timed", "timed"]
     assert [len(samples) for samples in result.rounds["default"]] == [2, 2, 2] and len(result.rounds["tuned"]) == 5
     assert result.decision is not None and result.decision.winner == "tuned"
+
+
+def test_a_default_that_lost_is_verified_when_all_that_beat_it_fail() -> None:
+    runner = Scripted(default=3.0, broken=0.01)
+    result = race([contender("default", "d"), contender("broken", "b")], runner, rounds=5, default="default")  # type: ignore[arg-type]  # as above
+    assert set(result.failed) == {"broken"} and runner.asked[-1].verification == "promotion"
+    assert result.decision is not None and result.decision.winner == "default"
