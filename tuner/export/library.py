@@ -67,6 +67,7 @@ def build_files(kernels: Sequence[ExportKernel], name: str, *, toolchain: Toolch
         f"cmake/{name}-config.cmake": fill("config.cmake.in", name=name),
         f"lib/pkgconfig/{name}.pc": fill("library.pc.in", name=name),
         f"{name}/__init__.py": _package(name, kernels),
+        f"{name}/operators.py": fill("operators.py.in", name=name),
         f"{name}/loader.py": (files("tuner.runtime") / "loader.py").read_text(),
         "pyproject.toml": fill("pyproject.toml.in", name=name),
         "setup.py": fill("setup.py.in", name=name),
