@@ -1,7 +1,7 @@
 """A fleet whose trials are next to nothing: the real driver, actors, runner processes and candidates' children, but no compiler
 and hardly any timing. `python -m benchmarks.noop FD SESSION` is its driver's process (benchmarks/soak.py).
 
-Every candidate is the default schedule's library, built once, with its number behind the end of the file: other bytes, another
+Every candidate is the default schedule's library, built once, with a count behind the end of the file: other bytes, another
 hash, so that each is loaded, checked and timed in a child of its own.
 """
 
@@ -29,6 +29,7 @@ BARE = TimingPlan(budget_s=0.0, min_samples=1, min_repeat_s=0.0, warmup_s=0.0)
 class NoopBuilder(Builder):
     """Compiles once."""
 
+    _count = 0
     _first: Library | None = None
     _content = b""
 
@@ -42,7 +43,8 @@ class NoopBuilder(Builder):
 
     def _copy(self, first: Library, request: BuildRequest) -> Built:
         started = time.time()
-        content = self._content + request.number.to_bytes(8, "little")
+        self._count += 1
+        content = self._content + self._count.to_bytes(8, "little")
         digest = hashlib.sha256(content).hexdigest()
         path = place(Path(first.path).parent, f"{digest}.so", content)
         library = Library(sha256=digest, path=str(path), symbol=first.symbol)

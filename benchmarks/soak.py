@@ -1,4 +1,4 @@
-"""A soak: thousands of trials that are next to nothing, while the memory, descriptors and zombies of every process are watched.
+"""A soak: job after job of trials that are next to nothing; the memory, descriptors and zombies of every process are watched.
 
     python -m benchmarks.soak --trials 20000
 
@@ -36,11 +36,12 @@ from tuner.workload.spec import parse_spec
 from workers import machine
 from workers.fleet import Fleet
 from workers.heartbeat import Heartbeat
-from workers.messages import FleetPlan, Limits, Problem
+from workers.messages import FleetPlan, Limits, Problem, Report
 from workers.pool import RayMeasurer
 from workers.search import searcher_for
 
 ROOT = Path(__file__).resolve().parents[1]
+JOB = 500  # trials of each job: one follows the other on the same fleet
 SPEC = "matmul:M=96,N=96,K=96"  # 400,000 configs
 LEASE_S = 60.0
 LOOK_S = 2.0
@@ -101,9 +102,9 @@ class Soaked:
 
 def soak(folder: Path, wanted: int, *, timeout_s: float) -> Soaked:
     """Runs the trials in a program of its own and watches it. Raises TimeoutError."""
-    database = open_database(folder / "chaos.db")
-    job_id, started = queue(database, wanted, SPEC), time.monotonic()
-    command = [sys.executable, "-m", "benchmarks.soak", "--job", str(folder), job_id]
+    database = open_database(folder / "soak.db")
+    made, started = [queue(database, min(JOB, wanted - first), SPEC) for first in range(0, wanted, JOB)], time.monotonic()
+    command = [sys.executable, "-m", "benchmarks.soak", "--jobs", str(folder), *made]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL)
     looks: dict[psutil.Process, list[Look]] = defaultdict(list)
     kinds: dict[psutil.Process, str] = {}
@@ -114,11 +115,11 @@ def soak(folder: Path, wanted: int, *, timeout_s: float) -> Soaked:
                 raise TimeoutError(f"{wanted} trials were not recorded within {timeout_s:g} s")
             time.sleep(LOOK_S)
             with database.read() as session:
-                done = jobs.get(session, job_id).tasks[0].trials_done
+                done = sum(jobs.get(session, one).tasks[0].trials_done for one in made)
             zombies.append((done, _look(process.pid, done, looks, kinds)))
         seconds = time.monotonic() - started
         with database.read() as session:
-            found = trials.of_task(session, job_id)
+            found = [trial for one in made for trial in trials.of_task(session, one)]
     finally:
         if process.poll() is None:
             process.terminate()
@@ -178,43 +179,45 @@ def _growth(looks: Mapping[psutil.Process, Sequence[Look]], kinds: Mapping[psuti
     return grown
 
 
-def work(folder: Path, job_id: str) -> None:
-    """The program that is watched: an orchestrator's loop over one job, without a promotion at its end."""
-    database = open_database(folder / "chaos.db", create=False)
-    with database.write("claim") as session:
-        job, lease = leases.claim(session, job_id, owner="soak", lifetime=timedelta(seconds=LEASE_S))
+def work(folder: Path, made: Sequence[str]) -> None:
+    """The program that is watched: an orchestrator's loop over the jobs, without promotions at their ends."""
+    database = open_database(folder / "soak.db", create=False)
     here = machine.plan_machine(machine.usable_nodes(), threads=1)
     plan = FleetPlan(
         lanes=here.lanes, builder_cores=here.builder_cores, alternates=here.alternates, limits=Limits(), storage=""
     )
-    problem = Problem(workload=parse_spec(SPEC), target=detect_cpu(), threads=1)
-    space = CpuSpace(problem.workload, problem.target, 1)
     fleet = Fleet(plan, driver="benchmarks.noop")
     fleet.start()
     try:
         fleet.wait_ready()
         os.sched_setaffinity(0, here.builder_cores)
-        with Heartbeat(database, lease, lifetime_s=LEASE_S):
-            loop = tune(
-                space=space.space,
-                searcher=searcher_for(space, strategy="random", seed=1),
-                measurer=RayMeasurer(fleet, problem),
-                budget=Budget(trials=job.trials),
-                clock=time.monotonic,
-            )
-            for event in loop:
-                if isinstance(event, TrialRecorded):
-                    record(database, lease, event)
+        for job_id in made:
+            run(database, fleet, job_id)
     finally:
         fleet.close()
-    with database.write("finish") as session:
-        leases.finish(session, lease, jobs.SUCCEEDED)
     database.close()
 
 
-def record(database: Database, lease: leases.Lease, event: TrialRecorded) -> None:
+def run(database: Database, fleet: Fleet, job_id: str) -> None:
+    """One job to its end."""
+    with database.write("claim") as session:
+        job, lease = leases.claim(session, job_id, owner="soak", lifetime=timedelta(seconds=LEASE_S))
+    problem = Problem(workload=parse_spec(SPEC), target=detect_cpu(), threads=1)
+    space = CpuSpace(problem.workload, problem.target, 1)
+    measurer = RayMeasurer(fleet, problem)
+    searcher, budget = searcher_for(space, strategy="random", seed=1), Budget(trials=job.trials)
+    with Heartbeat(database, lease, lifetime_s=LEASE_S):
+        for event in tune(space=space.space, searcher=searcher, measurer=measurer, budget=budget, clock=time.monotonic):
+            if isinstance(event, TrialRecorded):
+                record(database, lease, event, measurer.report(event.trial.number))
+    measurer.close()
+    with database.write("finish") as session:
+        leases.finish(session, lease, jobs.SUCCEEDED)
+
+
+def record(database: Database, lease: leases.Lease, event: TrialRecorded, report: Report) -> None:
     with database.write("trial") as session:
-        trials.record(session, lease, event.trial, round=event.round)
+        trials.record(session, lease, event.trial, round=event.round, worker=report.worker, attempts=report.attempts)
         events.append(session, lease.job_id, "trial", {"task": 0, "number": event.trial.number})
 
 
@@ -222,10 +225,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=20_000)
     parser.add_argument("--timeout", type=float, default=7200.0, help="seconds")
-    parser.add_argument("--job", nargs=2, metavar=("DIR", "JOB"), help="how the watched program is started")
+    parser.add_argument("--jobs", nargs="+", metavar="WORD", help="how the watched program is started")
     given = parser.parse_args()
-    if given.job:
-        work(Path(given.job[0]), given.job[1])
+    if given.jobs:
+        work(Path(given.jobs[0]), given.jobs[1:])
         return
     with tempfile.TemporaryDirectory() as folder:
         soaked = soak(Path(folder), given.trials, timeout_s=given.timeout)

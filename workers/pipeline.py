@@ -21,6 +21,7 @@ from workers.policy import POLICIES, LaneShare, Place, PolicyName, Standing
 MAX_RETRIES = 3  # a candidate that loses its worker more often is quarantined: it is what kills them
 BATCH_S = 0.05  # work packed into one message: long against its cost of about a millisecond, short against a planning round
 MAX_BATCH = 16
+MOST_KNOWN = 8192  # outcomes by library that are kept; each takes a KiB or two
 ALTERNATING_CHUNK = 8  # candidates built before a lane that shares its cores with the builder measures them
 
 
@@ -294,6 +295,8 @@ class Pipeline:
 
     def _remember(self, problem: str, sha256: str, outcome: Outcome) -> None:
         self._known[sha256] = outcome
+        if len(self._known) > MOST_KNOWN:  # the oldest goes; code that comes back later still is timed again
+            del self._known[next(iter(self._known))]
         if isinstance(outcome, Timed):
             self._best_s[problem] = min(outcome.median_s, self._best_s.get(problem, outcome.median_s))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from tuner.measure.outcome import Candidate, Outcome, Timed, Trial
 from workers.fleet import DriverLost, Fleet
@@ -73,9 +74,11 @@ class RayMeasurer:
                 if self._on_calibrations is not None and calibrations:
                     self._on_calibrations(calibrations)
                 for report in reports:
-                    if report.problem == self._problem.key and self._flying.pop(report.trial.number, None) is not None:
+                    ours = report.problem == self._problem.key
+                    if ours and (flying := self._flying.pop(report.trial.number, None)) is not None:
                         self._note(report)
-                        yield self._judge(report.trial)
+                        # The config as it was sent: its names and values are the space's own, those that came back are copies.
+                        yield self._judge(replace(report.trial, config=flying.config))
             case Notice():
                 if self._on_notice is not None:
                     self._on_notice(message)
