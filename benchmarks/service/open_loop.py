@@ -36,13 +36,22 @@ class Connections:
 
     async def send(self, request: bytes) -> int:
         """The status of the answer, once all of it has arrived."""
-        reader, writer = self._idle.pop() if self._idle else await asyncio.open_connection(self.host, self.port, limit=1 << 22)
+        reader, writer = self._open() or await asyncio.open_connection(self.host, self.port, limit=1 << 22)
         writer.write(request)
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
         start = head.index(b"content-length:") + 15
         await reader.readexactly(int(head[start : head.index(b"\r", start)]))
         self._idle.append((reader, writer))
         return int(head[9:12])
+
+    def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        """An idle connection that the service has not closed meanwhile."""
+        while self._idle:
+            reader, writer = self._idle.pop()
+            if not reader.at_eof():
+                return reader, writer
+            writer.close()
+        return None
 
     async def open(self, count: int) -> None:
         for reader, writer in [await asyncio.open_connection(self.host, self.port, limit=1 << 22) for _ in range(count)]:
