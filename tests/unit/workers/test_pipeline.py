@@ -214,13 +214,39 @@ def test_a_failed_build_is_not_measured() -> None:
     assert report.trial.outcome == failed and pipeline.next_measurement() is None
 
 
-def test_nothing_is_built_while_paused() -> None:
+def test_nothing_is_handed_out_while_paused() -> None:
     pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
     pipeline.submit("p", candidates(1))
     pipeline.paused = True
     assert pipeline.next_build() is None
     pipeline.paused = False
     assert pipeline.next_build() is not None
+    library = Library(sha256="x", path="", symbol="k")
+    pipeline.built("build:0", [Built(number=0, result=library, started_s=0.0, ended_s=0.1)])
+    pipeline.paused = True
+    assert pipeline.next_measurement() is None and not pipeline.busy
+    pipeline.paused = False
+    assert pipeline.next_measurement() is not None
+
+
+def test_a_job_that_leaves_takes_nothing_of_anothers_along() -> None:
+    """Both jobs propose the same code: the one that stays has it measured although the other's measurement is dropped."""
+    pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
+    simulation = Simulation(pipeline, code=lambda number: number % 10)
+    for order, job in enumerate(("gone", "stays")):
+        numbered = [Candidate(number=10 * order + number) for number in range(10)]
+        pipeline.submit("p", numbered, standing=Standing(job=job, order=order))
+    simulation.dispatch()
+    for _ in range(4):
+        simulation.now, _, act = heapq.heappop(simulation.events)
+        act()
+        simulation.dispatch()
+    told_before = [report.trial.number for report in pipeline.collect()[0] if report.job == "stays"]
+    pipeline.abandon("gone", leaves=True)
+    reports = simulation.run()
+    assert {report.job for report in reports} == {"stays"}
+    numbers = [*told_before, *(report.trial.number for report in reports)]
+    assert sorted(numbers) == list(range(10, 20)) and not pipeline.busy
 
 
 def test_abandoned_candidates_are_never_reported() -> None:
