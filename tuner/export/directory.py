@@ -32,7 +32,7 @@ def check_replaceable(directory: Path) -> None:
         raise ExportRefused(f"{directory} is not empty and no earlier export; name a new directory") from error
     for path in sorted(directory.rglob("*")):
         inside = path.relative_to(directory)
-        if not path.is_dir() and inside.as_posix() not in ours and not _left_over(inside):
+        if (path.is_symlink() or not path.is_dir()) and inside.as_posix() not in ours and not _left_over(inside):
             raise ExportRefused(f"{directory} holds {inside}, which is not of the export; move it away or name a new directory")
 
 

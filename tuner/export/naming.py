@@ -33,7 +33,8 @@ KEYWORDS = """
 """  # of C and C++
 OURS = """
     std tuner numpy tensor buffer error shape_error shape_type elements detail library operators annotations aligned_empty
-    set_num_threads sys import_module run_all check_status check_output check_unchanged half_bits half_value from_bits to_bits hash_of
+    set_num_threads sys import_module run_all check_status check_output check_unchanged half_bits half_value from_bits to_bits
+    hash_of
 """  # of header, package and examples
 LIBC = """
     malloc free memcpy memmove memset strcmp exp expf log logf tanh tanhf erf erff pow powf sqrt sqrtf fabs fabsf floor floorf

@@ -57,6 +57,17 @@ def test_other_peoples_files_are_left_alone(tmp_path: Path, kernel: Make, toolch
     assert tree(target) == before
 
 
+def test_links_to_folders_are_other_peoples_too(tmp_path: Path, kernel: Make, toolchain: Toolchain) -> None:
+    target, mine = tmp_path / "out", tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("mine")
+    export_library([kernel()], target, "kit", toolchain=toolchain)
+    (target / "include" / "link").symlink_to(mine)
+    with pytest.raises(ExportRefused, match=r"holds include/link"):
+        export_library([kernel()], target, "kit", toolchain=toolchain)
+    assert (mine / "thesis.txt").read_text() == "mine"
+
+
 def test_files_and_links_are_no_directories(tmp_path: Path, kernel: Make, toolchain: Toolchain) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
