@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.orchestrators import share
+from workers.options import RUNNING_JOBS
 
 pytestmark = [
     pytest.mark.long, pytest.mark.postgres, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(400),
@@ -18,4 +19,4 @@ def test_a_killed_orchestrators_jobs_go_on_elsewhere(postgres_url: str, tmp_path
     assert shared.faults == []
     assert shared.states == {"succeeded": 6}
     assert set(shared.owners) == {"orchestrator-0", "orchestrator-1"}
-    assert len(shared.taken_over) == 1 and sum(shared.owners.values()) == 7
+    assert 1 <= len(shared.taken_over) <= RUNNING_JOBS and sum(shared.owners.values()) == 6 + len(shared.taken_over)
