@@ -45,7 +45,7 @@ def serve(options: ServiceOptions, *, started: Callable[[str], None] | None = No
     listener = listen(options.host, options.port)
     try:
         server = server_of(app or create_app(options), options)
-        # What is loaded by now lives as long as the process; looking at it again would stop every request for a tenth of a second.
+        # What is loaded by now lives as long as the process; to look at it again would stop all requests for 0.1 s.
         gc.collect()
         gc.freeze()
         host, port = listener.getsockname()[:2]
