@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from tuner.errors import TunerError
+from tuner.models.arrays import Array, arrays_from, arrays_to
 from tuner.models.errors import ModelRefused
 from tuner.models.graph import Graph, unpacked
 from tuner.models.reading import REFUSED
@@ -54,15 +55,31 @@ def import_model(content: bytes, shapes: Mapping[str, int] | None = None) -> Gra
 
     Raises ModelRefused for whatever the file is that is no model, ReaderMissing where the extra is not installed.
     """
+    return unpacked(_asked(content, shapes or {}, b""))
+
+
+def reference_outputs(content: bytes, inputs: Sequence[Array], shapes: Mapping[str, int] | None = None) -> list[Array]:
+    """What ONNX's reference evaluator makes of the model's inputs, in order. Raises as `import_model` does."""
+    return arrays_from(_asked(content, shapes or {}, arrays_to(inputs)))
+
+
+def _asked(content: bytes, shapes: Mapping[str, int], inputs: bytes) -> bytes:
+    """The answer of a reader of its own."""
     if not available():
         raise ReaderMissing("models need the package onnx; install tuner[models]")
     with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in (str(_root()), *_path()) if entry)}
         environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TVM_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "tuner.models.reading", json.dumps(dict(shapes or {}))]
+        asked = json.dumps({"shapes": dict(shapes), "bytes": len(content)})
         try:
             done = subprocess.run(
-                command, input=content, capture_output=True, check=False, cwd=folder, env=environment, timeout=TIMEOUT_S
+                [sys.executable, "-m", "tuner.models.reading", asked],
+                input=content + inputs,
+                capture_output=True,
+                check=False,
+                cwd=folder,
+                env=environment,
+                timeout=TIMEOUT_S,
             )
         except subprocess.TimeoutExpired as error:
             raise ModelRefused(f"reading the model took more than {TIMEOUT_S:.0f} s; use a smaller one") from error
@@ -71,7 +88,7 @@ def import_model(content: bytes, shapes: Mapping[str, int] | None = None) -> Gra
         raise ModelRefused(f"the model could not be read: its reader ended with status {done.returncode}: {said}")
     if done.stdout.startswith(REFUSED):
         raise ModelRefused(str(json.loads(done.stdout[len(REFUSED) :])["message"]))
-    return unpacked(done.stdout)
+    return done.stdout
 
 
 def _root() -> Path:

@@ -5,13 +5,15 @@ Nothing is followed out of the file: external data, functions, subgraphs and for
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
+from onnx.reference import ReferenceEvaluator
 
 from tuner.models.errors import ModelRefused
 
@@ -145,6 +147,10 @@ def _fix_shapes(graph: Any, shapes: Mapping[str, int], limits: ModelLimits) -> N
         count = prod(dimension.dim_value for dimension in dimensions)
         if len(dimensions) > limits.dimensions or count * _ELEMENT_BYTES > limits.tensor_bytes:
             raise ModelRefused(f"input {value.name!r} has {len(dimensions)} dimensions and {count} elements, more than is taken")
+    del graph.value_info[:]  # what the file says of tensors between is inferred anew
+    for dimension in (one for value in graph.output for one in value.type.tensor_type.shape.dim):
+        if dimension.dim_param in shapes:
+            dimension.dim_value = shapes[dimension.dim_param]
     unknown = sorted(set(shapes) - used)
     if unknown:
         raise ModelRefused(f"no input has an extent named {unknown[0]!r}; remove it from the shapes")
@@ -171,3 +177,14 @@ def argument_names(model: Any) -> list[str]:
     initial = {tensor.name for tensor in model.graph.initializer}
     inputs = [value.name for value in model.graph.input if value.name not in initial]
     return [*inputs, *(value.name for value in model.graph.output)]
+
+
+def evaluate(model: Any, inputs: Sequence[np.ndarray[Any, np.dtype[Any]]]) -> list[np.ndarray[Any, np.dtype[Any]]]:
+    """What ONNX's reference evaluator makes of inputs in the model's order. Raises ModelRefused where it gives up."""
+    names = argument_names(model)
+    try:
+        found = ReferenceEvaluator(model).run(None, dict(zip(names, inputs, strict=False)))
+    except (ValueError, TypeError, RuntimeError, KeyError, IndexError, ArithmeticError, NotImplementedError) as error:
+        text = f"{type(error).__name__}: {error}"[:400]
+        raise ModelRefused(f"ONNX's reference evaluator does not run the model: {text}") from error
+    return [np.asarray(one) for one in found]

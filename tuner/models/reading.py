@@ -1,7 +1,8 @@
 """The process that reads a model: `python -m tuner.models.reading`, the file on standard input, the packed graph on the output.
 
 The file is hostile: what parses it has bounds of memory and time, may write no file, and reads none but programs. What it says
-is checked once more by whoever asked. A refusal is one JSON object on standard output after the word `refused`.
+is checked once more by whoever asked. A refusal is one JSON object on standard output after the word `refused`. With inputs
+behind the file, an archive of arrays, the answer is what ONNX's reference evaluator makes of them.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ _PR_SET_NO_NEW_PRIVS = 38
 
 
 def main() -> None:
-    """The shapes of named extents come as JSON in the first argument."""
-    shapes = {str(name): int(extent) for name, extent in json.loads(sys.argv[1]).items()}
-    content = sys.stdin.buffer.read()
+    """The first argument is JSON: `shapes` of named extents, and how many `bytes` of the standard input are the model."""
+    asked = json.loads(sys.argv[1])
+    shapes = {str(name): int(extent) for name, extent in asked["shapes"].items()}
+    given = sys.stdin.buffer.read()
+    content, inputs = given[: asked["bytes"]], given[asked["bytes"] :]
     answer = os.dup(1)
     os.dup2(2, 1)  # libraries may print
     _confine()
     try:
-        found = _packed(content, shapes)
+        found = _evaluated(content, shapes, inputs) if inputs else _packed(content, shapes)
     except TunerError as error:
         found = REFUSED + json.dumps({"code": error.code, "message": str(error)}).encode()
     except MemoryError:
-        found = (
-            REFUSED
-            + json.dumps({"code": "invalid_model", "message": "the model needs more memory than its reader may take"}).encode()
-        )
+        message = "the model needs more memory than its reader may take"
+        found = REFUSED + json.dumps({"code": "invalid_model", "message": message}).encode()
     with os.fdopen(answer, "wb") as stream:
         stream.write(found)
 
@@ -64,6 +65,13 @@ def _packed(content: bytes, shapes: Mapping[str, int]) -> bytes:
     from tuner.models.graph import packed  # noqa: PLC0415  # nothing large is loaded before the process is confined
 
     return packed(read_graph(content, shapes))
+
+
+def _evaluated(content: bytes, shapes: Mapping[str, int], inputs: bytes) -> bytes:
+    from tuner.models.arrays import arrays_from, arrays_to  # noqa: PLC0415
+    from tuner.models.onnx_file import evaluate, read_model  # noqa: PLC0415  # loads onnx
+
+    return arrays_to(evaluate(read_model(content, shapes), arrays_from(inputs)))
 
 
 def read_graph(content: bytes, shapes: Mapping[str, int]) -> Graph:

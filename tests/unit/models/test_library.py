@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from tests import onnx_models
+from benchmarks.models import nets
 from tuner.export.kernel import Argument, ExportKernel, TargetName
 from tuner.export.library import export_library
 from tuner.lowering.compiler import compile_kernel
@@ -27,10 +27,10 @@ from tuner.target.detect import detect_cpu
 from tuner.workload.workload import Workload
 
 MODELS = {
-    "perceptron": onnx_models.perceptron(),
-    "resnet": onnx_models.resnet(size=16, width=8),
-    "mobilenet": onnx_models.mobilenet(size=16, width=8, blocks=((8, 1), (16, 2))),
-    "bert": onnx_models.bert(),
+    "perceptron": nets.perceptron(),
+    "resnet": nets.resnet(size=16, width=8),
+    "mobilenet": nets.mobilenet(size=16, width=8, blocks=((8, 1), (16, 2))),
+    "bert": nets.bert(),
 }
 
 
@@ -78,11 +78,11 @@ def exported(graph: Graph, kernels: Mapping[str, ExportKernel], directory: Path,
 @pytest.mark.parametrize("name", list(MODELS))
 def test_a_models_library_computes_what_onnx_says(name: str, seed: int | None, tmp_path: Path) -> None:
     model = MODELS[name]
-    graph = read_graph(onnx_models.serialized(model), {})
+    graph = read_graph(nets.serialized(model), {})
     kernels = {found.workload.key: compiled(found.workload, seed) for found in workloads_of(graph)}
     library = f"{name}_{'default' if seed is None else seed}"
     module = exported(graph, kernels, tmp_path / "out", library)
-    given = onnx_models.feeds(model)
+    given = nets.feeds(model)
     (expected,) = ReferenceEvaluator(model).run(None, given)
     for _ in range(2):  # the second call finds the first one's arena
         got = getattr(module, f"run_{library}")(*given.values())
@@ -90,7 +90,7 @@ def test_a_models_library_computes_what_onnx_says(name: str, seed: int | None, t
 
 
 def test_constants_are_packed_into_the_library(tmp_path: Path) -> None:
-    graph = read_graph(onnx_models.serialized(MODELS["resnet"]), {})
+    graph = read_graph(nets.serialized(MODELS["resnet"]), {})
     kernels = {found.workload.key: compiled(found.workload, 1) for found in workloads_of(graph)}
     assert any(kernel.prepack is not None for kernel in kernels.values())
     exported(graph, kernels, tmp_path / "out", "net")
@@ -101,10 +101,10 @@ def test_constants_are_packed_into_the_library(tmp_path: Path) -> None:
 
 def test_a_c_program_calls_a_model(tmp_path: Path) -> None:
     model = MODELS["perceptron"]
-    graph = read_graph(onnx_models.serialized(model), {})
+    graph = read_graph(nets.serialized(model), {})
     kernels = {found.workload.key: compiled(found.workload, None) for found in workloads_of(graph)}
     exported(graph, kernels, tmp_path / "out", "small")
-    given: Any = onnx_models.feeds(model)["x"]
+    given: Any = nets.feeds(model)["x"]
     (expected,) = ReferenceEvaluator(model).run(None, {"x": given})
     (tmp_path / "in.bin").write_bytes(given.tobytes())
     (tmp_path / "main.c").write_text(

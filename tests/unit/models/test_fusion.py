@@ -1,0 +1,106 @@
+"""What becomes of a graph: epilogues attached, reshapes gone, layouts chosen once, memory shared."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.models import nets
+from tuner.models.errors import ModelRefused
+from tuner.models.graph import Graph, check_graph, packed, unpacked
+from tuner.models.memory import plan_memory
+from tuner.models.reading import read_graph
+from tuner.models.workloads import workloads_of
+
+
+def graph_of(name: str) -> Graph:
+    model = (
+        nets.resnet(size=16, width=8)
+        if name == "resnet"
+        else nets.mobilenet(size=16, width=8, blocks=((8, 1), (16, 2)))
+        if name == "mobilenet"
+        else nets.bert()
+    )
+    return read_graph(nets.serialized(model), {})
+
+
+@pytest.fixture(scope="module")
+def graphs() -> dict[str, Graph]:
+    return {name: graph_of(name) for name in ("resnet", "mobilenet", "bert")}
+
+
+def test_convolutions_take_what_follows_them(graphs: dict[str, Graph]) -> None:
+    """One kernel a convolution with batch norm, activation and residual; beside them the first layout, pooling, the end."""
+    assert [len(node.stages[0].reduce_axes) for node in graphs["resnet"].nodes].count(3) == 6
+    assert len(graphs["resnet"].nodes) == 10
+    assert len([node for node in graphs["mobilenet"].nodes if node.stages[0].reduce_axes]) == 9
+
+
+def test_layouts_change_at_the_ends_alone(graphs: dict[str, Graph]) -> None:
+    for name in ("resnet", "mobilenet"):
+        assert [node.name for node in graphs[name].nodes if node.name.startswith("transpose")] == ["transpose"]
+        assert graphs[name].nodes[0].name == "transpose"
+
+
+def test_reshapes_cost_nothing(graphs: dict[str, Graph]) -> None:
+    graph = graphs["bert"]
+    assert len(graph.aliases) == 4
+    assert not [node for node in graph.nodes if node.name.startswith(("reshape", "transpose"))]
+
+
+def test_gelu_ends_its_product(graphs: dict[str, Graph]) -> None:
+    assert len(graphs["bert"].nodes) == 11
+
+
+def test_equal_kernels_are_tuned_once(graphs: dict[str, Graph]) -> None:
+    calls = [one.calls for one in workloads_of(graphs["bert"])]
+    assert sum(calls) == len(graphs["bert"].nodes)
+    assert max(calls) == 3  # query, key and value
+
+
+def test_a_graph_survives_the_way_between_processes(graphs: dict[str, Graph]) -> None:
+    graph = graphs["bert"]
+    back = unpacked(packed(graph))
+    assert back.nodes == graph.nodes and back.aliases == graph.aliases and back.labels == ("ids", "y")
+    assert all(np.array_equal(back.constants[name], array) for name, array in graph.constants.items())
+
+
+def test_a_damaged_graph_is_refused(graphs: dict[str, Graph]) -> None:
+    content = packed(graphs["bert"])
+    with pytest.raises(ModelRefused):
+        unpacked(content[: len(content) // 2])
+    with pytest.raises(ModelRefused):
+        unpacked(b"PK\x03\x04 and no more")
+
+
+def test_a_graph_out_of_order_is_refused(graphs: dict[str, Graph]) -> None:
+    graph = graphs["resnet"]
+    turned = Graph(
+        inputs=graph.inputs, constants=graph.constants, nodes=graph.nodes[::-1], outputs=graph.outputs, labels=graph.labels
+    )
+    with pytest.raises(ModelRefused):
+        check_graph(turned)
+
+
+def test_tensors_that_live_apart_share_memory(graphs: dict[str, Graph]) -> None:
+    for graph in graphs.values():
+        plan = plan_memory(graph)
+        spans = []
+        for number, node in enumerate(graph.nodes):
+            for name in node.outputs:
+                last = max(
+                    [
+                        number,
+                        *(at for at, other in enumerate(graph.nodes) for one in other.inputs if graph.root(one.name) == name),
+                    ]
+                )
+                if plan.places[name].kind == "arena":
+                    start = plan.places[name].at
+                    assert start % 64 == 0
+                    spans.append((number, last, start, start + node.tensor(name).nbytes))
+        for first, last, start, end in spans:
+            assert end <= plan.arena_bytes
+            for other_first, other_last, other_start, other_end in spans:
+                if (first, start) != (other_first, other_start) and first <= other_last and other_first <= last:
+                    assert end <= other_start or other_end <= start
+        assert plan.arena_bytes < sum(end - start for _, _, start, end in spans)

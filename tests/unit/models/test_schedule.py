@@ -1,0 +1,52 @@
+"""The order in which kernels of a model are tuned."""
+
+from __future__ import annotations
+
+from tuner.models.schedule import TURN, WARM_UP, Subject, gain_per_trial, next_turn
+
+
+def subject(calls: int = 1, flops: int = 10**9, kind: str = "2:1") -> Subject:
+    return Subject(calls=calls, flops=flops, kind=kind)
+
+
+def test_each_has_a_turn_first() -> None:
+    subjects = [subject(), subject(), subject()]
+    order = []
+    for _ in range(3):
+        position = next_turn(subjects)
+        assert position is not None
+        order.append(position)
+        subjects[position] = subjects[position].after(WARM_UP, 1e-3, finished=False)
+    assert order == [0, 1, 2]
+
+
+def test_then_the_one_with_most_to_gain() -> None:
+    often = subject(calls=8).after(WARM_UP, 1e-3, finished=False)
+    once = subject(calls=1).after(WARM_UP, 1e-3, finished=False)
+    assert next_turn([once, often]) == 1
+
+
+def test_what_stops_gaining_gives_way() -> None:
+    """The same time and number of calls: the one that has just gained goes on, the one that stood still waits."""
+    still = subject().after(16, 1e-3, finished=False).after(48, 1e-3, finished=False).after(80, 1e-3, finished=False)
+    moving = subject().after(16, 4e-3, finished=False).after(48, 2e-3, finished=False).after(80, 1e-3, finished=False)
+    assert gain_per_trial(moving, [still, moving]) > gain_per_trial(still, [still, moving])
+
+
+def test_what_is_far_behind_its_like_is_worth_more() -> None:
+    fast = subject().after(16, 1e-4, finished=False)
+    slow = subject().after(16, 1e-3, finished=False)
+    other = subject(kind="4:3").after(16, 1e-3, finished=False)
+    assert gain_per_trial(slow, [fast, slow]) > gain_per_trial(fast, [fast, slow])
+    assert gain_per_trial(other, [fast, other]) == gain_per_trial(other, [other])
+
+
+def test_the_finished_have_no_more_turns() -> None:
+    subjects = [subject().after(16, 1e-3, finished=True), subject().after(16, None, finished=False)]
+    assert next_turn(subjects) is None
+
+
+def test_a_turn_without_a_trial_is_the_last() -> None:
+    one = subject().after(16, 1e-3, finished=False)
+    assert one.after(16, 1e-3, finished=False).finished
+    assert not one.after(16 + TURN, 1e-3, finished=False).finished
