@@ -1,6 +1,6 @@
 """Three jobs of different size under each policy: `python -m benchmarks.sharing [virtual|real]`.
 
-`virtual` runs the driver's own pipeline and policies on a virtual clock, with durations recorded by `real --record`; `real` has
+`virtual` runs the driver's own pipeline and policies on a virtual clock, with recorded durations; `real` has
 the orchestrator serve three jobs on this machine, once for each policy.
 """
 
@@ -20,9 +20,11 @@ from workers.policy import POLICIES
 
 RECORDED = Path(__file__).with_name("durations.json")
 ONE_LANE = VirtualFleet(lanes=(1,), builders=3)
-MIXED = VirtualFleet(lanes=(1,) * 32 + (4,) * 32, builders=192)
-PLAN_S = 0.8  # a search with a model plans for about so long every 64 trials
-SIZES = (("medium", 2000), ("large", 4000), ("small", 1000))
+MIXED = VirtualFleet(lanes=(1,) * 32 + (4,) * 32, builders=320)
+PLAN_S = 0.8  # a search with a model plans for about so long: every 64 trials on one lane
+WIDE_ROUND = 1024  # and every so many on 64 lanes, where it has twice as many in flight
+SIZES = (("medium", 200), ("large", 400), ("small", 100))
+WIDE = 20  # times as many trials on 64 lanes
 REAL = (
     RealJob(name="medium", spec="matmul:M=192,N=192,K=192", trials=90),
     RealJob(name="large", spec="conv2d:N=1,H=28,W=28,CI=32,CO=32,KH=3,KW=3,stride=1,pad=1,layout=NHWC", trials=180),
@@ -31,7 +33,7 @@ REAL = (
 
 
 def recorded(path: Path = RECORDED) -> dict[str, Durations]:
-    """(build, lane) seconds of the trials of each of the real jobs."""
+    """(build, lane) seconds of trials: matmul 512 (medium), conv2d 56x56x64 (large), softmax 512x1024 (small)."""
     return {name: [(build, lane) for build, lane in found] for name, found in json.loads(path.read_text()).items()}
 
 
@@ -39,7 +41,7 @@ def one_lane(share: float = 1.0) -> list[Course]:
     """A machine of four cores: builders keep up, all three jobs want the same lane."""
     durations = recorded()
     jobs = [
-        VirtualJob(name=name, trials=round(trials * share / 10), durations=durations[name], plan_s=PLAN_S)
+        VirtualJob(name=name, trials=round(trials * share), durations=durations[name], plan_s=PLAN_S)
         for name, trials in SIZES
     ]
     return [simulate(jobs, ONE_LANE, policy) for policy in POLICIES]
@@ -51,10 +53,11 @@ def mixed_lanes(share: float = 1.0) -> list[Course]:
     jobs = [
         VirtualJob(
             name=name,
-            trials=round(trials * share),
+            trials=round(trials * WIDE * share),
             durations=durations[name],
             threads=4 if name == "large" else 1,
             plan_s=PLAN_S,
+            round_trials=WIDE_ROUND,
         )
         for name, trials in SIZES
     ]
@@ -99,7 +102,7 @@ def main() -> int:
     parser.add_argument("--policy", action="append", choices=tuple(POLICIES), help="only this one; may be repeated")
     parser.add_argument("--share", type=float, default=1.0, help="of the trials, e.g. 0.1")
     parser.add_argument("--timeout", type=float, default=240.0, metavar="S", help="for each policy, real")
-    parser.add_argument("--record", type=Path, metavar="FILE", help="real: write the trials' durations, for the virtual clock")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="real: write the trials' durations")
     given = parser.parse_args()
     if given.clock == "virtual":
         print(virtual_table("One lane, three builders", one_lane(given.share)), end="\n\n")
