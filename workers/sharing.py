@@ -116,12 +116,12 @@ class SharedFleet:
                 message = self._fleet.receive(LISTEN_S)
                 if message is not None:
                     self._deliver(message)
-        except FleetError as error:
-            self._broken = error
+        except Exception as error:  # whatever ended the listener: jobs that nobody tells would wait for ever
+            self._broken = error if isinstance(error, FleetError) else FleetError(f"{type(error).__name__}: {error}")
             self._ready.set()
             with self._lock:
                 for share in self._shares.values():
-                    share.put(error)
+                    share.put(self._broken)
 
     def _stop_if_closed(self) -> None:
         if self._closed.is_set():
