@@ -256,3 +256,18 @@ def test_jobs_leave_while_others_go_on(shared: SharedFleet, driver: Driver) -> N
         pool.submit(leave).result(timeout=30)
         assert_own(other.result(timeout=60), "long", 60)
     assert gone.is_set() and "short" in driver.left
+
+
+def test_whatever_ends_the_listener_the_jobs_are_told(driver: Driver) -> None:
+    def fails(hosts: object) -> None:
+        raise ZeroDivisionError("a fault of ours")
+
+    fleet = SharedFleet(driver, on_hosts=fails)
+    fleet.start()
+    fleet.wait_ready(lambda: None)
+    with fleet.joined(Standing(job="a")) as share:
+        driver.messages.put(Notice(kind="hosts", message=""))
+        with pytest.raises(FleetError, match="ZeroDivisionError: a fault of ours"):
+            while True:
+                share.receive(5.0)
+    fleet.close()
