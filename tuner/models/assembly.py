@@ -9,9 +9,24 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tuner.lowering.indices import tidy
 from tuner.models.graph import Array, Graph
 from tuner.spaces.stages import is_elementwise
-from tuner.workload.expression import Binary, Cast, Const, Expression, Read, Scalar, Stage, Tensor, Unary, Var, reads, rewrite
+from tuner.workload.expression import (
+    Binary,
+    Cast,
+    Const,
+    Expression,
+    Read,
+    Scalar,
+    Stage,
+    Tensor,
+    Unary,
+    Var,
+    reads,
+    rewrite,
+    substitute,
+)
 from tuner.workload.inputs import numpy_dtype
 from tuner.workload.reference import evaluate
 
@@ -88,9 +103,28 @@ def _named(call: Call) -> Expression:
     return replace(
         expression,
         inputs=tuple(inputs.values()),
-        stages=tuple(replace(stage, name=names[stage.name], body=renamed(stage.body, names)) for stage in expression.stages),
+        stages=tuple(
+            without_units(replace(stage, name=names[stage.name], body=renamed(stage.body, names))) for stage in expression.stages
+        ),
         outputs=call.outputs,
     )
+
+
+def without_units(stage: Stage) -> Stage:
+    """The stage without reduction axes of one point, of which a 1x1 convolution has two and a depthwise one has one."""
+    units = [axis for axis in stage.reduce_axes if axis.extent == 1]
+    units = units[1:] if len(units) == len(stage.reduce_axes) else units
+    if not units:
+        return stage
+    zeros: dict[str, Scalar] = {axis.name: Const(0, "int64") for axis in units}
+
+    def change(node: Scalar) -> Scalar | None:
+        if not isinstance(node, Read) or reads_below(node):
+            return None
+        return Read(node.tensor, tuple(tidy(index) for index in node.indices), node.pad)
+
+    axes = tuple(axis for axis in stage.reduce_axes if axis not in units)
+    return replace(stage, reduce_axes=axes, body=rewrite(substitute(stage.body, zeros), change))
 
 
 def renamed(body: Scalar, names: Mapping[str, str]) -> Scalar:

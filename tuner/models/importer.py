@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,12 +10,9 @@ from tuner.errors import TunerError
 from tuner.models.arrays import Array, arrays_from, arrays_to
 from tuner.models.errors import ModelRefused
 from tuner.models.graph import Graph, unpacked
-from tuner.models.reading import REFUSED
+from tuner.models.process import answer_of
 
-TIMEOUT_S = 600.0
-LARGEST_ANSWER = 4 << 30
 LARGEST_FILE = 1 << 29  # bytes; the reader has the same bound
-_ERROR_TAIL = 400  # characters of what a reader said before it died
 
 
 class ReaderMissing(TunerError):
@@ -67,34 +59,4 @@ def _asked(content: bytes, shapes: Mapping[str, int], inputs: bytes) -> bytes:
     """The answer of a reader of its own."""
     if not available():
         raise ReaderMissing("models need the package onnx; install tuner[models]")
-    with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in (str(_root()), *_path()) if entry)}
-        environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TVM_NUM_THREADS": "1"}
-        asked = json.dumps({"shapes": dict(shapes), "bytes": len(content)})
-        try:
-            done = subprocess.run(
-                [sys.executable, "-m", "tuner.models.reading", asked],
-                input=content + inputs,
-                capture_output=True,
-                check=False,
-                cwd=folder,
-                env=environment,
-                timeout=TIMEOUT_S,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise ModelRefused(f"reading the model took more than {TIMEOUT_S:.0f} s; use a smaller one") from error
-    if done.returncode != 0 or len(done.stdout) > LARGEST_ANSWER:
-        said = " ".join(done.stderr.decode("utf-8", "replace").split())[-_ERROR_TAIL:]
-        raise ModelRefused(f"the model could not be read: its reader ended with status {done.returncode}: {said}")
-    if done.stdout.startswith(REFUSED):
-        raise ModelRefused(str(json.loads(done.stdout[len(REFUSED) :])["message"]))
-    return done.stdout
-
-
-def _root() -> Path:
-    """The folder this package lies in."""
-    return Path(__file__).resolve().parents[2]
-
-
-def _path() -> list[str]:
-    return os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return answer_of("tuner.models.reading", {"shapes": dict(shapes), "bytes": len(content)}, content + inputs)

@@ -31,9 +31,17 @@ def graphs() -> dict[str, Graph]:
 
 def test_convolutions_take_what_follows_them(graphs: dict[str, Graph]) -> None:
     """One kernel a convolution with batch norm, activation and residual; beside them the first layout, pooling, the end."""
-    assert [len(node.stages[0].reduce_axes) for node in graphs["resnet"].nodes].count(3) == 6
-    assert len(graphs["resnet"].nodes) == 10
-    assert len([node for node in graphs["mobilenet"].nodes if node.stages[0].reduce_axes]) == 9
+    for name, convolutions in (("resnet", 6), ("mobilenet", 7)):
+        assert len([node for node in graphs[name].nodes if node.name.startswith("conv2d")]) == convolutions
+    assert len(graphs["resnet"].nodes) == 10  # the first layout, a pooling, the mean and the classes
+    assert len(graphs["mobilenet"].nodes) == 10
+
+
+def test_axes_of_one_point_are_gone(graphs: dict[str, Graph]) -> None:
+    """Of a 1x1 convolution only the channels are summed, of a depthwise one only the window."""
+    stages = [stage for node in graphs["mobilenet"].nodes for stage in node.stages if stage.reduce_axes]
+    assert {len(stage.reduce_axes) for stage in stages} == {1, 2, 3}
+    assert all(axis.extent > 1 for stage in stages for axis in stage.reduce_axes)
 
 
 def test_layouts_change_at_the_ends_alone(graphs: dict[str, Graph]) -> None:
@@ -49,7 +57,7 @@ def test_reshapes_cost_nothing(graphs: dict[str, Graph]) -> None:
 
 
 def test_gelu_ends_its_product(graphs: dict[str, Graph]) -> None:
-    assert len(graphs["bert"].nodes) == 11
+    assert len(graphs["bert"].nodes) == 12
 
 
 def test_equal_kernels_are_tuned_once(graphs: dict[str, Graph]) -> None:
