@@ -86,6 +86,13 @@ class Settings(BaseSettings):
     host: str = Field(default="127.0.0.1", min_length=1, max_length=255, description="address the service listens on")
     port: int = Field(default=8077, ge=0, le=65535, description="port the service listens on; 0 takes a free one")
     auth: Auth = Field(default="on", description="whether the service asks for keys; off on a loopback address only")
+    keep_days: int = Field(
+        default=0, ge=0, le=36_500, description="days after its end that a job's trials and events are kept; 0 keeps them"
+    )
+    keep_trials: int = Field(
+        default=0, ge=0, le=2**53, description="trials of the newest finished jobs that are kept; 0 keeps all"
+    )
+    keep_events: int = Field(default=0, ge=0, le=2**53, description="the same of events; 0 keeps all")
     server: str = Field(
         default="", max_length=500, description="URL of a service that commands are sent to; empty: they work on the database"
     )

@@ -16,6 +16,7 @@ from db.engine import open_database
 from tuner.app.abandoned import take_back
 from tuner.app.jobs import orchestrator_options
 from tuner.app.machine import checked_target
+from tuner.app.retention import kept_by, prune_now_and_then
 from tuner.export.signature import signer_at
 from tuner.settings import Settings, load_settings
 from tuner.target.target import Target
@@ -35,9 +36,10 @@ def main() -> None:
         target, options = checked_target(settings), orchestrator_options(settings)
         take_back(database, owner=options.owner)
         runs = RunServer(database, _run_options(settings, target, options))
-        with ThreadPoolExecutor(1, "runs") as beside:
+        with ThreadPoolExecutor(2, "beside") as beside:
             served = beside.submit(runs.serve, stop, on_error=_say("runs"))
             served.add_done_callback(lambda done: stop.set())  # the service is not whole without it
+            beside.submit(prune_now_and_then, database, kept_by(settings), stop, _say("retention"))
             try:
                 Orchestrator(database, target, options).serve(stop, on_error=_say("orchestrator"))
             finally:

@@ -9,6 +9,7 @@ import typer
 
 from tuner.cli.exits import Exit
 from tuner.cli.invocation import Invocation
+from tuner.errors import UsageError
 
 
 def upgrade(context: typer.Context) -> None:
@@ -95,10 +96,35 @@ def restore(
         invocation.output.line(f"{url}: restored from {file}; tuner db check looks it over")
 
 
+def prune(
+    context: typer.Context,
+    days: Annotated[int | None, typer.Option("--days", metavar="N", help="keep those of jobs that ended within N days")] = None,
+    trials: Annotated[int | None, typer.Option("--trials", metavar="N", help="keep so many trials, of the newest jobs")] = None,
+    events: Annotated[int | None, typer.Option("--events", metavar="N", help="keep so many events, of the newest jobs")] = None,
+) -> None:
+    """Deletes trials and events of jobs that ended; jobs, their totals, kernels and the trials these refer to stay."""
+    from tuner.app.retention import kept_by
+    from tuner.app.retention import prune as run
+
+    invocation = Invocation.of(context)
+    keep = kept_by(invocation.settings(keep_days=days, keep_trials=trials, keep_events=events).values)
+    if keep.everything:
+        raise UsageError("nothing says what may go; give --days, --trials or --events, or the settings keep_days, keep_trials, …")
+    with invocation.database() as opened:
+        pruned = run(opened, keep)
+    if invocation.output.as_json:
+        invocation.output.document(
+            {"jobs": pruned.jobs, "trials": pruned.trials, "events": pruned.events, "idempotency_keys": pruned.keys}
+        )
+    else:
+        invocation.output.line(f"{pruned.trials:,} trials and {pruned.events:,} events of {pruned.jobs:,} jobs are deleted")
+
+
 def database() -> typer.Typer:
     group = typer.Typer(no_args_is_help=True, help="The database: schema, integrity, backups.")
     group.command("upgrade")(upgrade)
     group.command("check")(check)
     group.command("backup")(backup)
     group.command("restore")(restore)
+    group.command("prune")(prune)
     return group
