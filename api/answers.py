@@ -22,8 +22,9 @@ from api.schemas import (
 from db.events import Event
 from db.jobs import Job, Task
 from db.kernels import Kernel
+from db.runners import SILENT
 from db.trials import StoredTrial
-from db.workers import Worker
+from db.workers import ACTIVE, DRAINING, LOST, Worker
 from db.workloads import StoredWorkload
 from tuner.measure.outcome import Failed, Timed
 from tuner.spaces.space import Config
@@ -148,11 +149,16 @@ def event(found: Event) -> EventAnswer:
 
 
 def worker(found: Worker, now: datetime) -> WorkerAnswer:
+    """As it is `now`: a worker that has been silent for long is lost, whether or not anybody has written that down."""
+    age_s = max(0.0, (now - found.heartbeat_at).total_seconds())
+    state, reason = found.state, found.reason
+    if state in (ACTIVE, DRAINING) and age_s > SILENT.total_seconds():
+        state, reason = LOST, f"silent for more than {SILENT.total_seconds():g} s"
     return WorkerAnswer(
         id=found.id,
         host=found.host,
-        state=found.state,
-        reason=found.reason,
+        state=state,
+        reason=reason,
         target=found.target,
         isolation=found.isolation,
         lanes=list(found.lanes),
@@ -160,5 +166,5 @@ def worker(found: Worker, now: datetime) -> WorkerAnswer:
         versions=dict(found.versions),
         joined_at=found.joined_at,
         heartbeat_at=found.heartbeat_at,
-        heartbeat_age_s=max(0.0, (now - found.heartbeat_at).total_seconds()),
+        heartbeat_age_s=age_s,
     )

@@ -27,7 +27,7 @@ from workers.affinity import confine_family
 from workers.calibration import Calibrator
 from workers.channel import parent_channel
 from workers.crew import Crew, Worker
-from workers.hosts import Hosts
+from workers.hosts import Hosts, described
 from workers.messages import (
     Abandon,
     Answer,
@@ -164,6 +164,8 @@ class Driver:
             return
         seen = self._hosts.look()
         self._next_look = time.monotonic() + LOOK_S
+        present = tuple(described(host, self._plan.limits.isolation) for host in self._hosts.present)
+        self._send(Notice(kind="hosts", message=f"{len(present)} machines", details=present))
         for reason in seen.refused:
             self._send(Notice(kind="worker_refused", message=reason))
         for name in seen.gone:

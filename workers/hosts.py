@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +31,7 @@ class Hosts:
 
     def __init__(self, plan: FleetPlan) -> None:
         self._plan = plan
+        self._plans: dict[str, HostPlan] = {}  # of the hosts that ever worked for this driver, by name
         self._known: dict[str, str | None] = {}  # each host's actor -> the host that works for this driver, if it does
 
     def look(self) -> Seen:
@@ -54,8 +57,14 @@ class Hosts:
             elif self._suits(host):
                 gone += self._replaced(host)
                 joined.append(host)
+                self._plans[host.name] = host
             self._known[name] = host.name if reason is None and self._suits(host) else None
         return Seen(joined=tuple(joined), gone=tuple(gone), refused=tuple(refused))
+
+    @property
+    def present(self) -> tuple[HostPlan, ...]:
+        """Those that work for this driver."""
+        return tuple(self._plans[name] for name in sorted({name for name in self._known.values() if name is not None}))
 
     def _replaced(self, host: HostPlan) -> list[str]:
         """A host that was cut off may be back before the cluster has noticed that it was gone: what was there of it is."""
@@ -69,3 +78,16 @@ class Hosts:
 
 def refuse(actor: Any, reason: str) -> None:
     actor.refuse.remote(reason)
+
+
+def described(host: HostPlan, isolation: str) -> Mapping[str, int | str]:
+    """A machine as the orchestrator is told of it, which makes it known as a worker."""
+    lanes = [{"name": f"{host.name}/{lane.name}", "cores": list(lane.cores)} for lane in host.lanes]
+    return {
+        "name": host.name,
+        "target": host.target,
+        "isolation": isolation,
+        "lanes": json.dumps(lanes),
+        "versions": json.dumps(dict(host.versions)),
+        "labels": json.dumps(dict(host.labels)),
+    }

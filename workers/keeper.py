@@ -10,15 +10,15 @@ from workers import machine
 from workers.fleet import Fleet
 from workers.messages import FleetPlan
 from workers.options import OrchestratorOptions
-from workers.sharing import SharedFleet
+from workers.sharing import OnHosts, SharedFleet
 from workers.timeline import versions
 
 
 class FleetKeeper:
     """Thread-safe. Jobs that run at once need the same lanes: `plan` tells."""
 
-    def __init__(self, options: OrchestratorOptions) -> None:
-        self._options = options
+    def __init__(self, options: OrchestratorOptions, *, on_hosts: OnHosts) -> None:
+        self._options, self._on_hosts = options, on_hosts
         self._lock = threading.Lock()
         self._fleet: SharedFleet | None = None
         self._plan: FleetPlan | None = None
@@ -33,7 +33,7 @@ class FleetKeeper:
             if self._fleet is not None and plan == self._plan and self._fleet.broken is None:
                 return self._fleet
             self._close()
-            fleet = SharedFleet(Fleet(plan))
+            fleet = SharedFleet(Fleet(plan), on_hosts=self._on_hosts)
             fleet.start()
             self._fleet, self._plan = fleet, plan
             return fleet

@@ -22,6 +22,7 @@ from workers import machine
 from workers.admission import Quotas, admitted
 from workers.job_run import JobRun
 from workers.keeper import FleetKeeper
+from workers.neighbours import Neighbours
 from workers.options import Interrupt, Interruption, JobReport, OrchestratorOptions
 from workers.presence import Presence
 from workers.progress import Observer, unobserved
@@ -49,7 +50,7 @@ def run_job(
         job, lease = leases.claim(
             session, job_id, owner=options.owner, lifetime=timedelta(seconds=options.lease_s), take_over=take_over
         )
-    keeper = FleetKeeper(options)
+    keeper = FleetKeeper(options, on_hosts=Neighbours(database).seen)
     try:
         return JobRun(database, job, lease, keeper, options, observer, interrupt).run()
     finally:
@@ -66,7 +67,7 @@ class Orchestrator:
 
     def serve(self, stop: threading.Event, *, on_error: Callable[[str], None] = lambda text: None) -> None:
         """Claims and runs jobs until `stop` is set; those in progress then go back to the queue."""
-        keeper, options = FleetKeeper(self._options), self._options
+        keeper, options = FleetKeeper(self._options, on_hosts=Neighbours(self._database).seen), self._options
         here = machine.plan_machine(machine.usable_nodes(), threads=1, declared=options.lanes, builders=options.builders)
         presence = Presence(self._database, self._target, here.lanes)
         running = _Running(self._database, self._options, keeper, stop, on_error)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from db import targets, workers
 from db.engine import Database
 from db.errors import NotFound
+from db.runners import SILENT
 from tuner.errors import DatabaseError
 from tuner.measure.assignment import Lane
 from tuner.measure.isolation import DEFAULT_LEVEL
@@ -64,3 +65,4 @@ class Presence:
             # A database that is away for a while is the orchestrator's business; the next beat tries again.
             with suppress(DatabaseError, NotFound), self._database.write("beat") as session:
                 workers.heartbeat(session, worker_id(self._target))
+                workers.mark_lost(session, SILENT)  # whoever went without saying so

@@ -20,14 +20,16 @@ from workers.messages import Answer, BuildAsk, Finished, FleetPlan, Notice, Prob
 from workers.policy import Standing
 
 LISTEN_S = 0.2  # how soon the listener sees that the fleet is closed
+OnHosts = Callable[[Sequence[Mapping[str, int | str]]], None]
 OfJob = TypeVar("OfJob", Report, Span)
 
 
 class SharedFleet:
     """Thread-safe: jobs run in threads of their own. `close` after the last of them has ended."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
+    def __init__(self, fleet: Fleet, *, on_hosts: OnHosts) -> None:
+        """`on_hosts` is told every few seconds which machines of a cluster are there."""
+        self._fleet, self._on_hosts = fleet, on_hosts
         self._lock = threading.Lock()  # around what is sent, and around the shares
         self._shares: dict[str, Share] = {}
         self._asked: dict[int, Share] = {}
@@ -143,6 +145,8 @@ class SharedFleet:
                     asker = self._asked.pop(number, None)
                 if asker is not None:
                     asker.put(message)
+            case Notice(kind="hosts", details=hosts):
+                self._on_hosts(hosts)
             case Notice():
                 with self._lock:
                     for share in self._shares.values():
