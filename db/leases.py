@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import and_, or_, select, update
+from sqlalchemy import ColumnElement, and_, or_, select, update
+from sqlalchemy.orm import InstrumentedAttribute
 
 from db.engine import Session
 from db.errors import IllegalTransition, LeaseHeld, NotFound, StaleLease
@@ -18,6 +19,8 @@ from db.jobs import CANCELLED, CANCELLING, FAILED, FINISHED, QUEUED, RUNNING, Jo
 from db.models import JobRow, TaskRow
 
 DEFAULT_LEASE = timedelta(seconds=30)
+# A lease that ends later than this was given before the clock was set back; its holder, if it lives, renews it by the new time.
+LONGEST_LEASE = timedelta(minutes=10)
 GONE = "its orchestrator is gone"
 
 
@@ -36,9 +39,8 @@ def claim_next(
 
     None where there is none. Two callers never get the same job. Jobs that a dead owner left in cancelling are cancelled first.
     """
-    now = session.now()
     settle_abandoned(session)
-    free = or_(JobRow.state == QUEUED, and_(JobRow.state == RUNNING, JobRow.lease_expires_at <= now))
+    free = or_(JobRow.state == QUEUED, and_(JobRow.state == RUNNING, is_over(JobRow.lease_expires_at, session.now())))
     query = select(JobRow).where(JobRow.state.in_((QUEUED, RUNNING)), free)
     if targets is not None:
         query = query.where(JobRow.target_key.in_(targets))
@@ -49,7 +51,7 @@ def claim_next(
 
 def waiting(session: Session, *, targets: Collection[str], limit: int = 100) -> tuple[Job, ...]:
     """Jobs for one of `targets` that could be claimed now, the most urgent first: for a caller that chooses among them."""
-    free = or_(JobRow.state == QUEUED, and_(JobRow.state == RUNNING, JobRow.lease_expires_at <= session.now()))
+    free = or_(JobRow.state == QUEUED, and_(JobRow.state == RUNNING, is_over(JobRow.lease_expires_at, session.now())))
     query = select(JobRow.id).where(JobRow.state.in_((QUEUED, RUNNING)), free, JobRow.target_key.in_(targets))
     found = session.scalars(query.order_by(JobRow.priority.desc(), JobRow.id).limit(limit)).all()
     return tuple(get(session, job_id) for job_id in found)
@@ -64,7 +66,8 @@ def claim(
     """
     row = locked_row(session, job_id)
     expires = row.lease_expires_at
-    if row.state == RUNNING and expires is not None and expires > session.now() and not take_over:
+    over = expires is None or expires <= session.now() or expires > session.now() + LONGEST_LEASE
+    if row.state == RUNNING and expires is not None and not over and not take_over:
         until = expires.isoformat(timespec="seconds")
         raise LeaseHeld(f"job {job_id} is being tuned by {row.lease_owner} until {until}; stop that one first")
     return _take(session, row, owner, lifetime)
@@ -95,9 +98,14 @@ def _take(session: Session, row: JobRow, owner: str, lifetime: timedelta) -> tup
     return get(session, row.id), Lease(job_id=row.id, fence=row.fence, owner=owner, expires_at=row.lease_expires_at)
 
 
+def is_over(expires_at: InstrumentedAttribute[datetime | None], now: datetime) -> ColumnElement[bool]:
+    """Whether a lease has run out, or ends later than any that was given by today's clock."""
+    return or_(expires_at <= now, expires_at > now + LONGEST_LEASE)
+
+
 def settle_abandoned(session: Session) -> int:
     """Cancels jobs that were being cancelled when their orchestrator's lease ran out; how many."""
-    query = select(JobRow).where(JobRow.state == CANCELLING, JobRow.lease_expires_at <= session.now())
+    query = select(JobRow).where(JobRow.state == CANCELLING, is_over(JobRow.lease_expires_at, session.now()))
     rows = session.scalars(query.with_for_update(skip_locked=True, key_share=True)).all()
     for row in rows:
         enter(session, row, CANCELLED, {"reason": GONE})

@@ -47,7 +47,7 @@ def claim_next(session: Session, *, owner: str, lifetime: timedelta, targets: Co
     Its `fence` is the token to finish it with.
     """
     now = session.now()
-    query = _free(now, targets).order_by(RunRow.id).limit(1)
+    query = _free(now, targets, lifetime).order_by(RunRow.id).limit(1)
     row = session.scalars(query.with_for_update(skip_locked=True, of=RunRow)).one_or_none()
     if row is None:
         return None
@@ -57,13 +57,15 @@ def claim_next(session: Session, *, owner: str, lifetime: timedelta, targets: Co
     return _run(row)
 
 
-def waiting(session: Session, *, targets: Collection[str] | None = None) -> bool:
+def waiting(session: Session, *, lifetime: timedelta, targets: Collection[str] | None = None) -> bool:
     """Whether `claim_next` would find one: asked before it, because looking takes no place in the queue of writers."""
-    return session.scalars(_free(session.now(), targets).limit(1)).first() is not None
+    return session.scalars(_free(session.now(), targets, lifetime).limit(1)).first() is not None
 
 
-def _free(now: datetime, targets: Collection[str] | None) -> Select[RunRow]:
-    free = or_(RunRow.state == QUEUED, and_(RunRow.state == RUNNING, RunRow.lease_expires_at <= now))
+def _free(now: datetime, targets: Collection[str] | None, lifetime: timedelta) -> Select[RunRow]:
+    # A lease that ends much later than one given now was given before the clock was set back.
+    over = or_(RunRow.lease_expires_at <= now, RunRow.lease_expires_at > now + 2 * lifetime)
+    free = or_(RunRow.state == QUEUED, and_(RunRow.state == RUNNING, over))
     query = select(RunRow).where(RunRow.state.in_((QUEUED, RUNNING)), free)
     if targets is None:
         return query

@@ -83,7 +83,7 @@ class RunServer:
         options = self._options
         lifetime = timedelta(seconds=options.timeout_s + RunnerOptions().arrays_timeout_s + MARGIN_S)
         with self._database.read() as session:
-            if not runs.waiting(session, targets=[options.target]):
+            if not runs.waiting(session, lifetime=lifetime, targets=[options.target]):
                 return False
         with self._database.write("run-claim") as session:
             run = runs.claim_next(session, owner=options.owner, lifetime=lifetime, targets=[options.target])

@@ -6,12 +6,23 @@ The model knows each job's state, who holds it, and which trials were acknowledg
 from __future__ import annotations
 
 import tempfile
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
+from sqlalchemy import text
 
 from db import events, jobs, leases, trials
 from db.engine import open_database
@@ -23,15 +34,21 @@ LEASE_S = 30
 MEMORY = "/dev/shm"  # this test is about states, not about disks
 
 
+def over(lease: Lease, now: datetime) -> bool:
+    """Run out, or given before the clock was set back."""
+    return lease.expires_at <= now or lease.expires_at > now + leases.LONGEST_LEASE
+
+
 class JobMachine(RuleBasedStateMachine):
+    """On SQLite; see PostgresJobMachine."""
+
     held = Bundle("held")
     known = Bundle("known")
 
     @initialize()
     def open(self) -> None:
-        self.folder = tempfile.TemporaryDirectory(dir=MEMORY if Path(MEMORY).is_dir() else None)
-        self.clock = ManualClock()
-        self.database = open_database(Path(self.folder.name) / "tuner.sqlite", clock=self.clock)
+        self.clock, self.url = ManualClock(), self.make()
+        self.database = open_database(self.url, clock=self.clock)
         self.states: dict[str, str] = {}
         self.holders: dict[str, Lease] = {}  # the lease that may write
         self.recorded: dict[str, set[int]] = {}
@@ -39,7 +56,15 @@ class JobMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "database"):
             self.database.close()
-            self.folder.cleanup()
+            self.drop()
+
+    def make(self) -> str:
+        """The address of an empty database."""
+        self.folder = tempfile.TemporaryDirectory(dir=MEMORY if Path(MEMORY).is_dir() else None)
+        return f"sqlite:///{self.folder.name}/tuner.sqlite"
+
+    def drop(self) -> None:
+        self.folder.cleanup()
 
     @rule(target=known, priority=st.integers(0, 3))
     def submit(self, priority: int) -> str:
@@ -51,7 +76,7 @@ class JobMachine(RuleBasedStateMachine):
     def claim(self) -> object:
         now = self.clock()
         for job, lease in list(self.holders.items()):
-            if self.states[job] == jobs.CANCELLING and lease.expires_at <= now:
+            if self.states[job] == jobs.CANCELLING and over(lease, now):
                 self.states[job] = jobs.CANCELLED
                 del self.holders[job]
         with self.database.write() as session:
@@ -59,7 +84,7 @@ class JobMachine(RuleBasedStateMachine):
         free = {
             job
             for job, state in self.states.items()
-            if state == jobs.QUEUED or (state == jobs.RUNNING and self.holders[job].expires_at <= now)
+            if state == jobs.QUEUED or (state == jobs.RUNNING and over(self.holders[job], now))
         }
         if found is None:
             assert not free
@@ -143,7 +168,7 @@ class JobMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.database.close()
-        self.database = open_database(Path(self.folder.name) / "tuner.sqlite", clock=self.clock)
+        self.database = open_database(self.url, clock=self.clock)
 
     @invariant()
     def database_agrees(self) -> None:
@@ -164,7 +189,28 @@ class JobMachine(RuleBasedStateMachine):
         return holder is not None and holder.fence == lease.fence
 
 
+class PostgresJobMachine(JobMachine):
+    """The same on PostgreSQL: one database, emptied for each example."""
+
+    server_url = ""
+
+    def make(self) -> str:
+        opened = open_database(self.server_url)
+        with opened.write() as session:
+            session.execute(text("TRUNCATE jobs, workloads, targets CASCADE"))
+        opened.close()
+        return self.server_url
+
+    def drop(self) -> None:
+        pass
+
+
+SMALL = settings(max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 TestJobMachine = JobMachine.TestCase
-TestJobMachine.settings = settings(
-    max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+TestJobMachine.settings = SMALL
+
+
+@pytest.mark.postgres
+def test_the_same_on_postgresql(postgres_url: str) -> None:
+    machine = type("Machine", (PostgresJobMachine,), {"server_url": postgres_url})
+    run_state_machine_as_test(machine, settings=settings(SMALL, max_examples=10))
