@@ -15,6 +15,7 @@
 /* How long a thread that waits keeps its core before it sleeps. Longer than the gap between two kernels of a loop that
  * calls them back to back, short enough not to burn a core that somebody else could use. */
 enum { SPIN_NS = 200000 };
+enum { PATIENCE = 16 }; /* jobs */
 
 struct worker {
   pthread_mutex_t mutex;
@@ -28,6 +29,7 @@ struct job {
   void *closure;
   TunerParallelEnv env;
   int threads; /* the caller's included; thread t runs tasks t, t + threads, … */
+  int cpu;     /* the caller was on when it launched, -1 where the system does not tell */
   atomic_int failed;
   int error_status;
   char error_text[1024];
@@ -43,6 +45,7 @@ static struct {
   pthread_cond_t done;
   atomic_int waiting; /* the caller sleeps until all are done */
   atomic_uint pending __attribute__((aligned(128)));
+  atomic_int elsewhere; /* workers that have begun on another core than the caller's */
   struct worker worker[TUNER_MAX_THREADS - 1];
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .done_mutex = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
 
@@ -77,16 +80,40 @@ static int64_t now_ns(void) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Spins until *value differs from (or, with `equal`, equals) `than`; 0 when the time ran out first. */
-static int spin_until(atomic_uint *value, unsigned than, int equal, int spin) {
+static int current_cpu(void) {
+#if defined(__linux__)
+  return sched_getcpu();
+#else
+  return -1;
+#endif
+}
+
+/* Spins until there is a job after `seen`; 0 when the time ran out first. With `yield` it lets others of this core run. */
+static int spin_for_job(struct worker *self, unsigned seen, int yield) {
   int64_t deadline = 0;
   for (unsigned round = 0;; ++round) {
-    if ((atomic_load_explicit(value, memory_order_acquire) == than) == equal) return 1;
-    if (!spin) return 0;
+    if (atomic_load_explicit(&self->posted, memory_order_acquire) != seen) return 1;
+    if (yield || round % 64 == 63) {
+      int64_t now = now_ns();
+      if (deadline == 0) deadline = now + SPIN_NS;
+      if (now >= deadline) return 0;
+      if (yield) sched_yield();
+    }
+    relax();
+  }
+}
+
+/* Spins until the workers are done; 0 when the time ran out first. A worker that has not begun, or not on a core of its own, may
+ * wait for this very core: the system likes to wake a thread where its waker is. So the core is offered until all are elsewhere. */
+static int spin_for_workers(int workers) {
+  int64_t deadline = 0;
+  for (unsigned round = 0;; ++round) {
+    if (atomic_load_explicit(&pool.pending, memory_order_acquire) == 0) return 1;
     if (round % 64 == 63) {
       int64_t now = now_ns();
       if (deadline == 0) deadline = now + SPIN_NS;
       if (now >= deadline) return 0;
+      if (atomic_load_explicit(&pool.elsewhere, memory_order_relaxed) < workers) sched_yield();
     }
     relax();
   }
@@ -119,8 +146,11 @@ static void *work(void *argument) {
   struct worker *self = argument;
   int thread = (int)(self - pool.worker) + 1;
   unsigned seen = 0;
+  int beside = 0; /* jobs since it last slept, one after the other, that it began on its caller's core */
   for (;;) {
-    if (!spin_until(&self->posted, seen, 0, atomic_load(&pool.spin))) {
+    /* On its caller's core it gives way at first. If that lasts, it insists: then the system finds it a core of its own. */
+    if (!atomic_load(&pool.spin) || !spin_for_job(self, seen, beside > 0 && beside <= PATIENCE)) {
+      beside = 0;
       pthread_mutex_lock(&self->mutex);
       atomic_store(&self->sleeping, 1);
       while (atomic_load(&self->posted) == seen) pthread_cond_wait(&self->wake, &self->mutex);
@@ -128,6 +158,13 @@ static void *work(void *argument) {
       pthread_mutex_unlock(&self->mutex);
     }
     seen += 1;
+    int cpu = current_cpu();
+    if (cpu >= 0 && cpu == pool.job.cpu) {
+      beside += 1;
+    } else {
+      beside = 0;
+      atomic_fetch_add_explicit(&pool.elsewhere, 1, memory_order_relaxed);
+    }
     threads_of_call = 1; /* a parallel loop inside a task runs on the task's own thread */
     run_tasks(&pool.job, thread);
     finish();
@@ -190,8 +227,8 @@ static void post(struct worker *worker) {
   }
 }
 
-static void wait_for_all(void) {
-  if (spin_until(&pool.pending, 0, 1, atomic_load(&pool.spin))) return;
+static void wait_for_all(int workers) {
+  if (atomic_load(&pool.spin) && spin_for_workers(workers)) return;
   pthread_mutex_lock(&pool.done_mutex);
   atomic_store(&pool.waiting, 1);
   while (atomic_load(&pool.pending) != 0) pthread_cond_wait(&pool.done, &pool.done_mutex);
@@ -219,11 +256,13 @@ static int launch(TunerTask task, void *closure, int num_task) {
   job->closure = closure;
   job->env = (TunerParallelEnv){NULL, num_task > 0 ? num_task : threads};
   job->threads = threads;
+  job->cpu = current_cpu();
   atomic_store(&job->failed, 0);
+  atomic_store_explicit(&pool.elsewhere, 0, memory_order_relaxed);
   atomic_store(&pool.pending, (unsigned)(threads - 1));
   for (int i = 0; i < threads - 1; ++i) post(&pool.worker[i]);
   run_tasks(job, 0);
-  wait_for_all();
+  wait_for_all(threads - 1);
   int failed = atomic_load(&job->failed);
   if (failed) tuner_fail(job->error_status, "%s", job->error_text);
   pthread_mutex_unlock(&pool.lock);
