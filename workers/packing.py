@@ -16,6 +16,7 @@ from tuner.export.archive import export_archive
 from tuner.export.examples import example_inputs
 from tuner.export.kernel import Argument, ExportKernel, TargetName
 from tuner.export.signature import SIGNATURE_BYTES, Signer, is_signed
+from tuner.runtime.prepack import Prepack
 from tuner.workload.reference import evaluate
 from workers.messages import Finalist, Library, Problem
 
@@ -38,6 +39,7 @@ class Packing:
     object_code: bytes
     winner: Finalist
     provenance: Mapping[str, Any]  # job, trial, trace, versions; JSON values
+    prepack: Prepack | None = None  # the function that packs its constants, in the same object
 
 
 def pack(packing: Packing, signer: Signer | None = None) -> bytes:
@@ -67,6 +69,7 @@ def pack(packing: Packing, signer: Signer | None = None) -> bytes:
         verified=True,
         max_rel_error=packing.winner.max_rel_error,
         provenance=packing.provenance,
+        prepack=packing.prepack,
     )
     name = symbol if len(symbol) <= LONGEST_NAME else f"tuned_{workload.key[:16]}"
     return export_archive([_with_expected(problem, described)], name, signer=signer)

@@ -20,6 +20,7 @@ from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactCorrupt, ArtifactMissing, ArtifactStore
 from tuner.export.signature import Signer
 from tuner.measure.outcome import Timed, Trial
+from tuner.runtime.prepack import prepack_from
 from workers.fleet import FleetError
 from workers.messages import BuildAsk, BuildRequest, Built, Contestant, Finalist, Library, RaceAsk, RaceOutcome
 from workers.packing import Packing, pack, signature
@@ -191,8 +192,9 @@ def _store(promotion: Promotion, entry: _Entry, winner: Finalist) -> tuple[str, 
     object_code = path.with_suffix(".o").read_bytes()
     trial = entry.trial.number if entry.trial else 0
     provenance = {"job": run.job.id, "trial": trial, "trace": schedule.get("text"), "versions": versions()}
+    prepack = prepack_from(schedule["prepack"]) if schedule.get("prepack") else None
     packing = Packing(
-        problem=run.problem, library=library, object_code=object_code, winner=winner, provenance=provenance
+        problem=run.problem, library=library, object_code=object_code, winner=winner, provenance=provenance, prepack=prepack
     )
     export = store.put(pack(packing, promotion.signer))
     return store.put_file(path), {**schedule, "object": store.put(object_code), "export": export, "symbol": library.symbol}

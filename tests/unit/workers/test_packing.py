@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,9 @@ import pytest
 from tuner.export.manifest import read_manifest
 from tuner.export.signature import Signer, signer_at
 from tuner.runtime.loader import Library as LoadedLibrary
+from tuner.runtime.prepack import prepack_from
 from tuner.target.detect import detect_cpu
+from tuner.workload.reference import evaluate
 from tuner.workload.spec import parse_spec
 from workers.build_server import Origin, build
 from workers.messages import BuildRequest, Finalist, Library, Problem
@@ -59,6 +62,32 @@ def test_the_archive_is_an_export_of_one_function(packing: Packing, signer: Sign
     expected = np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)
     found = LoadedLibrary(directory / manifest.library).function(function["symbol"])(x)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_a_kernel_that_packs_constants_is_exported_with_its_pack_function(tmp_path: Path) -> None:
+    workload, machine = parse_spec("conv2d:N=1,H=9,W=9,CI=8,CO=16,KH=3,KW=3,pad=1,const=W"), detect_cpu()
+    origin = Origin(Problem(workload=workload, target=machine, threads=1))
+    space = origin.space.space
+    for seed in range(30):
+        config = space.config(space.sample(np.random.default_rng(seed), 1)[0])
+        library = build(origin, BuildRequest(number=1, config=config, keep=True), tmp_path)
+        assert isinstance(library, Library)
+        schedule = json.loads(Path(library.path).with_suffix(".json").read_text())
+        if schedule["prepack"]:
+            break
+    object_code, prepack = Path(library.path).with_suffix(".o").read_bytes(), prepack_from(schedule["prepack"])
+    packing = Packing(
+        problem=origin.problem, library=library, object_code=object_code, winner=WINNER, provenance={}, prepack=prepack
+    )
+    with tarfile.open(fileobj=io.BytesIO(pack(packing)), mode="r:gz") as archive:
+        archive.extractall(tmp_path / "out", filter="data")
+    (directory,) = (tmp_path / "out").iterdir()
+    rng = np.random.default_rng(1)
+    x, w = (rng.standard_normal(one.shape).astype(np.float32) for one in workload.expression.inputs)
+    loaded = LoadedLibrary(directory / read_manifest(directory).library)
+    found = loaded.function(next(iter(loaded.signatures)))(x, w)
+    expected = evaluate(workload.expression, {"X": x, "W": w})[workload.expression.outputs[0]]
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_a_signature_holds_for_its_key_and_artifact_alone(signer: Signer, tmp_path: Path) -> None:
