@@ -19,6 +19,7 @@ class FleetKeeper:
 
     def __init__(self, options: OrchestratorOptions, *, on_hosts: OnHosts) -> None:
         self._options, self._on_hosts = options, on_hosts
+        self._nodes = machine.usable_nodes()  # now: while jobs run, this process is kept to the builders' cores
         self._lock = threading.Lock()
         self._fleet: SharedFleet | None = None
         self._plan: FleetPlan | None = None
@@ -46,7 +47,7 @@ class FleetKeeper:
         options = self._options
         in_cluster = options.address is not None
         needed = 1 if in_cluster or options.lanes else threads
-        here = machine.plan_machine(machine.usable_nodes(), threads=needed, declared=options.lanes, builders=options.builders)
+        here = machine.plan_machine(self._nodes, threads=needed, declared=options.lanes, builders=options.builders)
         longest = max(len(lane.cores) for lane in here.lanes)
         if not in_cluster and longest < threads:
             raise UsageError(f"a kernel of {threads} threads needs a lane of {threads} cores; the plan's longest has {longest}")

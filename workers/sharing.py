@@ -80,9 +80,12 @@ class SharedFleet:
                 del self._shares[standing.job]
 
     def close(self) -> None:
-        """Idempotent."""
+        """Idempotent. A job that still had a share is told."""
         self._closed.set()
         self._fleet.close()
+        with self._lock:
+            for share in self._shares.values():
+                share.put(FleetError("the fleet was closed"))
         if self._listener.is_alive() and self._listener is not threading.current_thread():
             self._listener.join(timeout=START_TIMEOUT_S)
 
