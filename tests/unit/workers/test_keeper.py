@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.workers.test_admission import job
 from tuner.errors import UsageError
+from workers.affinity import confined
 from workers.keeper import FleetKeeper
 from workers.options import OrchestratorOptions
 
@@ -42,3 +43,10 @@ def test_a_kernel_that_no_lane_is_long_enough_for_is_refused_and_is_in_nobodys_w
     with pytest.raises(UsageError, match="a kernel of 2 threads needs a lane of 2 cores; the plan's longest has 1"):
         declared.plan(2, "t")
     assert declared.shared_by(job("a", threads=2), job("b"))
+
+
+def test_the_plan_stays_the_same_while_a_search_keeps_this_process_off_the_lanes() -> None:
+    made = keeper()
+    before = made.plan(1, "t")
+    with confined(before.builder_cores):
+        assert made.plan(1, "t") == before

@@ -271,3 +271,10 @@ def test_whatever_ends_the_listener_the_jobs_are_told(driver: Driver) -> None:
             while True:
                 share.receive(5.0)
     fleet.close()
+
+
+def test_a_closed_fleet_is_told_to_who_still_waits(shared: SharedFleet) -> None:
+    with shared.joined(Standing(job="a")) as share:
+        shared.close()
+        with pytest.raises(FleetError, match="closed"):
+            share.receive(5.0)
