@@ -12,6 +12,7 @@ import tvm
 from numpy.typing import NDArray
 
 from tuner.errors import IllegalSchedule
+from tuner.lowering.pairs import take_pairs
 from tuner.lowering.schedule import schedule
 from tuner.lowering.transposition import transpose_squares
 from tuner.spaces.cpu import CpuSpace
@@ -28,6 +29,7 @@ SPECS = (
     "matmul:M=61,N=67,K=71", "matmul:M=1,N=509,K=64", "matmul:M=3,N=5,K=2", "matmul:M=33,N=47,K=96,transpose_a=true",
     "matmul:M=31,N=37,K=41,transpose_b=true", "matmul:M=1,N=61,K=128,transpose_b=true", "matmul:M=17,N=40,K=23,dtype=float64",
     "matmul:M=17,N=40,K=23,dtype=float16", "matmul:M=17,N=40,K=64,dtype=bfloat16", "matmul:M=17,N=40,K=64,dtype=int8",
+    "dense:M=13,N=37,K=70,dtype=int8,bias=true,act=relu", "conv2d:N=1,H=7,W=9,CI=6,CO=21,KH=3,KW=3,pad=1,dtype=int8",
     "batch_matmul:B=3,M=13,N=19,K=29", "batch_matmul:B=2,M=7,N=33,K=32,transpose_b=true",
     "dense:M=11,N=45,K=51,bias=true,act=gelu", "dense:M=1,N=61,K=67,bias=true,act=relu",
     "conv1d:N=2,W=29,CI=5,CO=19,KW=3,stride=2,pad=1", "conv2d:N=1,H=9,W=11,CI=5,CO=19,KH=3,KW=3,stride=1,pad=1,act=relu",
@@ -50,7 +52,7 @@ CONFIGS = {1: 6, 2: 2}  # sampled for each number of threads
 
 def run(workload: Workload, program: Program, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     expression = workload.expression
-    mod = transpose_squares(schedule(program, "kernel").mod)
+    mod = take_pairs(transpose_squares(schedule(program, "kernel").mod))
     library = tvm.tirx.build(mod, target=tvm.target.Target(dict(detect_cpu().tvm)))
     outputs = {}
     for name in expression.outputs:

@@ -11,6 +11,7 @@ import tvm
 from tvm.s_tir import Schedule
 
 from tuner.errors import TunerError
+from tuner.lowering.pairs import take_pairs
 from tuner.lowering.schedule import StoredSchedule, prepack_of, replay, schedule, stored
 from tuner.lowering.transposition import transpose_squares
 from tuner.runtime.prepack import Prepack
@@ -96,7 +97,7 @@ def shortened(text: str) -> str:
 
 def _build(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     try:
-        return tvm.tirx.build(transpose_squares(mod), target=tvm.target.Target(dict(target.tvm)))
+        return tvm.tirx.build(take_pairs(transpose_squares(mod)), target=tvm.target.Target(dict(target.tvm)))
     except (RuntimeError, ValueError, TypeError) as error:
         raise BuildError(f"the compiler refused the schedule: {error}") from error
 

@@ -14,6 +14,7 @@ from tvm.s_tir.schedule import LoopRV
 
 from tuner.errors import IllegalSchedule
 from tuner.lowering.module import module
+from tuner.lowering.pairs import INTERLEAVE, SUM_PAIRS
 from tuner.lowering.transposition import TRANSPOSE
 from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.spaces.program import (
@@ -92,6 +93,10 @@ class Applier:
                 sch.storage_align(sch.get_sblock(block), 0, dimension, factor, offset)
             case Mark(loop=loop, how="transpose"):
                 sch.annotate(self._loops[loop], TRANSPOSE, 1)
+            case Mark(loop=loop, how="interleave"):
+                sch.annotate(self._loops[loop], INTERLEAVE, 1)
+            case Mark(loop=loop, how="sum_pairs"):
+                sch.annotate(self._loops[loop], SUM_PAIRS, 1)
             case Mark(loop=loop, how="vectorize") if loop in self._scalar:
                 return
             case Mark(loop=loop, how=how):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import islice, product
 
 from tuner.errors import UsageError
+from tuner.spaces.cpu_pairs import pair_sketch
 from tuner.spaces.cpu_row_knobs import RowSketch, lane_sketches, row_sketch
 from tuner.spaces.cpu_tile_knobs import TileSketch, tile_sketches
 from tuner.spaces.groups import Group, RowGroup, groups, shapes_of
@@ -51,6 +52,10 @@ class CpuSpace:
         if isinstance(group, RowGroup):
             return [row_sketch(group, self.target, self.threads, self.shapes, self.dtypes)]
         tiles = tile_sketches(group, self.target, self.threads, self.shapes, self.dtypes)
+        pairs = [
+            pair_sketch(group, tile.vector, self.target, self.threads, self.shapes, self.dtypes) for tile in tiles if tile.vector
+        ]
+        tiles += [sketch for sketch in pairs if sketch is not None]
         return [*tiles, *lane_sketches(group, self.target, self.threads, self.shapes, self.dtypes)]
 
     def program(self, config: Config) -> Program:

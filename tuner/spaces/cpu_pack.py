@@ -6,6 +6,7 @@ squares of lanes x lanes elements are loaded along that one, transposed by shuff
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
@@ -33,6 +34,8 @@ def packed_copy(name: str, found: Access, value: Scalar, plan: TilePlan, dtype: 
     registers = [axis for name in spatial if name != plan.vector for axis in plan.tiled(name).register]
     if plan.vector in found.axes:
         registers += plan.tiled(str(plan.vector)).register
+    if plan.pair is not None:
+        return _paired(name, found, value, plan, (outer, inner, registers), dtype)
     across = contiguous_across(found, plan) if DTYPE_BYTES[dtype] >= 4 else None  # TVM shuffles no 16-bit floats
     squares = next((axis for axis in reduction if axis.axis.name == across), None)
     axes = [*outer, *inner, *(_within(axis) for axis in reduction), *registers]
@@ -65,6 +68,37 @@ def packed_copy(name: str, found: Access, value: Scalar, plan: TilePlan, dtype: 
         read=Read(name, tuple(here[axis.name] for axis in axes)),
         levels=tuple(outer),
         marks=tuple(marks),
+    )
+
+
+def _paired(
+    name: str, found: Access, value: Scalar, plan: TilePlan, levels: tuple[list[Axis], list[Axis], list[Axis]], dtype: DType
+) -> PackedCopy:
+    """A copy in pairs; where the operand has the vector's lanes, their pairs lie in one row of the buffer."""
+    outer, inner, registers = levels
+    moving = [axis for axis in plan.reduction if axis.axis.name in found.axes]
+    steps = [axis for axis in moving if axis.axis.name != plan.pair]
+    pair = _within(next(axis for axis in moving if axis.axis.name == plan.pair))
+    axes = [*outer, *inner, *(_within(axis) for axis in steps), *registers, pair]
+    vectorised = plan.vector in found.axes
+    kept, last = (axes[:-2], axes[-2]) if vectorised else (axes[:-1], None)
+
+    def placed(within: Mapping[str, Scalar]) -> tuple[Scalar, ...]:
+        at: Scalar = within.get(pair.name, Var(pair.name))
+        row = at if last is None else add(times(Var(last.name), pair.extent), at)
+        return (*(within.get(axis.name, Var(axis.name)) for axis in kept), row)
+
+    shape = (*(axis.extent for axis in kept), pair.extent * (last.extent if last is not None else 1))
+    indices = {axis.axis.name: axis.index for axis in plan.spatial if axis.axis.name in found.axes}
+    indices |= {axis.axis.name: _position(axis, Var(_within(axis).name)) for axis in moving}
+    interleaved = last is not None and found.stride(str(plan.vector)) == 1 and not found.padded
+    block = Block(name=name, axes=tuple(axes), buffer=name, indices=placed({}), body=substitute(value, indices))
+    return PackedCopy(
+        block=block,
+        buffer=Buffer(name=name, shape=shape, dtype=dtype),
+        read=Read(name, placed({_within(axis).name: axis.within for axis in moving})),
+        levels=tuple(outer),
+        marks=(Mark(loop=f"{name}.{last.name}", how="interleave"),) if interleaved and last is not None else (),
     )
 
 

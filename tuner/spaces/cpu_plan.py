@@ -56,6 +56,7 @@ class TilePlan:
     copies: Mapping[Read, str]  # "none", "pad", "pack" (under the loops it depends on) or "pack_root"
     mathematics: Mathematics
     threads: int
+    pair: str | None = None  # the reduction axis of two iterations that one instruction takes at once: tuner.spaces.cpu_pairs
 
     @property
     def blocked(self) -> ReductionAxis | None:

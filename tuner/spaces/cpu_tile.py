@@ -53,7 +53,13 @@ class TileNest:
 
     @property
     def reduction(self) -> list[Axis]:
-        return [axis.inner for axis in self.plan.reduction] + [axis.unrolled for axis in self.plan.reduction if axis.unroll > 1]
+        steps = [axis for axis in self.plan.reduction if axis.axis.name != self.plan.pair]
+        return [axis.inner for axis in steps] + [axis.unrolled for axis in steps if axis.unroll > 1]
+
+    @property
+    def pair(self) -> list[Axis]:
+        """What one instruction takes at once: below the lanes."""
+        return [axis.inner for axis in self.plan.reduction if axis.axis.name == self.plan.pair]
 
     def build(self) -> Nest:
         if self.group.anchor.reducer is None:
@@ -94,18 +100,19 @@ class TileNest:
         dtype = anchor.accumulator
         if blocked is None:
             self.buffers.append(Buffer(name=acc, shape=shape, dtype=dtype, scope="local"))
-            self._block(acc, spatial, self.reduction, acc, here, body)
-            self.steps.append(Reorder(loops=self._loops(acc, [*self.outer, *self.inner, *self.reduction, *self.register])))
+            self._block(acc, spatial, [*self.reduction, *self.pair], acc, here, body)
+            order = [*self.outer, *self.inner, *self.reduction, *self.register, *self.pair]
+            self.steps.append(Reorder(loops=self._loops(acc, order)))
             out_at = (self.inner or self.outer)[-1]
         else:
             self.buffers.append(Buffer(name=part, shape=(blocked.outer.extent, *shape), dtype=dtype, scope="local"))
             self.buffers.append(Buffer(name=acc, shape=shape, dtype=dtype))
             partial = (Var(blocked.outer.name), *here)
-            self._block(part, [blocked.outer, *spatial], self.reduction, part, partial, body)
+            self._block(part, [blocked.outer, *spatial], [*self.reduction, *self.pair], part, partial, body)
             self._block(acc, spatial, [blocked.outer], acc, here, Read(part, partial))
             self.steps.append(Reorder(loops=self._loops(acc, [*self.outer, blocked.outer, *self.inner, *self.register])))
             self.steps.append(ComputeAt(block=part, loop=f"{acc}.{self.inner[-1].name}"))
-            self.steps.append(Reorder(loops=self._loops(part, [*self.reduction, *self.register])))
+            self.steps.append(Reorder(loops=self._loops(part, [*self.reduction, *self.register, *self.pair])))
             out_at = self.outer[-1]
         self._write_back(acc, here, out_at, spatial)
         self._place_packs(host, attached, blocked)
@@ -114,7 +121,7 @@ class TileNest:
             if axis.unroll > 1:
                 self.steps.append(Mark(loop=f"{accumulating}.{axis.unrolled.name}", how="unroll"))
         for block in dict.fromkeys((accumulating, acc)):
-            self._innermost(block)
+            self._innermost(block, pairs=bool(self.pair) and block == accumulating)
         self._threads(acc, self.outer, keep=[axis for copy in attached for axis in copy.levels])
         # Initialisation is split off above the reduction, so that the loop itself only accumulates; last, because TVM marks no
         # loop of a reduction that has lost its initialisation.
@@ -249,11 +256,13 @@ class TileNest:
     def _loops(self, block: str, axes: list[Axis]) -> tuple[str, ...]:
         return tuple(f"{block}.{axis.name}" for axis in axes)
 
-    def _innermost(self, block: str, *, unrolled: bool = True) -> None:
-        """Unrolls the register tile and vectorises its lanes."""
+    def _innermost(self, block: str, *, unrolled: bool = True, pairs: bool = False) -> None:
+        """Unrolls the register tile and vectorises its lanes, or gives lanes and pair to one instruction."""
         for axis in self.register:
             lanes = self.plan.vector is not None and axis.name == f"{self.plan.vector}_l"
-            if lanes or (unrolled and axis.extent > 1):
+            if lanes and pairs:
+                self.steps.append(Mark(loop=f"{block}.{axis.name}", how="sum_pairs"))
+            elif lanes or (unrolled and axis.extent > 1):
                 self.steps.append(Mark(loop=f"{block}.{axis.name}", how="vectorize" if lanes else "unroll"))
 
     def _threads(self, block: str, axes: list[Axis], keep: list[Axis]) -> None:

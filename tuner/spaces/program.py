@@ -86,10 +86,14 @@ class Mark:
 
     `transpose` stands on the outer of the two innermost loops of a plain copy, both of one power-of-two extent: what is read is
     contiguous along that loop, what is written along the inner one; the square is transposed in registers.
+
+    `interleave` stands on the outer of the two innermost loops of a copy to pairs: what is read is contiguous along that loop,
+    the inner one goes over the two of a pair, and the pairs lie one after another. `sum_pairs` stands on the outer of the two
+    innermost loops of a sum of products of such pairs, the lanes of its accumulators.
     """
 
     loop: str
-    how: Literal["parallel", "vectorize", "unroll", "transpose"]
+    how: Literal["parallel", "vectorize", "unroll", "transpose", "interleave", "sum_pairs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

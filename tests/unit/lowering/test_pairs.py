@@ -1,0 +1,82 @@
+"""Sums of products of small integers: offered where the instruction is exact and there, taken by it, right to the last bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.property.blocks import run
+from tuner.cost_model.features import featurizer
+from tuner.lowering.compiler import compile_kernel
+from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.space import Config
+from tuner.target.detect import detect_cpu
+from tuner.target.target import Target
+from tuner.workload.inputs import make_inputs
+from tuner.workload.reference import evaluate
+from tuner.workload.spec import parse_spec
+
+WIDE = replace(
+    detect_cpu(),
+    tvm={"kind": "llvm", "mcpu": "znver4"},
+    isa=("avx2", "avx512bw", "avx512vnni"),
+    vector_bytes=64,
+    vector_registers=32,
+)
+NARROW = replace(WIDE, tvm={"kind": "llvm", "mcpu": "haswell"}, isa=("avx2",), vector_bytes=32, vector_registers=16)
+SPECS = (
+    "matmul:M=3,N=11,K=6,dtype=int8",
+    "dense:M=2,N=9,K=6,dtype=int8,bias=true,act=relu",
+    "conv2d:N=1,H=3,W=2,CI=2,CO=9,KH=2,KW=2,pad=1,dtype=int8",
+)
+
+
+def sampled(spec: str, target: Target, count: int) -> tuple[CpuSpace, list[Config]]:
+    """Configs of the pairs sketch."""
+    space = CpuSpace(parse_spec(spec), target, 1)
+    points = space.space.sample(np.random.default_rng(2), 60)
+    configs: list[Config] = [space.space.config(point) for point in points]
+    return space, [config for config in configs if ":pairs_" in str(config["sketch"])][:count]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_programs_compute_what_the_reference_computes(spec: str) -> None:
+    workload = parse_spec(spec)
+    inputs = make_inputs(workload.expression, seed=5, kind="normal")
+    want = evaluate(workload.expression, inputs)
+    space, configs = sampled(spec, NARROW, 2)
+    assert configs
+    for config in configs:
+        for name, got in zip(workload.expression.outputs, run(space.program(config), dict(inputs)), strict=True):
+            np.testing.assert_array_equal(got, want[name], err_msg=str(config))
+
+
+@pytest.mark.parametrize(("target", "instruction"), [(WIDE, "vpdpwssd"), (NARROW, "vpmaddwd")])
+def test_the_sum_is_taken_by_one_instruction(target: Target, instruction: str) -> None:
+    workload = parse_spec("matmul:M=9,N=37,K=12,dtype=int8")
+    for config in sampled(workload.spec, target, 2)[1]:
+        compiled = compile_kernel(workload=workload, target=target, threads=1, config=config, symbol="kernel")
+        assembly = compiled.sources["asm"]
+        assert instruction in assembly and "vpmulld" not in assembly
+
+
+@pytest.mark.parametrize(
+    ("spec", "target"),
+    [
+        ("matmul:M=9,N=37,K=12", WIDE),  # not integers
+        ("matmul:M=9,N=37,K=12,dtype=int32", WIDE),  # not small ones
+        ("matmul:M=9,N=37,K=13,dtype=int8", WIDE),  # no pairs
+        ("matmul:M=9,N=37,K=12,dtype=int8", replace(WIDE, isa=("avx2",))),  # no such instruction for 16 lanes
+        ("matmul:M=9,N=3,K=12,dtype=int8", WIDE),  # fewer lanes than any has
+    ],
+)
+def test_where_it_does_not_apply_there_is_no_such_sketch(spec: str, target: Target) -> None:
+    assert not any("pairs" in sketch.name for sketch in CpuSpace(parse_spec(spec), target, 1).space.sketches)
+
+
+def test_the_cost_model_has_features_of_it() -> None:
+    space, _ = sampled(SPECS[2], NARROW, 1)
+    points = space.space.sample(np.random.default_rng(0), 50)
+    assert np.isfinite(featurizer(space)(points)).all()

@@ -1,0 +1,92 @@
+"""Pairs of small integers: interleaved in registers when they are packed, multiplied and summed two at a time.
+
+A schedule annotates the outer of two innermost loops; this pass, run on every scheduled module before it is compiled, replaces
+the two. Sums become `acc + pmaddwd(a, b)` on 16-bit lanes, which LLVM folds into vpdpwssd where the target has VNNI.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.s_tir import SBlockRealize
+from tvm_ffi import structural_map
+
+INTERLEAVE = "tuner_interleave"  # the annotations
+SUM_PAIRS = "tuner_sum_pairs"
+MULTIPLY_ADD = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd"}  # by lanes of the sums
+
+
+def take_pairs(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with every annotated pair of loops replaced."""
+    functions = {name: structural_map(function, (tirx.For, _replaced)) for name, function in mod.functions.items()}
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
+def _replaced(loop: tirx.For) -> tirx.Stmt:
+    if INTERLEAVE in loop.annotations:
+        return _interleaved(loop)
+    if SUM_PAIRS not in loop.annotations:
+        return loop
+    if isinstance(loop.body, tirx.For):
+        return _summed(loop)
+    # TVM copies the annotation to the loop that initialises the sums.
+    return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, loop.body)
+
+
+def _innermost(loop: tirx.For) -> tuple[tirx.BufferStore, tirx.Var, tirx.Var]:
+    """The store in the two loops' own variables, the outer variable (lanes) and the inner one (the two of a pair)."""
+    inner = loop.body
+    assert isinstance(inner, tirx.For) and isinstance(inner.body, SBlockRealize)
+    realize = inner.body
+    values = {iterator.var: value for iterator, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)}
+    return _substituted(realize.block.body, values), loop.loop_var, inner.loop_var
+
+
+def _interleaved(loop: tirx.For) -> tirx.Stmt:
+    """Two rows of as many elements as lanes, loaded whole and stored with their elements taking turns."""
+    store, lane, half = _innermost(loop)
+    lanes = int(loop.extent)
+    source, target = store.value.source, store.buffer
+    rows: list[tirx.Var] = []
+    bindings: list[tirx.Stmt] = []
+    for number in range(2):
+        name = tirx.Var(f"row{number}", f"{source.dtype}x{lanes}")
+        bindings.append(tirx.Bind(name, tirx.BufferLoad(source, _vector(store.value.indices, {half: number, lane: 0}, lanes))))
+        rows.append(name)
+    order = [tirx.const(part * lanes + at, "int32") for at in range(lanes) for part in range(2)]
+    stored = tirx.BufferStore(target, tirx.Shuffle(rows, order), _vector(store.indices, {half: 0, lane: 0}, 2 * lanes))
+    return tirx.SeqStmt([*bindings, stored])
+
+
+def _summed(loop: tirx.For) -> tirx.Stmt:
+    store, lane, half = _innermost(loop)
+    lanes = int(loop.extent)
+    product = store.value.b
+    factors = [factor.value for factor in (product.a, product.b)]
+    wide, narrow = sorted(factors, key=lambda load: not _moves(load, lane))
+    start = {half: 0, lane: 0}
+    vector = tirx.BufferLoad(wide.source, _vector(wide.indices, start, 2 * lanes)).astype(f"int16x{2 * lanes}")
+    both = tirx.BufferLoad(narrow.source, _vector(narrow.indices, start, 2))
+    broadcast = tirx.Broadcast(tirx.reinterpret("int16", both), lanes)
+    scalar = tirx.reinterpret(f"{narrow.source.dtype}x{2 * lanes}", broadcast).astype(f"int16x{2 * lanes}")
+    at = _vector(store.indices, start, lanes)
+    added = tirx.call_llvm_pure_intrin(f"int32x{lanes}", MULTIPLY_ADD[lanes], vector, scalar)
+    return tirx.BufferStore(store.buffer, tirx.BufferLoad(store.buffer, at) + added, at)
+
+
+def _moves(load: tirx.BufferLoad, name: tirx.Var) -> bool:
+    zero = {name: tirx.const(0, str(name.ty))}
+    return any(not _substituted(index, zero).same_as(index) for index in load.indices)
+
+
+def _vector(indices: list[tvm.ir.PrimExpr], values: dict[tirx.Var, int], lanes: int) -> list[tvm.ir.PrimExpr]:
+    """The indices at the given values, as `lanes` elements in a row along the last."""
+    fixed = {name: tirx.const(value, str(name.ty)) for name, value in values.items()}
+    placed = [_substituted(index, fixed) for index in indices]
+    return [*placed[:-1], tirx.Ramp(placed[-1], tirx.const(1, "int32"), lanes)]
+
+
+def _substituted(node: tvm.ir.Node, values: dict[tirx.Var, tvm.ir.PrimExpr]) -> Any:
+    return structural_map(node, (tirx.Var, lambda name: values.get(name, name)))
