@@ -108,7 +108,7 @@ def tuner(directory: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=directory, env=environment, stdout=pipe, stderr=pipe, text=True)
 
 
-def test_the_command_says_what_it_waits_for_and_how_a_runner_joins(tmp_path: Path) -> None:
+def test_the_command_says_what_it_waits_for_and_what_ends_the_wait(tmp_path: Path) -> None:
     waiting = tuner(tmp_path, "tune", "matmul:M=8,N=8,K=8", "--target", "cuda:sm_90")
     assert waiting.stderr is not None
     said = ""
@@ -116,7 +116,7 @@ def test_the_command_says_what_it_waits_for_and_how_a_runner_joins(tmp_path: Pat
         line = waiting.stderr.readline()
         assert line, said
         said += line
-    assert "tuner worker --target cuda:sm_90" in said
+    assert "stays queued until a runner of cuda:sm_90 joins" in said and "Ctrl-C cancels" in said
     shown, _ = tuner(tmp_path, "show", "last").communicate(timeout=60)
     assert f"queued: {WAITS}" in shown
     waiting.send_signal(signal.SIGINT)

@@ -27,7 +27,7 @@ def target_of(database: Database, job_id: str) -> Target:
 
 
 def wait(database: Database, job_id: str, *, observer: Observer, interrupt: Interrupt) -> JobReport:
-    """Until the job is finished. `observer` is told what it waits for and how a runner joins; `interrupt` cancels it."""
+    """Until the job is finished. `observer` is told what it waits for and what ends the wait; `interrupt` cancels it."""
     told, cancelled = "", False
     while True:
         with database.read() as session:
@@ -49,7 +49,8 @@ def wait(database: Database, job_id: str, *, observer: Observer, interrupt: Inte
 
 
 def way_out(target: Target) -> str:
-    """How a runner of the target joins."""
+    """What ends the wait."""
     return (
-        f"start one on a machine that has it, with the same --db: tuner worker --target {called(target)}; Ctrl-C cancels the job"
+        f"the job stays queued until a runner of {called(target)} joins the same database, which takes a machine that has the "
+        "GPU and a program that measures on it; this version measures on CPUs only. Ctrl-C cancels the job"
     )

@@ -1,0 +1,132 @@
+"""Exporting CUDA kernels: a library with the cubins inside, its header, a Python package on DLPack, and a manifest.
+
+Functions take device pointers and a stream. Nothing of NVIDIA's is needed to build the library, and only its driver to call it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from tuner.export.directory import check_replaceable, place
+from tuner.export.errors import ExportRefused
+from tuner.export.manifest import FILE
+from tuner.export.naming import check_library_name
+from tuner.runtime.cuda_link import cuda_signature, link_cuda
+from tuner.runtime.cuda_module import CudaModule
+from tuner.runtime.toolchain import Toolchain
+from tuner.workload.workload import Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class CudaKernel:
+    """A compiled kernel with what it computes; `measured` is empty for one that was never timed."""
+
+    module: CudaModule
+    workload: Workload
+    measured: Mapping[str, Any] = field(default_factory=dict)  # target, median_s, ci95_s, verified, max_rel_error
+
+
+def export_cuda_library(
+    kernels: Sequence[CudaKernel], directory: Path, name: str, *, toolchain: Toolchain | None = None
+) -> Mapping[str, Any]:
+    """Writes the library `name` into `directory`, replacing an earlier export there; the manifest's document.
+
+    Raises ExportRefused (names, no kernels, a directory that is not ours to replace), LinkError, ExportError.
+    """
+    check_library_name(name)
+    if not kernels:
+        raise ExportRefused("no kernels to export")
+    check_replaceable(directory)
+    modules = [kernel.module for kernel in kernels]
+    contents = {
+        f"lib/lib{name}.so": link_cuda(name, modules, toolchain=toolchain),
+        f"include/{name}.h": _header(name, kernels).encode(),
+        f"{name}/__init__.py": _package(name, kernels).encode(),
+        f"{name}/loader.py": (files("tuner.runtime") / "cuda_loader.py").read_text().encode(),
+    }
+    document = {
+        "schema": 1,
+        "name": name,
+        "library": f"lib/lib{name}.so",
+        "files": {path: sha256(content).hexdigest() for path, content in sorted(contents.items())},
+        "functions": [_entry(kernel) for kernel in kernels],
+    }
+    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    place(directory, {**contents, FILE: text.encode()})
+    return document
+
+
+def _entry(kernel: CudaKernel) -> dict[str, Any]:
+    module, workload = kernel.module, kernel.workload
+    written = {"params": dict(workload.params)} if workload.op is not None else {"notation": workload.notation}
+    return {
+        "symbol": module.symbol,
+        "workload": {"key": workload.key, "op": workload.op, **written},
+        "arguments": [
+            {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape), "role": role}
+            for role, tensors in (("in", module.inputs), ("out", module.outputs))
+            for tensor in tensors
+        ],
+        "architectures": [arch for arch, _ in module.cubins],
+        "verified": False,
+        **kernel.measured,
+    }
+
+
+_HEADER = """/* {name}: CUDA kernels. Every pointer is a device address, dense and row-major, aligned to 16 bytes; outputs overlap
+ * nothing. `stream` is a CUstream or cudaStream_t, NULL for the default one. Functions return once their work is on the stream:
+ * 0, or an error number whose words {name}_last_error has, in the same thread. 1 null, 2 alignment, 3 overlap, 5 no code for this
+ * device, 6 memory, 8 driver. The current context is used, or the first device's primary one where there is none. */
+#ifndef {guard}
+#define {guard}
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+{functions}
+const char *{name}_last_error(void);
+
+#ifdef __cplusplus
+}}
+#endif
+
+#endif
+"""
+
+
+def _header(name: str, kernels: Sequence[CudaKernel]) -> str:
+    functions = "".join(f"/* {_plain(kernel)} */\n{cuda_signature(kernel.module)};\n\n" for kernel in kernels)
+    return _HEADER.format(name=name, guard=f"{name.upper()}_H", functions=functions)
+
+
+def _plain(kernel: CudaKernel) -> str:
+    shapes = [f"{tensor.name} {list(tensor.shape)}" for tensor in (*kernel.module.inputs, *kernel.module.outputs)]
+    return f"{kernel.workload.spec}: {', '.join(shapes)}".replace("*/", "").replace("\n", " ")
+
+
+_PACKAGE = '''"""{name}: CUDA kernels on arrays of PyTorch, CuPy or JAX, by DLPack: `f(*inputs, *outputs, stream=None)`."""
+
+from pathlib import Path
+
+from .loader import ArrayError, CudaLibrary, CudaLibraryError
+
+library = CudaLibrary(Path(__file__).parent.parent / "lib" / "lib{name}.so")
+{functions}
+__all__ = [{names}]
+'''
+
+
+def _package(name: str, kernels: Sequence[CudaKernel]) -> str:
+    symbols = [kernel.module.symbol for kernel in kernels]
+    functions = "".join(f'{symbol} = library.function("{symbol}")\n' for symbol in symbols)
+    names = ", ".join(f'"{one}"' for one in ("ArrayError", "CudaLibraryError", "library", *symbols))
+    return _PACKAGE.format(name=name, functions=functions, names=names)
