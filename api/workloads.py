@@ -21,7 +21,7 @@ def parse(request: CatalogueWorkload | NotationWorkload) -> Workload:
         return workload_from_notation(request.notation, request.shapes, request.constants, request.numerics)
     for name, value in request.params.items():
         if isinstance(value, str) and ".." in value:
-            message = f"{name}={value} is a range; ranges make a portfolio, which only export takes; here give one number"
+            message = f"{name}={value} is a range; only the commands tune and export take ranges; here give one number"
             raise WorkloadError(message, parameter=name)
     return workload_from_params(request.op, request.params)
 

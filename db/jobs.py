@@ -24,6 +24,7 @@ QUEUED, RUNNING, CANCELLING = "queued", "running", "cancelling"
 CANCELLED, SUCCEEDED, FAILED = "cancelled", "succeeded", "failed"
 TUNE = "tune"  # kind of a job that searches
 PREPARE = "prepare"  # kind of a job that makes a kernel of a neighbour's schedule or the default, for a lookup
+REVALIDATE = "revalidate"  # kind of a job that times kernels again after compiler, driver or machine changed
 MODEL = "model"  # kind of a job whose workloads are still inside a model file
 STATES = (QUEUED, RUNNING, CANCELLING, CANCELLED, SUCCEEDED, FAILED)
 UNFINISHED = (QUEUED, RUNNING, CANCELLING)

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from db import events, jobs, kernels, leases
 from db.engine import Database, Session
 from db.errors import NotFound
-from db.jobs import PREPARE, Job, Task
+from db.jobs import PREPARE, REVALIDATE, Job, Task
 from db.kernels import Kernel
 from db.leases import Lease
 from tuner.spaces.space import Config
+from workers.revalidation import SOURCE, best_configs
 
 
 def known_kernel(session: Session, job: Job, task: Task) -> Kernel | None:
@@ -19,7 +20,7 @@ def known_kernel(session: Session, job: Job, task: Task) -> Kernel | None:
     A job that is to improve nothing (`settings["improve"]` is false) is answered by a kernel that a search found, one that only
     prepares by any. A kernel that must be timed again answers nothing.
     """
-    prepares = job.kind == PREPARE
+    prepares = job.kind in (PREPARE, REVALIDATE)
     if not prepares and job.settings.get("improve", True) is not False:
         return None
     kernel = kernels.find_promoted(session, task.workload, job.target, job.threads)
@@ -51,8 +52,15 @@ def unanswered(database: Database, lease: Lease, job: Job) -> list[Task]:
     return left
 
 
-def neighbour_configs(database: Database, job: Job) -> Sequence[Config]:
-    """The config of the kernel that a preparing job was told to start from; none where it has gone or won with the default."""
+def given_configs(database: Database, job: Job, task: Task) -> Sequence[Config]:
+    """What a job that searches nothing tries beside the default schedule.
+
+    The best known ones of a kernel that is timed again, or the config of the kernel that a preparing job was told to start from;
+    none where it has gone or won with the default.
+    """
+    if SOURCE in job.settings:
+        with database.read() as session:
+            return best_configs(session, job, task)
     wanted = job.settings.get("neighbour")
     if wanted is None:
         return ()

@@ -15,6 +15,7 @@ from tuner.errors import DatabaseError
 from tuner.measure.assignment import Lane
 from tuner.measure.isolation import DEFAULT_LEVEL
 from tuner.target.target import Target
+from workers.revalidation import note_change, queue
 from workers.timeline import versions
 
 BEAT_S = 5.0
@@ -46,7 +47,9 @@ class Presence:
         )
         with self._database.write("join") as session:
             targets.remember(session, self._target)
+            before = note_change(session, new)
             workers.join(session, new)
+            queue(session, self._target.key, before)
         self._thread.start()
 
     def leave(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from db import events, leases, trials
 from db.engine import Database
-from db.jobs import PREPARE, Job, Task
+from db.jobs import PREPARE, REVALIDATE, Job, Task
 from db.leases import Lease
 from tuner.measure.outcome import Failed, Outcome, Timed, Trial
 from tuner.search.searcher import Searcher
@@ -17,7 +17,7 @@ from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.space import Config
 from tuner.tuning import BestImproved, Budget, RoundPlanned, Stopped, TrialRecorded, TuningResult, tune
 from workers.history import Start, start_of
-from workers.known import neighbour_configs
+from workers.known import given_configs
 from workers.messages import Notice, Problem
 from workers.plausibility import Judge
 from workers.pool import RayMeasurer
@@ -96,8 +96,8 @@ def search(run: TaskRun) -> TuningResult:
 def _searcher(run: TaskRun) -> tuple[Searcher, int]:
     """What proposes the task's trials, and how many it may have in all."""
     job = run.job
-    if job.kind == PREPARE:
-        given = GivenPoints(run.space.space, neighbour_configs(run.database, job))
+    if job.kind in (PREPARE, REVALIDATE):
+        given = GivenPoints(run.space.space, given_configs(run.database, job, run.task))
         return given, 1 + given.count  # the default schedule first
     start = Start()
     if job.strategy in LEARNING:

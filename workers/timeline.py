@@ -15,6 +15,7 @@ from db.lanes import Calibration, LaneSpan
 from tuner import __version__
 from tuner.target.target import Target
 from workers.messages import Calibrated, FleetPlan, Span
+from workers.revalidation import note_change
 
 PROTOCOL = "1"  # of the messages between orchestrator and workers; changed when they are
 BATCH = 256  # spans in one statement
@@ -40,6 +41,7 @@ def join(database: Database, target: Target, plan: FleetPlan) -> str:
         versions=versions(),
     )
     with database.write("join") as session:
+        note_change(session, worker)
         return workers.join(session, worker).id
 
 

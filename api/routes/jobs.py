@@ -28,6 +28,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 log = structlog.get_logger("api.jobs")
 
 answer = described_jobs
+SHARED = ("prepare", "revalidate")  # kinds of jobs that are nobody's own
 JobId = Annotated[str, Path(pattern=IDENTIFIER, description="the job's id")]
 Cursor = Annotated[str | None, Query(max_length=500, description="`next` of the page before")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="items on a page")]
@@ -56,8 +57,8 @@ EXAMPLES = {
 
 
 def visible(job: Job, caller: Caller) -> bool:
-    """A key sees its own jobs and the shared ones that lookups queued; an administrator sees all."""
-    return caller.sees_all or job.kind == "prepare" or job.owner == caller.key_id
+    """A key sees its own jobs and the shared ones that the service itself queued; an administrator sees all."""
+    return caller.sees_all or job.kind in SHARED or job.owner == caller.key_id
 
 
 def seen(session: Session, job_id: str, caller: Caller) -> Job:

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from db import events, jobs, kernels, trials
+from db import events, jobs, kernels, trials, workers
 from db.engine import Database
 from tests.integration.fleet_job import open_in, queue_job, run_here
 from tests.integration.live_service import options_for, serving
 from tuner.target.detect import detect_cpu
 from workers.orchestrator import JobReport
+from workers.presence import Presence
+from workers.revalidation import FEW
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(175)]
 
@@ -80,3 +82,28 @@ def test_a_known_kernel_is_the_answer_unless_it_is_to_be_improved_or_timed_again
         kernels.mark_stale(session, kernel.target, "the compiler changed")
     assert run_here(database, requeued(database, job_id, improve=False), tmp_path).job.tasks[0].trials_done == 3
     assert run_here(database, requeued(database, job_id, improve=True), tmp_path).job.tasks[0].trials_done == 3
+
+
+def test_after_another_compiler_the_best_few_are_raced_and_nothing_is_searched(database: Database, tmp_path: Path) -> None:
+    kernel = kernel_of(database, run_here(database, queue_job(database, ["matmul:M=48,N=40,K=32"], trials=12), tmp_path))
+    with database.write() as session:  # as if the machine had been seen last with an earlier compiler
+        (here,) = workers.list_all(session)
+        rows = {name: getattr(here, name) for name in ("id", "host", "target", "isolation", "lanes")}
+        workers.join(session, workers.NewWorker(versions={**here.versions, "apache-tvm": "0.1"}, **rows))
+    presence = Presence(database, detect_cpu(), ())
+    presence.join()
+    presence.leave()
+    with database.read() as session:
+        assert "apache-tvm was 0.1" in (kernels.get(session, kernel.id).stale or "")
+        (job,) = jobs.list_page(session, state=("queued",)).items
+    report = run_here(database, job.id, tmp_path)
+    again = kernel_of(database, report)
+    assert (job.kind, again.stale, again.verified) == ("revalidate", None, True)
+    assert 2 <= report.job.tasks[0].trials_done <= 1 + FEW
+    served = [one.id for one in promoted(database)]
+    assert served == [again.id]
+
+
+def promoted(database: Database) -> tuple[kernels.Kernel, ...]:
+    with database.read() as session:
+        return kernels.list_page(session).items
