@@ -16,6 +16,7 @@ from tuner.cli.doctor import doctor
 from tuner.cli.exits import exit_code
 from tuner.cli.export import export
 from tuner.cli.fleet import health, workers
+from tuner.cli.imports import import_
 from tuner.cli.invocation import Invocation
 from tuner.cli.jobs import cancel, jobs, show, trials
 from tuner.cli.kernels import best, rollback
@@ -32,7 +33,7 @@ from tuner.errors import TunerError
 
 COMMANDS = (
     tune, submit, watch, ops, space, jobs, show, trials, report, resume, cancel,
-    best, rollback, export, verify, bench, replay, serve, worker, workers, health, doctor,
+    best, rollback, export, import_, verify, bench, replay, serve, worker, workers, health, doctor,
 )  # fmt: skip
 GROUPS = {"config": config, "db": database, "keys": keys}
 
@@ -69,7 +70,7 @@ def program() -> typer.Typer:
     app = typer.Typer(name="tuner", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
     app.callback()(_root)
     for command in COMMANDS:
-        app.command(command.__name__)(command)
+        app.command(command.__name__.rstrip("_"))(command)  # import_, because Python has the word
     for name, group in GROUPS.items():
         app.add_typer(group(), name=name)
     return app

@@ -34,6 +34,9 @@ def export(
         str | None,
         typer.Option("--isa", metavar="LEVELS", help="levels of x86-64 to compile for besides, e.g. x86-64-v3,x86-64"),
     ] = None,
+    form: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="library, or the schedules alone: metaschedule, tvmscript")
+    ] = "library",
 ) -> None:
     """Writes a shared library with its C and C++ headers, manifest, Python package and examples."""
     from tuner.cli.backend.roles import ExportRequest
@@ -45,6 +48,8 @@ def export(
         raise UsageError("export needs a directory; add -o DIR")
     if every == bool(kernels):
         raise UsageError("name kernels by their ids, as tuner best lists them, or give --all; one of the two")
+    if form != "library":
+        return _schedules(Invocation.here(context), kernels or [], every, output, form)
     request = ExportRequest(
         ids=tuple(one for one in kernels or () if ".." not in one),
         families=tuple(parse_portfolio(one) for one in kernels or () if ".." in one),
@@ -63,6 +68,22 @@ def export(
         invocation.output.document(_document(made[0]))
     else:
         invocation.output.document({"directory": str(output), "libraries": [_document(one) for one in made]})
+
+
+def _schedules(invocation: Invocation, ids: list[str], every: bool, directory: Path, form: str) -> None:
+    """The kernels' schedules instead of their code, for whoever has TVM."""
+    from tuner.app.export import all_kernels, chosen_kernels
+    from tuner.app.schedules import FORMATS, export_schedules
+
+    if form not in FORMATS:
+        raise UsageError(f"unknown format {form!r}; give library, {' or '.join(FORMATS)}")
+    with invocation.database() as database:
+        found = all_kernels(database) if every else chosen_kernels(database, ids)
+        files = export_schedules(database, found, directory, form)
+    if invocation.output.as_json:
+        invocation.output.document({"directory": str(directory), "format": form, "files": list(files)})
+    else:
+        invocation.output.line(f"{directory}: {', '.join(files)}")
 
 
 def _document(made: Exported) -> dict[str, Any]:

@@ -1,0 +1,43 @@
+"""`tuner import`: MetaSchedule records, replayed and verified here; what wins its race becomes a kernel."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tuner.cli import units
+from tuner.cli.invocation import Invocation
+from tuner.cli.workloads import Threads
+
+
+def import_(
+    context: typer.Context,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="a MetaSchedule work_dir with its two JSON files")],
+    threads: Threads = None,
+) -> None:
+    """Replays the records of a MetaSchedule database, verifies and races them; the fastest right one becomes the kernel."""
+    from tuner.app.imports import import_database
+    from tuner.app.machine import checked_target, with_limits
+
+    invocation = Invocation.here(context)
+    settings = invocation.settings(threads=threads).values
+    machine = checked_target(settings)
+    with invocation.database() as database:
+        found = import_database(database, directory, with_limits(database, machine), settings, progress=invocation.output.note)
+    if invocation.output.as_json:
+        invocation.output.items([asdict(one) for one in found])
+        return
+    rows = [
+        (
+            str(one.record),
+            one.workload or "",
+            units.seconds(one.claimed_s) if one.claimed_s else "",
+            units.seconds(one.median_s) if one.median_s else "",
+            one.kernel or one.reason,
+        )
+        for one in found
+    ]
+    invocation.output.table(("record", "workload", "claimed", "here", "kernel"), rows, right=("claimed", "here"))
