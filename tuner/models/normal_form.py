@@ -20,7 +20,7 @@ def fold_batch_norms(model: Any) -> int:
     makers = {node.output[0]: node for node in graph.node if node.output}
     folded = 0
     for node in list(graph.node):
-        if node.op_type != "BatchNormalization" or len([name for name in node.output if name]) != 1:
+        if node.op_type != "BatchNormalization" or len([name for name in node.output if name]) != 1 or _trains(node):
             continue
         before = makers.get(node.input[0])
         if before is None or before.op_type != "Conv" or uses[before.output[0]] != 1:
@@ -30,6 +30,11 @@ def fold_batch_norms(model: Any) -> int:
         _fold(graph, constants, before, node, folded)
         folded += 1
     return folded
+
+
+def _trains(node: Any) -> bool:
+    """Whether it normalises by the batch's own mean and variance."""
+    return any(attribute.name == "training_mode" and attribute.i for attribute in node.attribute)
 
 
 def _floats(constants: dict[str, Any], *nodes: Any) -> bool:
