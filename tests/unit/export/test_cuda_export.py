@@ -69,18 +69,8 @@ def test_a_program_calls_it_and_is_told_that_there_is_no_driver(exported: Path, 
         pytest.skip(f"no {compiler}")
     source = tmp_path / ("main.c" if compiler == "cc" else "main.cpp")
     source.write_text(PROGRAM)
-    command = [
-        compiler,
-        "-Wall",
-        "-Werror",
-        f"-I{exported}/include",
-        "-o",
-        tmp_path / "main",
-        source,
-        f"-L{exported}/lib",
-        "-lrowwise",
-    ]
-    subprocess.run([*command, f"-Wl,-rpath,{exported}/lib"], check=True)
+    flags = ["-Wall", "-Werror", f"-I{exported}/include", f"-L{exported}/lib", f"-Wl,-rpath,{exported}/lib"]
+    subprocess.run([compiler, *flags, "-o", str(tmp_path / "main"), str(source), "-lrowwise"], check=True)
     said = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout
     assert said.startswith("8 NVIDIA's driver cannot be opened")
 
