@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import delete, extract, func, insert, select
+from sqlalchemy import ColumnElement, delete, extract, func, insert, select
 
 from db.engine import Session
 from db.models import CalibrationRow, LaneSpanRow
@@ -85,6 +86,7 @@ def timeline(
 def activity(session: Session, *, since: datetime, until: datetime) -> tuple[Activity, ...]:
     """Seconds each lane and builder spent on each kind of activity, of spans that began within [since, until)."""
     began, ended = LaneSpanRow.started_at, LaneSpanRow.ended_at
+    seconds: ColumnElement[Any]
     if session.on_postgresql:
         seconds = func.sum(extract("epoch", ended) - extract("epoch", began))
     else:  # text, which SQLite reads to the millisecond

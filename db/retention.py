@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, select
+from sqlalchemy.orm import InstrumentedAttribute
 
 from db.engine import Session
 from db.jobs import FINISHED, SUCCEEDED, locked_row
@@ -52,7 +53,7 @@ def drop_events(session: Session, job_id: str, limit: int) -> int:
 
 
 def _beyond(
-    session: Session, of_job: ColumnElement[str], before: datetime | None, most: int | None, has_some: ColumnElement[bool]
+    session: Session, of_job: InstrumentedAttribute[str], before: datetime | None, most: int | None, has_some: ColumnElement[bool]
 ) -> tuple[str, ...]:
     finished = select(JobRow.id).where(JobRow.state.in_(FINISHED), exists().where(has_some)).order_by(JobRow.id)
     chosen: set[str] = set()
@@ -63,7 +64,7 @@ def _beyond(
     return tuple(sorted(chosen))
 
 
-def _surplus(session: Session, of_job: ColumnElement[str], finished: Sequence[str], most: int) -> list[str]:
+def _surplus(session: Session, of_job: InstrumentedAttribute[str], finished: Sequence[str], most: int) -> list[str]:
     """The jobs beyond the newest that together have at most `most` rows."""
     counted = select(of_job, func.count()).group_by(of_job)
     counts: dict[str, int] = {row[0]: row[1] for row in session.execute(counted)}
