@@ -1,0 +1,88 @@
+"""Jobs of a whole model: its kernels found in the stored file, then tuned by turns within one budget, promoted at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from db import tasks, workloads
+from db.engine import Database
+from db.jobs import Job, Task
+from db.leases import Lease
+from tuner.errors import TunerError
+from tuner.export.artifacts import ArtifactStore
+from tuner.measure.outcome import Timed
+from tuner.models.importer import import_model
+from tuner.models.schedule import TURN, WARM_UP, Subject, kind_of, next_turn
+from tuner.models.workloads import ModelWorkload, workloads_of
+from tuner.tuning import StopReason, TuningResult
+from tuner.workload.spec import from_document, to_document
+
+MODEL, CALLS, SHAPES = "model", "calls", "shapes"  # settings of such a job: the file's digest, calls by workload, named extents
+
+Turn = Callable[[Task, int, float | None], TuningResult | None]
+"""Searches one task up to a number of trials in all, within so many seconds; None where it was interrupted."""
+
+
+class ModelMissing(TunerError):
+    """A job of a model whose file is not known."""
+
+    code = "model_missing"
+
+
+def with_workloads(database: Database, lease: Lease, job: Job, store: ArtifactStore) -> tuple[Job, Mapping[str, int]]:
+    """The job with a task for each kernel of its model, and how often the model calls each, by the workload's key.
+
+    Raises ModelRefused for a file that is no model, ReaderMissing, ArtifactMissing and ArtifactCorrupt.
+    """
+    calls = job.settings.get(CALLS)
+    if job.tasks and isinstance(calls, dict):
+        return job, {str(key): int(count) for key, count in calls.items()}
+    digest = job.settings.get(MODEL)
+    if not isinstance(digest, str):
+        raise ModelMissing(f"job {job.id} is of a model and names no file; submit it again")
+    found = workloads_of(import_model(store.get(digest), job.settings.get(SHAPES) or {}))
+    return _added(database, lease, found), {one.workload.key: one.calls for one in found}
+
+
+def _added(database: Database, lease: Lease, found: Sequence[ModelWorkload]) -> Job:
+    with database.write("model") as session:
+        keys = [workloads.remember(session, one.workload, to_document(one.workload)) for one in found]
+        return tasks.add(session, lease, keys)
+
+
+def tune_by_turns(database: Database, job: Job, left: Sequence[Task], calls: Mapping[str, int], turn: Turn) -> bool:
+    """Spends the job's budget on the tasks that are left, each turn on the one that promises most; whether it came to an end.
+
+    The budget: `job.trials` for each task on average, `job.seconds` for all of them together.
+    """
+    subjects = [_subject(database, task, calls) for task in left]
+    started, total = time.monotonic(), job.trials * len(left)
+    while True:
+        position = next_turn(subjects)
+        spent = sum(subject.trials for subject in subjects)
+        seconds = None if job.seconds is None else job.seconds - (time.monotonic() - started)
+        if position is None or spent >= total or (seconds is not None and seconds <= 0):
+            return True
+        subject = subjects[position]
+        wanted = subject.trials + min(TURN if subject.best_s else min(WARM_UP, job.trials), total - spent)
+        result = turn(left[position], wanted, seconds)
+        if result is None or result.reason is StopReason.CANCELLED:
+            return False
+        best_s = min((one.outcome.median_s for one in result.best if isinstance(one.outcome, Timed)), default=None)
+        finished = result.reason in (StopReason.EXHAUSTED, StopReason.TARGET, StopReason.NO_GAIN)
+        subjects[position] = subject.after(result.trials, best_s, finished=finished)
+
+
+def _subject(database: Database, task: Task, calls: Mapping[str, int]) -> Subject:
+    with database.read() as session:
+        expression = from_document(workloads.get(session, task.workload).document).expression
+    known = () if task.best_median_s is None else (task.best_median_s,)
+    return Subject(
+        calls=calls.get(task.workload, 1),
+        flops=expression.flops,
+        kind=kind_of(expression),
+        trials=task.trials_done,
+        best_s=known,
+        trials_at=(task.trials_done,) if known else (),
+    )
