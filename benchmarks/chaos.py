@@ -155,7 +155,7 @@ def _survived(
         state=state,
         recorded=len({one.trial.number for one in found}),
         twice=sum(count - 1 for count in (*configs.values(), *told.values())),
-        outcomes=outcomes,
+        outcomes=dict(outcomes),
         quarantined=sum(one.quarantined for one in found),
         retried=sum(one.attempts > 1 for one in found),
         kills=dict(kills),

@@ -101,7 +101,7 @@ class Soaked:
 
 
 def soak(folder: Path, wanted: int, *, timeout_s: float) -> Soaked:
-    """Runs the trials in a program of its own and watches it. Raises TimeoutError."""
+    """Runs the trials in a program of its own and watches it, at most so long."""
     database = open_database(folder / "soak.db")
     made, started = [queue(database, min(JOB, wanted - first), SPEC) for first in range(0, wanted, JOB)], time.monotonic()
     command = [sys.executable, "-m", "benchmarks.soak", "--jobs", str(folder), *made]
@@ -112,7 +112,7 @@ def soak(folder: Path, wanted: int, *, timeout_s: float) -> Soaked:
     try:
         while process.poll() is None:
             if time.monotonic() - started > timeout_s:
-                raise TimeoutError(f"{wanted} trials were not recorded within {timeout_s:g} s")
+                break  # what was reached is looked at, and said
             time.sleep(LOOK_S)
             with database.read() as session:
                 done = sum(jobs.get(session, one).tasks[0].trials_done for one in made)
@@ -129,9 +129,9 @@ def soak(folder: Path, wanted: int, *, timeout_s: float) -> Soaked:
         recorded=len(found),
         timed=sum(isinstance(trial.outcome, Timed) for trial in found),
         seconds=round(seconds, 1),
-        trials_per_s=round(wanted / seconds, 1),
-        growth=_growth(looks, kinds, wanted),
-        zombies=(_most(zombies, 0, wanted / 4), _most(zombies, wanted / 4, wanted)),
+        trials_per_s=round(len(found) / seconds, 1),
+        growth=_growth(looks, kinds, len(found)),
+        zombies=(_most(zombies, 0, len(found) / 4), _most(zombies, len(found) / 4, len(found))),
     )
 
 

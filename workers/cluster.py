@@ -10,12 +10,13 @@ import logging
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import psutil
 import ray
 from ray.exceptions import GetTimeoutError, RpcError
 
@@ -26,6 +27,7 @@ JOIN_TIMEOUT_S = 120.0  # some 10 s on an idle machine; a node that dies is noti
 NODE_STARTS = 3  # Ray gives a node half a minute, which a machine that is overloaded exceeds
 LEAVE_TIMEOUT_S = 8.0
 WATCH_S = 1.0  # between two looks at whether the node still lives
+VITAL = ("raylet", "gcs_server")  # names of processes without which nothing works
 NAMESPACE = "tuner"
 COMMON: Mapping[str, Any] = MappingProxyType({"log_to_driver": False, "logging_level": logging.ERROR, "namespace": NAMESPACE})
 
@@ -36,8 +38,11 @@ class ClusterUnreachable(TunerError):
     code = "cluster_unreachable"
 
 
-def start(session: Path, *, cpus: int) -> None:
-    """Starts a local Ray, which takes about 3 s."""
+def start(session: Path, *, cpus: int) -> Callable[[], bool]:
+    """Starts a local Ray, which takes about 3 s. Tells, whenever asked, whether its processes live.
+
+    Ray itself does not: a driver that only waits for futures learns nothing of its node's death.
+    """
     ray.init(
         address="local",
         include_dashboard=False,
@@ -47,6 +52,15 @@ def start(session: Path, *, cpus: int) -> None:
         _temp_dir=str(session / "ray"),
         **COMMON,
     )
+    vital = [one for one in psutil.Process().children(recursive=True) if one.name() in VITAL]
+    return lambda: all(map(_lives, vital))
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE and process.is_running())
+    except psutil.NoSuchProcess:
+        return False
 
 
 def join(session: Path, address: str, *, resources: Mapping[str, float], node_ip: str = "") -> subprocess.Popen[bytes]:

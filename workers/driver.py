@@ -6,15 +6,18 @@ here that costs the orchestrator a channel and nothing else. The channel's end m
 
 from __future__ import annotations
 
+import os
 import queue
 import signal
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal
@@ -72,8 +75,10 @@ class Back:
 
 
 class Driver:
-    def __init__(self, plan: FleetPlan, channel: Connection, crew: Crew) -> None:
-        self._plan, self._channel, self._crew = plan, channel, crew
+    def __init__(self, plan: FleetPlan, channel: Connection, crew: Crew, alive: Callable[[], bool]) -> None:
+        """`alive` tells whether this machine's node is."""
+        self._plan, self._channel, self._crew, self._alive = plan, channel, crew, alive
+        self._next_watch = 0.0
         self._events: queue.SimpleQueue[Came | Back] = queue.SimpleQueue()
         self._problems: dict[str, Problem] = {}
         self._asks: list[Ask] = []
@@ -112,6 +117,7 @@ class Driver:
         threading.Thread(target=self._listen, daemon=True).start()
         self._wait_ready()
         while True:
+            self._watch()
             self._look()
             self._calibrate()
             self._dispatch()
@@ -143,6 +149,15 @@ class Driver:
             confine_family(self._plan.builder_cores)  # from here on nothing of ours but candidates runs on a lane
         text = f"{len(self._builders)} builders, {len(self._runners)} lanes"
         self._send(Notice(kind="ready", message=text, details=descriptions))
+
+    def _watch(self) -> None:
+        """Now and then, whether the node lives. Without it no call ever ends, and shutting down Ray does not either."""
+        if time.monotonic() < self._next_watch:
+            return
+        self._next_watch = time.monotonic() + cluster.WATCH_S
+        if not self._alive():
+            print("this machine's Ray node is gone", file=sys.stderr, flush=True)
+            os._exit(1)
 
     def _described(self, deadline: float) -> tuple[dict[str, int | str], ...]:
         """What each worker says of itself. One that dies before it can is replaced, a few times."""
@@ -210,11 +225,11 @@ class Driver:
     def _next_event(self) -> Came | Back | None:
         """The next thing that happened; None when a worker's time is up first."""
         due = [worker.deadlines[0] for worker in self._workers.values() if worker.deadlines]
-        due += [] if self._hosts is None else [self._next_look]
+        due += [self._next_watch] if self._hosts is None else [self._next_watch, self._next_look]
         if self._calibrator.next_s is not None and not self._answering:
             due.append(time.monotonic() + self._calibrator.next_s - time.time())
         try:
-            return self._events.get(timeout=max(0.0, min(due) - time.monotonic()) if due else None)
+            return self._events.get(timeout=max(0.0, min(due) - time.monotonic()))
         except queue.Empty:
             return None
 
@@ -354,6 +369,10 @@ class Driver:
             ray.wait(refs, num_returns=len(refs), timeout=CLOSE_TIMEOUT_S)
 
 
+def _runs(node: subprocess.Popen[bytes]) -> bool:
+    return node.poll() is None
+
+
 def main(descriptor: str, directory: str, crew: Crew) -> None:
     channel = parent_channel(descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the orchestrator's to handle
@@ -361,10 +380,11 @@ def main(descriptor: str, directory: str, crew: Crew) -> None:
     node = None
     try:
         if plan.address is None:
-            cluster.start(Path(directory), cpus=max(1, len(plan.builder_cores)))
+            alive = cluster.start(Path(directory), cpus=max(1, len(plan.builder_cores)))
         else:
             node = cluster.join(Path(directory), plan.address, resources={})
-        driver = Driver(plan, channel, crew)
+            alive = partial(_runs, node)
+        driver = Driver(plan, channel, crew, alive)
         try:
             driver.run()
         finally:
