@@ -121,13 +121,5 @@ def config(values: Config) -> Document:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
-def config_text(values: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value_text(value)}" for name, value in values.items()) or "default schedule"
-
-
-def value_text(value: object) -> str:
-    return "×".join(str(part) for part in value) if isinstance(value, tuple | list) else str(value)
-
-
 def _moment(value: datetime | None) -> str | None:
     return None if value is None else value.isoformat()

@@ -28,8 +28,8 @@ def workers(context: typer.Context) -> None:
             one.state + (f": {one.reason}" if one.reason else ""),
             f"{units.duration(one.heartbeat_age_s)} ago",
             ", ".join(_lane(lane) for lane in one.lanes),
-            one.isolation or "-",
-            (one.target or "-")[:12],
+            one.isolation or units.DASH,
+            (one.target or units.DASH)[:12],
             " ".join(f"{name} {version}" for name, version in sorted(one.versions.items())),
         )
         for one in found
@@ -44,7 +44,7 @@ def workers(context: typer.Context) -> None:
             (
                 worker,
                 f"{station.name} (builder)" if station.builds else station.name,
-                *(units.duration(station.seconds[kind]) if station.seconds[kind] else "-" for kind in kinds),
+                *(units.duration(station.seconds[kind]) if station.seconds[kind] else units.DASH for kind in kinds),
                 units.percent(in_use(station.seconds)),
             )
             for worker, station in stations

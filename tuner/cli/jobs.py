@@ -74,11 +74,11 @@ def show(
         (
             task.workload.spec,
             task.state,
-            "-" if task.space_size is None else units.count(task.space_size),
+            units.DASH if task.space_size is None else units.count(task.space_size),
             str(task.trials_done),
             str(task.trials_ok),
             units.seconds(task.best_median_s),
-            task.kernel or "-",
+            task.kernel or units.DASH,
             task.error or "",
         )
         for task in found.tasks
@@ -110,7 +110,7 @@ def trials(
             str(one.number),
             one.outcome,
             units.seconds(one.median_s),
-            documents.config_text(one.config),
+            units.config_text(one.config),
         )
         for one in found
     ]
@@ -134,4 +134,4 @@ def _specs(job: JobAnswer) -> str:
 
 
 def _local(moment: datetime | None) -> str:
-    return "-" if moment is None else moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return units.DASH if moment is None else moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tuner.cli import units
 from tuner.cli.invocation import Invocation
 
 if TYPE_CHECKING:
@@ -94,4 +95,4 @@ def _document(key: ApiKey) -> dict[str, Any]:
 
 
 def _day(moment: datetime | None) -> str:
-    return "-" if moment is None else moment.astimezone().strftime("%Y-%m-%d")
+    return units.DASH if moment is None else moment.astimezone().strftime("%Y-%m-%d")

@@ -76,7 +76,8 @@ def _summary(invocation: Invocation, results: list[Result]) -> None:
     for result in results:
         kernel, task = result.kernel, result.task
         if kernel is None:
-            rows.append((task.workload.spec, "-", "-", "-", "-", "-", str(task.trials_done), task.error or "no kernel yet"))
+            unknown = (units.DASH,) * 5
+            rows.append((task.workload.spec, *unknown, str(task.trials_done), task.error or "no kernel yet"))
             continue
         lead = kernel.default_median_s / kernel.median_s if kernel.default_median_s else None
         rows.append(

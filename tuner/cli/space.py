@@ -121,9 +121,9 @@ def space(
         rows = [(knob.name, str(len(knob.values)), _some(knob.values)) for knob in sketch.knobs]
         output.table(("knob", "values", "such as"), rows, right=("values",))
     output.line()
-    output.line(f"example: {documents.config_text(example)}")
+    output.line(f"example: {units.config_text(example)}")
 
 
 def _some(values: tuple[Any, ...]) -> str:
     shown = values if len(values) <= 6 else (*values[:3], "…", *values[-2:])
-    return ", ".join(documents.value_text(value) for value in shown)
+    return ", ".join(units.value_text(value) for value in shown)

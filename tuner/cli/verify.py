@@ -124,7 +124,7 @@ def _row(one: dict[str, Any]) -> tuple[str, ...]:
     return (
         one["symbol"],
         "right" if one["ok"] else "failed",
-        f"{one['max_rel_error']:.1e}" if one["ok"] else "-",
+        f"{one['max_rel_error']:.1e}" if one["ok"] else units.DASH,
         units.seconds(one["median_s"]),
         units.seconds(one["manifest_median_s"]),
         units.ratio(one["ratio"]),

@@ -10,7 +10,7 @@ from tuner.cli import units
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (None, "-"),
+        (None, "–"),
         (1.234, "1.23 s"),
         (0.0456, "45.6 ms"),
         (0.9996, "1.00 s"),
@@ -28,12 +28,12 @@ def test_duration(value: float, text: str) -> None:
     assert units.duration(value) == text
 
 
-@pytest.mark.parametrize(("value", "text"), [(1234, "1,234"), (3 * 10**12, "about 10^12.5")])
+@pytest.mark.parametrize(("value", "text"), [(1234, "1,234"), (3 * 10**12, "≈10^12.5")])
 def test_count(value: int, text: str) -> None:
     assert units.count(value) == text
 
 
 def test_ratio_percent_and_rate() -> None:
-    assert (units.ratio(1.234), units.ratio(None)) == ("1.23×", "-")
-    assert (units.percent(0.987), units.percent(None)) == ("99%", "-")
+    assert (units.ratio(1.234), units.ratio(None)) == ("1.23×", "–")
+    assert (units.percent(0.987), units.percent(None)) == ("99%", "–")
     assert (units.rate(123.4), units.rate(9.876)) == ("123 GFLOP/s", "9.88 GFLOP/s")
