@@ -103,6 +103,7 @@ def _function(verdict: FunctionVerdict) -> dict[str, Any]:
         "ratio": retimed.ratio if retimed else None,
         "same_target": verdict.same_target,
         "threads": retimed.threads if retimed else None,
+        "variants": dict(retimed.variants) if retimed else None,
     }
 
 
