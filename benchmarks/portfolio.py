@@ -45,6 +45,7 @@ from workers.orchestrator import Interruption
 
 SPEC = "matmul:M=1..512,N=1024,K=1024"
 ROUNDS = 5
+TUNING_SHARE = 0.7  # of a slot; the rest is for races of what is tuned by then
 PORTFOLIO, EACH = "portfolio", "each"
 
 
@@ -54,15 +55,12 @@ class Setup:
     family: Portfolio
     extents: tuple[int, ...]  # the random numbers of rows
     settings: Settings
-    ends: float  # of the slot, on the monotonic clock
+    tuned_until: float  # on the monotonic clock: nothing is tuned then, races begin
+    ends: float  # of the slot
 
     @property
     def log(self) -> Path:
         return self.folder / "races.jsonl"
-
-    @property
-    def over(self) -> bool:
-        return time.monotonic() >= self.ends
 
     def settings_of(self, part: str) -> Settings:
         """Database and artifacts of one side."""
@@ -94,16 +92,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         database.close()
     settings, database = _opened(setup, EACH)
     wanted = [member(setup.family, extent) for extent in setup.extents]
-    if not _tuned(setup, EACH, database, wanted, with_limits(database, target), settings):
-        return
-    job = _job(setup.folder / f"{EACH}.job")
-    kernels = {one.workload.key: one.kernel for one in results(database, job)}
+    _tuned(setup, EACH, database, wanted, with_limits(database, target), settings)
+    kernels = {one.workload.key: one.kernel for one in results(database, _job(setup.folder / f"{EACH}.job"))}
     raced = {row["rows"] for row in _rows(setup)}
     for extent, workload in zip(setup.extents, wanted, strict=True):
         kernel_of = kernels[workload.key]
-        if setup.over:
+        if time.monotonic() >= setup.ends:
             print("the slot is over; run again to go on")
-            return
+            break
         if extent not in raced and kernel_of is not None:
             _race(setup, library, extent, workload, kernel_of, settings)
     print(report(setup))
@@ -136,6 +132,7 @@ def _setup(given: argparse.Namespace) -> Setup:
         family=family,
         extents=tuple(int(extent) for extent in drawn),
         settings=settings,
+        tuned_until=time.monotonic() + TUNING_SHARE * given.slot,
         ends=time.monotonic() + given.slot,
     )
 
@@ -160,7 +157,9 @@ def _tuned(setup: Setup, part: str, database: Database, wanted: Sequence[Workloa
     if job.state != jobs.SUCCEEDED:
         if job.state != jobs.QUEUED:
             requeue(database, job.id)
-        job = run(database, job.id, settings, interrupt=lambda: Interruption.CANCEL if setup.over else None).job
+        job = run(
+            database, job.id, settings, interrupt=lambda: Interruption.CANCEL if time.monotonic() >= setup.tuned_until else None
+        ).job
     done = [one.kernel is not None for one in results(database, job.id)]
     print(f"{part}: job {job.id} {job.state}, {sum(done)} of {len(done)} kernels", flush=True)
     return job.state == jobs.SUCCEEDED
