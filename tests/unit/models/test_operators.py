@@ -1,0 +1,114 @@
+"""Operators one by one: what they become computes what ONNX's reference evaluator says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from benchmarks.models import nets
+from tests.unit.models.graph_values import graph_outputs
+from tuner.errors import UsageError
+from tuner.models.reading import read_graph
+
+SHAPE = (1, 4, 8, 8)
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "AveragePool": ({}, {"kernel_shape": [3, 3], "pads": [1] * 4, "strides": [2, 2]}),
+    "Clip": ({"low": np.float32(0), "high": np.float32(0.5)}, {}),
+    "Concat": ({"other": np.ones((1, 2, 8, 8), np.float32)}, {"axis": 1}),
+    "Conv": ({"w": np.full((2, 4, 3, 3), 0.1, np.float32)}, {"pads": [0, 1, 2, 1], "dilations": [2, 1], "strides": [1, 2]}),
+    "ConvTranspose": ({"w": np.full((4, 3, 2, 2), 0.1, np.float32)}, {"strides": [2, 2]}),
+    "DepthToSpace": ({}, {"blocksize": 2}),
+    "Elu": ({}, {}),
+    "Flatten": ({}, {}),
+    "Gelu": ({}, {}),
+    "GlobalMaxPool": ({}, {}),
+    "HardSigmoid": ({}, {}),
+    "HardSwish": ({}, {}),
+    "InstanceNormalization": ({"scale": np.full(4, 1.5, np.float32), "shift": np.full(4, 0.5, np.float32)}, {}),
+    "LeakyRelu": ({}, {"alpha": 0.1}),
+    "LogSoftmax": ({}, {"axis": 1}),
+    "MaxPool": ({}, {"kernel_shape": [3, 3], "pads": [1] * 4, "strides": [2, 2]}),
+    "Mish": ({}, {}),
+    "PRelu": ({"slope": np.full((4, 1, 1), 0.1, np.float32)}, {}),
+    "Pad": ({"pads": np.array([0, 0, 1, 2, 0, 0, 1, 0])}, {}),
+    "Pow": ({"power": np.float32(2)}, {}),
+    "ReduceMax": ({"axes": np.array([1])}, {"keepdims": 0}),
+    "ReduceMean": ({"axes": np.array([2, 3])}, {"keepdims": 1}),
+    "Sigmoid": ({}, {}),
+    "Slice": ({"starts": np.array([1]), "ends": np.array([3]), "axes": np.array([1])}, {}),
+    "Softmax": ({}, {"axis": -1}),
+    "Softplus": ({}, {}),
+    "Split": ({"parts": np.array([1, 3])}, {"axis": 1}),
+    "Tanh": ({}, {}),
+    "Transpose": ({}, {"perm": [0, 2, 3, 1]}),
+    "Unsqueeze": ({"axes": np.array([0])}, {}),
+}
+
+
+def model_of(op: str) -> Any:
+    constants, attributes = CASES[op]
+    outputs = ["y", "z"] if op == "Split" else ["y"]
+    node = helper.make_node(op, ["x", *constants], outputs, **attributes)
+    graph = helper.make_graph(
+        [node],
+        "one",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, SHAPE)],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    return onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9))
+
+
+def check(model: Any) -> None:
+    given = nets.feeds(model)
+    right = ReferenceEvaluator(model).run(None, given)
+    got = graph_outputs(read_graph(model.SerializeToString(), {}), list(given.values()))
+    for one, other in zip(got, right, strict=True):
+        assert one.shape == other.shape
+        assert np.abs(one - other).max() <= 1e-5 * max(np.abs(other).max(), 1.0)
+
+
+@pytest.mark.parametrize("op", list(CASES))
+def test_an_operator_keeps_its_values(op: str) -> None:
+    check(model_of(op))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nets.perceptron(),
+        nets.resnet(size=16, width=8, blocks=(1, 1)),
+        nets.mobilenet(size=16, width=8, blocks=((8, 1), (16, 2))),
+        nets.bert(layers=2),
+    ],
+    ids=["perceptron", "resnet", "mobilenet", "bert"],
+)
+def test_fusion_keeps_the_values_of_a_net(model: Any) -> None:
+    check(model)
+
+
+def test_gathers_stay_inside_whatever_the_index() -> None:
+    """A negative index counts from the end; what lies beyond either end is the nearest."""
+    make = nets.Maker()
+    table = make.constant("table", np.arange(12, dtype=np.float32).reshape(6, 2))
+    model = make.model({"x": (5,)}, make.add("Gather", table, "x", axis=0), (5, 2), TensorProto.INT64)
+    (got,) = graph_outputs(read_graph(nets.serialized(model), {}), [np.array([0, 5, -1, 400, -400])])
+    np.testing.assert_array_equal(got[:, 0], [0, 10, 10, 10, 0])
+
+
+def test_an_operator_without_an_expression_is_named() -> None:
+    node = helper.make_node("Det", ["x"], ["y"])
+    graph = helper.make_graph(
+        [node],
+        "one",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with pytest.raises(UsageError, match="Det"):
+        read_graph(model.SerializeToString(), {})
