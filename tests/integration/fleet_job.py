@@ -1,4 +1,4 @@
-"""Makes and runs small jobs for the fleet's tests; as a program: `python -m tests.integration.fleet_job DIR JOB [LEASE_SECONDS]`.
+"""Makes and runs small jobs for the fleet's tests; as a program: `python -m tests.integration.fleet_job DIR JOB [URL [LEASE_S]]`.
 
 The program claims the job even where a lease is still open, as `tuner resume` does for a holder that is known to be dead.
 """
@@ -52,6 +52,6 @@ def run_here(
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     opened = open_database(sys.argv[3]) if len(sys.argv) > 3 else open_in(folder)
-    report = run_here(opened, sys.argv[2], folder, lease_s=float(sys.argv[3]) if len(sys.argv) > 3 else LEASE_S)
+    report = run_here(opened, sys.argv[2], folder, lease_s=float(sys.argv[4]) if len(sys.argv) > 4 else LEASE_S)
     print(report.job.state)
     opened.close()

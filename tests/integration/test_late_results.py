@@ -38,7 +38,8 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 def test_an_orchestrator_stopped_past_its_lease_can_write_nothing(database: Database, tmp_path: Path) -> None:
     job_id = queue_job(database, ["matmul:M=48,N=40,K=32"], trials=BUDGET)
-    command = [sys.executable, "-m", "tests.integration.fleet_job", str(tmp_path), job_id, str(LEASE_S)]
+    url = f"sqlite:///{tmp_path}/fleet.db"
+    command = [sys.executable, "-m", "tests.integration.fleet_job", str(tmp_path), job_id, url, str(LEASE_S)]
     stopped = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         wait_for(database, job_id, 4, stopped)
