@@ -58,8 +58,8 @@ class Head:
         command += [f"--temp-dir={self._folder}/ray{self._starts}", "--object-store-memory=80000000"]
         command += ["--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"]
         # A node that does not answer is declared dead in some ten seconds instead of half a minute.
-        soon = {"initial_delay": "1000", "period": "1000", "timeout": "2000"}
-        environment = {**os.environ, **{f"RAY_health_check_{name}_ms": value for name, value in soon.items()}}
+        soon = {"initial_delay_ms": "1000", "period_ms": "1000", "timeout_ms": "2000", "failure_threshold": "3"}
+        environment = {**os.environ, **{f"RAY_health_check_{name}": value for name, value in soon.items()}}
         quiet = subprocess.DEVNULL
         self._process = subprocess.Popen(command, env=environment, stdin=quiet, stdout=quiet, stderr=quiet)
 
