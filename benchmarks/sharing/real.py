@@ -79,13 +79,14 @@ def serve(folder: Path, wanted: Sequence[RealJob], policy: PolicyName, *, timeou
 def _queue(database: Database, wanted: Sequence[RealJob]) -> dict[str, str]:
     """The jobs' ids by name."""
     target, ids = detect_cpu(), {}
-    with database.write() as session:
-        targets.remember(session, target)
-        for seed, one in enumerate(wanted):
+    for seed, one in enumerate(wanted):
+        with database.write() as session:
+            targets.remember(session, target)
             workload = parse_spec(one.spec)
             key = workloads.remember(session, workload, to_document(workload))
             new = jobs.NewJob(workloads=(key,), target=target.key, threads=1, trials=one.trials, seed=seed)
             ids[one.name] = jobs.create(session, new)[0].id
+        time.sleep(0.01)  # ids sort by milliseconds, and jobs are claimed in that order
     return ids
 
 
