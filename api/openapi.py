@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from api.examples import EXAMPLES
 from api.problems import ProblemBody
 
 DESCRIPTION = (
@@ -35,6 +36,8 @@ def document(app: FastAPI) -> dict[str, Any]:
         schemas["ProblemBody"] = ProblemBody.model_json_schema(ref_template="#/components/schemas/{model}")
         for name in DROPPED:
             schemas.pop(name, None)
+        for name, example in EXAMPLES.items():
+            schemas[name]["examples"] = [dict(example)]
         components["securitySchemes"] = {"key": SCHEME}
         for path, item in made["paths"].items():
             for operation in item.values():

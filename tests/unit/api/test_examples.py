@@ -1,0 +1,18 @@
+"""The examples of the OpenAPI document are what they are examples of,."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from api import schemas
+from api.examples import EXAMPLES
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_each_example_is_of_its_type(name: str) -> None:
+    model: type[BaseModel] = getattr(schemas, name)
+    written: dict[str, Any] = model.model_validate(EXAMPLES[name]).model_dump(mode="json", exclude_unset=True)
+    assert written == EXAMPLES[name]
