@@ -23,7 +23,7 @@ ONE_LANE = VirtualFleet(lanes=(1,), builders=3)
 MIXED = VirtualFleet(lanes=(1,) * 32 + (4,) * 32, builders=320)
 PLAN_S = 0.8  # a search with a model plans for about so long: every 64 trials on one lane
 WIDE_ROUND = 1024  # and every so many on 64 lanes, where it has twice as many in flight
-SIZES = (("medium", 200), ("large", 400), ("small", 100))
+SIZES = (("medium", 100), ("large", 200), ("small", 50))
 WIDE = 20  # times as many trials on 64 lanes
 REAL = (
     RealJob(name="medium", spec="matmul:M=192,N=192,K=192", trials=90),

@@ -13,7 +13,7 @@ EVEN = [(0.1, 0.1)]
 
 @pytest.fixture(scope="module")
 def mixed() -> dict[PolicyName, Course]:
-    return {course.policy: course for course in mixed_lanes(share=0.5)}
+    return {course.policy: course for course in mixed_lanes()}
 
 
 def test_every_trial_is_measured_under_every_policy(mixed: dict[PolicyName, Course]) -> None:
