@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -61,11 +62,16 @@ def widened(spec: str, levels: Levels) -> ExportKernel:
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("variants") / "kit"
+def kernels() -> list[ExportKernel]:
     wanted = checked_levels("x86-64,x86-64-v3", MACHINE)
     with Levels(wanted, MACHINE, Settings(run_timeout_s=30.0), replace(PLAN, budget_s=0.01)) as levels:
-        export_library([widened(spec, levels) for spec in SPECS], directory, "kit")
+        return [widened(spec, levels) for spec in SPECS]
+
+
+@pytest.fixture(scope="module")
+def exported(kernels: list[ExportKernel], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("variants") / "kit"
+    export_library(kernels, directory, "kit")
     return directory
 
 
@@ -81,6 +87,19 @@ def test_every_cpu_gets_right_answers_or_is_refused(exported: Path, level: str) 
     else:
         assert done.returncode == 0, done.stderr + done.stdout
         assert done.stdout.count("largest error") == len(SPECS)
+
+
+def test_the_code_of_a_level_has_none_of_the_registers_beyond_it(kernels: list[ExportKernel], tmp_path: Path) -> None:
+    beyond = {
+        "x86-64-v3": re.compile(r"%zmm|%k[1-7]\b|%[xy]mm(1[6-9]|2\d|3[01])"),
+        "x86-64": re.compile(r"%[yz]mm|%k[1-7]\b|\tv"),
+    }
+    for kernel in kernels:
+        for variant in kernel.variants:
+            (tmp_path / "code.o").write_bytes(variant.object_code)
+            command = ["objdump", "-d", "--no-show-raw-insn", "code.o"]
+            code = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60).stdout
+            assert len(code.splitlines()) > 50 and beyond[variant.name].search(code) is None
 
 
 def test_the_manifest_says_what_is_called_where(exported: Path) -> None:

@@ -51,8 +51,14 @@ def _commit(store: meta_schedule.database.Database, record: Record) -> None:
     mod = tvm.ir.load_json(record.schedule.module)
     scheduled = Schedule(mod)
     Trace.apply_json_to_schedule(json.loads(record.schedule.trace), scheduled)
-    arguments = meta_schedule.arg_info.ArgInfo.from_prim_func(mod[record.symbol])
+    arguments = meta_schedule.arg_info.ArgInfo.from_prim_func(_called(mod, record.symbol))
     target = tvm.target.Target({**record.target, "num-cores": record.threads})  # MetaSchedule wants to know how many there are
     workload = store.commit_workload(mod)
     made = meta_schedule.database.TuningRecord(scheduled.trace, workload, [record.median_s], target, arguments)
     store.commit_tuning_record(made)
+
+
+def _called(mod: tvm.IRModule, symbol: str) -> tvm.tirx.PrimFunc:
+    """The function that is called; in a module that came from elsewhere it is the only one, under a name of its own."""
+    functions = {variable.name_hint: function for variable, function in mod.functions.items()}
+    return functions[symbol] if symbol in functions else next(iter(functions.values()))
