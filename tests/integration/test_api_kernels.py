@@ -229,6 +229,26 @@ def test_lookup_follows_promotion_and_rollback(service: LiveService) -> None:
 
 
 
+def test_who_asks_during_promotions_never_gets_none_and_never_an_older_one(service: LiveService) -> None:
+    made, done = [promote(service, 96)], threading.Event()
+    wanted, client = {"op": "matmul", "params": {"M": 96, "N": 8, "K": 4}}, service.client()
+    found: list[str] = []
+
+    def ask() -> None:
+        while not done.is_set():
+            answer = client.lookup(wanted)
+            assert answer.kernel is not None and answer.source == "exact"
+            found.append(answer.kernel.id)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    made += [promote(service, 96) for _ in range(10)]
+    done.set()
+    asking.join(timeout=20)
+    places = [made.index(kernel) for kernel in found]
+    assert places == sorted(places) and len(found) > 1
+    assert client.artifact(found[-1]) == ARCHIVE
+
 
 def test_the_archive_of_the_export_is_preferred_to_the_bare_library(service: LiveService) -> None:
     kernel = promote(service, 128)
