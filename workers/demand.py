@@ -117,28 +117,33 @@ class Demand:
     # -- whose turn it is ------------------------------------------------------------------------------------------------------
 
     def next_to_build(self, room: Callable[[Item], bool]) -> JobQueue | None:
-        """The job whose turn it is at the least busy builder, which has `room` for its next candidate or not."""
+        """The job whose turn it is at the least busy builder; None where that has no `room` for its next candidate.
+
+        Nobody overtakes then: a candidate that must travel alone would wait for as long as others keep the builder busy.
+        """
         waiting = [queue for queue in self if queue.to_build]
         if len(waiting) > 1:
             self._share.mark(self._accounts)
-            waiting.sort(key=lambda queue: self._policy.build(queue.account))
-        return next((queue for queue in waiting if room(queue.to_build[0])), None)
+        queue = min(waiting, key=lambda queue: self._policy.build(queue.account), default=None)
+        return queue if queue is not None and room(queue.to_build[0]) else None
 
     def next_for_lane(self, free: Collection[Place], room: Callable[[Place, Item], bool]) -> tuple[JobQueue, Place] | None:
-        """The job whose turn it is and the kind of lane it gets, of those that are `free`."""
+        """The job whose turn it is and the kind of lane it gets, of those that are `free`; None where that has no `room`."""
         waiting = [queue for queue in self if queue.ready]
         if len(waiting) > 1:
             self._share.mark(self._accounts)
         chosen: tuple[Key, JobQueue, Place] | None = None
         for queue in waiting:
             for place in free:
-                if place.fits(queue.account.standing) and room(place, queue.ready[0]):
+                if place.fits(queue.account.standing):
                     key = self._policy.lane(queue.account, place)
                     if chosen is None or key < chosen[0]:
                         chosen = key, queue, place
         if chosen is None:
             return None
         _, queue, place = chosen
+        if not room(place, queue.ready[0]):
+            return None
         self._virtual_s = max(self._virtual_s, queue.account.virtual_s)
         return queue, place
 

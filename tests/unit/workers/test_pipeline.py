@@ -249,6 +249,17 @@ def test_a_job_that_leaves_takes_nothing_of_anothers_along() -> None:
     assert sorted(numbers) == list(range(10, 20)) and not pipeline.busy
 
 
+def test_a_candidate_that_must_travel_alone_is_not_overtaken_for_ever() -> None:
+    """It needs an empty station, which another job's candidates would keep busy."""
+    pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
+    simulation = Simulation(pipeline, poison=frozenset({0}))
+    pipeline.submit("p", candidates(1), standing=Standing(job="killer", order=0))
+    others = [Candidate(number=number) for number in range(1, 201)]
+    pipeline.submit("q", others, standing=Standing(job="other", order=1))
+    order = [report.trial.number for report in simulation.run()]
+    assert sorted(order) == list(range(201)) and order.index(0) < 60
+
+
 def test_abandoned_candidates_are_never_reported() -> None:
     pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
     pipeline.submit("p", candidates(6))
