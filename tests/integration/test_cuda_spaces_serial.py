@@ -1,7 +1,8 @@
 """Every operator's space for GPUs, sampled: scheduled modules run on the CPU with bound loops made serial give the reference.
 
 Each sketch then means what it should. Races, barriers and the lowering of reductions across threads are not in this; only a GPU
-shows them. Some of the points run with the others, two hundred and more of every operator among the long ones.
+shows them. Instructions of tensor cores are replaced by what they are described to do. Some of the points run with the others,
+two hundred and more of every operator among the long ones.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tests.unit.lowering.serial import serial
 from tuner.errors import IllegalSchedule
 from tuner.lowering.schedule import schedule
 from tuner.spaces.cuda import CudaSpace
+from tuner.spaces.cuda_mma import described
 from tuner.spaces.program import Program
 from tuner.target.cuda import cuda_target
 from tuner.workload.catalogue import OPERATORS
@@ -70,7 +72,8 @@ def by_operator() -> dict[str, list[str]]:
 
 def run_serially(workload: Workload, program: Program, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """What the program's scheduled module computes on the CPU, by output. Raises IllegalSchedule where TVM refuses a step."""
-    library = tvm.tirx.build(serial(schedule(program, "k").mod), target=tvm.target.Target({"kind": "llvm", "opt-level": 1}))
+    module = serial(schedule(described(program), "k").mod)
+    library = tvm.tirx.build(module, target=tvm.target.Target({"kind": "llvm", "opt-level": 1}))
     outputs = {
         tensor.name: tvm.runtime.tensor(np.full(tensor.shape, 77, numpy_dtype(tensor.dtype)))
         for tensor in map(workload.expression.tensor, workload.expression.outputs)

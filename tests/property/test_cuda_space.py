@@ -16,6 +16,7 @@ from tuner.errors import IllegalSchedule
 from tuner.lowering.cuda import cuda_source
 from tuner.lowering.schedule import schedule
 from tuner.spaces.cuda import CudaSpace
+from tuner.spaces.cuda_mma import described
 from tuner.target.cuda import cuda_target
 from tuner.workload.expression import Expression
 from tuner.workload.inputs import make_inputs, numpy_dtype
@@ -45,7 +46,7 @@ class Sampled:
             config = space.space.config(point)
             try:
                 program = space.program(config)
-                module = serial(schedule(program, "kernel").mod)
+                module = serial(schedule(described(program), "kernel").mod)
             except IllegalSchedule as error:
                 self.illegal[str(error)[:200]] += 1
                 continue

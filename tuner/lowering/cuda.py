@@ -20,7 +20,7 @@ from tuner.lowering.cuda_compiler import CudaCompiler
 from tuner.lowering.cuda_launch import LaunchWatch
 from tuner.lowering.schedule import schedule
 from tuner.runtime.cuda_module import CudaModule, Launch
-from tuner.spaces.program import Program
+from tuner.spaces.program import Pipeline, Program, Tensorize
 from tuner.target.target import Target
 from tuner.workload.expression import Tensor
 
@@ -43,10 +43,8 @@ def cuda_kernels(program: Program, target: Target, symbol: str) -> CudaSource:
     _know_infinities()
     scheduled = schedule(program, symbol)
     watch = LaunchWatch(symbol)
-    # Loops to be unrolled are left to nvcc, as pragmas: unrolled by TVM, its passes take seconds for a large register tile.
-    config = {"tirx.UnrollLoop": {"explicit_unroll": False}}
     try:
-        with tvm.transform.PassContext(config=config, instruments=[watch]):
+        with tvm.transform.PassContext(config=_config(program), instruments=[watch]):
             host = tvm.tirx.build(scheduled.mod, target=tvm.target.Target(dict(target.tvm), host="llvm"))
     except (RuntimeError, ValueError, TypeError) as error:
         raise BuildError(f"the code generator refused the schedule: {error}") from error
@@ -54,6 +52,18 @@ def cuda_kernels(program: Program, target: Target, symbol: str) -> CudaSource:
     if device is None:
         raise BuildError("the schedule has no kernel: no loop of it is bound to a grid")
     return CudaSource(text=str(device.inspect_source()), launches=watch.launches)
+
+
+def _config(program: Program) -> dict[str, Any]:
+    """Options of TVM's passes."""
+    # Loops to be unrolled are left to nvcc, as pragmas: unrolled by TVM, its passes take seconds for a large register tile.
+    config: dict[str, Any] = {"tirx.UnrollLoop": {"explicit_unroll": False}}
+    if any(isinstance(step, Tensorize) for step in program.steps):
+        # It would lay sums over operands of another dtype, which accesses by address, as tensor cores have them, do not follow.
+        config["tirx.disable_storage_rewrite"] = True
+    if any(isinstance(step, Pipeline) and step.asynchronous for step in program.steps):
+        config["tirx.use_async_copy"] = True
+    return config
 
 
 def cuda_source(program: Program, target: Target, symbol: str) -> str:

@@ -15,6 +15,7 @@ from tvm.s_tir.schedule import LoopRV
 from tuner.errors import IllegalSchedule
 from tuner.lowering.module import module
 from tuner.lowering.pairs import INTERLEAVE, SUM_PAIRS
+from tuner.lowering.tensor_cores import known
 from tuner.lowering.transposition import TRANSPOSE
 from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.spaces.program import (
@@ -25,12 +26,14 @@ from tuner.spaces.program import (
     DecomposeReduction,
     Fuse,
     Mark,
+    Pipeline,
     Program,
     Reorder,
     ReverseComputeAt,
     SplitLoop,
     Step,
     StorageAlign,
+    Tensorize,
 )
 from tuner.spaces.prologue import split
 from tuner.spaces.stages import bounds
@@ -91,6 +94,14 @@ class Applier:
                 sch.bind(self._loops[loop], axis)
             case StorageAlign(block=block, dimension=dimension, factor=factor, offset=offset):
                 sch.storage_align(sch.get_sblock(block), 0, dimension, factor, offset)
+            case Tensorize(loop=loop, instruction=instruction):
+                sch.tensorize(self._loops[loop], known(instruction))
+            case Pipeline(loop=loop, copies=copies, asynchronous=asynchronous):
+                stages = [0] * copies + [1]
+                sch.annotate(self._loops[loop], "software_pipeline_stage", stages)
+                sch.annotate(self._loops[loop], "software_pipeline_order", list(range(copies + 1)))
+                if asynchronous:
+                    sch.annotate(self._loops[loop], "software_pipeline_async_stages", [0])
             case Mark(loop=loop, how="transpose"):
                 sch.annotate(self._loops[loop], TRANSPOSE, 1)
             case Mark(loop=loop, how="interleave"):

@@ -7,9 +7,10 @@ from dataclasses import replace
 from itertools import islice, product
 
 from tuner.errors import UsageError
+from tuner.spaces.cuda_mma_knobs import CudaMmaSketch, shape_of
 from tuner.spaces.cuda_row_knobs import CudaRowSketch
 from tuner.spaces.cuda_tile_knobs import CudaTileSketch
-from tuner.spaces.groups import Group, RowGroup, groups, shapes_of
+from tuner.spaces.groups import Group, RowGroup, TileGroup, groups, shapes_of
 from tuner.spaces.program import Buffer, Program
 from tuner.spaces.space import Config, Sketch, Space
 from tuner.spaces.stages import inlined, plainly_named
@@ -45,10 +46,17 @@ class CudaSpace:
             )
         )
 
-    def _variants(self, group: Group) -> Sequence[CudaTileSketch | CudaRowSketch]:
+    def _variants(self, group: Group) -> Sequence[CudaTileSketch | CudaRowSketch | CudaMmaSketch]:
         if isinstance(group, RowGroup):
             return [CudaRowSketch(group, self.shapes, self.dtypes)]
-        return [CudaTileSketch(group, self.shapes, self.dtypes)]
+        return [CudaTileSketch(group, self.shapes, self.dtypes), *self._tensor_cores(group)]
+
+    def _tensor_cores(self, group: TileGroup) -> list[CudaMmaSketch]:
+        shape = shape_of(group, self.shapes, self.dtypes)
+        if shape is None:
+            return []
+        sketch = CudaMmaSketch(group, self.shapes, self.dtypes, shape, int(str(self.target.tvm["arch"]).removeprefix("sm_")))
+        return [sketch] if sketch.tile_values() else []
 
     def program(self, config: Config) -> Program:
         """The program of a config. Raises UsageError where it is not of this space, IllegalSchedule where no block fits it."""

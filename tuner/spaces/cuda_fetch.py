@@ -151,6 +151,11 @@ def align_factor(row: int, pad: int) -> int:
     return factor
 
 
+def stretched(row: int, pad: int) -> int:
+    """Elements from one row to the next once a row is stretched by `pad`."""
+    return row + (pad - row) % align_factor(row, pad)
+
+
 def box_bytes(extents: tuple[int, ...], itemsize: int) -> int:
     """Most bytes a box takes in shared memory, whichever dimension comes last and however rows are stretched."""
     size = prod(extents)

@@ -13,19 +13,20 @@ from tuner.workload.expression import Axis, DType, Reducer, Scalar, Tensor
 
 Mathematics = Literal["libm", "polynomial"]
 ThreadAxis = Literal["blockIdx.x", "threadIdx.x", "threadIdx.y", "threadIdx.z"]
+Scope = Literal["global", "local", "shared", "wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffer:
     """An intermediate. `local` buffers are meant for registers: their accesses must become constant after unrolling.
 
-    `shared` ones are those of a GPU's thread block.
+    `shared` ones are those of a GPU's thread block, `wmma` ones the operands and sums of tensor cores, spread over a warp.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: DType
-    scope: Literal["global", "local", "shared"] = "global"
+    scope: Scope = "global"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +124,36 @@ class StorageAlign:
     offset: int
 
 
-Step = Reorder | ComputeAt | ReverseComputeAt | DecomposeReduction | Fuse | Mark | SplitLoop | Bind | StorageAlign
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensorize:
+    """Puts an instruction of tensor cores in the place of a loop and all below it, which do the same one by one."""
+
+    loop: str
+    instruction: str  # the name of TVM's intrinsic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """Overlaps a loop's copies with the computing on those before: the first `copies` parts of its body run one turn ahead."""
+
+    loop: str
+    copies: int
+    asynchronous: bool  # without going through registers, on architectures that can
+
+
+Step = (
+    Reorder
+    | ComputeAt
+    | ReverseComputeAt
+    | DecomposeReduction
+    | Fuse
+    | Mark
+    | SplitLoop
+    | Bind
+    | StorageAlign
+    | Tensorize
+    | Pipeline
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

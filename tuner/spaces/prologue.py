@@ -16,12 +16,14 @@ from tuner.spaces.program import (
     DecomposeReduction,
     Fuse,
     Mark,
+    Pipeline,
     Program,
     Reorder,
     ReverseComputeAt,
     SplitLoop,
     Step,
     StorageAlign,
+    Tensorize,
 )
 from tuner.workload.expression import Tensor, reads
 
@@ -110,5 +112,5 @@ def _about(step: Step) -> frozenset[str]:
             return frozenset({block, loop.split(".")[0]})
         case DecomposeReduction(block=block) | StorageAlign(block=block):
             return frozenset({block})
-        case Mark(loop=loop) | Bind(loop=loop) | SplitLoop(loop=loop):
+        case Mark(loop=loop) | Bind(loop=loop) | SplitLoop(loop=loop) | Tensorize(loop=loop) | Pipeline(loop=loop):
             return frozenset({loop.split(".")[0].removesuffix("_init")})

@@ -95,6 +95,8 @@ def shared_bytes(program: Program) -> int:
         block = next(one for one in program.blocks if one.buffer == buffer.name)
         outer = sum(axis.name.endswith("_2") for axis in block.axes)
         shape = list(buffer.shape[outer:])
+        if buffer.name.endswith("_square"):
+            shape[2:4] = [1, 1]  # a warp's squares follow one another in the same place
         if buffer.name in aligned:
             step = aligned[buffer.name]
             shape[-1] += (step.offset - shape[-1]) % step.factor

@@ -1,0 +1,123 @@
+"""The tensor-core sketch: who has it, that its loops compute the expression, and that its instructions get into the source.
+
+The loops are run with each instruction replaced by its description; what the instructions themselves do only a GPU shows.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.integration.test_cuda_spaces_serial import run_serially
+from tuner.errors import IllegalSchedule
+from tuner.lowering.cuda import cuda_kernels
+from tuner.lowering.cuda_compiler import cuda_compiler, find_nvcc
+from tuner.spaces.cuda import CudaSpace
+from tuner.spaces.program import Pipeline, Program, Tensorize
+from tuner.spaces.space import Config
+from tuner.target.cuda import STATIC_SHARED_BYTES, cuda_targets
+from tuner.target.detect import parse_target
+from tuner.workload.inputs import make_inputs
+from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
+from tuner.workload.spec import parse_spec
+
+WITH = (
+    "matmul:M=64,N=64,K=64,dtype=float16", "matmul:M=61,N=67,K=71,dtype=bfloat16", "matmul:M=64,N=80,K=96,dtype=int8",
+    "matmul:M=48,N=64,K=40,dtype=float16,transpose_b=true", "batch_matmul:B=3,M=48,N=40,K=36,dtype=bfloat16",
+    "dense:M=64,N=128,K=64,bias=true,act=gelu,dtype=float16", "dense:M=30,N=96,K=80,dtype=int8",
+    "conv2d:N=1,H=5,W=32,CI=24,CO=32,KH=3,KW=3,pad=1,act=relu,dtype=float16",
+)  # fmt: skip
+WITHOUT = (
+    "matmul:M=64,N=64,K=64", "matmul:M=64,N=64,K=64,dtype=float64", "matmul:M=8,N=64,K=64,dtype=float16",
+    "matmul:M=64,N=64,K=64,dtype=float16,transpose_a=true", "softmax:M=64,N=64,dtype=float16",
+    "conv2d:N=1,H=32,W=64,CI=16,CO=16,KH=3,KW=3,stride=2,dtype=float16",
+    "depthwise_conv2d:N=1,H=32,W=32,C=32,KH=3,KW=3,dtype=float16",
+)  # fmt: skip
+needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc: neither a CUDA toolkit nor the `cuda` extra is installed")
+
+
+def configs(space: CudaSpace, count: int, seed: str) -> list[Config]:
+    """Points of the sketch alone."""
+    row = next(number for number, one in enumerate(space.space.sketches) if ":mma" in one.name)
+    rng = np.random.default_rng(zlib.crc32(seed.encode()))
+    found: list[Config] = []
+    while len(found) < count:
+        found += [space.space.config(point) for point in space.space.sample(rng, 16) if point[0] == row]
+    return found[:count]
+
+
+def steps(program: Program) -> tuple[list[str], list[Pipeline]]:
+    """Instructions, and loops whose copies run ahead."""
+    instructions = [step.instruction for step in program.steps if isinstance(step, Tensorize)]
+    return instructions, [step for step in program.steps if isinstance(step, Pipeline)]
+
+
+@pytest.mark.parametrize("spec", WITHOUT)
+def test_what_tensor_cores_do_not_take_has_no_such_sketch(spec: str) -> None:
+    assert not any(":mma" in one.name for one in CudaSpace(parse_spec(spec), parse_target("cuda:sm_90")).space.sketches)
+
+
+@pytest.mark.parametrize("spec", WITH)
+def test_loops_compute_the_expression(spec: str) -> None:
+    workload = parse_spec(spec)
+    expression = workload.expression
+    arrays = make_inputs(expression, seed=4, kind="normal")
+    want, scale = evaluate_with_magnitude(expression, arrays)
+    space = CudaSpace(workload, parse_target("cuda:sm_80"))
+    for config in configs(space, 3, spec):
+        off = max_rel_error(expression, run_serially(workload, space.program(config), arrays), want, scale)
+        assert off <= error_bound(expression), f"{config} is {off:.3g} off"
+
+
+@pytest.mark.parametrize("spec", WITH)
+def test_instructions_and_copies_are_in_the_source(spec: str) -> None:
+    target = parse_target("cuda:sm_80")
+    space = CudaSpace(parse_spec(spec), target)
+    seen = set()
+    for config in configs(space, 6, spec):
+        how = str(next(value for name, value in config.items() if name.endswith("mma.pipeline")))
+        if how in seen:
+            continue
+        seen.add(how)
+        program = space.program(config)
+        instructions, pipelines = steps(program)
+        assert len(instructions) == 5 and len(pipelines) == (how != "none")
+        text = cuda_kernels(program, target, "k").text
+        for name in ("load_matrix_sync", "mma_sync", "fill_fragment", "store_matrix_sync"):
+            assert name in text, config
+        assert ("cp.async.commit_group" in text) == (how == "async")
+
+
+def test_an_older_gpu_copies_through_registers() -> None:
+    ampere = parse_target("cuda:sm_80")
+    older = CudaSpace(parse_spec(WITH[0]), replace(ampere, tvm={**ampere.tvm, "arch": "sm_75"}))
+    (ways,) = [knob.values for knob in older.space.knobs if knob.name.endswith("mma.pipeline")]
+    assert ways == ("none", "registers")
+
+
+@needs_nvcc
+@pytest.mark.parametrize("arch", cuda_targets())
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "matmul:M=512,N=512,K=512,dtype=float16",
+        pytest.param("matmul:M=256,N=512,K=512,dtype=bfloat16", marks=pytest.mark.long),
+        pytest.param("matmul:M=256,N=256,K=512,dtype=int8", marks=pytest.mark.long),
+        pytest.param("conv2d:N=4,H=56,W=56,CI=64,CO=64,KH=3,KW=3,pad=1,dtype=float16", marks=pytest.mark.long),
+        pytest.param("dense:M=128,N=256,K=256,bias=true,act=gelu,dtype=float16", marks=pytest.mark.long),
+    ],
+)
+def test_cubins_do_not_spill(spec: str, arch: str, tmp_path: Path) -> None:
+    target = parse_target(f"cuda:{arch}")
+    space, compiler = CudaSpace(parse_spec(spec), target), cuda_compiler(tmp_path)
+    for config in configs(space, 3, spec):
+        try:
+            program = space.program(config)
+        except IllegalSchedule:
+            continue
+        (kernel,) = compiler.compile(cuda_kernels(program, target, "k").text, target).kernels
+        assert not kernel.spills and kernel.shared_bytes <= STATIC_SHARED_BYTES, (config, kernel)

@@ -1,0 +1,280 @@
+"""The tensor-core sketch for GPUs: a sum of products on squares of 16, a square a warp at a time, operands through shared memory.
+
+Nest, outermost first: the grid, the warps of a block, blocks of the reduction with both operands fetched under them, squares of
+the reduction with their operands loaded into fragments, and the warp's own squares of the output. What is summed goes through a
+square of shared memory a warp, where the epilogue reads it. Until the instructions are put in, loops do the same one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tuner.spaces.cuda_axes import DepthAxis, GridAxis
+from tuner.spaces.cuda_fetch import Fetch, fetch
+from tuner.spaces.cuda_limits import widest
+from tuner.spaces.groups import TileGroup, replace_reads
+from tuner.spaces.nest import Nest
+from tuner.spaces.program import (
+    Bind,
+    Block,
+    Buffer,
+    ComputeAt,
+    DecomposeReduction,
+    Fuse,
+    Mark,
+    Pipeline,
+    Program,
+    Reorder,
+    ReverseComputeAt,
+    Scope,
+    SplitLoop,
+    Step,
+    Tensorize,
+    ThreadAxis,
+)
+from tuner.spaces.stages import Access, costs_mathematics, unpadded
+from tuner.spaces.tiles import add, at_most, times
+from tuner.target.cuda import WARP
+from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Cast, DType, Read, Reducer, Scalar, Var, substitute
+
+EDGE = 16  # of the squares that an instruction takes
+SHORT: Mapping[str, str] = {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "float32": "f32", "int32": "s32"}
+FRAGMENT_ALIGNMENT = 32  # bytes at which a square's row may begin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarpAxis(GridAxis):
+    """A spatial axis as blocks of warps of squares; a block that does not divide the extent is moved back, as everywhere."""
+
+    warps: int = 1
+    squares: int = 1  # of one warp
+
+    @property
+    def block(self) -> int:
+        return self.warps * self.squares * EDGE
+
+    @property
+    def warp(self) -> Axis:
+        return Axis(name=f"{self.axis.name}_w", extent=self.warps)
+
+    @property
+    def square(self) -> Axis:
+        return Axis(name=f"{self.axis.name}_f", extent=self.squares)
+
+    @property
+    def element(self) -> Axis:
+        return Axis(name=f"{self.axis.name}_e", extent=EDGE)
+
+    @property
+    def within(self) -> Scalar:
+        square = add(times(Var(self.warp.name), self.squares), Var(self.square.name))
+        return add(times(square, EDGE), Var(self.element.name))
+
+    @property
+    def base(self) -> Scalar:
+        first = times(Var(self.outer.name), self.block)
+        return at_most(first, self.axis.extent - self.block) if self.axis.extent % self.block else first
+
+    @property
+    def outer(self) -> Axis:
+        return Axis(name=f"{self.axis.name}_2", extent=-(-self.axis.extent // self.block))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MmaPlan:
+    """A config of the sketch, decoded."""
+
+    rows: WarpAxis  # along which the left operand moves
+    columns: WarpAxis  # along which the right one does, and neighbouring elements are written
+    others: tuple[GridAxis, ...]  # one element a block
+    grid: tuple[str, ...]  # all axes, in the order in which blocks are numbered
+    depth: DepthAxis  # of the reduction that both move along; unrolled by EDGE
+    window: tuple[DepthAxis, ...]  # further reduction axes
+    left: Access
+    right: Access
+    turned: bool  # the right operand lies with the reduction last
+    padded: bool  # rows in shared memory stretched against bank conflicts
+    pipeline: str  # "none", "registers" or "async"
+
+    @property
+    def spatial(self) -> tuple[GridAxis, ...]:
+        return (*self.others, self.rows, self.columns)
+
+    @property
+    def reduction(self) -> tuple[DepthAxis, ...]:
+        return (*self.window, self.depth)
+
+
+class CudaMmaNest:
+    """Builds the blocks and steps of one tile group under one plan."""
+
+    def __init__(
+        self, group: TileGroup, plan: MmaPlan, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]
+    ) -> None:
+        self.group, self.plan, self.shapes, self.dtypes = group, plan, shapes, dtypes
+        self.name, self.sums = group.name, f"{group.name}_acc"
+        self.kind = SHORT[dtypes[plan.left.read.tensor]]
+        self.accumulator = group.anchor.accumulator
+        self.blocks: list[Block] = []
+        self.buffers: list[Buffer] = []
+        self.steps: list[Step] = []
+        outers = {one.axis.name: one.outer for one in plan.spatial}
+        self.grid = [outers[name] for name in plan.grid]
+        self.warps = [plan.rows.warp, plan.columns.warp]
+        self.squares = [plan.rows.square, plan.columns.square]
+        self.elements = [plan.rows.element, plan.columns.element]
+        self.outer = [one.outer for one in plan.reduction]
+        self.inner = [axis for one in plan.window for axis in (one.inner, one.unrolled)] + [plan.depth.inner]
+        self.indices: dict[str, Scalar] = {one.axis.name: one.index for one in plan.spatial}
+        self.indices |= {one.axis.name: one.index for one in plan.reduction}
+
+    def build(self) -> Nest:
+        plan = self.plan
+        left = self._fetch("left", plan.left)
+        right = self._fetch("right", plan.right)
+        a = self._fragment(left, plan.rows, "matrix_a", turned=False)
+        b = self._fragment(right, plan.columns, "matrix_b", turned=plan.turned)
+        product = Binary("mul", Cast(self.accumulator, a), Cast(self.accumulator, b))
+        spatial = [*self.grid, *self.warps, *self.squares, *self.elements]
+        reduce = (*self.outer, *self.inner, plan.depth.unrolled)
+        self._add(self.sums, spatial, product, self.accumulator, "wmma.accumulator", reduce)
+        self._add(f"{self.name}_square", spatial, self._at(self.sums, spatial), self.accumulator, "shared")
+        finished = self._at(f"{self.name}_square", spatial)
+        output = tuple(self.indices[axis.name] for axis in self.group.output.axes)
+        self.blocks.append(
+            Block(name=self.name, axes=tuple(spatial), buffer=self.name, indices=output, body=self._epilogue(finished))
+        )
+        self._schedule([left, right])
+        return Nest(tuple(self.blocks), tuple(self.buffers), tuple(self.steps))
+
+    # --- blocks -------------------------------------------------------------------------------------------------------
+
+    def _fetch(self, which: str, found: Access) -> Fetch:
+        plan, tensor = self.plan, found.read.tensor
+        itemsize = DTYPE_BYTES[self.dtypes[tensor]]
+        made = fetch(
+            f"{self.name}_{which}",
+            found,
+            plan.spatial,
+            plan.reduction,
+            self.shapes[tensor],
+            self.dtypes[tensor],
+            turned=False,
+            width=widest(itemsize),
+            padded=plan.padded,
+        )
+        made = replace(made, pad=pad_of(plan, itemsize) if plan.padded else 0)
+        self.blocks.append(made.block)
+        self.buffers.append(made.buffer)
+        return made
+
+    def _fragment(self, made: Fetch, axis: WarpAxis, operand: str, *, turned: bool) -> Read:
+        """A warp's squares of one operand at one square of the reduction; what is read of it."""
+        name = f"{made.block.name}_fragment"
+        square = [axis.element, self.plan.depth.unrolled]
+        if operand == "matrix_b" and not turned:
+            square.reverse()
+        axes = [*self.grid, axis.warp, *self.outer, *self.inner, axis.square, *square]
+        scope: Scope = "wmma.matrix_a" if operand == "matrix_a" else "wmma.matrix_b"
+        self._add(name, axes, made.read, made.buffer.dtype, scope)
+        return self._at(name, axes)
+
+    def _at(self, name: str, axes: list[Axis]) -> Read:
+        return Read(name, tuple(Var(axis.name) for axis in axes))
+
+    def _add(
+        self, name: str, axes: list[Axis], body: Scalar, dtype: DType, scope: Scope, reduce_axes: tuple[Axis, ...] = ()
+    ) -> None:
+        self.buffers.append(Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=dtype, scope=scope))
+        here = tuple(Var(axis.name) for axis in axes)
+        reducer: Reducer | None = "sum" if reduce_axes else None
+        self.blocks.append(
+            Block(name=name, axes=tuple(axes), reduce_axes=reduce_axes, buffer=name, indices=here, body=body, reducer=reducer)
+        )
+
+    def _epilogue(self, finished: Read) -> Scalar:
+        if self.group.epilogue is None:
+            return finished
+        extents = {one.axis.name: one.axis.extent for one in self.plan.spatial}
+        plain = unpadded(self.group.epilogue.body, self.shapes, extents)
+        return replace_reads(substitute(plain, self.indices), {self.group.anchor.name: finished})
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def _schedule(self, fetches: list[Fetch]) -> None:
+        plan, sums, square = self.plan, self.sums, f"{self.name}_square"
+        unrolled = plan.depth.unrolled
+        self._reorder(sums, [*self.grid, *self.warps, *self.outer, *self.inner, *self.squares, *self.elements, unrolled])
+        threads: tuple[tuple[ThreadAxis, int], ...] = (
+            ("threadIdx.z", plan.columns.warps),
+            ("threadIdx.y", plan.rows.warps),
+            ("threadIdx.x", WARP),
+        )
+        self.steps.append(Bind(loop=f"{sums}.{plan.rows.warp.name}", axis="threadIdx.y"))
+        self.steps.append(Bind(loop=f"{sums}.{plan.columns.warp.name}", axis="threadIdx.z"))
+        self.steps.append(ReverseComputeAt(block=square, loop=f"{sums}.{plan.columns.warp.name}"))
+        self._reorder(square, [*self.squares, *self.elements])
+        self.steps.append(ReverseComputeAt(block=self.name, loop=f"{square}.{plan.columns.square.name}"))
+        self._store()
+        for made, part in zip(fetches, ("left", "right"), strict=True):
+            fragment = f"{self.name}_{part}_fragment"
+            self.steps.append(ComputeAt(block=fragment, loop=f"{sums}.{plan.depth.inner.name}"))
+            self.steps += made.steps(f"{sums}.{self.outer[-1].name}", threads)
+        self.steps.append(Fuse(loops=tuple(f"{sums}.{axis.name}" for axis in self.grid), into=f"{sums}.grid"))
+        self.steps.append(Bind(loop=f"{sums}.grid", axis="blockIdx.x"))
+        if plan.pipeline != "none":
+            self.steps.append(Pipeline(loop=f"{sums}.{self.outer[-1].name}", copies=2, asynchronous=plan.pipeline == "async"))
+        self.steps.append(DecomposeReduction(block=sums, loop=f"{sums}.{self.outer[0].name}"))
+        self._instructions()
+
+    def _store(self) -> None:
+        """A warp's threads share its square: each writes neighbouring elements, where rows are aligned for that."""
+        name, columns = self.name, self.plan.columns
+        width = widest(DTYPE_BYTES[self.group.output.dtype])
+        while width > 1 and not (columns.starts_at_multiples_of(width) and columns.axis.extent % width == 0):
+            width //= 2
+        self.steps.append(Fuse(loops=tuple(f"{name}.{axis.name}" for axis in self.elements), into=f"{name}.all"))
+        parts = (f"{name}.step", f"{name}.lane", f"{name}.vector")
+        self.steps.append(SplitLoop(loop=f"{name}.all", factors=(WARP, width), into=parts))
+        self.steps.append(Bind(loop=f"{name}.lane", axis="threadIdx.x"))
+        if width > 1:
+            plain = self.group.epilogue is None or not costs_mathematics(self.group.epilogue.body)
+            self.steps.append(Mark(loop=f"{name}.vector", how="vectorize" if plain else "unroll"))
+
+    def _instructions(self) -> None:
+        plan, kind, sums = self.plan, self.kind, SHORT[self.accumulator]
+        load, turned = f"wmma_load_16x16x16_{kind}", "_trans" if plan.turned else ""
+        rows, columns = plan.rows.element.name, plan.columns.element.name
+        right = columns if plan.turned else plan.depth.unrolled.name
+        self.steps += [
+            Tensorize(loop=f"{self.name}_left_fragment.{rows}", instruction=f"{load}_a_shared"),
+            Tensorize(loop=f"{self.name}_right_fragment.{right}", instruction=f"{load}_b{turned}_shared"),
+            Tensorize(loop=f"{self.sums}_init.{rows}", instruction=f"wmma_fill_16x16x16_{sums}"),
+            Tensorize(loop=f"{self.sums}.{rows}", instruction=f"wmma_sync_16x16x16_{kind}{kind}{sums}{turned}"),
+            Tensorize(loop=f"{self.name}_square.{rows}", instruction=f"wmma_store_16x16x16_{sums}_shared"),
+        ]
+
+    def _reorder(self, block: str, axes: list[Axis]) -> None:
+        self.steps.append(Reorder(loops=tuple(f"{block}.{axis.name}" for axis in axes)))
+
+
+def pad_of(plan: MmaPlan, itemsize: int) -> int:
+    """Elements by which rows of a box are stretched.
+
+    Where a window moves along the rows a square begins at any of them, so that every row keeps a square's alignment.
+    """
+    return (FRAGMENT_ALIGNMENT if plan.window else FRAGMENT_ALIGNMENT // 2) // itemsize
+
+
+def described(program: Program) -> Program:
+    """The program with what its instructions do in their place: the same loops one by one, on ordinary memory."""
+    return replace(
+        program,
+        buffers=tuple(replace(one, scope="local") if one.scope.startswith("wmma") else one for one in program.buffers),
+        steps=tuple(
+            replace(step, asynchronous=False) if isinstance(step, Pipeline) else step
+            for step in program.steps
+            if not isinstance(step, Tensorize)
+        ),
+    )
