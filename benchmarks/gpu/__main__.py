@@ -1,0 +1,49 @@
+"""Kernels on a GPU against cuBLAS, cuDNN and PyTorch: `python -m benchmarks.gpu -o FOLDER` builds what is missing, then races.
+
+Building needs nvcc and no GPU; racing needs a GPU and PyTorch, and runs anywhere with `python FOLDER/run.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.gpu.build import STANDALONE, build
+from tuner.errors import TunerError
+from tuner.target.cuda import cuda_targets
+
+CANDIDATES = 32  # of each race and architecture
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks.gpu", description=__doc__)
+    parser.add_argument("-o", "--output", type=Path, default=Path("gpu-benchmark"), help="the folder to carry")
+    parser.add_argument("--arch", action="append", choices=cuda_targets(), help="architectures to build for; default: all")
+    parser.add_argument("--candidates", type=int, default=CANDIDATES, help="of each race and architecture")
+    parser.add_argument("--only", action="append", default=[], metavar="RACE", help="this race; may be given several times")
+    parser.add_argument("--build-only", action="store_true", help="stop before the race")
+    given = parser.parse_args()
+    folder: Path = given.output
+    try:
+        if not (folder / "suite.json").is_file() or given.build_only:
+            size = build(
+                folder,
+                architectures=given.arch or cuda_targets(),
+                candidates=given.candidates,
+                cache=Path.home() / ".cache" / "tuner" / "cubins",
+                only=given.only,
+                said=lambda text: print(text, file=sys.stderr, flush=True),
+            )
+            print(f"{folder}: {size / 2**20:.1f} MiB; on a machine with a GPU: python {folder / STANDALONE}")
+    except TunerError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if given.build_only:
+        return 0
+    return subprocess.run([sys.executable, str(folder / STANDALONE)], check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,364 @@
+"""The second half, on a machine with a GPU: checks every candidate, races the best against PyTorch, writes a table.
+
+Needs Python 3.10, PyTorch with CUDA and this folder; nothing of the tuner. Candidates run on PyTorch's own stream and memory, and
+all contenders are timed the same way: as CUDA graphs of many calls, between events, in turn.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+import json
+import statistics
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROUNDS, FINALISTS = 7, 3
+SCREEN_S, RACE_S = 0.01, 0.05  # of device time in one sample
+MAX_CALLS = 400  # in one graph
+MAGIC = b"tuner-cuda-1\n"
+
+
+class Refused(Exception):
+    """Why nothing can be timed here, in one line."""
+
+
+def load_torch() -> Any:
+    try:
+        import torch  # noqa: PLC0415  (its absence is a refusal in one line, not a traceback)
+    except ImportError as error:
+        raise Refused("PyTorch is not installed; install a CUDA build of it, and run this again") from error
+    if not torch.cuda.is_available():
+        raise Refused("PyTorch finds no GPU (torch.cuda.is_available() is false); carry this folder to a machine with one")
+    return torch
+
+
+# --- candidates -------------------------------------------------------------------------------------------------------
+
+
+def read_module(data: bytes) -> tuple[dict[str, Any], list[tuple[str, bytes]]]:
+    """Head and cubins of a packed module."""
+    if not data.startswith(MAGIC):
+        raise Refused("a candidate's file is damaged; build the folder again")
+    start = len(MAGIC) + 4
+    (length,) = struct.unpack("<I", data[len(MAGIC) : start])
+    head = json.loads(data[start : start + length])
+    at, cubins = start + length, []
+    for arch, size in head["cubins"]:
+        cubins.append((arch, data[at : at + size]))
+        at += size
+    return head, cubins
+
+
+class Kernel:
+    """A candidate: its device functions launched one after another on PyTorch's current stream."""
+
+    def __init__(self, torch: Any, driver: Any, data: bytes) -> None:
+        self._torch, self._driver = torch, driver
+        self.head, ((_, code),) = read_module(data)
+        module = ctypes.c_void_p()
+        checked(driver, driver.cuModuleLoadData(ctypes.byref(module), code))
+        self._launches = []
+        for launch in self.head["launches"]:
+            function = ctypes.c_void_p()
+            checked(driver, driver.cuModuleGetFunction(ctypes.byref(function), module, launch["kernel"].encode()))
+            self._launches.append((function, launch))
+        self._workspace = {
+            one["name"]: torch.empty(one["shape"], dtype=getattr(torch, one["dtype"]), device="cuda")
+            for one in self.head["workspace"]
+        }
+
+    def bind(self, inputs: list[Any], outputs: list[Any]) -> Callable[[], None]:
+        """A call on these tensors."""
+        named = dict(self._workspace)
+        named |= {one["name"]: tensor for one, tensor in zip(self.head["inputs"], inputs, strict=True)}
+        named |= {one["name"]: tensor for one, tensor in zip(self.head["outputs"], outputs, strict=True)}
+        ready = []
+        for function, launch in self._launches:
+            addresses = [ctypes.c_void_p(named[name].data_ptr()) for name in launch["arguments"]]
+            pointers = (ctypes.c_void_p * len(addresses))(*(ctypes.addressof(one) for one in addresses))
+            ready.append((function, (*launch["grid"], *launch["block"], launch["shared_bytes"]), pointers, addresses))
+
+        def call() -> None:
+            stream = ctypes.c_void_p(self._torch.cuda.current_stream().cuda_stream)
+            for function, sizes, pointers, _ in ready:
+                checked(self._driver, self._driver.cuLaunchKernel(function, *map(ctypes.c_uint, sizes), stream, pointers, None))
+
+        return call
+
+
+def checked(driver: Any, status: int) -> None:
+    if status != 0:
+        name = ctypes.c_char_p()
+        driver.cuGetErrorName(status, ctypes.byref(name))
+        raise RuntimeError(f"the driver says {(name.value or b'unknown').decode()}")
+
+
+# --- workloads --------------------------------------------------------------------------------------------------------
+
+
+class Case:
+    """Inputs, float64 truth with the magnitude errors are relative to, and PyTorch's ways to compute it."""
+
+    def __init__(self, inputs: list[Any], want: Any, magnitude: Any, rivals: dict[str, Callable[[], Any]]) -> None:
+        self.inputs, self.want, self.magnitude, self.rivals = inputs, want, magnitude, rivals
+
+
+def matmul(torch: Any, race: dict[str, Any], dtype: Any) -> Case:
+    m, n, k = (race["sizes"][name] for name in "MNK")
+    a, b = torch.randn(m, k, device="cuda", dtype=dtype), torch.randn(k, n, device="cuda", dtype=dtype)
+    out = torch.empty(m, n, device="cuda", dtype=dtype)
+    want, magnitude = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+    return Case([a, b], want, magnitude, {"torch (cuBLAS)": lambda: torch.mm(a, b, out=out)})
+
+
+def convolution(torch: Any, race: dict[str, Any], dtype: Any) -> Case:
+    size = race["sizes"]
+    x = torch.randn(size["N"], size["H"], size["W"], size["CI"], device="cuda", dtype=dtype)
+    w = torch.randn(3, 3, size["CI"], size["CO"], device="cuda", dtype=dtype)  # HWIO
+    image = x.permute(0, 3, 1, 2)  # channels last in memory, as it is
+    weights = w.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
+    conv = torch.nn.functional.conv2d
+
+    def exact(left: Any, right: Any) -> Any:
+        return conv(left.double(), right.double(), padding=1).permute(0, 2, 3, 1).contiguous()
+
+    torch.backends.cudnn.benchmark = True
+    want, magnitude = exact(image, weights), exact(image.abs(), weights.abs())
+    return Case([x, w], want, magnitude, {"torch (cuDNN)": lambda: conv(image, weights, padding=1)})
+
+
+def rowwise(torch: Any, race: dict[str, Any], what: str) -> Case:
+    m, n = race["sizes"]["M"], race["sizes"]["N"]
+    f = torch.nn.functional
+    x = torch.randn(m, n, device="cuda")
+    if what == "softmax":
+        want = torch.softmax(x.double(), 1)
+        magnitude = want * (1 + x.double().abs() + x.double().abs().amax(1, keepdim=True))
+        return Case([x], want, magnitude, {"torch": lambda: torch.softmax(x, 1)})
+    if what == "layer_norm":
+        gamma, beta = torch.randn(n, device="cuda"), torch.randn(n, device="cuda")
+        want = f.layer_norm(x.double(), (n,), gamma.double(), beta.double())
+        spread = x.double().abs() + x.double().abs().mean(1, keepdim=True)
+        scale = (x.double().var(1, unbiased=False, keepdim=True) + 1e-5).rsqrt()
+        magnitude = 3 * spread * scale * gamma.double().abs() + beta.double().abs()
+        return Case([x, gamma, beta], want, magnitude, {"torch": lambda: f.layer_norm(x, (n,), gamma, beta)})
+    bias = torch.randn(n, device="cuda")
+    want = f.gelu(x.double() + bias.double())
+    magnitude = 2 * (x.double().abs() + bias.double().abs()) + 1e-6
+    return Case([x, bias], want, magnitude, {"torch": lambda: f.gelu(x + bias)})
+
+
+def make(torch: Any, race: dict[str, Any]) -> Case:
+    kind = race["kind"]
+    if kind.startswith("matmul"):
+        return matmul(torch, race, torch.float32 if kind.endswith("fp32") else torch.float16)
+    if kind.startswith("conv"):
+        return convolution(torch, race, torch.float16)
+    return rowwise(torch, race, kind)
+
+
+def compiled(torch: Any, rivals: dict[str, Callable[[], Any]]) -> dict[str, Callable[[], Any]]:
+    """The same by torch.compile with Triton, where that works here."""
+    found = {}
+    for name, call in rivals.items():
+        try:
+            fast = torch.compile(call, mode="max-autotune-no-cudagraphs")
+            fast()
+            found["torch.compile max-autotune"] = fast
+        except (RuntimeError, OSError, ImportError, ValueError, AttributeError) as error:  # of another project's compiler
+            print(f"  torch.compile does not take part ({name}): {str(error).splitlines()[0][:120]}", file=sys.stderr)
+    return found
+
+
+# --- timing -----------------------------------------------------------------------------------------------------------
+
+
+class Timer:
+    """Calls captured into a graph; a sample is the seconds of one call."""
+
+    def __init__(self, torch: Any, call: Callable[[], Any], budget_s: float) -> None:
+        self._torch = torch
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                call()
+        torch.cuda.current_stream().wait_stream(stream)
+        self.calls = 1
+        single = self._graph(call, 1)
+        once_s = min(self._time(single) for _ in range(3))
+        self.calls = max(1, min(MAX_CALLS, round(budget_s / max(once_s, 1e-7))))
+        self._captured = self._graph(call, self.calls)
+        self.sample()
+
+    def _graph(self, call: Callable[[], Any], count: int) -> Any:
+        graph = self._torch.cuda.CUDAGraph()
+        with self._torch.cuda.graph(graph):
+            for _ in range(count):
+                call()
+        return graph
+
+    def _time(self, graph: Any) -> float:
+        start, stop = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        stop.record()
+        stop.synchronize()
+        return float(start.elapsed_time(stop)) / 1e3
+
+    def sample(self) -> float:
+        return self._time(self._captured) / self.calls
+
+
+def error_of(torch: Any, case: Case, out: Any) -> float:
+    """The largest error over all elements; infinite where something is not a number."""
+    off = (out.double() - case.want).abs() / case.magnitude
+    return float("inf") if bool(torch.isnan(off).any()) else float(off.max())
+
+
+def screened(torch: Any, driver: Any, folder: Path, race: dict[str, Any], arch: str, case: Case) -> tuple[list[Any], list[str]]:
+    """(seconds, candidate, call, output) of the right ones, the fastest first; and what is wrong with the others."""
+    dtype = case.inputs[0].dtype
+    found, faults = [], []
+    for candidate in race["built"][arch]:
+        out = torch.full(case.want.shape, float("nan"), device="cuda", dtype=dtype)
+        call = Kernel(torch, driver, (folder / candidate["file"]).read_bytes()).bind(case.inputs, [out])
+        call()
+        torch.cuda.synchronize()
+        error = error_of(torch, case, out)
+        if error > race["bound"]:
+            faults.append(f"{candidate['file']}: error {error:.3g}, {race['bound']:.3g} is allowed")
+            continue
+        timer = Timer(torch, call, SCREEN_S)
+        seconds = statistics.median(timer.sample() for _ in range(3))
+        found.append((seconds, candidate, call, out, error))
+    return sorted(found, key=lambda one: one[0]), faults
+
+
+def raced(torch: Any, contenders: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    """Median seconds of each, in turn over all rounds."""
+    timers = {name: Timer(torch, call, RACE_S) for name, call in contenders.items()}
+    samples: dict[str, list[float]] = {name: [] for name in timers}
+    for _ in range(ROUNDS):
+        for name, timer in timers.items():
+            samples[name].append(timer.sample())
+    return {name: statistics.median(found) for name, found in samples.items()}
+
+
+def copy_bandwidth(torch: Any, nbytes: int) -> float:
+    """Bytes a second that a copy of this size moves, read and written counted."""
+    source = torch.empty(nbytes // 8, device="cuda", dtype=torch.float32).uniform_()
+    target = torch.empty_like(source)
+    timer = Timer(torch, lambda: target.copy_(source), RACE_S)
+    moved = 2.0 * 4.0 * int(source.numel())
+    return moved / statistics.median(timer.sample() for _ in range(ROUNDS))
+
+
+def run(torch: Any, driver: Any, folder: Path, race: dict[str, Any], arch: str) -> dict[str, Any]:
+    case = make(torch, race)
+    found, faults = screened(torch, driver, folder, race, arch, case)
+    for fault in faults:
+        print(f"  wrong: {fault}", file=sys.stderr)
+    row: dict[str, Any] = {
+        "name": race["name"],
+        "spec": race["spec"],
+        "candidates": len(race["built"][arch]),
+        "wrong": len(faults),
+    }
+    if not found:
+        return {**row, "verdict": "no right candidate"}
+    rivals = {**case.rivals, **compiled(torch, case.rivals)}
+    finalists = {f"kernel {place}": one[2] for place, one in enumerate(found[:FINALISTS])}
+    times = raced(torch, {**finalists, **rivals})
+    best = min(finalists, key=lambda name: times[name])
+    chosen = found[int(best.split()[1])]
+    error = error_of(torch, case, chosen[3])
+    if error > race["bound"]:
+        return {**row, "verdict": f"the fastest is wrong after timing: error {error:.3g}"}
+    fastest = min(rivals, key=lambda name: times[name])
+    ratio, bar = times[fastest] / times[best], race["bars"].get(arch)
+    row |= {
+        "kernel_s": times[best], "rivals_s": {name: times[name] for name in rivals}, "ratio": ratio, "bar": bar, "error": error,
+        "config": chosen[1]["config"], "tflops": race["flops"] / times[best] / 1e12,
+    }  # fmt: skip
+    met = bar is None or ratio >= bar
+    if race["copy_fraction"]:
+        bandwidth = copy_bandwidth(torch, race["bytes"])
+        row["of_copy"] = race["bytes"] / times[best] / bandwidth
+        met = met and row["of_copy"] >= race["copy_fraction"]
+    return {**row, "verdict": "met" if met else "missed"}
+
+
+# --- report -----------------------------------------------------------------------------------------------------------
+
+
+def clocks() -> str:
+    """What nvidia-smi says now: graphics and memory clocks, power limit, driver."""
+    query = "clocks.sm,clocks.max.sm,clocks.mem,power.limit,driver_version"
+    command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout.strip().splitlines()
+    except OSError:
+        return "clocks unknown: no nvidia-smi"
+    return f"SM now, SM most, memory, power limit, driver: {said[0] if said else 'unknown'}"
+
+
+def table(document: dict[str, Any]) -> str:
+    lines = [
+        f"# {document['gpu']} ({document['arch']}), {document['date']}",
+        "",
+        f"{document['clocks']}; PyTorch {document['torch']}, CUDA {document['cuda']}; kernels by {document['compiler']}",
+        "",
+        "| race | kernel | fastest library | library / kernel | bar | of copy rate | TFLOP/s | candidates (wrong) | verdict |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in document["races"]:
+        counted = f"{row['candidates']} ({row['wrong']})"
+        if "ratio" not in row:
+            lines.append(f"| {row['spec']} | – | – | – | – | – | – | {counted} | {row['verdict']} |")
+            continue
+        name = min(row["rivals_s"], key=row["rivals_s"].get)
+        copied = f"{row['of_copy']:.0%}" if "of_copy" in row else "–"
+        library = f"{name}, {row['rivals_s'][name] * 1e6:.1f} µs"
+        lines.append(
+            f"| {row['spec']} | {row['kernel_s'] * 1e6:.1f} µs | {library} | {row['ratio']:.2f} | {row['bar']} | {copied} "
+            f"| {row['tflops']:.1f} | {counted} | {row['verdict']} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main(folder: Path) -> None:
+    suite = json.loads((folder / "suite.json").read_text())
+    torch = load_torch()
+    arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
+    built = sorted({name for race in suite["races"] for name in race["built"]})
+    if arch not in built:
+        raise Refused(f"this GPU is {arch}, and the folder has candidates for {', '.join(built)}; build it with --arch {arch}")
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.manual_seed(0)
+    torch.zeros(1, device="cuda")  # makes the context that candidates are loaded into
+    driver = ctypes.CDLL("libcuda.so.1")
+    document: dict[str, Any] = {
+        "gpu": torch.cuda.get_device_name(), "arch": arch, "date": datetime.date.today().isoformat(), "clocks": clocks(),
+        "torch": torch.__version__, "cuda": torch.version.cuda, "compiler": suite["compiler"].splitlines()[-1], "races": [],
+    }  # fmt: skip
+    for race in suite["races"]:
+        print(race["spec"], file=sys.stderr, flush=True)
+        document["races"].append(run(torch, driver, folder, race, arch))
+        (folder / "result.json").write_text(json.dumps(document, indent=1))
+        torch.cuda.empty_cache()
+    (folder / "result.md").write_text(table(document))
+    print(table(document))
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(__file__).resolve().parent)
+    except Refused as reason:
+        sys.exit(f"error: {reason}")

@@ -1,0 +1,103 @@
+"""The benchmark for GPUs as far as it goes without one: what is built and carried, and one clear line where it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.gpu.build import MOST_BYTES, build
+from benchmarks.gpu.choose import chosen, cost
+from benchmarks.gpu.standalone import Refused, read_module, table
+from benchmarks.gpu.suite import SUITE
+from tests.gpu_machine import REASON
+from tuner.errors import UsageError
+from tuner.lowering.cuda_compiler import find_nvcc
+from tuner.runtime.cuda_module import unpacked
+from tuner.spaces.cuda import CudaSpace
+from tuner.target.detect import parse_target
+from tuner.workload.spec import parse_spec
+
+needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc: neither a CUDA toolkit nor the `cuda` extra is installed")
+
+
+def built(folder: Path, *, only: tuple[str, ...] = ("softmax",), candidates: int = 2) -> int:
+    both, cache = ("sm_80", "sm_90"), folder.parent / "cubins"
+    return build(folder, architectures=both, candidates=candidates, cache=cache, only=only, said=lambda text: None)
+
+
+@needs_nvcc
+def test_a_folder_holds_all_that_is_carried(tmp_path: Path) -> None:
+    folder = tmp_path / "carried"
+    assert 0 < built(folder) < MOST_BYTES
+    suite = json.loads((folder / "suite.json").read_text())
+    (race,) = suite["races"]
+    assert race["kind"] == "softmax" and race["bound"] > 0 and race["bytes"] == 2 * 16384 * 4096 * 4
+    for arch in ("sm_80", "sm_90"):
+        assert race["built"][arch]
+        for candidate in race["built"][arch]:
+            data = (folder / candidate["file"]).read_bytes()
+            module, (head, cubins) = unpacked(data), read_module(data)
+            assert [name for name, _ in cubins] == [arch] and tuple(cubins) == module.cubins
+            assert [one["kernel"] for one in head["launches"]] == [launch.kernel for launch in module.launches]
+    # Without torch, or without a GPU, the other half says so in one line.
+    if REASON is not None:
+        done = subprocess.run([sys.executable, folder / "run.py"], capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 1 and done.stdout == ""
+        assert done.stderr.startswith("error: PyTorch") and done.stderr.count("\n") == 1
+    built(folder, candidates=1)  # a folder of ours is made anew
+
+
+def test_what_cannot_be_built_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no race 'gemm'"):
+        built(tmp_path / "x", only=("gemm",))
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").touch()
+    with pytest.raises(UsageError, match="something else"):
+        built(tmp_path / "full")
+    assert (tmp_path / "full" / "thesis.tex").exists()
+
+
+@pytest.mark.parametrize("race", SUITE, ids=lambda race: race.name)
+def test_each_race_has_a_space_and_bars_for_both_architectures(race: Any) -> None:
+    workload = parse_spec(race.spec)
+    space = CudaSpace(workload, parse_target("cuda:sm_90"))
+    assert set(race.bars) == {"sm_80", "sm_90"} and space.space.size > 1
+    tensor_cores = any(":mma" in sketch.name for sketch in space.space.sketches)
+    assert tensor_cores == ("fp16" in race.name)
+    assert all(workload.params[name] == value for name, value in race.sizes.items())
+
+
+def test_the_rule_prefers_what_it_says() -> None:
+    space = CudaSpace(parse_spec("matmul:M=1024,N=1024,K=1024"), parse_target("cuda:sm_90"))
+    configs = chosen(space, 8, np.random.default_rng(0))
+    assert len({repr(config) for config in configs}) == 8
+    costs = [cost(config) for config in configs[:6]]
+    assert costs == sorted(costs)
+    others = [cost(space.space.config(point)) for point in space.space.sample(np.random.default_rng(1), 50)]
+    assert costs[-1] < np.median(others)
+
+
+def test_a_damaged_candidate_is_refused() -> None:
+    with pytest.raises(Refused, match="damaged"):
+        read_module(b"no module")
+
+
+def test_the_table_shows_every_race() -> None:
+    row = {"name": "softmax", "spec": "softmax:M=2,N=2", "candidates": 3, "wrong": 1}
+    timed = row | {
+        "kernel_s": 2e-6, "rivals_s": {"torch": 3e-6, "torch.compile max-autotune": 4e-6}, "ratio": 1.5, "bar": 1.0,
+        "tflops": 0.5, "of_copy": 0.9, "verdict": "met",
+    }  # fmt: skip
+    document = {
+        "gpu": "G", "arch": "sm_90", "date": "2026-01-02", "clocks": "c", "torch": "t", "cuda": "13", "compiler": "nvcc",
+        "races": [timed, row | {"verdict": "no right candidate"}],
+    }  # fmt: skip
+    text = table(document)
+    assert "G (sm_90), 2026-01-02" in text and "torch, 3.0 µs" in text and "90%" in text and "| met |" in text
+    assert "no right candidate" in text
