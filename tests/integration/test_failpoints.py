@@ -1,22 +1,26 @@
-"""SIGKILL before and after each commit of the job engine, on SQLite: nothing acknowledged is lost, nothing is done twice."""
+"""SIGKILL before and after each named commit, on both databases: nothing acknowledged is lost, nothing is done twice."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
-from db import events, jobs, kernels, keys, targets, trials
-from db.engine import Database
+from db import events, jobs, kernels, keys, schema, targets, trials
+from db.engine import Database, open_database
 from db.failpoints import VARIABLE
 from tests.database_samples import sample_target
-from tests.integration.fleet_job import open_in, queue_job
+from tests.integration.failpoint_requests import REQUESTS, Answered
+from tests.integration.failpoint_steps import STEPS
+from tests.integration.fleet_job import queue_job
 from tests.integration.live_service import MATMUL
 from tests.integration.test_api_kills import SERVE, free_port, wait_until_ready
 
@@ -24,6 +28,7 @@ pytestmark = [pytest.mark.long, pytest.mark.xdist_group("fleet")]
 
 ROOT = Path(__file__).resolve().parents[2]
 BUDGET = 12
+LIMIT_S = 150
 GROUPS = {  # each on a job of its own, in this order, so that every one is passed
     "early": ("claim:before", "claim:after", "space:before", "space:after", "renew:before", "renew:after"),
     "search": ("best:before", "join:before", "join:after", "trial:before", "trial:after", "elapsed:before", "elapsed:after"),
@@ -31,18 +36,26 @@ GROUPS = {  # each on a job of its own, in this order, so that every one is pass
 }
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    opened = open_in(tmp_path)
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    url = f"sqlite:///{tmp_path}/fleet.db" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+    opened = open_database(url)
     yield opened
     opened.close()
 
 
-def run(directory: Path, job_id: str, failpoint: str = "") -> int:
+def address(database: Database) -> str:
+    return database.engine.url.render_as_string(hide_password=False)
+
+
+def run(database: Database, directory: Path, job_id: str, failpoint: str = "") -> int:
     """Works on the job in a process of its own; its exit status."""
-    command = [sys.executable, "-m", "tests.integration.fleet_job", str(directory), job_id]
-    environment = {**os.environ, VARIABLE: failpoint}
-    return subprocess.run(command, cwd=ROOT, env=environment, timeout=120, capture_output=True, check=False).returncode
+    return process("tests.integration.fleet_job", str(directory), job_id, address(database), failpoint=failpoint)
+
+
+def process(*arguments: str, failpoint: str) -> int:
+    command, environment = [sys.executable, "-m", *arguments], {**os.environ, VARIABLE: failpoint}
+    return subprocess.run(command, cwd=ROOT, env=environment, timeout=LIMIT_S, capture_output=True, check=False).returncode
 
 
 def rows(database: Database, job_id: str) -> dict[int, object]:
@@ -68,11 +81,11 @@ def test_a_job_survives_each_failpoint(database: Database, tmp_path: Path, group
     job_id = queue_job(database, ["softmax:M=13,N=17"], trials=BUDGET)
     before: dict[int, object] = {}
     for failpoint in GROUPS[group]:
-        assert run(tmp_path, job_id, failpoint) == -signal.SIGKILL, failpoint
+        assert run(database, tmp_path, job_id, failpoint) == -signal.SIGKILL, failpoint
         before = assert_consistent(database, job_id, before)
     with database.read() as session:
         ended = jobs.get(session, job_id).state == jobs.SUCCEEDED
-    assert ended or run(tmp_path, job_id) == 0
+    assert ended or run(database, tmp_path, job_id) == 0
     final = assert_consistent(database, job_id, before)
     with database.read() as session:
         job = jobs.get(session, job_id)
@@ -83,32 +96,101 @@ def test_a_job_survives_each_failpoint(database: Database, tmp_path: Path, group
     assert promoted is not None and promoted.id == job.tasks[0].kernel
 
 
+@pytest.mark.timeout(900)
+def test_an_incumbent_that_wins_again_survives_each_failpoint(database: Database, tmp_path: Path) -> None:
+    first = queue_job(database, ["softmax:M=13,N=17"], trials=BUDGET)
+    assert run(database, tmp_path, first) == 0
+    again = queue_job(database, ["softmax:M=13,N=17"], trials=1)  # the default alone, raced against the kernel
+    for failpoint in ("validated:before", "validated:after"):
+        assert run(database, tmp_path, again, failpoint) == -signal.SIGKILL, failpoint
+    assert run(database, tmp_path, again) == 0
+    with database.read() as session:
+        job = jobs.get(session, again)
+        assert job.state == jobs.SUCCEEDED and job.tasks[0].kernel == jobs.get(session, first).tasks[0].kernel
+
+
 @pytest.mark.parametrize("side", ["before", "after"])
-def test_a_request_is_stored_once_whenever_its_answer_was_lost(database: Database, tmp_path: Path, side: str) -> None:
+@pytest.mark.parametrize("name", list(STEPS))
+def test_a_step_beside_the_trials_is_done_whole_or_not_at_all(database: Database, tmp_path: Path, name: str, side: str) -> None:
+    step = STEPS[name]
+    step.prepare(database, tmp_path)
+    assert step.effects(database) == 0
+    arguments = ("tests.integration.failpoint_steps", name, address(database), str(tmp_path))
+    assert process(*arguments, failpoint=f"{name}:{side}") == -signal.SIGKILL
+    assert step.effects(database) == (1 if side == "after" else 0)
+    assert process(*arguments, failpoint="") == (0 if side == "before" or not step.once else 1)
+    assert step.effects(database) == (step.again if side == "after" else 1)
+    assert schema.check(database.engine) == []
+
+
+def test_every_named_commit_is_tried() -> None:
+    found = {
+        name
+        for package in ("api", "db", "tuner", "workers")
+        for file in (ROOT / package).rglob("*.py")
+        for name in re.findall(r'\.write\("([a-z-]+)"\)', file.read_text())
+    }
+    in_jobs = {failpoint.partition(":")[0] for group in GROUPS.values() for failpoint in group}
+    assert found == in_jobs | set(STEPS) | set(REQUESTS) | {"submit", "validated"}
+
+
+@contextmanager
+def served(database: Database, folder: Path, port: int, failpoint: str = "") -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-c", SERVE, address(database), str(folder / "artifacts"), str(port)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), VARIABLE: failpoint}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def client(database: Database, port: int, **headers: str) -> Iterator[httpx.Client]:
     with database.write() as session:
         targets.remember(session, sample_target())
-        token = keys.create(session, name="test", scopes=["submit"])[1]
-    url, port = f"sqlite:///{tmp_path}/fleet.db", free_port()
-    command = [sys.executable, "-c", SERVE, url, str(tmp_path / "artifacts"), str(port)]
-    headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": "once"}
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=10, verify=False) as http:
-        dying = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), VARIABLE: f"submit:{side}"})
-        wait_until_ready(http)
-        with pytest.raises(httpx.TransportError):
-            http.post("/v1/jobs", json={"workload": MATMUL})
-        assert dying.wait(timeout=30) == -signal.SIGKILL
+        token = keys.create(session, name="test", scopes=["admin"])[1]
+    headers["Authorization"] = f"Bearer {token}"
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=30, verify=False) as http:
+        yield http
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("name", list(REQUESTS))
+def test_a_request_takes_effect_whole_or_not_at_all(database: Database, tmp_path: Path, name: str, side: str) -> None:
+    request, port = REQUESTS[name], free_port()
+    path, body = request.prepare(database, tmp_path)
+    with client(database, port) as http:
+        with served(database, tmp_path, port, f"{name}:{side}") as dying:
+            wait_until_ready(http)
+            with pytest.raises(httpx.TransportError):
+                http.post(path, **body)
+            assert dying.wait(timeout=30) == -signal.SIGKILL
+        assert request.effects(database) == (1 if side == "after" else 0)
+        with served(database, tmp_path, port):
+            wait_until_ready(http)
+            answer = http.post(path, **body)
+        expected = Answered(status=answer.status_code, effects=request.effects(database))
+        assert expected == (request.again if side == "after" else request.first), answer.text
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_job_is_stored_once_whenever_its_answer_was_lost(database: Database, tmp_path: Path, side: str) -> None:
+    port = free_port()
+    with client(database, port, **{"Idempotency-Key": "once"}) as http:
+        with served(database, tmp_path, port, f"submit:{side}") as dying:
+            wait_until_ready(http)
+            with pytest.raises(httpx.TransportError):
+                http.post("/v1/jobs", json={"workload": MATMUL})
+            assert dying.wait(timeout=30) == -signal.SIGKILL
         with database.read() as session:
             stored = jobs.count(session)
         assert stored == (1 if side == "after" else 0)
-        living = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
-        try:
+        with served(database, tmp_path, port):
             wait_until_ready(http)
             again = http.post("/v1/jobs", json={"workload": MATMUL})
             assert again.status_code == 202 and ("Idempotency-Replayed" in again.headers) == (side == "after")
             job = again.json()["id"]
             assert http.post(f"/v1/jobs/{job}/cancel").json()["state"] == jobs.CANCELLED
-        finally:
-            living.kill()
-            living.wait()
     with database.read() as session:
         assert jobs.count(session, state=jobs.STATES) == 1

@@ -1,0 +1,96 @@
+"""Requests whose answers are lost when the service is killed beside their commit: how each is prepared, sent and judged."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from db import jobs, kernels, targets, workloads
+from db.engine import Database, Session
+from db.models import JobRow, KernelRow, RunRow
+from tests.database_samples import sample_kernel, sample_target
+from tests.integration.failpoint_steps import cancelled, counted, in_state, only_job, queued
+from tuner.workload.spec import parse_spec, to_document
+
+SPEC = "matmul:M=16,N=8,K=4"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    status: int
+    effects: int  # how often the request took effect in all
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    prepare: Callable[[Database, Path], tuple[str, dict[str, Any]]]  # the address, and what httpx is given with it
+    effects: Callable[[Database], int]
+    first: Answered  # when it is sent again after it had no effect
+    again: Answered  # when it is sent again after it had one
+
+
+def cancelling(database: Database, folder: Path) -> tuple[str, dict[str, Any]]:
+    queued(database, folder)
+    return f"/v1/jobs/{only_job(database)}/cancel", {}
+
+
+def resuming(database: Database, folder: Path) -> tuple[str, dict[str, Any]]:
+    cancelled(database, folder)
+    return f"/v1/jobs/{only_job(database)}/resume", {}
+
+
+def promoted(session: Session, previous: str | None = None) -> str:
+    workload = parse_spec(SPEC)
+    key = workloads.remember(session, workload, to_document(workload))
+    return kernels.promote(session, replace(sample_kernel(session, previous=previous), workload=key)).id
+
+
+def rolling_back(database: Database, folder: Path) -> tuple[str, dict[str, Any]]:
+    with database.write() as session:
+        newer = promoted(session, promoted(session))
+    return f"/v1/kernels/{newer}/rollback", {}
+
+
+def preparing(database: Database, folder: Path) -> tuple[str, dict[str, Any]]:
+    with database.write() as session:
+        targets.remember(session, sample_target())
+    workload = {"op": "matmul", "params": {"M": 16, "N": 8, "K": 4}}
+    return "/v1/lookup", {"json": {"workload": workload}}
+
+
+def running(database: Database, folder: Path) -> tuple[str, dict[str, Any]]:
+    with database.write() as session:
+        kernel = promoted(session)
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, A=np.ones((16, 4), np.float32), B=np.ones((4, 8), np.float32))
+    return f"/v1/kernels/{kernel}/run", {"content": buffer.getvalue(), "headers": {"Content-Type": "application/x-npz"}}
+
+
+def rolled_back(database: Database) -> int:
+    return counted(database, KernelRow.state == kernels.ROLLED_BACK, of=KernelRow)
+
+
+DONE = Answered(status=200, effects=1)
+REQUESTS: Mapping[str, Request] = {
+    "cancel": Request(prepare=cancelling, effects=in_state(jobs.CANCELLED), first=DONE, again=DONE),
+    "resume": Request(prepare=resuming, effects=in_state(jobs.QUEUED), first=DONE, again=DONE),
+    "rollback": Request(prepare=rolling_back, effects=rolled_back, first=DONE, again=Answered(status=409, effects=1)),
+    "prepare": Request(
+        prepare=preparing,
+        effects=lambda database: counted(database, JobRow.kind == jobs.PREPARE, of=JobRow),
+        first=DONE,
+        again=DONE,
+    ),
+    # Nobody computes here: the service says where the outputs will be. Without an idempotency key, asking twice is two runs.
+    "run-submit": Request(
+        prepare=running,
+        effects=lambda database: counted(database, of=RunRow),
+        first=Answered(status=202, effects=1),
+        again=Answered(status=202, effects=2),
+    ),
+}
