@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.measure.outcome import Candidate, Conditions, Failed, FailureKind, Outcome, Timed
+from workers.demand import Demand
 from workers.messages import BuildRequest, Built, Library, Measured, MeasureRequest, Report, Span
 from workers.pipeline import MAX_RETRIES, Pipeline
-from workers.policy import Standing
+from workers.policy import POLICIES, LaneShare, Place, Standing
 
 Event = tuple[float, int, Callable[[], None]]
 
@@ -249,15 +250,19 @@ def test_a_job_that_leaves_takes_nothing_of_anothers_along() -> None:
     assert sorted(numbers) == list(range(10, 20)) and not pipeline.busy
 
 
-def test_a_candidate_that_must_travel_alone_is_not_overtaken_for_ever() -> None:
-    """It needs an empty station, which another job's candidates would keep busy."""
-    pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
-    simulation = Simulation(pipeline, poison=frozenset({0}))
-    pipeline.submit("p", candidates(1), standing=Standing(job="killer", order=0))
-    others = [Candidate(number=number) for number in range(1, 201)]
-    pipeline.submit("q", others, standing=Standing(job="other", order=1))
-    order = [report.trial.number for report in simulation.run()]
-    assert sorted(order) == list(range(201)) and order.index(0) < 60
+def test_a_candidate_that_must_travel_alone_is_not_overtaken() -> None:
+    """It needs an empty station, which another job's candidates would keep busy for ever."""
+    demand = Demand(POLICIES["fifo"], LaneShare())
+    demand.stations([Place()], builders=1)
+    for order, job in enumerate(("careful", "other")):
+        demand.submit(Standing(job=job, order=order), "p", candidates(3))
+    careful, other = demand
+    assert demand.next_to_build(lambda item: True) is careful
+    assert demand.next_to_build(lambda item: item.job == "other") is None
+    for queue in (careful, other):
+        queue.is_ready(queue.to_build.popleft())
+    assert demand.next_for_lane([Place()], lambda place, item: True) == (careful, Place())
+    assert demand.next_for_lane([Place()], lambda place, item: item.job == "other") is None
 
 
 def test_abandoned_candidates_are_never_reported() -> None:
