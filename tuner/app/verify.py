@@ -20,6 +20,7 @@ import numpy as np
 
 from tuner.app.portfolio import portfolio_key, rows_checked, spec_of
 from tuner.app.race import PLAN
+from tuner.app.verify_model import checked_model, is_model
 from tuner.errors import TunerError, UsageError, WorkloadError
 from tuner.export.directory import unlisted_files
 from tuner.export.errors import ManifestError
@@ -116,6 +117,9 @@ def verify_export(
         for function in manifest.functions:
             if progress is not None:
                 progress(function["symbol"])
+            if is_model(function):
+                verdicts.append(_model_verdict(function, directory, manifest, library, machine, settings))
+                continue
             verdicts.append(_verdict(function, library, runner, machine, settings, chosen))
     return Verification(
         manifest=manifest,
@@ -230,6 +234,31 @@ def _verdict(
     return FunctionVerdict(
         symbol=function["symbol"],
         spec=spec,
+        manifest_median_s=float(function["median_s"]),
+        same_target=function["target"].get("key") == machine.key,
+        result=result,
+    )
+
+
+def _model_verdict(
+    function: Mapping[str, Any], directory: Path, manifest: Manifest, library: Path, machine: Target, settings: Settings
+) -> FunctionVerdict:
+    """Of a whole model, whose inputs are those of the examples."""
+    result: Retimed | VerificationError
+    try:
+        _check_machine(function, machine)
+        nodes = usable_nodes()
+        threads = min(int(function["threads"]), sum(len(node) for node in nodes))
+        lane = plan_machine(nodes, threads=threads, declared=settings.lanes).lanes[0]
+        error, found = checked_model(function, directory, manifest, library, lane.cores)
+        stated = float(function["median_s"])
+        ratio = found.median_s / stated if stated > 0 else None
+        result = Retimed(max_rel_error=error, median_s=found.median_s, ci95_s=found.ci95_s, ratio=ratio, threads=threads)
+    except TunerError as failure:
+        result = VerificationError(f"{function['symbol']}: {failure}")
+    return FunctionVerdict(
+        symbol=function["symbol"],
+        spec="model",
         manifest_median_s=float(function["median_s"]),
         same_target=function["target"].get("key") == machine.key,
         result=result,

@@ -10,8 +10,10 @@ from tuner.cli import documents
 from tuner.cli.exits import Exit
 from tuner.cli.invocation import Invocation
 from tuner.cli.jobs import JobName
+from tuner.cli.models import is_model, refuse_mixture, tune_model
 from tuner.cli.results import conclude
-from tuner.cli.workloads import Notation, Shapes, Specs, TargetText, Threads, read_workloads
+from tuner.cli.workloads import Notation, Shapes, Specs, TargetText, Threads, extents_of, read_workloads
+from tuner.errors import UsageError
 
 if TYPE_CHECKING:
     from api.schemas import JobAnswer
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 Trials = Annotated[int | None, typer.Option("--trials", metavar="N", help="trials for each workload, trial 0 among them")]
 Seconds = Annotated[float | None, typer.Option("--seconds", metavar="S", help="seconds for each workload, at most")]
 StrategyText = Annotated[str | None, typer.Option("--strategy", metavar="NAME", help="annealing, evolutionary, random or grid")]
+Directory = Annotated[str | None, typer.Option("--output", "-o", metavar="DIR", help="of a model: where its library goes")]
+ModelName = Annotated[str | None, typer.Option("--name", metavar="LIB", help="of a model: its library's name")]
 Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="seed of everything random")]
 
 
@@ -34,11 +38,19 @@ def tune(
     target: TargetText = None,
     threads: Threads = None,
     seed: Seed = None,
+    directory: Directory = None,
+    name: ModelName = None,
 ) -> None:
     """Tunes each workload and stores its verified winner; budgets count for each. Ctrl-C stops cleanly, and resume continues."""
     invocation = Invocation.of(context)
-    request = _request(specs, notation, shapes, improve=True, priority=0)
     flags = {"trials": trials, "seconds": seconds, "strategy": strategy, "target": target, "threads": threads, "seed": seed}
+    if any(is_model(spec) for spec in specs or ()):
+        model = refuse_mixture(specs or [], notation)
+        tune_model(invocation, model, shapes=extents_of(shapes or ""), directory=directory, name=name, flags=flags)
+        return
+    if directory is not None or name is not None:
+        raise UsageError("--output and --name are for models; tuner export writes the library of other workloads")
+    request = _request(specs, notation, shapes, improve=True, priority=0)
     with invocation.backend(create=True, **flags) as backend:
         _run(invocation, backend, backend.work.submit(request))
 

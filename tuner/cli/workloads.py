@@ -33,7 +33,7 @@ def read_workloads(specs: Sequence[str] | None, notation: str | None, shapes: st
     if notation is not None:
         text = _read(notation)
         try:
-            found.append(workload_from_notation(text, _extents(shapes or "")))
+            found.append(workload_from_notation(text, extents_of(shapes or "")))
         except WorkloadError as error:
             raise WorkloadError(f"{notation}: {error}") from None
     if not found:
@@ -63,7 +63,7 @@ def _read(name: str) -> str:
         raise UsageError(f"--notation {name} is not UTF-8 text: byte {error.start}") from None
 
 
-def _extents(text: str) -> dict[str, int]:
+def extents_of(text: str) -> dict[str, int]:
     extents: dict[str, int] = {}
     for part in (piece.strip() for piece in text.split(",") if piece.strip()):
         name, equals, value = (piece.strip() for piece in part.partition("="))

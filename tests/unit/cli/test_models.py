@@ -1,0 +1,50 @@
+"""`tuner tune MODEL.onnx`: what is refused, before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.models import nets
+from tuner.cli.exits import Exit
+from tuner.cli.models import library_name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["missing.onnx"], ["missing.onnx", "is no file"]),
+        (["a.onnx", "b.onnx"], ["one .onnx file", "nothing else"]),
+        (["a.onnx", "matmul:M=8,N=8,K=8"], ["one .onnx file"]),
+        (["broken.onnx"], ["broken.onnx", "no ONNX model"]),
+        (["broken.onnx", "--name", "3 nets", "-o", "out"], ["library name '3 nets'"]),
+        (["net.onnx", "-o", "taken"], ["taken"]),
+        (["net.onnx", "--shapes", "batch=2"], ["'batch'"]),
+        (["net.onnx", "--trials", "0"], ["trials is 0"]),
+        (["matmul:M=8,N=8,K=8", "-o", "out"], ["for models", "tuner export"]),
+    ],
+)
+def test_a_model_is_refused_in_one_line(tuner: Callable[..., Any], home: Path, arguments: list[str], says: list[str]) -> None:
+    work = home / "work"
+    (work / "broken.onnx").write_bytes(b"\xff no protocol buffer")
+    (work / "net.onnx").write_bytes(nets.serialized(nets.perceptron(rows=2, sizes=(4, 3))))
+    (work / "taken").mkdir()
+    (work / "taken" / "mine.txt").write_text("mine")
+    called = tuner("tune", *arguments)
+    assert called.code == Exit.USAGE
+    assert called.out == ""
+    assert [words for words in says if words not in called.err] == []
+    assert called.err.startswith("error: ") and called.err.count("\n") == 1
+    assert not (home / "data").exists()
+    assert sorted(path.name for path in work.iterdir()) == ["broken.onnx", "net.onnx", "taken"]
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("net.onnx", "net"), ("a/b/ResNet-18 v2.onnx", "resnet_18_v2"), ("2net.onnx", "model_2net"), (".onnx", "model")],
+)
+def test_a_library_is_called_after_its_file(path: str, name: str) -> None:
+    assert library_name(path) == name

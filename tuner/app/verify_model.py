@@ -1,0 +1,85 @@
+"""A model of an exported directory put to the test: run confined on the examples' inputs, held against their right answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tuner.export.errors import ManifestError
+from tuner.export.examples import example_inputs
+from tuner.export.kernel import Argument, ExportKernel, TargetName
+from tuner.export.manifest import Manifest, open_regular
+from tuner.models.checking import Checked, run_library
+
+EXPECTED = "examples/expected.json"
+LARGEST_BYTES = 64 << 20  # of the file with right answers
+MODEL = "model"  # in a function's provenance: the SHA-256 of the ONNX file it came from
+
+
+def is_model(function: Mapping[str, Any]) -> bool:
+    return isinstance(function["provenance"].get(MODEL), str)
+
+
+def checked_model(
+    function: Mapping[str, Any], directory: Path, manifest: Manifest, library: Path, cores: Sequence[int]
+) -> tuple[float, Checked]:
+    """The largest error among the stored right answers, relative to 1 or the answer, and the run.
+
+    The right answers are a sample of what ONNX's reference evaluator said at the export; they are under the manifest's hashes.
+    Raises ManifestError for a wrong answer, ModelRefused for a failed call.
+    """
+    symbol = function["symbol"]
+    answers = _answers(directory, manifest, symbol)
+    kernel = _described(function)
+    found = run_library(library, symbol, example_inputs(kernel), cores)
+    worst = 0.0
+    for output, tolerance, samples in zip(found.outputs, answers["tolerances"], answers["samples"], strict=True):
+        flat = output.reshape(-1).astype(np.float64)
+        for place, right in samples:
+            error = abs(float(flat[place]) - right) / max(1.0, abs(right))
+            if not error <= tolerance:
+                raise ManifestError(f"{symbol}: element {place} of an output is {flat[place]:.6g}; right is {right:.6g}")
+            worst = max(worst, error)
+    return worst, found
+
+
+def _answers(directory: Path, manifest: Manifest, symbol: str) -> Mapping[str, Any]:
+    with open_regular(directory / EXPECTED) as file:
+        content = file.read(LARGEST_BYTES + 1)
+    if sha256(content).hexdigest() != manifest.files.get(EXPECTED):
+        raise ManifestError(f"{directory / EXPECTED} was changed while it was being verified")
+    try:
+        found: Mapping[str, Any] = json.loads(content)[symbol]
+        sound = isinstance(found["tolerances"], list) and any(found["samples"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ManifestError(f"{directory / EXPECTED} has no right answers for {symbol}") from error
+    if not sound:
+        raise ManifestError(f"{directory / EXPECTED} has no right answers for {symbol}")
+    return found
+
+
+def _described(function: Mapping[str, Any]) -> ExportKernel:
+    """The function's signature; it has no code here."""
+    target = function["target"]
+    return ExportKernel(
+        workload_key=function["workload"]["key"],
+        arguments=tuple(
+            Argument(name=one["name"], dtype=one["dtype"], shape=tuple(one["shape"]), role=one["role"])
+            for one in function["arguments"]
+        ),
+        target=TargetName(key=target["key"], kind=target["kind"], name=target["name"]),
+        isa=tuple(function["isa"]),
+        threads=function["threads"],
+        object_code=b"",
+        tvm_symbol="",
+        median_s=function["median_s"],
+        ci95_s=tuple(function["ci95_s"]),
+        verified=function["verified"],
+        max_rel_error=function["max_rel_error"],
+        symbol=function["symbol"],
+    )

@@ -1,0 +1,93 @@
+"""`tuner tune MODEL.onnx`: its kernels tuned within one budget, and one library of the whole model."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tuner.cli import units
+from tuner.cli.results import conclude
+from tuner.errors import UsageError
+
+if TYPE_CHECKING:
+    from tuner.app.models import Model, TunedModel
+    from tuner.cli.invocation import Invocation
+
+SUFFIX = ".onnx"
+
+
+def is_model(spec: str) -> bool:
+    return spec.endswith(SUFFIX)
+
+
+def tune_model(
+    invocation: Invocation, path: str, *, shapes: dict[str, int], directory: str | None, name: str | None, flags: dict[str, Any]
+) -> None:
+    """Tunes the model and, with a directory, exports it there. Raises ModelRefused before anything is written."""
+    from tuner.app.machine import checked_target, with_limits
+    from tuner.app.models import Model, export_model, submit_model
+    from tuner.cli.progress import TuningDisplay
+    from tuner.export.directory import check_replaceable
+    from tuner.export.naming import check_library_name
+    from tuner.export.signature import KEY_FILE
+    from tuner.models.importer import import_file
+
+    settings = invocation.settings(**flags).values
+    if settings.server:
+        raise UsageError(f"{path} is tuned on this machine; send a file to {settings.server} with POST /v1/models")
+    library = name or library_name(path)
+    check_library_name(library)
+    if directory is not None:
+        check_replaceable(Path(directory))
+    machine = checked_target(settings)
+    graph = import_file(Path(path), shapes)
+    model = Model(content=Path(path).read_bytes(), shapes=shapes, graph=graph)
+    with invocation.backend(create=True, **flags) as backend, invocation.database(create=True) as database:
+        target = with_limits(database, machine)
+        job = submit_model(database, model, target, settings)
+        with TuningDisplay(invocation.output.stderr, quiet=invocation.output.quiet) as display:
+            display.note(f"job {job.id}: {len(job.tasks)} kernels for {len(graph.nodes)} calls")
+            ended = backend.work.run(job.id, display)
+        if directory is None or ended.state != "succeeded":
+            conclude(invocation, backend, ended)
+            return
+        key = settings.data_dir / KEY_FILE
+        tuned = export_model(database, model, target, settings, Path(directory), library, signing_key=key)
+        _report(invocation, model, tuned, job.id, directory, library)
+
+
+def library_name(path: str) -> str:
+    """The file's name as an identifier."""
+    stem = re.sub(r"[^a-z0-9_]+", "_", Path(path).name.removesuffix(SUFFIX).lower()).strip("_")[:48]
+    return stem if stem[:1].isalpha() else f"model_{stem}".rstrip("_")
+
+
+def _report(invocation: Invocation, model: Model, tuned: TunedModel, job: str, directory: str, name: str) -> None:
+    from tuner.models.workloads import workloads_of
+
+    output = invocation.output
+    if output.as_json:
+        output.document(
+            {
+                "job": job,
+                "model": {
+                    "directory": directory,
+                    "symbol": f"{name}_run",
+                    "kernels": len(workloads_of(model.graph)),
+                    "calls": len(model.graph.nodes),
+                    "median_s": tuned.median_s,
+                    "ci95_s": list(tuned.ci95_s),
+                    "max_rel_error": tuned.max_rel_error,
+                },
+            }
+        )
+        return
+    output.line(f"{directory}: {name}_run takes {units.seconds(tuned.median_s)}, error {tuned.max_rel_error:.1e}")
+
+
+def refuse_mixture(specs: list[str], notation: str | None) -> str:
+    """The one model that was given. Raises UsageError where other workloads stand beside it."""
+    if len(specs) != 1 or notation is not None:
+        raise UsageError("a model is tuned by itself; give one .onnx file and nothing else")
+    return specs[0]
