@@ -153,3 +153,16 @@ def test_a_key_is_shown_once_and_can_be_revoked(tuner: Callable[..., Any]) -> No
     assert "token" not in listed and listed["revoked_at"] is None and listed["expires_at"] is not None
     assert tuner("keys", "revoke", made["id"], "--json").document["revoked_at"] is not None
     assert tuner("keys", "create", "ci", "--scope", "everything").code == 2
+
+
+def test_prune_needs_to_be_told_and_leaves_unfinished_jobs_alone(
+    tuner: Callable[..., Any], job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = tuner("db", "prune")
+    assert asked.code == 2 and "--days" in asked.err
+    assert tuner("db", "prune", "--trials", "1", "--json").document == {"jobs": 0, "trials": 0, "events": 0, "idempotency_keys": 0}
+    tuner("cancel", job.id)
+    monkeypatch.setenv("TUNER_KEEP_TRIALS", "2")  # three are there, and a cancelled job keeps all or none
+    assert "3 trials and 0 events of 1 jobs are deleted" in tuner("db", "prune").out
+    assert tuner("trials", job.id, "--json").document["items"] == []
+    assert tuner("show", job.id, "--json").document["tasks"][0]["trials_done"] == 3
