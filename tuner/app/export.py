@@ -79,7 +79,10 @@ def export_kernels(
     return export_library([*described, *portfolios], directory, name, signer=signer)
 
 
-def describe(session: Session, kernel: Kernel, store: ArtifactStore, widen: Widen | None = None) -> ExportKernel:
+def describe(
+    session: Session, kernel: Kernel, store: ArtifactStore, widen: Widen | None = None, *, answers: bool = True
+) -> ExportKernel:
+    """The kernel as export takes it; without `answers` nothing is computed for examples."""
     workload = from_document(workloads.get(session, kernel.workload).document)
     target = targets.get(session, kernel.target)
     schedule = kernels.schedule(session, kernel.id)
@@ -106,7 +109,7 @@ def describe(session: Session, kernel: Kernel, store: ArtifactStore, widen: Wide
         provenance={"job": kernel.job, "trial": kernel.trial, "trace": schedule.get("text"), "versions": dict(kernel.versions)},
     )
     described = described if widen is None else widen(described, workload, schedule)
-    return replace(described, expected=expected_outputs(workload.expression, described))
+    return replace(described, expected=expected_outputs(workload.expression, described) if answers else None)
 
 
 def _arguments(expression: Expression) -> tuple[Argument, ...]:

@@ -124,7 +124,7 @@ def _kernels(database: Database, graph: Graph, target: Target, settings: Setting
                 raise ModelUnfinished(
                     f"{one.workload.spec} of the model has no kernel yet; tune the model again or resume its job"
                 )
-            found[one.workload.key] = replace(describe(session, kernel, store), expected=None)
+            found[one.workload.key] = describe(session, kernel, store, answers=False)
     return found
 
 
