@@ -18,7 +18,7 @@ from tuner.measure.outcome import Candidate, Conditions, Failed, FailureKind, Ou
 from workers.demand import Demand
 from workers.messages import BuildRequest, Built, Library, Measured, MeasureRequest, Report, Span
 from workers.pipeline import MAX_RETRIES, Pipeline
-from workers.policy import POLICIES, LaneShare, Place, Standing
+from workers.policy import POLICIES, LaneShare, Place, PolicyName, Standing
 
 Event = tuple[float, int, Callable[[], None]]
 
@@ -171,6 +171,42 @@ def test_every_candidate_ends_exactly_once(
         outcome: Outcome = report.trial.outcome
         assert report.quarantined == (isinstance(outcome, Failed) and outcome.kind is FailureKind.INFRASTRUCTURE)
         assert 1 <= report.attempts <= MAX_RETRIES + 1
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    policy=st.sampled_from(sorted(POLICIES)),
+    threads=st.lists(st.integers(1, 3), min_size=1, max_size=4),
+    counts=st.lists(st.integers(0, 25), min_size=4, max_size=4),
+    lanes=st.lists(st.integers(1, 3), max_size=3),
+    deaths=st.sampled_from([0.0, 0.2]),
+    codes=st.integers(1, 60),
+    lane_share=st.sampled_from([1.0, 0.3]),
+    seed=st.integers(0, 2**16),
+)
+def test_whatever_the_policy_every_jobs_candidates_end_once(
+    policy: PolicyName,
+    threads: list[int],
+    counts: list[int],
+    lanes: list[int],
+    deaths: float,
+    codes: int,
+    lane_share: float,
+    seed: int,
+) -> None:
+    """Jobs propose the same code, workers die, lanes differ; afterwards nobody holds anything."""
+    places = {f"cpu:{at}": Place(threads=cores) for at, cores in enumerate([*lanes, max(threads)])}
+    pipeline = Pipeline(
+        builders=["build:0", "build:1"], runners=list(places), policy=policy, places=places, lane_share=lane_share
+    )
+    simulation = Simulation(pipeline, deaths=deaths, code=lambda number: number % codes, rng=np.random.default_rng(seed))
+    for at, wanted in enumerate(threads):
+        standing = Standing(job=f"j{at}", owner=f"o{at % 2}", priority=at - 1, order=at, threads=wanted, trials_left=counts[at])
+        pipeline.submit(f"p{at}", candidates(counts[at]), standing=standing)
+    reports = simulation.run()
+    for at in range(len(threads)):
+        assert sorted(report.trial.number for report in reports if report.job == f"j{at}") == list(range(counts[at]))
+    assert not pipeline.busy and pipeline.next_build() is None and pipeline.next_measurement() is None
 
 
 def test_poison_is_quarantined_and_takes_nobody_along() -> None:
