@@ -116,10 +116,10 @@ class Driver(Fleet):
         if measurement := self.pipeline.next_measurement():
             worker, _, wanted = measurement
             measured = []
-            for one in wanted:
+            for request in wanted:
                 conditions = Conditions(lane=worker, isolation="process")
-                timed = Timed(samples_s=(1.0,), max_rel_error=0.0, conditions=conditions, artifact=one.library.sha256)
-                measured.append(Measured(number=one.number, outcome=timed, started_s=0.0, ended_s=0.01))
+                timed = Timed(samples_s=(1.0,), max_rel_error=0.0, conditions=conditions, artifact=request.library.sha256)
+                measured.append(Measured(number=request.number, outcome=timed, started_s=0.0, ended_s=0.01))
             self.pipeline.measured(worker, measured)
 
     def close(self) -> None:
