@@ -160,7 +160,8 @@ def test_prune_needs_to_be_told_and_leaves_unfinished_jobs_alone(
 ) -> None:
     asked = tuner("db", "prune")
     assert asked.code == 2 and "--days" in asked.err
-    assert tuner("db", "prune", "--trials", "1", "--json").document == {"jobs": 0, "trials": 0, "events": 0, "idempotency_keys": 0}
+    nothing = {"jobs": 0, "trials": 0, "events": 0, "idempotency_keys": 0}
+    assert tuner("db", "prune", "--trials", "1", "--json").document == nothing
     tuner("cancel", job.id)
     monkeypatch.setenv("TUNER_KEEP_TRIALS", "2")  # three are there, and a cancelled job keeps all or none
     assert "3 trials and 0 events of 1 jobs are deleted" in tuner("db", "prune").out
