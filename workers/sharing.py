@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from workers.affinity import confined
-from workers.fleet import START_TIMEOUT_S, DriverLost, Fleet, FleetError, Inbound
+from workers.fleet import STOP_TIMEOUT_S, DriverLost, Fleet, FleetError, Inbound
 from workers.messages import Answer, BuildAsk, Finished, FleetPlan, Notice, Problem, RaceAsk, Report, Span, Submit
 from workers.policy import Standing
 
@@ -87,7 +87,7 @@ class SharedFleet:
             for share in self._shares.values():
                 share.put(FleetError("the fleet was closed"))
         if self._listener.is_alive() and self._listener is not threading.current_thread():
-            self._listener.join(timeout=START_TIMEOUT_S)
+            self._listener.join(timeout=STOP_TIMEOUT_S)  # longer where it just starts another driver; it ends by itself then
 
     # -- for the shares --------------------------------------------------------------------------------------------------------
 
