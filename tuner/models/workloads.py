@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tuner.models.assembly import renamed
 from tuner.models.graph import Graph
+from tuner.spaces.stages import inlined
 from tuner.workload.expression import Expression
 from tuner.workload.spec import workload_from_expression
 from tuner.workload.workload import Numerics, Workload
@@ -18,9 +20,22 @@ class ModelWorkload:
 
 
 def workload_of(node: Expression, graph: Graph, numerics: Numerics = "strict") -> Workload:
-    """The node's workload; its inputs that are constants of the model are declared, so that they may be packed ahead."""
-    constants = [tensor.name for tensor in node.inputs if graph.root(tensor.name) in graph.constants]
-    return workload_from_expression(node, constants, numerics)
+    """The node's workload; its inputs that are constants of the model are declared, so that they may be packed ahead.
+
+    Names say only places, so that kernels alike have knobs of the same names and can begin from each other's configs.
+    """
+    names = {tensor.name: f"x{number}" for number, tensor in enumerate(node.inputs)}
+    constants = [names[tensor.name] for tensor in node.inputs if graph.root(tensor.name) in graph.constants]
+    plain = inlined(node)
+    names |= {stage.name: f"s{number}" for number, stage in enumerate(plain.stages)}
+    names |= {name: f"y{number}" for number, name in enumerate(node.outputs)}
+    expression = replace(
+        plain,
+        inputs=tuple(replace(tensor, name=names[tensor.name]) for tensor in plain.inputs),
+        stages=tuple(replace(stage, name=names[stage.name], body=renamed(stage.body, names)) for stage in plain.stages),
+        outputs=tuple(names[name] for name in plain.outputs),
+    )
+    return workload_from_expression(expression, constants, numerics)
 
 
 def workloads_of(graph: Graph) -> Sequence[ModelWorkload]:
