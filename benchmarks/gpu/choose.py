@@ -6,6 +6,8 @@ shared and copied ahead. What it is worth only the GPU tells.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import zip_longest
 from math import log2, prod
 
 import numpy as np
@@ -22,7 +24,7 @@ def chosen(space: CudaSpace, count: int, rng: np.random.Generator) -> list[Confi
     """`count` configs that are legal and different, the rule's best first; fewer where the space has no more."""
     points = space.space.sample(rng, SAMPLED)
     configs = {repr(sorted(config.items())): config for config in map(space.space.config, points)}
-    ordered = sorted(configs.values(), key=cost)
+    ordered = by_turns(sorted(configs.values(), key=cost))
     best = ordered[: count - int(count * RANDOM)]
     rest = ordered[len(best) :]
     order = rng.permutation(len(rest))
@@ -36,6 +38,14 @@ def chosen(space: CudaSpace, count: int, rng: np.random.Generator) -> list[Confi
             continue
         found.append(config)
     return found
+
+
+def by_turns(configs: Sequence[Config]) -> list[Config]:
+    """One of each sketch in turn: what the rule says of one sketch cannot be compared with what it says of another."""
+    queues: dict[str, list[Config]] = {}
+    for config in configs:
+        queues.setdefault(str(config["sketch"]), []).append(config)
+    return [config for turn in zip_longest(*queues.values()) for config in turn if config is not None]
 
 
 def cost(config: Config) -> float:

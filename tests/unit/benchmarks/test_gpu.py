@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu.build import MOST_BYTES, build
-from benchmarks.gpu.choose import chosen, cost
+from benchmarks.gpu.choose import by_turns, chosen, cost
 from benchmarks.gpu.standalone import Refused, read_module, table
 from benchmarks.gpu.suite import SUITE
 from tests.gpu_machine import REASON
@@ -20,6 +20,7 @@ from tuner.errors import UsageError
 from tuner.lowering.cuda_compiler import find_nvcc
 from tuner.runtime.cuda_module import unpacked
 from tuner.spaces.cuda import CudaSpace
+from tuner.spaces.space import Config
 from tuner.target.detect import parse_target
 from tuner.workload.spec import parse_spec
 
@@ -81,6 +82,11 @@ def test_the_rule_prefers_what_it_says() -> None:
     assert costs == sorted(costs)
     others = [cost(space.space.config(point)) for point in space.space.sample(np.random.default_rng(1), 50)]
     assert costs[-1] < np.median(others)
+
+
+def test_sketches_take_turns() -> None:
+    configs: list[Config] = [{"sketch": name, "knob": number} for name, number in (("a", 1), ("a", 2), ("a", 3), ("b", 4))]
+    assert [config["knob"] for config in by_turns(configs)] == [1, 4, 2, 3]
 
 
 def test_a_damaged_candidate_is_refused() -> None:
