@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tuner.measure.outcome import Failed, FailureKind, Timed, Trial
+from tuner.spaces.winograd import fewest_flops
 from tuner.target.limits import LimitsError, measure_limits
 from tuner.target.roofline import Work, implausible, least_seconds, roofline_fraction
 from tuner.target.target import Limits, Target
@@ -17,7 +18,7 @@ REMEASURE_S = 1.0  # of the limits, on a builder's core, once a job
 def work_of(problem: Problem) -> Work:
     expression = problem.workload.expression
     dtype = expression.inputs[0].dtype if expression.inputs else "float32"
-    return Work(flops=expression.flops, nbytes=expression.nbytes, dtype=dtype, threads=problem.threads)
+    return Work(flops=fewest_flops(problem.workload), nbytes=expression.nbytes, dtype=dtype, threads=problem.threads)
 
 
 class Judge:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice, product
 
 from tuner.errors import UsageError
@@ -14,11 +14,23 @@ from tuner.spaces.groups import Group, RowGroup, groups, shapes_of
 from tuner.spaces.program import Buffer, Program
 from tuner.spaces.space import Config, Sketch, Space
 from tuner.spaces.stages import inlined, plainly_named
+from tuner.spaces.winograd import winograd
 from tuner.target.target import Target
-from tuner.workload.expression import DType
+from tuner.workload.expression import DType, Expression
 from tuner.workload.workload import Workload
 
 MAX_SKETCHES = 64  # combinations of the groups' sketches; beyond it the first ones are kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Algorithm:
+    """One way to compute the workload: its stages as they stand, inlined, or rewritten ones."""
+
+    expression: Expression
+    shapes: Mapping[str, tuple[int, ...]]
+    dtypes: Mapping[str, DType]
+    groups: tuple[Group, ...]
+    rewritten: bool
 
 
 class CpuSpace:
@@ -27,20 +39,22 @@ class CpuSpace:
     def __init__(self, workload: Workload, target: Target, threads: int) -> None:
         if target.kind != "cpu":
             raise UsageError(f"target {target.name} is no CPU; its sketches live elsewhere")
-        self.expression = inlined(plainly_named(workload.expression))
-        given = zip(workload.expression.inputs, self.expression.inputs, strict=True)
-        self.constants = tuple(plain.name for tensor, plain in given if tensor.name in workload.constants)
-        self.shapes = shapes_of(self.expression)
-        self.dtypes: Mapping[str, DType] = {
-            tensor.name: tensor.dtype for tensor in (*self.expression.inputs, *(stage.tensor for stage in self.expression.stages))
-        }
+        plain = plainly_named(workload.expression)
+        given = zip(workload.expression.inputs, plain.inputs, strict=True)
+        self.constants = tuple(named.name for tensor, named in given if tensor.name in workload.constants)
         self.target, self.threads = target, threads
-        self.groups = groups(self.expression)
-        variants = [self._variants(group) for group in self.groups]
-        self.combinations = {
-            "+".join(f"{one.group.name}:{one.name}" for one in chosen): chosen
-            for chosen in islice(product(*variants), MAX_SKETCHES)
-        }
+        self.algorithm = _algorithm(plain)
+        self.expression, self.groups = self.algorithm.expression, self.algorithm.groups
+        algorithms = [self.algorithm]
+        if workload.numerics == "fast" and (other := winograd(plain)) is not None:
+            algorithms.append(_algorithm(other, rewritten=True))
+        self._algorithms: dict[str, Algorithm] = {}
+        self.combinations: dict[str, tuple[TileSketch | RowSketch, ...]] = {}
+        for algorithm in algorithms:
+            variants = [self._variants(group, algorithm) for group in algorithm.groups]
+            for chosen in islice(product(*variants), MAX_SKETCHES):
+                name = "+".join(f"{one.group.name}:{one.name}" for one in chosen)
+                self.combinations[name], self._algorithms[name] = chosen, algorithm
         self.space = Space(
             tuple(
                 Sketch(name=name, knobs=tuple(knob for one in chosen for knob in one.knobs))
@@ -48,30 +62,33 @@ class CpuSpace:
             )
         )
 
-    def _variants(self, group: Group) -> Sequence[TileSketch | RowSketch]:
+    def _variants(self, group: Group, algorithm: Algorithm) -> Sequence[TileSketch | RowSketch]:
+        facts = (self.target, self.threads, algorithm.shapes, algorithm.dtypes)
         if isinstance(group, RowGroup):
-            return [row_sketch(group, self.target, self.threads, self.shapes, self.dtypes)]
-        tiles = tile_sketches(group, self.target, self.threads, self.shapes, self.dtypes)
-        pairs = [
-            pair_sketch(group, tile.vector, self.target, self.threads, self.shapes, self.dtypes) for tile in tiles if tile.vector
-        ]
-        tiles += [sketch for sketch in pairs if sketch is not None]
-        return [*tiles, *lane_sketches(group, self.target, self.threads, self.shapes, self.dtypes)]
+            return [row_sketch(group, *facts)]
+        tiles: list[TileSketch | RowSketch] = [*tile_sketches(group, *facts)]
+        if algorithm.rewritten:
+            # Of so many stages neither every combination of sketches is offered nor a copy of each read of a map.
+            return [replace(one, copying=group.anchor.reducer is not None) for one in tiles[:1] if isinstance(one, TileSketch)]
+        pairs = [pair_sketch(group, one.vector, *facts) for one in tiles if isinstance(one, TileSketch) and one.vector]
+        return [*tiles, *(one for one in pairs if one is not None), *lane_sketches(group, *facts)]
 
     def program(self, config: Config) -> Program:
         """The program of a config; the config must name every knob of its sketch."""
         full = self.space.config(self.space.point(config))
-        chosen = self.combinations[str(full["sketch"])]
+        name = str(full["sketch"])
+        chosen, algorithm = self.combinations[name], self._algorithms[name]
         nests = [sketch.nest(full) for sketch in chosen]
-        outputs = set(self.expression.outputs)
+        expression = algorithm.expression
+        outputs = set(expression.outputs)
         between = tuple(
-            Buffer(name=group.name, shape=self.shapes[group.name], dtype=self.dtypes[group.name])
-            for group in self.groups
+            Buffer(name=group.name, shape=algorithm.shapes[group.name], dtype=algorithm.dtypes[group.name])
+            for group in algorithm.groups
             if group.name not in outputs
         )
         return Program(
-            inputs=self.expression.inputs,
-            outputs=tuple(self.expression.tensor(name) for name in self.expression.outputs),
+            inputs=expression.inputs,
+            outputs=tuple(expression.tensor(name) for name in expression.outputs),
             buffers=(*between, *(buffer for nest in nests for buffer in nest.buffers)),
             blocks=tuple(
                 replace(block, section=sketch.group.name)
@@ -81,6 +98,17 @@ class CpuSpace:
             steps=tuple(step for nest in nests for step in nest.steps),
             constants=self.constants,
         )
+
+
+def _algorithm(expression: Expression, *, rewritten: bool = False) -> Algorithm:
+    whole = inlined(expression)
+    return Algorithm(
+        expression=whole,
+        shapes=shapes_of(whole),
+        dtypes={tensor.name: tensor.dtype for tensor in (*whole.inputs, *(stage.tensor for stage in whole.stages))},
+        groups=groups(whole),
+        rewritten=rewritten,
+    )
 
 
 def space_for(workload: Workload, target: Target, threads: int) -> Space:

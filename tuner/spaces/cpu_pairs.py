@@ -69,7 +69,7 @@ def pair_sketch(
     if paired is None:
         return None
     anchor, pair = _split(group.anchor, paired)
-    sketch = PairSketch(replace(group, anchor=anchor), vector, target, threads, shapes, dtypes, None, pair)
+    sketch = PairSketch(replace(group, anchor=anchor), vector, target, threads, shapes, dtypes, pair=pair)
     if LANES.get(sketch.lanes, "none") not in target.isa:
         return None
     return sketch if all(TileSketch.copy_values(sketch, found)[-1] == "pack_root" for found in sketch.reads) else None

@@ -36,6 +36,7 @@ class TileSketch:
     shapes: Mapping[str, tuple[int, ...]]
     dtypes: Mapping[str, DType]
     across: str | None = None  # of a map: the axis along which what is read is contiguous, where that is not the vector
+    copying: bool = True  # whether an operand that can be read in place may be copied instead
 
     @property
     def name(self) -> str:
@@ -96,7 +97,9 @@ class TileSketch:
         if self.group.anchor.reducer is not None:
             knobs += [self._knob("depth", self._depth_values()), self._knob("unroll", self._unroll_values())]
         for number, found in enumerate(self.reads):
-            knobs.append(self._knob(f"copy{number}_{found.read.tensor}", self.copy_values(found)))
+            values = self.copy_values(found)
+            if self.copying or values[0] != "none":
+                knobs.append(self._knob(f"copy{number}_{found.read.tensor}", values))
         knobs.append(self._knob("mathematics", self._mathematics_values()))
         return tuple(knob for knob in knobs if len(knob.values) > 1)
 

@@ -1,0 +1,83 @@
+"""Winograd's convolution: the same function as the sum, found by indices alone, offered where less accuracy was asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.property.blocks import run
+from tuner.cost_model.features import featurizer
+from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.stages import plainly_named
+from tuner.spaces.winograd import SUFFIX, fewest_flops, winograd
+from tuner.target.detect import detect_cpu
+from tuner.workload.inputs import make_inputs
+from tuner.workload.reference import evaluate
+from tuner.workload.spec import parse_spec
+
+NARROW = replace(detect_cpu(), vector_bytes=16, vector_registers=16)
+SMALL = "conv2d:N=1,H=4,W=5,CI=2,CO=4,KH=3,KW=3,pad=1,act=relu"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        SMALL,
+        "conv2d:N=2,H=7,W=8,CI=3,CO=5,KH=3,KW=3,pad=0,layout=NCHW,bias=true",
+        "conv2d:N=1,H=5,W=4,CI=1,CO=1,KH=3,KW=3,pad=2",
+    ],
+)
+def test_the_rewritten_stages_compute_the_same(spec: str) -> None:
+    expression = plainly_named(parse_spec(spec).expression)
+    rewritten = winograd(expression)
+    assert rewritten is not None
+    assert all(stage.reducer is None or "m" in stage.name for stage in rewritten.stages), "only the products are summed"
+    inputs = make_inputs(expression, seed=1)
+    want, got = evaluate(expression, inputs), evaluate(rewritten, inputs)
+    np.testing.assert_allclose(got[rewritten.outputs[0]], want[expression.outputs[0]], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "conv2d:N=1,H=9,W=9,CI=3,CO=5,KH=3,KW=3,stride=2,pad=1",
+        "conv2d:N=1,H=9,W=9,CI=3,CO=5,KH=3,KW=3,dilation=2,pad=2",
+        "conv2d:N=1,H=9,W=9,CI=4,CO=6,KH=3,KW=3,groups=2,pad=1",
+        "conv2d:N=1,H=9,W=9,CI=3,CO=5,KH=5,KW=5,pad=2",
+        "conv2d:N=1,H=9,W=9,CI=3,CO=5,KH=3,KW=3,pad=1,dtype=float16",
+        "depthwise_conv2d:N=1,H=9,W=9,C=5,KH=3,KW=3,pad=1",
+        "conv1d:N=1,W=9,CI=3,CO=5,KW=3,pad=1",
+        "conv3d:N=1,D=9,H=9,W=9,CI=2,CO=3,KD=3,KH=3,KW=3,pad=1",
+        "matmul:M=9,N=9,K=3",
+    ],
+)
+def test_other_stages_are_left_as_they_are(spec: str) -> None:
+    assert winograd(parse_spec(spec).expression) is None
+
+
+def test_it_is_a_sketch_under_fast_numerics_alone() -> None:
+    strict, fast = (CpuSpace(parse_spec(spec), NARROW, 1).space for spec in (SMALL, f"{SMALL},numerics=fast"))
+    assert not any(SUFFIX in sketch.name for sketch in strict.sketches)
+    assert [sketch.name for sketch in fast.sketches if SUFFIX not in sketch.name] == [sketch.name for sketch in strict.sketches]
+    assert sum(SUFFIX in sketch.name for sketch in fast.sketches) == 1
+    assert len({knob.name for knob in fast.knobs}) == len(fast.knobs)
+
+
+def test_a_time_is_judged_by_the_fewest_operations() -> None:
+    strict, fast = parse_spec(SMALL), parse_spec(f"{SMALL},numerics=fast")
+    assert fewest_flops(strict) == strict.expression.flops
+    assert fewest_flops(fast) == int(strict.expression.flops / 2.25)
+
+
+def test_programs_compute_what_the_reference_computes() -> None:
+    workload = parse_spec(f"{SMALL},numerics=fast")
+    space = CpuSpace(workload, NARROW, 1)
+    inputs = make_inputs(workload.expression, seed=5, kind="normal")
+    want = evaluate(workload.expression, inputs)[workload.expression.outputs[0]]
+    points = [point for point in space.space.sample(np.random.default_rng(0), 12) if point[0] == len(space.space.sketches) - 1]
+    assert np.isfinite(featurizer(space)(np.stack(points))).all()
+    for point in points[:2]:
+        (got,) = run(space.program(space.space.config(point)), dict(inputs))
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
