@@ -21,7 +21,7 @@ def bench(
     notation: Notation = None,
     shapes: Shapes = None,
     against: Annotated[
-        str, typer.Option("--against", metavar="NAME,...", help="rivals: default (the default schedule), numpy, torch")
+        str, typer.Option("--against", metavar="NAME,...", help="rivals: default (the default schedule), numpy, torch, onednn")
     ] = "default,numpy",
     fail_if_slower: Annotated[
         float | None,
