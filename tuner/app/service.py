@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from api.options import ServiceOptions
 from api.server import serve
 from db.engine import open_database
+from tuner.app.kept import kept
 from tuner.app.machine import checked_target, with_limits
+from tuner.models.importer import available
 from tuner.settings import ENVIRONMENT_PREFIX, Settings
-
-STOP_S = 30.0  # for the orchestrator to give its job back and end its workers
 
 
 def serve_here(settings: Settings, *, started: Callable[[str], None]) -> None:
@@ -30,6 +29,7 @@ def serve_here(settings: Settings, *, started: Callable[[str], None]) -> None:
         host=settings.host,
         port=settings.port,
         target=target,
+        models=available(),
     )
     database = open_database(settings.db)
     try:
@@ -40,21 +40,9 @@ def serve_here(settings: Settings, *, started: Callable[[str], None]) -> None:
         serve(options, started=started)
 
 
-@contextmanager
-def _orchestrator(settings: Settings) -> Iterator[None]:
-    """The process lives as long as the block, and not longer than this process."""
+def _orchestrator(settings: Settings) -> AbstractContextManager[None]:
+    """Its process is kept for the block: jobs must not wait for ever because it was killed."""
     said = settings.model_dump(exclude={"server", "token"})  # those are for commands that ask a service
     given = {ENVIRONMENT_PREFIX + name.upper(): str(value) for name, value in said.items() if value != ""}
-    environment = dict(os.environ) | given
     command = [sys.executable, "-P", "-m", "tuner.app.orchestrate"]
-    # A session of its own: Ctrl-C reaches it through this process alone, in good order.
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, start_new_session=True)
-    try:
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    return kept(command, environment=dict(os.environ) | given, name="orchestrator")
