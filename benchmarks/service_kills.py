@@ -93,23 +93,15 @@ def summary(cycles: Sequence[Cycle], folder: Path, found: Sequence[str], databas
     }
 
 
-def work(url: str, folder: Path, given: argparse.Namespace) -> dict[str, object]:
+def work(url: str, folder: Path, *, cycles: int, seconds: float, every: int, seed: int) -> dict[str, object]:
+    """Goes on in `folder` until there were `cycles` in all, or for `seconds`; what was found."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "cycles.jsonl"
     done = [Cycle(**json.loads(line)) for line in log.read_text().splitlines()] if log.exists() else []
     database = open_database(url)
     try:
         token = prepared(database, folder)
-        made = run(
-            database,
-            folder,
-            token,
-            done,
-            cycles=given.cycles,
-            seconds=given.seconds,
-            every=given.measure_every,
-            seed=given.seed,
-        )
+        made = run(database, folder, token, done, cycles=cycles, seconds=seconds, every=every, seed=seed)
         return summary(made, folder, faults(database, Record(folder / "acknowledged.jsonl")), database)
     finally:
         database.close()
@@ -126,7 +118,14 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tuner-kills-") as throwaway:
         folder = (given.folder or Path(throwaway)).absolute()
-        result = work(given.db or f"sqlite:///{folder}/tuner.sqlite", folder, given)
+        result = work(
+            given.db or f"sqlite:///{folder}/tuner.sqlite",
+            folder,
+            cycles=given.cycles,
+            seconds=given.seconds,
+            every=given.measure_every,
+            seed=given.seed,
+        )
     print(json.dumps(result, indent=1))
     sys.exit(1 if result["faults"] else 0)
 
