@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -108,8 +109,7 @@ def torment(folder: Path, wanted: int, *, timeout_s: float, seed: int = 0) -> Su
             process.kill()
             process.wait()
         database.close()
-        with suppress(OSError):
-            scratch.rmdir()
+        shutil.rmtree(scratch, ignore_errors=True)  # empty unless something was left, which has been said
 
 
 def _kill_until_it_ends(

@@ -16,7 +16,7 @@ import pytest
 from db import events, jobs
 from db.engine import Database
 from tests.integration.fleet_job import QUICK, open_in, queue_job, run_here
-from tests.integration.test_resume import rows, wait_for
+from tests.integration.test_resume import rows
 from tests.integration.test_workers import assert_complete, descendants, recorded
 from tuner.measure.outcome import Timed
 from tuner.tuning import TrialRecorded
@@ -36,13 +36,20 @@ def database(tmp_path: Path) -> Iterator[Database]:
     opened.close()
 
 
+def wait_for_trials(database: Database, job_id: str, count: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 200
+    while len(rows(database, job_id)) < count:
+        assert process.poll() is None and time.monotonic() < deadline, "the job ended, or stands still"
+        time.sleep(0.02)
+
+
 def test_an_orchestrator_stopped_past_its_lease_can_write_nothing(database: Database, tmp_path: Path) -> None:
     job_id = queue_job(database, ["matmul:M=48,N=40,K=32"], trials=BUDGET)
     url = f"sqlite:///{tmp_path}/fleet.db"
     command = [sys.executable, "-m", "tests.integration.fleet_job", str(tmp_path), job_id, url, str(LEASE_S)]
     stopped = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        wait_for(database, job_id, 4, stopped)
+        wait_for_trials(database, job_id, 4, stopped)
         stopped.send_signal(signal.SIGSTOP)  # its fleet goes on: results wait for it
         time.sleep(LEASE_S + 1.0)
         report = run_here(database, job_id, tmp_path)
