@@ -56,6 +56,9 @@ class Namespace:
 
 @pytest.fixture
 def bridge() -> Iterator[None]:
+    for words in (("link", "del", BRIDGE), ("netns", "del", "tuner-one"), ("netns", "del", "tuner-two")):
+        with suppress(OSError, subprocess.CalledProcessError):  # of a run that was killed
+            ip(*words)
     try:
         ip("link", "add", BRIDGE, "type", "bridge")
     except (OSError, subprocess.CalledProcessError) as error:
