@@ -40,7 +40,7 @@ def workers(context: typer.Context) -> None:
     if stations:
         invocation.output.line()
         kinds = tuple(stations[0][1].seconds)
-        rows = [
+        spent = [
             (
                 worker,
                 f"{station.name} (builder)" if station.builds else station.name,
@@ -49,8 +49,8 @@ def workers(context: typer.Context) -> None:
             )
             for worker, station in stations
         ]
-        columns = ("worker", "today", *kinds, "in use")
-        invocation.output.table(columns, rows, right=columns[2:])
+        headings = ("worker", "today", *kinds, "in use")
+        invocation.output.table(headings, spent, right=headings[2:])
 
 
 def in_use(seconds: Mapping[str, float]) -> float | None:
