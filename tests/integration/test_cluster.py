@@ -7,6 +7,7 @@ import re
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from db import jobs
+from db import jobs, workers
 from tests.integration.fleet_job import QUICK, open_in, queue_job
 from tests.integration.test_api_kills import free_port
 from tests.integration.test_workers import assert_complete, assert_computes, recorded
@@ -187,6 +188,10 @@ def test_a_lost_node_costs_only_what_it_held(cluster: str, tmp_path: Path) -> No
         assert [notice.kind for notice in notices] == ["ready", "refused"]
         assert "worker outdated has protocol 0 (needed is 1)" in notices[1].message
         assert not any(lane.startswith("outdated/") for lane in seen)
+        with database.read() as session:
+            machines = {one.host: one for one in workers.list_all(session)}
+        assert set(machines) == {"one", "two", socket.gethostname()}
+        assert machines["one"].state == workers.ACTIVE and machines["one"].lanes[0]["name"].startswith("one/")
     finally:
         database.close()
         outdated.stop(grace_s=30)
