@@ -189,6 +189,59 @@ def test_a_cpp_program_checks_shapes(exported: Path, tmp_path: Path) -> None:
     assert done.stdout == "product: in_B has shape (48, 47), expected (48, 48)\n3\nspan\n"
 
 
+def test_a_cpp_program_of_another_dtype_does_not_compile(exported: Path, tmp_path: Path) -> None:
+    text = '#include "kit.hpp"\nint main() { kit::buffer<%s> a({48, 48}), b({48, 48}), c({48, 48}); kit::product(a, b, c); }\n'
+    for dtype, right in (("float", True), ("double", False), ("std::int32_t", False)):
+        (tmp_path / "typed.cpp").write_text(text % dtype)
+        command = ["c++", "-std=c++17", "-fsyntax-only", f"-I{exported / 'include'}", "typed.cpp"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+        assert (done.returncode == 0) == right, done.stderr
+
+
+def test_a_project_of_ones_own_by_cmake_and_a_cpp_program_by_pkg_config(exported: Path, tmp_path: Path) -> None:
+    """What a stranger writes: a project elsewhere that finds the package, in C and C++, shared and static."""
+    (tmp_path / "main.c").write_text(
+        """
+        #include "kit.h"
+        int main(void) {
+          float *a = kit_alloc(4 * 48 * 48), *b = kit_alloc(4 * 48 * 48), *c = kit_alloc(4 * 48 * 48);
+          for (int i = 0; i < 48 * 48; ++i) a[i] = 1, b[i] = 2, c[i] = 0;
+          if (product_parallel(a, b, c) != KIT_OK) return 1;
+          for (int i = 0; i < 48 * 48; ++i) if (c[i] != 96) return 2;
+          return 0;
+        }
+        """
+    )
+    (tmp_path / "main.cpp").write_text(
+        """
+        #include "kit.hpp"
+        int main() {
+          kit::buffer<float> a({48, 48}), b({48, 48}), c({48, 48});
+          for (int i = 0; i < a.size(); ++i) a[i] = 1, b[i] = 2;
+          kit::set_num_threads(1);
+          kit::product(a, b, c);
+          return c[48 * 48 - 1] == 96 ? 0 : 1;
+        }
+        """
+    )
+    if shutil.which("cmake") is not None:
+        (tmp_path / "CMakeLists.txt").write_text(
+            "cmake_minimum_required(VERSION 3.16)\nproject(mine C CXX)\nset(CMAKE_CXX_STANDARD 17)\n"
+            "find_package(kit CONFIG REQUIRED)\nenable_testing()\n"
+            "foreach(kind kit static)\n"
+            "  add_executable(c_${kind} main.c)\n  target_link_libraries(c_${kind} PRIVATE kit::${kind})\n"
+            "  add_executable(cpp_${kind} main.cpp)\n  target_link_libraries(cpp_${kind} PRIVATE kit::${kind})\n"
+            "  add_test(NAME c_${kind} COMMAND c_${kind})\n  add_test(NAME cpp_${kind} COMMAND cpp_${kind})\nendforeach()\n"
+        )
+        run(["cmake", "-S", ".", "-B", "build", f"-Dkit_DIR={exported / 'cmake'}"], tmp_path)
+        run(["cmake", "--build", "build"], tmp_path)
+        assert "100% tests passed" in run(["ctest", "--test-dir", "build"], tmp_path).stdout
+    if shutil.which("pkg-config") is not None:
+        found = run(["pkg-config", "--cflags", "--libs", "kit"], tmp_path, PKG_CONFIG_PATH=str(exported / "lib" / "pkgconfig"))
+        run(["c++", "-std=c++17", "main.cpp", *found.stdout.split(), "-o", "by_pkg_config"], tmp_path)
+        run([tmp_path / "by_pkg_config"], tmp_path, LD_LIBRARY_PATH=str(exported / "lib"))
+
+
 def test_cmake_builds_and_runs_the_examples(exported: Path, tmp_path: Path) -> None:
     if shutil.which("cmake") is None:
         pytest.skip("no cmake here")

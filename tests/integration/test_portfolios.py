@@ -198,6 +198,26 @@ def test_the_examples(exported: Path, tmp_path: Path, compiler: str, name: str) 
     assert "32 elements checked" in done.stdout
 
 
+def test_a_c_program_sees_a_wrong_extent_and_a_missing_feature(exported: Path, tmp_path: Path) -> None:
+    (tmp_path / "program.c").write_text(
+        '#include <stdio.h>\n#include "kit.h"\n'
+        "int main(void) {\n"
+        "  float *a = kit_alloc(4 * 16 * 40), *b = kit_alloc(4 * 16 * 32), *c = kit_alloc(4 * 32 * 40);\n"
+        '  for (int rows = 40; rows < 42; ++rows) printf("%d %s\\n", rows_apart(a, b, c, rows), kit_last_error());\n'
+        "  return 0;\n}\n"
+    )
+    command = ["cc", f"-I{exported / 'include'}", "program.c", str(exported / "lib" / "libkit.a"), "-lm", "-lpthread"]
+    subprocess.run([*command, "-o", "program"], cwd=tmp_path, check=True, timeout=120)
+    said = subprocess.run(["./program"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert said == "0 \n4 rows_apart: M is 41, outside its range 2 to 40\n"
+    (lacking, *_) = detect_cpu().isa
+    environment = {"TUNED_CPU_WITHOUT": lacking}
+    said = subprocess.run(
+        ["./program"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    assert said.startswith("5 rows_apart_") and f"this CPU lacks {lacking}, for which the kernel was compiled" in said
+
+
 def test_cpp_takes_the_extent_from_the_views(exported: Path, tmp_path: Path) -> None:
     if shutil.which("c++") is None:
         pytest.skip("no c++ here")
