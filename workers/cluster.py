@@ -52,8 +52,15 @@ def start(session: Path, *, cpus: int) -> Callable[[], bool]:
         _temp_dir=str(session / "ray"),
         **COMMON,
     )
-    vital = [one for one in psutil.Process().children(recursive=True) if one.name() in VITAL]
+    vital = [one for one in psutil.Process().children(recursive=True) if _is_vital(one)]
     return lambda: all(map(_lives, vital))
+
+
+def _is_vital(process: psutil.Process) -> bool:
+    try:
+        return process.name() in VITAL
+    except psutil.NoSuchProcess:  # Ray starts processes that end at once, too
+        return False
 
 
 def _lives(process: psutil.Process) -> bool:
