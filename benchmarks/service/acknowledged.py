@@ -16,6 +16,7 @@ from sqlalchemy import func, select
 from db import jobs, keys, schema, targets, workloads
 from db.engine import Database
 from db.models import EventRow, JobRow, TaskRow, TrialRow
+from tuner.app.machine import with_limits
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec, to_document
 
@@ -95,6 +96,7 @@ def prepared(database: Database, folder: Path) -> str:
     if kept.exists():
         return kept.read_text()
     target, workload = detect_cpu(), parse_spec(WORK)
+    with_limits(database, target)  # a service's very first start measures the machine; those that are timed here do not
     with database.write() as session:
         targets.remember(session, target)
         key = workloads.remember(session, workload, to_document(workload))
