@@ -111,7 +111,7 @@ def test_a_job_ends_with_verified_kernels(database: Database, tmp_path: Path) ->
     assert kinds.count("trial") == 16 and kinds.count("kernel") == 2 and kinds[-1] == "succeeded"
     assert {"build", "wait", "time"} <= activities
     assert here.isolation is not None and here.isolation.startswith("sealed"), "what is in force, not what was asked for"
-    assert len(calibrations) >= LEARNED and all(10e-6 < one.median_s < 0.1 for one in calibrations)
+    assert len(calibrations) >= LEARNED and all(10e-6 < one.median_s < 1.0 for one in calibrations)
     assert_computes(database, report.job.tasks[0].kernel, tmp_path)
 
 
