@@ -73,8 +73,8 @@ class Maker:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
 
 
-def perceptron(rows: int = 4, sizes: tuple[int, ...] = (32, 64, 10)) -> Any:
-    make, value = Maker(), "x"
+def perceptron(rows: int = 4, sizes: tuple[int, ...] = (32, 64, 10), seed: int = 0) -> Any:
+    make, value = Maker(seed=seed), "x"
     for number, (read, written) in enumerate(pairwise(sizes)):
         value = make.linear(value, read, written)
         value = make.add("Relu", value) if number < len(sizes) - 2 else make.add("Softmax", value, axis=-1)
