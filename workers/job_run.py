@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 
 from db import jobs, kernels, leases, targets, trials, workloads
 from db.engine import Database, Session
@@ -12,6 +15,7 @@ from db.leases import Lease
 from tuner.errors import DatabaseError, TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.signature import signer_at
+from tuner.models.schedule import kind_of
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.space import Config
 from tuner.target.target import Limits as MachineLimits
@@ -24,6 +28,7 @@ from workers.heartbeat import Heartbeat
 from workers.keeper import FleetKeeper
 from workers.known import unanswered
 from workers.messages import Problem
+from workers.models import tune_by_turns, with_workloads
 from workers.options import Interrupt, Interruption, JobReport, OrchestratorOptions
 from workers.plausibility import Judge
 from workers.policy import Standing
@@ -69,6 +74,7 @@ class JobRun:
         )
         self._heart = Heartbeat(database, lease, lifetime_s=options.lease_s)
         self._unverified = False
+        self._found: dict[int, tuple[str, Config]] = {}  # of a model's kernels: of what kind, and the best config so far
 
     def run(self) -> JobReport:
         try:
@@ -87,6 +93,10 @@ class JobRun:
         return JobReport(job=job, unverified=self._unverified)
 
     def _work(self) -> Job:
+        calls: Mapping[str, int] = {}
+        if self._job.kind == jobs.MODEL:
+            store = ArtifactStore(self._options.artifacts)
+            self._job, calls = with_workloads(self._database, self._lease, self._job, store)
         tasks = unanswered(self._database, self._lease, self._job)
         if not tasks:
             return self._finish(jobs.SUCCEEDED)
@@ -95,7 +105,11 @@ class JobRun:
             target = targets.get(session, self._job.target)
         errors = []
         with fleet.joined(self._standing) as share:
+            if calls:
+                self._turns(tasks, calls, target, fleet, share)
             for task in tasks:
+                if self._stopping():
+                    break
                 try:
                     error = self._task(task, target, fleet, share)
                 except _Interrupted:
@@ -110,8 +124,36 @@ class JobRun:
             return self._finish(jobs.FAILED, "; ".join(errors))
         return self._finish(jobs.SUCCEEDED)
 
+    def _turns(self, tasks: Sequence[Task], calls: Mapping[str, int], target: Target, fleet: SharedFleet, share: Share) -> None:
+        """Searches the kernels of a model by turns, until its budget is spent or the job is to stop."""
+
+        def turn(task: Task, trials: int, seconds: float | None) -> TuningResult | None:
+            try:
+                with self._opened(task, target, fleet, share, replace(self._job, trials=trials, seconds=seconds)) as run:
+                    result = search(run)
+            except _Interrupted:
+                return None
+            self._found[task.position] = (kind_of(run.problem.workload.expression), result.best[0].config if result.best else {})
+            return result
+
+        tune_by_turns(self._database, self._job, tasks, calls, turn)
+
     def _task(self, task: Task, target: Target, fleet: SharedFleet, share: Share) -> str | None:
-        """Tunes one workload and promotes its kernel; the reason where it failed."""
+        """Tunes one workload and promotes its kernel; the reason where it failed. A model's was searched before."""
+        job = self._job
+        if job.kind == jobs.MODEL:
+            with self._database.read() as session:
+                done = jobs.get(session, job.id).tasks[task.position].trials_done
+            job = replace(job, trials=max(done, 1), seconds=None)
+        with self._opened(task, target, fleet, share, job) as run:
+            result = search(run)
+            if result.reason is StopReason.CANCELLED:
+                return None
+            return self._promote(run, result)
+
+    @contextmanager
+    def _opened(self, task: Task, target: Target, fleet: SharedFleet, share: Share, job: Job) -> Iterator[TaskRun]:
+        """The task ready to be searched within the budget of `job`."""
         with self._database.read() as session:
             workload = from_document(workloads.get(session, task.workload).document)
             recorded = trials.of_task(session, self._job.id, task.position)
@@ -125,15 +167,15 @@ class JobRun:
             workload=workload,
             space_size=space.space.size,
             recorded=len(recorded),
-            trials=self._job.trials,
-            seconds=self._job.seconds,
+            trials=job.trials,
+            seconds=job.seconds,
         )
         self._observer(started)
         self._observer(Phase(name="starting workers"))
         fleet.wait_ready(self._check)
         share.stands(
             trials_left=self._trials_left(task, len(recorded)),
-            seconds_left=self._job.seconds,
+            seconds_left=job.seconds,
             memory_bytes=workload.expression.nbytes,
         )
         timeline = Timeline(self._database, worker=join(self._database, target, fleet.plan), job=self._lease.job_id)
@@ -150,7 +192,7 @@ class JobRun:
         run = TaskRun(
             database=self._database,
             lease=self._lease,
-            job=self._job,
+            job=job,
             task=task,
             problem=problem,
             space=space,
@@ -164,10 +206,7 @@ class JobRun:
         )
         try:
             self._observer(Phase(name="searching"))
-            result = search(run)
-            if result.reason is StopReason.CANCELLED:
-                return None
-            return self._promote(run, result)
+            yield run
         finally:
             measurer.close()
             timeline.flush()
@@ -182,7 +221,8 @@ class JobRun:
         threads = self._job.threads
         own = kernels.find_promoted(session, workload.key, target.key, threads)
         near = kernels.neighbours(session, workload.op, target.key, threads, limit=WINNERS) if workload.op else ()
-        return [kernel.config for kernel in ((own,) if own else ()) + near if kernel.config][:WINNERS]
+        alike = [config for kind, config in self._found.values() if config and kind == kind_of(workload.expression)]
+        return [*(kernel.config for kernel in ((own,) if own else ()) + near if kernel.config), *alike][:WINNERS]
 
     def _note_limits(self, limits: MachineLimits) -> None:
         with self._database.write("limits") as session:

@@ -1,0 +1,72 @@
+"""Models from the file to the library through real workers; a job that came with nothing but the file."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.models import nets
+from db import artifacts, events, jobs, targets
+from db.engine import Database
+from tests.integration.fleet_job import open_in, run_here
+from tuner.app.models import Model, export_model, submit_model
+from tuner.export.artifacts import ArtifactStore
+from tuner.models.importer import import_model
+from tuner.runtime.loader import Library
+from tuner.settings import Settings, load_settings
+from tuner.target.detect import detect_cpu
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    opened = open_in(tmp_path)
+    yield opened
+    opened.close()
+
+
+def settings_in(folder: Path, trials: int) -> Settings:
+    return load_settings({"data_dir": str(folder), "trials": trials, "threads": 1}, given_as="argument {}").values
+
+
+def test_a_model_is_tuned_within_its_budget_and_exported(database: Database, tmp_path: Path) -> None:
+    content = nets.serialized(nets.perceptron(rows=2, sizes=(16, 32, 8)))
+    model = Model(content=content, shapes={}, graph=import_model(content))
+    settings, target = settings_in(tmp_path, 4), detect_cpu()
+    job = submit_model(database, model, target, settings)
+    assert len(job.tasks) == 3
+    report = run_here(database, job.id, tmp_path)
+    assert report.job.state == jobs.SUCCEEDED, report.job.error
+    assert sum(task.trials_done for task in report.job.tasks) <= 4 * 3
+    assert all(task.kernel is not None for task in report.job.tasks)
+    out = tmp_path / "out"
+    tuned = export_model(database, model, target, settings, out, "small", signing_key=None)
+    assert tuned.max_rel_error <= 1e-4 and tuned.median_s > 0
+    x = np.random.default_rng(1).standard_normal((2, 16)).astype(np.float32)
+    y = Library(out / "lib/libsmall.so").function("small_run")(x)
+    np.testing.assert_allclose(y.sum(axis=1), np.ones(2), rtol=1e-5)
+    assert ctypes.CDLL(str(out / "lib/libsmall.so"))
+
+
+def test_a_job_of_a_file_finds_its_workloads_or_fails_with_the_reason(database: Database, tmp_path: Path) -> None:
+    good, bad = nets.serialized(nets.perceptron(rows=2, sizes=(16, 8))), b"no model at all"
+    store, ended = ArtifactStore(tmp_path / "artifacts"), []
+    for content in (good, bad):
+        digest = store.put(content)
+        with database.write() as session:
+            artifacts.remember(session, sha256=digest, size_bytes=len(content), kind="model")
+            target = targets.remember(session, detect_cpu())
+            new = jobs.NewJob(workloads=(), target=target, threads=1, trials=2, kind=jobs.MODEL, settings={"model": digest})
+            job, _ = jobs.create(session, new)
+        ended.append(run_here(database, job.id, tmp_path).job)
+    done, refused = ended
+    assert done.state == jobs.SUCCEEDED, done.error
+    assert len(done.tasks) == 2 and all(task.kernel for task in done.tasks)
+    assert refused.state == jobs.FAILED and "no ONNX model" in str(refused.error)
+    with database.read() as session:
+        assert "workloads found in the model" in str([event.data for event in events.after(session, done.id, 0)])
