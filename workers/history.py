@@ -16,9 +16,8 @@ from db import cost_models, history
 from db.engine import Database
 from db.history import PastTask
 from db.jobs import Job, Task
-from tuner.cost_model.features import FEATURE_VERSION, featurizer
-from tuner.cost_model.history import Past, train_on
-from tuner.cost_model.ranker import Ranker
+from tuner.cost_model.features import FEATURE_VERSION, TERMS, featurizer
+from tuner.cost_model.history import Past, Prior, train_on
 from tuner.errors import UsageError
 from tuner.measure.outcome import Timed, Trial
 from tuner.search.past import best_configs, past_of
@@ -27,7 +26,7 @@ from tuner.spaces.space import Config, Space
 from tuner.target.target import Target
 from tuner.workload.spec import from_document
 
-WORKLOADS = 8  # learned from, those of the same operator first, then the newest
+WORKLOADS = 8  # learned from, the newest: of the same operator where there are any, whose order carries furthest
 TRIALS = 512  # read of each, by number
 LEAST = 16  # timed trials from which a workload teaches an order
 CARRIED = 2  # best configs taken from each workload of the same operator
@@ -38,7 +37,7 @@ LIMIT_S = 0.6  # after which no further workload is taken: a search must not wai
 class Start:
     """Where a search starts from; nothing at all on a target's first workload."""
 
-    prior: Ranker | None = None  # trained
+    prior: Prior | None = None  # trained
     best: tuple[Config, ...] = ()  # of workloads of the same operator, to be tried first
     learned_from: tuple[str, ...] = ()  # keys of the workloads the prior knows
 
@@ -70,10 +69,10 @@ def start_of(
 
 def _trained(
     database: Database, known: Sequence[_Known], threads: int, target: Target, digest: str, in_time: Callable[[], bool]
-) -> tuple[Ranker | None, tuple[str, ...]]:
+) -> tuple[Prior | None, tuple[str, ...]]:
     """A new model of what is known, stored under the digest; None where no trial's config exists any more."""
     pasts = _pasts(known, target, threads, in_time)
-    prior, workloads = train_on(pasts), tuple(past.workload for past in pasts)
+    prior, workloads = train_on(pasts, terms=TERMS), tuple(past.workload for past in pasts)
     if not prior.trained:
         return None, ()
     with database.write("ranker") as session:
@@ -94,7 +93,8 @@ def _known(database: Database, job: Job, task: Task, op: str | None) -> list[_Kn
         tasks = history.recent_tasks(
             session, target=job.target, threads=job.threads, before=before, job=job.id, position=task.position
         )
-        chosen = sorted(tasks, key=lambda one: op is None or one.op != op)[:WORKLOADS]
+        same = [one for one in tasks if op is not None and one.op == op]
+        chosen = (same or tasks)[:WORKLOADS]
         read = []
         for one in chosen:
             until = None if one.job == job.id else before
@@ -107,13 +107,13 @@ def _digest(known: Sequence[_Known]) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def _stored(database: Database, target: Target, digest: str) -> tuple[Ranker, tuple[str, ...]] | None:
+def _stored(database: Database, target: Target, digest: str) -> tuple[Prior, tuple[str, ...]] | None:
     """The stored model where it learned from exactly these trials, and the keys of its workloads."""
     with database.read() as session:
         found = cost_models.latest(session, target.key, FEATURE_VERSION)
     if found is None or found.metrics.get("digest") != digest:
         return None
-    ranker = Ranker()
+    ranker = Prior(terms=TERMS)
     try:
         ranker.load(found.blob)
     except UsageError:  # of another XGBoost, or damaged: trained again, it costs half a second

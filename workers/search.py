@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tuner.cost_model.features import featurizer
-from tuner.cost_model.history import TransferRanker
+from tuner.cost_model.history import Prior, TransferRanker
 from tuner.cost_model.ranker import Ranker
 from tuner.measure.outcome import Trial
 from tuner.search.domain import Domain
@@ -21,7 +21,7 @@ MOST_SEEDS = 8  # points tried before the search's own: an eighth of a small bud
 
 
 def searcher_for(
-    space: CpuSpace, *, strategy: str, seed: int, winners: Sequence[Config] = (), prior: Ranker | None = None
+    space: CpuSpace, *, strategy: str, seed: int, winners: Sequence[Config] = (), prior: Prior | None = None
 ) -> Searcher:
     """A new searcher. `winners` are configs of similar workloads, tried first where the strategy has a model; `prior` is a
     trained ranker of other workloads on the same target, which warms that model up.

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from tuner.app.tables import open_tables, past_of_table
-from tuner.cost_model.features import FEATURE_VERSION, featurizer
+from tuner.cost_model.features import FEATURE_VERSION, TERMS, featurizer
 from tuner.cost_model.history import Past, train_on
 from tuner.cost_model.metrics import pairwise_accuracy, recall_at
 from tuner.cost_model.ranker import Ranker
@@ -50,7 +50,7 @@ def figures(tables: Sequence[RecordedTable]) -> list[Figures]:
 
 
 def _figures(table: RecordedTable, past: Past, others: Sequence[Past]) -> Figures:
-    scores = train_on(others).predict(past.features)
+    scores = train_on(others, terms=TERMS).predict(past.features)
     local = [_local(past, seed) for seed in range(DRAWS)]
     return Figures(
         table=table.name,

@@ -8,7 +8,8 @@ from importlib.util import find_spec
 from itertools import chain
 
 from tuner.app.tables import past_of_table
-from tuner.cost_model.history import TransferRanker, train_on
+from tuner.cost_model.features import TERMS
+from tuner.cost_model.history import Prior, TransferRanker, train_on
 from tuner.cost_model.model import CostModel
 from tuner.cost_model.ranker import Ranker
 from tuner.errors import UsageError
@@ -66,16 +67,22 @@ def _setup(table: RecordedTable, model: CostModel, seed: int, winners: Sequence[
 def _transfer(tables: Sequence[RecordedTable]) -> SearcherFactory:
     if len(tables) < 2:
         raise UsageError("transfer learns from the other tables; give at least two")
-    priors: dict[str, Ranker] = {}
+    priors: dict[str, Prior] = {}
 
     def build(table: RecordedTable, seed: int) -> Searcher:
-        others = [other for other in tables if other.name != table.name]
+        others = _alike(table, [other for other in tables if other.name != table.name])
         if table.name not in priors:
-            priors[table.name] = train_on([past_of_table(other) for other in others])
+            priors[table.name] = train_on([past_of_table(other) for other in others], terms=TERMS)
         winners = list(chain.from_iterable(best_of(other, CARRIED) for other in others))
         return build_searcher("annealing", _setup(table, TransferRanker(priors[table.name]), seed, winners))
 
     return build
+
+
+def _alike(table: RecordedTable, others: Sequence[RecordedTable]) -> Sequence[RecordedTable]:
+    """Those of the same operator where there are any, as a job chooses its history."""
+    same = [other for other in others if other.workload.get("op") == table.workload.get("op") is not None]
+    return same or others
 
 
 def best_of(table: RecordedTable, count: int) -> list[Config]:

@@ -12,7 +12,7 @@ from tuner.measure.outcome import Failed, FailureKind, Timed, Trial
 from tuner.search.domain import Domain
 from tuner.search.random import random_sequence
 from tuner.search.searcher import Plan
-from tuner.spaces.space import Points
+from tuner.spaces.space import Config, Points
 
 _REPEATS = 64  # suggestions in a row that were tried before, after which a random point is taken
 
@@ -30,6 +30,9 @@ class TpeSearcher:
         self._open: dict[int, optuna.trial.Trial] = {}  # suggestions in flight, by key
         self._values: dict[int, float | None] = {}  # log of seconds by key; None for a failure
         self._random = random_sequence(domain, seed)
+
+    def forecast(self, config: Config) -> float | None:
+        return None  # it has no scores of points it was not asked for
 
     @property
     def plans(self) -> tuple[Plan, ...]:

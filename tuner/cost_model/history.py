@@ -3,6 +3,9 @@
 A model of the history ranks the first batch; from then on a local model learns what the history's missed. The history's say fades
 as 2^(-n/64) with the number n of local trials, the schedule of AutoTVM (arXiv 1805.08166, section 4), because after a few batches
 the workload's own times know better.
+
+The history's model is an estimate of cycles whose terms got their costs from the history, and trees that learned what it misses:
+few numbers that mean the same for every operator carry further than trees, and trees know what no term stands for.
 """
 
 from __future__ import annotations
@@ -11,7 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tuner.cost_model import calibration
 from tuner.cost_model.model import Features, Groups, Vector
 from tuner.cost_model.ranker import Ranker, RankerOptions
 from tuner.errors import UsageError
@@ -19,7 +24,9 @@ from tuner.errors import UsageError
 _HALF_LIFE = 64.0  # local trials at which the history's say is halved
 _MOST_ROWS = 20_000  # rows a history model is trained on; more costs seconds and taught nothing on synthetic workloads
 # Shallow trees, each on some features and rows: workloads are few however many their rows, and deep trees learn them by heart.
-_HISTORY = RankerOptions(trees=100, depth=3, learning_rate=0.08, columns=0.3, rows=0.5)
+_ALONE = RankerOptions(trees=100, depth=3, learning_rate=0.08, columns=0.3, rows=0.5)
+_CORRECTING = RankerOptions(objective="relative", trees=60, depth=3, learning_rate=0.05, columns=0.3, rows=0.5)
+_SHARPNESS = 10.0  # of the estimate's logarithms as margins of pairs: a tenth of the time less is nearly three to one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,25 +38,84 @@ class Past:
     labels: Vector  # (n,), best/median within the workload, own failures 0
 
 
-def train_on(history: Sequence[Past], options: RankerOptions | None = None) -> Ranker:
-    """A ranker of all workloads of the history, each weighing alike however many trials it has; untrained when there are none."""
-    ranker = Ranker(options or _HISTORY)
+class Prior:
+    """A ranker of a history: calibrated estimate plus trees; trees alone where features have no terms of an estimate.
+
+    `terms` is the number of such columns, the last ones. Untrained until `fit`.
+    """
+
+    def __init__(self, *, terms: int = 0, options: RankerOptions | None = None) -> None:
+        self._terms, self._trees = terms, Ranker(options or (_CORRECTING if terms else _ALONE))
+        self._costs: NDArray[np.float64] | None = None
+
+    @property
+    def trained(self) -> bool:
+        return self._trees.trained
+
+    def fit(self, parts: Sequence[Past]) -> None:
+        """On workloads with at least one trial each, all weighing alike."""
+        features = np.concatenate([past.features for past in parts])
+        rows = [len(past.labels) for past in parts]
+        margin = None
+        if self._terms:
+            self._costs = calibration.fit(
+                [(calibration.units_of(past.features, self._terms), past.labels.astype(np.float64)) for past in parts]
+            )
+            margin = np.concatenate([_centred(self._estimated(past.features)) for past in parts])
+        mean = sum(rows) / len(rows)
+        self._trees.fit(
+            self._seen(features),
+            np.concatenate([past.labels for past in parts]),
+            np.repeat(np.arange(len(parts)), rows),
+            np.repeat(np.array([mean / count for count in rows], np.float32), rows),
+            margin=margin,
+        )
+        if self._costs is not None:
+            self._trees.note(**{f"cost{at}": float(cost) for at, cost in enumerate(self._costs)})
+
+    def predict(self, features: Features) -> Vector:
+        scores = self._trees.predict(self._seen(features))
+        return _SHARPNESS * (scores + self._estimated(features)) if self._costs is not None else scores
+
+    def save(self) -> bytes:
+        return self._trees.save()
+
+    def load(self, data: bytes) -> None:
+        self._trees.load(data)
+        notes = self._trees.notes()
+        costs = [notes[f"cost{at}"] for at in range(self._terms) if f"cost{at}" in notes]
+        self._costs = np.array(costs) if costs and len(costs) == self._terms else None
+
+    def _seen(self, features: Features) -> Features:
+        return features[:, : features.shape[1] - self._terms]
+
+    def _estimated(self, features: Features) -> Vector:
+        """Scores of the estimate alone: the higher, the fewer cycles."""
+        assert self._costs is not None
+        cycles = calibration.estimate(calibration.units_of(features, self._terms), self._costs)
+        scores: Vector = -cycles.astype(np.float32)
+        return scores
+
+
+def train_on(history: Sequence[Past], *, terms: int = 0, options: RankerOptions | None = None) -> Prior:
+    """A prior of all workloads of the history, each weighing alike however many trials it has; untrained when there are none.
+
+    The last `terms` columns of the features are those of the estimated cycles.
+    """
+    prior = Prior(terms=terms, options=options)
     parts = [past for past in history if len(past.labels)]
     if not parts:
-        return ranker
+        return prior
     widths = {past.features.shape[1] for past in parts}
     if len(widths) > 1:
         raise UsageError(f"history mixes features of {sorted(widths)} columns; keep records of one version of the features")
-    parts = [_thinned(past, _MOST_ROWS // len(parts)) for past in parts]
-    rows = [len(past.labels) for past in parts]
-    mean = sum(rows) / len(rows)
-    ranker.fit(
-        np.concatenate([past.features for past in parts]),
-        np.concatenate([past.labels for past in parts]),
-        np.repeat(np.arange(len(parts)), rows),
-        np.repeat(np.array([mean / count for count in rows], np.float32), rows),
-    )
-    return ranker
+    prior.fit([_thinned(past, _MOST_ROWS // len(parts)) for past in parts])
+    return prior
+
+
+def _centred(scores: Vector) -> Vector:
+    centred: Vector = scores - scores.mean()
+    return centred
 
 
 def _thinned(past: Past, rows: int) -> Past:
@@ -63,7 +129,7 @@ def _thinned(past: Past, rows: int) -> Past:
 class TransferRanker:
     """A `CostModel`: the history's ranker, corrected by a local one."""
 
-    def __init__(self, prior: Ranker, options: RankerOptions | None = None) -> None:
+    def __init__(self, prior: Prior, options: RankerOptions | None = None) -> None:
         if not prior.trained:
             raise UsageError("transfer needs a trained model of the history; without one use a plain ranker")
         self._prior, self._local = prior, Ranker(options)

@@ -49,7 +49,6 @@ class Nests:
     tasks: Ints  # (n,) independent outermost iterations
     how: Ints  # (n, reads) index into COPIES
     packed: NDArray[np.bool_]  # (n, reads)
-    copied: NDArray[np.float64]  # (n,) elements written into copies, repeats included
     polynomial: NDArray[np.float64]  # (n,)
     recomputed: NDArray[np.float64]  # (n,) stages computed again by each reader
     kind: Ints  # (n,) 0 tile of a reduction, 1 map, 2 rows or lanes
@@ -166,12 +165,12 @@ class NestTable:
         extent = np.concatenate([blocks[rows, outer], outer_extent, block[rows, inner], reduction_extent], axis=1)
         span = np.concatenate([tiles, reduction_span], axis=1)
         covered = (blocks * block * tiles).prod(axis=1).astype(np.float64) * prod(int(size) for size in self.extents[spatial:])
-        how, copied = self._copies(points, axis[:, : spatial + 1], extent[:, : spatial + 1])
+        how = self._copies(points)
         partials = column // np.maximum(lanes, 1) if self.is_rows else np.ones(n, np.int64)
         map_only = self.reductions == 0
         return Nests(
             axis=axis, extent=extent, span=span, lanes=lanes, vector=np.full(n, self._vector), partials=np.maximum(partials, 1),
-            covered=covered, blocks=blocks.prod(axis=1), tasks=blocks.prod(axis=1), how=how, packed=how >= 2, copied=copied,
+            covered=covered, blocks=blocks.prod(axis=1), tasks=blocks.prod(axis=1), how=how, packed=how >= 2,
             polynomial=np.array([value == "polynomial" for value in self._values("mathematics", "libm")], np.float64)[
                 self._index(points, "mathematics")
             ],
@@ -224,26 +223,16 @@ class NestTable:
         extent = (block // span)[rows[:, None], order]
         return first + order, extent, span, np.full((n, 1), first + main), (sizes[main] // depth)[:, None]
 
-    def _copies(self, points: Points, axis: Ints, extent: Ints) -> tuple[Ints, NDArray[np.float64]]:
-        """How each read is copied, and elements written: a packed copy again for each loop outside the last it moves with."""
+    def _copies(self, points: Points) -> Ints:
+        """How each read is copied, an index into COPIES; shape (n, reads)."""
         how = np.zeros((len(points), len(self.reads)), np.int64)
-        copied = np.zeros(len(points))
         if isinstance(self.sketch, RowSketch):
-            return how, copied
+            return how
         for slot, found in enumerate(self.found):
             what = f"copy{self.sketch.reads.index(found)}_{found.read.tensor}"
             values = self._values(what, self.sketch.copy_values(found)[0])
             how[:, slot] = np.array([COPIES.index(str(value)) for value in values])[self._index(points, what)]
-            read = self.reads[slot]
-            elements = float(np.where(read.uses, self.extents, 1).prod())
-            repeats = np.ones(len(points))
-            outside = np.ones(len(points))
-            for level in range(axis.shape[1]):
-                outside = outside * np.where(read.uses[axis[:, level]], 1, extent[:, level])
-                repeats = np.where(read.uses[axis[:, level]] & (extent[:, level] > 1), outside, repeats)
-            copied += np.where(how[:, slot] == 2, elements * repeats, 0) + np.where(how[:, slot] == 3, elements, 0)
-            copied += np.where(how[:, slot] == 1, float(np.prod(read.shape)), 0)
-        return how, copied
+        return how
 
     def _recomputed(self, points: Points) -> NDArray[np.float64]:
         total = np.zeros(len(points))

@@ -108,7 +108,9 @@ class Ranker:
 
     def notes(self) -> dict[str, float]:
         attributes = {} if self._booster is None else self._booster.attributes()
-        return {name: float(attributes[name]) for name in ("share", "offset") if name in attributes}
+        return {
+            name: float(value) for name, value in attributes.items() if name in {"share", "offset"} or name.startswith("cost")
+        }
 
     def _check_width(self, width: int) -> None:
         if self._booster is not None and self._booster.num_features() != width:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tuner.cost_model.features import ESTIMATE, GROUP_FEATURES, MAX_GROUPS, REFERENCE, featurizer
+from tuner.cost_model.calibration import estimate, units_of
+from tuner.cost_model.cycles import ROUND
+from tuner.cost_model.features import ESTIMATE, REFERENCE, TERMS, WIDTH, featurizer
 from tuner.cost_model.model import Features
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.space import Points
@@ -31,11 +33,11 @@ def described(spec: str, count: int = 300) -> tuple[CpuSpace, Points, Features]:
 @pytest.mark.parametrize("spec", SPECS)
 def test_rows_have_one_width_and_only_numbers(spec: str) -> None:
     space, points, rows = described(spec)
-    assert rows.shape == (len(points), MAX_GROUPS * GROUP_FEATURES + 2) and rows.dtype == np.float32
+    assert rows.shape == (len(points), WIDTH + TERMS) and rows.dtype == np.float32
     assert np.isfinite(rows).all()
     assert np.array_equal(featurizer(space)(points[7:19]), rows[7:19]), "a batch does not change its rows"
     typical = featurizer(space)(space.space.sample(np.random.default_rng(0), REFERENCE))
-    assert np.abs(typical.mean(axis=0)).max() < 1e-3, "relative to what is typical"
+    assert np.abs(typical[:, :WIDTH].mean(axis=0)).max() < 1e-3, "relative to what is typical"
 
 
 def test_scalar_calls_are_estimated_slower_than_vectors_of_polynomials() -> None:
@@ -53,3 +55,12 @@ def test_few_accumulators_are_estimated_slower_than_enough() -> None:
     accumulators = tiles[:, 0] * tiles[:, 1] // lanes
     few, enough = rows[accumulators <= 4, ESTIMATE], rows[(accumulators >= 12) & (accumulators <= 20), ESTIMATE]
     assert len(enough) and (not len(few) or np.median(few) > np.median(enough))
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_the_estimate_is_the_sum_of_its_terms(spec: str) -> None:
+    _, _, rows = described(spec)
+    units = units_of(rows, TERMS)
+    assert (units >= 0).all() and (units.sum(axis=1) > 0).all()
+    logs = estimate(units, ROUND) / np.log(2)
+    assert np.allclose(logs - logs.mean(), rows[:, ESTIMATE] - rows[:, ESTIMATE].mean(), atol=1e-3)

@@ -13,7 +13,7 @@ from db import cost_models, jobs, leases, targets, trials, workloads
 from db.engine import Database, open_database
 from db.jobs import Job
 from tests.database_samples import ManualClock
-from tuner.cost_model.features import FEATURE_VERSION, featurizer
+from tuner.cost_model.features import ESTIMATE, FEATURE_VERSION, featurizer
 from tuner.cost_model.metrics import pairwise_accuracy
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed, Trial
 from tuner.spaces.cpu import CpuSpace
@@ -51,8 +51,8 @@ def queue(database: Database, *specs: str, threads: int = 1, claimed: bool = Tru
 
 
 def seconds_of(features: np.ndarray) -> float:
-    """A made-up machine on which few vector loads for each accumulator are what counts."""
-    return float(1e-3 * (1.0 + np.exp2(features[27]) + 0.02 * abs(features[23])))
+    """A made-up machine on which the estimate is half of the truth."""
+    return float(1e-3 * (1.0 + np.exp2(features[ESTIMATE])))
 
 
 def search_past(database: Database, spec: str, clock: ManualClock, count: int = 60, threads: int = 1) -> tuple[Job, leases.Lease]:
@@ -74,7 +74,9 @@ def search_past(database: Database, spec: str, clock: ManualClock, count: int = 
 
 
 def start(database: Database, job: Job, spec: str, position: int = 0) -> Start:
-    return start_of(database, job=job, task=job.tasks[position], op=parse_spec(spec).op, target=detect_cpu())
+    """With time standing still: how long a start may take is no matter of these tests."""
+    task = job.tasks[position]
+    return start_of(database, job=job, task=task, op=parse_spec(spec).op, target=detect_cpu(), clock=lambda: 0.0)
 
 
 def test_the_first_workload_of_a_target_starts_from_nothing(database: Database) -> None:
@@ -88,7 +90,7 @@ def test_other_workloads_teach_an_order_and_give_their_best(database: Database, 
     job, _ = queue(database, LARGE)
     found = start(database, job, LARGE)
     assert found.prior is not None
-    assert found.learned_from == (parse_spec(SMALL).key, parse_spec(OTHER).key), "the same operator comes first"
+    assert found.learned_from == (parse_spec(SMALL).key,), "of the same operator where there is one"
     space = CpuSpace(parse_spec(LARGE), detect_cpu(), 1)
     rows = featurizer(space)(space.space.sample(np.random.default_rng(5), 200))
     labels = 1e-3 / np.array([seconds_of(row) for row in rows])

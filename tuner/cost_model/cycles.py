@@ -1,0 +1,102 @@
+"""Cycles of a loop nest as a sum of terms, each a reason for which a kernel takes time.
+
+How much a unit of each costs is another question: round numbers to begin with, learned from what was measured on a machine
+(calibration.py). A term is never negative and grows with the kernel, so that terms of several groups add up.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.cost_model.nests import NestTable
+from tuner.cost_model.work import Work
+from tuner.target.target import Target
+
+Floats = NDArray[np.float64]
+
+FMA_UNITS = 2.0  # of a current core, each as wide as a register
+LOAD_PORTS = 2.0
+ENOUGH_CHAINS, PLENTY_CHAINS = 8.0, 12.0  # accumulators that keep two units of four cycles' latency busy; with some to spare
+STREAMS = 6.0  # elements broadcast in one step before they cost more than their loads
+
+# (term, cycles that a unit of it costs until a machine says otherwise)
+TERMS: tuple[tuple[str, float], ...] = (
+    ("arithmetic", 1.0),  # vector operations at full rate
+    ("operands", 1.0),  # loads beyond those that the arithmetic hides
+    ("crowded", 0.3),  # the same where loads nearly fill their ports
+    ("latency", 1.0),  # units waiting for too few accumulators
+    ("pipeline", 0.2),  # the same where they are just enough
+    ("loop", 0.5),  # runs of the innermost body
+    ("life", 1.0),  # accumulators set up, addresses computed
+    ("write_back", 0.5),  # vectors of accumulators written
+    ("partial", 0.5),  # of these, added to what an earlier block of the reduction left
+    ("loads", 0.1),  # operands, hidden or not
+    ("beyond_l1", 0.3),  # at 48 bytes a cycle
+    ("beyond_l2", 0.3),  # at 16
+    ("beyond_l3", 0.3),  # at 6
+    ("padded", 0.5),  # elements
+    ("packed", 0.5),
+    ("packed_first", 0.7),
+    ("spilled", 1.0),  # registers wanted beyond those there are
+    ("kept", 1.0),  # the same where an unrolled body keeps what it broadcasts
+    ("paired", 0.1),  # neighbours loaded one by one
+    ("gathered", 0.5),  # elements
+    ("scattered", 1.0),
+    ("stored", 0.5),  # vectors
+    ("folded", 2.5),  # halvings of a vector of partial results
+    ("libm", 25.0),  # calls of a transcendental function
+    ("polynomial", 10.0),  # vectors of one
+    ("aliased", 10.0),  # lines that push each other out of a set
+    ("streams", 0.1),
+    ("checked", 0.5),  # positions compared with a border
+    ("checked_twice", 1.0),  # the same in two dimensions, where the compiler merges fewer
+)
+NAMES = tuple(name for name, _ in TERMS)
+ROUND = np.array([cost for _, cost in TERMS])
+
+
+def cycles(table: NestTable, work: Work, target: Target) -> Floats:
+    """Units of each term, shape (n, len(TERMS))."""
+    count, nest = len(work.lanes), work.nest
+    lanes, accumulators, registers = work.lanes, work.accumulators, target.vector_registers
+    peak = lanes * 2 * FMA_UNITS
+    per_body = np.maximum(work.steps / np.maximum(work.bodies, 1), 1)
+    # Multiply-adds of a body; a map without arithmetic still issues something for each vector.
+    operations = accumulators * np.maximum(table.flops / max(table.points, 1) / 2, 0.5) * per_body
+    operands = work.loads + work.broadcasts
+    write_back = work.lives * accumulators if table.reductions else np.zeros(count)
+    reduces = 1.0 if table.reductions else 0.0
+    polynomial = nest.polynomial > 0
+    found = {
+        "arithmetic": table.flops * work.covered / peak,
+        "operands": work.bodies * np.maximum(operands - operations, 0) / LOAD_PORTS,
+        "crowded": work.bodies * np.maximum(1.3 * operands - operations, 0) / LOAD_PORTS,
+        "latency": reduces * work.steps * np.maximum(ENOUGH_CHAINS - accumulators, 0) / FMA_UNITS,
+        "pipeline": reduces * work.steps * np.maximum(PLENTY_CHAINS - accumulators, 0) / FMA_UNITS,
+        "loop": work.bodies,
+        "life": work.lives,
+        "write_back": write_back,
+        "partial": np.where(nest.extent[:, table.spatial] > 1, write_back, 0.0),
+        "loads": work.bodies * operands / LOAD_PORTS,
+        "beyond_l1": work.traffic[0].sum(axis=1) / 48,
+        "beyond_l2": work.traffic[1].sum(axis=1) / 16,
+        "beyond_l3": work.traffic[2].sum(axis=1) / 6,
+        "padded": work.padded,
+        "packed": work.packed,
+        "packed_first": work.packed_first,
+        "spilled": work.steps * np.maximum(work.held + 1 - registers, 0),
+        "kept": work.bodies * np.maximum(work.held + work.shared - registers, 0) * (work.shared > 0),
+        "paired": work.bodies * work.paired,
+        "gathered": work.bodies * work.gathered,
+        "scattered": work.scattered,
+        "stored": (work.written - work.scattered) / lanes,
+        "folded": work.written * np.log2(lanes) * (table.is_rows and table.reductions > 0),
+        "libm": np.where(polynomial, 0.0, work.slow),
+        "polynomial": np.where(polynomial, work.slow / lanes, 0.0),
+        "aliased": work.bodies * work.aliased,
+        "checked": work.bodies * work.checked,
+        "checked_twice": work.bodies * work.checked_twice,
+        "streams": work.bodies * np.maximum(work.broadcasts / per_body - STREAMS, 0),
+    }
+    return np.stack([np.broadcast_to(found[name], (count,)) for name in NAMES], axis=1)

@@ -1,0 +1,247 @@
+"""What the loop nest of each config does: instructions of its innermost body, lives of its accumulators, bytes through caches.
+
+The counts that features and estimated cycles are made of, for a whole batch of configs at once. Reuse follows the loop-nest
+model: a read is fetched again for every loop outside the deepest level at which everything still fits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.cost_model.nests import Nests, NestTable, ReadMap
+from tuner.spaces.space import Points
+from tuner.target.target import Target
+
+LINE_BYTES = 64
+PAGE_BYTES = 4096  # addresses a page apart share the sets of a first-level cache
+USABLE = 0.75  # of a cache, before a level counts as too large for it
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """n configs of one group. Counts are of the whole kernel unless said otherwise; a body is the innermost, unrolled code."""
+
+    nest: Nests
+    depth: int  # loop levels
+    lanes: Ints  # (n,)
+    footprint: Floats  # (depth + 1, n, reads) bytes that one iteration of each level touches, the output last
+    traffic: tuple[Floats, Floats, Floats]  # (n, reads) bytes that come in from beyond the first, second, third cache
+    accumulators: Ints  # (n,) vectors of results that live in registers
+    covered: Floats  # (n,) points computed over points wanted, 1 without overlap
+    bodies: Floats  # (n,) runs of the body
+    steps: Floats  # (n,) iterations of the reduction with all accumulators of a tile; without one, tiles
+    lives: Floats  # (n,) times the accumulators are set up and written back
+    loads: Floats  # (n,) vectors loaded by a body
+    broadcasts: Floats  # (n,) single elements by a body
+    gathered: Floats  # (n,) elements along the vector without unit stride, by a body
+    shared: Floats  # (n,) broadcast elements that several iterations of an unrolled body use
+    paired: Floats  # (n,) broadcast elements whose neighbours in memory the same body uses
+    aliased: Floats  # (n,) lines of a body beyond those that the sets they share can hold
+    checked: Floats  # (n,) positions of a body that are compared with a tensor's border
+    checked_twice: Floats  # (n,) of these, where two dimensions of the body are
+    written: Floats  # (n,) elements stored
+    scattered: Floats  # (n,) of these, stored one by one
+    padded: Floats  # (n,) elements copied once with a border
+    packed: Floats  # (n,) elements packed where they are used, repeats included
+    packed_first: Floats  # (n,) elements packed before everything else
+    slow: Floats  # (n,) evaluations of transcendental functions
+
+    @property
+    def held(self) -> Floats:
+        """Registers that a step wants at once, shape (n,)."""
+        held: Floats = self.accumulators + self.loads / np.maximum(self.steps / np.maximum(self.bodies, 1), 1)
+        return held
+
+
+def work(table: NestTable, points: Points, target: Target) -> Work:
+    """Of one group's nest under each config; points (n, knobs)."""
+    nest = table.decode(points)
+    depth = nest.axis.shape[1]
+    spans = _spans(table, nest)
+    touched = [_footprint(read, spans, nest.packed[:, number]) for number, read in enumerate(table.reads)]
+    footprint, room = (np.stack(parts, axis=-1) for parts in zip(*touched, strict=True))
+    fetched = _fetched(table, nest.axis, nest.extent)
+    lanes = np.maximum(nest.lanes, 1)
+    tile = np.maximum(nest.span[:, : table.spatial].prod(axis=1), 1)
+    # Of a row sketch the column's tile is vectors and partial results, not iterations.
+    unrolled = np.ones(len(points), np.int64) if table.is_rows else np.maximum(nest.span[:, table.spatial :].prod(axis=1), 1)
+    bodies = nest.covered / np.maximum(nest.span.prod(axis=1), 1)
+    steps = bodies * unrolled
+    inside = nest.extent[:, depth - table.reductions :].prod(axis=1) * unrolled if table.reductions else np.ones(len(points))
+    operands = [_operand(table, read, nest, nest.packed[:, number]) for number, read in enumerate(table.reads[: table.inputs])]
+    loads, broadcasts, gathered, shared, paired = np.array(operands).reshape(-1, 5, len(points)).sum(axis=0)
+    stride = np.where(nest.vector >= 0, table.reads[-1].strides[np.maximum(nest.vector, 0)], 0)
+    written = nest.covered / max(int(np.prod(table.extents[table.spatial :])), 1)
+    padded, packed, packed_first = _copies(table, nest)
+    checked, checked_twice = _checked(table, nest)
+    return Work(
+        nest=nest,
+        depth=depth,
+        lanes=lanes,
+        footprint=footprint,
+        traffic=_traffic(footprint, np.maximum(footprint.sum(axis=-1), room.max(axis=-1)), fetched, target),
+        accumulators=np.maximum(tile // lanes * nest.partials, 1),
+        covered=nest.covered / max(table.points, 1),
+        bodies=bodies,
+        steps=steps,
+        lives=steps / np.maximum(inside, 1),
+        loads=loads,
+        broadcasts=broadcasts,
+        gathered=gathered,
+        shared=shared,
+        paired=paired,
+        aliased=_aliased(table, nest, max(target.l1d_bytes // PAGE_BYTES, 1)),
+        checked=checked,
+        checked_twice=checked_twice,
+        written=written,
+        scattered=np.where((lanes > 1) & (stride == 1), 0.0, written),
+        padded=padded,
+        packed=packed,
+        packed_first=packed_first,
+        slow=table.transcendentals * (1.0 + nest.recomputed),
+    )
+
+
+def _spans(table: NestTable, nest: Nests) -> Ints:
+    """Elements of each axis within one iteration of each level, shape (depth + 1, n, axes); the last is the innermost tile."""
+    count, depth = nest.axis.shape
+    rows = np.arange(count)
+    spans = np.empty((depth + 1, count, nest.span.shape[1]), np.int64)
+    spans[depth] = nest.span
+    for level in reversed(range(depth)):
+        spans[level] = spans[level + 1]
+        spans[level][rows, nest.axis[:, level]] *= nest.extent[:, level]
+    clipped: Ints = np.minimum(spans, table.extents, out=spans)
+    return clipped
+
+
+def _footprint(read: ReadMap, spans: Ints, packed: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """(bytes, room they take in a cache) of one read that each loop level touches, both in cache lines, shape (depth + 1, n).
+
+    Lines that lie a part of a page apart fall into the same sets, so a row of a tensor takes as much room as the largest power of
+    two that divides its distance to the next, up to a page. A packed copy is contiguous.
+    """
+    sizes = np.minimum((spans - 1) @ read.coefficients.T + 1, read.shape).astype(np.float64)
+    sizes[..., -1] = np.ceil(sizes[..., -1] * read.dtype_bytes / LINE_BYTES) * LINE_BYTES
+    room = sizes[..., -1]
+    pitch = read.dtype_bytes
+    for dimension in reversed(range(len(read.shape) - 1)):
+        pitch *= int(read.shape[dimension + 1])
+        rows = sizes[..., dimension]
+        room = np.where(rows > 1, rows * np.maximum(room, int(np.gcd(pitch, PAGE_BYTES))), room)
+    in_place = sizes.prod(axis=-1)
+    copied = np.where(read.uses, spans, 1).prod(axis=-1) * float(read.dtype_bytes)
+    return np.where(packed, copied, in_place), np.where(packed, copied, room)
+
+
+def _fetched(table: NestTable, axis: Ints, extent: Ints) -> Floats:
+    """How often the footprint of a level is brought in: the loops outside it, down to the last one the read moves with."""
+    count, depth = axis.shape
+    times = np.ones((depth + 1, count, len(table.reads)))
+    outside = np.ones(count)
+    uses = np.stack([read.uses for read in table.reads], axis=1)  # (axes, reads)
+    for level in range(depth):
+        outside = outside * extent[:, level]
+        moves = uses[axis[:, level]] & (extent[:, level] > 1)[:, None]
+        times[level + 1] = np.where(moves, outside[:, None], times[level])
+    return times
+
+
+def _traffic(footprint: Floats, total: Floats, fetched: Floats, target: Target) -> tuple[Floats, Floats, Floats]:
+    """Bytes of each read beyond each cache, (n, reads) each; `total` is the room they take at each level. The last cache is
+    shared: a core counts on its part of it."""
+    depth, count = footprint.shape[0] - 1, footprint.shape[1]
+    rows = np.arange(count)
+
+    def beyond(size: float) -> Floats:
+        fits = total <= USABLE * size
+        level = np.where(fits.any(axis=0), fits.argmax(axis=0), depth)
+        # Where two iterations fit, what they share stays: the loop around them streams, each byte comes in once.
+        level = np.where(2 * total[level, rows] <= USABLE * size, np.maximum(level - 1, 0), level)
+        found = footprint[level, rows] * fetched[level, rows]
+        warm: Floats = np.where(fits[0][:, None], 0.0, found)  # what fits as a whole stays from one call to the next
+        return warm
+
+    last = max(target.l3_bytes // max(target.cores, 1), target.l2_bytes)
+    return beyond(target.l1d_bytes), beyond(target.l2_bytes), beyond(last)
+
+
+def _operand(table: NestTable, read: ReadMap, nest: Nests, packed: NDArray[np.bool_]) -> tuple[Floats, ...]:
+    """(vectors loaded, elements broadcast, gathered, shared, paired) of one read by one body, (n,) each.
+
+    Each distinct element counts once: the compiler keeps what an unrolled body uses twice.
+    """
+    uses = np.where(read.uses, nest.span, 1).prod(axis=1).astype(np.float64)
+    sizes = np.minimum((nest.span - 1) @ read.coefficients.T + 1, read.shape).prod(axis=1)
+    distinct = np.where(packed, uses, np.minimum(uses, sizes))
+    vector = np.maximum(nest.vector, 0)
+    along = (nest.vector >= 0) & read.uses[vector]
+    unit = packed | (np.where(nest.vector >= 0, read.strides[vector], 0) == 1)
+    neighbours = np.zeros(len(uses), np.bool_)
+    for axis in range(table.spatial, len(table.axes)):
+        neighbours |= read.uses[axis] & (nest.span[:, axis] > 1) & (read.strides[axis] == 1)
+    return (
+        np.where(along & unit, distinct / np.maximum(nest.lanes, 1), 0.0),
+        np.where(along, 0.0, distinct),
+        np.where(along & ~unit, distinct, 0.0),
+        np.where(~along & (distinct < uses), distinct, 0.0),
+        np.where(~along & neighbours, distinct, 0.0),
+    )
+
+
+def _aliased(table: NestTable, nest: Nests, ways: int) -> Floats:
+    """Lines of a body that lie a whole part of a page apart, relative to what the sets they fall into hold; (n,). A set of a
+    first-level cache holds `ways` lines."""
+    excess = np.zeros(len(nest.span))
+    for number, read in enumerate(table.reads):
+        for axis in range(len(table.axes)):
+            apart = abs(int(read.strides[axis])) * read.dtype_bytes
+            if apart < PAGE_BYTES // 8:
+                continue
+            room = PAGE_BYTES // int(np.gcd(apart, PAGE_BYTES)) * ways
+            excess += np.where(nest.packed[:, number], 0.0, np.maximum(nest.span[:, axis] / room - 1.0, 0.0))
+    return excess
+
+
+def _checked(table: NestTable, nest: Nests) -> tuple[Floats, Floats]:
+    """Positions that a body compares with the border of a tensor read in place, and those of bodies wide in two dimensions."""
+    once, twice = np.zeros(len(nest.how)), np.zeros(len(nest.how))
+    vector = np.maximum(nest.vector, 0)
+    for number, (read, found) in enumerate(zip(table.reads, table.found, strict=False)):
+        if not found.padded:
+            continue
+        sizes = np.minimum((nest.span - 1) @ read.coefficients.T + 1, read.shape)
+        along = (read.coefficients[:, vector].T > 0) & (nest.vector >= 0)[:, None]
+        sizes = np.where(along, 1, sizes)
+        bordered = (read.coefficients > 0).sum(axis=1) > 1  # dimensions in which a window moves
+        sizes = np.where(bordered, sizes, 1)
+        in_place = nest.how[:, number] == 0
+        once += np.where(in_place, sizes.prod(axis=1), 0)
+        twice += np.where(in_place & ((sizes > 1).sum(axis=1) > 1), sizes.prod(axis=1), 0)
+    return once, twice
+
+
+def _copies(table: NestTable, nest: Nests) -> tuple[Floats, Floats, Floats]:
+    """Elements copied with a border, packed where used (again for each loop outside the last they move with), packed first."""
+    count = len(nest.how)
+    padded, packed, first = np.zeros(count), np.zeros(count), np.zeros(count)
+    if table.is_rows:
+        return padded, packed, first
+    for number, read in enumerate(table.reads[: table.inputs]):
+        how = nest.how[:, number]
+        elements = float(np.where(read.uses, table.extents, 1).prod())
+        repeats, outside = np.ones(count), np.ones(count)
+        for level in range(table.spatial + 1):
+            axis, extent = nest.axis[:, level], nest.extent[:, level]
+            outside = outside * np.where(read.uses[axis], 1, extent)
+            repeats = np.where(read.uses[axis] & (extent > 1), outside, repeats)
+        padded += np.where(how == 1, float(np.prod(read.shape)), 0.0)
+        packed += np.where(how == 2, elements * repeats, 0.0)
+        first += np.where(how == 3, elements, 0.0)
+    return padded, packed, first
