@@ -36,8 +36,10 @@ def test_a_lane_idles_for_nothing_only_while_something_waits(waits: list[tuple[f
 
 def test_growth_is_that_of_the_last_three_quarters() -> None:
     process = psutil.Process()
-    looks = [Look(trials=done, resident_bytes=10_000_000 + (50_000_000 if done > 200 else 0) + 100 * done, descriptors=12)
-             for done in range(0, 1001, 20)]
+    looks = [
+        Look(trials=done, resident_bytes=10_000_000 + (50_000_000 if done > 200 else 0) + 100 * done, descriptors=12)
+        for done in range(0, 1001, 20)
+    ]
     (grown,) = _growth({process: looks}, {process: "driver"}, 1000)
     assert grown.kind == "driver" and grown.bytes_per_trial == pytest.approx(100.0) and grown.descriptors == (12, 12)
 
@@ -47,13 +49,20 @@ def test_what_is_wrong_is_said() -> None:
     soaked = Soaked(recorded=10, timed=10, seconds=1.0, trials_per_s=10.0, growth=[grown], zombies=(0, 5))
     assert len(soaked.faults(10)) == 3 and len(soaked.faults(11)) == 4
     survived = Survived(
-        state="failed", recorded=9, twice=1, outcomes={}, quarantined=0, retried=0, kills={}, processes=1, seconds=1.0,
-        returned_s=60.0, left=["process 7"],
+        state="failed",
+        recorded=9,
+        twice=1,
+        outcomes={},
+        quarantined=0,
+        retried=0,
+        kills={},
+        processes=1,
+        seconds=1.0,
+        returned_s=60.0,
+        left=["process 7"],
     )
     assert len(survived.faults(10)) == 4
-    slow = Throughput(
-        trials=10, trials_per_s=4.0, hold_s=0.2, busy=0.5, idle_while_ready=0.2, longest_idle_while_ready_s=1.0
-    )
+    slow = Throughput(trials=10, trials_per_s=4.0, hold_s=0.2, busy=0.5, idle_while_ready=0.2, longest_idle_while_ready_s=1.0)
     assert len(slow.faults()) == 3
 
 

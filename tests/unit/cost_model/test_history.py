@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.unit.cost_model.synthetic import LearningProblem, problem
-from tuner.cost_model.history import Past, TransferRanker, train_on
+from tuner.cost_model.history import Past, Prior, TransferRanker, train_on
 from tuner.cost_model.metrics import pairwise_accuracy
 from tuner.cost_model.ranker import Ranker
 from tuner.errors import UsageError
@@ -21,7 +21,7 @@ UNSEEN = problem(seed=50, rows=1500)
 HISTORY = [past(1, shift=0.1), past(2, shift=-0.15), past(3, shift=0.2)]
 
 
-def accuracy(model: Ranker | TransferRanker, data: LearningProblem | None = None) -> float:
+def accuracy(model: Prior | Ranker | TransferRanker, data: LearningProblem | None = None) -> float:
     if data is not None:
         model.fit(data.features, data.labels, data.groups)
     return pairwise_accuracy(model.predict(UNSEEN.features), UNSEEN.labels)

@@ -82,7 +82,9 @@ def test_activity_is_summed_by_station_and_kind(database: Database, clock: Manua
     with database.read() as session:
         found = lanes.activity(session, since=start, until=start + timedelta(minutes=1))
     assert [(one.worker, one.lane, one.kind) for one in found] == [
-        ("w1", "build:0", "build"), ("w1", "cpu:1", "idle"), ("w1", "cpu:1", "time"),
+        ("w1", "build:0", "build"),
+        ("w1", "cpu:1", "idle"),
+        ("w1", "cpu:1", "time"),
     ]
     assert [one.seconds for one in found] == pytest.approx([1.5, 3.0, 0.75], abs=5e-3)
 

@@ -45,10 +45,17 @@ def test_the_outputs_are_those_of_the_given_arrays(
         np.testing.assert_array_equal(found["C"], arrays["A"] + arrays["B"])
 
 
-@pytest.mark.parametrize(("behaviour", "kind"), [
-    ("endless", FailureKind.RUN_TIMEOUT), ("segfault", FailureKind.RUN_CRASH), ("exit", FailureKind.RUN_CRASH),
-    ("greedy", FailureKind.OUT_OF_MEMORY), ("far_overrun", FailureKind.RUN_CRASH), ("verbose", FailureKind.RUN_CRASH),
-])
+@pytest.mark.parametrize(
+    ("behaviour", "kind"),
+    [
+        ("endless", FailureKind.RUN_TIMEOUT),
+        ("segfault", FailureKind.RUN_CRASH),
+        ("exit", FailureKind.RUN_CRASH),
+        ("greedy", FailureKind.OUT_OF_MEMORY),
+        ("far_overrun", FailureKind.RUN_CRASH),
+        ("verbose", FailureKind.RUN_CRASH),
+    ],
+)
 def test_a_failing_kernel_is_named_in_time_and_leaves_no_outputs(
     runner: RunnerProcess,
     library: Library,
@@ -81,7 +88,11 @@ def test_other_arrays_are_refused(
 
 
 def test_measuring_goes_on_after_a_run(
-    runner: RunnerProcess, library: Library, lane: Lane, tmp_path: Path, arrays: dict[str, Array],
+    runner: RunnerProcess,
+    library: Library,
+    lane: Lane,
+    tmp_path: Path,
+    arrays: dict[str, Array],
     request_for: Callable[..., Request],
 ) -> None:
     assignment = Assignment(workload=addition(), lane=lane)

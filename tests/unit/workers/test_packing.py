@@ -70,8 +70,9 @@ def test_a_kernel_that_packs_constants_is_exported_with_its_pack_function(tmp_pa
     space = origin.space.space
     for seed in range(30):
         config = space.config(space.sample(np.random.default_rng(seed), 1)[0])
-        library = build(origin, BuildRequest(number=1, config=config, keep=True), tmp_path)
-        assert isinstance(library, Library)
+        built = build(origin, BuildRequest(number=1, config=config, keep=True), tmp_path)
+        assert isinstance(built, Library)
+        library: Library = built
         schedule = json.loads(Path(library.path).with_suffix(".json").read_text())
         if schedule["prepack"]:
             break
@@ -96,8 +97,11 @@ def test_a_signature_holds_for_its_key_and_artifact_alone(signer: Signer, tmp_pa
     check_signature(digest, signed, signer.public_key)
     foreign = signer_at(tmp_path / "other.key")
     for claim, given, key in (
-        (other, signed, signer.public_key), (digest, signed, foreign.public_key), (digest, None, signer.public_key),
-        (digest, "c2ln", signer.public_key), (digest, "no base64!", signer.public_key),
+        (other, signed, signer.public_key),
+        (digest, signed, foreign.public_key),
+        (digest, None, signer.public_key),
+        (digest, "c2ln", signer.public_key),
+        (digest, "no base64!", signer.public_key),
     ):
         with pytest.raises(SignatureRefused):
             check_signature(claim, given, key)

@@ -37,9 +37,7 @@ from workers.policy import Standing
 from workers.pool import RayMeasurer
 from workers.sharing import SharedFleet
 
-PLAN = FleetPlan(
-    lanes=(Lane(name="cpu:0", cores=(0,)),), builder_cores=(0,), alternates=False, limits=Limits(), storage=""
-)
+PLAN = FleetPlan(lanes=(Lane(name="cpu:0", cores=(0,)),), builder_cores=(0,), alternates=False, limits=Limits(), storage="")
 PROBLEM = Problem(workload=parse_spec("softmax:M=4,N=4"), target=detect_cpu(), threads=1)
 
 

@@ -63,8 +63,15 @@ def test_a_lane_that_drifts_shows_and_its_trials_are_marked(database: Database) 
                 samples_s=(1e-6,), max_rel_error=0.0, conditions=Conditions(lane=lane, isolation="process"), artifact="a" * 64
             )
             trials.record(
-                session, lease, Trial(number=number, config={}, outcome=timed), position=0, round=0, predicted=None, worker=lane,
-                attempts=1, quarantined=False,
+                session,
+                lease,
+                Trial(number=number, config={}, outcome=timed),
+                position=0,
+                round=0,
+                predicted=None,
+                worker=lane,
+                attempts=1,
+                quarantined=False,
             )
     timeline = Timeline(database, worker=join(database, detect_cpu(), PLAN), job=job.id)
     timeline.calibrated([calibrated(drained=False)])
