@@ -11,6 +11,7 @@ from db import jobs, kernels, leases, targets, trials, workloads
 from db.engine import Database, Session
 from db.jobs import Job, NewJob
 from db.kernels import Kernel
+from tuner.app.abandoned import is_gone
 from tuner.app.waiting import is_elsewhere, target_of, wait
 from tuner.export.signature import KEY_FILE
 from tuner.measure.outcome import FailureKind
@@ -82,9 +83,7 @@ def run(
 
 
 def orchestrator_options(settings: Settings) -> OrchestratorOptions:
-    limits = Limits(
-        build_timeout_s=settings.build_timeout_s, run_timeout_s=settings.run_timeout_s, isolation=settings.isolation
-    )
+    limits = Limits(build_timeout_s=settings.build_timeout_s, run_timeout_s=settings.run_timeout_s, isolation=settings.isolation)
     return OrchestratorOptions(
         artifacts=settings.artifacts,
         signing_key=settings.data_dir / KEY_FILE,
@@ -109,7 +108,7 @@ def requeue(database: Database, job_id: str, *, trials: int | None = None, secon
         job = jobs.get(session, job_id)
         if job.state == jobs.RUNNING:
             owner = f"{socket.gethostname()}:{os.getpid()}"
-            _, lease = leases.claim(session, job_id, owner=owner, take_over=_is_gone(job.lease_owner))
+            _, lease = leases.claim(session, job_id, owner=owner, take_over=is_gone(job.lease_owner))
             leases.release(session, lease)
         return jobs.resume(session, job_id, trials=trials, seconds=seconds)
 
@@ -135,17 +134,3 @@ def _result(session: Session, job: Job, position: int, target: Target) -> TaskRe
         elapsed_s=task.elapsed_s,
         error=task.error,
     )
-
-
-def _is_gone(owner: str | None) -> bool:
-    """Whether the holder of a lease, as `host:pid`, was a process of this machine that has ended; unknown ones count as alive."""
-    host, _, pid = (owner or "").rpartition(":")
-    if host != socket.gethostname() or not pid.isdecimal():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
