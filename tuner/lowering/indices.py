@@ -8,11 +8,23 @@ from __future__ import annotations
 from tuner.workload.bounds import linear
 from tuner.workload.expression import Binary, Const, Scalar, Var, walk
 
+_BELOW_ANY = -(2**30)
+
 
 def without_cancelled(index: Scalar) -> Scalar:
     """The index as it stands, tidied where an iterator in it cancels out (`i - i`): TVM divides by its coefficient, 0."""
     tidied = tidy(index)
-    return index if _iterators(tidied) == _iterators(index) else tidied
+    return opaque(index if _iterators(tidied) == _iterators(index) else tidied)
+
+
+def opaque(index: Scalar) -> Scalar:
+    """The index, hidden from TVM's analysis of iterators where parts of an iterator may cancel out (`i mod 3 - i`): there it
+    divides by their coefficient, 0. No index is below the bound, so later passes drop the comparison."""
+    atoms, _ = linear(index)
+    divided = [_iterators(atom) for atom in atoms if isinstance(atom, Binary) and atom.op in {"floordiv", "floormod"}]
+    seen = [_iterators(atom) for atom in atoms]
+    entangled = any(sum(bool(names & other) for other in seen) > 1 for names in divided)
+    return Binary("max", index, Const(_BELOW_ANY, "int64")) if entangled else index
 
 
 def _iterators(index: Scalar) -> set[str]:
