@@ -137,9 +137,6 @@ def test_sampled_configs_schedule_compile_and_compute_the_reference(dtypes: tupl
     [
         # An iterator that cancels out of an index.
         "kernel k(X: f32[4, 5]) -> (Y: f32[1]) { Y[i] += (X[r - 1*r - 2, r] else 0) for i in 0:1, r in 0:5 }",
-        # An iterator beside its own remainder, in a stage read by another and with a reduction.
-        "kernel k(X: f32[4, 5]) -> (Y: f32[7]) { T[i, j] = (X[j, j - i] else 0) * 2 for i in 0:4, j in 0:5; "
-        "Y[i] = -(T[(i + i + 2) // 2, i % 3] else 0) for i in 0:7 }",
         # The identity of a minimum of int64, which no index holds.
         "kernel k(X: i64[3, 7]) -> (Y: i64[5, 3]) { Y[i, j] max= (X[j, r] else 0) + i for i in 0:5, r in 0:7 }",
         "kernel k(X: i64[3, 37], W: i64[3, 37]) -> (Y: i64[3]) { Y[i] min= X[i, r] * W[i, r] }",
