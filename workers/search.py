@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tuner.cost_model.features import featurizer
+from tuner.cost_model.features import TERMS, featurizer
 from tuner.cost_model.history import Prior, TransferRanker
-from tuner.cost_model.ranker import Ranker
 from tuner.measure.outcome import Trial
 from tuner.search.domain import Domain
 from tuner.search.searcher import Plan, Searcher
@@ -24,7 +23,7 @@ def searcher_for(
     space: CpuSpace, *, strategy: str, seed: int, winners: Sequence[Config] = (), prior: Prior | None = None
 ) -> Searcher:
     """A new searcher. `winners` are configs of similar workloads, tried first where the strategy has a model; `prior` is a
-    trained ranker of other workloads on the same target, which warms that model up.
+    trained ranker of other workloads on the same target, which warms that model up; without one the estimate of cycles does.
 
     Raises UsageError for an unknown strategy.
     """
@@ -32,7 +31,7 @@ def searcher_for(
     setup = SearchSetup(
         domain=Domain(space.space),
         featurizer=featurizer(space),
-        model=Ranker() if prior is None else TransferRanker(prior),
+        model=TransferRanker(prior or Prior(terms=TERMS)),
         seed=seed,
         seeds=points if len(points) else None,
     )

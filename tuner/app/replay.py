@@ -7,7 +7,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from itertools import chain
 
-from tuner.app.tables import past_of_table
+from tuner.app.tables import LOOP_NEST, features_of, past_of_table
 from tuner.cost_model.features import TERMS
 from tuner.cost_model.history import Prior, TransferRanker, train_on
 from tuner.cost_model.model import CostModel
@@ -47,9 +47,14 @@ def _factory(name: str, tables: Sequence[RecordedTable]) -> SearcherFactory:
         return _transfer(tables)
 
     def build(table: RecordedTable, seed: int) -> Searcher:
-        return build_searcher(name, _setup(table, Ranker(), seed, ()))
+        return build_searcher(name, _setup(table, _cold(table), seed, ()))
 
     return build
+
+
+def _cold(table: RecordedTable) -> CostModel:
+    """The model of a job without a history: it starts from the estimate of cycles where the table has its terms."""
+    return TransferRanker(Prior(terms=TERMS)) if features_of(table) == LOOP_NEST else Ranker()
 
 
 def _setup(table: RecordedTable, model: CostModel, seed: int, winners: Sequence[Config]) -> SearchSetup:

@@ -4,19 +4,20 @@ A model of the history ranks the first batch; from then on a local model learns 
 as 2^(-n/64) with the number n of local trials, the schedule of AutoTVM (arXiv 1805.08166, section 4), because after a few batches
 the workload's own times know better.
 
-The history's model is an estimate of cycles whose terms got their costs from the history, and trees that learned what it misses:
-few numbers that mean the same for every operator carry further than trees, and trees know what no term stands for.
+The history's model is an estimate of cycles whose terms got their costs from the history: few numbers that mean the same for
+every operator carry further than trees, which learn workloads by heart (docs/search.md has both).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tuner.cost_model import calibration
+from tuner.cost_model.cycles import ROUND
 from tuner.cost_model.model import Features, Groups, Vector
 from tuner.cost_model.ranker import Ranker, RankerOptions
 from tuner.errors import UsageError
@@ -25,7 +26,6 @@ _HALF_LIFE = 64.0  # local trials at which the history's say is halved
 _MOST_ROWS = 20_000  # rows a history model is trained on; more costs seconds and taught nothing on synthetic workloads
 # Shallow trees, each on some features and rows: workloads are few however many their rows, and deep trees learn them by heart.
 _ALONE = RankerOptions(trees=100, depth=3, learning_rate=0.08, columns=0.3, rows=0.5)
-_CORRECTING = RankerOptions(objective="relative", trees=60, depth=3, learning_rate=0.05, columns=0.3, rows=0.5)
 _SHARPNESS = 10.0  # of the estimate's logarithms as margins of pairs: a tenth of the time less is nearly three to one
 
 
@@ -39,62 +39,62 @@ class Past:
 
 
 class Prior:
-    """A ranker of a history: calibrated estimate plus trees; trees alone where features have no terms of an estimate.
+    """A ranker of a history: the calibrated estimate of cycles; trees where features have no terms of an estimate.
 
-    `terms` is the number of such columns, the last ones. Untrained until `fit`.
+    `terms` is the number of such columns, the last ones. With them it is never without an opinion: before `fit` the terms have
+    their round costs.
     """
 
     def __init__(self, *, terms: int = 0, options: RankerOptions | None = None) -> None:
-        self._terms, self._trees = terms, Ranker(options or (_CORRECTING if terms else _ALONE))
-        self._costs: NDArray[np.float64] | None = None
+        self._terms, self._trees = terms, Ranker(options or _ALONE)
+        self._costs = ROUND
 
     @property
     def trained(self) -> bool:
-        return self._trees.trained
+        return self._terms > 0 or self._trees.trained
 
     def fit(self, parts: Sequence[Past]) -> None:
         """On workloads with at least one trial each, all weighing alike."""
-        features = np.concatenate([past.features for past in parts])
-        rows = [len(past.labels) for past in parts]
-        margin = None
         if self._terms:
-            self._costs = calibration.fit(
-                [(calibration.units_of(past.features, self._terms), past.labels.astype(np.float64)) for past in parts]
-            )
-            margin = np.concatenate([_centred(self._estimated(past.features)) for past in parts])
+            units = [calibration.units_of(past.features, self._terms) for past in parts]
+            self._costs = calibration.fit([(own, past.labels.astype(np.float64)) for own, past in zip(units, parts, strict=True)])
+            return
+        rows = [len(past.labels) for past in parts]
         mean = sum(rows) / len(rows)
         self._trees.fit(
-            self._seen(features),
+            np.concatenate([past.features for past in parts]),
             np.concatenate([past.labels for past in parts]),
             np.repeat(np.arange(len(parts)), rows),
             np.repeat(np.array([mean / count for count in rows], np.float32), rows),
-            margin=margin,
         )
-        if self._costs is not None:
-            self._trees.note(**{f"cost{at}": float(cost) for at, cost in enumerate(self._costs)})
 
     def predict(self, features: Features) -> Vector:
-        scores = self._trees.predict(self._seen(features))
-        return _SHARPNESS * (scores + self._estimated(features)) if self._costs is not None else scores
+        if not self._terms:
+            return self._trees.predict(features)
+        if features.shape[1] < self._terms:
+            raise UsageError(
+                f"{features.shape[1]} features hold no {self._terms} terms; they belong to another version of the features"
+            )
+        cycles = calibration.estimate(calibration.units_of(features, self._terms), self._costs)
+        scores: Vector = (-_SHARPNESS * cycles).astype(np.float32)
+        return scores
 
     def save(self) -> bytes:
-        return self._trees.save()
+        """JSON of the costs, or the trees as UBJ."""
+        return json.dumps({"costs": self._costs.tolist()}).encode() if self._terms else self._trees.save()
 
     def load(self, data: bytes) -> None:
-        self._trees.load(data)
-        notes = self._trees.notes()
-        costs = [notes[f"cost{at}"] for at in range(self._terms) if f"cost{at}" in notes]
-        self._costs = np.array(costs) if costs and len(costs) == self._terms else None
-
-    def _seen(self, features: Features) -> Features:
-        return features[:, : features.shape[1] - self._terms]
-
-    def _estimated(self, features: Features) -> Vector:
-        """Scores of the estimate alone: the higher, the fewer cycles."""
-        assert self._costs is not None
-        cycles = calibration.estimate(calibration.units_of(features, self._terms), self._costs)
-        scores: Vector = -cycles.astype(np.float32)
-        return scores
+        """Takes up what `save` gave. Raises UsageError for anything else."""
+        if not self._terms:
+            self._trees.load(data)
+            return
+        try:
+            costs = np.array(json.loads(data)["costs"], np.float64)
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{len(data)} bytes are not the costs of an estimate: {error}") from error
+        if costs.shape != ROUND.shape or not (np.isfinite(costs) & (costs > 0)).all():
+            raise UsageError(f"costs of {costs.shape[0] if costs.ndim else 0} terms; this version has {len(ROUND)}, all positive")
+        self._costs = costs
 
 
 def train_on(history: Sequence[Past], *, terms: int = 0, options: RankerOptions | None = None) -> Prior:
@@ -111,11 +111,6 @@ def train_on(history: Sequence[Past], *, terms: int = 0, options: RankerOptions 
         raise UsageError(f"history mixes features of {sorted(widths)} columns; keep records of one version of the features")
     prior.fit([_thinned(past, _MOST_ROWS // len(parts)) for past in parts])
     return prior
-
-
-def _centred(scores: Vector) -> Vector:
-    centred: Vector = scores - scores.mean()
-    return centred
 
 
 def _thinned(past: Past, rows: int) -> Past:
