@@ -27,13 +27,6 @@ def opaque(index: Scalar) -> Scalar:
     return Binary("max", index, Const(_BELOW_ANY, "int64")) if entangled else index
 
 
-def is_index(node: Scalar) -> bool:
-    """Whether the node is integer arithmetic of iterators alone."""
-    return all(
-        isinstance(found, Var | Binary) or (isinstance(found, Const) and isinstance(found.value, int)) for found in walk(node)
-    )
-
-
 def _iterators(index: Scalar) -> set[str]:
     return {found.name for found in walk(index) if isinstance(found, Var)}
 

@@ -10,7 +10,7 @@ import tvm
 from tvm import tirx
 
 from tuner.lowering import mathematics
-from tuner.lowering.indices import is_index, opaque, without_cancelled
+from tuner.lowering.indices import without_cancelled
 from tuner.spaces.program import Mathematics
 from tuner.workload.expression import Binary, Cast, Const, Read, Scalar, Select, Unary, Var, reads
 
@@ -64,8 +64,6 @@ def lower(node: Scalar, scope: Scope, how: Mathematics) -> tvm.ir.PrimExpr:
             # A read must not happen where its condition fails; without reads both sides may be computed and blended.
             return tirx.if_then_else(*chosen) if any(reads(node)) else tirx.Select(*chosen)
         case Binary(op=op, lhs=lhs, rhs=rhs):
-            if op in _COMPARE and is_index(lhs):  # a border's conditions are analysed like the index itself
-                lhs = opaque(lhs)
             a, b = _same_dtype(lower(lhs, scope, how), lower(rhs, scope, how))
             return _binary(op, a, b)
 
