@@ -21,7 +21,7 @@ KEEP = 3  # models per target and feature version
 class CostModel:
     target: str  # key
     feature_version: int
-    blob: bytes  # XGBoost's UBJ format
+    blob: bytes  # as the cost model saved it: JSON of costs, or XGBoost's UBJ
     trained_on: int  # trials
     metrics: Mapping[str, Any]
     created_at: datetime

@@ -1,6 +1,6 @@
-"""What a search starts from: a ranker of the trials of other workloads on the same target, and configs that won there.
+"""What a search starts from: an estimate calibrated on other workloads' trials on the same target, and configs that won there.
 
-The ranker is stored with a digest of the trials it learned from; while nothing was added it is loaded instead of trained again.
+The prior is stored with a digest of the trials it learned from; while nothing was added it is loaded instead of trained again.
 Bounded: a few workloads, a few hundred trials of each, about half a second in all, and nothing begun past LIMIT_S.
 """
 
@@ -113,12 +113,12 @@ def _stored(database: Database, target: Target, digest: str) -> tuple[Prior, tup
         found = cost_models.latest(session, target.key, FEATURE_VERSION)
     if found is None or found.metrics.get("digest") != digest:
         return None
-    ranker = Prior(terms=TERMS)
+    prior = Prior(terms=TERMS)
     try:
-        ranker.load(found.blob)
-    except UsageError:  # of another XGBoost, or damaged: trained again, it costs half a second
+        prior.load(found.blob)
+    except UsageError:  # of another version, or damaged: fitted again, it costs half a second
         return None
-    return (ranker, tuple(found.metrics["workloads"])) if ranker.trained else None
+    return prior, tuple(found.metrics["workloads"])
 
 
 def _pasts(known: Sequence[_Known], target: Target, threads: int, in_time: Callable[[], bool]) -> list[Past]:

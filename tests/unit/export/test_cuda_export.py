@@ -65,8 +65,8 @@ int main(void) {
 @no_driver
 @pytest.mark.parametrize("compiler", ["cc", "c++"])
 def test_a_program_calls_it_and_is_told_that_there_is_no_driver(exported: Path, tmp_path: Path, compiler: str) -> None:
-    if shutil.which(compiler) is None:
-        pytest.skip(f"no {compiler}")
+    if compiler == "c++" and shutil.which(compiler) is None:  # the product needs a C compiler, a C++ one only its users do
+        pytest.skip("no c++")
     source = tmp_path / ("main.c" if compiler == "cc" else "main.cpp")
     source.write_text(PROGRAM)
     flags = ["-Wall", "-Werror", f"-I{exported}/include", f"-L{exported}/lib", f"-Wl,-rpath,{exported}/lib"]
