@@ -20,8 +20,8 @@ __all__ = ["DatabaseError", "Kernel", "Settings", "TunerError", "UsageError", "W
 
 _HOMES = MappingProxyType(
     {
-        "Kernel": "tuner.app",
-        "tune": "tuner.app",
+        "Kernel": "tuner.app.kernel",
+        "tune": "tuner.app.tune",
         "DatabaseError": "tuner.errors",
         "TunerError": "tuner.errors",
         "UsageError": "tuner.errors",

@@ -1,6 +1,1 @@
-"""Composition: database, workers and tuning behind `tuner.tune`."""
-
-from tuner.app.kernel import Kernel
-from tuner.app.tune import NoKernel, tune
-
-__all__ = ["Kernel", "NoKernel", "tune"]
+"""Composition: database, workers and tuning behind `tuner.tune`. Nothing is imported here: `tuner serve` needs no cost model."""
