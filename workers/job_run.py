@@ -16,6 +16,7 @@ from tuner.errors import DatabaseError, TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.signature import signer_at
 from tuner.models.schedule import kind_of
+from tuner.search.searcher import Searcher
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.space import Config
 from tuner.target.target import Limits as MachineLimits
@@ -36,10 +37,11 @@ from workers.pool import RayMeasurer
 from workers.progress import Observer, Phase, TaskFinished, TaskStarted
 from workers.promotion import NothingVerified, Promotion, promote
 from workers.sharing import Share, SharedFleet
-from workers.task import TaskRun, known_outcomes, notice_to, search
+from workers.task import TaskRun, known_outcomes, notice_to, search, searcher_of
 from workers.timeline import Timeline, join
 
 WINNERS = 8  # configs of earlier kernels that a search tries first
+ALIKE = 2  # of these from kernels of the same model: a first turn is short, and the estimate's own schedules are to be in it
 
 
 class _Interrupted(Exception):
@@ -75,6 +77,7 @@ class JobRun:
         self._heart = Heartbeat(database, lease, lifetime_s=options.lease_s)
         self._unverified = False
         self._found: dict[int, tuple[str, Config]] = {}  # of a model's kernels: of what kind, and the best config so far
+        self._searchers: dict[int, Searcher] = {}  # of a model's kernels, kept from turn to turn: a rebuilt one plans all anew
 
     def run(self) -> JobReport:
         try:
@@ -130,7 +133,9 @@ class JobRun:
         def turn(task: Task, trials: int, seconds: float | None) -> TuningResult | None:
             try:
                 with self._opened(task, target, fleet, share, replace(self._job, trials=trials, seconds=seconds)) as run:
-                    result = search(run)
+                    if task.position not in self._searchers:
+                        self._searchers[task.position] = searcher_of(run)[0]
+                    result = search(run, self._searchers[task.position])
             except _Interrupted:
                 return None
             self._found[task.position] = (kind_of(run.problem.workload.expression), result.best[0].config if result.best else {})
@@ -146,7 +151,7 @@ class JobRun:
                 done = jobs.get(session, job.id).tasks[task.position].trials_done
             job = replace(job, trials=max(done, 1), seconds=None)
         with self._opened(task, target, fleet, share, job) as run:
-            result = search(run)
+            result = search(run, self._searchers.pop(task.position, None))
             if result.reason is StopReason.CANCELLED:
                 return None
             return self._promote(run, result)
@@ -221,7 +226,7 @@ class JobRun:
         threads = self._job.threads
         own = kernels.find_promoted(session, workload.key, target.key, threads)
         near = kernels.neighbours(session, workload.op, target.key, threads, limit=WINNERS) if workload.op else ()
-        alike = [config for kind, config in self._found.values() if config and kind == kind_of(workload.expression)]
+        alike = [config for kind, config in self._found.values() if config and kind == kind_of(workload.expression)][-ALIKE:]
         return [*(kernel.config for kernel in ((own,) if own else ()) + near if kernel.config), *alike][:WINNERS]
 
     def _note_limits(self, limits: MachineLimits) -> None:

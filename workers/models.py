@@ -13,7 +13,7 @@ from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.measure.outcome import Timed
 from tuner.models.importer import import_model
-from tuner.models.schedule import TURN, WARM_UP, Subject, kind_of, next_turn
+from tuner.models.schedule import FIRST, Subject, kind_of, next_turn, turn_of
 from tuner.models.workloads import ModelWorkload, workloads_of
 from tuner.tuning import StopReason, TuningResult
 from tuner.workload.spec import from_document, to_document
@@ -54,7 +54,8 @@ def _added(database: Database, lease: Lease, found: Sequence[ModelWorkload]) -> 
 def tune_by_turns(database: Database, job: Job, left: Sequence[Task], calls: Mapping[str, int], turn: Turn) -> bool:
     """Spends the job's budget on the tasks that are left, each turn on the one that promises most; whether it came to an end.
 
-    The budget: `job.trials` for each task on average, `job.seconds` for all of them together.
+    The budget: `job.trials` for each task on average, `job.seconds` for all of them together. Seconds never cut a kernel's first
+    turn: a model is as slow as its worst kernel, and the estimate's first few schedules are far better than the default.
     """
     subjects = [_subject(database, task, calls) for task in left]
     started, total = time.monotonic(), job.trials * len(left)
@@ -62,11 +63,14 @@ def tune_by_turns(database: Database, job: Job, left: Sequence[Task], calls: Map
         position = next_turn(subjects)
         spent = sum(subject.trials for subject in subjects)
         seconds = None if job.seconds is None else job.seconds - (time.monotonic() - started)
-        if position is None or spent >= total or (seconds is not None and seconds <= 0):
+        if position is None or spent >= total:
             return True
         subject = subjects[position]
-        wanted = subject.trials + min(TURN if subject.best_s else min(WARM_UP, job.trials), total - spent)
-        result = turn(left[position], wanted, seconds)
+        first = subject.trials < FIRST
+        if not first and seconds is not None and seconds <= 0:
+            return True
+        wanted = subject.trials + min(turn_of(subject), job.trials if first else total, total - spent)
+        result = turn(left[position], wanted, None if first else seconds)
         if result is None or result.reason is StopReason.CANCELLED:
             return False
         best_s = min((one.outcome.median_s for one in result.best if isinstance(one.outcome, Timed)), default=None)

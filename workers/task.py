@@ -56,10 +56,14 @@ def notice_to(observer: Observer) -> Callable[[Notice], None]:
     return lambda notice: observer(WorkerNotice(message=notice.message))
 
 
-def search(run: TaskRun) -> TuningResult:
-    """Tunes until the budget is spent or `interrupted`; what is in flight then is given up. Raises StaleLease and FleetError."""
-    job = run.job
-    searcher, trials_wanted = _searcher(run)
+def search(run: TaskRun, searcher: Searcher | None = None) -> TuningResult:
+    """Tunes until the budget is spent or `interrupted`; what is in flight then is given up. Raises StaleLease and FleetError.
+
+    `searcher`: that of an earlier search of the same task, which goes on where it stood; else a new one is told all there is.
+    """
+    job, trials_wanted = run.job, run.job.trials
+    if searcher is None:
+        searcher, trials_wanted = searcher_of(run)
     loop = tune(
         space=run.space.space,
         searcher=searcher,
@@ -93,7 +97,7 @@ def search(run: TaskRun) -> TuningResult:
     raise AssertionError("the tuning loop ended without saying so")
 
 
-def _searcher(run: TaskRun) -> tuple[Searcher, int]:
+def searcher_of(run: TaskRun) -> tuple[Searcher, int]:
     """What proposes the task's trials, and how many it may have in all."""
     job = run.job
     if job.kind in (PREPARE, REVALIDATE):

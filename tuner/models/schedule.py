@@ -12,8 +12,8 @@ from math import prod
 
 from tuner.workload.expression import Expression
 
-WARM_UP = 16  # trials of a kernel's first turn, its default schedule among them
-TURN = 32  # of each later one
+FIRST = 6  # trials of a kernel's first turn: its default schedule, then what the estimate of cycles likes best
+TURN = 32  # of each later one, fewer while the kernel has had few: never more than trebles its trials
 _LATELY = 0.2  # weight of what was gained lately; the rest is what could be gained, as in Ansor
 _SIMILAR = 2.0  # a kernel is not expected to reach more than this times the rate of those like it
 _WINDOW = 2  # turns that count as lately
@@ -55,12 +55,17 @@ def kind_of(expression: Expression) -> str:
     return f"{len(heaviest.axes)}:{len(heaviest.reduce_axes)}"
 
 
+def turn_of(subject: Subject) -> int:
+    """Trials of the subject's next turn: short ones first, so that what is left of a small budget goes where it tells most."""
+    return min(TURN, 2 * subject.trials) if subject.trials else FIRST
+
+
 def next_turn(subjects: Sequence[Subject]) -> int | None:
-    """The position of the subject that is to be tuned next; None when all are finished."""
+    """The position of the subject that is to be tuned next; None when all are finished. Those never tuned come first, by work."""
     left = [position for position, subject in enumerate(subjects) if not subject.finished]
     fresh = [position for position in left if not subjects[position].best_s]
     if fresh:
-        return fresh[0]
+        return max(fresh, key=lambda position: (subjects[position].calls * subjects[position].flops, -position))
     return max(left, key=lambda position: (gain_per_trial(subjects[position], subjects), -position), default=None)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.models.schedule import TURN, WARM_UP, Subject, gain_per_trial, next_turn
+from tuner.models.schedule import FIRST, TURN, Subject, gain_per_trial, next_turn, turn_of
 
 
 def subject(calls: int = 1, flops: int = 10**9, kind: str = "2:1") -> Subject:
@@ -10,19 +10,20 @@ def subject(calls: int = 1, flops: int = 10**9, kind: str = "2:1") -> Subject:
 
 
 def test_each_has_a_turn_first() -> None:
-    subjects = [subject(), subject(), subject()]
+    """The heaviest before the others: whatever ends the tuning early, they have their schedules."""
+    subjects = [subject(), subject(calls=3), subject(flops=2 * 10**9)]
     order = []
     for _ in range(3):
         position = next_turn(subjects)
         assert position is not None
         order.append(position)
-        subjects[position] = subjects[position].after(WARM_UP, 1e-3, finished=False)
-    assert order == [0, 1, 2]
+        subjects[position] = subjects[position].after(FIRST, 1e-3, finished=False)
+    assert order == [1, 2, 0]
 
 
 def test_then_the_one_with_most_to_gain() -> None:
-    often = subject(calls=8).after(WARM_UP, 1e-3, finished=False)
-    once = subject(calls=1).after(WARM_UP, 1e-3, finished=False)
+    often = subject(calls=8).after(FIRST, 1e-3, finished=False)
+    once = subject(calls=1).after(FIRST, 1e-3, finished=False)
     assert next_turn([once, often]) == 1
 
 
@@ -50,3 +51,11 @@ def test_a_turn_without_a_trial_is_the_last() -> None:
     one = subject().after(16, 1e-3, finished=False)
     assert one.after(16, 1e-3, finished=False).finished
     assert not one.after(16 + TURN, 1e-3, finished=False).finished
+
+
+def test_turns_grow() -> None:
+    one, lengths = subject(), []
+    for _ in range(4):
+        lengths.append(turn_of(one))
+        one = one.after(one.trials + lengths[-1], 1e-3, finished=False)
+    assert lengths == [FIRST, 2 * FIRST, TURN, TURN]
