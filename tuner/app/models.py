@@ -15,6 +15,7 @@ from db import artifacts, jobs, kernels, targets, workloads
 from db.engine import Database
 from db.jobs import Job, NewJob
 from tuner.app.export import describe
+from tuner.app.models_profile import KernelShare, profile
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.examples import example_inputs
@@ -68,6 +69,7 @@ class TunedModel:
     median_s: float
     ci95_s: tuple[float, float]
     max_rel_error: float
+    shares: tuple[KernelShare, ...]  # where its time goes, the largest part first
 
 
 def submit_model(database: Database, model: Model, target: Target, settings: Settings) -> Job:
@@ -109,9 +111,12 @@ def export_model(
         path.write_bytes(link("model", [function_of(built)]))
         lane = plan_machine(usable_nodes(), threads=settings.threads, declared=settings.lanes).lanes[0]
         seen = _seen(path, built, model, lane.cores)
+    shares = profile(model.graph, found, target, settings.threads, _random_inputs(built), lane.cores)
     signer = None if signing_key is None else signer_at(signing_key)
     manifest = export_library([seen], directory, name, signer=signer)
-    return TunedModel(manifest=manifest, median_s=seen.median_s, ci95_s=seen.ci95_s, max_rel_error=seen.max_rel_error)
+    return TunedModel(
+        manifest=manifest, median_s=seen.median_s, ci95_s=seen.ci95_s, max_rel_error=seen.max_rel_error, shares=shares
+    )
 
 
 def _kernels(database: Database, graph: Graph, target: Target, settings: Settings) -> dict[str, ExportKernel]:

@@ -12,9 +12,11 @@ from tuner.errors import UsageError
 
 if TYPE_CHECKING:
     from tuner.app.models import Model, TunedModel
+    from tuner.app.models_profile import KernelShare
     from tuner.cli.invocation import Invocation
 
 SUFFIX = ".onnx"
+_COLUMNS = ("kernel", "calls", "of the model", "a call, inside", "alone", "speed", "of peak")
 
 
 def is_model(spec: str) -> bool:
@@ -79,11 +81,41 @@ def _report(invocation: Invocation, model: Model, tuned: TunedModel, job: str, d
                     "median_s": tuned.median_s,
                     "ci95_s": list(tuned.ci95_s),
                     "max_rel_error": tuned.max_rel_error,
+                    "shares": [_share(one) for one in tuned.shares],
                 },
             }
         )
         return
+    whole_s = sum(one.total_s for one in tuned.shares)
+    rows = [_row(one, whole_s) for one in tuned.shares]
+    output.table(_COLUMNS, rows, right=_COLUMNS[1:])
     output.line(f"{directory}: {name}_run takes {units.seconds(tuned.median_s)}, error {tuned.max_rel_error:.1e}")
+
+
+def _share(one: KernelShare) -> dict[str, Any]:
+    return {
+        "workload": one.workload.key,
+        "name": one.workload.expression.name,
+        "shapes": [list(tensor.shape) for tensor in one.workload.expression.inputs],
+        "calls": one.calls,
+        "inside_s": one.inside_s,
+        "alone_s": one.alone_s,
+        "gflops": one.gflops,
+        "peak_fraction": one.peak_fraction,
+    }
+
+
+def _row(one: KernelShare, whole_s: float) -> tuple[str, ...]:
+    shapes = " ".join("×".join(map(str, tensor.shape)) for tensor in one.workload.expression.inputs[:2])
+    return (
+        f"{one.workload.expression.name} {shapes}",
+        str(one.calls),
+        units.percent(one.total_s / whole_s),
+        units.seconds(one.inside_s),
+        units.seconds(one.alone_s),
+        units.rate(one.gflops),
+        units.percent(one.peak_fraction),
+    )
 
 
 def refuse_mixture(specs: list[str], notation: str | None) -> str:

@@ -44,20 +44,31 @@ class ModelNumbers:
 
 
 def model_kernel(
-    graph: Graph, kernels: Mapping[str, ExportKernel], target: Target, threads: int, symbol: str, numbers: ModelNumbers
+    graph: Graph,
+    kernels: Mapping[str, ExportKernel],
+    target: Target,
+    threads: int,
+    symbol: str,
+    numbers: ModelNumbers,
+    *,
+    profiled: bool = False,
 ) -> ExportKernel:
     """The model as one kernel of its inputs and outputs; `kernels` are those of its workloads, by key.
 
+    A profiled one has one output more, int64: the nanoseconds each of the graph's nodes took in this call.
     Raises LinkError where the compiler refuses, KeyError for a workload without a kernel.
     """
     entry = f"__tvm_ffi_{symbol}"
+    arguments = _arguments(graph)
+    if profiled:
+        arguments += (Argument(name="spent_ns", dtype="int64", shape=(len(graph.nodes),), role="out"),)
     return ExportKernel(
         workload_key=sha256(packed(graph)).hexdigest(),
-        arguments=_arguments(graph),
+        arguments=arguments,
         target=TargetName(key=target.key, kind=target.kind, name=target.name),
         isa=tuple(sorted({feature for kernel in kernels.values() for feature in kernel.isa})),
         threads=threads,
-        object_code=_Object(graph, kernels).code(entry),
+        object_code=_Object(graph, kernels).code(entry, profiled=profiled),
         tvm_symbol=entry,
         median_s=numbers.median_s,
         ci95_s=numbers.ci95_s,
@@ -93,7 +104,7 @@ class _Object:
         self.packers: dict[str, Library] = {}
         self.packed: dict[tuple[str, ...], list[Array]] = {}
 
-    def code(self, entry: str) -> bytes:
+    def code(self, entry: str, *, profiled: bool = False) -> bytes:
         """Raises LinkError."""
         if len(self.graph.labels) > MAX_ARGUMENTS:
             raise LinkError(f"the model has {len(self.graph.labels)} inputs and outputs; at most {MAX_ARGUMENTS} are taken")
@@ -110,8 +121,9 @@ class _Object:
             copies=copies,
             arena_bytes=self.plan.arena_bytes,
             inputs=len(self.graph.inputs),
-            outputs=len(self.graph.outputs),
+            outputs=len(self.graph.outputs) + profiled,
             machine=self.tools.machine,
+            profiled=profiled,
         )
         return self._combined(text, [function.object_code for function in functions])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from benchmarks.models import nets
+from tuner.app.models_profile import profile
 from tuner.export.kernel import Argument, ExportKernel, TargetName
 from tuner.export.library import export_library
 from tuner.lowering.compiler import compile_kernel
@@ -96,6 +98,19 @@ def test_constants_are_packed_into_the_library(tmp_path: Path) -> None:
     text = subprocess.run(["ldd", str(tmp_path / "out/lib/libnet.so")], capture_output=True, text=True, check=True).stdout
     needed = {line.split()[0].split("/")[-1].split(".")[0] for line in text.splitlines()}
     assert needed <= {"linux-vdso", "libc", "libm", "libpthread", "ld-linux-x86-64"}
+
+
+def test_where_a_models_time_goes() -> None:
+    """Every kernel once, its calls counted; a kernel that does a thousand times the work of another takes longer."""
+    graph = read_graph(nets.serialized(nets.perceptron(rows=64, sizes=(512, 512, 8))), {})
+    kernels = {found.workload.key: compiled(found.workload, None) for found in workloads_of(graph)}
+    x = np.ones((64, 512), np.float32)
+    shares = profile(graph, kernels, detect_cpu(), 1, [x], sorted(os.sched_getaffinity(0))[:1])
+    assert {share.workload.key for share in shares} == set(kernels)
+    assert sum(share.calls for share in shares) == len(graph.nodes)
+    assert shares[0].workload.expression.flops == max(share.workload.expression.flops for share in shares)
+    assert shares[0].inside_s > 10 * shares[-1].inside_s > 0
+    assert shares[0].alone_s == 1.0 and shares[0].peak_fraction is None
 
 
 def test_a_c_program_calls_a_model(tmp_path: Path) -> None:
