@@ -11,6 +11,7 @@ from ray.exceptions import RayError
 
 from tuner.measure.runner import RunnerOptions
 from workers.builder import START_TIMEOUT_S, Builder
+from workers.gpu_lane import GpuLaneRunner
 from workers.host import PLACE, resource
 from workers.messages import Ask, FleetPlan, HostPlan, Limits
 from workers.policy import Place
@@ -18,6 +19,7 @@ from workers.runner import Runner
 
 FIRST_CALL_S = START_TIMEOUT_S + RunnerOptions().prepare_timeout_s
 GRACE_S = 5.0  # on a busy machine
+DEVICE_START_S = 60.0  # of a GPU's process and context, mostly a second
 
 
 class Worker:
@@ -68,6 +70,7 @@ class Crew:
 
     builder: type = Builder
     runner: type = Runner
+    gpu_runner: type = GpuLaneRunner
 
     def make(
         self, plan: FleetPlan | HostPlan, limits: Limits, *, host: str | None = None, threads: int = 1
@@ -85,5 +88,9 @@ class Crew:
                 measuring = {
                     "lane": replace(lane, name=name), "home_cores": plan.builder_cores, "limits": limits, "storage": plan.storage
                 }
-                workers.append(Worker(name, self.runner, measuring, limits.run_timeout_s + 5.0, host))
+                limit_s = limits.run_timeout_s + 5.0
+                if lane.gpu is None:
+                    workers.append(Worker(name, self.runner, measuring, limit_s, host))
+                else:  # a candidate that broke its device leaves a new process to be started
+                    workers.append(Worker(name, self.gpu_runner, measuring, limit_s + DEVICE_START_S, host))
         return workers

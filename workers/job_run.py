@@ -17,7 +17,7 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.export.signature import signer_at
 from tuner.models.schedule import kind_of
 from tuner.search.searcher import Searcher
-from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.spaces.space import Config
 from tuner.target.target import Limits as MachineLimits
 from tuner.target.target import Target
@@ -164,7 +164,7 @@ class JobRun:
             recorded = trials.of_task(session, self._job.id, task.position)
             winners = self._winners(session, workload, target)
         problem = Problem(workload=workload, target=target, threads=self._job.threads, seed=self._job.seed)
-        space = CpuSpace(workload, target, self._job.threads)
+        space = space_of(workload, target, self._job.threads)
         with self._database.write("space") as session:
             leases.note_task(session, self._lease, task.position, space_size=space.space.size)
         started = TaskStarted(

@@ -47,7 +47,10 @@ class FleetKeeper:
         options = self._options
         in_cluster = options.address is not None
         needed = 1 if in_cluster or options.lanes else threads
-        here = machine.plan_machine(self._nodes, threads=needed, declared=options.lanes, builders=options.builders)
+        if options.gpus and not in_cluster:
+            here = machine.plan_gpus(self._nodes, options.gpus, builders=options.builders)
+        else:
+            here = machine.plan_machine(self._nodes, threads=needed, declared=options.lanes, builders=options.builders)
         longest = max(len(lane.cores) for lane in here.lanes)
         if not in_cluster and longest < threads:
             raise UsageError(f"a kernel of {threads} threads needs a lane of {threads} cores; the plan's longest has {longest}")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.errors import UsageError
+from tuner.measure.assignment import Lane
 from workers.lanes import LanePlan, parse_cores, parse_plan, plan_lanes
 
 SYSFS = Path("/sys/devices/system/node")
@@ -37,6 +38,18 @@ def plan_machine(nodes: list[list[int]], *, threads: int, declared: str = "", bu
         plan = plan_lanes(nodes, threads, max_lanes=len(nodes))
     most = builders or BUILDERS_PER_LANE * len(plan.lanes)
     return replace(plan, builder_cores=plan.builder_cores[:most])
+
+
+def plan_gpus(nodes: list[list[int]], gpus: tuple[int, ...], *, builders: int = 0) -> LanePlan:
+    """A lane for each of these GPUs, driven from a core of its own where there are enough; the other cores build.
+
+    Device time is what is measured there, so a core that also builds disturbs little; `builders` bounds their number as above.
+    """
+    cores = sorted(core for node in nodes for core in node)
+    held = cores[-len(gpus) :] if len(cores) > len(gpus) else cores
+    free = [core for core in cores if core not in held] or cores
+    lanes = tuple(Lane(name=f"gpu:{gpu}", cores=(held[at % len(held)],), gpu=gpu) for at, gpu in enumerate(gpus))
+    return LanePlan(lanes=lanes, builder_cores=tuple(free[: builders or BUILDERS_PER_LANE * len(lanes)]), alternates=False)
 
 
 def _check(plan: LanePlan, cores: set[int], threads: int) -> None:

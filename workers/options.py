@@ -33,6 +33,7 @@ class OrchestratorOptions:
     signing_key: Path | None = None  # file of the key that signs artifacts, made when it is missing; None: nothing is signed
     lanes: str = ""  # declared lane plan; empty: detected
     builders: int = 0  # most builders; 0: what the cores allow
+    gpus: tuple[int, ...] = ()  # numbers of the GPUs that measure here, a lane each; empty: cores do
     address: str | None = None  # of a Ray cluster; None: a local one is started
     limits: Limits = field(default_factory=Limits)
     lease_s: float = LEASE_S

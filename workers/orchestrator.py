@@ -61,14 +61,18 @@ class Orchestrator:
     """Serves the queue of one machine's target."""
 
     def __init__(self, database: Database, target: Target, options: OrchestratorOptions) -> None:
-        if target.kind != "cpu":
-            raise UsageError(f"target {target.name} is no CPU; its lanes cannot be planned here")
+        if target.kind != "cpu" and not options.gpus:
+            raise UsageError(f"target {target.name} needs GPUs as lanes; none was named")
         self._database, self._target, self._options = database, target, options
 
     def serve(self, stop: threading.Event, *, on_error: Callable[[str], None] = lambda text: None) -> None:
         """Claims and runs jobs until `stop` is set; those in progress then go back to the queue."""
         keeper, options = FleetKeeper(self._options, on_hosts=Neighbours(self._database).seen), self._options
-        here = machine.plan_machine(machine.usable_nodes(), threads=1, declared=options.lanes, builders=options.builders)
+        nodes = machine.usable_nodes()
+        if options.gpus:
+            here = machine.plan_gpus(nodes, options.gpus, builders=options.builders)
+        else:
+            here = machine.plan_machine(nodes, threads=1, declared=options.lanes, builders=options.builders)
         presence = Presence(self._database, self._target, here.lanes)
         running = _Running(self._database, self._options, keeper, stop, on_error)
         try:

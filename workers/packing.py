@@ -13,9 +13,11 @@ from typing import Any
 
 from tuner.errors import TunerError
 from tuner.export.archive import export_archive
+from tuner.export.cuda import CudaKernel, cuda_archive
 from tuner.export.examples import example_inputs
 from tuner.export.kernel import Argument, ExportKernel, TargetName
 from tuner.export.signature import SIGNATURE_BYTES, Signer, is_signed
+from tuner.runtime.cuda_module import unpacked
 from tuner.runtime.prepack import Prepack
 from tuner.workload.reference import evaluate
 from workers.messages import Finalist, Library, Problem
@@ -49,6 +51,9 @@ def pack(packing: Packing, signer: Signer | None = None) -> bytes:
     """
     problem, symbol = packing.problem, packing.library.symbol
     workload, target = problem.workload, problem.target
+    name = symbol if len(symbol) <= LONGEST_NAME else f"tuned_{workload.key[:16]}"
+    if target.kind == "cuda":
+        return cuda_archive([_on_gpu(packing)], name)
     described = ExportKernel(
         workload_key=workload.key,
         op=workload.op,
@@ -71,8 +76,26 @@ def pack(packing: Packing, signer: Signer | None = None) -> bytes:
         provenance=packing.provenance,
         prepack=packing.prepack,
     )
-    name = symbol if len(symbol) <= LONGEST_NAME else f"tuned_{workload.key[:16]}"
     return export_archive([_with_expected(problem, described)], name, signer=signer)
+
+
+def _on_gpu(packing: Packing) -> CudaKernel:
+    """The kernel, whose code is its packed module, with the numbers of its race."""
+    target, winner = packing.problem.target, packing.winner
+    return CudaKernel(
+        module=unpacked(packing.object_code),
+        workload=packing.problem.workload,
+        measured={
+            "target": {"key": target.key, "kind": target.kind, "name": target.name},
+            "isa": list(target.isa),
+            "threads": packing.problem.threads,
+            "median_s": winner.median_s,
+            "ci95_s": list(winner.ci95_s),
+            "verified": True,
+            "max_rel_error": winner.max_rel_error,
+            "provenance": dict(packing.provenance),
+        },
+    )
 
 
 def signature(signer: Signer, digest: str) -> str:

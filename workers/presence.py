@@ -16,16 +16,9 @@ from tuner.measure.assignment import Lane
 from tuner.measure.isolation import DEFAULT_LEVEL
 from tuner.target.target import Target
 from workers.revalidation import note_change, queue
-from workers.timeline import versions
+from workers.timeline import versions, worker_id
 
 BEAT_S = 5.0
-LONGEST_ID = 32
-
-
-def worker_id(target: Target) -> str:
-    """Of this machine as a runner of a target: a GPU is a runner beside its machine's cores."""
-    host = socket.gethostname()
-    return host[:LONGEST_ID] if target.kind == "cpu" else f"{host[: LONGEST_ID - 9]}-{target.key[:8]}"
 
 
 class Presence:

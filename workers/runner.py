@@ -15,7 +15,7 @@ from pathlib import Path
 from tuner.errors import TunerError, UsageError
 from tuner.measure.assignment import Assignment, Lane, Request
 from tuner.measure.outcome import Failed, FailureKind, Outcome
-from tuner.measure.race import Contender, RaceResult, race
+from tuner.measure.race import Contender, RaceResult, Runs, race
 from tuner.measure.runner import RunnerError, RunnerProcess
 from tuner.measure.statistics import race_median_ci95
 from tuner.measure.timing import ABANDON_FACTOR, PROMOTION
@@ -35,6 +35,35 @@ def finalist(name: str, result: RaceResult) -> Finalist:
     median_s, ci95_s = race_median_ci95(rounds)
     error, samples = result.max_rel_error[name], sum(map(len, rounds))
     return Finalist(name=name, failure=None, median_s=median_s, ci95_s=ci95_s, max_rel_error=error, samples=samples)
+
+
+def wanted(request: MeasureRequest, library: Library, limits: Limits) -> Request:
+    """What a runner process is asked for a trial, whose library is on this machine."""
+    return Request(
+        name=f"trial {request.number}",
+        library=library.path,
+        symbol=library.symbol,
+        timeout_s=limits.run_timeout_s,
+        abandon_above_s=None if request.best_s is None else request.best_s * ABANDON_FACTOR,
+    )
+
+
+def raced(ask: RaceAsk, process: Runs, limits: Limits, storage: Path) -> RaceOutcome:
+    """The race that was asked for, on a runner that is prepared; `storage` takes libraries that came from another machine."""
+    timeout_s = RACE_TIMEOUT_FACTOR * limits.run_timeout_s
+    plan = replace(PROMOTION, budget_s=limits.race_budget_s, max_samples=RACE_SAMPLES)
+    contenders = [
+        Contender(name=one.name, library=one.path, symbol=one.symbol, timeout_s=timeout_s)
+        for one in (unpacked_contestant(contestant, storage) for contestant in ask.contestants)
+    ]
+    result = race(contenders, process, rounds=limits.race_rounds, plan=plan, default=ask.default, incumbent=ask.incumbent)
+    finalists = tuple(finalist(contender.name, result) for contender in contenders)
+    if result.decision is not None:
+        return RaceOutcome(finalists=finalists, winner=result.decision.winner, reason=result.decision.reason)
+    standing = [one for one in finalists if one.failure is None]
+    winner = min(standing, key=lambda one: one.median_s).name if standing else None
+    reason = "the default schedule dropped out; the fastest that is verified"
+    return RaceOutcome(finalists=finalists, winner=winner, reason=reason)
 
 
 class Runner:
@@ -80,27 +109,7 @@ class Runner:
         refusal = self._prepare(problem_key)
         if refusal is not None:
             raise RuntimeError(refusal.message)  # the driver replaces this runner and the promotion asks again
-        return [self._race(ask) for ask in asks]
-
-    def _race(self, ask: RaceAsk) -> RaceOutcome:
-        limits = self._limits
-        timeout_s = RACE_TIMEOUT_FACTOR * limits.run_timeout_s
-        plan = replace(PROMOTION, budget_s=limits.race_budget_s, max_samples=RACE_SAMPLES)
-        contenders = [
-            Contender(name=one.name, library=one.path, symbol=one.symbol, timeout_s=timeout_s)
-            for one in (unpacked_contestant(contestant, self._storage) for contestant in ask.contestants)
-        ]
-        result = race(
-            contenders, self._process, rounds=limits.race_rounds, plan=plan, default=ask.default, incumbent=ask.incumbent
-        )
-        finalists = tuple(finalist(contender.name, result) for contender in contenders)
-        if result.decision is not None:
-            return RaceOutcome(finalists=finalists, winner=result.decision.winner, reason=result.decision.reason)
-        standing = [one for one in finalists if one.failure is None]
-        winner = min(standing, key=lambda one: one.median_s).name if standing else None
-        return RaceOutcome(
-            finalists=finalists, winner=winner, reason="the default schedule dropped out; the fastest that is verified"
-        )
+        return [raced(ask, self._process, self._limits, self._storage) for ask in asks]
 
     def close(self) -> None:
         self._residents.close()
@@ -108,20 +117,10 @@ class Runner:
     def _measure(self, request: MeasureRequest) -> Outcome:
         library = unpacked(request.library, self._storage)
         try:
-            return self._process.measure(self.wanted(request, library))
+            return self._process.measure(wanted(request, library, self._limits))
         finally:
             if library is not request.library:
                 Path(library.path).unlink(missing_ok=True)
-
-    def wanted(self, request: MeasureRequest, library: Library) -> Request:
-        """What the runner process is asked for a trial, whose library is on this machine."""
-        return Request(
-            name=f"trial {request.number}",
-            library=library.path,
-            symbol=library.symbol,
-            timeout_s=self._limits.run_timeout_s,
-            abandon_above_s=None if request.best_s is None else request.best_s * ABANDON_FACTOR,
-        )
 
     def _prepare(self, problem_key: str) -> Failed | None:
         """Turns to the runner process that holds the workload, which may be a new one."""

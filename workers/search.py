@@ -6,13 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tuner.cost_model.encoding import KnobEncoding
 from tuner.cost_model.features import TERMS, featurizer
 from tuner.cost_model.history import Prior, TransferRanker
+from tuner.cost_model.model import CostModel, Featurizer
+from tuner.cost_model.ranker import Ranker
 from tuner.measure.outcome import Trial
 from tuner.search.domain import Domain
 from tuner.search.searcher import Plan, Searcher
 from tuner.search.seeds import carried_over
 from tuner.search.strategies import SearchSetup, build_searcher
+from tuner.spaces.by_target import TargetSpace
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.space import Config, Points, Space
 
@@ -20,7 +24,7 @@ MOST_SEEDS = 8  # points tried before the search's own: an eighth of a small bud
 
 
 def searcher_for(
-    space: CpuSpace, *, strategy: str, seed: int, winners: Sequence[Config] = (), prior: Prior | None = None
+    space: TargetSpace, *, strategy: str, seed: int, winners: Sequence[Config] = (), prior: Prior | None = None
 ) -> Searcher:
     """A new searcher. `winners` are configs of similar workloads, tried first where the strategy has a model; `prior` is a
     trained ranker of other workloads on the same target, which warms that model up; without one the estimate of cycles does.
@@ -28,14 +32,22 @@ def searcher_for(
     Raises UsageError for an unknown strategy.
     """
     points = carried_over(space.space, winners)[:MOST_SEEDS]
+    described, model = _model(space, prior)
     setup = SearchSetup(
         domain=Domain(space.space),
-        featurizer=featurizer(space),
-        model=TransferRanker(prior or Prior(terms=TERMS)),
+        featurizer=described,
+        model=model,
         seed=seed,
         seeds=points if len(points) else None,
     )
     return build_searcher(strategy, setup)
+
+
+def _model(space: TargetSpace, prior: Prior | None) -> tuple[Featurizer, CostModel]:
+    """On a CPU an estimate from the loop nests, corrected by what is measured; on a GPU what is measured alone, by the knobs."""
+    if isinstance(space, CpuSpace):
+        return featurizer(space), TransferRanker(prior or Prior(terms=TERMS))
+    return KnobEncoding(space.space), Ranker()
 
 
 class GivenPoints:

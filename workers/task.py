@@ -13,6 +13,7 @@ from db.leases import Lease
 from tuner.measure.outcome import Failed, Outcome, Timed, Trial
 from tuner.search.searcher import Searcher
 from tuner.search.strategies import LEARNING
+from tuner.spaces.by_target import TargetSpace
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.space import Config
 from tuner.tuning import BestImproved, Budget, RoundPlanned, Stopped, TrialRecorded, TuningResult, tune
@@ -36,7 +37,7 @@ class TaskRun:
     job: Job
     task: Task
     problem: Problem
-    space: CpuSpace
+    space: TargetSpace
     winners: Sequence[Config]  # of kernels of the same operator, to be tried first
     judge: Judge
     recorded: Sequence[Trial]
@@ -104,7 +105,7 @@ def searcher_of(run: TaskRun) -> tuple[Searcher, int]:
         given = GivenPoints(run.space.space, given_configs(run.database, job, run.task))
         return given, 1 + given.count  # the default schedule first
     start = Start()
-    if job.strategy in LEARNING:
+    if job.strategy in LEARNING and isinstance(run.space, CpuSpace):  # on a GPU only configs carry over yet: `winners`
         start = start_of(run.database, job=job, task=run.task, op=run.problem.workload.op, target=run.problem.target)
     winners = (*run.winners, *start.best)
     return searcher_for(run.space, strategy=job.strategy, seed=job.seed, winners=winners, prior=start.prior), job.trials

@@ -19,6 +19,7 @@ from workers.revalidation import note_change
 
 PROTOCOL = "1"  # of the messages between orchestrator and workers; changed when they are
 BATCH = 256  # spans in one statement
+LONGEST_ID = 32  # of a worker
 LANE = "lane"  # how the reason of a state starts that calibrations gave
 MAX_AGE_S = 2.0  # after which fewer are written, so that a dashboard is not far behind
 
@@ -29,11 +30,17 @@ def versions() -> dict[str, str]:
     return found | {"python": platform.python_version(), "tuner": __version__, "protocol": PROTOCOL}
 
 
+def worker_id(target: Target) -> str:
+    """Of this machine as a runner of a target: a GPU is a runner beside its machine's cores."""
+    host = socket.gethostname()
+    return host[:LONGEST_ID] if target.kind == "cpu" else f"{host[: LONGEST_ID - 9]}-{target.key[:8]}"
+
+
 def join(database: Database, target: Target, plan: FleetPlan) -> str:
     """Makes this machine known as a worker with its lanes; its id. The plan is that of a fleet that is ready: its runners have
     found out by then what isolation they have."""
     worker = workers.NewWorker(
-        id=socket.gethostname()[:32],
+        id=worker_id(target),
         host=socket.gethostname(),
         target=target.key,
         isolation=plan.limits.isolation,

@@ -32,10 +32,11 @@ from tuner.target.target import Target
 from tuner.workload.spec import to_document, workload_from_expression
 from tuner.workload.tree import expression_from
 from tuner.workload.workload import Workload
-from workers.build_server import Origin, build
+from workers.build_server import build
 from workers.builder import compiler_environment
 from workers.machine import plan_machine, usable_nodes
 from workers.messages import BuildRequest, Problem
+from workers.origin import origin_of
 from workers.plausibility import work_of
 from workers.timeline import versions
 
@@ -177,7 +178,8 @@ def _schedule(database: Database, kernel: Kernel) -> Mapping[str, Any]:
 
 
 def _default(workload: Workload, target: Target, threads: int, folder: Path) -> Contender:
-    built = build(Origin(Problem(workload=workload, target=target, threads=threads)), BuildRequest(number=0, config=None), folder)
+    problem = Problem(workload=workload, target=target, threads=threads)
+    built = build(origin_of(problem, folder), BuildRequest(number=0, config=None), folder)
     if isinstance(built, Failed):
         raise RecordError(f"the default schedule of {workload.spec} does not build: {built.message}")
     return Contender(name=DEFAULT, library=built.path, symbol=built.symbol, timeout_s=600.0)

@@ -12,7 +12,8 @@ from db.engine import Database, Session
 from db.jobs import Job, NewJob
 from db.kernels import Kernel
 from tuner.app.abandoned import is_gone
-from tuner.app.waiting import is_elsewhere, target_of, wait
+from tuner.app.machine import gpus_for
+from tuner.app.waiting import target_of, wait
 from tuner.export.signature import KEY_FILE
 from tuner.measure.outcome import FailureKind
 from tuner.settings import Settings
@@ -75,20 +76,24 @@ def run(
 ) -> JobReport:
     """Runs a queued job in this process with local workers, to its end or until `interrupt` says to stop.
 
-    A job for a GPU is not run here but waited for, until a runner of its target has served it.
+    A job for a GPU that is neither here nor in the settings' cluster is waited for, until a runner of its target has served it.
     """
-    if is_elsewhere(target_of(database, job_id)):
+    target = target_of(database, job_id)
+    gpus = gpus_for(target)
+    if target.kind != "cpu" and not gpus and not settings.address:
         return wait(database, job_id, observer=observer, interrupt=interrupt)
-    return run_job(database, job_id, orchestrator_options(settings), observer=observer, interrupt=interrupt)
+    return run_job(database, job_id, orchestrator_options(settings, gpus), observer=observer, interrupt=interrupt)
 
 
-def orchestrator_options(settings: Settings) -> OrchestratorOptions:
+def orchestrator_options(settings: Settings, gpus: tuple[int, ...] = ()) -> OrchestratorOptions:
+    """`gpus`: numbers of those that measure; without any, cores do."""
     limits = Limits(build_timeout_s=settings.build_timeout_s, run_timeout_s=settings.run_timeout_s, isolation=settings.isolation)
     return OrchestratorOptions(
         artifacts=settings.artifacts,
         signing_key=settings.data_dir / KEY_FILE,
         lanes=settings.lanes,
         builders=settings.builders,
+        gpus=gpus,
         address=settings.address or None,
         limits=limits,
         policy=settings.policy,

@@ -7,9 +7,10 @@ from dataclasses import replace
 from db import targets
 from db.engine import Database
 from tuner.errors import UsageError
+from tuner.runtime.cuda_driver import CudaError, NoDriver, device_count
 from tuner.settings import Settings
-from tuner.target.capability import called
-from tuner.target.detect import parse_target
+from tuner.target.capability import called, serves
+from tuner.target.detect import detect_gpu, parse_target
 from tuner.target.limits import measure_limits
 from tuner.target.target import Target
 from workers.machine import plan_machine, usable_nodes
@@ -18,18 +19,28 @@ from workers.machine import plan_machine, usable_nodes
 def checked_target(settings: Settings, *, elsewhere: bool = False) -> Target:
     """The target, once it is certain that kernels of so many threads can be measured for it here. Writes nothing.
 
-    With `elsewhere` also a GPU's, whose jobs wait for a runner that has it. Raises UsageError for an unknown target, one that is
-    not this machine's CPU, and lanes this machine does not have.
+    With `elsewhere` also a GPU's that is not here, whose jobs wait for a runner that has it. Raises UsageError for an unknown
+    target, one that is not this machine's, and lanes this machine does not have.
     """
     target = parse_target(settings.target)
     if target.kind != "cpu":
-        if not elsewhere:
-            raise UsageError(f"target {settings.target!r} cannot be measured on this machine; use cpu")
+        if not elsewhere and not gpus_for(target):
+            raise UsageError(f"target {settings.target!r} cannot be measured on this machine, which has no such GPU; use cpu")
         if settings.threads != 1:
             raise UsageError(f"threads is {settings.threads}; it counts cores, and kernels of {called(target)} take 1")
         return target
     plan_machine(usable_nodes(), threads=settings.threads, declared=settings.lanes, builders=settings.builders)
     return target
+
+
+def gpus_for(target: Target) -> tuple[int, ...]:
+    """Numbers of this machine's GPUs that measure for the target; none for a CPU's, and where no driver finds a device."""
+    if target.kind != "cuda":
+        return ()
+    try:
+        return tuple(number for number in range(device_count()) if serves(detect_gpu(number), target))
+    except (NoDriver, CudaError):
+        return ()
 
 
 def with_limits(database: Database, target: Target) -> Target:

@@ -15,11 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from db.engine import open_database
 from tuner.app.abandoned import take_back
 from tuner.app.jobs import orchestrator_options
-from tuner.app.machine import checked_target
+from tuner.app.machine import checked_target, gpus_for
 from tuner.app.retention import kept_by, prune_now_and_then
 from tuner.export.signature import signer_at
 from tuner.settings import Settings, load_settings
-from tuner.target.target import Target
+from tuner.target.detect import detect_cpu
 from workers.machine import plan_machine, usable_nodes
 from workers.orchestrator import Orchestrator, OrchestratorOptions
 from workers.runs import RunOptions, RunServer
@@ -33,9 +33,10 @@ def main() -> None:
     threading.Thread(target=_watch_owner, args=(stop,), daemon=True, name="owner").start()
     database = open_database(settings.db, create=False)
     try:
-        target, options = checked_target(settings), orchestrator_options(settings)
+        target = checked_target(settings)
+        options = orchestrator_options(settings, gpus_for(target))
         take_back(database, owner=options.owner)
-        runs = RunServer(database, _run_options(settings, target, options))
+        runs = RunServer(database, _run_options(settings, options))
         with ThreadPoolExecutor(2, "beside") as beside:
             served = beside.submit(runs.serve, stop, on_error=_say("runs"))
             served.add_done_callback(lambda done: stop.set())  # the service is not whole without it
@@ -49,11 +50,12 @@ def main() -> None:
         database.close()
 
 
-def _run_options(settings: Settings, target: Target, options: OrchestratorOptions) -> RunOptions:
+def _run_options(settings: Settings, options: OrchestratorOptions) -> RunOptions:
+    """Runs are of kernels for this machine's CPU, whatever it measures on."""
     plan = plan_machine(usable_nodes(), threads=1, declared=settings.lanes, builders=settings.builders)
     return RunOptions(
         artifacts=settings.artifacts,
-        target=target.key,
+        target=detect_cpu().key,
         cores=plan.builder_cores,
         owner=options.owner,
         timeout_s=settings.run_timeout_s,

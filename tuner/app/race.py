@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,22 +12,26 @@ from db import kernels, targets
 from db.engine import Database
 from db.errors import NotFound
 from db.kernels import Kernel
+from tuner.app.machine import gpus_for
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.measure.assignment import Assignment
+from tuner.measure.gpu_runner import FreshProcesses, GpuLane, GpuRunner
 from tuner.measure.outcome import Failed
-from tuner.measure.race import Contender, RaceResult, race, rival_contender
+from tuner.measure.race import Contender, RaceResult, Runs, race, rival_contender
 from tuner.measure.rivals import check_rival
 from tuner.measure.runner import RunnerProcess
 from tuner.measure.statistics import race_median_ci95, ratio_of_medians
 from tuner.measure.timing import PROMOTION
+from tuner.runtime.cuda_loader import CudaLibrary
 from tuner.runtime.loader import Library
 from tuner.settings import Settings
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
-from workers.build_server import Origin, build
+from workers.build_server import build
 from workers.machine import plan_machine, usable_nodes
 from workers.messages import BuildRequest, Problem
+from workers.origin import origin_of
 
 KERNEL, DEFAULT = "kernel", "default"
 ROUNDS = 7  # from 6 on, the extremes of the rounds' medians enclose the true one with more than 95%
@@ -93,17 +98,30 @@ def race_kernel(
 
     Raises RaceError; a library without a route, and one of `others` that fails, is absent, with its reason.
     """
-    lane = plan_machine(usable_nodes(), threads=kernel.threads, declared=settings.lanes).lanes[0]
     library = ArtifactStore(settings.artifacts).verify(kernel.artifact)
-    (symbol,) = Library(library).signatures
-    with tempfile.TemporaryDirectory(prefix="tuner-race-") as folder, RunnerProcess() as runner:
+    (symbol,) = CudaLibrary(library).names if target.kind == "cuda" else Library(library).signatures
+    with tempfile.TemporaryDirectory(prefix="tuner-race-") as folder, _prepared(workload, kernel, target, settings) as runner:
         contenders = [Contender(name=KERNEL, library=str(library), symbol=symbol, timeout_s=settings.run_timeout_s)]
         for name in dict.fromkeys(rivals):
             default = name == DEFAULT
             contenders.append(_default(workload, target, kernel, Path(folder)) if default else rival_contender(name))
         contenders += others
-        runner.prepare(Assignment(workload=workload, lane=lane, threads=kernel.threads, seed=settings.seed))
         return _judged(workload, kernel, race(contenders, runner, rounds=ROUNDS, plan=PLAN))
+
+
+@contextmanager
+def _prepared(workload: Workload, kernel: Kernel, target: Target, settings: Settings) -> Iterator[Runs]:
+    """A runner with the workload: of the first of the machine's GPUs that serves the target, or of its first lane of cores."""
+    gpus = gpus_for(target)
+    if gpus:
+        with GpuRunner(GpuLane(ordinal=gpus[0])) as device:
+            device.prepare(workload, settings.seed)
+            yield FreshProcesses(device)
+        return
+    lane = plan_machine(usable_nodes(), threads=kernel.threads, declared=settings.lanes).lanes[0]
+    with RunnerProcess() as runner:
+        runner.prepare(Assignment(workload=workload, lane=lane, threads=kernel.threads, seed=settings.seed))
+        yield runner
 
 
 def _judged(workload: Workload, kernel: Kernel, result: RaceResult) -> Race:
@@ -124,7 +142,7 @@ def _judged(workload: Workload, kernel: Kernel, result: RaceResult) -> Race:
 
 def _default(workload: Workload, target: Target, kernel: Kernel, folder: Path) -> Contender:
     problem = Problem(workload=workload, target=target, threads=kernel.threads)
-    built = build(Origin(problem), BuildRequest(number=0, config=None), folder)
+    built = build(origin_of(problem, folder), BuildRequest(number=0, config=None), folder)
     if isinstance(built, Failed):
         raise RaceError(f"the default schedule of {workload.spec} does not build: {built.message}")
     return Contender(name=DEFAULT, library=built.path, symbol=built.symbol, timeout_s=600.0)

@@ -15,11 +15,6 @@ from workers.progress import Observer, WorkerNotice
 LOOK_S = 0.5  # between two looks at the job
 
 
-def is_elsewhere(target: Target) -> bool:
-    """Whether jobs for the target are never measured by the process that asks for them, but by a runner that has the GPU."""
-    return target.kind != "cpu"
-
-
 def target_of(database: Database, job_id: str) -> Target:
     """Raises NotFound."""
     with database.read() as session:
@@ -51,6 +46,6 @@ def wait(database: Database, job_id: str, *, observer: Observer, interrupt: Inte
 def way_out(target: Target) -> str:
     """What ends the wait."""
     return (
-        f"the job stays queued until a runner of {called(target)} joins the same database, which takes a machine that has the "
-        "GPU and a program that measures on it; this version measures on CPUs only. Ctrl-C cancels the job"
+        f"the job stays queued until a runner of {called(target)} joins: a machine that has the GPU, with 'tuner worker --target "
+        "cuda' in the service's cluster or 'tuner serve --target cuda' on the same database. Ctrl-C cancels the job"
     )

@@ -27,9 +27,14 @@ def export_archive(kernels: Sequence[ExportKernel], name: str, *, signer: Signer
         with tempfile.TemporaryDirectory(prefix="tuner-export-") as scratch:
             directory = Path(scratch) / name
             export_library(kernels, directory, name, signer=signer)
-            return gzip.compress(_tar(directory, name), COMPRESSION, mtime=0)
+            return packed(directory, name)
     except OSError as error:
         raise ExportError(f"cannot pack the export {name}: {error}") from error
+
+
+def packed(directory: Path, name: str) -> bytes:
+    """The files of a directory as a .tar.gz, in a folder `name`."""
+    return gzip.compress(_tar(directory, name), COMPRESSION, mtime=0)
 
 
 def _tar(directory: Path, name: str) -> bytes:

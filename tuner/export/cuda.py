@@ -6,6 +6,7 @@ Functions take device pointers and a stream. Nothing of NVIDIA's is needed to bu
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -13,8 +14,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from tuner.export.archive import packed
 from tuner.export.directory import check_replaceable, place
-from tuner.export.errors import ExportRefused
+from tuner.export.errors import ExportError, ExportRefused
 from tuner.export.manifest import FILE
 from tuner.export.naming import check_library_name
 from tuner.runtime.cuda_link import cuda_signature, link_cuda
@@ -60,6 +62,20 @@ def export_cuda_library(
     text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     place(directory, {**contents, FILE: text.encode()})
     return document
+
+
+def cuda_archive(kernels: Sequence[CudaKernel], name: str) -> bytes:
+    """The library `name` as `export_cuda_library` writes it, as a .tar.gz. Same kernels and compiler, same bytes.
+
+    Raises as `export_cuda_library` does.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="tuner-export-") as scratch:
+            directory = Path(scratch) / name
+            export_cuda_library(kernels, directory, name)
+            return packed(directory, name)
+    except OSError as error:
+        raise ExportError(f"cannot pack the export {name}: {error}") from error
 
 
 def _entry(kernel: CudaKernel) -> dict[str, Any]:

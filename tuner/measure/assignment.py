@@ -20,7 +20,8 @@ Verification = Literal["timed", "screening", "promotion"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
     name: str  # e.g. "cpu:1"
-    cores: tuple[int, ...]  # the operating system's numbers
+    cores: tuple[int, ...]  # the operating system's numbers; of a GPU's lane those from which it is driven
+    gpu: int | None = None  # number of the GPU that measures, among those the process may use; None: the cores do
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ def assignment_from_document(document: Document) -> Assignment:
     """Raises KeyError or TypeError for what is no assignment, UsageError for a workload that is none."""
     return Assignment(
         workload=from_document(document["workload"]),
-        lane=Lane(name=document["lane"]["name"], cores=tuple(document["lane"]["cores"])),
+        lane=Lane(name=document["lane"]["name"], cores=tuple(document["lane"]["cores"]), gpu=document["lane"]["gpu"]),
         threads=document["threads"],
         seed=document["seed"],
         isolation=document["isolation"],

@@ -57,7 +57,7 @@ def enter(fence: Fence, *, parent: int, pipe: int, channel: int | None) -> int:
     Raises OSError where the kernel refuses a step: a child that is not fenced must not run.
     """
     os.setsid()
-    _die_with(parent)
+    die_with(parent)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     os.chdir(fence.scratch)
@@ -70,7 +70,7 @@ def enter(fence: Fence, *, parent: int, pipe: int, channel: int | None) -> int:
     _limit(fence)
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     _confine(fence)
-    _die_with(parent)  # again: a change of user forgets it
+    die_with(parent)  # again: a change of user forgets it
     if fence.calls is not None:
         listener = seccomp.install(fence.calls, fence.isolation.machine)
         if listener is not None and to_supervisor is not None:
@@ -141,7 +141,8 @@ def _move(pipe: int, channel: int | None) -> socket.socket | None:
     return None if kept is None else socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=LISTENER_CHANNEL)
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
+    """The calling process, just forked by `parent`, is killed when that ends."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before the line above took effect
         os._exit(1)

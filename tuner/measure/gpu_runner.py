@@ -1,6 +1,6 @@
-"""A lane that is a GPU: one process that owns the device, replaced when a candidate breaks, hangs or outlives it.
+"""A lane that is a GPU: one process that holds the workload and, through a child of its own, the device.
 
-The job goes on: a sticky error of CUDA ends the process in which it happened and nothing else.
+The job goes on whatever a candidate does: a sticky error of CUDA ends the process in which it happened and nothing else.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import TunerError
-from tuner.measure.gpu_messages import GpuRequest, gpu_request_to_document
+from tuner.measure.assignment import Request, request_to_document
+from tuner.measure.gpu_parent import START_S
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
+from tuner.measure.runner import parent_environment
 from tuner.measure.wire import Document, WireError, receive, send
 from tuner.workload.spec import to_document
 from tuner.workload.workload import Workload
 
-START_S = 120.0  # of the process and its context; a cold driver takes many seconds
 PREPARE_S = 600.0  # of inputs and the float64 reference of a large workload
-CANDIDATES = 200  # measured by one process: loaded libraries and modules stay until its end
+MARGIN_S = 10.0  # killing and reaping a process whose kernel the driver must stop first
+DEVICES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")  # of the environment: which devices this process may use
 
 
 class GpuRunnerError(TunerError):
@@ -34,10 +36,11 @@ class GpuRunnerError(TunerError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuLane:
     ordinal: int = 0  # of the device among those this process may use
+    called: str = ""  # in a cluster, where each machine has a first GPU
 
     @property
     def name(self) -> str:
-        return f"gpu:{self.ordinal}"
+        return self.called or f"gpu:{self.ordinal}"
 
 
 class GpuRunner:
@@ -48,7 +51,7 @@ class GpuRunner:
         self.facts: Mapping[str, int | str] = {}  # of the device, once started
         self._process: subprocess.Popen[bytes] | None = None
         self._prepared: Document | None = None
-        self._measured = 0
+        self._promotion = False  # whether the inputs of a promotion are made
 
     def __enter__(self) -> GpuRunner:
         return self
@@ -56,24 +59,32 @@ class GpuRunner:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
     def start(self) -> None:
         """Starts the process where none runs. Raises GpuRunnerError with the reason."""
         if self._process is not None and self._process.poll() is None:
             return
         self.close()
-        command = [sys.executable, "-P", "-m", "tuner.measure.gpu_child", str(self.lane.ordinal)]
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0, cwd="/", env=environment)
-        self._measured = 0
+        devices = {name: os.environ[name] for name in DEVICES if name in os.environ}
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "tuner.measure.gpu_parent", str(self.lane.ordinal)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            cwd="/",
+            env=parent_environment(os.environ) | devices,
+        )
         try:
-            answer = self._receive(START_S)
+            answer = self._exchange({"do": "describe"}, START_S + MARGIN_S)
         except WireError as error:
             self.close()
             raise GpuRunnerError(f"the runner of {self.lane.name} did not start: {error}") from error
-        if "refused" in answer:
+        if "facts" not in answer:
             self.close()
-            raise GpuRunnerError(f"{self.lane.name} cannot be used: {answer['refused']}")
+            raise GpuRunnerError(f"{self.lane.name} cannot be used: {answer.get('refused', answer)}")
         self.facts = answer["facts"]
 
     def prepare(self, workload: Workload, seed: int = 0) -> None:
@@ -85,6 +96,7 @@ class GpuRunner:
         if self._prepared is None:
             raise GpuRunnerError(f"{self.lane.name} has no workload; prepare one first")
         self.start()
+        self._promotion = False
         try:
             answer = self._exchange(self._prepared, PREPARE_S)
         except WireError as error:
@@ -93,51 +105,40 @@ class GpuRunner:
         if "failed" in answer:
             raise GpuRunnerError(f"{self.lane.name} could not make the workload's inputs: {answer['failed']['message']}")
 
-    def measure(self, request: GpuRequest) -> Outcome:
-        """Checks and times one library. Failures are outcomes; raises GpuRunnerError where no process can be had at all."""
-        if self._process is None or self._process.poll() is not None or self._measured >= CANDIDATES:
+    def measure(self, request: Request, *, fresh: bool = False) -> Outcome:
+        """Checks and times one library, with `fresh` in a new process and context of the device.
+
+        Failures are outcomes. Raises GpuRunnerError where no process can be had at all.
+        """
+        if self._process is None or self._process.poll() is not None:
             self.close()
             self._prepare()
-        self._measured += 1
-        stage = "nothing"
-        message = {"do": "measure", "request": gpu_request_to_document(request)}
-        assert self._process is not None and self._process.stdin is not None
+        extra_s = 0.0 if request.verification != "promotion" or self._promotion else PREPARE_S
+        limit_s = START_S + extra_s + request.timeout_s + MARGIN_S
+        message = {"do": "measure", "request": request_to_document(request), "fresh": fresh}
         try:
-            send(self._process.stdin.fileno(), message)
-            while "stage" in (answer := self._receive(request.timeout_s)):
-                stage = str(answer["stage"])
+            answer = self._exchange(message, limit_s)
         except WireError as error:
-            return self._lost(request, stage, error)
-        if answer.get("ended"):
             self.close()
-        return self._outcome(request, answer, stage)
+            return Failed(kind=FailureKind.INFRASTRUCTURE, message=f"the runner was lost while measuring {request.name}: {error}")
+        self._promotion = self._promotion or request.verification == "promotion"
+        return self._outcome(request, answer)
 
-    def _lost(self, request: GpuRequest, stage: str, error: WireError) -> Failed:
-        """The process hung or died under the candidate; the next request starts another one."""
-        process = self._process
-        status = None if process is None else process.poll()
-        self.close()
-        if status is None:
-            message = f"no answer within {request.timeout_s:g} s while {stage}: {error}"
-            return Failed(kind=FailureKind.RUN_TIMEOUT, message=message)
-        return Failed(kind=FailureKind.RUN_CRASH, message=f"the process ended with status {status} while {stage}")
-
-    def _outcome(self, request: GpuRequest, answer: Document, stage: str) -> Outcome:
+    def _outcome(self, request: Request, answer: Document) -> Outcome:
         if "failed" in answer:
-            found = answer["failed"]
-            return Failed(kind=FailureKind(found["kind"]), message=f"{found['message']} (while {stage})")
+            return Failed(kind=FailureKind(answer["failed"]["kind"]), message=str(answer["failed"]["message"]))
         timed = answer["timed"]
-        conditions = Conditions(
-            lane=self.lane.name,
-            isolation="process",
-            cache=request.plan.cache,
-            frequency_hz=timed["frequency_hz"],
-            abandoned=bool(timed["abandoned"]),
-        )
+        assert request.library is not None
         return Timed(
             samples_s=tuple(float(one) for one in timed["samples_s"]),
             max_rel_error=float(timed["max_rel_error"]),
-            conditions=conditions,
+            conditions=Conditions(
+                lane=self.lane.name,
+                isolation="process",
+                cache=request.plan.cache,
+                frequency_hz=timed["frequency_hz"],
+                abandoned=bool(timed["abandoned"]),
+            ),
             artifact=hashlib.sha256(Path(request.library).read_bytes()).hexdigest(),
         )
 
@@ -146,21 +147,26 @@ class GpuRunner:
         process, self._process = self._process, None
         if process is None:
             return
-        process.kill()
+        process.kill()  # its child dies with it
         process.wait()
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 stream.close()
 
     def _exchange(self, message: Document, timeout_s: float) -> Document:
-        assert self._process is not None and self._process.stdin is not None
+        assert self._process is not None and self._process.stdin is not None and self._process.stdout is not None
         send(self._process.stdin.fileno(), message)
-        return self._receive(timeout_s)
-
-    def _receive(self, timeout_s: float) -> Document:
-        assert self._process is not None and self._process.stdout is not None
         answer = receive(self._process.stdout.fileno(), timeout_s=timeout_s)
         if answer is None:
-            self._process.wait(timeout=10)
-            raise WireError("the process ended")
+            raise WireError(f"it ended with status {self._process.wait(timeout=MARGIN_S)}")
         return answer
+
+
+class FreshProcesses:
+    """A GPU's runner as a race wants it: every measurement in a new process and context."""
+
+    def __init__(self, runner: GpuRunner) -> None:
+        self._runner = runner
+
+    def measure(self, request: Request) -> Outcome:
+        return self._runner.measure(request, fresh=True)

@@ -8,17 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Protocol
 
 from tuner.errors import UsageError
 from tuner.measure.assignment import Request, Verification
 from tuner.measure.outcome import Failed, FailureKind, Outcome, Timed
 from tuner.measure.rivals import RIVALS, check_rival
-from tuner.measure.runner import RunnerProcess
 from tuner.measure.statistics import MIN_ROUNDS, Decision, decide
 from tuner.measure.timing import PROMOTION, TimingPlan
 
 INFRASTRUCTURE_RETRIES = 3
 RIVAL_TIMEOUT_S = 120.0  # importing a large library in each fresh process
+
+
+class Runs(Protocol):
+    """Measures one library after the other on a prepared workload, each in a fresh process: a lane of cores, or of a GPU."""
+
+    def measure(self, request: Request) -> Outcome: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +59,7 @@ HOPELESS = 10
 
 def race(
     contenders: Sequence[Contender],
-    runner: RunnerProcess,
+    runner: Runs,
     *,
     rounds: int = 5,
     plan: TimingPlan = PROMOTION,
@@ -140,7 +146,7 @@ def _request(contender: Contender, plan: TimingPlan, verification: Verification)
 
 
 def _measure(
-    runner: RunnerProcess, contender: Contender, plan: TimingPlan, verification: Verification, hopeless_s: float | None
+    runner: Runs, contender: Contender, plan: TimingPlan, verification: Verification, hopeless_s: float | None
 ) -> Timed | Failed:
     request = replace(_request(contender, plan, verification), abandon_above_s=hopeless_s)
     outcome: Outcome = runner.measure(request)

@@ -34,14 +34,14 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuDeviceGetCount": (POINTER(c_int),),
     "cuDeviceGet": (POINTER(c_int), c_int),
     "cuDeviceGetName": (c_char_p, c_int, c_int),
+    "cuDeviceGetPCIBusId": (c_char_p, c_int, c_int),
     "cuDeviceTotalMem_v2": (POINTER(c_size_t), c_int),
     "cuDeviceGetAttribute": (POINTER(c_int), c_int, c_int),
     "cuDevicePrimaryCtxRetain": (POINTER(c_void_p), c_int),
     "cuCtxSetCurrent": (c_void_p,),
-    "cuCtxSynchronize": (),
     "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
     "cuMemFree_v2": (c_uint64,),
-    "cuMemcpyHtoD_v2": (c_uint64, c_void_p, c_size_t),
+    "cuMemcpyHtoDAsync_v2": (c_uint64, c_void_p, c_size_t, c_void_p),
     "cuMemcpyDtoH_v2": (c_void_p, c_uint64, c_size_t),
     "cuMemsetD8Async": (c_uint64, c_ubyte, c_size_t, c_void_p),
     "cuStreamCreate": (POINTER(c_void_p), c_uint),
@@ -128,16 +128,21 @@ def device_count() -> int:
 
 
 def device_facts(ordinal: int) -> dict[str, int | str]:
-    """Name, memory and ATTRIBUTES of a device; makes no context. Raises NoDriver where there is none of this number."""
+    """Name, memory, place on the bus and ATTRIBUTES of a device; makes no context.
+
+    Raises NoDriver where there is none of this number.
+    """
     count = device_count()
     if not 0 <= ordinal < count:
         raise NoDriver(f"there is no GPU {ordinal}; this process may use {count}, numbered from 0")
     device, total = c_int(), c_size_t()
-    name = ctypes.create_string_buffer(256)
+    name, bus = ctypes.create_string_buffer(256), ctypes.create_string_buffer(32)
     call("cuDeviceGet", ctypes.byref(device), ordinal)
     call("cuDeviceGetName", name, len(name), device)
+    call("cuDeviceGetPCIBusId", bus, len(bus), device)
     call("cuDeviceTotalMem_v2", ctypes.byref(total), device)
     facts: dict[str, int | str] = {"name": name.value.decode(errors="replace"), "memory_bytes": total.value}
+    facts["pci"] = bus.value.decode()  # by which NVML knows it: the two number devices each in their own order
     for what, number in ATTRIBUTES.items():
         value = c_int()
         call("cuDeviceGetAttribute", ctypes.byref(value), number, device)
@@ -179,11 +184,14 @@ class Device:
             call("cuMemsetD8Async", address, byte, nbytes, self.stream)
 
     def upload(self, address: int, array: NDArray[Any]) -> None:
-        """Copies a row-major array; what is on the stream is done before."""
-        self.wait()
+        """Copies a row-major array, in the stream's order; it is there when this returns.
+
+        Not by cuMemcpyHtoD: from ordinary memory that returns before the bytes are on the device, in the order of another stream.
+        """
         held = np.ascontiguousarray(array)
         if held.nbytes:
-            call("cuMemcpyHtoD_v2", address, held.ctypes.data_as(c_void_p), held.nbytes)
+            call("cuMemcpyHtoDAsync_v2", address, held.ctypes.data_as(c_void_p), held.nbytes, self.stream)
+        self.wait()
 
     def download(self, address: int, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         """A copy of what is there once the stream is done."""

@@ -86,7 +86,8 @@ def parse_target(text: str) -> Target:
 
 def detect_gpu(ordinal: int = 0) -> Target:
     """A GPU of this machine, by its number from 0, without measured limits. Raises NoDriver where there is none."""
-    facts, said = gpu_facts(ordinal), management(ordinal)
+    facts = gpu_facts(ordinal)
+    said = management(str(facts["pci"]))
     fingerprint = gpu_fingerprint(facts, said.driver)
     return gpu_target(facts, said.driver, key=target_key(fingerprint), fingerprint=fingerprint)
 

@@ -76,14 +76,17 @@ def gpu_facts(ordinal: int = 0) -> Mapping[str, int | str]:
     return device_facts(ordinal)
 
 
-def management(ordinal: int = 0) -> Management:
-    """NVML's words on a device, taken now; a machine without NVML gives an empty answer."""
+def management(pci: str) -> Management:
+    """NVML's words on the device at a place on the bus, taken now; a machine without NVML gives an empty answer."""
     try:
         nvml = ctypes.CDLL(NVML)
     except OSError:
         return Management()
     handle = ctypes.c_void_p()
-    if nvml.nvmlInit_v2() != 0 or nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(ordinal), ctypes.byref(handle)) != 0:
+    if nvml.nvmlInit_v2() != 0:
+        return Management()
+    if nvml.nvmlDeviceGetHandleByPciBusId_v2(ctypes.c_char_p(pci.encode()), ctypes.byref(handle)) != 0:
+        nvml.nvmlShutdown()
         return Management()
 
     def text(function: str, *arguments: object) -> str:

@@ -15,10 +15,10 @@ from tests.gpu_machine import REASON, needs_gpu
 from tests.unit.runtime.test_cuda_link import cuda_headers
 from tuner.errors import UsageError
 from tuner.lowering.cuda_compiler import cuda_compiler
+from tuner.measure.assignment import Request
 from tuner.measure.check import WrongAnswer
-from tuner.measure.gpu_child import attempt
-from tuner.measure.gpu_messages import GpuRequest, gpu_request_from_document, gpu_request_to_document
 from tuner.measure.gpu_runner import GpuLane, GpuRunner, GpuRunnerError
+from tuner.measure.gpu_session import attempt
 from tuner.measure.outcome import Failed, FailureKind, Timed
 from tuner.measure.timing import TimingPlan
 from tuner.measure.wire import Document
@@ -54,7 +54,7 @@ def test_a_machine_without_a_gpu_says_why() -> None:
 
 def test_a_runner_without_a_workload_is_refused() -> None:
     with pytest.raises(GpuRunnerError, match="prepare one first"), GpuRunner() as runner:
-        runner.measure(GpuRequest(library="x", symbol="k"))
+        runner.measure(Request(name="x", library="x", symbol="k"))
 
 
 def test_what_the_driver_says_becomes_a_target_that_serves_the_declared_one() -> None:
@@ -63,13 +63,6 @@ def test_what_the_driver_says_becomes_a_target_that_serves_the_declared_one() ->
     assert (target.tvm["arch"], target.cores, target.l2_bytes) == ("sm_90", 132, 50 << 20)
     assert "H100" in target.name and "580.82" in target.name
     assert serves(target, parse_target("cuda:sm_90")) and not serves(target, parse_target("cuda:sm_80"))
-
-
-def test_requests_cross_the_wire_whole() -> None:
-    request = GpuRequest(
-        library="a.so", symbol="k", verification="promotion", plan=TimingPlan(cache="cold"), abandon_above_s=1e-3
-    )
-    assert gpu_request_from_document(gpu_request_to_document(request)) == request
 
 
 def raising(error: Exception) -> Callable[[], Document]:
@@ -162,7 +155,7 @@ def runner() -> Iterator[GpuRunner]:
         yield made
 
 
-def request(folder: Path, body: str) -> GpuRequest:
+def request(folder: Path, body: str) -> Request:
     """A library whose kernel does `body` to element i of X."""
     target = replace(parse_target("cuda:sm_90"), tvm=detect_gpu().tvm)
     expression = parse_spec(WORKLOAD).expression
@@ -180,7 +173,7 @@ def request(folder: Path, body: str) -> GpuRequest:
     )
     path = folder / f"{abs(hash(body))}.so"
     path.write_bytes(link_cuda("lib", [module]))
-    return GpuRequest(library=str(path), symbol="k", timeout_s=10.0)
+    return Request(name="k", library=str(path), symbol="k", timeout_s=10.0)
 
 
 @needs_gpu

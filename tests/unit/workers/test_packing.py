@@ -19,8 +19,9 @@ from tuner.runtime.prepack import prepack_from
 from tuner.target.detect import detect_cpu
 from tuner.workload.reference import evaluate
 from tuner.workload.spec import parse_spec
-from workers.build_server import Origin, build
+from workers.build_server import build
 from workers.messages import BuildRequest, Finalist, Library, Problem
+from workers.origin import CpuOrigin
 from workers.packing import Packing, SignatureRefused, check_signature, pack, signature
 
 WINNER = Finalist(name="default", failure=None, median_s=1e-5, ci95_s=(0.9e-5, 1.1e-5), max_rel_error=1e-7, samples=10)
@@ -30,7 +31,7 @@ WINNER = Finalist(name="default", failure=None, median_s=1e-5, ci95_s=(0.9e-5, 1
 def packing(tmp_path_factory: pytest.TempPathFactory) -> Packing:
     folder = tmp_path_factory.mktemp("built")
     problem = Problem(workload=parse_spec("softmax:M=5,N=7"), target=detect_cpu(), threads=1)
-    library = build(Origin(problem), BuildRequest(number=0, config=None, keep=True), folder)
+    library = build(CpuOrigin(problem), BuildRequest(number=0, config=None, keep=True), folder)
     assert isinstance(library, Library)
     object_code = Path(library.path).with_suffix(".o").read_bytes()
     provenance = {"job": "j_1", "trial": 0}
@@ -66,7 +67,7 @@ def test_the_archive_is_an_export_of_one_function(packing: Packing, signer: Sign
 
 def test_a_kernel_that_packs_constants_is_exported_with_its_pack_function(tmp_path: Path) -> None:
     workload, machine = parse_spec("conv2d:N=1,H=9,W=9,CI=8,CO=16,KH=3,KW=3,pad=1,const=W"), detect_cpu()
-    origin = Origin(Problem(workload=workload, target=machine, threads=1))
+    origin = CpuOrigin(Problem(workload=workload, target=machine, threads=1))
     space = origin.space.space
     for seed in range(30):
         config = space.config(space.sample(np.random.default_rng(seed), 1)[0])

@@ -1,30 +1,25 @@
-"""The process that owns a GPU: checks and times libraries of CUDA kernels, one after another, until one breaks the device.
+"""A device and the cases of one workload on it: checks and times libraries of CUDA kernels, one after another.
 
-Run as `python -m tuner.measure.gpu_child ORDINAL`; JSON messages on standard input and output. After a sticky error of the driver
-it says so and ends: whoever started it starts another one.
+Lives in the process that owns the device. After an error that breaks the device's context the process is of no use any more.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 from tuner.errors import UsageError
+from tuner.measure.assignment import Request
 from tuner.measure.check import POISONS, WrongAnswer, check_output
 from tuner.measure.gpu_buffers import DeviceCase
-from tuner.measure.gpu_messages import GpuRequest, gpu_request_from_document
 from tuner.measure.outcome import FailureKind
 from tuner.measure.problem import PROMOTION_CASES, SCREENING_CASES, Problem
 from tuner.measure.timing import time_calls
-from tuner.measure.wire import Document, receive, send
-from tuner.runtime.cuda_driver import Clock, CudaError, Device, NoDriver, device_facts
+from tuner.measure.wire import Document
+from tuner.runtime.cuda_driver import Clock, CudaError, Device, device_facts
 from tuner.runtime.cuda_loader import CudaFunction, CudaLibrary, CudaLibraryError
 from tuner.runtime.cuda_module import CudaModuleError
 from tuner.target.nvidia import management
-from tuner.workload.spec import from_document
 
 MAX_NUMBER = 1000  # calls in one graph
 FLUSH_FACTOR = 2  # times the L2 that is overwritten to flush it
@@ -32,24 +27,18 @@ DRIVER_STATUS, MEMORY_STATUS = 8, 6  # TUNER_CUDA_ERROR_DRIVER, TUNER_CUDA_ERROR
 
 
 class Session:
-    """A device and the cases of one workload on it."""
+    """A device with a context of its own, and the workload whose candidates it measures."""
 
-    def __init__(self, ordinal: int) -> None:
-        self._device, self._ordinal = Device(ordinal), ordinal
-        self._l2_bytes = int(device_facts(ordinal)["l2_bytes"])
-        self._problem: Problem | None = None
+    def __init__(self, ordinal: int, problem: Problem) -> None:
+        """Raises NoDriver and CudaError."""
+        self._device, self._problem = Device(ordinal), problem
+        facts = device_facts(ordinal)
+        self._l2_bytes, self._pci = int(facts["l2_bytes"]), str(facts["pci"])
 
-    def prepare(self, message: Document) -> Document:
-        if self._problem is not None:
-            self._problem.close()
-        self._problem = Problem(from_document(message["workload"]), int(message["seed"]))
-        self._problem.cases(SCREENING_CASES)
-        return {"ready": True}
-
-    def measure(self, request: GpuRequest, stage: Callable[[str], None]) -> Document:
-        """Checks on each case, times on the last one, and checks what the timed calls left."""
-        if self._problem is None:
-            raise UsageError("nothing was prepared; prepare a workload first")
+    def measure(self, request: Request, stage: Callable[[str], None]) -> Document:
+        """Checks on the cases asked for, times on the first of them, and checks what the timed calls left."""
+        if request.library is None:
+            raise UsageError(f"{request.name} is no library of CUDA kernels; a GPU's lane runs nothing else")
         stage("loading")
         function = CudaLibrary(request.library).function(request.symbol)
         names = PROMOTION_CASES if request.verification == "promotion" else SCREENING_CASES
@@ -64,15 +53,16 @@ class Session:
                 on_device.close()
         on_device = DeviceCase(self._device, first)
         try:
-            stage(f"checking {first.name} inputs")
-            worst = max(worst, self._checked(on_device, function))
+            if request.verification != "timed":
+                stage(f"checking {first.name} inputs")
+                worst = max(worst, self._checked(on_device, function))
             stage("timing")
             samples, abandoned = self._timed(on_device, function, request)
             stage("checking the timed calls' outputs")
             worst = max(worst, self._compared(on_device, f"{first.name} (timed)"))
         finally:
             on_device.close()
-        clock_hz = management(self._ordinal).sm_clock_mhz * 1e6
+        clock_hz = management(self._pci).sm_clock_mhz * 1e6
         timed = {"samples_s": samples, "max_rel_error": worst, "abandoned": abandoned, "frequency_hz": clock_hz or None}
         return {"timed": timed}
 
@@ -89,7 +79,7 @@ class Session:
         case.check_surroundings()
         return max(check_output(got, want, name) for got, want in zip(results, case.case.expected, strict=True))
 
-    def _timed(self, case: DeviceCase, function: CudaFunction, request: GpuRequest) -> tuple[Sequence[float], bool]:
+    def _timed(self, case: DeviceCase, function: CudaFunction, request: Request) -> tuple[Sequence[float], bool]:
         case.poison(POISONS[0])
         plan = replace(request.plan, max_number=min(request.plan.max_number, MAX_NUMBER))
         clock = Clock(self._device, lambda: function.launch(case.addresses, self._device.stream))
@@ -111,7 +101,7 @@ class Session:
 
 
 def attempt(work: Callable[[], Document]) -> tuple[Document, bool]:
-    """What came of a candidate, and whether this process must end."""
+    """What came of a candidate, and whether the process must end."""
     try:
         return work(), False
     except WrongAnswer as error:
@@ -130,37 +120,3 @@ def attempt(work: Callable[[], Document]) -> tuple[Document, bool]:
 
 def failed(kind: FailureKind, message: str) -> Document:
     return {"failed": {"kind": str(kind), "message": message}}
-
-
-def main(ordinal: int, given: int, answers: int) -> int:
-    try:
-        session = Session(ordinal)
-    except (NoDriver, CudaError) as error:
-        send(answers, {"refused": str(error)})
-        return 1
-    send(answers, {"ready": True, "facts": dict(device_facts(ordinal))})
-    while (message := receive(given)) is not None:
-        answer, ended = attempt(partial(handled, session, message, answers))
-        send(answers, {**answer, "ended": ended})
-        if ended:
-            return 1
-    return 0
-
-
-def handled(session: Session, message: Document, answers: int) -> Document:
-    if message["do"] == "prepare":
-        return session.prepare(message)
-    return session.measure(gpu_request_from_document(message["request"]), lambda text: send(answers, {"stage": text}))
-
-
-def _own_output() -> tuple[int, int]:
-    """The messages' ends; what a library prints goes to standard error instead."""
-    given, answers = os.dup(0), os.dup(1)
-    os.dup2(2, 1)
-    os.close(0)
-    os.open(os.devnull, os.O_RDONLY)
-    return given, answers
-
-
-if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), *_own_output()))
