@@ -42,7 +42,9 @@ def members_to_tune(portfolio: Portfolio, target: Target, threads: int) -> tuple
         return expected[rows.low] + slope * (extent - rows.low)
 
     row_bytes = _row_bytes(portfolio, rows)
-    extents = choose_extents(rows.low, rows.high, ideal_s, lambda count: _copy_s(row_bytes, count))
+    extents = choose_extents(
+        rows.low, rows.high, ideal_s, lambda count: _copy_s(row_bytes, count), traffic=portfolio.traffic
+    )
     return tuple(member(portfolio, extent) for extent in extents)
 
 
@@ -67,7 +69,8 @@ def portfolio_kernel(
     def copy_s(count: int) -> float:
         return _copy_s(row_bytes, count)
 
-    extents = worthwhile({extent: kernel.median_s for extent, kernel in found.items()}, rows.low, rows.high, copy_s)
+    times = {extent: kernel.median_s for extent, kernel in found.items()}
+    extents = worthwhile(times, rows.low, rows.high, copy_s, traffic=portfolio.traffic)
     plan = plan_rows([(extent, found[extent].median_s) for extent in extents], rows.high, copy_s)
     with database.read() as session:
         described = tuple(describe(session, found[extent], artifacts, widen) for extent in extents)

@@ -9,7 +9,7 @@ import typer
 
 from tuner.cli import units
 from tuner.cli.invocation import Invocation
-from tuner.cli.workloads import Threads
+from tuner.cli.workloads import Threads, Traffic, families_of
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ def export(
     form: Annotated[
         str, typer.Option("--format", metavar="FORMAT", help="library, or the schedules alone: metaschedule, tvmscript")
     ] = "library",
+    traffic: Traffic = None,
 ) -> None:
     """Writes a shared library with its C and C++ headers, manifest, Python package and examples."""
     from tuner.cli.backend.roles import ExportRequest
     from tuner.export.signature import public_key_of
-    from tuner.workload.spec import parse_portfolio
 
     invocation = Invocation.of(context)
     if output is None:
@@ -52,7 +52,7 @@ def export(
         return _schedules(Invocation.here(context), kernels or [], every, output, form)
     request = ExportRequest(
         ids=tuple(one for one in kernels or () if ".." not in one),
-        families=tuple(parse_portfolio(one) for one in kernels or () if ".." in one),
+        families=families_of([one for one in kernels or () if ".." in one], traffic),
         every=every,
         directory=output,
         name=name,

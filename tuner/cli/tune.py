@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +13,7 @@ from tuner.cli.invocation import Invocation
 from tuner.cli.jobs import JobName
 from tuner.cli.models import is_model, refuse_mixture, tune_model
 from tuner.cli.results import conclude
-from tuner.cli.workloads import Notation, Shapes, Specs, TargetText, Threads, extents_of, read_workloads
+from tuner.cli.workloads import Notation, Shapes, Specs, TargetText, Threads, Traffic, extents_of, families_of, read_workloads
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def tune(
     seed: Seed = None,
     directory: Directory = None,
     name: ModelName = None,
+    traffic: Traffic = None,
 ) -> None:
     """Tunes each workload and stores its verified winner; budgets count for each. Ctrl-C stops cleanly, and resume continues."""
     invocation = Invocation.of(context)
@@ -50,7 +52,7 @@ def tune(
         return
     if directory is not None or name is not None:
         raise UsageError("--output and --name are for models; tuner export writes the library of other workloads")
-    request = _request(specs, notation, shapes, improve=True, priority=0)
+    request = _request(specs, notation, shapes, improve=True, priority=0, traffic=traffic)
     with invocation.backend(create=True, **flags) as backend:
         _run(invocation, backend, backend.work.submit(request))
 
@@ -108,12 +110,13 @@ def resume(context: typer.Context, job: JobName, trials: Trials = None, seconds:
         _run(invocation, backend, backend.work.resume(job, trials=trials, seconds=seconds))
 
 
-def _request(specs: Specs, notation: str | None, shapes: str | None, *, improve: bool, priority: int) -> Request:
+def _request(
+    specs: Specs, notation: str | None, shapes: str | None, *, improve: bool, priority: int, traffic: Path | None = None
+) -> Request:
     """What is asked for, checked as far as that is possible without a machine."""
     from tuner.cli.backend.roles import Request
-    from tuner.workload.spec import parse_portfolio
 
-    families = tuple(parse_portfolio(spec) for spec in specs or () if ".." in spec)
+    families = families_of([spec for spec in specs or () if ".." in spec], traffic)
     single = [spec for spec in specs or () if ".." not in spec]
     workloads = read_workloads(single, notation, shapes) if single or notation or shapes or not families else []
     if families:

@@ -12,6 +12,7 @@ import typer
 from tuner.errors import UsageError, WorkloadError
 
 if TYPE_CHECKING:
+    from tuner.workload.spec import Portfolio
     from tuner.workload.workload import Workload
 
 Specs = Annotated[list[str] | None, typer.Argument(metavar="SPEC...", help="workloads, such as matmul:M=512,N=512,K=512")]
@@ -21,6 +22,23 @@ Notation = Annotated[
 Shapes = Annotated[str | None, typer.Option("--shapes", metavar="NAME=EXTENT,...", help="the extents of the notation's symbols")]
 Threads = Annotated[int | None, typer.Option("--threads", metavar="N", help="threads of the kernel")]
 TargetText = Annotated[str | None, typer.Option("--target", metavar="T", help="what to tune for; cpu is this machine")]
+
+Traffic = Annotated[
+    Path | None, typer.Option("--traffic", metavar="FILE", help="of a SPEC with a range: lines ROWS WEIGHT, its calls")
+]
+
+
+def families_of(specs: Sequence[str], traffic: Path | None) -> tuple[Portfolio, ...]:
+    """The SPECs with a range, for the traffic in the file. Raises UsageError (WorkloadError) for what is wrong with either."""
+    from tuner.workload.spec import parse_portfolio
+    from tuner.workload.traffic import read_traffic, with_traffic
+
+    families = tuple(parse_portfolio(spec) for spec in specs)
+    if traffic is None:
+        return families
+    if len(families) != 1:
+        raise UsageError(f"--traffic is of one SPEC with a range, and {len(families)} were given")
+    return (with_traffic(families[0], read_traffic(traffic)),)
 
 
 def read_workloads(specs: Sequence[str] | None, notation: str | None, shapes: str | None) -> list[Workload]:

@@ -17,6 +17,8 @@ CANDIDATES = 40  # extents that are tried as a kernel's, spread evenly over the 
 
 Seconds = Callable[[int], float]
 """Seconds as a function of the number of rows."""
+Traffic = Mapping[int, float]
+"""How often which number of rows is called for, in any unit; above 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,47 +43,75 @@ def plan_rows(kernels: Sequence[tuple[int, float]], high: int, copy_s: Seconds) 
     return Plan(first=tuple(first), seconds=tuple(seconds))
 
 
-def worst_regret(kernels: Mapping[int, float], low: int, high: int, ideal_s: Seconds, copy_s: Seconds) -> tuple[float, float]:
-    """How many times longer than ideal the plan takes: over the range the worst, and the geometric mean."""
+def worst_regret(
+    kernels: Mapping[int, float], low: int, high: int, ideal_s: Seconds, copy_s: Seconds, traffic: Traffic | None = None
+) -> tuple[float, float]:
+    """Logarithms of how many times longer than ideal the plan takes: over the range or the traffic the worst, and the mean."""
     plan = plan_rows(list(kernels.items()), high, copy_s)
-    logs = [log(plan.seconds[rows] / ideal_s(rows)) for rows in range(low, high + 1)]
-    return max(logs), sum(logs) / len(logs)
+    weights = traffic or dict.fromkeys(range(low, high + 1), 1.0)
+    logs = {rows: log(plan.seconds[rows] / ideal_s(rows)) for rows in weights}
+    return max(logs.values()), sum(logs[rows] * weight for rows, weight in weights.items()) / sum(weights.values())
 
 
-def choose_extents(low: int, high: int, ideal_s: Seconds, copy_s: Seconds, most: int = MOST_KERNELS) -> tuple[int, ...]:
-    """The numbers of rows worth a kernel, ascending: greedily those whose plan has the least regret, the worst case first.
+def choose_extents(
+    low: int, high: int, ideal_s: Seconds, copy_s: Seconds, most: int = MOST_KERNELS, traffic: Traffic | None = None
+) -> tuple[int, ...]:
+    """The numbers of rows worth a kernel, ascending: greedily those whose plan has the least regret, worst and mean together.
 
-    `ideal_s` is what a kernel made for a number of rows would take, as far as it is known before any is.
+    `ideal_s` is what a kernel made for a number of rows would take, as far as it is known before any is. With `traffic` the
+    regret is that of the traffic; every other number of rows is served too, as fast as it comes.
     """
     unit = -(-high // JUDGED)
     if unit > 1:  # long ranges are judged in coarser steps; the plan itself is made for every number of rows
         coarse = choose_extents(
-            max(low // unit, 1), high // unit, lambda rows: ideal_s(rows * unit), lambda rows: copy_s(rows * unit), most - 1
+            max(low // unit, 1),
+            high // unit,
+            lambda rows: ideal_s(rows * unit),
+            lambda rows: copy_s(rows * unit),
+            most - 1,
+            None if traffic is None else _coarser(traffic, unit, high),
         )
-        return tuple(sorted({high, *(max(rows * unit, low) for rows in coarse if rows * unit < high)}))
+        busiest = {_step(rows, unit, high): rows for rows in sorted(traffic or {}, key=lambda rows: (traffic or {})[rows])}
+        exact = (busiest.get(rows, max(rows * unit, low)) for rows in coarse)
+        return tuple(sorted({high, *(rows for rows in exact if rows < high)}))
     ratio = max(high / low, 1.0)
     spread = {round(low * ratio ** (step / (CANDIDATES - 1))) for step in range(CANDIDATES)} | {low, high}
+    spread |= set(sorted(traffic or {}, key=lambda rows: -(traffic or {})[rows])[:CANDIDATES])
     chosen = {high: ideal_s(high)}
     while len(chosen) < min(most, len(spread)):
         tried = {
-            rows: worst_regret({**chosen, rows: ideal_s(rows)}, low, high, ideal_s, copy_s)
+            rows: worst_regret({**chosen, rows: ideal_s(rows)}, low, high, ideal_s, copy_s, traffic)
             for rows in spread
             if rows not in chosen
         }
         best = min(tried, key=lambda rows: (sum(tried[rows]), rows))
-        if sum(tried[best]) >= sum(worst_regret(chosen, low, high, ideal_s, copy_s)) - 1e-3:
+        if sum(tried[best]) >= sum(worst_regret(chosen, low, high, ideal_s, copy_s, traffic)) - 1e-3:
             break
         chosen[best] = ideal_s(best)
     return tuple(sorted(chosen))
 
 
-def worthwhile(kernels: Mapping[int, float], low: int, high: int, copy_s: Seconds, most: int = MOST_KERNELS) -> tuple[int, ...]:
+def _coarser(traffic: Traffic, unit: int, high: int) -> Traffic:
+    found: dict[int, float] = {}
+    for rows, weight in traffic.items():
+        step = _step(rows, unit, high)
+        found[step] = found.get(step, 0.0) + weight
+    return found
+
+
+def _step(rows: int, unit: int, high: int) -> int:
+    return min(max(rows // unit, 1), high // unit)
+
+
+def worthwhile(
+    kernels: Mapping[int, float], low: int, high: int, copy_s: Seconds, most: int = MOST_KERNELS, traffic: Traffic | None = None
+) -> tuple[int, ...]:
     """The numbers of rows whose kernels are worth exporting, ascending: none that the plan does without, at most `most`."""
     best = plan_rows(list(kernels.items()), high, copy_s).seconds
     kept = dict(kernels)
     while len(kept) > most:
         without = {rows: {other: cost for other, cost in kept.items() if other != rows} for rows in kept}
-        least = min(without, key=lambda rows: sum(worst_regret(without[rows], low, high, best.__getitem__, copy_s)))
+        least = min(without, key=lambda rows: sum(worst_regret(without[rows], low, high, best.__getitem__, copy_s, traffic)))
         del kept[least]
     extents = list(kept)
     used = set(plan_rows(list(kept.items()), high, copy_s).first[low:])

@@ -36,6 +36,7 @@ class Portfolio:
     ranges: Mapping[str, tuple[int, int]]  # extent parameter -> (least, greatest)
     constants: tuple[str, ...] = ()
     numerics: Numerics = "strict"
+    traffic: Mapping[int, float] | None = None  # how often which extent is called for; None: all alike
 
     def workload(self, extents: Mapping[str, int]) -> Workload:
         """The member with these extents, one for each ranged parameter."""

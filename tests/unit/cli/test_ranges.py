@@ -29,3 +29,21 @@ def test_a_family_without_kernels_is_not_exported(tuner: Tuner, home: Path) -> N
     called = tuner("export", "matmul:M=1..8,N=16,K=16", "-o", str(home / "kit"))
     assert called.code == 2 and "tuner tune makes some" in called.err
     assert not (home / "kit").exists()
+
+
+@pytest.mark.parametrize(
+    ("lines", "specs", "text"),
+    [
+        ("4 0.5\n9 1\n", ["matmul:M=1..8,N=16,K=16"], "M=9, which is outside 1..8"),
+        ("4 much\n", ["matmul:M=1..8,N=16,K=16"], "line 1: '4 much'"),
+        ("4 -1\n", ["matmul:M=1..8,N=16,K=16"], "a weight above 0"),
+        ("# nobody calls\n", ["matmul:M=1..8,N=16,K=16"], "names no number of rows"),
+        ("4\n", ["matmul:M=8,N=16,K=16"], "one SPEC with a range, and 0 were given"),
+    ],
+)
+def test_traffic_that_cannot_be_is_refused(tuner: Tuner, home: Path, lines: str, specs: list[str], text: str) -> None:
+    file = home / "traffic.txt"
+    file.write_text(lines)
+    called = tuner("tune", *specs, "--traffic", str(file))
+    assert called.code == 2 and text in called.err and called.err.count("\n") == 1
+    assert not (home / "data").exists()

@@ -73,3 +73,28 @@ def test_kernels_nobody_needs_are_left_out() -> None:
     assert len(kept) <= 8 and kept[-1] == 64
     slow = {8: 1e-3, 16: 1e-5, 64: 2e-5}
     assert worthwhile(slow, 1, 64, little) == (16, 64)
+
+
+def test_kernels_go_where_the_traffic_is() -> None:
+    """Nearly all calls have 100 or 101 rows: both get kernels of their own, and every other number of rows is still served."""
+    traffic = {100: 50.0, 101: 40.0, 3: 1.0}
+    extents = choose_extents(1, 512, ideal, little, 4, traffic)
+    assert {100, 101} <= set(extents) and extents[-1] == 512
+    alike = choose_extents(1, 512, ideal, little, 4)
+    regret, other = (
+        worst_regret({rows: ideal(rows) for rows in chosen}, 1, 512, ideal, little, traffic)[1] for chosen in (extents, alike)
+    )
+    assert regret < other and regret == pytest.approx(0.0, abs=1e-2)
+
+
+def test_of_too_many_kernels_those_of_the_traffic_are_kept() -> None:
+    kernels = {rows: ideal(rows) for rows in (1, 2, 4, 8, 16, 32, 64, 100, 128, 256, 512)}
+    assert 100 in worthwhile(kernels, 1, 512, little, 3, {100: 9.0, 512: 1.0})
+    assert 100 not in worthwhile(kernels, 1, 512, little, 3)
+
+
+def test_traffic_over_a_long_range_is_judged_in_steps() -> None:
+    traffic = {30000: 1.0, 29999: 1.0}
+    extents = choose_extents(1, 60000, ideal, little, 4, traffic)
+    assert extents[-1] == 60000
+    assert worst_regret({rows: ideal(rows) for rows in extents}, 1, 60000, ideal, little, traffic)[0] < 0.05
