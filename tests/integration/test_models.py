@@ -13,12 +13,13 @@ from benchmarks.models import nets
 from db import artifacts, events, jobs, targets
 from db.engine import Database
 from tests.integration.fleet_job import open_in, run_here
-from tuner.app.models import Model, export_model, submit_model
+from tuner.app.models import export_model, submit_model
 from tuner.export.artifacts import ArtifactStore
 from tuner.models.importer import import_model
 from tuner.runtime.loader import Library
 from tuner.settings import Settings, load_settings
 from tuner.target.detect import detect_cpu
+from workers.model_library import Model
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(300)]
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.app.export import expected_outputs
 from tuner.app.portfolio import portfolio_key, rows_checked
 from tuner.app.verify import Retimed, VerificationError, portfolio_of, verify_export
 from tuner.errors import UsageError
@@ -32,6 +31,7 @@ from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Expression
 from tuner.workload.rows import member, rows_of
 from tuner.workload.spec import parse_portfolio
+from workers.described import expected_outputs
 
 HIGH = 40
 SPEC = f"matmul:M=2..{HIGH},N=32,K=16"

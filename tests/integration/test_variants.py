@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tuner.app.export import expected_outputs
 from tuner.app.race import PLAN
 from tuner.app.variants import Levels, checked_levels
 from tuner.errors import UsageError
@@ -26,6 +25,7 @@ from tuner.settings import Settings
 from tuner.spaces.cpu import CpuSpace
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
+from workers.described import expected_outputs
 
 MACHINE = detect_cpu()
 pytestmark = pytest.mark.skipif(

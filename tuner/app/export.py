@@ -1,36 +1,23 @@
-"""Kernels of the database as an exported library: their stored object code, signatures, and what is known about them."""
+"""Kernels of the database as an exported library."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from db import kernels, targets, workloads
-from db.engine import Database, Session
+from db import kernels
+from db.engine import Database
 from db.kernels import Kernel
 from tuner.errors import UsageError
 from tuner.export.artifacts import ArtifactStore
-from tuner.export.examples import example_inputs
-from tuner.export.kernel import Argument, ExportKernel, TargetName
+from tuner.export.kernel import ExportKernel
 from tuner.export.library import export_library
 from tuner.export.manifest import Manifest
 from tuner.export.signature import signer_at
-from tuner.runtime.prepack import prepack_from
 from tuner.target.detect import detect_cpu
-from tuner.workload.expression import Expression
-from tuner.workload.reference import evaluate
-from tuner.workload.spec import from_document
-from tuner.workload.workload import Workload
+from workers.described import Widen, describe
 
-Array = np.ndarray[Any, np.dtype[Any]]
-Widen = Callable[[ExportKernel, Workload, Mapping[str, Any]], ExportKernel]
-"""Gives a kernel variants for other CPUs, from its workload and its stored schedule: tuner.app.variants."""
 PAGE = 500
-EXPECTED_FLOPS = 2e10  # up to here the examples get right outputs to check: the float64 reference takes some seconds
 
 
 def all_kernels(database: Database) -> list[Kernel]:
@@ -77,51 +64,3 @@ def export_kernels(
     with database.read() as session:
         described = [describe(session, kernel, store, widen) for kernel in found]
     return export_library([*described, *portfolios], directory, name, signer=signer)
-
-
-def describe(
-    session: Session, kernel: Kernel, store: ArtifactStore, widen: Widen | None = None, *, answers: bool = True
-) -> ExportKernel:
-    """The kernel as export takes it; without `answers` nothing is computed for examples."""
-    workload = from_document(workloads.get(session, kernel.workload).document)
-    target = targets.get(session, kernel.target)
-    schedule = kernels.schedule(session, kernel.id)
-    described = ExportKernel(
-        workload_key=workload.key,
-        op=workload.op,
-        params=workload.params,
-        notation=workload.notation,
-        shapes=workload.shapes,
-        expression=workload.expression,
-        constants=workload.constants,
-        numerics=workload.numerics,
-        arguments=_arguments(workload.expression),
-        target=TargetName(key=target.key, kind=target.kind, name=target.name),
-        isa=target.isa,
-        threads=kernel.threads,
-        object_code=store.get(schedule["object"]),
-        tvm_symbol=f"__tvm_ffi_{schedule['symbol']}",
-        median_s=kernel.median_s,
-        ci95_s=kernel.ci95_s,
-        verified=kernel.verified,
-        max_rel_error=kernel.max_rel_error,
-        prepack=prepack_from(schedule["prepack"]) if schedule.get("prepack") else None,
-        provenance={"job": kernel.job, "trial": kernel.trial, "trace": schedule.get("text"), "versions": dict(kernel.versions)},
-    )
-    described = described if widen is None else widen(described, workload, schedule)
-    return replace(described, expected=expected_outputs(workload.expression, described) if answers else None)
-
-
-def _arguments(expression: Expression) -> tuple[Argument, ...]:
-    inputs = (Argument(name=one.name, dtype=one.dtype, shape=one.shape, role="in") for one in expression.inputs)
-    outputs = (expression.tensor(name) for name in expression.outputs)
-    return (*inputs, *(Argument(name=one.name, dtype=one.dtype, shape=one.shape, role="out") for one in outputs))
-
-
-def expected_outputs(expression: Expression, described: ExportKernel) -> tuple[Array, ...] | None:
-    """Right outputs for the examples' inputs, where the reference takes seconds at most."""
-    if expression.flops > EXPECTED_FLOPS:
-        return None
-    named = {tensor.name: array for tensor, array in zip(expression.inputs, example_inputs(described), strict=True)}
-    outputs = evaluate(expression, named)
-    return tuple(outputs[name].astype("float64") for name in expression.outputs)

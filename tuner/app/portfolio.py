@@ -10,7 +10,6 @@ from typing import Any
 from db import kernels, workloads
 from db.engine import Database
 from db.kernels import Kernel
-from tuner.app.export import Widen, describe, expected_outputs
 from tuner.errors import UsageError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.errors import ExportRefused
@@ -23,6 +22,7 @@ from tuner.target.target import Target
 from tuner.workload.rows import Rows, member, rows_of
 from tuner.workload.spec import Portfolio
 from tuner.workload.workload import Workload
+from workers.described import Widen, describe, expected_outputs
 
 PAGE = 500
 COPY_BYTES_PER_S = 8e9  # of padding, read and written; a careful figure, because padding is to be the exception

@@ -11,9 +11,10 @@ from tuner.cli.results import conclude
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
-    from tuner.app.models import Model, TunedModel
+    from tuner.app.models import TunedModel
     from tuner.app.models_profile import KernelShare
     from tuner.cli.invocation import Invocation
+    from workers.model_library import Model
 
 SUFFIX = ".onnx"
 _COLUMNS = ("kernel", "calls", "of the model", "a call, inside", "alone", "speed", "of peak")
@@ -28,12 +29,13 @@ def tune_model(
 ) -> None:
     """Tunes the model and, with a directory, exports it there. Raises ModelRefused before anything is written."""
     from tuner.app.machine import checked_target, with_limits
-    from tuner.app.models import Model, export_model, submit_model
+    from tuner.app.models import export_model, submit_model
     from tuner.cli.progress import TuningDisplay
     from tuner.export.directory import check_replaceable
     from tuner.export.naming import check_library_name
     from tuner.export.signature import KEY_FILE
     from tuner.models.importer import import_file
+    from workers.model_library import Model
 
     settings = invocation.settings(**flags).values
     if settings.server:

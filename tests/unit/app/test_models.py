@@ -12,7 +12,7 @@ import pytest
 from benchmarks.models import nets
 from db import artifacts, jobs, kernels, targets, workloads
 from db.engine import Database, open_database
-from tuner.app.models import Model, ModelUnfinished, ModelWrong, export_model, largest_error, submit_model
+from tuner.app.models import export_model, submit_model
 from tuner.app.verify import Retimed, verify_export
 from tuner.export.artifacts import ArtifactStore
 from tuner.lowering.compiler import compile_kernel
@@ -22,6 +22,7 @@ from tuner.runtime.loader import Library
 from tuner.settings import Settings, load_settings
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import to_document
+from workers.model_library import Model, ModelUnfinished, ModelWrong, largest_error
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from tuner.cli.interruption import stop_on_signal
 from tuner.settings import Settings
 
 if TYPE_CHECKING:
-    from tuner.app.export import Widen
     from tuner.cli.progress import TuningDisplay
     from tuner.target.target import Target
+    from workers.described import Widen
 
 PAGE = 500
 POLL_S = 0.25  # between two looks for events of a job
