@@ -48,7 +48,7 @@ def live(session: Session) -> frozenset[str]:
     used.update(session.scalars(select(RunRow.input_artifact).distinct()))
     used.update(digest for digest in session.scalars(select(RunRow.output_artifact).distinct()) if digest is not None)
     named = [KernelRow.schedule[name].as_string() for name in KEPT]
-    for digest in (*named, JobRow.settings["model"].as_string()):
+    for digest in (*named, *(JobRow.settings[name].as_string() for name in ("model", "library"))):
         used.update(session.scalars(select(digest).where(digest.is_not(None)).distinct()))
     return frozenset(used)
 

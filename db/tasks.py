@@ -8,9 +8,11 @@ from sqlalchemy import func, insert, select
 
 from db import events
 from db.engine import Session
-from db.jobs import QUEUED, Job, get
+from db.jobs import QUEUED, Job, get, locked_row
 from db.leases import Lease, held
 from db.models import TaskRow
+
+LIBRARY = "library"  # in a model's job's settings: the digest of its library's archive
 
 
 def add(session: Session, lease: Lease, workloads: Sequence[str]) -> Job:
@@ -36,3 +38,12 @@ def add(session: Session, lease: Lease, workloads: Sequence[str]) -> Job:
         session.execute(insert(TaskRow), rows)
         events.append(session, lease.job_id, "note", {"text": f"{len(rows)} workloads found in the model"})
     return get(session, lease.job_id)
+
+
+def note_library(session: Session, lease: Lease, digest: str) -> None:
+    """Notes the archive of the whole model's library, stored and remembered before, with an event. Raises StaleLease."""
+    held(session, lease)
+    row = locked_row(session, lease.job_id)
+    row.settings = {**row.settings, LIBRARY: digest}
+    session.flush()
+    events.append(session, lease.job_id, "note", {"text": "the model's library is ready"})

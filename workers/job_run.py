@@ -28,8 +28,9 @@ from workers.admission import trials_left
 from workers.heartbeat import Heartbeat
 from workers.keeper import FleetKeeper
 from workers.known import unanswered
+from workers.machine import plan_machine, usable_nodes
 from workers.messages import Problem
-from workers.models import tune_by_turns, with_workloads
+from workers.models import tune_by_turns, with_library, with_workloads
 from workers.options import Interrupt, Interruption, JobReport, OrchestratorOptions
 from workers.plausibility import Judge
 from workers.policy import Standing
@@ -102,6 +103,7 @@ class JobRun:
             self._job, calls = with_workloads(self._database, self._lease, self._job, store)
         tasks = unanswered(self._database, self._lease, self._job)
         if not tasks:
+            self._whole()
             return self._finish(jobs.SUCCEEDED)
         fleet = self._keeper.start(self._job.threads, self._job.target)  # Ray starts while the space is made
         with self._database.read() as session:
@@ -125,7 +127,15 @@ class JobRun:
             return self._stopped()
         if errors:
             return self._finish(jobs.FAILED, "; ".join(errors))
+        self._whole()
         return self._finish(jobs.SUCCEEDED)
+
+    def _whole(self) -> None:
+        """Of a model the library of all its kernels, once these are there."""
+        if self._job.kind == jobs.MODEL:
+            options, store = self._options, ArtifactStore(self._options.artifacts)
+            lane = plan_machine(usable_nodes(), threads=self._job.threads, declared=options.lanes).lanes[0]
+            with_library(self._database, self._lease, self._job, store, lane.cores, options.signing_key)
 
     def _turns(self, tasks: Sequence[Task], calls: Mapping[str, int], target: Target, fleet: SharedFleet, share: Share) -> None:
         """Searches the kernels of a model by turns, until its budget is spent or the job is to stop."""

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
-from db import tasks, workloads
+from db import artifacts, events, targets, tasks, workloads
 from db.engine import Database
 from db.jobs import Job, Task
 from db.leases import Lease
 from tuner.errors import TunerError
+from tuner.export.archive import export_archive
 from tuner.export.artifacts import ArtifactStore
+from tuner.export.signature import signer_at
 from tuner.measure.outcome import Timed
 from tuner.models.importer import import_model
 from tuner.models.schedule import FIRST, Subject, kind_of, next_turn, turn_of
 from tuner.models.workloads import ModelWorkload, workloads_of
+from tuner.target.detect import detect_cpu
 from tuner.tuning import StopReason, TuningResult
 from tuner.workload.spec import from_document, to_document
+from workers.model_library import Model, checked_kernel, kernels_of
+from workers.packing import signature
 
 MODEL, CALLS, SHAPES = "model", "calls", "shapes"  # settings of such a job: the file's digest, calls by workload, named extents
+NAME = "model"  # of the library that a job makes
 
 Turn = Callable[[Task, int, float | None], TuningResult | None]
 """Searches one task up to a number of trials in all, within so many seconds; None where it was interrupted."""
@@ -43,6 +50,37 @@ def with_workloads(database: Database, lease: Lease, job: Job, store: ArtifactSt
         raise ModelMissing(f"job {job.id} is of a model and names no file; submit it again")
     found = workloads_of(import_model(store.get(digest), job.settings.get(SHAPES) or {}))
     return _added(database, lease, found), {one.workload.key: one.calls for one in found}
+
+
+def with_library(
+    database: Database, lease: Lease, job: Job, store: ArtifactStore, cores: Sequence[int], signing_key: Path | None
+) -> None:
+    """Stores the library of the whole model, checked against ONNX's evaluator and timed, where the job came with nothing but the
+    file; who submits workloads with it (`tuner tune`) makes a library of its own. Elsewhere than on the job's target nothing
+    can be checked, and an event says so.
+
+    Raises ModelUnfinished, ModelWrong, ModelRefused, and what an export does.
+    """
+    if job.settings.get(CALLS) is not None or job.settings.get(tasks.LIBRARY) is not None:
+        return
+    with database.read() as session:
+        target = targets.get(session, job.target)
+    if detect_cpu().key != target.key:
+        text = f"the model's library is not made: it can only be checked on {target.name}; its kernels are ready"
+        with database.write("note") as session:
+            events.append(session, job.id, "note", {"text": text})
+        return
+    content, shapes = store.get(str(job.settings[MODEL])), job.settings.get(SHAPES) or {}
+    model = Model(content=content, shapes=shapes, graph=import_model(content, shapes))
+    kernels = kernels_of(database, model.graph, target, job.threads, store)
+    built = checked_kernel(model, kernels, target, job.threads, NAME, cores)
+    signer = None if signing_key is None else signer_at(signing_key)
+    archive = export_archive([built], NAME, signer=signer)
+    digest = store.put(archive)
+    with database.write("library") as session:
+        signed = None if signer is None else signature(signer, digest)
+        artifacts.remember(session, sha256=digest, size_bytes=len(archive), kind="export", signature=signed)
+        tasks.note_library(session, lease, digest)
 
 
 def _added(database: Database, lease: Lease, found: Sequence[ModelWorkload]) -> Job:

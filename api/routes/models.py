@@ -6,22 +6,25 @@ import hashlib
 from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from api.auth import Caller, Requester
+from api.auth import Caller, Reader, Requester
 from api.problems import Problem, documented
-from api.routes.jobs import IdempotencyKey, accepted, answer, create
+from api.ranges import deliver
+from api.routes.jobs import IdempotencyKey, JobId, accepted, answer, create, seen
 from api.routes.runs import require_type
 from api.schemas import JobAnswer, StrategyName, TargetName
 from api.service import Service, ServiceDep
 from api.targets import choose
 from db import artifacts, targets
 from db.jobs import NewJob
+from db.tasks import LIBRARY
 
 router = APIRouter(prefix="/v1/models", tags=["jobs"])
 
 ONNX = ("application/octet-stream", "application/onnx", "application/x-onnx")
+ARCHIVE = {"application/gzip": {"schema": {"type": "string", "format": "binary"}}}
 BINARY = {ONNX[0]: {"schema": {"type": "string", "format": "binary"}}}
 
 
@@ -67,6 +70,51 @@ async def submit_model(
     )
     job, created = await run_in_threadpool(store, service, caller, new, body, idempotency_key)
     return accepted(response, job, created=created)
+
+
+@router.get(
+    "/{job_id}/library",
+    response_class=Response,
+    responses={
+        200: {"content": ARCHIVE},
+        206: {"description": "The part asked for by Range", "content": ARCHIVE},
+        304: {"description": "The client has these bytes"},
+        **documented(401, 403, 404, 416, 422, 429, 500, 503),
+    },
+)
+def get_library(
+    job_id: JobId,
+    caller: Reader,
+    service: ServiceDep,
+    range_header: Annotated[str | None, Header(alias="Range", max_length=200)] = None,
+    if_none_match: Annotated[str | None, Header(max_length=2000)] = None,
+    if_range: Annotated[str | None, Header(max_length=200)] = None,
+) -> Response:
+    """The whole model as an exported library of the one function `model_run`, made when the model's job succeeds. Its ETag is the
+    SHA-256 of its bytes, checked each time."""
+    with service.database.read() as session:
+        job = seen(session, job_id, caller)
+        digest = job.settings.get(LIBRARY)
+        if job.kind != "model" or not isinstance(digest, str):
+            detail = f"job {job_id} is {job.state} and has no model's library; it is made at the end of a job of POST /v1/models"
+            raise Problem(404, "not_found", detail)
+        artifact = artifacts.get(session, digest)
+    headers = {
+        "Content-Disposition": f'attachment; filename="{job_id}.tar.gz"',
+        "Cache-Control": "private, max-age=31536000, immutable",
+        "Vary": "Authorization",
+    }
+    if artifact.signature is not None:
+        headers["X-Signature-Ed25519"] = artifact.signature
+    return deliver(
+        service.artifacts.get(digest),
+        etag=f'"{digest}"',
+        headers=headers,
+        media_type="application/gzip",
+        range_header=range_header,
+        if_none_match=if_none_match,
+        if_range=if_range,
+    )
 
 
 def store(service: Service, caller: Caller, new: NewJob, body: bytes, idempotency_key: str | None) -> tuple[JobAnswer, bool]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import io
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from benchmarks.models import nets
 from db import artifacts, events, jobs, targets
 from db.engine import Database
 from tests.integration.fleet_job import open_in, run_here
+from tests.integration.live_service import options_for, serving
 from tuner.app.models import export_model, submit_model
 from tuner.export.artifacts import ArtifactStore
 from tuner.models.importer import import_model
@@ -71,3 +75,30 @@ def test_a_job_of_a_file_finds_its_workloads_or_fails_with_the_reason(database: 
     assert refused.state == jobs.FAILED and "no ONNX model" in str(refused.error)
     with database.read() as session:
         assert "workloads found in the model" in str([event.data for event in events.after(session, done.id, 0)])
+
+
+def test_a_model_is_sent_tuned_and_fetched_over_rest(tmp_path: Path) -> None:
+    net = nets.perceptron(rows=2, sizes=(16, 32, 8))
+    content = nets.serialized(net)
+    options = options_for(f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, models=True, target=detect_cpu())
+    with serving(options) as service, service.http(service.key("submit", "read")) as http:
+        headers = {"Content-Type": "application/octet-stream"}
+        sent = http.post("/models", content=content, headers=headers, params={"trials": 2})
+        assert sent.status_code == 202, sent.text
+        library = f"/models/{sent.json()['id']}/library"
+        assert http.get(library).status_code == 404
+        report = run_here(service.database, sent.json()["id"], tmp_path)
+        assert report.job.state == jobs.SUCCEEDED, report.job.error
+        fetched = http.get(library)
+        assert fetched.status_code == 200, fetched.text
+        etag = {"If-None-Match": fetched.headers["ETag"]}
+        assert http.get(library, headers=etag).status_code == 304
+    with tarfile.open(fileobj=io.BytesIO(fetched.content)) as archive:
+        archive.extractall(tmp_path / "fetched", filter="data")
+    given = nets.feeds(net)
+    (expected,) = ReferenceEvaluator(net).run(None, given)
+    got = Library(tmp_path / "fetched/model/lib/libmodel.so").function("model_run")(*given.values())
+    assert np.abs(got - expected).max() <= 1e-4 * np.abs(expected).max()
+    with service.database.read() as session:
+        digest = jobs.get(session, report.job.id).settings["library"]
+        assert digest in artifacts.live(session)
