@@ -22,8 +22,10 @@ from sqlalchemy import (
     UniqueConstraint,
     text,
 )
+from sqlalchemy.engine.default import DefaultExecutionContext
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from db.knob_bits import knob_bits
 from db.values import CleanText, UtcDateTime, json_type
 
 SHA256 = String(64)
@@ -121,6 +123,11 @@ class TaskRow(Base):
     __table_args__ = (UniqueConstraint("job_id", "workload_key"), Index("ix_tasks_workload_key", "workload_key", "job_id"))
 
 
+def _bits_of_config(context: DefaultExecutionContext) -> int:
+    parameters: dict[str, Any] = context.get_current_parameters()  # type: ignore[no-untyped-call]  # SQLAlchemy's own, untyped
+    return knob_bits(parameters["config"])
+
+
 class TrialRow(Base):
     __tablename__ = "trials"
     id: Mapped[int] = mapped_column(ROW_NUMBER, primary_key=True, autoincrement=True)
@@ -142,13 +149,15 @@ class TrialRow(Base):
     signature: Mapped[str | None] = mapped_column(WORD)  # groups failures with the same text
     created_at: Mapped[datetime]
     config: Mapped[dict[str, Any]]
+    knob_bits: Mapped[int] = mapped_column(default=_bits_of_config, server_default="0")  # see db.knob_bits
     samples_s: Mapped[list[Any] | None] = mapped_column(json_type())
     conditions: Mapped[dict[str, Any] | None] = mapped_column(json_type())
     error: Mapped[str | None] = mapped_column(CleanText)
     __table_args__ = (
         ForeignKeyConstraint(["job_id", "position"], ["tasks.job_id", "tasks.position"], ondelete="CASCADE"),
         UniqueConstraint("job_id", "position", "number"),
-        Index("ix_trials_median", "job_id", "median_s", "position", "number"),
+        Index("ix_trials_median", "job_id", "median_s", "position", "number", "knob_bits", postgresql_include=["id"]),
+        Index("ix_trials_number", "job_id", "position", "number", "knob_bits", postgresql_include=["id"]),
         Index("ix_trials_outcome", "job_id", "outcome", "position", "number"),
         Index("ix_trials_worker", "worker", "created_at"),
     )

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from db import charts, kernels, lanes, trials, workers
-from db.engine import Database, Session, open_database
+from db.engine import Database, Session
 from tests.database_samples import ManualClock, add_claimed, add_job, failed, sample_kernel, timed
 from tuner.errors import UsageError
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    server = None if request.param == "sqlite" else request.getfixturevalue("postgres_server")
-    opened = open_database(f"sqlite:///{tmp_path}/t.sqlite" if server is None else server.new_database(), clock=ManualClock())
-    yield opened
-    opened.close()
 
 
 def test_a_tasks_history_by_number(database: Database) -> None:

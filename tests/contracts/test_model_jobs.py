@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from db import artifacts, events, jobs, kernels, leases, targets, tasks, workloads
-from db.engine import Database, open_database
+from db.engine import Database
 from db.errors import StaleLease
 from tests.database_samples import LIBRARY, sample_kernel, sample_target, sample_workload
 from tuner.errors import UsageError
 
 MODEL, OBJECT, EXPORT, LOOSE = ("1" * 64, "2" * 64, "3" * 64, "4" * 64)
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    url = f"sqlite:///{tmp_path}/tuner.sqlite" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
-    opened = open_database(url)
-    yield opened
-    opened.close()
 
 
 def test_a_models_workloads_are_added_once_by_whoever_holds_its_lease(database: Database) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 from db import artifacts, events, jobs, kernels, leases, targets, trials, workloads
-from db.engine import Database, open_database
+from db.engine import Database
 from db.jobs import NewJob
 from tests.database_samples import sample_kernel, sample_target
 from tuner.app.retention import BATCH, Keep, prune
@@ -34,17 +32,7 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def database(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Database]:
-    server = None if request.param == "sqlite" else request.getfixturevalue("postgres_server")
-    opened = open_database(tmp_path / "tuner.sqlite" if server is None else server.new_database(), clock=clock)
-    yield opened
-    opened.close()
-
-
-def job(
-    database: Database, count: int, *, state: str | None = "succeeded", kernel: int | None = None, extent: int = 16
-) -> str:
+def job(database: Database, count: int, *, state: str | None = "succeeded", kernel: int | None = None, extent: int = 16) -> str:
     """A job with `count` trials and as many events beside those of its states; `kernel` is the number of the trial that won."""
     workload = workload_from_params("matmul", {"M": extent, "N": 8, "K": 4})
     with database.write() as session:

@@ -14,12 +14,15 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect
 
-from db import events, jobs, kernels, keys, schema, trials
+from db import events, jobs, kernels, keys, schema, trial_pages, trials
 from db.engine import Database, open_database
 from db.models import Base
-from tests.database_samples import add_job
+from db.pages import Page
+from db.trial_pages import TrialFilter
+from db.trials import StoredTrial
+from tests.database_samples import add_claimed, add_job, failed, timed
 from tests.migrations.freeze import freeze
-from tuner.measure.outcome import Failed
+from tuner.measure.outcome import Failed, Trial
 
 FROZEN = sorted((Path(__file__).parent / "frozen").glob("*.sqlite"))
 
@@ -53,6 +56,27 @@ def test_up_down_up(empty: Database) -> None:
     assert schema.create_if_empty(empty.engine) and not schema.create_if_empty(empty.engine)
     add_job(empty)
     assert schema.check(empty.engine) == []
+
+
+def test_trials_survive_down_and_up_and_are_found_by_their_knobs(empty: Database) -> None:
+    schema.upgrade(empty.engine)
+    lease, knobs = add_claimed(empty), TrialFilter(knobs={"tile": (4, 8), "sketch": "tiles"})
+    with empty.write() as session:
+        for trial in (timed(0), failed(1), timed(2)):
+            trials.record(session, lease, trial)
+
+    def found() -> tuple[Page[StoredTrial], tuple[Trial, ...]]:
+        with empty.read() as session:
+            return trial_pages.list_page(session, lease.job_id, where=knobs, sort="median_s"), trials.of_task(
+                session, lease.job_id
+            )
+
+    before = found()
+    assert [each.trial.number for each in before[0].items] == [0, 2]
+    schema.downgrade(empty.engine, "0001")
+    assert "knob_bits" not in {column["name"] for column in inspect(empty.engine).get_columns("trials")}
+    assert schema.upgrade(empty.engine) == ("0001", schema.head())
+    assert found() == before
 
 
 def test_models_match_the_revisions(empty: Database) -> None:
@@ -95,9 +119,11 @@ def test_databases_of_past_releases_upgrade(file: Path, tmp_path: Path) -> None:
             "tile": (4, 8),
             "unroll": 2,
         }
+        found = trial_pages.list_page(session, done.id, where=TrialFilter(knobs={"tile": (4, 8)})).items
+        assert [each.trial.number for each in found] == [0, 2]
         kernel = done.tasks[0].kernel
         assert kernel is not None
-        assert [found.state for found in kernels.lineage(session, kernel)] == ["promoted", "superseded"]
+        assert [each.state for each in kernels.lineage(session, kernel)] == ["promoted", "superseded"]
         assert kernels.schedule(session, kernel)["versions"] == {"tvm": "0.27"}
         assert [event.kind for event in events.after(session, done.id, 0)] == [
             "queued",

@@ -1,35 +1,18 @@
-"""Workers, lanes, keys, cost models and runs, on both databases."""
+"""Workers, lanes, keys and cost models, on both databases."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from sqlalchemy import select
 
-from db import artifacts, cost_models, kernels, keys, lanes, runs, targets, workers
-from db.engine import Database, open_database
-from db.errors import NotFound, StaleLease
+from db import cost_models, keys, lanes, targets, workers
+from db.engine import Database
+from db.errors import NotFound
 from db.models import ApiKeyRow
-from tests.database_samples import ManualClock, sample_kernel, sample_target
+from tests.database_samples import ManualClock, sample_target
 from tuner.errors import UsageError
-
-LEASE = timedelta(seconds=10)
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def database(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Database]:
-    url = f"sqlite:///{tmp_path}/tuner.sqlite" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
-    opened = open_database(url, clock=clock)
-    yield opened
-    opened.close()
 
 
 def worker(worker_id: str = "w1") -> workers.NewWorker:
@@ -148,32 +131,3 @@ def test_the_last_models_are_kept(database: Database) -> None:
         found = cost_models.latest(session, target, 1)
         assert found is not None and (found.blob, found.trained_on, found.metrics) == (b"\x04", 4, {"rho": 0.5})
         assert cost_models.latest(session, target, 2) is None
-
-
-def test_runs_are_claimed_once_and_fenced(database: Database, clock: ManualClock) -> None:
-    with database.write() as session:
-        kernel = kernels.promote(session, sample_kernel(session))
-        given = artifacts.remember(session, sha256="cd" * 32, size_bytes=9, kind="input")
-        run = runs.submit(session, kernel=kernel.id, input_artifact=given)
-        elsewhere = runs.claim_next(session, owner="a", lifetime=LEASE, targets=["another machine"])
-        assert elsewhere is None and not runs.waiting(session, lifetime=LEASE, targets=["another machine"])
-        assert runs.waiting(session, lifetime=LEASE) and runs.waiting(session, lifetime=LEASE, targets=[kernel.target])
-        first = runs.claim_next(session, owner="a", lifetime=LEASE, targets=[kernel.target])
-        assert not runs.waiting(session, lifetime=LEASE)
-        assert first is not None and first.id == run.id
-        assert runs.claim_next(session, owner="b", lifetime=LEASE) is None
-    clock.advance(-3600)  # set back: the lease must not last an hour longer
-    with database.read() as session:
-        assert runs.waiting(session, lifetime=LEASE)
-    clock.advance(3611)
-    with database.write() as session:
-        second = runs.claim_next(session, owner="b", lifetime=LEASE)
-        assert second is not None
-        with pytest.raises(StaleLease, match="drop the result"):
-            runs.finish(session, run.id, first.fence, output=given)
-        assert runs.finish(session, run.id, second.fence, output=given).state == runs.SUCCEEDED
-        assert given in artifacts.live(session)
-        artifacts.remember(session, sha256="ef" * 32, size_bytes=9, kind="input")
-        assert artifacts.forget_unused(session, clock() + timedelta(seconds=1)) == ("ef" * 32,)
-        with pytest.raises(NotFound, match="no artifact"):
-            artifacts.get(session, "ef" * 32)

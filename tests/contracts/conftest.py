@@ -1,0 +1,24 @@
+"""The databases that contracts are run on: an SQLite file and one of a PostgreSQL server, with a clock that tests move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from db.engine import Database, open_database
+from tests.database_samples import ManualClock
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def database(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Database]:
+    url = f"sqlite:///{tmp_path}/tuner.sqlite" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+    opened = open_database(url, clock=clock)
+    yield opened
+    opened.close()
