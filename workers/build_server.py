@@ -21,6 +21,9 @@ from workers.messages import BuildReply, BuildRequest, Library, Problem, ServerS
 from workers.origin import Origin, origin_of
 from workers.shipping import place
 
+NICENESS = 10  # of this process: it computes all the time, and whoever hands a lane its next candidate shares its core
+
+
 def memory_bytes() -> tuple[int, int]:
     """Address space and resident memory of this process."""
     size, resident = Path("/proc/self/statm").read_text(encoding="ascii").split()[:2]
@@ -48,6 +51,7 @@ def serve(descriptor: str) -> None:
     channel = parent_channel(descriptor)
     setup: ServerSetup = channel.recv()
     os.sched_setaffinity(0, setup.cores)
+    os.nice(NICENESS)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     bound = setup.memory_bytes + memory_bytes()[0]
     resource.setrlimit(resource.RLIMIT_AS, (bound, bound))

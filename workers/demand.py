@@ -5,51 +5,12 @@ The pipeline's half that knows of jobs. Pure, like the pipeline: the policy deci
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
 
 from tuner.measure.outcome import Candidate
-from workers.messages import Library
+from workers.candidates import Item, JobQueue
 from workers.policy import CREDIT_S, Account, Key, LaneShare, Place, Policy, Standing
-
-
-@dataclass(slots=True, eq=False)
-class Item:
-    """A candidate on its way."""
-
-    queue: JobQueue
-    problem: str  # its key
-    candidate: Candidate
-    lost: list[str] = field(default_factory=list)  # why each attempt so far came to nothing
-    library: Library | None = None
-    build_s: float = 0.0
-    ready_s: float = 0.0  # when it was built, seconds since the epoch
-    abandoned: bool = False  # its search ended while it was at a worker
-
-    @property
-    def job(self) -> str:
-        return self.queue.account.standing.job
-
-
-@dataclass(slots=True, eq=False)
-class JobQueue:
-    """One job's candidates that are at no worker."""
-
-    account: Account
-    to_build: deque[Item] = field(default_factory=deque)
-    ready: deque[Item] = field(default_factory=deque)
-
-    @property
-    def idle(self) -> bool:
-        """Whether the job has nothing here and nothing at a worker."""
-        account = self.account
-        return not (self.to_build or self.ready or account.building or account.measuring)
-
-    def is_ready(self, item: Item, *, again: bool = False) -> None:
-        """A built candidate that waits for a lane; one that lost its lane goes to the front."""
-        (self.ready.appendleft if again else self.ready.append)(item)
-        self.account.ready += 1
+from workers.station import Station
 
 
 class Demand:
@@ -127,25 +88,30 @@ class Demand:
         queue = min(waiting, key=lambda queue: self._policy.build(queue.account), default=None)
         return queue if queue is not None and room(queue.to_build[0]) else None
 
-    def next_for_lane(self, free: Collection[Place], room: Callable[[Place, Item], bool]) -> tuple[JobQueue, Place] | None:
-        """The job whose turn it is and the kind of lane it gets, of those that are `free`; None where that has no `room`."""
+    def next_for_lane(
+        self, free: Collection[Place], at: Callable[[Place, Item], Station | None]
+    ) -> tuple[JobQueue, Station] | None:
+        """The job whose turn it is and the lane it gets, of the kinds that are `free`; None where its next candidate has no room.
+
+        `at`: the free lane of a kind that takes this candidate; jobs that none takes are passed over.
+        """
         waiting = [queue for queue in self if queue.ready]
         if len(waiting) > 1:
             self._share.mark(self._accounts)
-        chosen: tuple[Key, JobQueue, Place] | None = None
+        chosen: tuple[Key, JobQueue, Station] | None = None
         for queue in waiting:
             for place in free:
                 if place.fits(queue.account.standing):
                     key = self._policy.lane(queue.account, place)
-                    if chosen is None or key < chosen[0]:
-                        chosen = key, queue, place
+                    if (chosen is None or key < chosen[0]) and (lane := at(place, queue.ready[0])) is not None:
+                        chosen = key, queue, lane
         if chosen is None:
             return None
-        _, queue, place = chosen
-        if not room(place, queue.ready[0]):
+        _, queue, lane = chosen
+        if not lane.room(queue.ready[0]):
             return None
         self._virtual_s = max(self._virtual_s, queue.account.virtual_s)
-        return queue, place
+        return queue, lane
 
     # -- what became of it -----------------------------------------------------------------------------------------------------
 
@@ -153,13 +119,3 @@ class Demand:
         """A candidate held a lane for so long."""
         queue.account.measured(seconds)
         self._share.note(queue.account.standing.owner, seconds, at_s)
-
-
-def take(queue: deque[Item], count: int) -> list[Item]:
-    """A batch: candidates of one problem. One that already lost a worker travels alone, so that it takes nobody along."""
-    batch = [queue.popleft()]
-    while queue and len(batch) < count and not batch[0].lost and not queue[0].lost:
-        if queue[0].problem != batch[0].problem:
-            break
-        batch.append(queue.popleft())
-    return batch

@@ -9,14 +9,16 @@ the outcome of its twin.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import ceil
 
 from tuner.measure.outcome import Candidate, Failed, FailureKind, Outcome, Timed, Trial
-from workers.demand import Demand, Item, take
+from workers.candidates import Item, take
+from workers.demand import Demand
 from workers.messages import BuildRequest, Built, Library, Measured, MeasureRequest, Report, Span
 from workers.policy import POLICIES, LaneShare, Place, PolicyName, Standing
+from workers.station import ANYTHING, Station
 
 MAX_RETRIES = 3  # a candidate that loses its worker more often is quarantined: it is what kills them
 BATCH_S = 0.05  # work packed into one message: long against its cost of about a millisecond, short against a planning round
@@ -24,30 +26,7 @@ MAX_BATCH = 16
 MOST_KNOWN = 8192  # outcomes by library that are kept; each takes a KiB or two
 ALTERNATING_CHUNK = 8  # candidates built before a lane that shares its cores with the builder measures them
 
-
 UNSHARED = Standing()  # of the only job there is
-ANYTHING = Place()  # a lane of which nothing is known takes every candidate
-
-
-@dataclass(slots=True, eq=False)
-class Station:
-    """A builder or a runner as the pipeline sees it."""
-
-    name: str
-    depth: int  # batches it may hold: one being worked on, the others on their way
-    place: Place = ANYTHING  # runners only
-    batches: deque[list[Item]] = field(default_factory=deque)
-    idle_since: float | None = None  # runners only
-    drained: bool = False  # runners only: given nothing new
-
-    @property
-    def load(self) -> int:
-        return len(self.batches)
-
-    def room(self, item: Item) -> bool:
-        """An item that already lost a worker travels alone, so that it takes nobody along."""
-        careful = bool(item.lost) or any(other.lost for batch in self.batches for other in batch)
-        return self.load < (1 if careful else self.depth)
 
 
 class Pipeline:
@@ -62,13 +41,13 @@ class Pipeline:
         policy: PolicyName = "fair",
         lane_share: float = 1.0,
         places: Mapping[str, Place] | None = None,
+        prepares: Collection[str] = (),
     ) -> None:
-        """`places`: what each runner's lane offers; one that is not named takes everything."""
-        # A single station holds its next batch already; with several, waiting at one would hinder first come first served.
-        self.builders = {name: Station(name, depth=2) for name in builders}
-        depth = 2 if len(runners) == 1 else 1
-        self.runners = {name: Station(name, depth, (places or {}).get(name, ANYTHING)) for name in runners}
-        self._alternates = alternates
+        """`places`: what each runner's lane offers; one that is not named takes everything. `prepares`: runners that are given a
+        problem's candidates only once they are `prepared` for it."""
+        self.builders: dict[str, Station] = {}
+        self.runners: dict[str, Station] = {}
+        self._alternates = False
         self._demand = Demand(POLICIES[policy], LaneShare(most=lane_share))
         self._in_flight: dict[str, Item] = {}  # library hash -> the item that measures it
         self._twins: dict[str, list[Item]] = {}
@@ -78,7 +57,7 @@ class Pipeline:
         self._spent: list[Library] = []
         self._best_s: dict[str, float] = {}  # by problem
         self.paused = False  # nothing new is handed out while it is set
-        self._equip()
+        self.add(builders=builders, runners=runners, alternates=alternates, places=places, prepares=prepares)
 
     def add(
         self,
@@ -87,10 +66,13 @@ class Pipeline:
         runners: Sequence[str],
         alternates: bool,
         places: Mapping[str, Place] | None = None,
+        prepares: Collection[str] = (),
     ) -> None:
-        """The stations of a machine that joined. Lanes of several machines hold one batch each."""
-        self.builders |= {name: Station(name, depth=2) for name in builders}
-        self.runners |= {name: Station(name, 1, (places or {}).get(name, ANYTHING)) for name in runners}
+        """The stations of a machine that joined."""
+        self.builders |= {name: Station(name) for name in builders}
+        for name in runners:
+            place, prepared = (places or {}).get(name, ANYTHING), set[str]() if name in prepares else None
+            self.runners[name] = Station(name, place=place, prepared=prepared)
         self._alternates = self._alternates or alternates
         self._equip()
 
@@ -103,6 +85,25 @@ class Pipeline:
 
     def _equip(self) -> None:
         self._demand.stations((station.place for station in self.runners.values()), len(self.builders))
+
+    def unprepared(self) -> list[tuple[str, str]]:
+        """Lanes, each with a problem that it should be made ready for: candidates are on their way to lanes like that."""
+        wanted = [(queue, problem) for queue in self._demand for problem in queue.problems]
+        building = (batch[0] for station in self.builders.values() for batch in station.batches)
+        wanted += [(item.queue, item.problem) for item in building if not item.abandoned]
+        found = {
+            (name, problem): None
+            for queue, problem in wanted
+            for name, station in self.runners.items()
+            if not station.takes(problem) and station.place.fits(queue.account.standing)
+        }
+        return list(found)
+
+    def prepared(self, runner: str, problem: str) -> None:
+        """From now on the lane may be given this problem's candidates."""
+        prepared = self.runners[runner].prepared
+        if prepared is not None:
+            prepared.add(problem)
 
     def drain(self, runner: str, *, drained: bool = True) -> None:
         """Gives a lane nothing new for as long as it is drained; what it holds is measured."""
@@ -155,18 +156,28 @@ class Pipeline:
             self._spans.append(_span(runner, "time", item, result.started_s, result.ended_s))
             self._settle(item, result.outcome, runner, held_s)
 
-    def lost(self, worker: str, reason: str) -> None:
-        """A builder or runner died or did not answer in time: what it held is tried again or ends as infrastructure failure."""
+    def lost(self, worker: str, reason: str, *, started: bool = True) -> None:
+        """A builder or runner died or did not answer in time: what it held is tried again or ends as infrastructure failure.
+
+        Only what was worked on counts as an attempt: what waited behind it did nothing, and before the worker had `started`
+        nothing did.
+        """
         station = self.builders.get(worker) or self.runners[worker]
         batches, station.batches = station.batches, deque()
-        for item in reversed([item for batch in batches for item in batch]):
-            if item.library is None:
-                item.queue.account.building -= 1
-            else:
-                item.queue.account.measuring -= 1
-                if not item.abandoned:
-                    self._in_flight.pop(item.library.sha256, None)
-            self._retry(item, f"{worker}: {reason}")
+        if station.prepared is not None:
+            station.prepared = set()  # whoever takes its place begins with nothing
+        for behind, batch in reversed(list(enumerate(batches))):
+            for item in reversed(batch):
+                if item.library is None:
+                    item.queue.account.building -= 1
+                else:
+                    item.queue.account.measuring -= 1
+                    if not item.abandoned:
+                        self._in_flight.pop(item.library.sha256, None)
+                if started and not behind:
+                    self._retry(item, f"{worker}: {reason}")
+                elif not item.abandoned:
+                    self._again(item)
 
     def abandon(self, job: str = "", *, leaves: bool = False) -> None:
         """Forgets a job's candidates that are at no worker; those that are, are dropped when they come back.
@@ -194,13 +205,14 @@ class Pipeline:
         if not self.builders or self.paused or not self._may_build():
             return None
         station = min(self.builders.values(), key=lambda one: one.load)
-        if station.load >= station.depth:
+        urgent = self._lane_waits()
+        if station.load >= (1 if urgent else station.depth):
             return None
         queue = self._demand.next_to_build(station.room)
         if queue is None:
             return None
         share = ceil(self._demand.to_build / (len(self.builders) * station.depth))
-        batch = take(queue.to_build, min(_batch_size(queue.account.build_s), share))
+        batch = take(queue.to_build, 1 if urgent else min(_batch_size(queue.account.build_s), share))
         queue.account.building += len(batch)
         station.batches.append(batch)
         requests = [BuildRequest(number=item.candidate.number, config=item.candidate.config or None) for item in batch]
@@ -210,15 +222,18 @@ class Pipeline:
         """The runner, the problem's key and the next batch for it; call until None."""
         if not self.runners or self.paused or not self._may_measure():
             return None
-        free: dict[Place, Station] = {}  # of each kind of lane the least busy one
-        for one in self.runners.values():
-            if not one.drained and one.load < one.depth and (one.place not in free or one.load < free[one.place].load):
-                free[one.place] = one
-        chosen = self._demand.next_for_lane(free, lambda place, item: free[place].room(item)) if free else None
+        depth = self._lane_depth()
+        free = [one for one in self.runners.values() if not one.drained and one.load < depth]
+        places = {one.place for one in free}
+
+        def at(place: Place, item: Item) -> Station | None:
+            fitting = [one for one in free if one.place == place and one.takes(item.problem)]
+            return min(fitting, key=lambda one: one.load, default=None)
+
+        chosen = self._demand.next_for_lane(places, at) if free else None
         if chosen is None:
             return None
-        queue, place = chosen
-        station = free[place]
+        queue, station = chosen
         share = ceil(self._demand.ready / (len(self.runners) * station.depth))
         batch = take(queue.ready, min(_batch_size(queue.account.lane_s), share))
         queue.account.ready -= len(batch)
@@ -248,6 +263,20 @@ class Pipeline:
         return any(station.batches for station in (*self.builders.values(), *self.runners.values()))
 
     # -- inside --------------------------------------------------------------------------------------------------------------
+
+    def _lane_waits(self) -> bool:
+        """Whether a lane has nothing to go on with but what is being built.
+
+        Each candidate then travels alone, and its builder gets the next one after it was handed over: a builder that had it
+        already would keep the core from those who bring the lane its work.
+        """
+        lanes = self.runners.values()
+        return not self._alternates and not self._demand.ready and any(one.load < one.depth for one in lanes if not one.drained)
+
+    def _lane_depth(self) -> int:
+        """Batches a lane may hold: the next waits there where each has one; fewer go to whichever lane is free first."""
+        waiting = self._demand.ready + sum(max(0, one.load - 1) for one in self.runners.values())
+        return 2 if waiting >= len(self.runners) else 1
 
     def _may_build(self) -> bool:
         if not self._alternates:
@@ -305,17 +334,21 @@ class Pipeline:
             return
         item.lost.append(reason)
         if len(item.lost) <= MAX_RETRIES:
-            if item.library is None:
-                item.queue.to_build.appendleft(item)
-            else:
-                self._in_flight[item.library.sha256] = item
-                item.queue.is_ready(item, again=True)
+            self._again(item)
             return
         reasons = "; ".join(dict.fromkeys(item.lost))
         text = f"given up after {len(item.lost)} attempts, each of which lost its worker or the machine's help: {reasons}"
         self._finish(item, Failed(kind=FailureKind.INFRASTRUCTURE, message=text), worker="", quarantined=True)
         if item.library is not None:
             self._next_twin(item.library.sha256)
+
+    def _again(self, item: Item) -> None:
+        """Back to where it waits for a worker, before all others."""
+        if item.library is None:
+            item.queue.to_build.appendleft(item)
+        else:
+            self._in_flight[item.library.sha256] = item
+            item.queue.is_ready(item, again=True)
 
     def _next_twin(self, sha256: str) -> None:
         """The item that was to measure this code will not: its twins are trials of their own, and the first one gets its turn."""
@@ -336,16 +369,13 @@ class Pipeline:
         trial = Trial(number=number, config=config, outcome=outcome, build_s=item.build_s, measure_s=measure_s)
         attempts = len(item.lost) if quarantined else len(item.lost) + 1
         self._reports.append(
-            Report(
-                problem=item.problem, trial=trial, worker=worker, attempts=attempts, quarantined=quarantined, job=item.job
-            )
+            Report(problem=item.problem, trial=trial, worker=worker, attempts=attempts, quarantined=quarantined, job=item.job)
         )
 
 
 def _batch_size(item_s: float) -> int:
     """Candidates in one message, of so many seconds each."""
     return max(1, min(MAX_BATCH, int(BATCH_S / max(item_s, 1e-4))))
-
 
 
 def twin_outcome(outcome: Outcome) -> Outcome:

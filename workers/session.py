@@ -46,6 +46,7 @@ def driver_environment(session: Path, *, local: bool) -> dict[str, str]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_enable_metrics_collection": "0",
         "RAY_DEDUP_LOGS": "0",
+        "RAY_worker_niceness": "0",  # Ray's is 15: whoever hands a lane its next candidate would wait for all others
         "RAY_task_events_report_interval_ms": "0",  # the head would remember every call for a dashboard that is not there
         "MALLOC_ARENA_MAX": "2",  # Ray's processes have dozens of threads, each of which would get memory of its own to keep
         "RAY_gcs_rpc_server_reconnect_timeout_s": "5",  # a lost head ends the driver after this, and the fleet is started anew

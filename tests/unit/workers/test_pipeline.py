@@ -19,6 +19,7 @@ from workers.demand import Demand
 from workers.messages import BuildRequest, Built, Library, Measured, MeasureRequest, Report, Span
 from workers.pipeline import MAX_RETRIES, Pipeline
 from workers.policy import POLICIES, LaneShare, Place, PolicyName, Standing
+from workers.station import Station
 
 Event = tuple[float, int, Callable[[], None]]
 
@@ -35,6 +36,7 @@ class Simulation:
     pipeline: Pipeline
     build_s: float = 0.1
     measure_s: float = 0.2
+    travel_s: float = 0.0  # of a message, either way
     deaths: float = 0.0  # chance that a batch kills its station
     poison: frozenset[int] = frozenset()  # numbers that always do
     code: Callable[[int], int] = lambda number: number  # candidates with equal code are twins
@@ -75,7 +77,7 @@ class Simulation:
     def start(
         self, worker: str, seconds: float, numbers: list[int], work: Callable[[float, float], list[Built] | list[Measured]]
     ) -> None:
-        begun = max(self.now, self.free_at.get(worker, 0.0))
+        begun = max(self.now + self.travel_s, self.free_at.get(worker, 0.0))
         self.free_at[worker] = begun + seconds
         generation = self.generation[worker]
         dies = bool(self.poison & set(numbers)) or self.rng.random() < self.deaths
@@ -95,7 +97,7 @@ class Simulation:
                 self.pipeline.measured(worker, results)  # type: ignore[arg-type]  # what runners give
 
         self.count += 1
-        heapq.heappush(self.events, (begun + seconds, self.count, end))
+        heapq.heappush(self.events, (begun + seconds + self.travel_s, self.count, end))
 
     def build(self, requests: list[BuildRequest], started: float, ended: float) -> list[Built]:
         results = []
@@ -220,6 +222,77 @@ def test_poison_is_quarantined_and_takes_nobody_along() -> None:
     assert reports[7].attempts == MAX_RETRIES + 1 and "killed" in outcome.message
 
 
+def library(number: int) -> Library:
+    return Library(sha256=f"code{number}", path="", symbol="k")
+
+
+def ready(pipeline: Pipeline, at_s: float = 0.0) -> None:
+    """Everything that can be built is, by whatever builders take it."""
+    while build := pipeline.next_build():
+        worker, _, requests = build
+        built = [Built(number=one.number, result=library(one.number), started_s=at_s, ended_s=at_s + 0.1) for one in requests]
+        pipeline.built(worker, built)
+
+
+def test_only_what_was_worked_on_counts_as_an_attempt() -> None:
+    """What waited behind it at the lost lane goes on in company; what a lane was given that never came up neither."""
+    pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
+    pipeline.submit("p", candidates(4))
+    ready(pipeline)
+    first, second = pipeline.next_measurement(), pipeline.next_measurement()
+    assert first is not None and second is not None and pipeline.next_measurement() is None
+    pipeline.lost("cpu:1", "killed", started=False)
+    assert [one.number for one in (pipeline.next_measurement() or ("", "", []))[2]] == [first[2][0].number]
+    assert pipeline.next_measurement() is not None  # none of them must travel alone
+    pipeline.lost("cpu:1", "killed")
+    assert pipeline.next_measurement() is not None and pipeline.next_measurement() is None  # the first one must
+    for _ in range(MAX_RETRIES):
+        pipeline.lost("cpu:1", "killed")
+        assert pipeline.next_measurement() is not None
+    (given_up,), _ = pipeline.collect()
+    assert given_up.quarantined and given_up.trial.number == first[2][0].number
+
+
+def test_a_lane_is_given_a_problem_once_it_is_prepared_for_it() -> None:
+    """Another job's candidates go first until then, and a lane that was replaced begins with nothing."""
+    pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"], policy="fifo", prepares=["cpu:1"])
+    for order, job in enumerate(("new", "old")):
+        numbered = [Candidate(number=10 * order + number) for number in range(2)]
+        pipeline.submit(job, numbered, standing=Standing(job=job, order=order))
+    assert pipeline.unprepared() == [("cpu:1", "new"), ("cpu:1", "old")]
+    ready(pipeline)
+    assert pipeline.next_measurement() is None
+    pipeline.prepared("cpu:1", "old")
+    assert pipeline.unprepared() == [("cpu:1", "new")]
+    assert (pipeline.next_measurement() or ("", ""))[1] == "old"
+    pipeline.prepared("cpu:1", "new")
+    assert (pipeline.next_measurement() or ("", ""))[1] == "new"
+    pipeline.lost("cpu:1", "killed")
+    assert pipeline.next_measurement() is None and len(pipeline.unprepared()) == 2
+
+
+def test_a_builder_hands_over_before_it_builds_on_while_a_lane_waits() -> None:
+    pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
+    pipeline.submit("p", candidates(8))
+    assert pipeline.next_build() is not None and pipeline.next_build() is None
+    for number in range(2):
+        pipeline.built("build:0", [Built(number=number, result=library(number), started_s=0.0, ended_s=0.2)])
+        assert pipeline.next_measurement() is not None  # the second one waits at the lane
+        assert pipeline.next_build() is not None
+        assert (pipeline.next_build() is None) is (number == 0)  # then the lane has enough for now
+
+
+def test_lanes_go_on_at_once_although_messages_take_their_time() -> None:
+    """As many candidates in flight as a job submits, on lanes that limit it."""
+    lanes, builders = 4, 8
+    pipeline = Pipeline(builders=[f"build:{at}" for at in range(builders)], runners=[f"cpu:{at}" for at in range(lanes)])
+    simulation = Simulation(pipeline, build_s=0.1, measure_s=0.06, travel_s=0.005)
+    pipeline.submit("p", candidates(4 + 2 * builders + 3 * lanes))
+    simulation.run()
+    idle = [span for span in simulation.spans if span.activity == "idle" and span.started_s < 0.4]
+    assert sum(span.ended_s - span.started_s for span in idle) < 0.01 * lanes * 0.4
+
+
 def test_twins_share_one_measurement() -> None:
     pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
     simulation = Simulation(pipeline, code=lambda number: 0)
@@ -297,8 +370,11 @@ def test_a_candidate_that_must_travel_alone_is_not_overtaken() -> None:
     assert demand.next_to_build(lambda item: item.job == "other") is None
     for queue in (careful, other):
         queue.is_ready(queue.to_build.popleft())
-    assert demand.next_for_lane([Place()], lambda place, item: True) == (careful, Place())
-    assert demand.next_for_lane([Place()], lambda place, item: item.job == "other") is None
+    lane = Station("cpu:1")
+    assert demand.next_for_lane([Place()], lambda place, item: lane) == (careful, lane)
+    careful.ready[0].lost.append("killed")
+    lane.batches.append([other.ready[0]])
+    assert demand.next_for_lane([Place()], lambda place, item: lane) is None
 
 
 def test_abandoned_candidates_are_never_reported() -> None:
