@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.cost_model.nests import NestTable
-from tuner.cost_model.work import Work
+from tuner.cost_model.work import LINE_BYTES, Work
 from tuner.target.target import Target
 
 Floats = NDArray[np.float64]
@@ -35,9 +35,19 @@ TERMS: tuple[tuple[str, float], ...] = (
     ("beyond_l1", 0.3),  # at 48 bytes a cycle
     ("beyond_l2", 0.3),  # at 16
     ("beyond_l3", 0.3),  # at 6
+    ("written_l1", 0.3),  # of these, what is written: it comes in first and goes out again
+    ("written_l2", 0.3),
+    ("strewn_l1", 8.0),  # lines written one element at a time, which nothing fetches ahead
+    ("strewn_l2", 8.0),
+    ("pages", 1.0),  # addresses translated anew
+    ("pages_written", 3.0),
+    ("starved_l1", 0.3),
+    ("starved_l2", 0.3),
     ("padded", 0.5),  # elements
     ("packed", 0.5),
     ("packed_first", 0.7),
+    ("singly", 1.0),  # of these, elements moved one by one
+    ("singly_first", 0.5),
     ("spilled", 1.0),  # registers wanted beyond those there are
     ("kept", 1.0),  # the same where an unrolled body keeps what it broadcasts
     ("paired", 0.1),  # neighbours loaded one by one
@@ -49,8 +59,9 @@ TERMS: tuple[tuple[str, float], ...] = (
     ("polynomial", 10.0),  # vectors of one
     ("aliased", 10.0),  # lines that push each other out of a set
     ("streams", 0.1),
-    ("checked", 0.5),  # positions compared with a border
+    ("checked", 0.2),  # positions compared with a border
     ("checked_twice", 1.0),  # the same in two dimensions, where the compiler merges fewer
+    ("torn", 0.3),  # accumulators stored and loaded around such a comparison
 )
 NAMES = tuple(name for name, _ in TERMS)
 ROUND = np.array([cost for _, cost in TERMS])
@@ -68,8 +79,9 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
     write_back = work.lives * accumulators if table.reductions else np.zeros(count)
     reduces = 1.0 if table.reductions else 0.0
     polynomial = nest.polynomial > 0
+    arithmetic = table.flops * work.covered / peak
     found = {
-        "arithmetic": table.flops * work.covered / peak,
+        "arithmetic": arithmetic,
         "operands": work.bodies * np.maximum(operands - operations, 0) / LOAD_PORTS,
         "crowded": work.bodies * np.maximum(1.3 * operands - operations, 0) / LOAD_PORTS,
         "latency": reduces * work.steps * np.maximum(ENOUGH_CHAINS - accumulators, 0) / FMA_UNITS,
@@ -82,9 +94,19 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "beyond_l1": work.traffic[0].sum(axis=1) / 48,
         "beyond_l2": work.traffic[1].sum(axis=1) / 16,
         "beyond_l3": work.traffic[2].sum(axis=1) / 6,
+        "written_l1": work.traffic[0][:, -1] / 48,
+        "written_l2": work.traffic[1][:, -1] / 16,
+        "strewn_l1": np.where(work.scattered > 0, work.traffic[0][:, -1] / LINE_BYTES, 0.0),
+        "strewn_l2": np.where(work.scattered > 0, work.traffic[1][:, -1] / LINE_BYTES, 0.0),
+        "pages": work.pages[:, :-1].sum(axis=1),
+        "pages_written": work.pages[:, -1],
+        "starved_l1": np.maximum(work.traffic[0].sum(axis=1) / 48 - arithmetic, 0.0),
+        "starved_l2": np.maximum(work.traffic[1].sum(axis=1) / 16 - arithmetic, 0.0),
         "padded": work.padded,
         "packed": work.packed,
         "packed_first": work.packed_first,
+        "singly": work.singly,
+        "singly_first": work.singly_first,
         "spilled": work.steps * np.maximum(work.held + 1 - registers, 0),
         "kept": work.bodies * np.maximum(work.held + work.shared - registers, 0) * (work.shared > 0),
         "paired": work.bodies * work.paired,
@@ -94,9 +116,10 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "folded": work.written * np.log2(lanes) * (table.is_rows and table.reductions > 0),
         "libm": np.where(polynomial, 0.0, work.slow),
         "polynomial": np.where(polynomial, work.slow / lanes, 0.0),
-        "aliased": work.bodies * work.aliased,
+        "aliased": work.bodies * work.aliased + work.lives * work.aliased_writes,
         "checked": work.bodies * work.checked,
         "checked_twice": work.bodies * work.checked_twice,
+        "torn": work.bodies * work.checked_twice * np.maximum(accumulators - registers / 2, 0),
         "streams": work.bodies * np.maximum(work.broadcasts / per_body - STREAMS, 0),
     }
     return np.stack([np.broadcast_to(found[name], (count,)) for name in NAMES], axis=1)

@@ -7,6 +7,7 @@ model: a read is fetched again for every loop outside the deepest level at which
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from tuner.target.target import Target
 LINE_BYTES = 64
 PAGE_BYTES = 4096  # addresses a page apart share the sets of a first-level cache
 USABLE = 0.75  # of a cache, before a level counts as too large for it
+PAGES = 64  # whose addresses a core's first-level TLB translates: 64 of AMD's Zen 3, 96 of Zen 5 and Intel's Golden Cove
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -32,6 +34,7 @@ class Work:
     lanes: Ints  # (n,)
     footprint: Floats  # (depth + 1, n, reads) bytes that one iteration of each level touches, the output last
     traffic: tuple[Floats, Floats, Floats]  # (n, reads) bytes that come in from beyond the first, second, third cache
+    pages: Floats  # (n, reads) pages visited whose addresses the first-level TLB does not hold
     accumulators: Ints  # (n,) vectors of results that live in registers
     covered: Floats  # (n,) points computed over points wanted, 1 without overlap
     bodies: Floats  # (n,) runs of the body
@@ -42,7 +45,8 @@ class Work:
     gathered: Floats  # (n,) elements along the vector without unit stride, by a body
     shared: Floats  # (n,) broadcast elements that several iterations of an unrolled body use
     paired: Floats  # (n,) broadcast elements whose neighbours in memory the same body uses
-    aliased: Floats  # (n,) lines of a body beyond those that the sets they share can hold
+    aliased: Floats  # (n,) reads by a body of lines beyond those that the sets they share can hold
+    aliased_writes: Floats  # (n,) the same of what is written, each time accumulators are written back
     checked: Floats  # (n,) positions of a body that are compared with a tensor's border
     checked_twice: Floats  # (n,) of these, where two dimensions of the body are
     written: Floats  # (n,) elements stored
@@ -50,6 +54,8 @@ class Work:
     padded: Floats  # (n,) elements copied once with a border
     packed: Floats  # (n,) elements packed where they are used, repeats included
     packed_first: Floats  # (n,) elements packed before everything else
+    singly: Floats  # (n,) elements packed where they are used, of operands neither copied in vectors nor turned in squares
+    singly_first: Floats  # (n,) the same, packed before everything else
     slow: Floats  # (n,) evaluations of transcendental functions
 
     @property
@@ -64,9 +70,11 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
     nest = table.decode(points)
     depth = nest.axis.shape[1]
     spans = _spans(table, nest)
-    touched = [_footprint(read, spans, nest.packed[:, number]) for number, read in enumerate(table.reads)]
-    footprint, room = (np.stack(parts, axis=-1) for parts in zip(*touched, strict=True))
+    footprint, room, pages = _footprints(table, spans, nest.packed)
     fetched = _fetched(table, nest.axis, nest.extent)
+    reuse = _Reuse(table=table, nest=nest, spans=spans, fetched=fetched)
+    beyond = partial(reuse.beyond, footprint, _taken(footprint, room), in_pages=False)
+    last = max(target.l3_bytes // max(target.cores, 1), target.l2_bytes)  # shared: a core counts on its part of it
     lanes = np.maximum(nest.lanes, 1)
     tile = np.maximum(nest.span[:, : table.spatial].prod(axis=1), 1)
     # Of a row sketch the column's tile is vectors and partial results, not iterations.
@@ -78,14 +86,16 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
     loads, broadcasts, gathered, shared, paired = np.array(operands).reshape(-1, 5, len(points)).sum(axis=0)
     stride = np.where(nest.vector >= 0, table.reads[-1].strides[np.maximum(nest.vector, 0)], 0)
     written = nest.covered / max(int(np.prod(table.extents[table.spatial :])), 1)
-    padded, packed, packed_first = _copies(table, nest)
+    padded, packed, packed_first, singly, singly_first = _copies(table, nest)
     checked, checked_twice = _checked(table, nest)
+    aliased, aliased_writes = _aliased(table, nest, max(target.l1d_bytes // PAGE_BYTES, 1))
     return Work(
         nest=nest,
         depth=depth,
         lanes=lanes,
         footprint=footprint,
-        traffic=_traffic(footprint, np.maximum(footprint.sum(axis=-1), room.max(axis=-1)), fetched, target),
+        traffic=(beyond(target.l1d_bytes), beyond(target.l2_bytes), beyond(last)),
+        pages=reuse.beyond(pages, pages.sum(axis=-1), PAGES, in_pages=True),
         accumulators=np.maximum(tile // lanes * nest.partials, 1),
         covered=nest.covered / max(table.points, 1),
         bodies=bodies,
@@ -96,7 +106,8 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
         gathered=gathered,
         shared=shared,
         paired=paired,
-        aliased=_aliased(table, nest, max(target.l1d_bytes // PAGE_BYTES, 1)),
+        aliased=aliased,
+        aliased_writes=aliased_writes,
         checked=checked,
         checked_twice=checked_twice,
         written=written,
@@ -104,6 +115,8 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
         padded=padded,
         packed=packed,
         packed_first=packed_first,
+        singly=singly,
+        singly_first=singly_first,
         slow=table.transcendentals * (1.0 + nest.recomputed),
     )
 
@@ -121,23 +134,50 @@ def _spans(table: NestTable, nest: Nests) -> Ints:
     return clipped
 
 
-def _footprint(read: ReadMap, spans: Ints, packed: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """(bytes, room they take in a cache) of one read that each loop level touches, both in cache lines, shape (depth + 1, n).
+def _footprints(table: NestTable, spans: Ints, packed: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
+    """`_footprint` of all reads along a last axis."""
+    touched = [_footprint(read, spans, packed[:, number]) for number, read in enumerate(table.reads)]
+    footprint, room, pages = (np.stack(parts, axis=-1) for parts in zip(*touched, strict=True))
+    return footprint, room, pages
+
+
+def _taken(footprint: Floats, room: Floats) -> Floats:
+    """Room in a cache that all reads take together."""
+    taken: Floats = np.maximum(footprint.sum(axis=-1), room.max(axis=-1))
+    return taken
+
+
+def _footprint(read: ReadMap, spans: Ints, packed: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
+    """(bytes, room they take in a cache, pages) of one read that each loop level touches, bytes in cache lines, (levels, n) each.
 
     Lines that lie a part of a page apart fall into the same sets, so a row of a tensor takes as much room as the largest power of
     two that divides its distance to the next, up to a page. A packed copy is contiguous.
     """
     sizes = np.minimum((spans - 1) @ read.coefficients.T + 1, read.shape).astype(np.float64)
-    sizes[..., -1] = np.ceil(sizes[..., -1] * read.dtype_bytes / LINE_BYTES) * LINE_BYTES
-    room = sizes[..., -1]
+    run = reach = sizes[..., -1] * read.dtype_bytes  # bytes that lie side by side; bytes from first to last
+    lines, pages = np.ones_like(run), np.ones_like(run)
+    room = _in_lines(run)
     pitch = read.dtype_bytes
     for dimension in reversed(range(len(read.shape) - 1)):
         pitch *= int(read.shape[dimension + 1])
         rows = sizes[..., dimension]
-        room = np.where(rows > 1, rows * np.maximum(room, int(np.gcd(pitch, PAGE_BYTES))), room)
-    in_place = sizes.prod(axis=-1)
+        joined = (lines == 1) & (np.maximum(run, LINE_BYTES) >= pitch)
+        run = np.where(joined, (rows - 1) * pitch + run, run)
+        lines = np.where(joined, 1.0, lines * rows)
+        apart = np.where(rows > 1, rows * np.maximum(room, int(np.gcd(pitch, PAGE_BYTES))), room)
+        room = np.where(joined, _in_lines(run), apart)
+        if pitch < PAGE_BYTES:
+            reach = (rows - 1) * pitch + reach
+        else:
+            pages = pages * rows
+    pages = pages * np.maximum(reach / PAGE_BYTES, 1.0)
+    in_place = lines * _in_lines(run)
     copied = np.where(read.uses, spans, 1).prod(axis=-1) * float(read.dtype_bytes)
-    return np.where(packed, copied, in_place), np.where(packed, copied, room)
+    return (
+        np.where(packed, copied, in_place),
+        np.where(packed, copied, room),
+        np.where(packed, np.maximum(copied / PAGE_BYTES, 1.0), pages),
+    )
 
 
 def _fetched(table: NestTable, axis: Ints, extent: Ints) -> Floats:
@@ -153,23 +193,40 @@ def _fetched(table: NestTable, axis: Ints, extent: Ints) -> Floats:
     return times
 
 
-def _traffic(footprint: Floats, total: Floats, fetched: Floats, target: Target) -> tuple[Floats, Floats, Floats]:
-    """Bytes of each read beyond each cache, (n, reads) each; `total` is the room they take at each level. The last cache is
-    shared: a core counts on its part of it."""
-    depth, count = footprint.shape[0] - 1, footprint.shape[1]
-    rows = np.arange(count)
+def _in_lines(size: Floats) -> Floats:
+    lines: Floats = np.ceil(size / LINE_BYTES) * LINE_BYTES
+    return lines
 
-    def beyond(size: float) -> Floats:
+
+@dataclass(frozen=True, kw_only=True)
+class _Reuse:
+    """What a nest brings in again and again from beyond something that holds only so much."""
+
+    table: NestTable
+    nest: Nests
+    spans: Ints
+    fetched: Floats
+
+    def beyond(self, touched: Floats, total: Floats, size: float, *, in_pages: bool) -> Floats:
+        """Of `touched` (depth + 1, n, reads), what comes in from beyond `size`, (n, reads); `total` is the room that all reads
+        take there at each level."""
+        depth, count = len(touched) - 1, touched.shape[1]
+        rows = np.arange(count)
         fits = total <= USABLE * size
         level = np.where(fits.any(axis=0), fits.argmax(axis=0), depth)
-        # Where two iterations fit, what they share stays: the loop around them streams, each byte comes in once.
-        level = np.where(2 * total[level, rows] <= USABLE * size, np.maximum(level - 1, 0), level)
-        found = footprint[level, rows] * fetched[level, rows]
+        # Where two iterations of the loop around it fit, what they share stays: each run of that loop brings in each byte once.
+        outer = np.maximum(level - 1, 0)
+        twice = self.spans[level, rows]
+        axis = self.nest.axis[rows, outer]
+        twice[rows, axis] = np.minimum(twice[rows, axis] * 2, self.table.extents[axis])
+        footprint, room, pages = _footprints(self.table, twice[None], self.nest.packed)
+        both = pages.sum(axis=-1)[0] if in_pages else _taken(footprint, room)[0]
+        again = touched[level, rows] * self.fetched[level, rows]
+        runs = np.cumprod(np.concatenate([np.ones((count, 1)), self.nest.extent], axis=1), axis=1)[rows, outer]
+        stream = touched[outer, rows] * runs[:, None]
+        found = np.where((both <= USABLE * size)[:, None], np.minimum(again, stream), again)
         warm: Floats = np.where(fits[0][:, None], 0.0, found)  # what fits as a whole stays from one call to the next
         return warm
-
-    last = max(target.l3_bytes // max(target.cores, 1), target.l2_bytes)
-    return beyond(target.l1d_bytes), beyond(target.l2_bytes), beyond(last)
 
 
 def _operand(table: NestTable, read: ReadMap, nest: Nests, packed: NDArray[np.bool_]) -> tuple[Floats, ...]:
@@ -195,44 +252,53 @@ def _operand(table: NestTable, read: ReadMap, nest: Nests, packed: NDArray[np.bo
     )
 
 
-def _aliased(table: NestTable, nest: Nests, ways: int) -> Floats:
-    """Lines of a body that lie a whole part of a page apart, relative to what the sets they fall into hold; (n,). A set of a
-    first-level cache holds `ways` lines."""
-    excess = np.zeros(len(nest.span))
+def _aliased(table: NestTable, nest: Nests, ways: int) -> tuple[Floats, Floats]:
+    """(reads of a body, writes of a tile) of lines that push each other out, because they lie a whole part of a page apart and
+    the sets they fall into hold fewer; (n,) each. A set of a first-level cache holds `ways` lines."""
+    excess = np.zeros((2, len(nest.span)))
+    vector, lanes = np.maximum(nest.vector, 0), np.maximum(nest.lanes, 1)
     for number, read in enumerate(table.reads):
+        elements = np.where(read.uses, nest.span, 1).prod(axis=1)
+        wide = (nest.vector >= 0) & (read.strides[vector] == 1)
+        accesses = np.where(nest.packed[:, number], 0.0, elements / np.where(wide, lanes, 1))
         for axis in range(len(table.axes)):
             apart = abs(int(read.strides[axis])) * read.dtype_bytes
             if apart < PAGE_BYTES // 8:
                 continue
             room = PAGE_BYTES // int(np.gcd(apart, PAGE_BYTES)) * ways
-            excess += np.where(nest.packed[:, number], 0.0, np.maximum(nest.span[:, axis] / room - 1.0, 0.0))
-    return excess
+            excess[int(number >= table.inputs)] += accesses * np.maximum(1.0 - room / nest.span[:, axis], 0.0)
+    return excess[0], excess[1]
 
 
 def _checked(table: NestTable, nest: Nests) -> tuple[Floats, Floats]:
-    """Positions that a body compares with the border of a tensor read in place, and those of bodies wide in two dimensions."""
+    """Vectors that a body loads only after a comparison with the border of a tensor read in place; of these, those compared in
+    two dimensions along which the tile extends. Along one the compiler compares ahead of the innermost loop."""
     once, twice = np.zeros(len(nest.how)), np.zeros(len(nest.how))
     vector = np.maximum(nest.vector, 0)
+    lanes = np.maximum(nest.lanes, 1)[:, None]
+    tile = nest.span.copy()
+    tile[:, table.spatial :] = 1
     for number, (read, found) in enumerate(zip(table.reads, table.found, strict=False)):
         if not found.padded:
             continue
-        sizes = np.minimum((nest.span - 1) @ read.coefficients.T + 1, read.shape)
         along = (read.coefficients[:, vector].T > 0) & (nest.vector >= 0)[:, None]
-        sizes = np.where(along, 1, sizes)
+        sizes = np.minimum((nest.span - 1) @ read.coefficients.T + 1, read.shape)
+        sizes = np.where(along, -(-sizes // lanes), sizes)
         bordered = (read.coefficients > 0).sum(axis=1) > 1  # dimensions in which a window moves
-        sizes = np.where(bordered, sizes, 1)
-        in_place = nest.how[:, number] == 0
-        once += np.where(in_place, sizes.prod(axis=1), 0)
-        twice += np.where(in_place & ((sizes > 1).sum(axis=1) > 1), sizes.prod(axis=1), 0)
+        wide = (np.minimum((tile - 1) @ read.coefficients.T + 1, read.shape) > 1) & bordered & ~along
+        loads = np.where(nest.how[:, number] == 0, sizes.prod(axis=1), 0)
+        once += loads
+        twice += np.where(wide.sum(axis=1) > 1, loads, 0)
     return once, twice
 
 
-def _copies(table: NestTable, nest: Nests) -> tuple[Floats, Floats, Floats]:
-    """Elements copied with a border, packed where used (again for each loop outside the last they move with), packed first."""
+def _copies(table: NestTable, nest: Nests) -> tuple[Floats, ...]:
+    """Elements copied with a border, packed where used (again for each loop outside the last they move with), packed first; and
+    of the last two those moved one by one."""
     count = len(nest.how)
-    padded, packed, first = np.zeros(count), np.zeros(count), np.zeros(count)
+    padded, packed, first, singly, singly_first = np.zeros((5, count))
     if table.is_rows:
-        return padded, packed, first
+        return padded, packed, first, singly, singly_first
     for number, read in enumerate(table.reads[: table.inputs]):
         how = nest.how[:, number]
         elements = float(np.where(read.uses, table.extents, 1).prod())
@@ -242,6 +308,27 @@ def _copies(table: NestTable, nest: Nests) -> tuple[Floats, Floats, Floats]:
             outside = outside * np.where(read.uses[axis], 1, extent)
             repeats = np.where(read.uses[axis] & (extent > 1), outside, repeats)
         padded += np.where(how == 1, float(np.prod(read.shape)), 0.0)
+        by_one = ~_in_vectors(table, number, nest)
         packed += np.where(how == 2, elements * repeats, 0.0)
         first += np.where(how == 3, elements, 0.0)
-    return padded, packed, first
+        singly += np.where((how == 2) & by_one, elements * repeats, 0.0)
+        singly_first += np.where((how == 3) & by_one, elements, 0.0)
+    return padded, packed, first, singly, singly_first
+
+
+def _in_vectors(table: NestTable, number: int, nest: Nests) -> NDArray[np.bool_]:
+    """Whether a packed copy moves whole vectors, (n,): contiguous along the lanes, or along another axis in squares of lanes."""
+    read, count, lanes = table.reads[number], len(nest.how), np.maximum(nest.lanes, 1)
+    vector = int(nest.vector[0]) if count else -1
+    if vector < 0 or not read.uses[vector]:
+        return np.zeros(count, np.bool_)
+    if read.strides[vector] == 1:
+        return np.ones(count, np.bool_)
+    if table.found[number].padded or read.strides[vector] <= 0 or read.dtype_bytes < 4:
+        return np.zeros(count, np.bool_)
+    found = np.zeros(count, np.bool_)
+    for axis in np.flatnonzero(read.strides == 1):
+        block = np.where(nest.axis[:, table.spatial] == axis, nest.extent[:, table.spatial], 1)  # of the reduction
+        length = table.extents[axis] // block if axis >= table.spatial else nest.span[:, axis]
+        found |= (length % lanes == 0) & (lanes >= 4)
+    return found
