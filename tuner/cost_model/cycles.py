@@ -18,6 +18,7 @@ Floats = NDArray[np.float64]
 FMA_UNITS = 2.0  # of a current core, each as wide as a register
 LOAD_PORTS = 2.0
 ENOUGH_CHAINS, PLENTY_CHAINS = 8.0, 12.0  # accumulators that keep two units of four cycles' latency busy; with some to spare
+FOLLOWED = 4.0  # lines one after the other from which a prefetcher follows
 STREAMS = 6.0  # elements broadcast in one step before they cost more than their loads
 
 # (term, cycles that a unit of it costs until a machine says otherwise)
@@ -39,12 +40,12 @@ TERMS: tuple[tuple[str, float], ...] = (
     ("written_l2", 0.3),
     ("strewn_l1", 8.0),  # lines written one element at a time, which nothing fetches ahead
     ("strewn_l2", 8.0),
-    ("pages", 1.0),  # addresses translated anew
-    ("pages_written", 3.0),
+    ("pages", 0.5),  # addresses translated anew
+    ("jumps", 16.0),  # runs of written lines too short for a prefetcher to follow
     ("starved_l1", 0.3),
     ("starved_l2", 0.3),
     ("padded", 0.5),  # elements
-    ("packed", 0.5),
+    ("packed", 0.3),
     ("packed_first", 0.7),
     ("singly", 1.0),  # of these, elements moved one by one
     ("singly_first", 0.5),
@@ -99,7 +100,7 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "strewn_l1": np.where(work.scattered > 0, work.traffic[0][:, -1] / LINE_BYTES, 0.0),
         "strewn_l2": np.where(work.scattered > 0, work.traffic[1][:, -1] / LINE_BYTES, 0.0),
         "pages": work.pages[:, :-1].sum(axis=1),
-        "pages_written": work.pages[:, -1],
+        "jumps": np.maximum(work.pages[:, -1] - work.traffic[0][:, -1] / LINE_BYTES / FOLLOWED, 0.0),
         "starved_l1": np.maximum(work.traffic[0].sum(axis=1) / 48 - arithmetic, 0.0),
         "starved_l2": np.maximum(work.traffic[1].sum(axis=1) / 16 - arithmetic, 0.0),
         "padded": work.padded,
@@ -107,8 +108,8 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "packed_first": work.packed_first,
         "singly": work.singly,
         "singly_first": work.singly_first,
-        "spilled": work.steps * np.maximum(work.held + 1 - registers, 0),
-        "kept": work.bodies * np.maximum(work.held + work.shared - registers, 0) * (work.shared > 0),
+        "spilled": reduces * work.steps * np.maximum(work.held + 1 - registers, 0),
+        "kept": reduces * work.bodies * np.maximum(work.held + work.shared - registers, 0) * (work.shared > 0),
         "paired": work.bodies * work.paired,
         "gathered": work.bodies * work.gathered,
         "scattered": work.scattered,
