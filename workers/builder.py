@@ -27,7 +27,8 @@ class LostCompiler(RuntimeError):
 
 def compiler_environment() -> dict[str, str]:
     """What a compiler needs from the environment, and nothing else: no token, no database address."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH", "CC") if name in os.environ}
+    names = ("PATH", "HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH", "CC", "CUDA_HOME")
+    kept = {name: os.environ[name] for name in names if name in os.environ}
     # One core each: TVM's and OpenBLAS's own thread pools would only fight over it.
     return kept | {"PYTHONPATH": str(source_root()), "TVM_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
