@@ -7,6 +7,7 @@ is nothing it waits here until the job's last number has grown. A lost wake-up o
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
@@ -31,24 +32,29 @@ class EventFeed:
     def __init__(self, latest: Latest, *, poll_s: float) -> None:
         self._latest, self._poll_s = latest, poll_s
         self._known: dict[str, int] = {}  # job -> number of its last event, as of the last tick
-        self._followers: dict[str, int] = {}
+        self._followers: Counter[str] = Counter()  # streams of each job
+        self._holders: Counter[str] = Counter()  # streams of each key
         self._changed = asyncio.Condition()
         self._closed = False
 
     @property
     def streams(self) -> int:
-        return sum(self._followers.values())
+        return self._followers.total()
+
+    def streams_of(self, holder: str) -> int:
+        return self._holders[holder]
 
     @asynccontextmanager
-    async def following(self, job_id: str) -> AsyncIterator[None]:
-        """While inside, ticks ask for this job."""
-        self._followers[job_id] = self._followers.get(job_id, 0) + 1
+    async def following(self, job_id: str, holder: str) -> AsyncIterator[None]:
+        """While inside, ticks ask for this job, and the stream counts as the holder's."""
+        self._followers[job_id] += 1
+        self._holders[holder] += 1
         try:
             yield
         finally:
-            self._followers[job_id] -= 1
-            if self._followers[job_id] == 0:
-                del self._followers[job_id]
+            self._holders -= Counter((holder,))  # leaves nothing behind of those that have none
+            self._followers -= Counter((job_id,))
+            if job_id not in self._followers:
                 self._known.pop(job_id, None)
 
     async def wait_beyond(self, job_id: str, sequence: int, *, timeout_s: float) -> bool:

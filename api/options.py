@@ -37,9 +37,10 @@ class ServiceOptions:
     key_memory_s: float = 1.0  # how long a key found right is not looked up again; a revoked one ends within that
     run_wait_s: float = 30.0  # how long POST …/run waits before it answers 202
     event_poll_s: float = 0.25  # how often the process asks the database for new events, once for all streams
-    event_ping_s: float = 15.0  # comment line that keeps an idle stream's connection open
-    event_stream_s: float = 3600.0  # a stream is closed after this long; clients reconnect, and a revoked key then cannot
+    event_ping_s: float = 15.0  # comment line that keeps an idle stream's connection open; is the key still good?
+    event_stream_s: float = 3600.0  # a stream is closed after this long, and clients reconnect
     max_streams: int = 500  # event streams open at once in this process
+    max_key_streams: int = 250  # of one key, so that no key takes all
     max_waiting_runs: int = 64  # unfinished runs of one key
     max_active_jobs: int = 1000  # unfinished jobs of one key
     shutdown_grace_s: float = 10.0

@@ -68,6 +68,17 @@ def touch(session: Session, key_id: str) -> None:
     session.execute(update(ApiKeyRow).where(ApiKeyRow.id == key_id).values(last_used_at=session.now()))
 
 
+def holds_good(session: Session, key_id: str) -> bool:
+    """Whether the key, which was found right before, is still neither revoked nor expired."""
+    row = session.get(ApiKeyRow, key_id)
+    return row is not None and row.revoked_at is None and (row.expires_at is None or row.expires_at > session.now())
+
+
+def hold(session: Session, key_id: str) -> None:
+    """Keeps other transactions that hold this key waiting until this one ends. On SQLite whoever writes is alone anyway."""
+    session.execute(select(ApiKeyRow.id).where(ApiKeyRow.id == key_id).with_for_update())
+
+
 def revoke(session: Session, key_id: str) -> ApiKey:
     """Ends a key; one that was revoked stays as it is."""
     where = (ApiKeyRow.id == key_id, ApiKeyRow.revoked_at.is_(None))

@@ -23,7 +23,7 @@ from api.problems import Problem, documented
 from api.routes.jobs import JobId, seen
 from api.schemas import EventAnswer
 from api.service import Service, ServiceDep
-from db import events, jobs
+from db import events, jobs, keys
 from db.events import Event
 from db.jobs import FINISHED
 from tuner.errors import DatabaseError
@@ -64,15 +64,26 @@ def encode(event: Event) -> bytes:
     return format_sse_event(data_str=data, event=event.kind, id=str(event.sequence))
 
 
-async def stream(service: Service, job_id: str, after: int) -> AsyncIterator[bytes]:
+def still_allowed(service: Service, key_id: str | None) -> bool:
+    if key_id is None:
+        return True
+    with service.database.read() as session:
+        return keys.holds_good(session, key_id)
+
+
+async def stream(service: Service, job_id: str, after: int, key_id: str | None) -> AsyncIterator[bytes]:
     """Never skips and never repeats a number: each round reads what follows the last one sent."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + service.options.event_stream_s
+    loop, ping_s = asyncio.get_running_loop(), service.options.event_ping_s
+    deadline, check_at = loop.time() + service.options.event_stream_s, loop.time() + ping_s
     with service.metrics.streams.track_inprogress():
-        async with service.feed.following(job_id):
+        async with service.feed.following(job_id, key_id or ""):
             yield format_sse_event(comment="events of " + job_id, retry=RECONNECT_MS)
             while not service.feed.closed and loop.time() < deadline:
                 try:
+                    if loop.time() >= check_at:
+                        check_at = loop.time() + ping_s
+                        if not await run_in_threadpool(still_allowed, service, key_id):
+                            return  # the key was revoked or has expired
                     news = await run_in_threadpool(read_news, service, job_id, after)
                 except DatabaseError as error:
                     log.warning("events_unavailable", job=job_id, error=str(error))
@@ -85,7 +96,7 @@ async def stream(service: Service, job_id: str, after: int) -> AsyncIterator[byt
                 if news.over:
                     return
                 if not news.events:
-                    wait_s = min(service.options.event_ping_s, max(0.0, deadline - loop.time()))
+                    wait_s = min(ping_s, max(0.0, deadline - loop.time()))
                     if not await service.feed.wait_beyond(job_id, after, timeout_s=wait_s):
                         yield KEEPALIVE_COMMENT
 
@@ -113,6 +124,10 @@ async def stream_events(
         raise Problem(
             429, "too_many_streams", "this service has as many event streams as it can hold", headers={"Retry-After": "5"}
         )
+    most = service.options.max_key_streams
+    if service.feed.streams_of(caller.key_id or "") >= most:
+        detail = f"this key has {most} event streams open, its limit; close one, or ask GET /v1/jobs for many at once"
+        raise Problem(429, "too_many_streams", detail, headers={"Retry-After": "5"})
     position = int(last_event_id) if last_event_id else after
 
     def finished() -> bool:
@@ -123,4 +138,6 @@ async def stream_events(
     if await run_in_threadpool(finished):
         return Response(status_code=204)
     # Proxies that buffer would hold events back.
-    return StreamingResponse(stream(service, job_id, position), media_type=MEDIA_TYPE, headers={"X-Accel-Buffering": "no"})
+    return StreamingResponse(
+        stream(service, job_id, position, caller.key_id), media_type=MEDIA_TYPE, headers={"X-Accel-Buffering": "no"}
+    )

@@ -17,7 +17,7 @@ from api.problems import Problem, documented
 from api.schemas import IDENTIFIER, CreationSort, JobAnswer, JobRequest, Page, ResumeRequest, State, TrialAnswer
 from api.service import Service, ServiceDep
 from api.targets import choose
-from db import jobs, targets, trial_pages
+from db import jobs, keys, targets, trial_pages
 from db.engine import Session
 from db.jobs import Idempotency, Job, NewJob
 from db.trial_pages import Sort, TrialFilter
@@ -92,11 +92,19 @@ def create(
     if idempotency_key is not None:
         idempotency = Idempotency(key=idempotency_key, digest=request_digest, owner=caller.key_id or "")
     job, created = jobs.create(session, new, idempotency=idempotency)
+    if created:
+        check_quota(session, service, caller)
+    return job, created
+
+
+def check_quota(session: Session, service: Service, caller: Caller) -> None:
+    """Refuses what has just given the caller one unfinished job too many; the transaction is then rolled back."""
+    if caller.key_id is not None:
+        keys.hold(session, caller.key_id)  # or requests sent at once would not count each other's jobs
     quota = caller.quota if caller.quota is not None else service.options.max_active_jobs
-    if created and jobs.count(session, owner=caller.key_id) > quota:
+    if jobs.count(session, owner=caller.key_id) > quota:
         detail = f"this key has {quota} unfinished jobs, its limit; wait for one to finish or cancel one"
         raise Problem(429, "quota_exceeded", detail, headers={"Retry-After": "60"})
-    return job, created
 
 
 def accepted(response: Response, job: JobAnswer, *, created: bool) -> JobAnswer:
@@ -230,5 +238,8 @@ def resume_job(
     """Queues a cancelled or failed job again; it goes on from its recorded trials."""
     budget = request or ResumeRequest()
     with service.database.write("resume") as session:
-        owned(session, job_id, caller)
-        return answer(session, [jobs.resume(session, job_id, trials=budget.trials, seconds=budget.seconds)])[0]
+        before = owned(session, job_id, caller)
+        job = jobs.resume(session, job_id, trials=budget.trials, seconds=budget.seconds)
+        if before.state in jobs.FINISHED and job.owner == caller.key_id:
+            check_quota(session, service, caller)
+        return answer(session, [job])[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -112,11 +113,14 @@ def test_probes_need_no_key_and_everything_else_does(service: LiveService) -> No
             assert response.headers["www-authenticate"].startswith("Bearer")
 
 
-@pytest.mark.parametrize(("workload", "line", "column"), [
-    ({"notation": "kernel f(A: f32[N]) -> (B: f32[N]) {\n  B[i] = C[i]\n}", "shapes": {"N": 4}}, 2, 10),
-    ({"notation": "kernel f(A: f32[N]) -> (B: f32[N]) {\n  B[i] = A[i + 1]\n}", "shapes": {"N": 4}}, 2, None),
-    ({"notation": "kernel f(", "shapes": {}}, 1, None),
-])
+@pytest.mark.parametrize(
+    ("workload", "line", "column"),
+    [
+        ({"notation": "kernel f(A: f32[N]) -> (B: f32[N]) {\n  B[i] = C[i]\n}", "shapes": {"N": 4}}, 2, 10),
+        ({"notation": "kernel f(A: f32[N]) -> (B: f32[N]) {\n  B[i] = A[i + 1]\n}", "shapes": {"N": 4}}, 2, None),
+        ({"notation": "kernel f(", "shapes": {}}, 1, None),
+    ],
+)
 def test_a_notations_fault_has_its_place(service: LiveService, workload: dict[str, Any], line: int, column: int | None) -> None:
     with service.http(service.key("submit")) as http:
         response = submit(http, {"workload": workload})
@@ -126,17 +130,20 @@ def test_a_notations_fault_has_its_place(service: LiveService, workload: dict[st
     assert response.headers["x-request-id"] == problem["request_id"]
 
 
-@pytest.mark.parametrize(("body", "text"), [
-    ({"workload": {"op": "matmull", "params": {}}}, "matmul"),
-    ({"workload": {"op": "matmul", "params": {"M": 0, "N": 1, "K": 1}}}, "M"),
-    ({"workload": {"op": "matmul", "params": {"M": "1..512", "N": 1, "K": 1}}}, "range"),
-    ({"workload": MATMUL, "target": "nowhere"}, "nowhere"),
-    ({"workload": MATMUL, "trials": 0}, "trials"),
-    ({"workload": MATMUL, "workloads": [MATMUL]}, "either"),
-    ({"workload": MATMUL, "python": "import os"}, "python"),
-    ({"workload": {"tvmscript": "@T.prim_func"}}, "op"),
-    ({}, "either"),
-])
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({"workload": {"op": "matmull", "params": {}}}, "matmul"),
+        ({"workload": {"op": "matmul", "params": {"M": 0, "N": 1, "K": 1}}}, "M"),
+        ({"workload": {"op": "matmul", "params": {"M": "1..512", "N": 1, "K": 1}}}, "range"),
+        ({"workload": MATMUL, "target": "nowhere"}, "nowhere"),
+        ({"workload": MATMUL, "trials": 0}, "trials"),
+        ({"workload": MATMUL, "workloads": [MATMUL]}, "either"),
+        ({"workload": MATMUL, "python": "import os"}, "python"),
+        ({"workload": {"tvmscript": "@T.prim_func"}}, "op"),
+        ({}, "either"),
+    ],
+)
 def test_wrong_requests_are_refused_by_name(service: LiveService, body: dict[str, Any], text: str) -> None:
     with service.http(service.key("submit")) as http:
         response = http.post("/jobs", json=body)
@@ -225,6 +232,25 @@ def test_a_quota_counts_unfinished_jobs_and_not_repeats(service: LiveService) ->
         assert submit(http, idempotency_key="a").json()["id"] == first.json()["id"]
         http.post(f"/jobs/{first.json()['id']}/cancel")
         assert submit(http).status_code == 202
+
+
+def test_a_resumed_job_counts_like_a_new_one(service: LiveService) -> None:
+    with service.http(service.key("submit", quota=1)) as http:
+        first = submit(http).json()["id"]
+        http.post(f"/jobs/{first}/cancel")
+        second = submit(http).json()["id"]
+        refused = http.post(f"/jobs/{first}/resume")
+        assert (refused.status_code, refused.json()["code"]) == (429, "quota_exceeded")
+        assert http.get(f"/jobs/{first}").json()["state"] == "cancelled"
+        assert http.post(f"/jobs/{second}/resume").status_code == 200  # it is queued already
+        http.post(f"/jobs/{second}/cancel")
+        assert http.post(f"/jobs/{first}/resume").json()["state"] == "queued"
+
+
+def test_requests_sent_at_once_share_a_quota(service: LiveService) -> None:
+    with service.http(service.key("submit", quota=3)) as http, ThreadPoolExecutor(8) as pool:
+        statuses = sorted(answer.status_code for answer in pool.map(lambda _: submit(http), range(16)))
+    assert statuses == [202] * 3 + [429] * 13
 
 
 def test_operators_targets_workers_and_metrics(service: LiveService) -> None:

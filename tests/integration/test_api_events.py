@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from db import events, leases
+from db import events, keys, leases
 from db.engine import Database
 from db.leases import Lease
 from tests.integration.live_service import MATMUL, LiveService, options_for, serving, wait_for
@@ -142,3 +142,21 @@ def test_streams_are_bounded(tmp_path: Path) -> None:
             with live.http(token) as other:
                 assert other.get(f"/jobs/{job}/events").status_code == 429
             assert any(line == "event: queued" for line in lines)  # and the stream ends by itself
+
+
+def test_no_key_takes_all_streams_and_a_revoked_one_loses_its_own(tmp_path: Path) -> None:
+    options = options_for(f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, max_key_streams=1, event_ping_s=0.2)
+    with serving(options) as live:
+        token, other = live.key("submit"), live.key("admin")
+        job = live.client(token).submit(MATMUL).id
+        with live.http(token) as http, http.stream("GET", f"/jobs/{job}/events") as response:
+            lines = response.iter_lines()
+            assert next(lines).startswith(":")
+            with live.http(token) as again:
+                refused = again.get(f"/jobs/{job}/events")
+                assert (refused.status_code, refused.json()["code"]) == (429, "too_many_streams")
+            with live.http(other) as http, http.stream("GET", f"/jobs/{job}/events") as foreign:
+                assert foreign.status_code == 200
+            with live.database.write() as session:
+                keys.revoke(session, token.split("_")[1])
+            assert all("succeeded" not in line for line in lines)  # ends although the job has not

@@ -46,6 +46,18 @@ def test_in_paths_and_queries(service: LiveService, text: str) -> None:
             assert http.get(path.format("x=" + quoted(text))).status_code in (200, 400, 422), path
 
 
+def test_nested_deeper_than_a_parser_goes(service: LiveService) -> None:
+    token, deep = service.key("submit"), "[" * 20_000
+    job = service.client(token).submit(MATMUL).id
+    bodies = (deep, '{"workload":' + deep, '{"op":' * 20_000, '{"workload":{"notation":"' + "(" * 20_000 + '"}}')
+    with service.http(token) as http:
+        for knob in (deep, deep[:400]):
+            assert http.get(f"/jobs/{job}/trials?knob=tile={knob}").status_code in (200, 422)
+        for body in bodies:
+            answer = http.post("/jobs", content=body, headers={"Content-Type": "application/json"})
+            assert answer.status_code in (400, 422), body[:40]
+
+
 @pytest.mark.parametrize("text", NASTY)
 def test_in_bodies_and_headers(service: LiveService, text: str) -> None:
     with service.http(service.key("submit")) as http:
@@ -65,10 +77,21 @@ def test_in_bodies_and_headers(service: LiveService, text: str) -> None:
             assert http.get("/jobs", headers=[(b"Authorization", b"Bearer tk_" + key + b"_x")]).status_code == 401
 
 
-@pytest.mark.parametrize("position", [
-    ("jobs", "\x00"), ("jobs", 10**30), ("jobs", None), ("jobs",), ("trials by number", None, 10**30, 0),
-    ("trials by number", None, -1, True), ("trials by median_s", 1e308, 10**40, 10**40), ("kernels", "\ud800"), {}, "jobs",
-])
+@pytest.mark.parametrize(
+    "position",
+    [
+        ("jobs", "\x00"),
+        ("jobs", 10**30),
+        ("jobs", None),
+        ("jobs",),
+        ("trials by number", None, 10**30, 0),
+        ("trials by number", None, -1, True),
+        ("trials by median_s", 1e308, 10**40, 10**40),
+        ("kernels", "\ud800"),
+        {},
+        "jobs",
+    ],
+)
 def test_in_forged_cursors(service: LiveService, position: object) -> None:
     token = service.key("admin")
     job = service.client(token).submit(MATMUL).id
