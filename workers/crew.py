@@ -13,12 +13,13 @@ from tuner.measure.runner import RunnerOptions
 from workers.builder import START_TIMEOUT_S, Builder
 from workers.gpu_lane import GpuLaneRunner
 from workers.host import PLACE, resource
-from workers.messages import Ask, FleetPlan, HostPlan, Limits
+from workers.messages import Ask, FleetPlan, HostPlan, Limits, Problem
 from workers.policy import Place
 from workers.runner import Runner
 
 FIRST_CALL_S = START_TIMEOUT_S + RunnerOptions().prepare_timeout_s
 GRACE_S = 5.0  # on a busy machine
+AHEAD = "ahead"  # the group of methods that Ray runs beside the others
 DEVICE_START_S = 60.0  # of a GPU's process and context, mostly a second
 
 
@@ -30,6 +31,9 @@ class Worker:
         lane = arguments.get("lane")
         self.name, self.host, self._class, self._arguments, self._batch_limit_s = name, host, actor, arguments, batch_limit_s
         self.builds = lane is None
+        self.prepares = hasattr(actor, AHEAD)  # whether it can be given a workload while it measures another
+        self.preparing = False  # it does just now
+        self.up = False  # it has answered: what it is given from now on may be why it is lost
         self.ask: Ask | None = None  # that it is answering
         self.generation = 0
         self.loaded: set[str] = set()
@@ -38,8 +42,9 @@ class Worker:
 
     def _make(self) -> Any:
         place = {} if self.host is None else {resource(self.host): PLACE}
-        actor = ray.remote(num_cpus=0, resources=place, max_restarts=0, max_task_retries=0)(self._class)
-        return actor.remote(**self._arguments)
+        groups = {AHEAD: 1} if self.prepares else None
+        actor = ray.remote(num_cpus=0, resources=place, max_restarts=0, max_task_retries=0, concurrency_groups=groups)
+        return actor(self._class).remote(**self._arguments)
 
     @property
     def place(self) -> Place:
@@ -52,7 +57,13 @@ class Worker:
         self.generation += 1
         self.loaded.clear()
         self.deadlines.clear()
+        self.preparing = self.up = False
         self.handle = self._make()
+
+    def prepare(self, problem: Problem) -> Any:
+        """Has it make ready a workload beside what it measures; the future ends when that is done, or cannot be."""
+        self.preparing = True
+        return self.handle.ahead.options(concurrency_group=AHEAD).remote(problem).future()
 
     def end(self) -> None:
         self.ask = None
@@ -72,9 +83,7 @@ class Crew:
     runner: type = Runner
     gpu_runner: type = GpuLaneRunner
 
-    def make(
-        self, plan: FleetPlan | HostPlan, limits: Limits, *, host: str | None = None, threads: int = 1
-    ) -> list[Worker]:
+    def make(self, plan: FleetPlan | HostPlan, limits: Limits, *, host: str | None = None, threads: int = 1) -> list[Worker]:
         """The builders and lanes of this machine, or of a host of the cluster."""
         prefix = "" if host is None else f"{host}/"
         workers = []
@@ -86,7 +95,10 @@ class Crew:
             if len(lane.cores) >= threads:
                 name = f"{prefix}{lane.name}"
                 measuring = {
-                    "lane": replace(lane, name=name), "home_cores": plan.builder_cores, "limits": limits, "storage": plan.storage
+                    "lane": replace(lane, name=name),
+                    "home_cores": plan.builder_cores,
+                    "limits": limits,
+                    "storage": plan.storage,
                 }
                 limit_s = limits.run_timeout_s + 5.0
                 if lane.gpu is None:

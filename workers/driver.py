@@ -71,7 +71,8 @@ class Back:
     generation: int
     future: Future[Any]
     ask: Ask | None  # answered by this call; None: a batch of the pipeline, or what `about` says
-    about: Literal["work", "calibration", "description"] = "work"
+    about: Literal["work", "calibration", "description", "preparation"] = "work"
+    problem: str = ""  # that a lane was prepared for
 
 
 class Driver:
@@ -88,6 +89,7 @@ class Driver:
         self._calibrations: list[Calibrated] = []
         self._hosts = None if plan.address is None else Hosts(plan)
         self._next_look = 0.0
+        self._lanes_due = False  # lanes may have to be prepared for a problem
         local = [] if self._hosts is not None else crew.make(plan, plan.limits)
         self._workers = {worker.name: worker for worker in local}
         self._pipeline = Pipeline(
@@ -97,6 +99,7 @@ class Driver:
             policy=plan.policy,
             lane_share=plan.lane_share,
             places={worker.name: worker.place for worker in local},
+            prepares=_preparing(local),
         )
 
     @property
@@ -120,6 +123,7 @@ class Driver:
             self._watch()
             self._look()
             self._calibrate()
+            self._prepare_lanes()
             self._dispatch()
             self._flush()
             event = self._next_event()
@@ -143,6 +147,8 @@ class Driver:
         if self._hosts is None and (refusals := [str(one["refused"]) for one in descriptions if "refused" in one]):
             self._send(Notice(kind="refused", message=refusals[0]))
             raise RuntimeError(refusals[0])
+        for worker in self._workers.values():
+            worker.up = True
         for lane in self._runners:
             self._calibrator.add(lane, time.time())
         if self._hosts is None:
@@ -195,7 +201,9 @@ class Driver:
             for lane in runners:
                 self._calibrator.add(lane, time.time())
                 self._inquire(lane, "describe", "description")
-            self._pipeline.add(builders=builders, runners=runners, alternates=host.alternates, places=places)
+            self._pipeline.add(
+                builders=builders, runners=runners, alternates=host.alternates, places=places, prepares=_preparing(made)
+            )
         if seen.gone or seen.joined:
             names: tuple[Mapping[str, int | str], ...] = tuple(
                 {"name": name, "builds": int(worker.builds)} for name, worker in self._workers.items()
@@ -236,7 +244,7 @@ class Driver:
     def _take(self, message: Message) -> None:
         match message:
             case Submit(problem=problem, candidates=candidates, known=known, standing=standing):
-                self._problems[problem.key] = problem
+                self._problems[problem.key], self._lanes_due = problem, True
                 self._pipeline.submit(problem.key, candidates, known, standing)
             case Abandon(job=job, leaves=leaves):
                 self._pipeline.abandon(job, leaves=leaves)
@@ -247,13 +255,13 @@ class Driver:
     def _dispatch(self) -> None:
         """Hands out all work there is room for. A question waits for an idle fleet: nothing builds while a race is on."""
         self._pipeline.paused = bool(self._asks)
+        while measurement := self._pipeline.next_measurement():  # first: a lane may be waiting, a builder can
+            worker, problem, wanted = measurement
+            self._call(worker, "measure", problem, wanted)
         while build := self._pipeline.next_build():
             worker, problem, requests = build
             self._call(worker, "build", problem, requests)
-        while measurement := self._pipeline.next_measurement():
-            worker, problem, wanted = measurement
-            self._call(worker, "measure", problem, wanted)
-        idle = not self._pipeline.busy and not any(worker.deadlines for worker in self._workers.values())
+        idle = not self._pipeline.busy and not any(worker.deadlines or worker.preparing for worker in self._workers.values())
         if self._asks and idle and self._builders and self._runners:
             ask = self._asks[0]
             match ask.what:
@@ -269,6 +277,17 @@ class Driver:
             return
         for name in self._calibrator.due(time.time()):
             self._inquire(name, "calibrate", "calibration")
+
+    def _prepare_lanes(self) -> None:
+        """Has lanes make ready what they will be given, while they measure something else; one workload at a time each."""
+        if not self._lanes_due or self._asks:
+            return
+        self._lanes_due = False
+        for name, key in self._pipeline.unprepared():
+            worker = self._workers[name]
+            if worker.up and not worker.preparing:
+                future = worker.prepare(self._problems[key])
+                self._await(Back(name, worker.generation, future, None, "preparation", key))
 
     def _inquire(self, name: str, method: str, about: Literal["calibration", "description"]) -> None:
         worker = self._workers[name]
@@ -300,6 +319,11 @@ class Driver:
         if error is not None:
             self._lose(worker, f"{type(error).__name__}: {error}", event.ask)
             return
+        worker.up = True
+        if event.about == "preparation":
+            worker.preparing, self._lanes_due = False, True
+            self._pipeline.prepared(worker.name, event.problem)
+            return
         worker.deadlines.pop(0)
         if worker.deadlines:  # the next call starts now
             worker.deadlines[0] = max(worker.deadlines[0], time.monotonic() + worker.limit_s(1, first=False))
@@ -308,9 +332,7 @@ class Driver:
             self._calibrated(worker, results)
             return
         if event.about == "description":
-            if "refused" in results:  # a lane of a machine that joined; those of this one were asked before anything began
-                self._send(Notice(kind="worker_refused", message=f"{worker.name}: {results['refused']}"))
-                self._retire(worker, str(results["refused"]))
+            self._described_later(worker, results)
             return
         self._silent, worker.ask = 0, None
         if event.ask is not None:
@@ -320,6 +342,16 @@ class Driver:
             self._pipeline.built(event.worker, results)
         else:
             self._pipeline.measured(event.worker, results)
+
+    def _described_later(self, worker: Worker, said: Mapping[str, int | str]) -> None:
+        """A worker of a machine that joined, or in the place of one that was lost."""
+        self._lanes_due = True
+        if "refused" not in said:
+            return
+        if self._hosts is None:
+            raise RuntimeError(str(said["refused"]))  # no lane could take its place
+        self._send(Notice(kind="worker_refused", message=f"{worker.name}: {said['refused']}"))
+        self._retire(worker, str(said["refused"]))
 
     def _calibrated(self, worker: Worker, seconds: Sequence[float]) -> None:
         before = self._calibrator.drained(worker.name)
@@ -337,12 +369,14 @@ class Driver:
         self._silent += 1
         if self._silent > MAX_SILENT_REPLACEMENTS:
             raise RuntimeError(f"{self._silent} workers were lost in a row, the last one with: {reason}")
+        started = worker.up
         worker.replace()
+        self._inquire(worker.name, "describe", "description")
         if ask is not None:
             self._asks.remove(ask)
             self._send(Answer(number=ask.number, value=(), error=reason))
         else:
-            self._pipeline.lost(worker.name, reason)
+            self._pipeline.lost(worker.name, reason, started=started)
         self._send(Notice(kind="worker_lost", message=f"{worker.name}: {reason}"))
 
     def _check_deadlines(self) -> None:
@@ -367,6 +401,11 @@ class Driver:
         refs = [worker.handle.close.remote() for worker in self._workers.values()]
         with suppress(RayError):
             ray.wait(refs, num_returns=len(refs), timeout=CLOSE_TIMEOUT_S)
+
+
+def _preparing(workers: Sequence[Worker]) -> list[str]:
+    """Lanes that are made ready for a problem before they are given its candidates."""
+    return [worker.name for worker in workers if worker.prepares]
 
 
 def _runs(node: subprocess.Popen[bytes]) -> bool:

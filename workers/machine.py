@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,13 @@ def usable_nodes(root: Path = SYSFS) -> list[list[int]]:
         if cores:
             nodes.append(cores)
     return nodes if {core for node in nodes for core in node} == allowed else [sorted(allowed)]
+
+
+def near(cores: Sequence[int], lane: Lane, root: Path = SYSFS) -> tuple[int, ...]:
+    """Those of `cores` that are none of the lane's and share a NUMA node with it: what is made there lies in its memory."""
+    nodes = [set(parse_cores(text)) for path in root.glob("node[0-9]*/cpulist") if (text := path.read_text("ascii").strip())]
+    reached = set().union(*(node for node in nodes if node & set(lane.cores))) if nodes else set(cores)
+    return tuple(core for core in cores if core in reached and core not in lane.cores)
 
 
 def plan_machine(nodes: list[list[int]], *, threads: int, declared: str = "", builders: int = 0) -> LanePlan:

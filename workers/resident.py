@@ -1,13 +1,16 @@
 """Workloads that stay prepared on a lane: a runner process for each of the last few, so that changing jobs costs no preparation.
 
-A process that does not measure waits for a message and takes no time of the lane's cores; its memory is what is bounded.
+A job's first candidate finds its workload ready as well: it is prepared on a builder's cores while the lane times another's. A
+process that does not measure waits for a message and takes no time of the lane's cores; its memory is what is bounded.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 
 import psutil
 
@@ -19,8 +22,17 @@ MOST = 8  # processes of one lane; each takes some 60 MB beside its inputs and r
 MOST_BYTES = 2 << 30  # of all of them but the one in use
 
 
+@dataclass(slots=True, eq=False)
+class _Resident:
+    """A runner process and the workload that it holds, or will once preparing it is over."""
+
+    process: RunnerProcess
+    over: threading.Event = field(default_factory=threading.Event)
+    failed: bool = False
+
+
 class Residents:
-    """The runner processes of one lane. Not thread-safe."""
+    """The runner processes of one lane. One thread measures with what `prepared` gives it; others may get workloads `ahead`."""
 
     def __init__(
         self,
@@ -33,45 +45,109 @@ class Residents:
         """`first` takes the first workload; it may be started already."""
         self._spare: RunnerProcess | None = first
         self._make, self._most, self._most_bytes = make, most, most_bytes
-        self._processes: OrderedDict[str, RunnerProcess] = OrderedDict()  # by workload, the last used one at the end
+        self._lock = threading.Lock()  # around the fields; nothing that takes its time is done under it
+        self._residents: OrderedDict[str, _Resident] = OrderedDict()  # by workload, the last used one at the end
+        self._current: str | None = None  # that is measured with
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """What is prepared, the last used one at the end."""
-        return tuple(self._processes)
+        """What is prepared or being prepared, the last used one at the end."""
+        with self._lock:
+            return tuple(self._residents)
+
+    def ahead(self, key: str, assignment: Assignment, cores: Sequence[int]) -> None:
+        """Prepares a workload before it is measured, on these cores while the lane's may be timing another one.
+
+        What cannot be prepared is not held: `prepared` will say why.
+        """
+        resident, missing = self._entered(key)
+        if missing:
+            with suppress(TunerError):
+                self._prepare(key, resident, assignment, cores)
 
     def prepared(self, key: str, assignment: Assignment) -> RunnerProcess:
         """The process that holds the workload of this key; those unused for longest make room for a new one.
 
         Raises UsageError and RunnerError as `RunnerProcess.prepare` does; the workload is not held then.
         """
-        process = self._processes.get(key)
-        if process is None:
-            process, self._spare = self._spare or self._make(), None
-            try:
-                process.prepare(assignment)
-            except TunerError:
-                self._spare = process
-                raise
-            self._processes[key] = process
-            self._evict()
-        self._processes.move_to_end(key)
-        return process
+        with self._lock:
+            self._current = key
+        resident, missing = self._entered(key)
+        if not missing:
+            resident.over.wait()
+            missing = resident.failed
+            if missing:
+                resident, _ = self._entered(key)
+        if missing:
+            self._prepare(key, resident, assignment, ())
+        with self._lock:
+            self._residents.move_to_end(key)
+        return resident.process
+
+    @contextmanager
+    def at_hand(self) -> Iterator[RunnerProcess | None]:
+        """A process for a question that needs no workload; None where the only one is being prepared. For who measures."""
+        with self._lock:
+            current = self._residents.get(self._current or "")
+            current = current if current is not None and current.over.is_set() else None
+            taken, self._spare = (None, self._spare) if current else (self._spare, None)
+        try:
+            yield current.process if current else taken
+        finally:
+            if taken is not None:
+                self._give_back(taken)
 
     def close(self) -> None:
         """Ends all of them; idempotent."""
-        for process in (*self._processes.values(), *([self._spare] if self._spare else [])):
-            process.close()
-        self._processes.clear()
-
-    def _evict(self) -> None:
-        while len(self._processes) > 1 and self._too_much():
-            _, process = self._processes.popitem(last=False)
+        with self._lock:
+            processes = [one.process for one in self._residents.values()] + ([self._spare] if self._spare else [])
+            self._residents.clear()
+            self._current = None
+        for process in processes:
             process.close()
 
-    def _too_much(self) -> bool:
-        *others, _ = self._processes.values()
-        return len(self._processes) > self._most or sum(map(resident_bytes, others)) > self._most_bytes
+    def _entered(self, key: str) -> tuple[_Resident, bool]:
+        """The workload's entry, and whether it is new: whoever is told so prepares it."""
+        with self._lock:
+            found = self._residents.get(key)
+            if found is not None:
+                return found, False
+            process, self._spare = self._spare or self._make(), None
+            found = self._residents[key] = _Resident(process)
+            return found, True
+
+    def _prepare(self, key: str, resident: _Resident, assignment: Assignment, cores: Sequence[int]) -> None:
+        try:
+            resident.process.prepare(assignment, cores=cores)
+        except TunerError:
+            resident.failed = True
+            with self._lock:
+                self._residents.pop(key, None)
+            self._give_back(resident.process)
+            raise
+        finally:
+            resident.over.set()
+        self._evict(key)
+
+    def _give_back(self, process: RunnerProcess) -> None:
+        with self._lock:
+            spare, self._spare = self._spare, self._spare or process
+        if spare is not None:
+            process.close()
+
+    def _evict(self, newest: str) -> None:
+        """Ends processes that nobody measures with or prepares, those unused for longest first, until the rest fits."""
+        while True:
+            with self._lock:
+                idle = [key for key, one in self._residents.items() if key not in (newest, self._current) and one.over.is_set()]
+                if not idle or not self._too_much(newest):
+                    return
+                resident = self._residents.pop(idle[0])
+            resident.process.close()
+
+    def _too_much(self, newest: str) -> bool:
+        others = sum(resident_bytes(one.process) for key, one in self._residents.items() if key != newest)
+        return len(self._residents) > self._most or others > self._most_bytes
 
 
 def resident_bytes(process: RunnerProcess) -> int:

@@ -19,6 +19,7 @@ from tuner.measure.race import Contender, RaceResult, Runs, race
 from tuner.measure.runner import RunnerError, RunnerProcess
 from tuner.measure.statistics import race_median_ci95
 from tuner.measure.timing import ABANDON_FACTOR, PROMOTION
+from workers.machine import near
 from workers.messages import Finalist, Library, Limits, Measured, MeasureRequest, Problem, RaceAsk, RaceOutcome
 from workers.resident import Residents
 from workers.shipping import unpacked, unpacked_contestant
@@ -67,65 +68,91 @@ def raced(ask: RaceAsk, process: Runs, limits: Limits, storage: Path) -> RaceOut
 
 
 class Runner:
-    """The actor. Ray runs its methods one after the other."""
+    """The actor. Ray runs its methods one after the other, but for `ahead`."""
 
     def __init__(self, *, lane: Lane, home_cores: tuple[int, ...], limits: Limits, storage: str) -> None:
         """`storage`: directory for libraries that come from other machines."""
         os.sched_setaffinity(0, home_cores)
         self._lane, self._limits, self._storage = lane, limits, Path(storage)
-        self._process = RunnerProcess()
-        self._process.start()
-        self._residents = Residents(self._process)
+        self._home_cores, self._near_cores = home_cores, near(home_cores, lane)
+        first = RunnerProcess()
+        first.start()
+        self._residents = Residents(first)
         self._problems: dict[str, Problem] = {}
 
     def describe(self) -> dict[str, int | str]:
         """Name, process ids and the isolation its candidates will have, or `refused`: why it cannot have what is wanted."""
-        found: dict[str, int | str] = {"name": self._lane.name, "pid": os.getpid(), "process_pid": self._process.pid or 0}
-        try:
-            return found | {"isolation": self._process.isolate(self._limits.isolation)}
-        except UsageError as error:
-            return found | {"refused": str(error)}
+        with self._residents.at_hand() as process:
+            if process is None:
+                raise RuntimeError("a runner describes itself before it is given a workload")
+            found: dict[str, int | str] = {"name": self._lane.name, "pid": os.getpid(), "process_pid": process.pid or 0}
+            try:
+                return found | {"isolation": process.isolate(self._limits.isolation)}
+            except UsageError as error:
+                return found | {"refused": str(error)}
 
     def calibrate(self) -> tuple[float, ...]:
-        """Seconds of the calibration kernel on each of the lane's cores; nothing where the runner process was just lost."""
-        try:
-            return self._process.calibrate(self._lane.cores)
-        except RunnerError:
-            return ()
+        """Seconds of the calibration kernel on each of the lane's cores; nothing where no runner process has the time."""
+        with self._residents.at_hand() as process:
+            try:
+                return () if process is None else process.calibrate(self._lane.cores)
+            except RunnerError:
+                return ()
 
     def load(self, problem: Problem) -> None:
         self._problems[problem.key] = problem
 
+    def ahead(self, problem: Problem) -> None:
+        """Prepares a workload while another one may be measured: the only method that Ray runs beside the others.
+
+        The first one is made on the lane, where nothing can be measured yet. Where no core for it is near, nothing is done:
+        the first candidate waits then.
+        """
+        os.sched_setaffinity(0, self._home_cores)  # of this thread, which Ray made
+        if not self._residents.keys:
+            self._residents.ahead(problem.key, self._assignment(problem), ())
+        elif self._near_cores:
+            self._residents.ahead(problem.key, self._assignment(problem), self._near_cores)
+
     def measure(self, problem_key: str, requests: Sequence[MeasureRequest]) -> list[Measured]:
         measured = []
         for request in requests:
-            refusal = self._prepare(problem_key)
+            process = self._prepare(problem_key)
             started = time.time()  # making inputs and reference, once a workload, is not the candidate's time
-            outcome = refusal if refusal is not None else self._measure(request)
+            outcome = process if isinstance(process, Failed) else self._measure(process, request)
             measured.append(Measured(number=request.number, outcome=outcome, started_s=started, ended_s=time.time()))
         return measured
 
     def race(self, problem_key: str, asks: Sequence[RaceAsk]) -> list[RaceOutcome]:
-        refusal = self._prepare(problem_key)
-        if refusal is not None:
-            raise RuntimeError(refusal.message)  # the driver replaces this runner and the promotion asks again
-        return [raced(ask, self._process, self._limits, self._storage) for ask in asks]
+        process = self._prepare(problem_key)
+        if isinstance(process, Failed):
+            raise RuntimeError(process.message)  # the driver replaces this runner and the promotion asks again
+        return [raced(ask, process, self._limits, self._storage) for ask in asks]
 
     def close(self) -> None:
         self._residents.close()
 
-    def _measure(self, request: MeasureRequest) -> Outcome:
+    def wanted(self, request: MeasureRequest, library: Library) -> Request:
+        """What the runner process is asked for a trial."""
+        return wanted(request, library, self._limits)
+
+    def _measure(self, process: RunnerProcess, request: MeasureRequest) -> Outcome:
         library = unpacked(request.library, self._storage)
         try:
-            return self._process.measure(wanted(request, library, self._limits))
+            return process.measure(self.wanted(request, library))
         finally:
             if library is not request.library:
                 Path(library.path).unlink(missing_ok=True)
 
-    def _prepare(self, problem_key: str) -> Failed | None:
-        """Turns to the runner process that holds the workload, which may be a new one."""
-        problem = self._problems[problem_key]
-        assignment = Assignment(
+    def _prepare(self, problem_key: str) -> RunnerProcess | Failed:
+        """The runner process that holds the workload, which may be a new one."""
+        try:
+            return self._residents.prepared(problem_key, self._assignment(self._problems[problem_key]))
+        except TunerError as error:
+            return Failed(kind=FailureKind.INFRASTRUCTURE, message=str(error))
+
+    def _assignment(self, problem: Problem) -> Assignment:
+        return Assignment(
             workload=problem.workload,
             lane=self._lane,
             threads=problem.threads,
@@ -133,8 +160,3 @@ class Runner:
             memory_bytes=self._limits.memory_bytes,
             isolation=self._limits.isolation,
         )
-        try:
-            self._process = self._residents.prepared(problem_key, assignment)
-        except TunerError as error:
-            return Failed(kind=FailureKind.INFRASTRUCTURE, message=str(error))
-        return None

@@ -88,9 +88,13 @@ class Parent:
 
     def _prepare(self, message: Document) -> Document:
         assignment = assignment_from_document(message)
+        problem = Problem(assignment.workload, assignment.seed)
+        if message["cores"]:  # the lane times another workload meanwhile, and is entered when all is made
+            os.sched_setaffinity(0, message["cores"])
+            problem.cases(SCREENING_CASES)
         yard = self._enter(assignment)
-        self._assignment, self._problem = assignment, Problem(assignment.workload, assignment.seed)
-        self._problem.cases(SCREENING_CASES)
+        self._assignment, self._problem = assignment, problem
+        problem.cases(SCREENING_CASES)
         gc.freeze()  # children do not touch, and so do not copy, what is there already
         return {"prepared": True, "isolation": yard.isolation.name}
 
@@ -100,9 +104,9 @@ class Parent:
         check_level(assignment.isolation)
         if assignment.threads > len(lane.cores):
             raise UsageError(f"a kernel of {assignment.threads} threads does not fit lane {lane.name} of {len(lane.cores)} cores")
-        os.sched_setaffinity(0, lane.cores)
         isolation = self._isolation(assignment.isolation)
         self._yard = _yard(assignment, isolation, self._confinement.apply(isolation, assignment.threads))
+        os.sched_setaffinity(0, lane.cores)
         if self._problem is not None:
             self._problem.close()
         self._assignment = self._problem = None

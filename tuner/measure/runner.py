@@ -100,14 +100,14 @@ class RunnerProcess:
             self._discard()
             raise RunnerError(f"the runner process did not start: {error}") from error
 
-    def prepare(self, assignment: Assignment) -> None:
-        """Gives the workload and lane for all following requests.
+    def prepare(self, assignment: Assignment, *, cores: Sequence[int] = ()) -> None:
+        """Gives the workload and lane for all following requests. Its inputs and reference are made on `cores`, or on the lane's.
 
         Raises UsageError for an assignment that cannot be (threads, isolation, workload), RunnerError when the runner fails.
         """
         self.start()
         self._assignment, self._prepared_promotion = None, False
-        message = {"do": "prepare", **assignment_to_document(assignment)}
+        message = {"do": "prepare", **assignment_to_document(assignment), "cores": list(cores)}
         try:
             answer = self._exchange(message, self._options.prepare_timeout_s)
         except WireError as error:

@@ -9,8 +9,9 @@ import psutil
 import pytest
 
 from tuner.errors import UsageError
+from tuner.measure.assignment import Lane
 from workers.affinity import confined
-from workers.machine import BUILDERS_PER_LANE, plan_machine, usable_nodes
+from workers.machine import BUILDERS_PER_LANE, near, plan_machine, usable_nodes
 
 TWO_NODES = [list(range(0, 16)), list(range(16, 32))]
 
@@ -50,3 +51,13 @@ def test_a_confined_process_gets_its_cores_back() -> None:
         assert os.sched_getaffinity(0) == {core}
         assert all(os.sched_getaffinity(thread.id) == {core} for thread in psutil.Process().threads())
     assert os.sched_getaffinity(0) == before
+
+
+def test_cores_near_a_lane_are_of_its_node_and_not_its_own(tmp_path: Path) -> None:
+    lane = Lane(name="cpu:6", cores=(6, 7))
+    assert near((0, 4, 6), lane, tmp_path) == (0, 4)  # a machine that tells nothing has one node
+    for node, cores in enumerate(("0-3", "4-7")):
+        (tmp_path / f"node{node}").mkdir()
+        (tmp_path / f"node{node}" / "cpulist").write_text(f"{cores}\n")
+    assert near((0, 1, 4, 6), lane, tmp_path) == (4,)
+    assert near((0, 1), lane, tmp_path) == ()

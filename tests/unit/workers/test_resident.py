@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 
@@ -76,5 +77,65 @@ def test_what_cannot_be_prepared_is_not_held(first: RunnerProcess) -> None:
             residents.prepared("a", assignment(4, threads=2))
         assert residents.keys == ()
         assert residents.prepared("b", assignment(5)) is first
+    finally:
+        residents.close()
+
+
+def test_a_workload_prepared_ahead_is_there_at_once_and_disturbs_no_other(first: RunnerProcess) -> None:
+    """Prepared by another thread, on other cores, while the first one is at hand for measuring and calibrating."""
+    residents = Residents(first)
+    try:
+        a = residents.prepared("a", assignment(4))
+        thread = threading.Thread(target=residents.ahead, args=("b", assignment(5), (min(os.sched_getaffinity(0)),)))
+        thread.start()
+        assert residents.prepared("a", assignment(4)) is a
+        with residents.at_hand() as process:
+            assert process is a and len(process.calibrate((CORE,))) == 1
+        thread.join()
+        started = time.perf_counter()
+        b = residents.prepared("b", assignment(5))
+        assert time.perf_counter() - started < 0.05 and b is not a
+        assert b.pid is not None and psutil.Process(b.pid).cpu_affinity() == [CORE]
+    finally:
+        residents.close()
+
+
+def test_who_measures_waits_for_what_is_being_prepared(first: RunnerProcess) -> None:
+    residents = Residents(first)
+    try:
+        thread = threading.Thread(target=residents.ahead, args=("a", assignment(4), ()))
+        thread.start()
+        while not residents.keys:
+            time.sleep(0.001)
+        with residents.at_hand() as process:
+            assert process is None  # it is busy preparing
+        assert residents.prepared("a", assignment(4)) is first
+        thread.join()
+    finally:
+        residents.close()
+
+
+def test_what_could_not_be_prepared_ahead_says_why_when_it_is_wanted(first: RunnerProcess) -> None:
+    residents = Residents(first)
+    try:
+        residents.ahead("a", assignment(4, threads=2), ())
+        assert residents.keys == ()
+        with pytest.raises(UsageError, match="2 threads"):
+            residents.prepared("a", assignment(4, threads=2))
+        with residents.at_hand() as process:
+            assert process is first
+    finally:
+        residents.close()
+
+
+def test_room_is_never_made_of_what_is_measured_with(first: RunnerProcess) -> None:
+    residents = Residents(first, most=1)
+    try:
+        a = residents.prepared("a", assignment(4))
+        residents.ahead("b", assignment(5), ())
+        assert a.pid is not None and psutil.pid_exists(a.pid) and residents.keys == ("a", "b")
+        residents.prepared("b", assignment(5))
+        residents.ahead("c", assignment(6), ())
+        assert residents.keys == ("b", "c")
     finally:
         residents.close()
