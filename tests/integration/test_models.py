@@ -43,7 +43,7 @@ def test_a_model_is_tuned_within_its_budget_and_exported(database: Database, tmp
     content = nets.serialized(nets.perceptron(rows=2, sizes=(16, 32, 8)))
     model = Model(content=content, shapes={}, graph=import_model(content))
     settings, target = settings_in(tmp_path, 4), detect_cpu()
-    job = submit_model(database, model, target, settings)
+    job = submit_model(database, [model], target, settings)
     assert len(job.tasks) == 3
     report = run_here(database, job.id, tmp_path)
     assert report.job.state == jobs.SUCCEEDED, report.job.error

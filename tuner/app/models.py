@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from db import artifacts, jobs, targets, workloads
 from db.engine import Database
 from db.jobs import Job, NewJob
+from tuner.app.models_batch import Family, family_kernel
 from tuner.app.models_profile import KernelShare, profile
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.library import export_library
@@ -33,17 +35,23 @@ class TunedModel:
     shares: tuple[KernelShare, ...]  # where its time goes, the largest part first
 
 
-def submit_model(database: Database, model: Model, target: Target, settings: Settings) -> Job:
-    """Queues the tuning of the model's kernels within one budget: the settings' trials for each on average, seconds for all."""
-    found = workloads_of(model.graph)
+def submit_model(database: Database, models: Sequence[Model], target: Target, settings: Settings) -> Job:
+    """Queues the tuning of a model's kernels within one budget: the settings' trials for each on average, seconds for all.
+
+    `models` are of one file; more than one where several batches are to be tuned, the last then the greatest.
+    """
+    found = [one for model in models for one in workloads_of(model.graph)]
+    model = models[-1]
     digest = ArtifactStore(settings.artifacts).put(model.content)
     with database.write("submit") as session:
         targets.remember(session, target)
         artifacts.remember(session, sha256=digest, size_bytes=len(model.content), kind="model")
-        keys = tuple(workloads.remember(session, one.workload, to_document(one.workload)) for one in found)
-        calls = {one.workload.key: one.calls for one in found}
+        keys = dict.fromkeys(workloads.remember(session, one.workload, to_document(one.workload)) for one in found)
+        calls: dict[str, int] = {}
+        for one in found:
+            calls[one.workload.key] = calls.get(one.workload.key, 0) + one.calls
         new = NewJob(
-            workloads=keys,
+            workloads=tuple(keys),
             target=target.key,
             threads=settings.threads,
             trials=settings.trials,
@@ -72,4 +80,29 @@ def export_model(
     manifest = export_library([seen], directory, name, signer=signer)
     return TunedModel(
         manifest=manifest, median_s=seen.median_s, ci95_s=seen.ci95_s, max_rel_error=seen.max_rel_error, shares=shares
+    )
+
+
+def export_family(
+    database: Database,
+    family: Family,
+    target: Target,
+    settings: Settings,
+    directory: Path,
+    name: str,
+    *,
+    signing_key: Path | None,
+) -> TunedModel:
+    """As `export_model` of a model for a range of batches; its times and shares are those of the greatest."""
+    store, members = ArtifactStore(settings.artifacts), {}
+    lane = plan_machine(usable_nodes(), threads=settings.threads, declared=settings.lanes).lanes[0]
+    for extent, model in family.members.items():
+        found = kernels_of(database, model.graph, target, settings.threads, store)
+        members[extent] = checked_kernel(model, found, target, settings.threads, f"{name}_{extent}", lane.cores)
+    made = family_kernel(family, members, f"{name}_run", lane.cores)
+    shares = profile(model.graph, found, target, settings.threads, random_inputs(members[extent]), lane.cores)
+    signer = None if signing_key is None else signer_at(signing_key)
+    manifest = export_library([made], directory, name, signer=signer)
+    return TunedModel(
+        manifest=manifest, median_s=made.median_s, ci95_s=made.ci95_s, max_rel_error=made.max_rel_error, shares=shares
     )

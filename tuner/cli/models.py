@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.cli import units
 from tuner.cli.results import conclude
+from tuner.cli.workloads import extents_of
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
     from tuner.app.models import TunedModel
+    from tuner.app.models_batch import Batch
     from tuner.app.models_profile import KernelShare
     from tuner.cli.invocation import Invocation
     from workers.model_library import Model
@@ -25,16 +27,20 @@ def is_model(spec: str) -> bool:
 
 
 def tune_model(
-    invocation: Invocation, path: str, *, shapes: dict[str, int], directory: str | None, name: str | None, flags: dict[str, Any]
+    invocation: Invocation, path: str, *, shapes: str, directory: str | None, name: str | None, flags: dict[str, Any]
 ) -> None:
-    """Tunes the model and, with a directory, exports it there. Raises ModelRefused before anything is written."""
+    """Tunes the model and, with a directory, exports it there. Raises ModelRefused before anything is written.
+
+    `shapes` gives extents that its inputs name: `NAME=EXTENT,…`, of which one may be a range of batches, `NAME=LEAST..GREATEST`.
+    """
     from tuner.app.machine import checked_target, with_limits
-    from tuner.app.models import export_model, submit_model
+    from tuner.app.models import export_family, export_model, submit_model
+    from tuner.app.models_batch import family_of
     from tuner.cli.progress import TuningDisplay
     from tuner.export.directory import check_replaceable
     from tuner.export.naming import check_library_name
     from tuner.export.signature import KEY_FILE
-    from tuner.models.importer import import_file
+    from tuner.models.importer import import_file, read_file
     from workers.model_library import Model
 
     settings = invocation.settings(**flags).values
@@ -44,21 +50,45 @@ def tune_model(
     check_library_name(library)
     if directory is not None:
         check_replaceable(Path(directory))
+    extents, batch = _extents(shapes)
     machine = checked_target(settings)
-    graph = import_file(Path(path), shapes)
-    model = Model(content=Path(path).read_bytes(), shapes=shapes, graph=graph)
+    content = read_file(Path(path))
+    graph = import_file(Path(path), extents if batch is None else {**extents, batch.name: batch.low})
     with invocation.backend(create=True, **flags) as backend, invocation.database(create=True) as database:
         target = with_limits(database, machine)
-        job = submit_model(database, model, target, settings)
+        family = None if batch is None else family_of(content, extents, batch, target)
+        models = [Model(content=content, shapes=extents, graph=graph)] if family is None else list(family.members.values())
+        job = submit_model(database, models, target, settings)
         with TuningDisplay(invocation.output.stderr, quiet=invocation.output.quiet) as display:
-            display.note(f"job {job.id}: {len(job.tasks)} kernels for {len(graph.nodes)} calls")
+            if family is not None:
+                display.note(f"a model for each of {family.batch.name}={', '.join(map(str, family.members))}")
+            display.note(f"job {job.id}: {len(job.tasks)} kernels for {sum(len(one.graph.nodes) for one in models)} calls")
             ended = backend.work.run(job.id, display)
         if directory is None or ended.state != "succeeded":
             conclude(invocation, backend, ended)
             return
         key = settings.data_dir / KEY_FILE
-        tuned = export_model(database, model, target, settings, Path(directory), library, signing_key=key)
-        _report(invocation, model, tuned, job.id, directory, library)
+        if family is not None:
+            tuned = export_family(database, family, target, settings, Path(directory), library, signing_key=key)
+        else:
+            tuned = export_model(database, models[0], target, settings, Path(directory), library, signing_key=key)
+        _report(invocation, models[-1], tuned, job.id, directory, library)
+
+
+def _extents(shapes: str) -> tuple[dict[str, int], Batch | None]:
+    """The numbers, and the one range. Raises UsageError."""
+    from tuner.app.models_batch import Batch
+
+    parts = [part.strip() for part in shapes.split(",") if part.strip()]
+    ranged = [part for part in parts if ".." in part]
+    extents = extents_of(",".join(part for part in parts if part not in ranged))
+    if not ranged:
+        return extents, None
+    name, _, ends = (piece.strip() for piece in ranged[0].partition("="))
+    low, _, high = (piece.strip() for piece in ends.partition(".."))
+    if len(ranged) > 1 or name in extents or not name or not (low.isdecimal() and high.isdecimal()):
+        raise UsageError(f"--shapes has {ranged[-1]!r}; one extent of a model may be a range, such as batch=1..8")
+    return extents, Batch(name=name, low=int(low), high=int(high))
 
 
 def library_name(path: str) -> str:

@@ -13,7 +13,7 @@ from tuner.cli.invocation import Invocation
 from tuner.cli.jobs import JobName
 from tuner.cli.models import is_model, refuse_mixture, tune_model
 from tuner.cli.results import conclude
-from tuner.cli.workloads import Notation, Shapes, Specs, TargetText, Threads, Traffic, extents_of, families_of, read_workloads
+from tuner.cli.workloads import Notation, Shapes, Specs, TargetText, Threads, Traffic, families_of, read_workloads
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def tune(
     flags = {"trials": trials, "seconds": seconds, "strategy": strategy, "target": target, "threads": threads, "seed": seed}
     if any(is_model(spec) for spec in specs or ()):
         model = refuse_mixture(specs or [], notation)
-        tune_model(invocation, model, shapes=extents_of(shapes or ""), directory=directory, name=name, flags=flags)
+        tune_model(invocation, model, shapes=shapes or "", directory=directory, name=name, flags=flags)
         return
     if directory is not None or name is not None:
         raise UsageError("--output and --name are for models; tuner export writes the library of other workloads")

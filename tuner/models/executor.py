@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from tuner.models.memory import Place
 from tuner.runtime.wrapper import Entry, kernel_tables
 
-CONSTANTS = "tuner_model_constants"  # the symbol they begin at
 _CLOCK = "  int64_t *spent = (int64_t *)at[{last}];\n  struct timespec then, now;\n  clock_gettime(CLOCK_MONOTONIC, &then);\n"
 
 
@@ -32,6 +31,11 @@ class Copy:
     nbytes: int
 
 
+def constants_symbol(entry: str) -> str:
+    """Where the constants of the model with this entry begin; several models may stand in one library."""
+    return f"{entry}_constants"
+
+
 def executor(
     entry: str,
     *,
@@ -49,16 +53,19 @@ def executor(
     A profiled one writes the nanoseconds that each step took into its last output, 64-bit integers.
     """
     tables = "".join(kernel_tables(str(index), kernel, machine) for index, kernel in enumerate(kernels))
-    calls = "".join(_call(step, inputs) + (_noted(number) if profiled else "") for number, step in enumerate(steps))
+    constants = constants_symbol(entry)
+    calls = "".join(_call(step, inputs, constants) + (_noted(number) if profiled else "") for number, step in enumerate(steps))
+    sources = [_address(copy.source, inputs, constants) for copy in copies]
     moved = "".join(
-        f"    memcpy(at[{inputs + copy.output}], {_address(copy.source, inputs)}, {copy.nbytes}u);\n" for copy in copies
+        f"    memcpy(at[{inputs + copy.output}], {source}, {copy.nbytes}u);\n"
+        for copy, source in zip(copies, sources, strict=True)
     )
     return (
         '#include "tuner_runtime.h"\n\n#include <string.h>\n#include <time.h>\n\n'
-        f"extern const unsigned char {CONSTANTS}[] TUNER_HIDDEN;\n\n{tables}\n"
+        f"extern const unsigned char {constants}[] TUNER_HIDDEN;\n\n{tables}\n"
         f"int {entry}(void *self, const TunerAny *arguments, int32_t count, TunerAny *result);\n\n"
         f"int {entry}(void *self, const TunerAny *arguments, int32_t count, TunerAny *result) {{\n"
-        f"  (void)self, (void)result, (void){CONSTANTS};\n"
+        f"  (void)self, (void)result, (void){constants};\n"
         f"  unsigned char *at[{inputs + outputs}], *arena = tuner_workspace({max(arena_bytes, 1)}u);\n"
         "  if (arena == NULL) return -1;\n"
         "  for (int32_t i = 0; i < count; ++i) {\n"
@@ -71,8 +78,8 @@ def executor(
     )
 
 
-def _call(step: Step, inputs: int) -> str:
-    buffers = ", ".join(_address(place, inputs) for place in step.buffers)
+def _call(step: Step, inputs: int, constants: str) -> str:
+    buffers = ", ".join(_address(place, inputs, constants) for place in step.buffers)
     return f"    if ((status = tuner_call(&function_{step.kernel}, (void *const[]){{{buffers}}})) != TUNER_OK) break;\n"
 
 
@@ -84,21 +91,22 @@ def _noted(number: int) -> str:
     )
 
 
-def _address(place: Place, inputs: int) -> str:
+def _address(place: Place, inputs: int, constants: str) -> str:
     match place.kind:
         case "input":
             return f"at[{place.at}]"
         case "output":
             return f"at[{inputs + place.at}]"
         case "constant":
-            return f"(void *)({CONSTANTS} + {place.at}u)"
+            return f"(void *)({constants} + {place.at}u)"
         case _:
             return f"arena + {place.at}u"
 
 
-def constants_source() -> str:
+def constants_source(entry: str) -> str:
     """Assembly that puts the file `constants.bin` into the library, read-only and aligned as buffers are."""
+    symbol = constants_symbol(entry)
     return (
-        f'  .section .rodata.{CONSTANTS},"a"\n  .globl {CONSTANTS}\n  .hidden {CONSTANTS}\n  .balign 64\n'
-        f'{CONSTANTS}:\n  .incbin "constants.bin"\n  .skip 64\n  .section .note.GNU-stack,"",@progbits\n'
+        f'  .section .rodata.{symbol},"a"\n  .globl {symbol}\n  .hidden {symbol}\n  .balign 64\n'
+        f'{symbol}:\n  .incbin "constants.bin"\n  .skip 64\n  .section .note.GNU-stack,"",@progbits\n'
     )

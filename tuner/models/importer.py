@@ -28,18 +28,23 @@ def available() -> bool:
 
 def import_file(path: Path, shapes: Mapping[str, int] | None = None) -> Graph:
     """The fused graph of an .onnx file. Raises as `import_model` does."""
+    content = read_file(path)
+    try:
+        return import_model(content, shapes)
+    except ModelRefused as error:
+        raise ModelRefused(f"{path}: {error}") from error
+
+
+def read_file(path: Path) -> bytes:
+    """Its bytes, as far as a reader takes them. Raises ModelRefused."""
     try:
         if not path.is_file():
             raise ModelRefused(f"{path} is no file; give an .onnx file")
         if path.stat().st_size > LARGEST_FILE:
             raise ModelRefused(f"{path} has {path.stat().st_size} bytes, the limit is {LARGEST_FILE}")
-        content = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise ModelRefused(f"{path} cannot be read: {error.strerror}") from error
-    try:
-        return import_model(content, shapes)
-    except ModelRefused as error:
-        raise ModelRefused(f"{path}: {error}") from error
 
 
 def import_model(content: bytes, shapes: Mapping[str, int] | None = None) -> Graph:

@@ -113,7 +113,7 @@ class _Object:
             Copy(output=number, source=self._place(name), nbytes=self.graph.tensor(name).nbytes)
             for number, name in self.plan.copies
         ]
-        functions = [self._renamed(self.kernels[key], number) for key, number in self.used.items()]
+        functions = [self._renamed(self.kernels[key], f"{entry}_{number}", number) for key, number in self.used.items()]
         text = executor(
             entry,
             kernels=[_entry(function) for function in functions],
@@ -125,7 +125,7 @@ class _Object:
             machine=self.tools.machine,
             profiled=profiled,
         )
-        return self._combined(text, [function.object_code for function in functions])
+        return self._combined(entry, text, [function.object_code for function in functions])
 
     def _step(self, node: Expression) -> Step:
         key = workload_of(node, self.graph).key
@@ -167,8 +167,7 @@ class _Object:
             self.packed[known] = list(found) if isinstance(found, tuple) else [found]
         return self.packed[known]
 
-    def _renamed(self, kernel: ExportKernel, number: int) -> Function:
-        entry = f"tuner_model_kernel_{number}"
+    def _renamed(self, kernel: ExportKernel, entry: str, number: int) -> Function:
         inputs = tuple(argument.tensor for argument in kernel.inputs)
         if kernel.prepack is not None:
             inputs = kernel.prepack.taken(inputs, kernel.prepack.packed)
@@ -182,7 +181,7 @@ class _Object:
             tvm_symbol=entry,
         )
 
-    def _combined(self, text: str, kernels: Sequence[bytes]) -> bytes:
+    def _combined(self, entry: str, text: str, kernels: Sequence[bytes]) -> bytes:
         sources = runtime_sources()
         compiled = self.tools.compile("model.c", text, {header: sources[header] for header in _HEADERS})
         with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
@@ -194,7 +193,7 @@ class _Object:
                 for blob in self.blobs:
                     file.write(np.ascontiguousarray(blob).tobytes())
                     file.write(bytes(-blob.nbytes % ALIGNMENT))
-            Path(folder, "constants.S").write_text(constants_source())
+            Path(folder, "constants.S").write_text(constants_source(entry))
             run([*self.tools.command, "-c", "constants.S", "-o", "constants.o"], cwd=folder)
             objects = [str(compiled), "constants.o", *names]
             run([*self.tools.command, "-nostdlib", "-r", "-o", "model.o", *objects], cwd=folder)

@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from benchmarks.models import nets
 from db import artifacts, jobs, kernels, targets, workloads
 from db.engine import Database, open_database
-from tuner.app.models import export_model, submit_model
+from tuner.app.models import export_family, export_model, submit_model
+from tuner.app.models_batch import Batch, family_of
 from tuner.app.verify import Retimed, verify_export
+from tuner.errors import UsageError
 from tuner.export.artifacts import ArtifactStore
 from tuner.lowering.compiler import compile_kernel
 from tuner.models.reading import read_graph
 from tuner.models.workloads import workloads_of
-from tuner.runtime.loader import Library
+from tuner.runtime.loader import Library, ShapeError
 from tuner.settings import Settings, load_settings
 from tuner.target.detect import detect_cpu
+from tuner.target.target import Bandwidth, Limits, Target
 from tuner.workload.spec import to_document
 from workers.model_library import Model, ModelUnfinished, ModelWrong, largest_error
 
@@ -41,6 +47,12 @@ def settings(tmp_path: Path) -> Settings:
 def small() -> Model:
     content = nets.serialized(nets.perceptron(rows=2, sizes=(16, 8)))
     return Model(content=content, shapes={}, graph=read_graph(content, {}))
+
+
+def measured(target: Target) -> Target:
+    """With limits, which decide the members."""
+    bandwidth = Bandwidth(working_set_bytes=1 << 20, read=1e11, write=1e11, copy=1e11)
+    return replace(target, limits=Limits(fma_flops=1e11, fma_flops_best=1e11, bandwidth=(bandwidth,)))
 
 
 def promote_defaults(database: Database, model: Model, settings: Settings) -> None:
@@ -98,9 +110,59 @@ def test_another_models_kernels_are_found_out(database: Database, settings: Sett
     assert not out.exists()
 
 
+def with_batch(net: Any) -> bytes:
+    """The same model with an open first extent."""
+    for value in (*net.graph.input, *net.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"
+    content: bytes = net.SerializeToString()
+    return content
+
+
+@pytest.mark.long
+def test_one_function_serves_a_range_of_batches(database: Database, settings: Settings, tmp_path: Path) -> None:
+    """Rows of 40 bytes: later blocks do not begin where aligned loads may, so they are copied."""
+    net, out, target = nets.perceptron(rows=2, sizes=(16, 10)), tmp_path / "out", measured(detect_cpu())
+    content = with_batch(net)
+    family = family_of(content, {}, Batch(name="batch", low=1, high=9), target)
+    assert 1 < len(family.members) <= 4 and max(family.members) == 9
+    for model in family.members.values():
+        promote_defaults(database, model, settings)
+    assert export_family(database, family, target, settings, out, "nets", signing_key=None).max_rel_error <= 1e-4
+    run = Library(out / "lib/libnets.so").function("nets_run")
+    for batch in range(1, 10):
+        x = np.random.default_rng(batch).standard_normal((batch, 16)).astype(np.float32)
+        (right,) = ReferenceEvaluator(onnx.load_model_from_string(content)).run(None, {"x": x})
+        np.testing.assert_allclose(run(x), right, rtol=1e-4, atol=1e-6)
+    with pytest.raises(ShapeError, match="range 1 to 9"):
+        run(np.ones((10, 16), np.float32))
+    assert isinstance(verify_export(out, settings).functions[0].result, Retimed)
+
+
+@pytest.mark.long
+def test_a_model_whose_rows_are_not_apart_is_found_out(database: Database, settings: Settings, tmp_path: Path) -> None:
+    """Softmax over the batch: each row's result depends on all others."""
+    net, out, target = nets.perceptron(rows=2, sizes=(16, 16)), tmp_path / "out", measured(detect_cpu())
+    next(node for node in net.graph.node if node.op_type == "Softmax").attribute[0].i = 0
+    family = family_of(with_batch(net), {}, Batch(name="batch", low=2, high=7), target)
+    for model in family.members.values():
+        promote_defaults(database, model, settings)
+    with pytest.raises(ModelWrong, match="batch="):
+        export_family(database, family, target, settings, out, "nets", signing_key=None)
+    assert not out.exists()
+
+
+def test_a_batch_has_to_come_first() -> None:
+    make = nets.Maker()
+    net = make.model({"x": (2, 16)}, make.add("Transpose", make.add("Relu", "x"), perm=[1, 0]), (16, 2))
+    net.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    net.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "batch"
+    with pytest.raises(UsageError, match="'y' has shape"):
+        family_of(net.SerializeToString(), {}, Batch(name="batch", low=1, high=4), measured(detect_cpu()))
+
+
 def test_a_models_job_has_its_kernels_and_their_calls(database: Database, settings: Settings) -> None:
     model = small()
-    job = submit_model(database, model, detect_cpu(), settings)
+    job = submit_model(database, [model], detect_cpu(), settings)
     assert job.kind == jobs.MODEL and len(job.tasks) == 2
     assert sum(job.settings["calls"].values()) == len(model.graph.nodes)
     assert ArtifactStore(settings.artifacts).get(job.settings["model"]) == model.content

@@ -1,8 +1,9 @@
 /* One function for any number of rows in a range, made of kernels for fixed numbers of them.
  * Blocks of rows follow each other as the plan says. The last block may begin earlier, computing some rows again to the same
- * values; where the whole has fewer rows than it, it works on padded copies in the workspace. */
+ * values; where the whole has fewer rows than it, or rows have no multiple of 64 bytes, it works on copies in the workspace. */
 #include "tuner_runtime.h"
 
+#include <stdint.h>
 #include <string.h>
 
 static int refuse_extent(const struct tuner_function *function, int64_t rows) {
@@ -11,31 +12,25 @@ static int refuse_extent(const struct tuner_function *function, int64_t rows) {
                     (long long)rows, (long long)portfolio->low, (long long)portfolio->high);
 }
 
-/* The kernel on the rows from `row` on. */
-static int call_at(const struct tuner_function *function, const struct tuner_function *kernel, void *const *buffers, int64_t row) {
-  void *moved[TUNER_MAX_ARGUMENTS];
-  for (int32_t i = 0; i < function->num_arguments; ++i)
-    moved[i] = (char *)buffers[i] + (uint64_t)row * function->arguments[i].row_bytes;
-  return tuner_call(kernel, moved);
-}
-
-/* The kernel on copies that have as many rows as it wants; `left` rows from `row` on are the caller's. */
-static int call_padded(const struct tuner_function *function, const struct tuner_function *kernel, void *const *buffers,
-                       int64_t row, int64_t left) {
+/* The kernel on the rows from `row` on, of which `left` are the caller's. Where it wants more rows, or rows do not begin as its
+ * aligned loads want them, it works on copies, padded with zeros. */
+static int call_block(const struct tuner_function *function, const struct tuner_function *kernel, void *const *buffers,
+                      int64_t row, int64_t left) {
   void *given[TUNER_MAX_ARGUMENTS], *copies[TUNER_MAX_ARGUMENTS] = {NULL};
   int status = TUNER_OK;
   for (int32_t i = 0; i < function->num_arguments; ++i) {
     const struct tuner_argument *argument = &function->arguments[i];
-    given[i] = buffers[i];
-    if (argument->row_bytes == 0) continue;
-    uint64_t used = (uint64_t)left * argument->row_bytes, whole = kernel->arguments[i].nbytes;
+    const uint64_t used = (uint64_t)left * argument->row_bytes, whole = kernel->arguments[i].nbytes;
+    given[i] = (char *)buffers[i] + (uint64_t)row * argument->row_bytes;
+    if (argument->row_bytes == 0 || (used == whole && (uintptr_t)given[i] % TUNER_ALIGNMENT == 0)) continue;
+    const void *source = given[i];
     copies[i] = given[i] = tuner_workspace(whole);
     if (copies[i] == NULL) {
       status = TUNER_ERROR_MEMORY;
       break;
     }
     if (argument->is_output) continue;
-    memcpy(copies[i], (const char *)buffers[i] + (uint64_t)row * argument->row_bytes, used);
+    memcpy(copies[i], source, used);
     memset((char *)copies[i] + used, 0, whole - used);
   }
   if (status == TUNER_OK) status = tuner_call(kernel, given);
@@ -61,14 +56,8 @@ int tuner_call_rows(const struct tuner_function *function, void *const *buffers,
     int32_t place = portfolio->plan[left];
     const struct tuner_function *kernel = portfolio->kernels[place];
     int64_t block = portfolio->rows[place];
-    int status;
-    if (block <= left) {
-      status = call_at(function, kernel, buffers, row);
-    } else if (block <= rows) {
-      status = call_at(function, kernel, buffers, rows - block);
-    } else {
-      status = call_padded(function, kernel, buffers, row, left);
-    }
+    const int64_t first = block > left && block <= rows ? rows - block : row;
+    const int status = call_block(function, kernel, buffers, first, block <= rows - first ? block : rows - first);
     if (status != TUNER_OK) return status;
     row += block;
   }

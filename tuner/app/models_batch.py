@@ -1,0 +1,170 @@
+"""Models for a range of batches: the model for a few of them, each one kernel, behind one function for any batch of the range.
+
+The plan is that of any portfolio. Rows must be computed apart; that is not taken on trust but seen: batches made of several
+blocks, and padded ones, are held against ONNX's reference evaluator before anything is exported.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tuner.errors import UsageError
+from tuner.export.kernel import ExportKernel
+from tuner.export.library import function_of
+from tuner.export.portfolio import choose_extents, plan_rows
+from tuner.models.checking import run_library
+from tuner.models.graph import Graph
+from tuner.models.importer import import_model, reference_outputs
+from tuner.runtime.link import link
+from tuner.runtime.loader import ALIGNMENT
+from tuner.runtime.portfolio import Portfolio
+from tuner.target.roofline import bandwidth_at
+from tuner.target.target import Target
+from tuner.workload.expression import Tensor
+from tuner.workload.rows import Rows
+from workers.model_library import Model, largest_error
+
+MOST_MEMBERS = 4  # each is a whole model to tune
+GREATEST = 1024  # of a batch
+COPY_BYTES_PER_S = 8e9  # of rows copied because they are padded or not aligned, read and written; a careful figure
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """An extent that the file's inputs name, as a range."""
+
+    name: str
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.low < self.high <= GREATEST:
+            raise UsageError(f"--shapes {self.name}={self.low}..{self.high} is no range of batches within 1..{GREATEST}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """A model for each of the batches worth one, ascending; the last is the greatest of the range."""
+
+    batch: Batch
+    rows: Rows
+    members: Mapping[int, Model]
+
+
+def family_of(content: bytes, shapes: Mapping[str, int], batch: Batch, target: Target) -> Family:
+    """Reads the file for both ends of the range, chooses the members by the machine's limits, and reads it for them.
+
+    Raises ModelRefused for a file that is none, and UsageError for one whose inputs and outputs do not all have the batch first.
+    """
+    graphs = {end: import_model(content, {**shapes, batch.name: end}) for end in (batch.low, batch.high)}
+    rows = _rows(graphs[batch.low], graphs[batch.high], batch)
+    expected = {end: _expected_s(graph, target) for end, graph in graphs.items()}
+    slope = (expected[batch.high] - expected[batch.low]) / (batch.high - batch.low)
+
+    def ideal_s(extent: int) -> float:
+        return expected[batch.low] + slope * (extent - batch.low)
+
+    copied = _row_bytes(graphs[batch.high], rows)
+    chosen = choose_extents(batch.low, batch.high, ideal_s, lambda count: _copy_s(copied, count), MOST_MEMBERS)
+    members = {}
+    for extent in chosen:
+        given = {**shapes, batch.name: extent}
+        graph = graphs[extent] if extent in graphs else import_model(content, given)
+        members[extent] = Model(content=content, shapes=given, graph=graph)
+    return Family(batch=batch, rows=rows, members=members)
+
+
+def family_kernel(family: Family, members: Mapping[int, ExportKernel], symbol: str, cores: Sequence[int]) -> ExportKernel:
+    """One function for every batch of the range, from the members' checked kernels. Raises ModelWrong for a wrong batch."""
+    rows, copied = family.rows, _row_bytes(family.members[family.batch.high].graph, family.rows)
+    loose = any(size % ALIGNMENT for size in copied)  # then every block but the first is copied
+
+    def call_s(extent: int) -> float:
+        return members[extent].median_s + (_copy_s(copied, extent) if loose else 0.0)
+
+    extents = tuple(members)
+    plan = plan_rows([(extent, call_s(extent)) for extent in extents], rows.high, lambda count: _copy_s(copied, count))
+    greatest = members[rows.high]
+    whole_s = plan.seconds[rows.high]
+    made = replace(
+        greatest,
+        workload_key=sha256(" ".join(members[extent].workload_key for extent in extents).encode()).hexdigest(),
+        symbol=symbol,
+        portfolio=Portfolio(rows=rows, extents=extents, kernels=tuple(members.values()), plan=plan.first),
+        median_s=whole_s,
+        ci95_s=(whole_s, whole_s),
+        isa=tuple(sorted({feature for kernel in members.values() for feature in kernel.isa})),
+    )
+    with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
+        path = Path(folder, "family.so")
+        path.write_bytes(link("family", [function_of(made)]))
+        worst = [_error(family, made, path, batch, cores) for batch in _judged(extents, rows)]
+    return replace(made, max_rel_error=max(*worst, *(kernel.max_rel_error for kernel in members.values())))
+
+
+def _judged(extents: Sequence[int], rows: Rows) -> list[int]:
+    """Batches that no member is made for: padded ones, and such as take several blocks."""
+    others = [batch for batch in range(rows.low, rows.high + 1) if batch not in extents]
+    return sorted({others[0], others[len(others) // 2], others[-1]}) if others else [rows.high]
+
+
+def _error(family: Family, made: ExportKernel, path: Path, batch: int, cores: Sequence[int]) -> float:
+    model = next(iter(family.members.values()))
+    rng = np.random.default_rng(batch)
+    inputs = []
+    for place, argument in enumerate(made.inputs):
+        shape = (batch, *argument.shape[1:]) if place in family.rows.ranged else argument.shape
+        if argument.dtype.startswith("float"):
+            inputs.append(rng.standard_normal(shape).astype(argument.dtype))
+        else:
+            inputs.append(rng.integers(0, 2, shape).astype(argument.dtype))
+    right = reference_outputs(model.content, inputs, {**model.shapes, family.batch.name: batch})
+    checked = run_library(path, str(made.symbol), inputs, cores)
+    return largest_error(f"{made.symbol} with {family.batch.name}={batch}", checked.outputs, right)
+
+
+def _tensors(graph: Graph) -> tuple[Tensor, ...]:
+    return (*graph.inputs, *(graph.tensor(name) for name in graph.outputs))
+
+
+def _rows(small: Graph, large: Graph, batch: Batch) -> Rows:
+    ranged = []
+    for place, (one, other) in enumerate(zip(_tensors(small), _tensors(large), strict=True)):
+        if one.shape == other.shape and place < len(small.inputs):
+            continue
+        if (one.shape[:1], other.shape[:1], one.shape[1:]) != ((batch.low,), (batch.high,), other.shape[1:]):
+            raise UsageError(
+                f"{large.labels[place]!r} has shape {list(other.shape)} for {batch.name}={batch.high}; in a model for a range of "
+                "batches every output, and what input has a batch, has it first; give one number instead of a range"
+            )
+        ranged.append(place)
+    if not any(place < len(small.inputs) for place in ranged):
+        raise UsageError(f"no input of the model has {batch.name} as its first extent; give one number instead of a range")
+    return Rows(name=batch.name, low=batch.low, high=batch.high, ranged=tuple(ranged))
+
+
+def _row_bytes(graph: Graph, rows: Rows) -> tuple[int, ...]:
+    tensors = _tensors(graph)
+    return tuple(tensors[place].nbytes // rows.high for place in rows.ranged)
+
+
+def _copy_s(row_bytes: Sequence[int], count: int) -> float:
+    return 2 * count * sum(row_bytes) / COPY_BYTES_PER_S
+
+
+def _expected_s(graph: Graph, target: Target) -> float:
+    """Computing at the machine's rate, and reading each kernel's tensors, one after the other."""
+    limits = target.limits
+    if limits is None:
+        raise UsageError(f"the limits of {target.name} have not been measured; tune one workload on it first")
+    flops = sum(node.flops for node in graph.nodes)
+    moved = sum(node.nbytes for node in graph.nodes)
+    return flops / limits.fma_flops + moved / bandwidth_at(limits, moved / len(graph.nodes))
