@@ -145,9 +145,8 @@ def _look(root: int, done: int, looks: dict[psutil.Process, list[Look]], kinds: 
                 if one.status() == psutil.STATUS_ZOMBIE:
                     dead += 1
                     continue
-                if one not in kinds:
-                    said = " ".join(one.cmdline())
-                    kinds[one] = next((kind for text, kind in KINDS.items() if text in said), said[:40])
+                said = " ".join(one.cmdline())  # an actor gets its title some time after its process has started
+                kinds[one] = next((kind for text, kind in KINDS.items() if text in said), said[:40])
                 looks[one].append(Look(done, one.memory_info().rss, one.num_fds()))
     return dead
 
