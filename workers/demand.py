@@ -77,12 +77,15 @@ class Demand:
 
     # -- whose turn it is ------------------------------------------------------------------------------------------------------
 
-    def next_to_build(self, room: Callable[[Item], bool]) -> JobQueue | None:
+    def next_to_build(self, room: Callable[[Item], bool], lane_takes: Callable[[str], bool]) -> JobQueue | None:
         """The job whose turn it is at the least busy builder; None where that has no `room` for its next candidate.
 
-        Nobody overtakes then: a candidate that must travel alone would wait for as long as others keep the builder busy.
+        Nobody overtakes then: a candidate that must travel alone would wait for as long as others keep the builder busy. A job
+        whose problem no lane takes yet lets the others go first: what is built of it would only wait.
         """
         waiting = [queue for queue in self if queue.to_build]
+        if len(waiting) > 1:
+            waiting = [queue for queue in waiting if lane_takes(queue.to_build[0].problem)] or waiting
         if len(waiting) > 1:
             self._share.mark(self._accounts)
         queue = min(waiting, key=lambda queue: self._policy.build(queue.account), default=None)

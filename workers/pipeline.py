@@ -208,7 +208,7 @@ class Pipeline:
         urgent = self._lane_waits()
         if station.load >= (1 if urgent else station.depth):
             return None
-        queue = self._demand.next_to_build(station.room)
+        queue = self._demand.next_to_build(station.room, self._lane_takes)
         if queue is None:
             return None
         share = ceil(self._demand.to_build / (len(self.builders) * station.depth))
@@ -263,6 +263,9 @@ class Pipeline:
         return any(station.batches for station in (*self.builders.values(), *self.runners.values()))
 
     # -- inside --------------------------------------------------------------------------------------------------------------
+
+    def _lane_takes(self, problem: str) -> bool:
+        return any(one.takes(problem) for one in self.runners.values())
 
     def _lane_waits(self) -> bool:
         """Whether a lane has nothing to go on with but what is being built.

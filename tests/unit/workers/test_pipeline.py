@@ -271,6 +271,16 @@ def test_a_lane_is_given_a_problem_once_it_is_prepared_for_it() -> None:
     assert pipeline.next_measurement() is None and len(pipeline.unprepared()) == 2
 
 
+def test_what_no_lane_is_prepared_for_is_built_last() -> None:
+    pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"], policy="fifo", prepares=["cpu:1"])
+    for order, job in enumerate(("new", "old")):
+        pipeline.submit(job, [Candidate(number=order)], standing=Standing(job=job, order=order))
+    pipeline.prepared("cpu:1", "old")
+    assert (pipeline.next_build() or ("", ""))[1] == "old"
+    pipeline.built("build:0", [Built(number=1, result=library(1), started_s=0.0, ended_s=0.2)])
+    assert (pipeline.next_build() or ("", ""))[1] == "new"  # there is nothing else to do
+
+
 def test_a_builder_hands_over_before_it_builds_on_while_a_lane_waits() -> None:
     pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
     pipeline.submit("p", candidates(8))
@@ -366,8 +376,8 @@ def test_a_candidate_that_must_travel_alone_is_not_overtaken() -> None:
     for order, job in enumerate(("careful", "other")):
         demand.submit(Standing(job=job, order=order), "p", candidates(3))
     careful, other = demand
-    assert demand.next_to_build(lambda item: True) is careful
-    assert demand.next_to_build(lambda item: item.job == "other") is None
+    assert demand.next_to_build(lambda item: True, lambda problem: True) is careful
+    assert demand.next_to_build(lambda item: item.job == "other", lambda problem: True) is None
     for queue in (careful, other):
         queue.is_ready(queue.to_build.popleft())
     lane = Station("cpu:1")
