@@ -22,7 +22,8 @@ from tuner.target.target import Target
 FEATURE_VERSION = 4  # of the meaning of the columns; models are stored with it
 MAX_GROUPS = 3  # groups described, the ones with most arithmetic first
 READS = 3  # reads described one by one, the largest first
-GROUP_FEATURES = 21 + 3 * (READS + 2) + READS * 9
+AXES = 4  # of the output, the last ones, whose loops are described
+GROUP_FEATURES = 21 + 3 * (READS + 2) + READS * 9 + 2 * AXES
 TERMS = len(NAMES)  # last columns: log2(1 + units) of each term of the estimated cycles, absolute
 ESTIMATE = MAX_GROUPS * GROUP_FEATURES + 2  # column: log2 of the estimated cycles, the lower the faster
 WIDTH = ESTIMATE + 1 + TERMS  # of the columns before them; after the estimate each term's share in it
@@ -118,6 +119,7 @@ def group_features(table: NestTable, done: Work, target: Target, threads: int) -
     ]
     for number in range(READS):
         columns += _read_columns(table, number, done, inner_level, target)
+    columns += _order_columns(table, done)
     stacked = np.stack([np.broadcast_to(column, (count,)) for column in columns], axis=1)
     return stacked.astype(np.float32)
 
@@ -141,3 +143,16 @@ def _read_columns(table: NestTable, number: int, done: Work, inner_level: int, t
         _log(done.footprint[0, :, number] / target.l2_bytes),
         _log(done.footprint[-1, :, number]),
     ]
+
+
+def _order_columns(table: NestTable, done: Work) -> list[Floats]:
+    """How often each loop over the output is begun, log2, 0 for one that runs once: these tell all orders of loops apart."""
+    nest, count, rows = done.nest, len(done.lanes), np.arange(len(done.lanes))
+    begun = np.cumsum(_log(nest.extent), axis=1) - _log(nest.extent)
+    begun = np.where(nest.extent > 1, 1.0 + begun, 0.0)
+    columns: list[Floats] = [np.zeros(count) for _ in range(2 * AXES)]
+    for half, first in enumerate((0, table.spatial + 1)):
+        for axis in range(max(table.spatial - AXES, 0), table.spatial):
+            level = first + (nest.axis[:, first : first + table.spatial] == axis).argmax(axis=1)
+            columns[half * AXES + table.spatial - 1 - axis] = begun[rows, level]
+    return columns
