@@ -20,6 +20,10 @@ from tuner.measure.wire import Document, WireError, receive, send
 from tuner.runtime.cuda_driver import CudaError, NoDriver, device_facts
 
 
+class Ended(WireError):
+    """The process has closed its end: it has gone, or is about to."""
+
+
 class DeviceProcess:
     """The owner's side of the process. Not thread-safe; end it."""
 
@@ -34,7 +38,7 @@ class DeviceProcess:
         while True:
             answer = receive(self._answers, timeout_s=max(0.0, deadline - time.monotonic()))
             if answer is None:
-                raise WireError("the process ended")
+                raise Ended("the process ended")
             if "stage" not in answer:
                 return answer
             self.stage = str(answer["stage"])
@@ -45,9 +49,13 @@ class DeviceProcess:
         send(self._commands, request)
         return self.receive(timeout_s)
 
-    def end(self) -> int | None:
-        """Kills what still runs; the status it had ended with by itself, negative for a signal, None where it had not."""
+    def end(self, *, grace_s: float = 0.0) -> int | None:
+        """Kills what still runs after `grace_s`; the status it had ended with, negative for a signal, None where it had not."""
+        deadline = time.monotonic() + grace_s
         pid, status = os.waitpid(self._pid, os.WNOHANG)
+        while pid == 0 and time.monotonic() < deadline:
+            time.sleep(0.01)
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
         if pid == 0:
             with suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)

@@ -12,7 +12,7 @@ import sys
 
 from tuner.errors import TunerError
 from tuner.measure.assignment import Request, request_from_document, request_to_document
-from tuner.measure.gpu_device import DeviceProcess, start
+from tuner.measure.gpu_device import DeviceProcess, Ended, start
 from tuner.measure.gpu_session import failed
 from tuner.measure.outcome import FailureKind
 from tuner.measure.problem import PROMOTION_CASES, SCREENING_CASES, Problem
@@ -20,6 +20,7 @@ from tuner.measure.wire import Document, WireError, receive, send
 from tuner.workload.spec import from_document
 
 START_S = 120.0  # of a device's process and its context; a cold driver takes many seconds
+REAP_S = 5.0  # for a process that closed its end to be gone
 CANDIDATES = 200  # measured by one process: loaded libraries and modules stay until its end
 
 
@@ -110,7 +111,7 @@ class Keeper:
 
     def _lost(self, process: DeviceProcess, request: Request, error: WireError) -> Document:
         """The process hung or died under the candidate; the next request gets another one."""
-        self._process, status = None, process.end()
+        self._process, status = None, process.end(grace_s=REAP_S if isinstance(error, Ended) else 0.0)
         if status is None:
             message = f"no answer within {request.timeout_s:g} s while {process.stage}: {error}"
             return failed(FailureKind.RUN_TIMEOUT, message)

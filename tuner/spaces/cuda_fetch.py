@@ -30,9 +30,26 @@ class Fetch:
     width: int  # elements of one load
     pad: int  # elements that rows in shared memory are apart more than they are long
 
+    def shared_out(self, threads: tuple[tuple[ThreadAxis, int], ...]) -> tuple[tuple[ThreadAxis, int], ...]:
+        """The thread axes in the order in which loads are dealt out to them, the fastest last: neighbours load neighbours.
+
+        Where that would leave an outer axis out, because there are fewer loads than inner threads, the order is turned round.
+        TVM takes a store and a load of the same index, the innermost thread's, for those of one thread whatever the other axes
+        are, and puts no barrier between them (ThreadSync of 0.27). An index that names all axes, or not that one, is not taken
+        so.
+        """
+        loads = prod(axis.extent for axis in self.box) // self.width
+        inner = 1
+        for _, extent in reversed(threads):
+            if extent > 1 and loads <= inner and inner > 1:
+                return threads[::-1]
+            inner *= extent
+        return threads
+
     def steps(self, loop: str, threads: tuple[tuple[ThreadAxis, int], ...]) -> list[Step]:
         """Places the copy under a loop and shares it among the threads, outermost thread axis first."""
         name = self.block.name
+        threads = self.shared_out(threads)
         parts = tuple(f"{name}.{axis}" for axis, _ in threads)
         steps: list[Step] = [
             ComputeAt(block=name, loop=loop),

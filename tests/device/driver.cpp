@@ -1,0 +1,390 @@
+/* The double of NVIDIA's driver, libcuda.so.1: one device whose kernels run on the CPU (emulated.h) and whose clock is virtual.
+ *
+ * It knows the calls that the product makes, takes their arguments as cuda.h declares them, and is as strict as the real one about
+ * handles, addresses, limits of a launch, calls while a stream is captured, and a context that a kernel has broken. */
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <elf.h>
+#include <csetjmp>
+#include <csignal>
+#include <map>
+#include <set>
+#include <string>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <vector>
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef uint64_t CUdeviceptr;
+#define API extern "C" __attribute__((visibility("default"))) CUresult
+
+enum {
+  SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, INVALID_DEVICE = 101, INVALID_IMAGE = 200,
+  INVALID_CONTEXT = 201, NO_BINARY_FOR_GPU = 209, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700,
+  OUT_OF_RESOURCES = 701, MISALIGNED_ADDRESS = 716, LAUNCH_FAILED = 719, CAPTURE_UNSUPPORTED = 900,
+};
+static const std::map<int, std::pair<const char *, const char *>> TEXTS = {
+    {INVALID_VALUE, {"CUDA_ERROR_INVALID_VALUE", "invalid argument"}},
+    {OUT_OF_MEMORY, {"CUDA_ERROR_OUT_OF_MEMORY", "out of memory"}},
+    {NOT_INITIALIZED, {"CUDA_ERROR_NOT_INITIALIZED", "initialization error"}},
+    {INVALID_DEVICE, {"CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"}},
+    {INVALID_IMAGE, {"CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"}},
+    {INVALID_CONTEXT, {"CUDA_ERROR_INVALID_CONTEXT", "invalid device context"}},
+    {NO_BINARY_FOR_GPU, {"CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"}},
+    {INVALID_HANDLE, {"CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"}},
+    {NOT_FOUND, {"CUDA_ERROR_NOT_FOUND", "named symbol not found"}},
+    {NOT_READY, {"CUDA_ERROR_NOT_READY", "device not ready"}},
+    {ILLEGAL_ADDRESS, {"CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"}},
+    {OUT_OF_RESOURCES, {"CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "too many resources requested for launch"}},
+    {MISALIGNED_ADDRESS, {"CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"}},
+    {LAUNCH_FAILED, {"CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"}},
+    {CAPTURE_UNSUPPORTED, {"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"}},
+};
+
+/* A small GPU of compute capability 9.0, in the driver's numbers of attributes. */
+static const size_t MEMORY_BYTES = 1ull << 30;
+static const std::map<int, int> ATTRIBUTES = {{1, 1024}, {8, 49152}, {10, 32}, {12, 65536}, {13, 1500000}, {16, 132}, {36, 2000000},
+                                              {37, 5120}, {38, 1 << 20}, {75, 9}, {76, 0}, {81, 228 << 10}, {82, 65536},
+                                              {97, 227 << 10}};
+
+struct Kernel {
+  const char *name;
+  void *function;
+  int parameters, most_threads;
+};
+typedef int (*Run)(const Kernel *, const unsigned *, const unsigned *, const uint64_t *, int, unsigned long long *);
+struct Function { const Kernel *kernel; Run run; int dynamic_bytes; };
+struct Launch { Function *function; unsigned grid[3], block[3], shared; std::vector<uint64_t> arguments; };
+struct Node { bool fills; Launch launch; CUdeviceptr address; int byte; size_t bytes; };
+struct Graph { std::vector<Node> nodes; };
+struct Event { double at_s; bool recorded; };
+struct Stream { bool capturing; Graph *graph; };
+
+static bool initialised, current;
+static int broken; /* the error that every call gives from now on */
+static double clock_s;
+static unsigned long long launches;
+static std::map<CUdeviceptr, size_t> memory;
+static std::set<void *> streams, events, graphs, executables, functions;
+static Stream legacy;
+static sigjmp_buf fault;
+
+#define READY()                              \
+  if (!initialised) return NOT_INITIALIZED;  \
+  if (broken) return broken;
+#define IN_CONTEXT()                         \
+  READY()                                    \
+  if (!current) return INVALID_CONTEXT;
+
+static bool capturing() {
+  for (void *one : streams)
+    if (((Stream *)one)->capturing) return true;
+  return false;
+}
+static Stream *stream_of(void *handle) {
+  if (handle == nullptr) return &legacy;
+  return streams.count(handle) ? (Stream *)handle : nullptr;
+}
+static bool holds(CUdeviceptr address, size_t bytes) {
+  auto after = memory.upper_bound(address);
+  if (after == memory.begin()) return false;
+  --after;
+  return address >= after->first && address + bytes <= after->first + after->second;
+}
+
+API cuInit(unsigned flags) {
+  if (flags != 0) return INVALID_VALUE;
+  if (getenv("CUDA_VISIBLE_DEVICES") && !*getenv("CUDA_VISIBLE_DEVICES")) return 100; /* CUDA_ERROR_NO_DEVICE */
+  initialised = true;
+  return SUCCESS;
+}
+API cuDriverGetVersion(int *version) { return *version = 13000, SUCCESS; }
+API cuDeviceGetCount(int *count) { READY() return *count = 1, SUCCESS; }
+API cuDeviceGet(CUdevice *device, int ordinal) {
+  READY()
+  if (ordinal != 0) return INVALID_DEVICE;
+  return *device = 0, SUCCESS;
+}
+API cuDeviceGetName(char *name, int length, CUdevice device) {
+  READY()
+  if (device != 0) return INVALID_DEVICE;
+  snprintf(name, length, "double of a GPU");
+  return SUCCESS;
+}
+API cuDeviceGetPCIBusId(char *name, int length, CUdevice device) {
+  READY()
+  if (device != 0 || length < 13) return INVALID_VALUE;
+  snprintf(name, length, "0000:0B:00.0");
+  return SUCCESS;
+}
+API cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+  READY()
+  if (device != 0) return INVALID_DEVICE;
+  return *bytes = MEMORY_BYTES, SUCCESS;
+}
+API cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
+  READY()
+  auto found = ATTRIBUTES.find(attribute);
+  if (device != 0 || found == ATTRIBUTES.end()) return INVALID_VALUE;
+  return *value = found->second, SUCCESS;
+}
+API cuDevicePrimaryCtxRetain(void **context, CUdevice device) {
+  READY()
+  if (device != 0) return INVALID_DEVICE;
+  return *context = (void *)&ATTRIBUTES, SUCCESS;
+}
+API cuCtxSetCurrent(void *context) {
+  READY()
+  if (context != (void *)&ATTRIBUTES && context != nullptr) return INVALID_CONTEXT;
+  return current = context != nullptr, SUCCESS;
+}
+API cuCtxGetCurrent(void **context) {
+  READY()
+  return *context = current ? (void *)&ATTRIBUTES : nullptr, SUCCESS;
+}
+API cuCtxGetDevice(CUdevice *device) {
+  IN_CONTEXT()
+  return *device = 0, SUCCESS;
+}
+
+static CUresult allocate(CUdeviceptr *address, size_t bytes) {
+  size_t held = 0;
+  for (auto &one : memory) held += one.second;
+  if (bytes == 0) return INVALID_VALUE;
+  if (held + bytes > MEMORY_BYTES) return OUT_OF_MEMORY;
+  void *found = aligned_alloc(256, (bytes + 255) / 256 * 256);
+  if (found == nullptr) return OUT_OF_MEMORY;
+  memset(found, 0xcd, bytes); /* what is in new memory means nothing */
+  memory[(CUdeviceptr)found] = bytes;
+  return *address = (CUdeviceptr)found, SUCCESS;
+}
+static CUresult release(CUdeviceptr address) {
+  if (!memory.erase(address)) return INVALID_VALUE;
+  return free((void *)address), SUCCESS;
+}
+API cuMemAlloc_v2(CUdeviceptr *address, size_t bytes) {
+  IN_CONTEXT()
+  return capturing() ? CAPTURE_UNSUPPORTED : allocate(address, bytes);
+}
+API cuMemFree_v2(CUdeviceptr address) {
+  IN_CONTEXT()
+  return capturing() ? CAPTURE_UNSUPPORTED : release(address);
+}
+API cuMemAllocAsync(CUdeviceptr *address, size_t bytes, void *stream) {
+  IN_CONTEXT()
+  return stream_of(stream) ? allocate(address, bytes) : INVALID_HANDLE;
+}
+API cuMemFreeAsync(CUdeviceptr address, void *stream) {
+  IN_CONTEXT()
+  Stream *on = stream_of(stream);
+  if (on == nullptr) return INVALID_HANDLE;
+  return on->capturing ? SUCCESS : release(address); /* of a graph: its launches use it */
+}
+API cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, void *stream) {
+  IN_CONTEXT()
+  if (!stream_of(stream)) return INVALID_HANDLE;
+  if (!holds(to, bytes)) return INVALID_VALUE;
+  return memcpy((void *)to, from, bytes), SUCCESS;
+}
+API cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) {
+  IN_CONTEXT()
+  if (!holds(from, bytes)) return INVALID_VALUE;
+  return memcpy(to, (void *)from, bytes), SUCCESS;
+}
+
+static void filled(CUdeviceptr address, int byte, size_t bytes) {
+  memset((void *)address, byte, bytes);
+  clock_s += 1e-6 + bytes / 2e12;
+}
+API cuMemsetD8Async(CUdeviceptr address, unsigned char byte, size_t bytes, void *stream) {
+  IN_CONTEXT()
+  Stream *on = stream_of(stream);
+  if (on == nullptr) return INVALID_HANDLE;
+  if (!holds(address, bytes)) return INVALID_VALUE;
+  if (on->capturing) on->graph->nodes.push_back({true, {}, address, byte, bytes});
+  else filled(address, byte, bytes);
+  return SUCCESS;
+}
+
+API cuStreamCreate(void **stream, unsigned flags) {
+  IN_CONTEXT()
+  if (flags > 1) return INVALID_VALUE;
+  *stream = new Stream{false, nullptr};
+  streams.insert(*stream);
+  return SUCCESS;
+}
+API cuStreamSynchronize(void *stream) {
+  IN_CONTEXT()
+  Stream *on = stream_of(stream);
+  if (on == nullptr) return INVALID_HANDLE;
+  return on->capturing ? CAPTURE_UNSUPPORTED : SUCCESS;
+}
+API cuStreamBeginCapture_v2(void *stream, int mode) {
+  IN_CONTEXT()
+  if (stream == nullptr || !streams.count(stream) || mode < 0 || mode > 2) return INVALID_VALUE;
+  ((Stream *)stream)->capturing = true;
+  ((Stream *)stream)->graph = new Graph;
+  return SUCCESS;
+}
+API cuStreamEndCapture(void *stream, void **graph) {
+  IN_CONTEXT()
+  if (!streams.count(stream) || !((Stream *)stream)->capturing) return INVALID_VALUE;
+  ((Stream *)stream)->capturing = false;
+  graphs.insert(*graph = ((Stream *)stream)->graph);
+  return SUCCESS;
+}
+
+static void faulted(int number) { siglongjmp(fault, number); }
+
+/* Runs a kernel; what it breaks is told by a later call, as a device works behind the caller's back. */
+static double run(const Launch &one) {
+  struct sigaction before[3], mine = {};
+  int signals[3] = {SIGSEGV, SIGBUS, SIGILL};
+  char alternate[1 << 14];
+  stack_t old, with = {.ss_sp = alternate, .ss_flags = 0, .ss_size = sizeof alternate};
+  sigaltstack(&with, &old);
+  mine.sa_handler = faulted;
+  mine.sa_flags = SA_ONSTACK | SA_NODEFER;
+  for (int i = 0; i < 3; i++) sigaction(signals[i], &mine, &before[i]);
+  unsigned long long turns = 0;
+  int came = sigsetjmp(fault, 1);
+  if (came == 0) {
+    int failed = one.function->run(one.function->kernel, one.grid, one.block, one.arguments.data(), launches++ % 2, &turns);
+    if (failed) broken = LAUNCH_FAILED;
+  } else {
+    broken = came == SIGILL ? MISALIGNED_ADDRESS : ILLEGAL_ADDRESS;
+  }
+  for (int i = 0; i < 3; i++) sigaction(signals[i], &before[i], nullptr);
+  sigaltstack(&old, nullptr);
+  return 2e-6 + turns * 5e-9;
+}
+
+API cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                   void *stream, void **parameters, void **extra) {
+  IN_CONTEXT()
+  Stream *on = stream_of(stream);
+  if (on == nullptr || !functions.count(function)) return INVALID_HANDLE;
+  Function *known = (Function *)function;
+  if (!gx || !gy || !gz || !bx || !by || !bz || gx > 0x7fffffff || gy > 65535 || gz > 65535) return INVALID_VALUE;
+  if (bx > 1024 || by > 1024 || bz > 64 || bx * by * bz > 1024 || extra != nullptr) return INVALID_VALUE;
+  if (shared > 49152 && (int)shared > known->dynamic_bytes) return INVALID_VALUE;
+  if ((int)(bx * by * bz) > known->kernel->most_threads) return OUT_OF_RESOURCES;
+  Launch one{known, {gx, gy, gz}, {bx, by, bz}, shared, {}};
+  for (int i = 0; i < known->kernel->parameters; i++) {
+    uint64_t value;
+    memcpy(&value, parameters[i], sizeof value);
+    one.arguments.push_back(value);
+  }
+  if (on->capturing) on->graph->nodes.push_back({false, one, 0, 0, 0});
+  else clock_s += run(one);
+  return SUCCESS;
+}
+
+API cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long long flags) {
+  IN_CONTEXT()
+  if (!graphs.count(graph) || flags != 0) return INVALID_VALUE;
+  executables.insert(*executable = new Graph(*(Graph *)graph));
+  return SUCCESS;
+}
+/* Equal launches in a row compute the same from the same: the first one runs, the others only take their time. */
+API cuGraphLaunch(void *executable, void *stream) {
+  IN_CONTEXT()
+  if (!executables.count(executable) || !stream_of(stream)) return INVALID_HANDLE;
+  const std::vector<Node> &nodes = ((Graph *)executable)->nodes;
+  std::map<std::pair<void *, std::vector<uint64_t>>, double> seen;
+  for (const Node &node : nodes) {
+    if (node.fills) {
+      filled(node.address, node.byte, node.bytes);
+      continue;
+    }
+    auto key = std::make_pair((void *)node.launch.function, node.launch.arguments);
+    if (!seen.count(key)) seen[key] = run(node.launch);
+    clock_s += seen[key];
+  }
+  return SUCCESS;
+}
+API cuGraphExecDestroy(void *executable) {
+  IN_CONTEXT()
+  if (!executables.erase(executable)) return INVALID_VALUE;
+  delete (Graph *)executable;
+  return SUCCESS;
+}
+API cuGraphDestroy(void *graph) {
+  IN_CONTEXT()
+  if (!graphs.erase(graph)) return INVALID_VALUE;
+  delete (Graph *)graph;
+  return SUCCESS;
+}
+
+API cuEventCreate(void **event, unsigned flags) {
+  IN_CONTEXT()
+  if (flags & ~7u) return INVALID_VALUE;
+  events.insert(*event = new Event{0, false});
+  return SUCCESS;
+}
+API cuEventRecord(void *event, void *stream) {
+  IN_CONTEXT()
+  if (!events.count(event) || !stream_of(stream)) return INVALID_HANDLE;
+  *(Event *)event = {clock_s, true};
+  return SUCCESS;
+}
+API cuEventSynchronize(void *event) {
+  IN_CONTEXT()
+  return events.count(event) ? SUCCESS : INVALID_HANDLE;
+}
+API cuEventElapsedTime(float *milliseconds, void *start, void *end) {
+  IN_CONTEXT()
+  if (!events.count(start) || !events.count(end) || !((Event *)start)->recorded || !((Event *)end)->recorded) return INVALID_HANDLE;
+  return *milliseconds = (float)((((Event *)end)->at_s - ((Event *)start)->at_s) * 1e3), SUCCESS;
+}
+
+/* The image tells its own size, as a cubin does. */
+API cuModuleLoadData(void **module, const void *image) {
+  IN_CONTEXT()
+  if (capturing()) return CAPTURE_UNSUPPORTED;
+  const Elf64_Ehdr *head = (const Elf64_Ehdr *)image;
+  if (memcmp(head->e_ident, ELFMAG, SELFMAG) != 0) return INVALID_IMAGE;
+  size_t bytes = head->e_shoff + (size_t)head->e_shnum * head->e_shentsize, written = 0;
+  int file = memfd_create("cubin", 0);
+  while (written < bytes) {
+    ssize_t part = write(file, (const char *)image + written, bytes - written);
+    if (part <= 0) return INVALID_IMAGE;
+    written += part;
+  }
+  std::string path = "/proc/self/fd/" + std::to_string(file);
+  void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) fprintf(stderr, "%s\n", dlerror());
+  if (library == nullptr || dlsym(library, "emu_kernels") == nullptr) return INVALID_IMAGE;
+  if (*(const int *)dlsym(library, "emu_arch") != 90) return NO_BINARY_FOR_GPU;
+  return *module = library, SUCCESS; /* the file stays open: the loader would take the next one of its number for the same */
+}
+API cuModuleGetFunction(void **function, void *module, const char *name) {
+  IN_CONTEXT()
+  for (const Kernel *one = (const Kernel *)dlsym(module, "emu_kernels"); one->name != nullptr; one++)
+    if (strcmp(one->name, name) == 0) {
+      functions.insert(*function = new Function{one, (Run)dlsym(module, "emu_run"), 0});
+      return SUCCESS;
+    }
+  return NOT_FOUND;
+}
+API cuFuncSetAttribute(void *function, int attribute, int value) {
+  IN_CONTEXT()
+  if (!functions.count(function)) return INVALID_HANDLE;
+  if (attribute != 8 || value > 227 << 10) return INVALID_VALUE;
+  return ((Function *)function)->dynamic_bytes = value, SUCCESS;
+}
+
+API cuGetErrorName(CUresult error, const char **name) {
+  auto found = TEXTS.find(error);
+  if (found == TEXTS.end()) return *name = nullptr, INVALID_VALUE;
+  return *name = found->second.first, SUCCESS;
+}
+API cuGetErrorString(CUresult error, const char **text) {
+  auto found = TEXTS.find(error);
+  if (found == TEXTS.end()) return *text = nullptr, INVALID_VALUE;
+  return *text = found->second.second, SUCCESS;
+}

@@ -1,0 +1,1 @@
+/* All of it is in emulated.h, which every source includes first. */

@@ -1,0 +1,33 @@
+"""A machine with a GPU that is none: the doubles of NVIDIA's driver, management library and compiler, put in place.
+
+Nothing of ours is replaced: the product finds libcuda.so.1, libnvidia-ml.so.1 and nvcc as it does on a machine that has them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+LIBRARIES = {"libcuda.so.1": "driver.cpp", "libnvidia-ml.so.1": "management.cpp"}
+DEVICE = "double of a GPU"  # as the driver names it
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="the doubles of NVIDIA's driver and compiler need g++")
+
+
+def build(folder: Path) -> Mapping[str, str]:
+    """Builds the doubles in a folder; the environment of processes that are to find them."""
+    libraries, home = folder / "lib", folder / "cuda"
+    libraries.mkdir(parents=True)
+    (home / "bin").mkdir(parents=True)
+    for name, source in LIBRARIES.items():
+        command = ["g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-o", str(libraries / name)]
+        subprocess.run([*command, str(HERE / source), "-ldl"], check=True, timeout=120)
+    (home / "bin" / "nvcc").symlink_to(HERE / "nvcc")
+    path = os.pathsep.join(filter(None, (str(libraries), os.environ.get("LD_LIBRARY_PATH", ""))))
+    return {"LD_LIBRARY_PATH": path, "CUDA_HOME": str(home)}

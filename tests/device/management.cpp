@@ -1,0 +1,24 @@
+/* The double of NVML, libnvidia-ml.so.1: what the product asks of a device's management, for the device of driver.cpp. */
+#include <cstdio>
+#include <cstring>
+
+#define API extern "C" __attribute__((visibility("default"))) int
+
+enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_FOUND = 6 };
+static int device;
+
+static int text(char *to, unsigned length, const char *what) { return snprintf(to, length, "%s", what), SUCCESS; }
+static int number(void *of, unsigned *to, unsigned what) { return of == &device ? (*to = what, SUCCESS) : INVALID_ARGUMENT; }
+
+API nvmlInit_v2() { return SUCCESS; }
+API nvmlShutdown() { return SUCCESS; }
+API nvmlDeviceGetHandleByPciBusId_v2(const char *place, void **handle) {
+  if (strcmp(place, "0000:0B:00.0") != 0) return NOT_FOUND;
+  return *handle = &device, SUCCESS;
+}
+API nvmlSystemGetDriverVersion(char *to, unsigned length) { return text(to, length, "580.00"); }
+API nvmlDeviceGetUUID(void *of, char *to, unsigned length) { return of == &device ? text(to, length, "GPU-double") : INVALID_ARGUMENT; }
+API nvmlDeviceGetClockInfo(void *of, unsigned type, unsigned *to) { return number(of, to, type == 1 ? 1500 : 2000); }
+API nvmlDeviceGetMaxClockInfo(void *of, unsigned, unsigned *to) { return number(of, to, 1980); }
+API nvmlDeviceGetTemperature(void *of, unsigned, unsigned *to) { return number(of, to, 40); }
+API nvmlDeviceGetPowerUsage(void *of, unsigned *to) { return number(of, to, 100000); }

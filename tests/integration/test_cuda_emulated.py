@@ -1,0 +1,103 @@
+"""Sampled kernels of every operator as the CUDA C++ they are, run thread by thread on the double of a GPU.
+
+What the serial tests cannot show is in this: barriers, reductions across threads as lowered, asynchronous copies and their waits,
+instructions of tensor cores, alignment of vectors, launches. The product's own runner loads, checks and times them; only driver
+and compiler are doubles. Threads run one after another up to a barrier, forwards and backwards in turn: what is wrong in
+another order still is for a GPU to show.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.device.machine import build, needs_compiler
+from tests.integration.test_cuda_spaces_serial import by_operator
+from tuner.errors import IllegalSchedule
+from tuner.measure.assignment import Request
+from tuner.measure.gpu_runner import GpuRunner
+from tuner.measure.outcome import Timed
+from tuner.measure.timing import TimingPlan
+from tuner.spaces.space import Config
+from tuner.target.detect import parse_target
+from tuner.workload.spec import parse_spec
+from workers.messages import Problem
+from workers.origin import CudaOrigin
+from workers.shipping import place
+
+BRIEF = TimingPlan(budget_s=0.0, min_repeat_s=0.0, min_samples=1, max_samples=1, warmup_s=0.0)
+LONG = 4  # points of each spec
+
+pytestmark = needs_compiler
+
+
+@pytest.fixture(scope="module")
+def doubles(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    return build(tmp_path_factory.mktemp("device"))
+
+
+@pytest.fixture
+def runner(doubles: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> GpuRunner:
+    for name, value in doubles.items():
+        monkeypatch.setenv(name, value)
+    return GpuRunner()
+
+
+def points(origin: CudaOrigin, count: int, spec: str) -> list[Config | None]:
+    """The default schedule and random ones."""
+    drawn = origin.space.space.sample(np.random.default_rng([zlib.crc32(spec.encode()), 2]), count)
+    return [None, *map(origin.space.space.config, drawn)]
+
+
+def check(runner: GpuRunner, spec: str, count: int, folder: Path) -> None:
+    workload = parse_spec(spec)
+    origin = CudaOrigin(Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1), folder / "cubins")
+    runner.prepare(workload)
+    for config in points(origin, count, spec):
+        try:
+            made = origin.made(config)
+        except IllegalSchedule:
+            continue
+        path = place(folder, f"{hashlib.sha256(made.library).hexdigest()}.so", made.library)  # never written twice: it is mapped
+        request = Request(name=spec, library=str(path), symbol=made.symbol, timeout_s=120.0, plan=BRIEF)
+        outcome = runner.measure(request)
+        assert isinstance(outcome, Timed), f"{spec} {config}: {outcome}"
+
+
+@pytest.mark.parametrize(
+    "spec", ["matmul:M=33,N=40,K=24", "matmul:M=32,N=48,K=32,dtype=float16", "softmax:M=5,N=77", "transpose:M=45,N=36"]
+)
+def test_kernels_of_each_sketch_are_right_thread_by_thread(spec: str, runner: GpuRunner, tmp_path: Path) -> None:
+    with runner:
+        check(runner, spec, 2, tmp_path)
+
+
+def test_a_box_that_few_threads_fetch_is_complete_before_others_read_it(runner: GpuRunner, tmp_path: Path) -> None:
+    """One row of B for each step: eight threads of sixty-four bring it, all read it, and it is overwritten in the next step."""
+    workload = parse_spec("matmul:M=48,N=40,K=32")
+    origin = CudaOrigin(Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1), tmp_path / "cubins")
+    config: Config = {
+        "sketch": "C:tile", "C.tile.tile": (8, 2, 1, 8, 1, 1, 1), "C.tile.unroll": 1, "C.tile.fetch0_A": "shared 4 padded",
+        "C.tile.fetch1_B": "shared 1 turned padded", "C.tile.order": (0, 1),
+    }  # fmt: skip
+    with runner:
+        runner.prepare(workload)
+        made = origin.made(config)
+        path = tmp_path / "k.so"
+        path.write_bytes(made.library)
+        outcome = runner.measure(Request(name="k", library=str(path), symbol=made.symbol, timeout_s=60.0, plan=BRIEF))
+    assert isinstance(outcome, Timed), outcome
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("operator", by_operator())
+def test_kernels_of_every_operator_are_right_thread_by_thread(operator: str, runner: GpuRunner, tmp_path: Path) -> None:
+    with runner:
+        for spec in by_operator()[operator]:
+            check(runner, spec, LONG, tmp_path)
