@@ -43,6 +43,7 @@ class ServiceOptions:
     max_key_streams: int = 250  # of one key, so that no key takes all
     max_waiting_runs: int = 64  # unfinished runs of one key
     max_active_jobs: int = 1000  # unfinished jobs of one key
+    max_prepare_jobs: int = 1000  # unfinished jobs that lookups have queued; they are nobody's, so no key's quota counts them
     shutdown_grace_s: float = 10.0
     target: Target | None = None  # this machine's, meant where a request names none
     models: bool = False  # whether the workers can take ONNX files apart

@@ -224,10 +224,12 @@ def list_page(
     return page(_jobs(session, rows), limit, listing, [(row.id,) for row in rows])
 
 
-def count(session: Session, *, owner: str | None = None, state: Sequence[str] = UNFINISHED) -> int:
-    """How many jobs are in these states, of one owner or of all."""
+def count(session: Session, *, owner: str | None = None, kind: str | None = None, state: Sequence[str] = UNFINISHED) -> int:
+    """How many jobs are in these states, of one owner or of all, of one kind or of all."""
     query = select(func.count()).select_from(JobRow).where(JobRow.state.in_(state))
-    return session.scalars(query if owner is None else query.where(JobRow.owner == owner)).one()
+    if owner is not None:
+        query = query.where(JobRow.owner == owner)
+    return session.scalars(query if kind is None else query.where(JobRow.kind == kind)).one()
 
 
 def request_cancel(session: Session, job_id: str) -> Job:

@@ -31,6 +31,10 @@ PREPARED_FOR = timedelta(minutes=10)  # repeated lookups within this time find t
 EXAMPLES = {"operator": {"value": {"workload": {"op": "matmul", "params": {"M": 512, "N": 512, "K": 512}}}}}
 
 
+class QueueFull(Exception):
+    """Takes back the job that is one too many."""
+
+
 @router.post("", response_model=LookupAnswer, responses=documented(400, 401, 403, 413, 422, 429, 503))
 async def lookup_kernel(
     request: Annotated[LookupRequest, Body(openapi_examples=EXAMPLES)], caller: Reader, service: ServiceDep
@@ -91,10 +95,18 @@ def find_neighbour(session: Session, workload: Workload, target: Target, threads
 def prepare(
     service: Service, caller: Caller, workload: Workload, target: Target, threads: int, neighbour: KernelAnswer | None
 ) -> str | None:
-    """Queues the preparing job, once for all who look up the same within a while; None for a key that may only read."""
+    """Queues the preparing job, once for all who look up the same within a while; None for a key that may only read, and while as
+    many jobs wait as may."""
     if not caller.may("submit"):
         return None
     take_token(service, caller, service.options.submit_cost - 1.0)
+    try:
+        return queue_prepare(service, workload, target, threads, neighbour)
+    except QueueFull:
+        return None
+
+
+def queue_prepare(service: Service, workload: Workload, target: Target, threads: int, neighbour: KernelAnswer | None) -> str:
     wanted = f"{workload.key}:{target.key}:{threads}"
     with service.database.write("prepare") as session:
         if targets.find(session, target.key) is None:
@@ -110,5 +122,7 @@ def prepare(
         )
         # The owner of this key is no api key's id, so it meets no client's Idempotency-Key.
         once = Idempotency(key=wanted, digest="", owner="lookup", lifetime=PREPARED_FOR)
-        job, _ = jobs.create(session, new, idempotency=once)
+        job, created = jobs.create(session, new, idempotency=once)
+        if created and jobs.count(session, kind=jobs.PREPARE) > service.options.max_prepare_jobs:
+            raise QueueFull
         return job.id

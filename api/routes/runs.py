@@ -19,7 +19,7 @@ from api.problems import Problem, documented
 from api.routes.kernels import KernelId
 from api.schemas import IDENTIFIER, RunAnswer
 from api.service import Service, ServiceDep
-from db import artifacts, kernels, runs, totals, workloads
+from db import artifacts, kernels, runs, targets, totals, workloads
 from db.runs import FAILED, SUCCEEDED, Run
 from tuner.workload.spec import from_document
 
@@ -38,7 +38,11 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
 def inputs_of(service: Service, kernel_id: str) -> list[ArraySpec]:
     """What the kernel takes, in the order of its expression."""
     with service.database.read() as session:
-        document = workloads.get(session, kernels.get(session, kernel_id).workload).document
+        kernel = kernels.get(session, kernel_id)
+        target, document = targets.get(session, kernel.target), workloads.get(session, kernel.workload).document
+    if target.kind != "cpu":
+        detail = f"kernel {kernel_id} is for {target.name}, and a service runs kernels on its CPUs; download the artifact, call it there"
+        raise Problem(422, "run_failed", detail)
     tensors = from_document(document).expression.inputs
     return [ArraySpec(name=tensor.name, dtype=tensor.dtype, shape=tensor.shape) for tensor in tensors]
 

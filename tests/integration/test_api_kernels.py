@@ -7,6 +7,7 @@ import io
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -169,10 +170,15 @@ def test_a_failing_run_tells_why(service: LiveService) -> None:
     assert (caught.value.status, caught.value.code) == (422, "run_failed")
 
 
-@pytest.mark.parametrize(("change", "status"), [
-    ({"A": np.zeros((16, 4))}, 422), ({"A": np.zeros((4, 16), np.float32)}, 422), ({"X": np.zeros(1)}, 422),
-    ({"A": np.zeros((500, 500), np.float32)}, 413),
-])
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"A": np.zeros((16, 4))}, 422),
+        ({"A": np.zeros((4, 16), np.float32)}, 422),
+        ({"X": np.zeros(1)}, 422),
+        ({"A": np.zeros((500, 500), np.float32)}, 413),
+    ],
+)
 def test_wrong_arrays_are_refused_before_anything_is_queued(
     service: LiveService, change: dict[str, NDArray[Any]], status: int
 ) -> None:
@@ -228,7 +234,6 @@ def test_lookup_follows_promotion_and_rollback(service: LiveService) -> None:
     assert found is not None and found.id == first
 
 
-
 def test_who_asks_during_promotions_never_gets_none_and_never_an_older_one(service: LiveService) -> None:
     made, done = [promote(service, 96)], threading.Event()
     wanted, client = {"op": "matmul", "params": {"M": 96, "N": 8, "K": 4}}, service.client()
@@ -266,3 +271,20 @@ def test_the_archive_of_the_export_is_preferred_to_the_bare_library(service: Liv
     assert client.artifact(bare.id) == b"\x7fELF"
     assert client.artifact(packed.id) == ARCHIVE
     assert client.source(packed.id).sources == {"schedule": "s.split(i)"}
+
+
+def test_lookups_queue_only_so_many_jobs(tmp_path: Path) -> None:
+    options = options_for(f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, max_prepare_jobs=2)
+    with serving(options) as live, live.http(live.key("submit")) as http:
+
+        def prepared(extent: int) -> str | None:
+            workload = {"op": "matmul", "params": {"M": extent, "N": 8, "K": 4}}
+            job: str | None = http.post("/lookup", json={"workload": workload}).raise_for_status().json()["job"]
+            return job
+
+        first, second = prepared(16), prepared(17)
+        assert first is not None and second is not None and prepared(18) is None
+        assert prepared(16) == first
+        with live.database.write() as session:
+            jobs.request_cancel(session, second)
+        assert prepared(18) is not None

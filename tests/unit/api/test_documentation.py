@@ -39,4 +39,5 @@ def test_limits_are_those_of_the_options() -> None:
     assert f"{options.requests_per_s:.0f} a second" in TEXT and f"bursts of {options.request_burst}" in TEXT
     assert f"counts as {options.submit_cost}" in TEXT and f"its quota, else {options.max_active_jobs}" in TEXT
     assert f"| {options.max_waiting_runs} |" in TEXT
+    assert f"that lookups queued | {options.max_prepare_jobs} of a service" in TEXT
     assert f"| {options.max_streams} of a process, {options.max_key_streams} of a key" in TEXT
