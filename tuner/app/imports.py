@@ -112,10 +112,11 @@ def _replay(record: ForeignRecord, target: Target, threads: int) -> _Replayed:
     request = {"workload": record.workload, "trace": record.trace, "target": target_to_document(target)}
     command = [sys.executable, "-P", "-m", "tuner.lowering.import_server"]
     try:
-        done = subprocess.run(
-            command, input=json.dumps(request), env=compiler_environment(), cwd="/", capture_output=True, text=True,
-            timeout=COMPILE_S, check=False,
-        )  # fmt: skip
+        with tempfile.TemporaryDirectory(prefix="tuner-import-") as folder:  # all it may write to
+            done = subprocess.run(
+                command, input=json.dumps(request), env=compiler_environment(), cwd=folder, capture_output=True, text=True,
+                timeout=COMPILE_S, check=False,
+            )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise RecordError(f"replaying it took longer than {COMPILE_S:.0f} s") from error
     if done.returncode != 0:

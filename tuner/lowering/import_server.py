@@ -1,7 +1,8 @@
 """A foreign record replayed and compiled: `python -m tuner.lowering.import_server`, one request on stdin, one answer on stdout.
 
 TVM builds objects from a stranger's text here and may crash on it, so this is a process of its own that loses nothing: bounded in
-memory and time, without anything worth stealing. What it answers is verified like any candidate, and never trusted.
+memory and time, fenced off from files, network and processes, without anything worth stealing. What it answers is verified like
+any candidate, and never trusted.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 from dataclasses import asdict
 from typing import Any
 
@@ -25,6 +27,7 @@ from tuner.errors import TunerError
 from tuner.lowering.compiler import compile_module
 from tuner.lowering.lift import lift
 from tuner.lowering.schedule import StoredSchedule
+from tuner.measure.reading_fence import fence
 from tuner.target.document import target_from_document
 from tuner.workload.tree import expression_document
 
@@ -76,6 +79,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (TIME_S, TIME_S))
     signal.alarm(2 * TIME_S)
+    tempfile.tempdir = os.getcwd()  # the caller's folder for it, and all it may write to
+    fence(writable=[tempfile.tempdir])
     try:
         answer = replayed(json.load(sys.stdin))
     except (TunerError, RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError, MemoryError) as error:

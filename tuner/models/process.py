@@ -6,7 +6,6 @@ object after the word `refused`.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import resource
@@ -18,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import TunerError
-from tuner.measure import landlock
-from tuner.measure.confinement import readable_for_libraries
+from tuner.measure.reading_fence import fence
 from tuner.models.errors import ModelRefused
 
 MEMORY_BYTES = 24 << 30  # of address space; TVM maps some gigabytes before it begins
@@ -28,7 +26,6 @@ TIMEOUT_S = 600.0
 LARGEST_ANSWER = 4 << 30  # bytes
 _REFUSED = b"refused"
 _TAIL = 400  # characters of what a process said before it died
-_PR_SET_NO_NEW_PRIVS = 38  # linux/prctl.h
 
 Asked = Mapping[str, Any]
 Answer = Callable[[Asked, bytes], bytes]
@@ -62,8 +59,13 @@ def answer_of(module: str, asked: Asked, given: bytes) -> bytes:
 
 
 def serve(answer: Answer, readable: Callable[[Asked], Sequence[str]] = lambda asked: ()) -> None:
-    """The process's side: confined before it looks at what was given. `readable` names files besides programs."""
+    """The process's side: confined before it looks at what was given. `readable` names files besides programs.
+
+    With `cores` in what is asked it stays on these.
+    """
     asked = json.loads(sys.argv[1])
+    if "cores" in asked:
+        os.sched_setaffinity(0, asked["cores"])
     given = sys.stdin.buffer.read()
     out = os.dup(1)
     os.dup2(2, 1)  # libraries may print
@@ -84,8 +86,4 @@ def _confine(readable: Sequence[str]) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    try:
-        landlock.restrict(landlock.abi(), readable=(*readable_for_libraries(os.environ), *readable), writable=())
-    except OSError:
-        return
+    fence(readable=readable)

@@ -6,7 +6,6 @@ may take longer than it did alone.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +29,6 @@ def step_seconds(path: Path, symbol: str, inputs: Sequence[Array], cores: Sequen
 
 
 def _answer(asked: Asked, given: bytes) -> bytes:
-    os.sched_setaffinity(0, asked["cores"])
     library, symbol = Library(asked["library"]), asked["symbol"]
     arrays = [_placed(array) for array in arrays_from(given)]
     arrays += [aligned_empty(one.shape, one.numpy_dtype) for one in library.signature(symbol).outputs]
