@@ -78,7 +78,7 @@ def served(url: str, folder: Path, port: int) -> Iterator[subprocess.Popen[bytes
             process.kill()
 
 
-def wait_until_ready(http: httpx.Client) -> float:
+def wait_until_ready(http: httpx.Client, within_s: float = BACK_WITHIN_S) -> float:
     started = time.monotonic()
     while True:
         try:
@@ -86,7 +86,7 @@ def wait_until_ready(http: httpx.Client) -> float:
                 return time.monotonic() - started
         except httpx.TransportError:
             time.sleep(0.02)
-        assert time.monotonic() - started < BACK_WITHIN_S, "the service did not come back"
+        assert time.monotonic() - started < within_s, "the service did not come back"
 
 
 @pytest.mark.long

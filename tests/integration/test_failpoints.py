@@ -162,13 +162,13 @@ def test_a_request_takes_effect_whole_or_not_at_all(database: Database, tmp_path
     path, body = request.prepare(database, tmp_path)
     with client(database, port) as http:
         with served(database, tmp_path, port, f"{name}:{side}") as dying:
-            wait_until_ready(http)
+            wait_until_ready(http, LIMIT_S)
             with pytest.raises(httpx.TransportError):
                 http.post(path, **body)
             assert dying.wait(timeout=30) == -signal.SIGKILL
         assert request.effects(database) == (1 if side == "after" else 0)
         with served(database, tmp_path, port):
-            wait_until_ready(http)
+            wait_until_ready(http, LIMIT_S)
             answer = http.post(path, **body)
         expected = Answered(status=answer.status_code, effects=request.effects(database))
         assert expected == (request.again if side == "after" else request.first), answer.text
@@ -179,7 +179,7 @@ def test_a_job_is_stored_once_whenever_its_answer_was_lost(database: Database, t
     port = free_port()
     with client(database, port, **{"Idempotency-Key": "once"}) as http:
         with served(database, tmp_path, port, f"submit:{side}") as dying:
-            wait_until_ready(http)
+            wait_until_ready(http, LIMIT_S)
             with pytest.raises(httpx.TransportError):
                 http.post("/v1/jobs", json={"workload": MATMUL})
             assert dying.wait(timeout=30) == -signal.SIGKILL
@@ -187,7 +187,7 @@ def test_a_job_is_stored_once_whenever_its_answer_was_lost(database: Database, t
             stored = jobs.count(session)
         assert stored == (1 if side == "after" else 0)
         with served(database, tmp_path, port):
-            wait_until_ready(http)
+            wait_until_ready(http, LIMIT_S)
             again = http.post("/v1/jobs", json={"workload": MATMUL})
             assert again.status_code == 202 and ("Idempotency-Replayed" in again.headers) == (side == "after")
             job = again.json()["id"]
