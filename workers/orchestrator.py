@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from db import jobs, leases, runners
 from db.engine import Database
-from db.errors import IllegalTransition, LeaseHeld
+from db.errors import DatabaseBusy, DatabaseFull, DatabaseUnreachable, IllegalTransition, LeaseHeld
 from db.jobs import Job
 from db.leases import Lease
 from tuner.errors import UsageError
@@ -30,6 +30,7 @@ from workers.progress import Observer, unobserved
 __all__ = ["Interrupt", "Interruption", "JobReport", "Orchestrator", "OrchestratorOptions", "run_job"]
 
 IDLE_S = 0.5  # between two looks at an empty queue
+AWAY_S = 1.0  # between two tries to reach a database that is away when the service starts
 
 
 def run_job(
@@ -66,7 +67,11 @@ class Orchestrator:
         self._database, self._target, self._options = database, target, options
 
     def serve(self, stop: threading.Event, *, on_error: Callable[[str], None] = lambda text: None) -> None:
-        """Claims and runs jobs until `stop` is set; those in progress then go back to the queue."""
+        """Claims and runs jobs until `stop` is set; those in progress then go back to the queue.
+
+        A database that is away, from the beginning or later, is waited for; `on_error` is told once. Raises the DatabaseError of
+        one that cannot be joined however long one waits.
+        """
         keeper, options = FleetKeeper(self._options, on_hosts=Neighbours(self._database).seen), self._options
         nodes = machine.usable_nodes()
         if options.gpus:
@@ -75,14 +80,18 @@ class Orchestrator:
             here = machine.plan_machine(nodes, threads=1, declared=options.lanes, builders=options.builders)
         presence = Presence(self._database, self._target, here.lanes)
         running = _Running(self._database, self._options, keeper, stop, on_error)
+        said = ""
         try:
-            presence.join()
+            self._join(presence, stop, on_error)
             while not stop.is_set():
+                claimed, trouble = None, ""
                 try:
                     claimed = self._claim_next(running.jobs, keeper)
                 except Exception as error:  # the service outlives what goes wrong with one claim, or a database that is away
-                    on_error(f"{type(error).__name__}: {error}")
-                    claimed = None
+                    trouble = f"{type(error).__name__}: {error}"
+                if trouble and trouble != said:
+                    on_error(trouble)
+                said = trouble
                 if claimed is not None:
                     running.start(*claimed)
                 else:
@@ -91,6 +100,20 @@ class Orchestrator:
             presence.leave()
             running.join()
             keeper.close()
+
+    def _join(self, presence: Presence, stop: threading.Event, on_error: Callable[[str], None]) -> None:
+        """Makes this machine known, as soon as the database lets it."""
+        said = ""
+        while not stop.is_set():
+            try:
+                presence.join()
+                return
+            except (DatabaseBusy, DatabaseFull, DatabaseUnreachable) as error:
+                text = f"the orchestrator waits for the database: {error}"
+            if text != said:
+                on_error(text)
+            said = text
+            stop.wait(AWAY_S)
 
     def _claim_next(self, running: tuple[Job, ...], keeper: FleetKeeper) -> tuple[Job, Lease] | None:
         options = self._options

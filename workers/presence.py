@@ -30,6 +30,9 @@ class Presence:
         self._thread = threading.Thread(target=self._beat, daemon=True, name="presence")
 
     def join(self) -> None:
+        """Idempotent. Raises DatabaseError, after which it may be tried again."""
+        if self._thread.is_alive():
+            return
         new = workers.NewWorker(
             id=worker_id(self._target),
             host=socket.gethostname(),
