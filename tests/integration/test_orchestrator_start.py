@@ -15,7 +15,7 @@ from db.engine import open_database
 from tests.postgres import PostgresServer
 from tuner.target.detect import detect_cpu
 from workers.orchestrator import Orchestrator, OrchestratorOptions
-from workers.presence import worker_id
+from workers.timeline import worker_id
 
 pytestmark = pytest.mark.timeout(170)
 
@@ -27,7 +27,7 @@ def within(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     return condition()
 
 
-def waits_and_serves(url: str | Path, tmp_path: Path, back: Callable[[], None], away: Callable[[], None]) -> list[str]:
+def waits_and_serves(url: str | Path, tmp_path: Path, back: Callable[[], object], away: Callable[[], object]) -> list[str]:
     """What it said while the database was away and after it was back."""
     database = open_database(url, busy_timeout_s=0.2)
     stop, said, target = threading.Event(), list[str](), detect_cpu()
@@ -60,7 +60,7 @@ def waits_and_serves(url: str | Path, tmp_path: Path, back: Callable[[], None], 
 def test_a_database_that_is_locked_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "tuner.db"
     holder, held = open_database(path), ExitStack()
-    said = waits_and_serves(path, tmp_path, away=lambda: held.enter_context(holder.write()) and None, back=held.close)
+    said = waits_and_serves(path, tmp_path, away=lambda: held.enter_context(holder.write()), back=held.close)
     holder.close()
     assert len(said) == 1 and said[0].startswith("the orchestrator waits for the database: ")
 
