@@ -72,7 +72,8 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
     spans = _spans(table, nest)
     footprint, room, pages = _footprints(table, spans, nest.packed)
     fetched = _fetched(table, nest.axis, nest.extent)
-    reuse = _Reuse(table=table, nest=nest, spans=spans, fetched=fetched)
+    runs = np.cumprod(np.concatenate([np.ones((len(points), 1)), nest.extent], axis=1), axis=1)
+    reuse = _Reuse(table=table, nest=nest, spans=spans, fetched=fetched, runs=runs)
     beyond = partial(reuse.beyond, footprint, _taken(footprint, room), in_pages=False)
     last = max(target.l3_bytes // max(target.cores, 1), target.l2_bytes)  # shared: a core counts on its part of it
     lanes = np.maximum(nest.lanes, 1)
@@ -121,23 +122,23 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
     )
 
 
-def _spans(table: NestTable, nest: Nests) -> Ints:
-    """Elements of each axis within one iteration of each level, shape (depth + 1, n, axes); the last is the innermost tile."""
+def _spans(table: NestTable, nest: Nests) -> Floats:
+    """Elements of each axis within one iteration of each level, shape (axes, depth + 1, n); the last level is the innermost tile.
+    Axes come first, and all is float64, because arithmetic on whole rows is several times as fast."""
     count, depth = nest.axis.shape
-    rows = np.arange(count)
-    spans = np.empty((depth + 1, count, nest.span.shape[1]), np.int64)
-    spans[depth] = nest.span
-    for level in reversed(range(depth)):
-        spans[level] = spans[level + 1]
-        spans[level][rows, nest.axis[:, level]] *= nest.extent[:, level]
-    clipped: Ints = np.minimum(spans, table.extents, out=spans)
-    return clipped
+    spans = np.empty((nest.span.shape[1], depth + 1, count))
+    for axis, extent in enumerate(table.extents.tolist()):
+        spans[axis, depth] = nest.span[:, axis]
+        for level in reversed(range(depth)):
+            spans[axis, level] = spans[axis, level + 1] * np.where(nest.axis[:, level] == axis, nest.extent[:, level], 1)
+        np.minimum(spans[axis], extent, out=spans[axis])
+    return spans
 
 
-def _footprints(table: NestTable, spans: Ints, packed: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
+def _footprints(table: NestTable, spans: Floats, packed: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
     """`_footprint` of all reads along a last axis."""
     touched = [_footprint(read, spans, packed[:, number]) for number, read in enumerate(table.reads)]
-    footprint, room, pages = (np.stack(parts, axis=-1) for parts in zip(*touched, strict=True))
+    footprint, room, pages = (np.moveaxis(np.stack(parts), 0, -1) for parts in zip(*touched, strict=True))
     return footprint, room, pages
 
 
@@ -147,20 +148,21 @@ def _taken(footprint: Floats, room: Floats) -> Floats:
     return taken
 
 
-def _footprint(read: ReadMap, spans: Ints, packed: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
+def _footprint(read: ReadMap, spans: Floats, packed: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
     """(bytes, room they take in a cache, pages) of one read that each loop level touches, bytes in cache lines, (levels, n) each.
 
     Lines that lie a part of a page apart fall into the same sets, so a row of a tensor takes as much room as the largest power of
     two that divides its distance to the next, up to a page. A packed copy is contiguous.
     """
-    sizes = np.minimum((spans - 1) @ read.coefficients.T + 1, read.shape).astype(np.float64)
-    run = reach = sizes[..., -1] * read.dtype_bytes  # bytes that lie side by side; bytes from first to last
+    run = reach = _size(read, spans, len(read.shape) - 1) * read.dtype_bytes  # bytes side by side; bytes from first to last
     lines, pages = np.ones_like(run), np.ones_like(run)
     room = _in_lines(run)
     pitch = read.dtype_bytes
     for dimension in reversed(range(len(read.shape) - 1)):
         pitch *= int(read.shape[dimension + 1])
-        rows = sizes[..., dimension]
+        if read.shape[dimension] == 1:
+            continue
+        rows = _size(read, spans, dimension)
         joined = (lines == 1) & (np.maximum(run, LINE_BYTES) >= pitch)
         run = np.where(joined, (rows - 1) * pitch + run, run)
         lines = np.where(joined, 1.0, lines * rows)
@@ -172,12 +174,23 @@ def _footprint(read: ReadMap, spans: Ints, packed: NDArray[np.bool_]) -> tuple[F
             pages = pages * rows
     pages = pages * np.maximum(reach / PAGE_BYTES, 1.0)
     in_place = lines * _in_lines(run)
-    copied = np.where(read.uses, spans, 1).prod(axis=-1) * float(read.dtype_bytes)
+    if not packed.any():
+        return in_place, room, pages
+    copied = float(read.dtype_bytes) * spans[read.uses].prod(axis=0)
     return (
         np.where(packed, copied, in_place),
         np.where(packed, copied, room),
         np.where(packed, np.maximum(copied / PAGE_BYTES, 1.0), pages),
     )
+
+
+def _size(read: ReadMap, spans: Floats, dimension: int) -> Floats:
+    """Elements of a dimension that each level touches, (levels, n)."""
+    size = np.ones(spans.shape[1:])
+    for axis in np.flatnonzero(read.coefficients[dimension]):
+        size += (spans[axis] - 1.0) * float(read.coefficients[dimension, axis])
+    clipped: Floats = np.minimum(size, float(read.shape[dimension]), out=size)
+    return clipped
 
 
 def _fetched(table: NestTable, axis: Ints, extent: Ints) -> Floats:
@@ -204,8 +217,9 @@ class _Reuse:
 
     table: NestTable
     nest: Nests
-    spans: Ints
+    spans: Floats
     fetched: Floats
+    runs: Floats  # (n, depth + 1) times each level is entered
 
     def beyond(self, touched: Floats, total: Floats, size: float, *, in_pages: bool) -> Floats:
         """Of `touched` (depth + 1, n, reads), what comes in from beyond `size`, (n, reads); `total` is the room that all reads
@@ -216,14 +230,13 @@ class _Reuse:
         level = np.where(fits.any(axis=0), fits.argmax(axis=0), depth)
         # Where two iterations of the loop around it fit, what they share stays: each run of that loop brings in each byte once.
         outer = np.maximum(level - 1, 0)
-        twice = self.spans[level, rows]
+        twice = self.spans[:, level, rows]
         axis = self.nest.axis[rows, outer]
-        twice[rows, axis] = np.minimum(twice[rows, axis] * 2, self.table.extents[axis])
-        footprint, room, pages = _footprints(self.table, twice[None], self.nest.packed)
+        twice[axis, rows] = np.minimum(twice[axis, rows] * 2, self.table.extents[axis])
+        footprint, room, pages = _footprints(self.table, twice[:, None], self.nest.packed)
         both = pages.sum(axis=-1)[0] if in_pages else _taken(footprint, room)[0]
         again = touched[level, rows] * self.fetched[level, rows]
-        runs = np.cumprod(np.concatenate([np.ones((count, 1)), self.nest.extent], axis=1), axis=1)[rows, outer]
-        stream = touched[outer, rows] * runs[:, None]
+        stream = touched[outer, rows] * self.runs[rows, outer][:, None]
         found = np.where((both <= USABLE * size)[:, None], np.minimum(again, stream), again)
         warm: Floats = np.where(fits[0][:, None], 0.0, found)  # what fits as a whole stays from one call to the next
         return warm
