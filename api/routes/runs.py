@@ -41,7 +41,7 @@ def inputs_of(service: Service, kernel_id: str) -> list[ArraySpec]:
         kernel = kernels.get(session, kernel_id)
         target, document = targets.get(session, kernel.target), workloads.get(session, kernel.workload).document
     if target.kind != "cpu":
-        detail = f"kernel {kernel_id} is for {target.name}, and a service runs kernels on its CPUs; download the artifact, call it there"
+        detail = f"kernel {kernel_id} is for {target.name}; a service runs those of CPUs: download the artifact, call it there"
         raise Problem(422, "run_failed", detail)
     tensors = from_document(document).expression.inputs
     return [ArraySpec(name=tensor.name, dtype=tensor.dtype, shape=tensor.shape) for tensor in tensors]

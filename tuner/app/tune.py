@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from db.engine import open_database
+from tuner.app.cuda_kernel import CudaKernel
 from tuner.app.jobs import results, run, submit
 from tuner.app.kernel import Kernel
 from tuner.app.machine import checked_target, with_limits
@@ -36,8 +37,8 @@ def tune(
     seed: int | None = None,
     db: str | None = None,
     observer: Observer = unobserved,
-) -> Kernel:
-    """Tunes one workload in this process and gives its kernel, callable on NumPy arrays.
+) -> Kernel | CudaKernel:
+    """Tunes one workload in this process and gives its kernel, callable on NumPy arrays; of a GPU, on arrays in its memory.
 
     `source` is a spec (`"matmul:M=512,N=512,K=512"`), a text in the tensor notation with its symbols' extents in `shapes`, a list
     of `tvm.te` tensors (placeholders, then outputs; the kernel takes its arguments in that order), or a `Workload`. What is None
@@ -68,4 +69,5 @@ def tune(
         database.close()
     if result.kernel is None:
         raise NoKernel(f"job {job.id} of {workload.spec} {report.job.state} without a kernel: {result.error or report.job.error}")
-    return Kernel(stored=result.kernel, workload=workload, artifacts=ArtifactStore(settings.artifacts))
+    kind = CudaKernel if result.target.kind == "cuda" else Kernel
+    return kind(stored=result.kernel, workload=workload, artifacts=ArtifactStore(settings.artifacts))

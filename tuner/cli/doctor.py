@@ -37,6 +37,7 @@ def doctor(context: typer.Context) -> None:
         _packages,
         _compiler,
         _target,
+        _gpus,
         _cores,
         _database,
         _disk,
@@ -90,6 +91,24 @@ def _target(invocation: Invocation) -> Finding:
         return Finding(check="target", status="failed", detail=str(error))
     caches = f"L1d {target.l1d_bytes >> 10} KiB, L2 {target.l2_bytes >> 10} KiB, L3 {target.l3_bytes >> 10} KiB"
     return Finding(check="target", status="ok", detail=f"{target.name}; vectors of {target.vector_bytes} bytes; {caches}")
+
+
+def _gpus(invocation: Invocation) -> Finding:
+    from tuner.lowering.cuda_compiler import find_nvcc
+    from tuner.lowering.cuda_nvrtc import find_nvrtc, header_folders
+    from tuner.runtime.cuda_driver import device_count
+    from tuner.target.detect import detect_gpu
+
+    compiler = find_nvcc() or (find_nvrtc() if header_folders() else None)
+    missing = "; kernels for GPUs need nvcc or NVRTC: pip install 'tuner[cuda]', or set CUDA_HOME"
+    try:
+        found = [detect_gpu(number).name for number in range(device_count())]
+    except TunerError as error:
+        return Finding(check="gpu", status="ok", detail=f"none: {error}; compiler {compiler or 'none'}")
+    if not found:
+        return Finding(check="gpu", status="ok", detail=f"none: the driver shows no device; compiler {compiler or 'none'}")
+    detail = f"{', '.join(found)}; compiler {compiler or 'none'}{'' if compiler else missing}"
+    return Finding(check="gpu", status="ok" if compiler else "warning", detail=detail)
 
 
 def _cores(invocation: Invocation) -> Finding:

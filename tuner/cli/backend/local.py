@@ -18,6 +18,7 @@ from db.jobs import FINISHED
 from db.trial_pages import TrialFilter
 from tuner.cli.backend.roles import LAST, Backend, Exported, ExportRequest, Request
 from tuner.cli.interruption import stop_on_signal
+from tuner.errors import UsageError
 from tuner.settings import Settings
 
 if TYPE_CHECKING:
@@ -181,6 +182,7 @@ class LocalKernels:
 
     def export(self, request: ExportRequest) -> Sequence[Exported]:
         from tuner.app.export import all_kernels, chosen_kernels, export_kernels
+        from tuner.app.export_cuda import are_for_gpus, export_cuda_kernels
         from tuner.app.machine import checked_target
         from tuner.app.portfolio import portfolio_kernel
         from tuner.export.artifacts import ArtifactStore
@@ -188,6 +190,11 @@ class LocalKernels:
 
         database, settings, store = self.database(), self.settings, ArtifactStore(self.settings.artifacts)
         found = all_kernels(database) if request.every else chosen_kernels(database, request.ids)
+        if found and are_for_gpus(database, found):
+            if request.families or request.isa:
+                raise UsageError("ranges and levels of x86-64 are for kernels of CPUs; export those of GPUs without them")
+            on_gpus = export_cuda_kernels(database, found, settings.artifacts, request.directory, request.name or "tuned")
+            return [Exported(directory=request.directory, manifest=dict(on_gpus))]
         machine = checked_target(settings) if request.families or request.isa else None
         with _levels(request.isa, machine, settings) as widen:
             families = [

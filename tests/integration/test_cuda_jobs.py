@@ -1,0 +1,141 @@
+"""Jobs for a GPU from nothing to a promoted, exported, served kernel, on a machine whose driver and compiler are doubles."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.device.machine import DEVICE, build, needs_compiler
+
+ROOT = Path(__file__).resolve().parents[2]
+SPEC = "matmul:M=24,N=32,K=16"
+LIMIT_S = 240
+
+pytestmark = [needs_compiler, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("fleet")]
+
+
+@pytest.fixture(scope="module")
+def doubles(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    return build(tmp_path_factory.mktemp("device"))
+
+
+class Machine:
+    """Commands on one data directory, with or without a GPU."""
+
+    def __init__(self, folder: Path, doubles: Mapping[str, str]) -> None:
+        self.folder, self._doubles = folder, doubles
+
+    def start(self, *arguments: str, gpu: bool = True, **settings: str) -> subprocess.Popen[str]:
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("TUNER_")}
+        places = {"XDG_DATA_HOME": str(self.folder / "data"), "XDG_CONFIG_HOME": str(self.folder / "config")}
+        environment = plain | places | {"PYTHONPATH": str(ROOT)} | (dict(self._doubles) if gpu else {}) | settings
+        command = [sys.executable, "-P", "-m", "tuner", *arguments]
+        errors = subprocess.STDOUT if arguments[0] == "serve" else subprocess.PIPE
+        return subprocess.Popen(command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
+
+    def run(self, *arguments: str, gpu: bool = True, status: int = 0) -> Any:
+        """The command's JSON document."""
+        process = self.start("--json", *arguments, gpu=gpu)
+        out, err = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == status, f"{arguments}: {process.returncode}\n{out[-2000:]}\n{err[-3000:]}"
+        return json.loads(out) if out.strip() else None
+
+
+@pytest.fixture(scope="module")
+def machine(doubles: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    return Machine(tmp_path_factory.mktemp("machine"), doubles)
+
+
+@pytest.fixture(scope="module")
+def tuned(machine: Machine) -> dict[str, Any]:
+    found: dict[str, Any] = machine.run("tune", SPEC, "--target", "cuda", "--trials", "5", "--seed", "1")
+    return found
+
+
+def test_a_gpu_is_tuned_for_from_nothing_to_a_promoted_kernel(machine: Machine, tuned: dict[str, Any]) -> None:
+    (result,) = tuned["results"]
+    assert result["target"]["kind"] == "cuda" and DEVICE in result["target"]["name"]
+    assert result["trials"] == {"total": 5, "ok": 5, "failed": {}}
+    kernel = result["kernel"]
+    assert kernel["verified"] and 0 < kernel["median_s"] <= kernel["default_median_s"]
+    trials = machine.run("trials", tuned["job"])["items"]
+    assert [one["number"] for one in trials] == list(range(5)) and not trials[0]["config"]
+    (row,) = machine.run("best")["items"]
+    assert row["id"] == kernel["id"]
+
+
+def test_its_library_is_exported_with_its_cubin(machine: Machine, tuned: dict[str, Any], tmp_path: Path) -> None:
+    kernel = tuned["results"][0]["kernel"]["id"]
+    manifest = machine.run("export", kernel, "-o", str(tmp_path / "out"), "--name", "onegpu", gpu=False)
+    (function,) = manifest["functions"]
+    assert function["architectures"] == ["sm_90"] and function["verified"] and function["target"]["kind"] == "cuda"
+    assert (tmp_path / "out" / "lib" / "libonegpu.so").is_file() and (tmp_path / "out" / "onegpu" / "__init__.py").is_file()
+
+
+def test_it_is_raced_again_against_the_default(machine: Machine, tuned: dict[str, Any]) -> None:
+    (race,) = machine.run("bench", SPEC, "--target", "cuda", "--against", "default,numpy")["results"]
+    assert {one["name"] for one in race["entries"]} == {"kernel", "default"} and race["ratios"]["default"] > 0.5
+    assert "GPU's lane runs nothing else" in race["absent"]["numpy"]
+
+
+def test_doctor_names_the_gpu_and_its_compiler(machine: Machine) -> None:
+    findings = {one["check"]: one for one in machine.run("doctor")["findings"]}
+    assert findings["gpu"]["status"] == "ok" and DEVICE in findings["gpu"]["detail"] and "nvcc" in findings["gpu"]["detail"]
+
+
+@contextmanager
+def served(machine: Machine, *arguments: str, gpu: bool) -> Iterator[httpx.Client]:
+    process = machine.start("serve", "--port", "0", "--auth", "off", *arguments, gpu=gpu)
+    try:
+        assert process.stdout is not None
+        url = ""
+        while not url:
+            line = process.stdout.readline()
+            assert line, "the service ended"
+            url = next((word.rstrip("/.,") for word in line.split() if word.startswith("http://")), "")
+        with httpx.Client(base_url=f"{url}/v1", timeout=30.0) as client:
+            yield client
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+
+
+def settled(client: httpx.Client, job: str) -> dict[str, Any]:
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        found: dict[str, Any] = client.get(f"/jobs/{job}").json()
+        if found["state"] in ("succeeded", "failed", "cancelled"):
+            return found
+        time.sleep(0.5)
+    raise AssertionError(f"job {job} did not end: {found}")
+
+
+def test_a_job_that_waits_is_served_when_a_runner_joins(doubles: Mapping[str, str], tmp_path: Path) -> None:
+    """A service without a GPU takes the job and says what it waits for; one with a GPU, on the same database, serves it."""
+    machine = Machine(tmp_path, doubles)
+    body = {"workload": {"op": "softmax", "params": {"M": 4, "N": 40}}, "target": "cuda:sm_90", "trials": 2}
+    with served(machine, gpu=False) as client:
+        job = client.post("/jobs", json=body).json()["id"]
+        assert client.get(f"/jobs/{job}").json()["waiting"] == "waiting for a runner of cuda:sm_90"
+        with served(machine, "--target", "cuda", gpu=True) as other:
+            done = settled(other, job)
+            assert done["state"] == "succeeded", done
+        (kernel,) = [one for one in client.get("/kernels").json()["items"] if one["target"]["kind"] == "cuda"]
+        archive = client.get(f"/kernels/{kernel['id']}/artifact")
+        assert archive.status_code == 200 and archive.content[:2] == b"\x1f\x8b"
+        assert "cuda" in client.get(f"/kernels/{kernel['id']}/source").json()["sources"]
+        looked_up = client.post("/lookup", json={"workload": body["workload"], "target": "cuda:sm_90"}).json()
+        assert (looked_up["source"], looked_up["kernel"]["id"]) == ("exact", kernel["id"])
+        refused = client.post(f"/kernels/{kernel['id']}/run", content=b"", headers={"Content-Type": "application/x-npz"})
+        assert refused.status_code == 422 and "download the artifact" in refused.json()["detail"]
