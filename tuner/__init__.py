@@ -12,16 +12,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tuner.app.kernel import Kernel
     from tuner.app.tune import tune
+    from tuner.app.tune_model import tune_model
     from tuner.errors import DatabaseError, TunerError, UsageError, WorkloadError
     from tuner.settings import Settings
 
 __version__ = "0.1.0"
-__all__ = ["DatabaseError", "Kernel", "Settings", "TunerError", "UsageError", "WorkloadError", "__version__", "tune"]
+__all__ = [
+    "DatabaseError",
+    "Kernel",
+    "Settings",
+    "TunerError",
+    "UsageError",
+    "WorkloadError",
+    "__version__",
+    "tune",
+    "tune_model",
+]
 
 _HOMES = MappingProxyType(
     {
         "Kernel": "tuner.app.kernel",
         "tune": "tuner.app.tune",
+        "tune_model": "tuner.app.tune_model",
         "DatabaseError": "tuner.errors",
         "TunerError": "tuner.errors",
         "UsageError": "tuner.errors",

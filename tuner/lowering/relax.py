@@ -1,11 +1,11 @@
-"""ONNX models through TVM's Relax: each operator a function of its own, convolutions in NHWC, lifted to an expression.
+"""Models through TVM's Relax: each operator a function of its own, convolutions in NHWC, lifted to an expression.
 
 What a frontend makes of a file is only read here: every function is lifted, so nothing of TVM is left in what comes out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,8 +52,19 @@ class Imported:
 
 def import_onnx(model: Any) -> Imported:
     """The calls of a checked `onnx.ModelProto` with static shapes. Raises NotImported."""
+    return _imported(lambda: from_onnx(model, keep_params_in_input=False))
+
+
+def import_exported(program: Any) -> Imported:
+    """The calls of a `torch.export.ExportedProgram` with static shapes. Raises NotImported."""
+    from tvm.relax.frontend.torch import from_exported_program  # noqa: PLC0415  # loads torch
+
+    return _imported(lambda: from_exported_program(program, keep_params_as_input=False))
+
+
+def _imported(frontend: Callable[[], tvm.IRModule]) -> Imported:
     try:
-        module = _legalized(from_onnx(model, keep_params_in_input=False))
+        module = _legalized(frontend())
     except _REFUSALS as error:
         lines = str(error).strip().splitlines()
         raise NotImported(f"the model has no import: {type(error).__name__}: {(lines or ['no reason'])[-1][:300]}") from error
@@ -62,6 +73,7 @@ def import_onnx(model: Any) -> Imported:
 
 def _legalized(module: tvm.IRModule) -> tvm.IRModule:
     passes = relax.transform
+    module = _Norms(module).all()
     module = passes.FoldConstant()(passes.DecomposeOpsForInference()(module))
     module = _Plain(module).all()
     steps = (
@@ -80,9 +92,8 @@ def _legalized(module: tvm.IRModule) -> tvm.IRModule:
     return module
 
 
-@mutator
-class _Plain(PyExprMutator):  # type: ignore[misc]  # TVM has no types
-    """Operators where the frontend has made functions of them, and gathers that cannot read outside of their tensor."""
+class _Rewriting(PyExprMutator):  # type: ignore[misc]  # TVM has no types
+    """Of every function of a module."""
 
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
@@ -93,6 +104,34 @@ class _Plain(PyExprMutator):  # type: ignore[misc]  # TVM has no types
             if isinstance(function, relax.Function):
                 self.builder_.update_func(name, self.visit_expr(function))
         return self.builder_.get()
+
+
+@mutator
+class _Norms(_Rewriting):
+    """Batch normalisation by constants as a product and a sum, their factors in float64: so it ends the kernel before it, without
+    a root or a division for each element."""
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = super().visit_call_(call)
+        if getattr(call.op, "name", "") != "relax.nn.batch_norm" or call.attrs.training:
+            return call
+        data, *given = call.args
+        if not all(isinstance(one, tvm.ir.GenericConst) for one in given):
+            return call
+        gamma, beta, mean, variance = (one.value.numpy().astype(np.float64) for one in given)
+        dtype = given[0].value.numpy().dtype
+        factor = (gamma if call.attrs.scale else 1.0) / np.sqrt(variance + call.attrs.epsilon)
+        offset = (beta if call.attrs.center else 0.0) - mean * factor
+        shape = [1] * len(data.ty.shape)
+        shape[call.attrs.axis] = -1
+        scale, shift = (relax.const(one.reshape(shape).astype(dtype)) for one in (factor, offset))
+        scaled = self.builder_.emit(relax.op.add(self.builder_.emit(relax.op.multiply(data, scale)), shift))
+        return relax.Tuple([scaled, given[2], given[3]])
+
+
+@mutator
+class _Plain(_Rewriting):
+    """Operators where the frontend has made functions of them, and gathers that cannot read outside of their tensor."""
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)

@@ -1,0 +1,101 @@
+"""`tuner.tune_model`: from a whole model, an ONNX file or what `torch.export` made, to its library, in one call."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from db import jobs
+from db.engine import open_database
+from tuner.app.jobs import run
+from tuner.app.machine import checked_target, with_limits
+from tuner.app.models import TunedModel, export_model, submit_model
+from tuner.errors import TunerError, UsageError
+from tuner.export.directory import check_replaceable
+from tuner.export.naming import check_library_name
+from tuner.export.signature import KEY_FILE
+from tuner.models.exported_program import is_exported_program, read_exported
+from tuner.models.graph import Graph, packed
+from tuner.models.importer import import_file, read_file
+from tuner.settings import Settings, Strategy, load_settings
+from workers.model_library import Model
+from workers.progress import Observer, unobserved
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class ModelNotTuned(TunerError):
+    """The model's job ended without a kernel for each of its parts."""
+
+    code = "no_kernel"
+
+
+def tune_model(
+    source: Any,
+    directory: str | Path,
+    *,
+    name: str = "model",
+    shapes: Mapping[str, int] | None = None,
+    trials: int | None = None,
+    seconds: float | None = None,
+    threads: int | None = None,
+    strategy: Strategy | None = None,
+    seed: int | None = None,
+    db: str | None = None,
+    observer: Observer = unobserved,
+) -> TunedModel:
+    """Tunes a model in this process and writes the library `name` with the function `<name>_run` into `directory`.
+
+    `source` is the path of an .onnx file, whose inputs' named extents `shapes` gives, or a `torch.export.ExportedProgram`. The
+    library's outputs are held against ONNX's reference evaluator, or against the program itself. What is None comes from the
+    settings; `trials` are for each kernel on average, `seconds` for all together.
+
+    Raises UsageError, ModelRefused and NotImported before anything is written; ModelNotTuned, ModelWrong, DatabaseError.
+    """
+    given = {"trials": trials, "seconds": seconds, "threads": threads, "strategy": strategy, "seed": seed, "db": db}
+    settings = load_settings(given, given_as="argument {}").values
+    check_library_name(name)
+    check_replaceable(Path(directory))
+    model = _read(source, shapes or {})
+    return _tuned(model, Path(directory), name, settings, observer)
+
+
+def _read(source: Any, shapes: Mapping[str, int]) -> Model:
+    if isinstance(source, str | Path):
+        content = read_file(Path(source))
+        return Model(content=content, shapes=shapes, graph=import_file(Path(source), shapes))
+    if not is_exported_program(source):
+        kind = f"{type(source).__module__}.{type(source).__qualname__}"
+        raise UsageError(f"a {kind} is no model; give the path of an .onnx file, or a torch.export.ExportedProgram")
+    if shapes:
+        raise UsageError(f"shapes {dict(shapes)} belong to an .onnx file; export the program with the extents it is to have")
+    graph = read_exported(source)
+    return Model(content=packed(graph), shapes={}, graph=graph, evaluate=lambda inputs: _outputs(source, graph, inputs))
+
+
+def _outputs(program: Any, graph: Graph, inputs: Sequence[Array]) -> list[Array]:
+    """What the program computes, in the graph's shapes."""
+    torch = sys.modules["torch"]  # whoever made the program has loaded it
+    with torch.no_grad():
+        found = program.module()(*(torch.from_numpy(array.copy()) for array in inputs))
+    tensors = [found] if isinstance(found, torch.Tensor) else list(found)
+    shapes = [graph.tensor(output).shape for output in graph.outputs]
+    return [tensor.numpy().reshape(shape) for tensor, shape in zip(tensors, shapes, strict=True)]
+
+
+def _tuned(model: Model, directory: Path, name: str, settings: Settings, observer: Observer) -> TunedModel:
+    machine = checked_target(settings)
+    database = open_database(settings.db)
+    try:
+        target = with_limits(database, machine)
+        job = submit_model(database, [model], target, settings)
+        report = run(database, job.id, settings, observer=observer)
+        if report.job.state != jobs.SUCCEEDED:
+            raise ModelNotTuned(f"job {job.id} of the model {report.job.state}: {report.job.error}")
+        return export_model(database, model, target, settings, directory, name, signing_key=settings.data_dir / KEY_FILE)
+    finally:
+        database.close()
