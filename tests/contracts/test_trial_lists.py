@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
 from sqlalchemy import event
 
-from db import knob_walk, trial_pages, trials
+from db import trial_pages, trial_walks, trials
 from db.engine import Database
 from db.trial_pages import TrialFilter
 from tests.database_samples import add_claimed, failed, timed
 from tuner.errors import UsageError
+from tuner.measure.outcome import Failed, FailureKind, Timed, Trial
 from tuner.spaces.space import Value
 
 
-def all_numbers(database: Database, job_id: str, **listing: object) -> list[int]:
+def all_numbers(database: Database, job_id: str, limit: int = 3, **listing: object) -> list[int]:
     numbers, cursor = list[int](), None
     while True:
         with database.read() as session:
-            page = trial_pages.list_page(session, job_id, cursor=cursor, limit=3, **listing)  # type: ignore[arg-type] # keywords pass through
+            page = trial_pages.list_page(session, job_id, cursor=cursor, limit=limit, **listing)  # type: ignore[arg-type] # keywords pass through
         numbers += [stored.trial.number for stored in page.items]
         cursor = page.next
         if cursor is None:
@@ -108,7 +110,7 @@ def test_a_page_ends_where_it_has_looked_far_enough_and_the_next_goes_on(
     everything = all_numbers(database, lease.job_id, sort=sort)
     matching = [number for number in everything if number % 15 == 0]
     assert all_numbers(database, lease.job_id, sort=sort, where=TrialFilter(knobs=wanted)) == matching
-    monkeypatch.setattr(knob_walk, "REACHES", (2, 5))
+    monkeypatch.setattr(trial_walks, "REACHES", (2, 5))
     pages, cursor = list[int](), None
     while len(pages) < 40:
         with database.read() as session:
@@ -121,6 +123,54 @@ def test_a_page_ends_where_it_has_looked_far_enough_and_the_next_goes_on(
             break
     assert sum(pages) == 3 and 0 in pages
     assert all_numbers(database, lease.job_id, sort=sort, where=TrialFilter(knobs=wanted)) == matching
+
+
+def passes(trial: Trial, where: TrialFilter) -> bool:
+    """What a filter says, in Python."""
+    outcome, median_s = trial.outcome, trial.outcome.median_s if isinstance(trial.outcome, Timed) else None
+    kind = outcome.kind.value if isinstance(outcome, Failed) else "ok"
+    wanted = not where.outcome or kind in where.outcome or (kind != "ok" and "failed" in where.outcome)
+    least, most = where.min_median_s, where.max_median_s
+    between = (least is None and most is None) or (median_s is not None and (least or 0.0) <= median_s <= (most or 1.0))
+    return wanted and between and all(trial.config.get(name) == value for name, value in where.knobs.items())
+
+
+OUTCOMES: list[list[str]] = [
+    [],
+    ["ok"],
+    ["failed"],
+    ["run_timeout"],
+    ["build_error", "run_timeout"],
+    ["ok", "run_timeout"],
+    ["ok", "failed"],
+]
+MEDIANS: list[tuple[float | None, float | None]] = [(None, None), (0.0, 1.0), (2e-3, None), (9e-4, 1.1e-3)]
+KNOBS: list[dict[str, Value]] = [{}, {"unroll": 1}, {"tile": (2, 5), "unroll": 0}]
+
+
+@pytest.mark.parametrize("bounds", [(50_000, 50_000), (3, 2)])
+def test_every_filter_in_every_order_lists_what_it_says(
+    database: Database, bounds: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_pages, "FEW_ROWS", bounds[0])
+    monkeypatch.setattr(trial_pages, "FEW_KEYS", bounds[0])
+    monkeypatch.setattr(trial_walks, "REACHES", bounds)
+    lease, everything = add_claimed(database), dict[int, Trial]()
+    kinds = [FailureKind.RUN_TIMEOUT, FailureKind.BUILD_ERROR, FailureKind.WRONG_ANSWER]
+    with database.write() as session:
+        for number in range(24):
+            config: dict[str, Value] = {"tile": (2, 4 + number % 2), "unroll": number % 3, "seed": number}
+            one = (
+                failed(number, "text", kinds[number % 3]) if number % 4 == 1 else timed(number, 1e-3 * (1 + number * 7 % 24) / 8)
+            )
+            everything[number] = replace(one, config=config)
+            trials.record(session, lease, everything[number])
+    for sort in trial_pages.SORTS:
+        order = all_numbers(database, lease.job_id, sort=sort)
+        for outcome, (least, most), knobs in product(OUTCOMES, MEDIANS, KNOBS):
+            where = TrialFilter(outcome=outcome, min_median_s=least, max_median_s=most, knobs=knobs)
+            expected = [number for number in order if passes(everything[number], where)]
+            assert all_numbers(database, lease.job_id, limit=9, sort=sort, where=where) == expected, (sort, where)
 
 
 @pytest.mark.parametrize(("sort", "index"), [("number", "ix_trials_number"), ("-median_s", "ix_trials_median")])

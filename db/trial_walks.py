@@ -1,4 +1,4 @@
-"""One walk along an index of trials, in order, from a place to a place: every row of it, or those whose knobs have given values.
+"""A walk along an index of trials, in order, from a place to a place: every row of it, or those whose knobs have given values.
 
 With knobs the walk looks at the index alone, where each trial has the bits of its config (db/knob_bits.py), for candidates; their
 rows are then read and compared. How far it looks is bounded, so that a value that no trial has costs no more than another.
@@ -29,7 +29,9 @@ Conditions = Sequence[ColumnElement[bool]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walk:
-    where: tuple[ColumnElement[bool], ...]
+    where: tuple[ColumnElement[bool], ...]  # on columns of the index that is walked
+    also: tuple[ColumnElement[bool], ...] = ()  # on others
+    outcomes: tuple[str, ...] = ()  # one of these; any where there are none
     by_median: bool  # else by position and number
     backwards: bool
     after: Place | None  # begins behind it, in its direction
@@ -62,7 +64,7 @@ def rows(session: Session, walk: Walk, knobs: Mapping[str, Value], count: int) -
     """The first `count` rows; where there are fewer and the walk ended at its bound, the place it reached, else None."""
     begin = walk.where if walk.after is None else (*walk.where, walk.behind(walk.after))
     if not knobs:
-        return list(session.scalars(select(TrialRow).where(*begin).order_by(*walk.order).limit(count))), None
+        return _outright(session, walk, begin, count), None
     found, edge = list[TrialRow](), None
     for reach in REACHES:
         begin = begin if edge is None else (*walk.where, walk.behind(edge))
@@ -74,6 +76,18 @@ def rows(session: Session, walk: Walk, knobs: Mapping[str, Value], count: int) -
     return found, edge
 
 
+def _outright(session: Session, walk: Walk, begin: Conditions, count: int) -> list[TrialRow]:
+    """Without knobs. Each outcome has a stretch of the index in order: several are walked apart and merged."""
+    query = select(TrialRow).order_by(*walk.order).limit(count)
+    if len(walk.outcomes) < 2:
+        outcome = [TrialRow.outcome == each for each in walk.outcomes]
+        return list(session.scalars(query.where(*begin, *walk.also, *outcome)))
+    narrow = select(*walk.columns, TrialRow.id).where(*begin, *walk.also).order_by(*walk.order).limit(count)
+    firsts = [tuple(row) for each in walk.outcomes for row in session.execute(narrow.where(TrialRow.outcome == each))]
+    ids = [row[-1] for row in sorted(firsts, reverse=walk.backwards)[:count]]
+    return list(session.scalars(query.where(TrialRow.id.in_(ids))))
+
+
 def _edge(session: Session, walk: Walk, begin: Conditions, reach: int) -> Place | None:
     """The place of the row so many on; None where the walk ends before."""
     row = session.execute(select(*walk.columns).where(*begin).order_by(*walk.order).offset(reach - 1).limit(1)).first()
@@ -83,7 +97,7 @@ def _edge(session: Session, walk: Walk, begin: Conditions, reach: int) -> Place 
 def _matching(
     session: Session, walk: Walk, begin: Conditions, end: Conditions, knobs: Mapping[str, Value], count: int
 ) -> list[TrialRow]:
-    exact, bits, found, wanted = _knobs_are(session, knobs), knob_bits(knobs), list[TrialRow](), CANDIDATES * count
+    exact, bits, found, wanted = [*walk.also, *_knobs_are(session, knobs)], knob_bits(knobs), list[TrialRow](), CANDIDATES * count
     narrow = select(TrialRow.id, *walk.columns).where(TrialRow.knob_bits.op("&")(bits) == bits, *end).order_by(*walk.order)
     while len(found) < count:
         candidates = session.execute(narrow.where(*begin).limit(wanted)).all()
