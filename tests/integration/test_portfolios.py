@@ -118,6 +118,20 @@ def test_every_number_of_rows(function: TunedFunction, count: int) -> None:
     np.testing.assert_array_equal(function(a, b), out[:count])
 
 
+def test_rows_that_do_not_begin_where_aligned_loads_may(tmp_path: Path) -> None:
+    """Of 28 and 40 bytes: blocks after the first work on copies, and nothing beside the rows is touched."""
+    export_library([portfolio("matmul:M=1..23,N=10,K=7", (2, 5, 8))], tmp_path / "kit", "kit")
+    function = Library(tmp_path / "kit" / "lib" / "libkit.so").function("rows_apart")
+    rng = np.random.default_rng(0)
+    for count in range(1, 24):
+        a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((count, 7), (7, 10)))
+        out = aligned_empty((count + 1, 10), "float32")
+        out.fill(7)
+        function(a, b, out=out[:count])
+        np.testing.assert_allclose(out[:count], a @ b, rtol=1e-4, atol=1e-5)
+        assert (out[count] == 7).all()
+
+
 def test_batches_and_several_threads(tmp_path: Path) -> None:
     """Every ranged argument moves with its rows, also in a kernel of two threads; calls from eight threads at once."""
     export_library([portfolio("batch_matmul:B=1..9,M=4,N=16,K=8", (2, 3), threads=2)], tmp_path / "kit", "kit")
