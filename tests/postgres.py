@@ -20,7 +20,7 @@ import psycopg
 import pytest
 
 ACCOUNT = "postgres"  # the server refuses to run as root
-TIMEOUT_S = 30
+TIMEOUT_S = 90  # a server that starts beside other tests may take a while
 
 
 @dataclass(kw_only=True)
@@ -48,11 +48,11 @@ class PostgresServer:
             f"-c listen_addresses=127.0.0.1 -c port={self.port} -c unix_socket_directories={self.folder} -c max_connections=100"
         )
         self._run(
-            "pg_ctl", "-D", str(self.folder / "data"), "-l", str(self.folder / "log"), "-w", "-t", "20", "-o", options, "start"
+            "pg_ctl", "-D", str(self.folder / "data"), "-l", str(self.folder / "log"), "-w", "-t", "60", "-o", options, "start"
         )
 
     def stop(self, mode: str = "immediate") -> None:
-        self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", mode, "-w", "-t", "20", "stop")
+        self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", mode, "-w", "-t", "60", "stop")
 
     def make(self) -> None:
         self._run(
