@@ -185,7 +185,7 @@ class Driver:
             return
         seen = self._hosts.look()
         self._next_look = time.monotonic() + LOOK_S
-        present = tuple(described(host, self._plan.limits.isolation) for host in self._hosts.present)
+        present = tuple(described(host, self._plan.limits.isolation, self._plan.target) for host in self._hosts.present)
         self._send(Notice(kind="hosts", message=f"{len(present)} machines", details=present))
         for reason in seen.refused:
             self._send(Notice(kind="worker_refused", message=reason))

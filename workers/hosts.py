@@ -73,19 +73,20 @@ class Hosts:
         return [host.name for _ in before]
 
     def _suits(self, host: HostPlan) -> bool:
-        return host.target == self._plan.target and any(len(lane.cores) >= self._plan.threads for lane in host.lanes)
+        wanted = self._plan.target in (host.target, *host.serves)
+        return wanted and any(len(lane.cores) >= self._plan.threads for lane in host.lanes)
 
 
 def refuse(actor: Any, reason: str) -> None:
     actor.refuse.remote(reason)
 
 
-def described(host: HostPlan, isolation: str) -> Mapping[str, int | str]:
-    """A machine as the orchestrator is told of it, which makes it known as a worker."""
+def described(host: HostPlan, isolation: str, target: str) -> Mapping[str, int | str]:
+    """A machine as the orchestrator is told of it, which makes it known as a worker for the target of this key."""
     lanes = [{"name": f"{host.name}/{lane.name}", "cores": list(lane.cores)} for lane in host.lanes]
     return {
         "name": host.name,
-        "target": host.target,
+        "target": target,
         "isolation": isolation,
         "lanes": json.dumps(lanes),
         "versions": json.dumps(dict(host.versions)),

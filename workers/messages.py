@@ -126,6 +126,7 @@ class HostPlan:
     labels: Mapping[str, str]
     storage: str  # directory of its built libraries
     node_ip: str = ""  # address by which the cluster reaches it; empty: Ray finds out
+    serves: tuple[str, ...] = ()  # keys of declared targets ("cuda:sm_90") that it measures for besides its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

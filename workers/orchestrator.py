@@ -62,8 +62,8 @@ class Orchestrator:
     """Serves the queue of one machine's target."""
 
     def __init__(self, database: Database, target: Target, options: OrchestratorOptions) -> None:
-        if target.kind != "cpu" and not options.gpus:
-            raise UsageError(f"target {target.name} needs GPUs as lanes; none was named")
+        if target.kind != "cpu" and not options.gpus and options.address is None:
+            raise UsageError(f"target {target.name} needs GPUs as lanes: of this machine, or of a cluster; none was named")
         self._database, self._target, self._options = database, target, options
 
     def serve(self, stop: threading.Event, *, on_error: Callable[[str], None] = lambda text: None) -> None:

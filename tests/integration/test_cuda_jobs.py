@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SPEC = "matmul:M=24,N=32,K=16"
 LIMIT_S = 240
 
-pytestmark = [needs_compiler, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("fleet")]
+pytestmark = [needs_compiler, pytest.mark.long, pytest.mark.timeout(600), pytest.mark.xdist_group("fleet")]
 
 
 @pytest.fixture(scope="module")

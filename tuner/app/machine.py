@@ -24,7 +24,7 @@ def checked_target(settings: Settings, *, elsewhere: bool = False) -> Target:
     """
     target = parse_target(settings.target)
     if target.kind != "cpu":
-        if not elsewhere and not gpus_for(target):
+        if not elsewhere and not settings.address and not gpus_for(target):
             raise UsageError(f"target {settings.target!r} cannot be measured on this machine, which has no such GPU; use cpu")
         if settings.threads != 1:
             raise UsageError(f"threads is {settings.threads}; it counts cores, and kernels of {called(target)} take 1")

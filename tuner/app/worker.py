@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.app.machine import checked_target
+from tuner.app.machine import checked_target, gpus_for
 from tuner.errors import TunerError, UsageError
 from tuner.settings import Settings
+from tuner.target.capability import serves
+from tuner.target.detect import declared_targets
 from workers import session
 from workers.channel import spawn
-from workers.machine import plan_machine, usable_nodes
+from workers.machine import plan_gpus, plan_machine, usable_nodes
 from workers.messages import HostPlan, Notice
 from workers.timeline import versions
 
@@ -52,14 +54,23 @@ def join(
         raise UsageError(f"address {settings.address!r} is not HOST:PORT; name the cluster with --address")
     if not NAME.match(name):
         raise UsageError(f"worker name {name!r}: give letters, digits, dots, dashes and underscores, 63 at most")
-    here = plan_machine(usable_nodes(), threads=1, declared=settings.lanes, builders=settings.builders)
+    target = checked_target(settings, elsewhere=True)
+    gpus = gpus_for(target)
+    if target.kind != "cpu" and not gpus:
+        raise UsageError(f"target {settings.target!r} cannot be measured on this machine, which has no such GPU; use cpu")
+    nodes = usable_nodes()
+    if gpus:
+        here = plan_gpus(nodes, gpus, builders=settings.builders)
+    else:
+        here = plan_machine(nodes, threads=1, declared=settings.lanes, builders=settings.builders)
     plan = HostPlan(
         name=name,
         address=settings.address,
         lanes=here.lanes,
         builder_cores=here.builder_cores,
         alternates=here.alternates,
-        target=checked_target(settings).key,
+        target=target.key,
+        serves=tuple(one.key for one in declared_targets() if serves(target, one)),
         versions=versions(),
         labels=labels,
         storage="",

@@ -16,13 +16,16 @@ def serve(
     address: Annotated[
         str | None, typer.Option("--address", metavar="HOST:PORT", help="use the workers of this Ray cluster, not local ones")
     ] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", metavar="TARGET", help="whose jobs it runs: cpu, or cuda for this machine's GPUs")
+    ] = None,
     auth: Annotated[
         str | None, typer.Option("--auth", metavar="on|off", help="off needs no key, on a loopback address only")
     ] = None,
 ) -> None:
     """Serves the API, with an orchestrator and workers on this machine or of a cluster, until it is interrupted."""
     invocation = Invocation.here(context)
-    settings = invocation.settings(host=host, port=port, auth=auth, address=address).values
+    settings = invocation.settings(host=host, port=port, auth=auth, address=address, target=target).values
     from tuner.app.service import serve_here
 
     serve_here(settings, started=lambda url: invocation.output.note(f"listening on {url}"))

@@ -84,6 +84,11 @@ def parse_target(text: str) -> Target:
     raise UsageError(f"unknown target {text!r}; use cpu (this machine), cuda (its GPU) or one of {known}")
 
 
+def declared_targets() -> tuple[Target, ...]:
+    """The GPUs that need not be present."""
+    return tuple(cuda_target(arch, target_key) for arch in cuda_targets())
+
+
 def detect_gpu(ordinal: int = 0) -> Target:
     """A GPU of this machine, by its number from 0, without measured limits. Raises NoDriver where there is none."""
     facts = gpu_facts(ordinal)

@@ -66,7 +66,7 @@ def states(database: Database, clock: Clock) -> dict[str, tuple[str, str | None]
 
 def test_machines_come_live_and_leave(database: Database, clock: Clock) -> None:
     neighbours = Neighbours(database, clock=lambda: clock.seconds)
-    left, right = described(host("left"), "confined"), described(host("right"), "confined")
+    left, right = (described(host(name), "confined", sample_target().key) for name in ("left", "right"))
     neighbours.seen([left, right])
     with database.read() as session:
         found = workers.get(session, "left")
@@ -84,15 +84,15 @@ def test_machines_come_live_and_leave(database: Database, clock: Clock) -> None:
 
 def test_a_look_soon_after_another_costs_no_transaction(database: Database, clock: Clock) -> None:
     neighbours = Neighbours(database, clock=lambda: clock.seconds)
-    neighbours.seen([described(host("left"), "confined")])
+    neighbours.seen([described(host("left"), "confined", sample_target().key)])
     clock.seconds += BEAT_S / 2
-    neighbours.seen([described(host("left"), "confined")])
+    neighbours.seen([described(host("left"), "confined", sample_target().key)])
     with database.read() as session:
         assert workers.get(session, "left").heartbeat_at == START
 
 
 def test_who_falls_silent_is_lost_though_nobody_wrote_it_down(database: Database, clock: Clock) -> None:
-    Neighbours(database, clock=lambda: clock.seconds).seen([described(host("left"), "confined")])
+    Neighbours(database, clock=lambda: clock.seconds).seen([described(host("left"), "confined", sample_target().key)])
     clock.seconds += 29
     assert states(database, clock)["left"] == ("active", None)
     clock.seconds += 2
@@ -101,7 +101,7 @@ def test_who_falls_silent_is_lost_though_nobody_wrote_it_down(database: Database
 
 def test_a_quarantined_machine_stays_so_when_it_leaves(database: Database, clock: Clock) -> None:
     neighbours = Neighbours(database, clock=lambda: clock.seconds)
-    neighbours.seen([described(host("left"), "confined")])
+    neighbours.seen([described(host("left"), "confined", sample_target().key)])
     with database.write() as session:
         workers.set_state(session, "left", workers.QUARANTINED, "it drifts")
     neighbours.seen([])
