@@ -88,8 +88,10 @@ class Residents:
     def at_hand(self) -> Iterator[RunnerProcess | None]:
         """A process for a question that needs no workload; None where the only one is being prepared. For who measures."""
         with self._lock:
-            current = self._residents.get(self._current or "")
-            current = current if current is not None and current.over.is_set() else None
+            ready = [key for key, one in self._residents.items() if one.over.is_set()]
+            if self._current not in ready and ready:
+                self._current = ready[-1]  # now nobody makes room of it
+            current = self._residents[self._current] if self._current in ready else None
             taken, self._spare = (None, self._spare) if current else (self._spare, None)
         try:
             yield current.process if current else taken

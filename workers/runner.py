@@ -114,6 +114,11 @@ class Runner:
         elif self._near_cores:
             self._residents.ahead(problem.key, self._assignment(problem), self._near_cores)
 
+    @property
+    def prepared_keys(self) -> tuple[str, ...]:
+        """Problems that are ready on this lane, the last used one at the end."""
+        return self._residents.keys
+
     def measure(self, problem_key: str, requests: Sequence[MeasureRequest]) -> list[Measured]:
         measured = []
         for request in requests:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -12,7 +13,9 @@ from tuner.measure import runner as processes
 from tuner.measure.assignment import Lane
 from tuner.measure.isolation import resolve
 from tuner.measure.support import Mechanism, State
-from workers.messages import Limits
+from tuner.target.detect import detect_cpu
+from tuner.workload.spec import parse_spec
+from workers.messages import Limits, Problem
 from workers.runner import Runner
 
 
@@ -53,3 +56,21 @@ def test_a_runner_that_lacks_a_required_part_refuses_with_the_way_out(
         if refuses:
             assert "network" in str(said["refused"]) and "'sealed without network'" in str(said["refused"])
     assert FULL.findings[Mechanism.NETWORK].state is State.AVAILABLE
+
+
+def test_later_workloads_are_made_ready_beside_the_first_unless_that_would_be_on_its_lane(lane: Lane, tmp_path: Path) -> None:
+    others = tuple(os.sched_getaffinity(0) - set(lane.cores))
+    problems = [Problem(workload=parse_spec(f"softmax:M={rows},N=8"), target=detect_cpu(), threads=1) for rows in (4, 5)]
+    before = os.sched_getaffinity(0)
+    for home, ready in ((others or lane.cores, 2 if others else 1), (lane.cores, 1)):
+        runner = Runner(lane=lane, home_cores=home, limits=Limits(isolation="process"), storage=str(tmp_path))
+        try:
+            for problem in problems:
+                thread = Thread(target=runner.ahead, args=(problem,))
+                thread.start()
+                thread.join()
+            assert runner.prepared_keys == tuple(problem.key for problem in problems[:ready])
+            assert len(runner.calibrate()) == 1
+        finally:
+            runner.close()
+            os.sched_setaffinity(0, before)
