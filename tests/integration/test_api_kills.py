@@ -31,7 +31,8 @@ import sys
 from pathlib import Path
 from api.options import ServiceOptions
 from api.server import serve
-serve(ServiceOptions(database_url=sys.argv[1], artifacts=Path(sys.argv[2]), port=int(sys.argv[3]), request_burst=10**6))
+serve(ServiceOptions(database_url=sys.argv[1], artifacts=Path(sys.argv[2]), port=int(sys.argv[3]), request_burst=10**6,
+                     run_wait_s=1.0))
 """
 
 
