@@ -12,7 +12,7 @@ from tuner.app.tables import LOOP_NEST, features_of, open_tables
 from tuner.replay import Comparison, RecordedTable, compare
 
 TABLES = Path(__file__).parents[2] / "tables" / "large"
-NAMES = ("matmul_M_256", "conv2d_N_1_H_28_W_28_CI_32", "depthwise_conv2d")
+NAMES = ("matmul_M_256", "conv2d_N_1_H_28_W_28_CI_32", "depthwise_conv2d", "transpose", "matmul_M_16")
 SEEDS, BUDGET = 5, 80
 CHEAP_SEEDS = 99  # of random, whose quartiles spread widely and whose runs cost next to nothing
 
@@ -28,16 +28,16 @@ def compared(at: int) -> Comparison:
 
 
 @pytest.mark.parametrize("at", range(len(NAMES)), ids=NAMES)
-def test_annealing_reaches_the_fastest_in_half_of_randoms_trials(at: int) -> None:
+def test_annealing_reaches_the_fastest_in_a_quarter_of_randoms_trials(at: int) -> None:
     table = tables()[at]
     annealing = compared(at).entry(table.name, "annealing").trials_needed.median
     luck = compare([table], factories(("random",), tables()), seeds=range(CHEAP_SEEDS), budget=3 * BUDGET)
     random = luck.entry(table.name, "random").trials_needed.median
     assert annealing is not None and random is not None
-    assert annealing <= random / 2, f"annealing {annealing}, random {random}"
+    assert annealing <= random / 4, f"annealing {annealing}, random {random}"
 
 
-@pytest.mark.parametrize("at", range(len(NAMES)), ids=NAMES)
+@pytest.mark.parametrize("at", range(3), ids=NAMES[:3])
 def test_what_is_missed_after_64_trials_is_within_three_percent(at: int) -> None:
     regret = compared(at).entry(tables()[at].name, "annealing").regret[63]
     assert regret.median is not None and regret.median <= 0.03
