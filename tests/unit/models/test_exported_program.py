@@ -16,7 +16,7 @@ from tuner.models.exported_program import is_exported_program, read_exported
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="builtins.int is no model; give the path"):
+    with pytest.raises(UsageError, match=r"builtins\.int is no model; give the path"):
         tuner.tune_model(3, tmp_path / "out")
     assert not is_exported_program(SimpleNamespace()) and not (tmp_path / "out").exists()
 
