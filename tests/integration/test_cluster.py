@@ -34,7 +34,7 @@ from workers.machine import plan_machine, usable_nodes
 from workers.messages import HostPlan
 from workers.orchestrator import OrchestratorOptions, run_job
 from workers.progress import Progress
-from workers.timeline import versions
+from workers.timeline import PROTOCOL, versions
 
 ROOT = Path(__file__).resolve().parents[2]
 BUDGET = 40
@@ -186,7 +186,7 @@ def test_a_lost_node_costs_only_what_it_held(cluster: str, tmp_path: Path) -> No
         wait_until_joined(logs[1], processes[1], times=2)
         notices = [outdated.connection.recv() for _ in range(2)]
         assert [notice.kind for notice in notices] == ["ready", "refused"]
-        assert "worker outdated has protocol 0 (needed is 1)" in notices[1].message
+        assert f"worker outdated has protocol 0 (needed is {PROTOCOL})" in notices[1].message
         assert not any(lane.startswith("outdated/") for lane in seen)
         with database.read() as session:
             machines = {one.host: one for one in workers.list_all(session)}
