@@ -30,7 +30,9 @@ class Running:
     def __init__(self, url: str, database: Database, process: subprocess.Popen[bytes]) -> None:
         self._url, self._database, self._process = url, database, process
         self._started = time.monotonic()
-        self._trials = self._count()
+        while (trials := self._count()) is None:  # what was killed may have left the file to be recovered
+            time.sleep(POLL_S)
+        self._trials = trials
         self.left_behind: list[psutil.Process] = []  # children that were not killed with it
 
     def wait_until_ready(self, within_s: float) -> float:
@@ -45,7 +47,7 @@ class Running:
     def wait_until_measuring(self, within_s: float) -> float | None:
         """The seconds from its start until a trial was recorded; None where that took longer than `within_s`."""
         while time.monotonic() - self._started < within_s:
-            if self._count() > self._trials:
+            if (self._count() or 0) > self._trials:
                 return time.monotonic() - self._started
             time.sleep(POLL_S)
         return None
@@ -60,10 +62,11 @@ class Running:
         self._process.wait()
         self.left_behind = children
 
-    def _count(self) -> int:
+    def _count(self) -> int | None:
+        """Trials recorded so far; None while the database cannot say."""
         with suppress(DatabaseError), self._database.read() as session:
             return int(session.scalars(select(func.coalesce(func.sum(TaskRow.trials_done), 0))).one())
-        return 0
+        return None
 
 
 class WholeService:
