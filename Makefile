@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 
 TABLES ?= tests/tables/large
 
-.PHONY: tables demo test test-long check lint types imports clean
+.PHONY: tables demo test test-long test-cuda check lint types imports clean
 
 # The stamps hold what was installed: an environment is built again only when the project's dependencies change.
 $(VENV)/.python:
@@ -23,6 +23,10 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/.python
 	$(INSTALL) -e '.[dev]'
 	touch $@ $(VENV)/.installed
 
+$(VENV)/.installed-cuda: pyproject.toml constraints.txt | $(VENV)/.python
+	$(INSTALL) -e '.[dev,cuda]'
+	touch $@ $(VENV)/.installed-dev $(VENV)/.installed
+
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo/demo.py
 
@@ -32,6 +36,11 @@ test: check
 # What takes a minute or more a test: clusters, kills at every commit, a million trials, a thousand configs of each operator.
 test-long: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m long $(PYTEST_ARGS)
+
+# Without a GPU: kernels compiled for two architectures, run thread by thread on the CPU, and whole jobs on a double of the driver.
+CUDA_TESTS := $(addprefix tests/integration/,test_cuda_jobs.py test_cuda_emulated.py test_cuda_tensor_cores.py) tests/unit/lowering/test_cuda.py
+test-cuda: $(VENV)/.installed-cuda
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m long $(PYTEST_ARGS) $(CUDA_TESTS)
 
 check: lint types imports
 
