@@ -13,7 +13,7 @@ from typing import Any
 
 from tuner.errors import TunerError
 from tuner.export.archive import export_archive
-from tuner.export.cuda import CudaKernel, cuda_archive
+from tuner.export.cuda import ExportCudaKernel, cuda_archive
 from tuner.export.examples import example_inputs
 from tuner.export.kernel import Argument, ExportKernel, TargetName
 from tuner.export.signature import SIGNATURE_BYTES, Signer, is_signed
@@ -79,10 +79,10 @@ def pack(packing: Packing, signer: Signer | None = None) -> bytes:
     return export_archive([_with_expected(problem, described)], name, signer=signer)
 
 
-def _on_gpu(packing: Packing) -> CudaKernel:
+def _on_gpu(packing: Packing) -> ExportCudaKernel:
     """The kernel, whose code is its packed module, with the numbers of its race."""
     target, winner = packing.problem.target, packing.winner
-    return CudaKernel(
+    return ExportCudaKernel(
         module=unpacked(packing.object_code),
         workload=packing.problem.workload,
         measured={

@@ -12,6 +12,7 @@ from statistics import median
 from benchmarks.kernels.allowance import allowance
 from benchmarks.kernels.report import Row
 from benchmarks.kernels.rival import METASCHEDULE, tune_rival
+from tuner.app.cuda_kernel import CudaKernel
 from tuner.app.kernel import Kernel
 from tuner.app.machine import checked_target
 from tuner.app.race import race_kernel
@@ -63,7 +64,7 @@ def contest(case: Case, plan: Plan) -> Row:
     return _raced(row, case, kernel, target, plan, others)
 
 
-def _raced(row: Row, case: Case, kernel: Kernel, target: Target, plan: Plan, others: Sequence[Contender]) -> Row:
+def _raced(row: Row, case: Case, kernel: Kernel | CudaKernel, target: Target, plan: Plan, others: Sequence[Contender]) -> Row:
     """The default schedule raced for its promotion; here it would take most of the time, and says no more than it did there."""
     result = race_kernel(case.workload, kernel.stored, target, plan.settings, plan.rivals, others)
     rounds = _round_ratios(result.rounds)

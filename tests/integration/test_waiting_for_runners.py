@@ -22,7 +22,8 @@ from tuner.target.detect import detect_cpu, parse_target
 from tuner.target.target import Target
 from tuner.workload.spec import parse_spec, to_document
 from workers.orchestrator import Orchestrator, OrchestratorOptions
-from workers.presence import Presence, worker_id
+from workers.presence import Presence
+from workers.timeline import worker_id
 
 ROOT = Path(__file__).resolve().parents[2]
 WAITS = "waiting for a runner of cuda:sm_90"

@@ -11,7 +11,7 @@ from db.engine import Database, Session
 from db.kernels import Kernel
 from tuner.errors import UsageError
 from tuner.export.artifacts import ArtifactStore
-from tuner.export.cuda import CudaKernel, export_cuda_library
+from tuner.export.cuda import ExportCudaKernel, export_cuda_library
 from tuner.runtime.cuda_module import unpacked
 from tuner.workload.spec import from_document
 
@@ -36,9 +36,9 @@ def export_cuda_kernels(
     return export_cuda_library(described, directory, name)
 
 
-def _described(session: Session, kernel: Kernel, store: ArtifactStore) -> CudaKernel:
+def _described(session: Session, kernel: Kernel, store: ArtifactStore) -> ExportCudaKernel:
     target, schedule = targets.get(session, kernel.target), kernels.schedule(session, kernel.id)
-    return CudaKernel(
+    return ExportCudaKernel(
         module=unpacked(store.get(schedule["object"])),
         workload=from_document(workloads.get(session, kernel.workload).document),
         measured={

@@ -26,7 +26,7 @@ from tuner.workload.workload import Workload
 
 
 @dataclass(frozen=True, kw_only=True)
-class CudaKernel:
+class ExportCudaKernel:
     """A compiled kernel with what it computes; `measured` is empty for one that was never timed."""
 
     module: CudaModule
@@ -35,7 +35,7 @@ class CudaKernel:
 
 
 def export_cuda_library(
-    kernels: Sequence[CudaKernel], directory: Path, name: str, *, toolchain: Toolchain | None = None
+    kernels: Sequence[ExportCudaKernel], directory: Path, name: str, *, toolchain: Toolchain | None = None
 ) -> Mapping[str, Any]:
     """Writes the library `name` into `directory`, replacing an earlier export there; the manifest's document.
 
@@ -64,7 +64,7 @@ def export_cuda_library(
     return document
 
 
-def cuda_archive(kernels: Sequence[CudaKernel], name: str) -> bytes:
+def cuda_archive(kernels: Sequence[ExportCudaKernel], name: str) -> bytes:
     """The library `name` as `export_cuda_library` writes it, as a .tar.gz. Same kernels and compiler, same bytes.
 
     Raises as `export_cuda_library` does.
@@ -78,7 +78,7 @@ def cuda_archive(kernels: Sequence[CudaKernel], name: str) -> bytes:
         raise ExportError(f"cannot pack the export {name}: {error}") from error
 
 
-def _entry(kernel: CudaKernel) -> dict[str, Any]:
+def _entry(kernel: ExportCudaKernel) -> dict[str, Any]:
     module, workload = kernel.module, kernel.workload
     written = {"params": dict(workload.params)} if workload.op is not None else {"notation": workload.notation}
     return {
@@ -119,12 +119,12 @@ const char *{name}_last_error(void);
 """
 
 
-def _header(name: str, kernels: Sequence[CudaKernel]) -> str:
+def _header(name: str, kernels: Sequence[ExportCudaKernel]) -> str:
     functions = "".join(f"/* {_plain(kernel)} */\n{cuda_signature(kernel.module)};\n\n" for kernel in kernels)
     return _HEADER.format(name=name, guard=f"{name.upper()}_H", functions=functions)
 
 
-def _plain(kernel: CudaKernel) -> str:
+def _plain(kernel: ExportCudaKernel) -> str:
     shapes = [f"{tensor.name} {list(tensor.shape)}" for tensor in (*kernel.module.inputs, *kernel.module.outputs)]
     return f"{kernel.workload.spec}: {', '.join(shapes)}".replace("*/", "").replace("\n", " ")
 
@@ -141,7 +141,7 @@ __all__ = [{names}]
 '''
 
 
-def _package(name: str, kernels: Sequence[CudaKernel]) -> str:
+def _package(name: str, kernels: Sequence[ExportCudaKernel]) -> str:
     symbols = [kernel.module.symbol for kernel in kernels]
     functions = "".join(f'{symbol} = library.function("{symbol}")\n' for symbol in symbols)
     names = ", ".join(f'"{one}"' for one in ("ArrayError", "CudaLibraryError", "library", *symbols))

@@ -19,7 +19,7 @@ import pytest
 
 from tests.gpu_machine import needs_gpu
 from tests.unit.runtime.test_cuda_link import MODULE, no_driver
-from tuner.export.cuda import CudaKernel, export_cuda_library
+from tuner.export.cuda import ExportCudaKernel, export_cuda_library
 from tuner.export.errors import ExportRefused
 from tuner.lowering.cuda import cuda_module
 from tuner.lowering.cuda_compiler import cuda_compiler
@@ -32,7 +32,7 @@ from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate
 from tuner.workload.spec import parse_spec
 
-KERNEL = CudaKernel(module=MODULE, workload=parse_spec("softmax:M=8,N=4"))
+KERNEL = ExportCudaKernel(module=MODULE, workload=parse_spec("softmax:M=8,N=4"))
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_the_package_needs_nothing_of_ours_and_refuses_the_hosts_arrays(exported
 def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").touch()
-    cases: list[tuple[list[CudaKernel], str, str]] = [([], "out", "lib"), ([KERNEL], "out", "no name"), ([KERNEL], "mine", "lib")]
+    cases: list[tuple[list[ExportCudaKernel], str, str]] = [([], "out", "lib"), ([KERNEL], "out", "no name"), ([KERNEL], "mine", "lib")]
     for kernels, folder, name in cases:
         with pytest.raises(ExportRefused):
             export_cuda_library(kernels, tmp_path / folder, name)
@@ -102,7 +102,7 @@ def test_an_exported_kernel_computes_on_the_device(tmp_path: Path) -> None:
     space = CudaSpace(workload, target)
     program = space.program(space.space.config(space.space.unrank(0)))
     module = replace(cuda_module(program, target, "kernel", cuda_compiler(tmp_path / "cubins")), symbol="soft")
-    export_cuda_library([CudaKernel(module=module, workload=workload)], tmp_path / "out", "soft")
+    export_cuda_library([ExportCudaKernel(module=module, workload=workload)], tmp_path / "out", "soft")
     arrays: dict[str, Any] = make_inputs(workload.expression, seed=1)
     device = Device()
     addresses = []

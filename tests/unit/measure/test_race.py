@@ -195,7 +195,7 @@ class Scripted:
 
 def test_a_default_of_seconds_a_call_does_not_dominate_the_race() -> None:
     runner = Scripted(default=3.0, tuned=0.01)
-    result = race([contender("default", "d"), contender("tuned", "t")], runner, rounds=5, default="default")  # type: ignore[arg-type]  # what a race asks of a runner is `measure` alone
+    result = race([contender("default", "d"), contender("tuned", "t")], runner, rounds=5, default="default")
     naive = [request for request in runner.asked if request.name == "default"]
     assert [request.verification for request in naive] == ["screening", "timed", "timed"]
     assert [len(samples) for samples in result.rounds["default"]] == [2, 2, 2] and len(result.rounds["tuned"]) == 5
@@ -204,6 +204,6 @@ def test_a_default_of_seconds_a_call_does_not_dominate_the_race() -> None:
 
 def test_a_default_that_lost_is_verified_when_all_that_beat_it_fail() -> None:
     runner = Scripted(default=3.0, broken=0.01)
-    result = race([contender("default", "d"), contender("broken", "b")], runner, rounds=5, default="default")  # type: ignore[arg-type]  # as above
+    result = race([contender("default", "d"), contender("broken", "b")], runner, rounds=5, default="default")
     assert set(result.failed) == {"broken"} and runner.asked[-1].verification == "promotion"
     assert result.decision is not None and result.decision.winner == "default"
