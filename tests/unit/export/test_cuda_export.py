@@ -89,7 +89,8 @@ def test_the_package_needs_nothing_of_ours_and_refuses_the_hosts_arrays(exported
 def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").touch()
-    cases: list[tuple[list[ExportCudaKernel], str, str]] = [([], "out", "lib"), ([KERNEL], "out", "no name"), ([KERNEL], "mine", "lib")]
+    none: list[ExportCudaKernel] = []
+    cases = [(none, "out", "lib"), ([KERNEL], "out", "no name"), ([KERNEL], "mine", "lib")]
     for kernels, folder, name in cases:
         with pytest.raises(ExportRefused):
             export_cuda_library(kernels, tmp_path / folder, name)
