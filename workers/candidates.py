@@ -35,6 +35,8 @@ class JobQueue:
     account: Account
     to_build: deque[Item] = field(default_factory=deque)
     ready: deque[Item] = field(default_factory=deque)
+    announced: str = ""  # key of the problem it is about to have candidates of
+    begun: bool = False  # it has had candidates
 
     @property
     def idle(self) -> bool:
@@ -45,7 +47,7 @@ class JobQueue:
     @property
     def problems(self) -> set[str]:
         """Keys of what it will want to have measured."""
-        return {item.problem for item in (*self.to_build, *self.ready)}
+        return {item.problem for item in (*self.to_build, *self.ready)} | ({self.announced} if self.announced else set())
 
     def is_ready(self, item: Item, *, again: bool = False) -> None:
         """A built candidate that waits for a lane; one that lost its lane goes to the front."""

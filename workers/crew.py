@@ -35,6 +35,7 @@ class Worker:
         self.preparing = False  # it does just now
         self.up = False  # it has answered: what it is given from now on may be why it is lost
         self.ask: Ask | None = None  # that it is answering
+        self.asked_s = 0.0  # when, seconds since the epoch
         self.generation = 0
         self.loaded: set[str] = set()
         self.deadlines: list[float] = []  # of the calls in flight, oldest first, each counted from when it became the oldest

@@ -51,17 +51,20 @@ class Demand:
         account.builders = self._builders
 
     def submit(self, standing: Standing, problem: str, candidates: Iterable[Candidate]) -> None:
-        """A job starts level with the others; one that had nothing to offer for a while has a bounded claim."""
+        """A job starts level with the others; one that had nothing to offer for a while has a bounded claim.
+
+        Without candidates it says what they will be of.
+        """
         queue = self._queues.get(standing.job)
         if queue is None:
             queue = self._queues[standing.job] = JobQueue(Account(standing))
             self._accounts[standing.job] = queue.account
-            queue.account.level(self._virtual_s, credit_s=0.0)
-        elif queue.idle:
-            queue.account.level(self._virtual_s, credit_s=CREDIT_S)
-        queue.account.standing = standing
+        if queue.idle:
+            queue.account.level(self._virtual_s, credit_s=CREDIT_S if queue.begun else 0.0)
+        queue.account.standing, queue.announced = standing, problem
         self._equip(queue.account)
         queue.to_build.extend(Item(queue, problem, candidate) for candidate in candidates)
+        queue.begun |= bool(queue.to_build)
 
     def abandon(self, job: str) -> None:
         """Forgets what is at no worker."""
@@ -69,7 +72,7 @@ class Demand:
         if queue is not None:
             queue.to_build.clear()
             queue.ready.clear()
-            queue.account.ready = 0
+            queue.announced, queue.account.ready = "", 0
 
     def leave(self, job: str) -> None:
         self._queues.pop(job, None)
@@ -81,11 +84,15 @@ class Demand:
         """The job whose turn it is at the least busy builder; None where that has no `room` for its next candidate.
 
         Nobody overtakes then: a candidate that must travel alone would wait for as long as others keep the builder busy. A job
-        whose problem no lane takes yet lets the others go first: what is built of it would only wait.
+        whose problem no lane takes yet lets the others go first, and leaves a builder's core to making it ready: what is built
+        of it would only wait.
         """
         waiting = [queue for queue in self if queue.to_build]
-        if len(waiting) > 1:
-            waiting = [queue for queue in waiting if lane_takes(queue.to_build[0].problem)] or waiting
+        taken = [queue for queue in waiting if lane_takes(queue.to_build[0].problem)]
+        others = [queue for queue in waiting if queue not in taken and self._fitting(queue)]
+        if not taken and others and sum(queue.account.building for queue in others) >= self._builders - 1:
+            waiting = [queue for queue in waiting if queue not in others]
+        waiting = taken or waiting
         if len(waiting) > 1:
             self._share.mark(self._accounts)
         queue = min(waiting, key=lambda queue: self._policy.build(queue.account), default=None)
@@ -115,6 +122,10 @@ class Demand:
             return None
         self._virtual_s = max(self._virtual_s, queue.account.virtual_s)
         return queue, lane
+
+    def _fitting(self, queue: JobQueue) -> bool:
+        """Whether there are lanes for the job, which are made ready for it then."""
+        return any(place.fits(queue.account.standing) for place in self._places)
 
     # -- what became of it -----------------------------------------------------------------------------------------------------
 

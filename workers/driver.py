@@ -112,8 +112,13 @@ class Driver:
 
     @property
     def _answering(self) -> bool:
-        """Whether a worker is at a question: nothing else may run then."""
+        """Whether a worker is at a question; the next one waits."""
         return any(worker.ask for worker in self._workers.values())
+
+    @property
+    def _alone(self) -> bool:
+        """Whether a question has the fleet to itself, or will next: a race, or builds on the very cores that measure."""
+        return bool(self._asks) and (self._pipeline.alternates or isinstance(self._asks[0].what, RaceAsk))
 
     def run(self) -> None:
         """Until the orchestrator's channel ends."""
@@ -234,7 +239,7 @@ class Driver:
         """The next thing that happened; None when a worker's time is up first."""
         due = [worker.deadlines[0] for worker in self._workers.values() if worker.deadlines]
         due += [self._next_watch] if self._hosts is None else [self._next_watch, self._next_look]
-        if self._calibrator.next_s is not None and not self._answering:
+        if self._calibrator.next_s is not None and not self._alone:
             due.append(time.monotonic() + self._calibrator.next_s - time.time())
         try:
             return self._events.get(timeout=max(0.0, min(due) - time.monotonic()))
@@ -253,34 +258,41 @@ class Driver:
                 self._asks.append(message)
 
     def _dispatch(self) -> None:
-        """Hands out all work there is room for. A question waits for an idle fleet: nothing builds while a race is on."""
-        self._pipeline.paused = bool(self._asks)
+        """Hands out all work there is room for. A race waits for an idle fleet, and nothing builds while it is on; to build for
+        a question, a builder is kept free as soon as it has built what it holds."""
+        ask = self._asks[0] if self._asks else None
+        self._pipeline.paused = self._alone
+        self._pipeline.reserve(wanted=ask is not None and isinstance(ask.what, BuildAsk))
         while measurement := self._pipeline.next_measurement():  # first: a lane may be waiting, a builder can
             worker, problem, wanted = measurement
             self._call(worker, "measure", problem, wanted)
         while build := self._pipeline.next_build():
             worker, problem, requests = build
             self._call(worker, "build", problem, requests)
-        idle = not self._pipeline.busy and not any(worker.deadlines or worker.preparing for worker in self._workers.values())
-        if self._asks and idle and self._builders and self._runners:
-            ask = self._asks[0]
-            match ask.what:
-                case BuildAsk():
-                    self._call(self._builders[0], "build", ask.problem.key, ask.what.requests, ask=ask)
-                case RaceAsk():
-                    lane = min(self._runners, key=self._calibrator.drained)  # one in its band, if there is one
-                    self._call(lane, "race", ask.problem.key, [ask.what], ask=ask, limit_s=ask.what.limit_s)
+        if ask is None or self._answering:
+            return
+        at_rest = not any(worker.deadlines or worker.preparing for worker in self._workers.values())
+        if self._alone and not (at_rest and not self._pipeline.busy and self._builders and self._runners):
+            return
+        match ask.what:
+            case BuildAsk():
+                name = self._pipeline.reserved
+                if name and not self._workers[name].deadlines:
+                    self._call(name, "build", ask.problem.key, ask.what.requests, ask=ask)
+            case RaceAsk():
+                lane = min(self._runners, key=self._calibrator.drained)  # one in its band, if there is one
+                self._call(lane, "race", ask.problem.key, [ask.what], ask=ask, limit_s=ask.what.limit_s)
 
     def _calibrate(self) -> None:
         """Asks the lanes whose turn it is; the answer comes between two of a lane's batches, never within a race."""
-        if self._answering:
+        if self._alone:
             return
         for name in self._calibrator.due(time.time()):
             self._inquire(name, "calibrate", "calibration")
 
     def _prepare_lanes(self) -> None:
         """Has lanes make ready what they will be given, while they measure something else; one workload at a time each."""
-        if not self._lanes_due or self._asks:
+        if not self._lanes_due or self._alone:
             return
         self._lanes_due = False
         for name, key in self._pipeline.unprepared():
@@ -299,7 +311,7 @@ class Driver:
         self, name: str, method: str, problem: str, requests: Sequence[object], *, ask: Ask | None = None, limit_s: float = 0.0
     ) -> None:
         worker = self._workers[name]
-        worker.ask = ask
+        worker.ask, worker.asked_s = ask, time.time()
         first = problem not in worker.loaded
         if first:
             worker.handle.load.remote(self._problems[problem])
@@ -337,7 +349,8 @@ class Driver:
         self._silent, worker.ask = 0, None
         if event.ask is not None:
             self._asks.remove(event.ask)
-            self._send(Answer(number=event.ask.number, value=tuple(results), error=None))
+            held = () if worker.builds else (self._pipeline.raced(worker.name, worker.asked_s, time.time()),)
+            self._send(Answer(number=event.ask.number, value=tuple(results), error=None, spans=held))
         elif worker.builds:
             self._pipeline.built(event.worker, results)
         else:
@@ -375,16 +388,14 @@ class Driver:
         if ask is not None:
             self._asks.remove(ask)
             self._send(Answer(number=ask.number, value=(), error=reason))
-        else:
-            self._pipeline.lost(worker.name, reason, started=started)
+        self._pipeline.lost(worker.name, reason, started=started)
         self._send(Notice(kind="worker_lost", message=f"{worker.name}: {reason}"))
 
     def _check_deadlines(self) -> None:
         now = time.monotonic()
         for worker in self._workers.values():
             if worker.deadlines and worker.deadlines[0] <= now:
-                ask = next((ask for ask in self._asks if not self._pipeline.busy), None)
-                self._lose(worker, "gave no answer in time", ask)
+                self._lose(worker, "gave no answer in time", worker.ask)
 
     def _flush(self) -> None:
         for library in self._pipeline.spent():

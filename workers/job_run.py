@@ -29,7 +29,7 @@ from workers.heartbeat import Heartbeat
 from workers.keeper import FleetKeeper
 from workers.known import unanswered
 from workers.machine import plan_machine, usable_nodes
-from workers.messages import Problem
+from workers.messages import Problem, Submit
 from workers.models import tune_by_turns, with_library, with_workloads
 from workers.options import Interrupt, Interruption, JobReport, OrchestratorOptions
 from workers.plausibility import Judge
@@ -186,12 +186,16 @@ class JobRun:
             seconds=job.seconds,
         )
         self._observer(started)
-        self._observer(Phase(name="starting workers"))
-        fleet.wait_ready(self._check)
         share.stands(
             trials_left=self._trials_left(task, len(recorded)),
             seconds_left=job.seconds,
             memory_bytes=workload.expression.nbytes,
+        )
+        share.submit(Submit(problem=problem, candidates=(), known={}))  # lanes are made ready for it from now on
+        self._observer(Phase(name="starting workers"))
+        fleet.wait_ready(self._check)
+        share.stands(
+            trials_left=share.standing.trials_left, seconds_left=job.seconds, memory_bytes=workload.expression.nbytes
         )
         timeline = Timeline(self._database, worker=join(self._database, target, fleet.plan), job=self._lease.job_id)
         judge = Judge(problem, core=fleet.plan.builder_cores[0], on_limits=self._note_limits)

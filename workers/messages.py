@@ -46,7 +46,7 @@ class Span:
 
     worker: str  # the lane's or the builder's name
     activity: str  # build, wait, check, time or idle
-    number: int | None  # of the trial; None while idle
+    number: int | None  # of the trial; None while idle or held by a race
     started_s: float
     ended_s: float
     job: str = ""  # whose candidate it was, or the next one after an idle time
@@ -242,7 +242,8 @@ class RaceAsk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """To the driver: a question outside the pipeline, answered once the fleet is idle."""
+    """To the driver: a question outside the pipeline. Builds are answered by one builder while all else goes on, a race is held
+    once the fleet is idle."""
 
     number: int
     problem: Problem
@@ -254,6 +255,7 @@ class Answer:
     number: int  # of the question
     value: tuple[Built | RaceOutcome, ...]  # what was asked for: builds in the order of their requests, or one outcome
     error: str | None  # why there is no value
+    spans: tuple[Span, ...] = ()  # of the lane that was held for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

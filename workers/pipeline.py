@@ -57,6 +57,7 @@ class Pipeline:
         self._spent: list[Library] = []
         self._best_s: dict[str, float] = {}  # by problem
         self.paused = False  # nothing new is handed out while it is set
+        self.reserved = ""  # a builder that is given nothing new
         self.add(builders=builders, runners=runners, alternates=alternates, places=places, prepares=prepares)
 
     def add(
@@ -109,6 +110,14 @@ class Pipeline:
         """Gives a lane nothing new for as long as it is drained; what it holds is measured."""
         self.runners[runner].drained = drained
 
+    def reserve(self, *, wanted: bool) -> None:
+        """Keeps one builder free, the least busy one, for as long as that is wanted: it is to answer a question."""
+        if not wanted:
+            self.reserved = ""
+        elif self.reserved not in self.builders:
+            free = min(self.builders.values(), key=lambda one: one.load, default=None)
+            self.reserved = "" if free is None else free.name
+
     # -- what comes in -------------------------------------------------------------------------------------------------------
 
     def submit(
@@ -155,6 +164,14 @@ class Pipeline:
             self._spans.append(_span(runner, "wait", item, item.ready_s, result.started_s))
             self._spans.append(_span(runner, "time", item, result.started_s, result.ended_s))
             self._settle(item, result.outcome, runner, held_s)
+
+    def raced(self, runner: str, started_s: float, ended_s: float) -> Span:
+        """A lane was held by a race; the span that says so. It was not idle meanwhile."""
+        station = self.runners[runner]
+        if station.idle_since is not None and started_s > station.idle_since:
+            self._spans.append(Span(worker=runner, activity="idle", number=None, started_s=station.idle_since, ended_s=started_s))
+        station.idle_since = ended_s
+        return Span(worker=runner, activity="time", number=None, started_s=started_s, ended_s=max(started_s, ended_s))
 
     def lost(self, worker: str, reason: str, *, started: bool = True) -> None:
         """A builder or runner died or did not answer in time: what it held is tried again or ends as infrastructure failure.
@@ -204,9 +221,10 @@ class Pipeline:
         """The builder, the problem's key and the next batch for it; call until None."""
         if not self.builders or self.paused or not self._may_build():
             return None
-        station = min(self.builders.values(), key=lambda one: one.load)
+        free = [one for one in self.builders.values() if one.name != self.reserved]
+        station = min(free, key=lambda one: one.load, default=None)
         urgent = self._lane_waits()
-        if station.load >= (1 if urgent else station.depth):
+        if station is None or station.load >= (1 if urgent else station.depth):
             return None
         queue = self._demand.next_to_build(station.room, self._lane_takes)
         if queue is None:
@@ -256,6 +274,11 @@ class Pipeline:
         """Libraries that nobody needs any more since the last call."""
         spent, self._spent = self._spent, []
         return spent
+
+    @property
+    def alternates(self) -> bool:
+        """Whether building and measuring take turns on the same cores."""
+        return self._alternates
 
     @property
     def busy(self) -> bool:

@@ -101,7 +101,10 @@ class RayMeasurer:
 
     def ask(self, what: BuildAsk | RaceAsk, *, timeout_s: float, check: Callable[[], None] | None = None) -> Answer:
         """A question to the fleet while no candidate is in flight: builds outside of trials, or a race."""
-        return self._fleet.ask(self._problem, what, timeout_s=timeout_s, check=check)
+        answer = self._fleet.ask(self._problem, what, timeout_s=timeout_s, check=check)
+        if self._on_spans is not None and answer.spans:
+            self._on_spans(answer.spans)
+        return answer
 
     def close(self) -> None:
         if self._flying:

@@ -255,15 +255,16 @@ def test_only_what_was_worked_on_counts_as_an_attempt() -> None:
 
 def test_a_lane_is_given_a_problem_once_it_is_prepared_for_it() -> None:
     """Another job's candidates go first until then, and a lane that was replaced begins with nothing."""
-    pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"], policy="fifo", prepares=["cpu:1"])
+    pipeline = Pipeline(builders=["build:0", "build:1"], runners=["cpu:1"], policy="fifo", prepares=["cpu:1"])
     for order, job in enumerate(("new", "old")):
-        numbered = [Candidate(number=10 * order + number) for number in range(2)]
-        pipeline.submit(job, numbered, standing=Standing(job=job, order=order))
+        pipeline.submit(job, [Candidate(number=order)], standing=Standing(job=job, order=order))
     assert pipeline.unprepared() == [("cpu:1", "new"), ("cpu:1", "old")]
-    ready(pipeline)
+    assert (pipeline.next_build() or ("", ""))[1] == "new"
+    pipeline.built("build:0", [Built(number=0, result=library(0), started_s=0.0, ended_s=0.1)])
     assert pipeline.next_measurement() is None
     pipeline.prepared("cpu:1", "old")
     assert pipeline.unprepared() == [("cpu:1", "new")]
+    ready(pipeline)
     assert (pipeline.next_measurement() or ("", ""))[1] == "old"
     pipeline.prepared("cpu:1", "new")
     assert (pipeline.next_measurement() or ("", ""))[1] == "new"
@@ -271,14 +272,72 @@ def test_a_lane_is_given_a_problem_once_it_is_prepared_for_it() -> None:
     assert pipeline.next_measurement() is None and len(pipeline.unprepared()) == 2
 
 
-def test_what_no_lane_is_prepared_for_is_built_last() -> None:
-    pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"], policy="fifo", prepares=["cpu:1"])
+def test_lanes_are_prepared_for_what_a_job_is_about_to_submit() -> None:
+    pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"], prepares=["cpu:1"])
+    pipeline.submit("p", (), standing=Standing(job="job"))
+    assert pipeline.unprepared() == [("cpu:1", "p")] and pipeline.next_build() is None
+    pipeline.abandon("job")
+    assert pipeline.unprepared() == []
+
+
+@pytest.mark.parametrize("builders", [1, 3])
+def test_what_no_lane_is_prepared_for_is_built_last_and_leaves_a_core_to_preparing_it(builders: int) -> None:
+    names = [f"build:{at}" for at in range(builders)]
+    pipeline = Pipeline(builders=names, runners=["cpu:1"], policy="fifo", prepares=["cpu:1"])
     for order, job in enumerate(("new", "old")):
-        pipeline.submit(job, [Candidate(number=order)], standing=Standing(job=job, order=order))
+        numbered = [Candidate(number=10 * order + number) for number in range(4 if job == "new" else 1)]
+        pipeline.submit(job, numbered, standing=Standing(job=job, order=order))
     pipeline.prepared("cpu:1", "old")
     assert (pipeline.next_build() or ("", ""))[1] == "old"
-    pipeline.built("build:0", [Built(number=1, result=library(1), started_s=0.0, ended_s=0.2)])
-    assert (pipeline.next_build() or ("", ""))[1] == "new"  # there is nothing else to do
+    pipeline.built("build:0", [Built(number=10, result=library(1), started_s=0.0, ended_s=0.2)])
+    assert pipeline.next_measurement() is not None
+    for _ in range(builders - 1):
+        assert (pipeline.next_build() or ("", ""))[1] == "new"  # there is nothing else to do
+    assert pipeline.next_build() is None
+    pipeline.prepared("cpu:1", "new")
+    assert (pipeline.next_build() or ("", ""))[1] == "new"
+
+
+def test_what_fits_no_lane_is_built_all_the_same() -> None:
+    """No lane will ever be prepared for it; one that joins may take it."""
+    narrow = {"cpu:1": Place(threads=1)}
+    pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"], places=narrow, prepares=["cpu:1"])
+    pipeline.submit("wide", candidates(2), standing=Standing(job="job", threads=4))
+    assert pipeline.next_build() is not None
+
+
+def test_a_builder_is_kept_free_for_a_question_while_all_else_goes_on() -> None:
+    pipeline = Pipeline(builders=["build:0", "build:1"], runners=["cpu:1"])
+    pipeline.submit("p", candidates(6))
+    first = pipeline.next_build()
+    assert first is not None and first[0] == "build:0"
+    pipeline.reserve(wanted=True)
+    assert pipeline.reserved == "build:1"  # the less busy one
+    pipeline.built("build:0", [Built(number=0, result=library(0), started_s=0.0, ended_s=0.2)])
+    assert pipeline.next_measurement() is not None
+    while build := pipeline.next_build():
+        assert build[0] == "build:0"
+        pipeline.reserve(wanted=True)
+    assert pipeline.reserved == "build:1" and not pipeline.builders["build:1"].batches
+    pipeline.reserve(wanted=False)
+    assert (pipeline.next_build() or ("",))[0] == "build:1"
+
+
+def test_a_race_is_lane_time_and_not_idleness() -> None:
+    pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
+    pipeline.submit("p", candidates(2))
+    for number, at in enumerate((1.0, 5.0)):
+        build = pipeline.next_build()
+        assert build is not None
+        pipeline.built("build:0", [Built(number=number, result=library(number), started_s=at - 0.5, ended_s=at)])
+        assert pipeline.next_measurement() is not None
+        outcome = Failed(kind=FailureKind.WRONG_ANSWER, message="")
+        pipeline.measured("cpu:1", [Measured(number=number, outcome=outcome, started_s=at, ended_s=at + 0.5)])
+        if number == 0:
+            span = pipeline.raced("cpu:1", 1.6, 4.0)
+            assert (span.activity, span.number, span.started_s, span.ended_s) == ("time", None, 1.6, 4.0)
+    _, spans = pipeline.collect()
+    assert [(one.started_s, one.ended_s) for one in spans if one.activity == "idle"] == [(1.5, 1.6), (4.0, 5.0)]
 
 
 def test_a_builder_hands_over_before_it_builds_on_while_a_lane_waits() -> None:
