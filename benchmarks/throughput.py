@@ -68,7 +68,7 @@ def _read(database: Database, job_id: str) -> Throughput:
         everything = lanes.timeline(session, since=now - timedelta(hours=2), until=now, limit=100_000)
         recorded = trials.stored_of_task(session, job_id)
     spans = [one for one in everything if one.job == job_id]
-    held = sorted((one for one in spans if one.kind == "time"), key=lambda one: one.started_at)[WARM:]
+    held = sorted((one for one in spans if one.kind == "time" and one.trial is not None), key=lambda one: one.started_at)[WARM:]
     ready = [one for one in spans if one.kind == "wait"]
     first, last = held[0].started_at, held[-1].ended_at
     whole_s = (last - first).total_seconds()

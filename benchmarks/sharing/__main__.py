@@ -89,11 +89,11 @@ def real_table(found: Sequence[Measured]) -> str:
 
 
 def _spread(gaps_s: Sequence[float]) -> str:
-    """Median and 95th percentile, and of how many."""
+    """Median, 95th percentile and longest, and of how many. The percentile lies between two that were seen, never beyond."""
     if len(gaps_s) < 2:
         return f"{gaps_s[0] * 1e3:.1f} (1)" if gaps_s else "none"
-    high = statistics.quantiles(gaps_s, n=20)[-1]
-    return f"{statistics.median(gaps_s) * 1e3:.1f}, 95%: {high * 1e3:.1f} ({len(gaps_s)})"
+    high = statistics.quantiles(gaps_s, n=20, method="inclusive")[-1]
+    return f"{statistics.median(gaps_s) * 1e3:.1f}, 95%: {high * 1e3:.1f}, most: {max(gaps_s) * 1e3:.1f} ({len(gaps_s)})"
 
 
 def main() -> int:

@@ -21,7 +21,6 @@ from workers.orchestrator import Orchestrator, OrchestratorOptions
 from workers.policy import PolicyName
 
 QUICK = Limits(race_rounds=3, race_budget_s=0.05)  # promotion is not what is looked at here
-RACE_S = 1.0  # a lane that stands still for longer between two jobs waits for a race, which has the machine to itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +101,8 @@ def _measured(database: Database, ids: Mapping[str, str], policy: PolicyName) ->
         spans = lanes.timeline(session, since=now - timedelta(hours=1), until=now, limit=1_000_000)
         recorded = {name: trials.of_task(session, job, 0) for name, job in ids.items()}
     names = {job: name for name, job in ids.items()}
-    held = [replace(span, job=names[span.job or ""]) for span in spans if span.kind == "time"]
+    held_or_raced = [replace(span, job=names[span.job or ""]) for span in spans if span.kind == "time"]
+    held = [span for span in held_or_raced if span.trial is not None]
     ready = {(span.lane, span.job, span.trial): span.started_at for span in spans if span.kind == "wait"}
     begun = min(span.started_at for span in held)
     ended = {name: max(span.ended_at for span in held if span.job == name) for name in ids}
@@ -110,7 +110,7 @@ def _measured(database: Database, ids: Mapping[str, str], policy: PolicyName) ->
     shares = [_overlap_s(held, name, first_end) for name in ids]
     total = sum(_overlap_s(held, name, last_end) for name in ids)
     count = len({span.lane for span in held})
-    switches, stays = _gaps(held, {(lane, names[job or ""], trial): at for (lane, job, trial), at in ready.items()})
+    switches, stays = _gaps(held_or_raced, {(lane, names[job or ""], trial): at for (lane, job, trial), at in ready.items()})
     return Measured(
         policy=policy,
         states={name: job.state for name, job in found.items()},
@@ -131,7 +131,8 @@ def _overlap_s(held: Sequence[LaneSpan], name: str, until: datetime) -> float:
 def _gaps(
     held: Sequence[LaneSpan], ready: Mapping[tuple[str, str | None, int | None], datetime]
 ) -> tuple[list[float], list[float]]:
-    """Seconds a lane stood still although the next candidate was built, where the job changed and where it did not."""
+    """Seconds a lane stood still although the next candidate was built, where the job changed and where it did not. A race,
+    which has the machine to itself, holds the lane for its job: what comes next is counted from its end."""
     switches, stays = list[float](), list[float]()
     last: dict[str, LaneSpan] = {}
     for span in sorted(held, key=lambda one: one.started_at):
@@ -140,6 +141,5 @@ def _gaps(
         built = ready.get((span.lane, span.job, span.trial))
         if before is not None and built is not None:
             gap = (span.started_at - max(before.ended_at, built)).total_seconds()
-            if gap < RACE_S:
-                (stays if before.job == span.job else switches).append(gap)
+            (stays if before.job == span.job else switches).append(gap)
     return switches, stays
