@@ -22,6 +22,7 @@ from tuner.measure.refusals import Refusals
 
 RESULT_LIMIT_BYTES = 4 << 20
 QUOTED_BYTES = 2000  # of the child's own output in a message
+VMSTAT = Path("/proc/vmstat")
 _OUT_OF_MEMORY_TEXTS = ("bad_alloc", "MemoryError", "Cannot allocate memory", "out of memory")
 
 
@@ -39,6 +40,7 @@ class End:
     refused: str | None = None  # what it was ended for, in words
     memory_bytes: int = 0  # the largest mapping it was refused, 0 for none known
     crowded: bool = False  # it was refused processes or threads for their limit
+    starved: bool = False  # the kernel killed for want of memory while it ran
 
 
 def supervise(
@@ -50,6 +52,7 @@ def supervise(
     """
     deadline = time.monotonic() + timeout_s
     data, timed_out, owner_gone = bytearray(), False, False
+    memory_kills = oom_kills()
     refused: str | None = None
     ended = os.pidfd_open(pid)
     waiting = select.poll()
@@ -87,7 +90,18 @@ def supervise(
         refused=refused,
         memory_bytes=0 if refusals is None else refusals.memory_bytes,
         crowded=confinement.limit_hit(),
+        starved=oom_kills() > memory_kills,
     )
+
+
+def oom_kills(source: Path = VMSTAT) -> int:
+    """How many processes this kernel has killed for want of memory, of the machine or of a control group; 0 where it does not
+    tell (the counter is there since Linux 4.13)."""
+    with suppress(OSError, ValueError):
+        for line in source.read_text(encoding="ascii").splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
 
 
 def classify(end: End, output: Path, timeout_s: float, *, wanted: str = "timed") -> Failed | None:
@@ -130,8 +144,11 @@ def _memory(end: End, said: str) -> str | None:
 def _by_signal(number: int, end: End, said: str) -> Failed:
     stage = end.stage
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-    if number == signal.SIGKILL:  # not by us, who know when we kill: the kernel's answer to exhausted memory
+    if number == signal.SIGKILL and end.starved:  # not by us, who know when we kill
         return Failed(kind=FailureKind.OUT_OF_MEMORY, message=f"killed by the system (SIGKILL) while {stage}: out of memory")
+    if number == signal.SIGKILL:
+        message = f"killed from outside (SIGKILL) while {stage}; the system killed nothing for want of memory meanwhile"
+        return Failed(kind=FailureKind.INFRASTRUCTURE, message=message)
     if (memory := _memory(end, said)) is not None:
         return Failed(kind=FailureKind.OUT_OF_MEMORY, message=f"ended by {name} while {stage}{memory}{_quote(said)}")
     if number == signal.SIGSYS:

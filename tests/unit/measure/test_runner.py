@@ -19,6 +19,7 @@ from tuner.errors import UsageError
 from tuner.measure.assignment import Assignment, Lane, Request
 from tuner.measure.outcome import Failed, FailureKind, Timed
 from tuner.measure.runner import RunnerError, RunnerOptions, RunnerProcess, parent_environment
+from tuner.measure.supervision import End, classify, oom_kills
 from tuner.measure.timing import TimingPlan
 
 Make = Callable[..., Request]
@@ -132,6 +133,28 @@ def test_a_killed_runner_is_infrastructure_and_comes_back(lane: Lane, request_fo
         time.sleep(0.1)
         assert isinstance(process.measure(request_for("good")), Timed)  # found dead before the request: nothing was lost
     assert not psutil.pid_exists(lost)
+
+
+def test_a_candidate_that_somebody_killed_is_not_out_of_memory(runner: RunnerProcess, request_for: Make) -> None:
+    def kill() -> None:
+        for child in psutil.Process(runner.pid).children():
+            child.kill()
+
+    killer = threading.Timer(0.5, kill)
+    killer.start()
+    outcome = runner.measure(replace(request_for("endless"), timeout_s=5.0))
+    killer.join()
+    assert isinstance(outcome, Failed) and outcome.kind is FailureKind.INFRASTRUCTURE, outcome
+    assert "killed from outside (SIGKILL) while" in outcome.message
+
+
+def test_one_that_the_kernel_killed_for_memory_is(tmp_path: Path) -> None:
+    end = End(stage="timing", result={}, status=signal.SIGKILL, timed_out=False, flooded=False, starved=True)
+    failure = classify(end, tmp_path / "output", 1.0)
+    assert failure is not None and failure.kind is FailureKind.OUT_OF_MEMORY
+    counters = tmp_path / "vmstat"
+    counters.write_text("oom_kill_disable 3\noom_kill 17\nunevictable_pgs_culled 0\n")
+    assert oom_kills(counters) == 17 and oom_kills(tmp_path / "none") == 0
 
 
 def test_children_die_with_a_killed_runner(lane: Lane, request_for: Make) -> None:
