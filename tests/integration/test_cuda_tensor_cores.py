@@ -73,6 +73,7 @@ def test_loops_compute_the_expression(spec: str) -> None:
         assert off <= error_bound(expression), f"{config} is {off:.3g} off"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spec", WITH)
 def test_instructions_and_copies_are_in_the_source(spec: str) -> None:
     target = parse_target("cuda:sm_80")

@@ -128,7 +128,8 @@ def test_doctor_finds_this_machine_fit(tuner: Callable[..., Any]) -> None:
     findings = {one["check"]: one["status"] for one in tuner("doctor", "--json").document["findings"]}
     fences = {name for name in findings if name.startswith("isolation")}
     assert "isolation" in fences and "isolation: seccomp" in fences
-    assert set(findings) - fences == {"python", "packages", "compiler", "target", "cores", "database", "artifacts", "settings"}
+    machine, service = {"python", "packages", "compiler", "target", "cores", "gpu"}, {"database", "artifacts", "settings"}
+    assert set(findings) - fences == machine | service
     assert findings["compiler"] == findings["target"] == findings["database"] == "ok"
 
 
