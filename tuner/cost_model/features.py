@@ -120,8 +120,10 @@ def group_features(table: NestTable, done: Work, target: Target, threads: int) -
     for number in range(READS):
         columns += _read_columns(table, number, done, inner_level, target)
     columns += _order_columns(table, done)
-    stacked = np.stack([np.broadcast_to(column, (count,)) for column in columns], axis=1)
-    return stacked.astype(np.float32)
+    block = np.empty((count, len(columns)), np.float32)
+    for number, column in enumerate(columns):
+        block[:, number] = column
+    return block
 
 
 def _log(values: NDArray[np.generic] | Floats) -> Floats:

@@ -6,6 +6,7 @@ model: a read is fetched again for every loop outside the deepest level at which
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -74,8 +75,10 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
     fetched = _fetched(table, nest.axis, nest.extent)
     runs = np.cumprod(np.concatenate([np.ones((len(points), 1)), nest.extent], axis=1), axis=1)
     reuse = _Reuse(table=table, nest=nest, spans=spans, fetched=fetched, runs=runs)
-    beyond = partial(reuse.beyond, footprint, _taken(footprint, room), in_pages=False)
     last = max(target.l3_bytes // max(target.cores, 1), target.l2_bytes)  # shared: a core counts on its part of it
+    cached = partial(_Holder, touched=footprint, taken=_taken(footprint, room), in_pages=False)
+    holders = [cached(size=size) for size in (target.l1d_bytes, target.l2_bytes, last)]
+    first, second, third, paged = reuse.beyond([*holders, _Holder(touched=pages, taken=pages.sum(axis=-1), size=PAGES, in_pages=True)])
     lanes = np.maximum(nest.lanes, 1)
     tile = np.maximum(nest.span[:, : table.spatial].prod(axis=1), 1)
     # Of a row sketch the column's tile is vectors and partial results, not iterations.
@@ -95,8 +98,8 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
         depth=depth,
         lanes=lanes,
         footprint=footprint,
-        traffic=(beyond(target.l1d_bytes), beyond(target.l2_bytes), beyond(last)),
-        pages=reuse.beyond(pages, pages.sum(axis=-1), PAGES, in_pages=True),
+        traffic=(first, second, third),
+        pages=paged,
         accumulators=np.maximum(tile // lanes * nest.partials, 1),
         covered=nest.covered / max(table.points, 1),
         bodies=bodies,
@@ -212,6 +215,16 @@ def _in_lines(size: Floats) -> Floats:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Holder:
+    """Something that holds only so much of what each loop level touches: a cache, or the TLB."""
+
+    touched: Floats  # (depth + 1, n, reads)
+    taken: Floats  # (depth + 1, n) room that all reads take there
+    size: float
+    in_pages: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Reuse:
     """What a nest brings in again and again from beyond something that holds only so much."""
 
@@ -221,25 +234,28 @@ class _Reuse:
     fetched: Floats
     runs: Floats  # (n, depth + 1) times each level is entered
 
-    def beyond(self, touched: Floats, total: Floats, size: float, *, in_pages: bool) -> Floats:
-        """Of `touched` (depth + 1, n, reads), what comes in from beyond `size`, (n, reads); `total` is the room that all reads
-        take there at each level."""
-        depth, count = len(touched) - 1, touched.shape[1]
-        rows = np.arange(count)
-        fits = total <= USABLE * size
-        level = np.where(fits.any(axis=0), fits.argmax(axis=0), depth)
+    def beyond(self, holders: Sequence[_Holder]) -> list[Floats]:
+        """Of what the levels touch, what comes in from beyond each holder, (n, reads). All at once: most of the time of a batch
+        goes to the number of operations."""
+        depth, rows = len(self.spans[0]) - 1, np.arange(self.spans.shape[2])
+        fits = np.stack([holder.taken <= USABLE * holder.size for holder in holders])
+        level = np.where(fits.any(axis=1), fits.argmax(axis=1), depth)
         # Where two iterations of the loop around it fit, what they share stays: each run of that loop brings in each byte once.
         outer = np.maximum(level - 1, 0)
         twice = self.spans[:, level, rows]
-        axis = self.nest.axis[rows, outer]
-        twice[axis, rows] = np.minimum(twice[axis, rows] * 2, self.table.extents[axis])
-        footprint, room, pages = _footprints(self.table, twice[:, None], self.nest.packed)
-        both = pages.sum(axis=-1)[0] if in_pages else _taken(footprint, room)[0]
-        again = touched[level, rows] * self.fetched[level, rows]
-        stream = touched[outer, rows] * self.runs[rows, outer][:, None]
-        found = np.where((both <= USABLE * size)[:, None], np.minimum(again, stream), again)
-        warm: Floats = np.where(fits[0][:, None], 0.0, found)  # what fits as a whole stays from one call to the next
-        return warm
+        axis, which = self.nest.axis[rows, outer], np.arange(len(holders))[:, None]
+        twice[axis, which, rows] = np.minimum(twice[axis, which, rows] * 2, self.table.extents[axis])
+        footprint, room, pages = _footprints(self.table, twice, self.nest.packed)
+        both = np.where([[holder.in_pages] for holder in holders], pages.sum(axis=-1), _taken(footprint, room))
+        found: list[Floats] = []
+        for number, holder in enumerate(holders):
+            at, around = level[number], outer[number]
+            again = holder.touched[at, rows] * self.fetched[at, rows]
+            stream = holder.touched[around, rows] * self.runs[rows, around][:, None]
+            few = np.where((both[number] <= USABLE * holder.size)[:, None], np.minimum(again, stream), again)
+            # What fits as a whole stays from one call to the next.
+            found.append(np.where(fits[number, 0][:, None], 0.0, few))
+        return found
 
 
 def _operand(table: NestTable, read: ReadMap, nest: Nests, packed: NDArray[np.bool_]) -> tuple[Floats, ...]:

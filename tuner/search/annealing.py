@@ -26,6 +26,7 @@ class AnnealingOptions:
 
     chains: int = 512
     steps: int = 120
+    resumed: int = 24  # steps of later plans, whose chains go on from where they stood under a model that has changed a little
     hot: float = 1.0
     cold: float = 0.02
     restarted: float = 0.3  # share of chains restarted near the best measured points
@@ -44,7 +45,8 @@ class Annealing:
         chains, scores = self._start(domain, score, best, rng)
         pool.add(chains, scores)
         options, peak, idle = self.options, float(scores.max()), 0
-        for temperature in np.geomspace(options.hot, options.cold, options.steps):
+        steps = options.steps if self._chains is None else options.resumed
+        for temperature in np.geomspace(options.hot, options.cold, steps):
             moved = domain.neighbours(rng, chains)
             gained = score(moved)
             pool.add(moved, gained)
