@@ -78,7 +78,8 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
     last = max(target.l3_bytes // max(target.cores, 1), target.l2_bytes)  # shared: a core counts on its part of it
     cached = partial(_Holder, touched=footprint, taken=_taken(footprint, room), in_pages=False)
     holders = [cached(size=size) for size in (target.l1d_bytes, target.l2_bytes, last)]
-    first, second, third, paged = reuse.beyond([*holders, _Holder(touched=pages, taken=pages.sum(axis=-1), size=PAGES, in_pages=True)])
+    tlb = _Holder(touched=pages, taken=pages.sum(axis=-1), size=PAGES, in_pages=True)
+    first, second, third, paged = reuse.beyond([*holders, tlb])
     lanes = np.maximum(nest.lanes, 1)
     tile = np.maximum(nest.span[:, : table.spatial].prod(axis=1), 1)
     # Of a row sketch the column's tile is vectors and partial results, not iterations.
