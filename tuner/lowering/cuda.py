@@ -20,7 +20,7 @@ from tuner.lowering.cuda_compiler import CudaCompiler
 from tuner.lowering.cuda_launch import LaunchWatch
 from tuner.lowering.schedule import schedule
 from tuner.runtime.cuda_module import CudaModule, Launch
-from tuner.spaces.program import Pipeline, Program, Tensorize
+from tuner.spaces.program import Pipeline, Program
 from tuner.target.target import Target
 from tuner.workload.expression import Tensor
 
@@ -57,10 +57,10 @@ def cuda_kernels(program: Program, target: Target, symbol: str) -> CudaSource:
 def _config(program: Program) -> dict[str, Any]:
     """Options of TVM's passes."""
     # Loops to be unrolled are left to nvcc, as pragmas: unrolled by TVM, its passes take seconds for a large register tile.
-    config: dict[str, Any] = {"tirx.UnrollLoop": {"explicit_unroll": False}}
-    if any(isinstance(step, Tensorize) for step in program.steps):
-        # It would lay sums over operands of another dtype, which accesses by address, as tensor cores have them, do not follow.
-        config["tirx.disable_storage_rewrite"] = True
+    # Storage is not rewritten, for two reasons. What a thread computes from a reduction's result would be laid over that result,
+    # which then lies in shared memory: all threads would replace it, and those that come later compute from what they find.
+    # And sums would be laid over operands of another dtype, which accesses by address, as tensor cores have them, do not follow.
+    config: dict[str, Any] = {"tirx.UnrollLoop": {"explicit_unroll": False}, "tirx.disable_storage_rewrite": True}
     if any(isinstance(step, Pipeline) and step.asynchronous for step in program.steps):
         config["tirx.use_async_copy"] = True
     return config
