@@ -33,6 +33,7 @@ class Worker:
         self.builds = lane is None
         self.prepares = hasattr(actor, AHEAD)  # whether it can be given a workload while it measures another
         self.preparing = False  # it does just now
+        self.calibrating = False
         self.up = False  # it has answered: what it is given from now on may be why it is lost
         self.ask: Ask | None = None  # that it is answering
         self.asked_s = 0.0  # when, seconds since the epoch
@@ -58,7 +59,7 @@ class Worker:
         self.generation += 1
         self.loaded.clear()
         self.deadlines.clear()
-        self.preparing = self.up = False
+        self.preparing = self.calibrating = self.up = False
         self.handle = self._make()
 
     def prepare(self, problem: Problem) -> Any:

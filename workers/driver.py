@@ -111,14 +111,15 @@ class Driver:
         return [name for name, worker in self._workers.items() if not worker.builds]
 
     @property
-    def _answering(self) -> bool:
-        """Whether a worker is at a question; the next one waits."""
-        return any(worker.ask for worker in self._workers.values())
-
-    @property
     def _alone(self) -> bool:
         """Whether a question has the fleet to itself, or will next: a race, or builds on the very cores that measure."""
         return bool(self._asks) and (self._pipeline.alternates or isinstance(self._asks[0].what, RaceAsk))
+
+    @property
+    def _at_rest(self) -> bool:
+        """Whether there are workers and none has anything to do."""
+        waiting = any(worker.deadlines or worker.preparing for worker in self._workers.values())
+        return bool(self._builders and self._runners) and not waiting and not self._pipeline.busy
 
     def run(self) -> None:
         """Until the orchestrator's channel ends."""
@@ -269,10 +270,7 @@ class Driver:
         while build := self._pipeline.next_build():
             worker, problem, requests = build
             self._call(worker, "build", problem, requests)
-        if ask is None or self._answering:
-            return
-        at_rest = not any(worker.deadlines or worker.preparing for worker in self._workers.values())
-        if self._alone and not (at_rest and not self._pipeline.busy and self._builders and self._runners):
+        if ask is None or any(worker.ask for worker in self._workers.values()) or (self._alone and not self._at_rest):
             return
         match ask.what:
             case BuildAsk():
@@ -297,12 +295,13 @@ class Driver:
         self._lanes_due = False
         for name, key in self._pipeline.unprepared():
             worker = self._workers[name]
-            if worker.up and not worker.preparing:
+            if worker.up and not (worker.preparing or worker.calibrating):  # first of all its band is learned
                 future = worker.prepare(self._problems[key])
                 self._await(Back(name, worker.generation, future, None, "preparation", key))
 
     def _inquire(self, name: str, method: str, about: Literal["calibration", "description"]) -> None:
         worker = self._workers[name]
+        worker.calibrating = about == "calibration"
         future: Future[Any] = getattr(worker.handle, method).remote().future()
         worker.deadlines.append(time.monotonic() + worker.limit_s(1, first=about == "description"))
         self._await(Back(name, worker.generation, future, None, about))
@@ -367,6 +366,7 @@ class Driver:
         self._retire(worker, str(said["refused"]))
 
     def _calibrated(self, worker: Worker, seconds: Sequence[float]) -> None:
+        worker.calibrating, self._lanes_due = False, True
         before = self._calibrator.drained(worker.name)
         found = self._calibrator.note(worker.name, seconds, time.time()) if seconds else None
         if found is None:
