@@ -14,7 +14,8 @@ from pathlib import Path
 
 from tuner.measure.outcome import Failed, FailureKind
 from workers.channel import Child, source_root, spawn
-from workers.messages import BuildReply, BuildRequest, Built, Library, Limits, Problem, ServerSetup
+from workers.letterbox import Letter, post
+from workers.messages import BuildReply, BuildRequest, Built, Library, Limits, MeasureRequest, Problem, ServerSetup
 from workers.shipping import packed
 
 LAST_WORDS = 4000  # characters of a dead compiler's output that go into the failure's text
@@ -141,7 +142,8 @@ class Builder:
     def __init__(self, *, name: str, storage: str, cores: tuple[int, ...], limits: Limits, ships: bool = False) -> None:
         """`ships`: what it builds is measured on other machines, so it sends the bytes along."""
         os.sched_setaffinity(0, cores)
-        self._name, self._ships = name, ships
+        self._name, self._ships, self._storage = name, ships, Path(storage)
+        self._posted: set[str] = set()  # hashes of libraries that a lane was told of: the same code again is not timed again
         self._compiler = Compiler(storage=Path(storage), cores=cores, limits=limits)
         self._compiler.start()
         self._problems: dict[str, Problem] = {}
@@ -160,10 +162,20 @@ class Builder:
         for request in requests:
             started = time.time()
             result = self._compiler.build(problem, request)
+            ended = time.time()
+            if request.lane and isinstance(result, Library):
+                self._post(problem_key, request, result)
             if self._ships and isinstance(result, Library):
                 result = packed(result, keep=request.keep)
-            built.append(Built(number=request.number, result=result, started_s=started, ended_s=time.time()))
+            built.append(Built(number=request.number, result=result, started_s=started, ended_s=ended))
         return built
+
+    def _post(self, problem_key: str, request: BuildRequest, library: Library) -> None:
+        """A head start for the lane that waits for this. Code that this builder has posted before needs none."""
+        if not self._ships and library.sha256 not in self._posted:
+            self._posted.add(library.sha256)
+            wanted = MeasureRequest(number=request.number, library=library, best_s=request.best_s)
+            post(self._storage, request.lane, Letter(problem=problem_key, request=wanted))
 
     def close(self) -> None:
         self._compiler.close()

@@ -21,6 +21,7 @@ class Item:
     library: Library | None = None
     build_s: float = 0.0
     ready_s: float = 0.0  # when it was built, seconds since the epoch
+    lane: str = ""  # that may begin with it as soon as it is built
     abandoned: bool = False  # its search ended while it was at a worker
 
     @property

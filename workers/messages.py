@@ -57,6 +57,8 @@ class BuildRequest:
     number: int
     config: Config | None  # None: the default schedule
     keep: bool = False  # leave object code and stored schedule beside the library
+    lane: str = ""  # that waits for it: it may begin as soon as the library is there
+    best_s: float | None = None  # the best median so far, for that lane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -233,12 +233,22 @@ class Pipeline:
         batch = take(queue.to_build, 1 if urgent else min(_batch_size(queue.account.build_s), share))
         queue.account.building += len(batch)
         station.batches.append(batch)
-        requests = [BuildRequest(number=item.candidate.number, config=item.candidate.config or None) for item in batch]
+        if urgent:
+            self._promise(batch[0])
+        requests = [
+            BuildRequest(
+                number=item.candidate.number,
+                config=item.candidate.config or None,
+                lane=item.lane,
+                best_s=self._best_s.get(item.problem) if item.lane else None,
+            )
+            for item in batch
+        ]
         return station.name, batch[0].problem, requests
 
     def next_measurement(self) -> tuple[str, str, list[MeasureRequest]] | None:
         """The runner, the problem's key and the next batch for it; call until None."""
-        if not self.runners or self.paused or not self._may_measure():
+        if not self.runners or not self._may_measure():
             return None
         depth = self._lane_depth()
         free = [one for one in self.runners.values() if not one.drained and one.load < depth]
@@ -246,14 +256,16 @@ class Pipeline:
 
         def at(place: Place, item: Item) -> Station | None:
             fitting = [one for one in free if one.place == place and one.takes(item.problem)]
-            return min(fitting, key=lambda one: one.load, default=None)
+            if self.paused:  # but what a lane has begun with is brought to its end
+                fitting = [one for one in fitting if one.name == item.lane]
+            return min(fitting, key=lambda one: (one.load, one.name != item.lane), default=None)
 
         chosen = self._demand.next_for_lane(places, at) if free else None
         if chosen is None:
             return None
         queue, station = chosen
         share = ceil(self._demand.ready / (len(self.runners) * station.depth))
-        batch = take(queue.ready, min(_batch_size(queue.account.lane_s), share))
+        batch = take(queue.ready, 1 if self.paused else min(_batch_size(queue.account.lane_s), share))
         queue.account.ready -= len(batch)
         queue.account.measuring += len(batch)
         station.batches.append(batch)
@@ -298,6 +310,22 @@ class Pipeline:
         """
         lanes = self.runners.values()
         return not self._alternates and not self._demand.ready and any(one.load < one.depth for one in lanes if not one.drained)
+
+    def _promise(self, item: Item) -> None:
+        """Names a lane that may begin with the candidate once it is built: one that waits and that no other was promised."""
+        item.lane = ""
+        if item.lost:
+            return
+        taken = {other.lane for builder in self.builders.values() for batch in builder.batches for other in batch}
+        standing = item.queue.account.standing
+        waiting = [
+            one
+            for one in self.runners.values()
+            if one.prepared is not None and one.takes(item.problem) and one.place.fits(standing)
+            if not one.drained and one.name not in taken
+        ]
+        best = min(waiting, key=lambda one: (one.place.waste(standing), one.load), default=None)
+        item.lane = "" if best is None else best.name
 
     def _lane_depth(self) -> int:
         """Batches a lane may hold: the next waits there where each has one; fewer go to whichever lane is free first."""
@@ -359,6 +387,7 @@ class Pipeline:
         if item.abandoned:
             return
         item.lost.append(reason)
+        item.lane = ""
         if len(item.lost) <= MAX_RETRIES:
             self._again(item)
             return

@@ -55,6 +55,12 @@ class Residents:
         with self._lock:
             return tuple(self._residents)
 
+    def holds(self, key: str) -> bool:
+        """Whether this workload is prepared."""
+        with self._lock:
+            found = self._residents.get(key)
+            return found is not None and found.over.is_set() and not found.failed
+
     def ahead(self, key: str, assignment: Assignment, cores: Sequence[int]) -> None:
         """Prepares a workload before it is measured, on these cores while the lane's may be timing another one.
 

@@ -7,7 +7,9 @@ process forks for each candidate (tuner.measure.runner).
 from __future__ import annotations
 
 import os
+import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,11 +21,13 @@ from tuner.measure.race import Contender, RaceResult, Runs, race
 from tuner.measure.runner import RunnerError, RunnerProcess
 from tuner.measure.statistics import race_median_ci95
 from tuner.measure.timing import ABANDON_FACTOR, PROMOTION
+from workers.letterbox import Letter, Letterbox
 from workers.machine import near
 from workers.messages import Finalist, Library, Limits, Measured, MeasureRequest, Problem, RaceAsk, RaceOutcome
 from workers.resident import Residents
 from workers.shipping import unpacked, unpacked_contestant
 
+ANSWERED = 64  # candidates that a late letter is held against
 RACE_SAMPLES = 200  # at most, in each process: a thousand in all tell apart what matters
 RACE_TIMEOUT_FACTOR = 3.0  # a race verifies on four kinds of inputs and times ten times longer than screening
 
@@ -68,7 +72,7 @@ def raced(ask: RaceAsk, process: Runs, limits: Limits, storage: Path) -> RaceOut
 
 
 class Runner:
-    """The actor. Ray runs its methods one after the other, but for `ahead`."""
+    """The actor. Ray runs its methods one after the other, but for `ahead`; a thread begins with what builders hand over."""
 
     def __init__(self, *, lane: Lane, home_cores: tuple[int, ...], limits: Limits, storage: str) -> None:
         """`storage`: directory for libraries that come from other machines."""
@@ -79,10 +83,15 @@ class Runner:
         first.start()
         self._residents = Residents(first)
         self._problems: dict[str, Problem] = {}
+        self._busy = threading.Lock()  # held by who uses the lane
+        self._begun: tuple[Letter, Measured] | None = None  # by a letter, and not asked for yet
+        self._answered: deque[tuple[str, int]] = deque(maxlen=ANSWERED)  # problem and number of what was asked for last
+        self._letterbox = Letterbox(self._storage, lane.name)
+        threading.Thread(target=self._read_letters, daemon=True, name="letters").start()
 
     def describe(self) -> dict[str, int | str]:
         """Name, process ids and the isolation its candidates will have, or `refused`: why it cannot have what is wanted."""
-        with self._residents.at_hand() as process:
+        with self._busy, self._residents.at_hand() as process:
             if process is None:
                 raise RuntimeError("a runner describes itself before it is given a workload")
             found: dict[str, int | str] = {"name": self._lane.name, "pid": os.getpid(), "process_pid": process.pid or 0}
@@ -93,7 +102,7 @@ class Runner:
 
     def calibrate(self) -> tuple[float, ...]:
         """Seconds of the calibration kernel on each of the lane's cores; nothing where no runner process has the time."""
-        with self._residents.at_hand() as process:
+        with self._busy, self._residents.at_hand() as process:
             try:
                 return () if process is None else process.calibrate(self._lane.cores)
             except RunnerError:
@@ -109,6 +118,7 @@ class Runner:
         the first candidate waits then.
         """
         os.sched_setaffinity(0, self._home_cores)  # of this thread, which Ray made
+        self._problems[problem.key] = problem
         if not self._residents.keys:
             self._residents.ahead(problem.key, self._assignment(problem), ())
         elif self._near_cores:
@@ -120,26 +130,55 @@ class Runner:
         return self._residents.keys
 
     def measure(self, problem_key: str, requests: Sequence[MeasureRequest]) -> list[Measured]:
+        """In this order; what a letter made the lane begin with is given as it was measured then."""
         measured = []
         for request in requests:
-            process = self._prepare(problem_key)
-            started = time.time()  # making inputs and reference, once a workload, is not the candidate's time
-            outcome = process if isinstance(process, Failed) else self._measure(process, request)
-            measured.append(Measured(number=request.number, outcome=outcome, started_s=started, ended_s=time.time()))
+            with self._busy:
+                found = self._answer(problem_key, request)
+                measured.append(self._measured(problem_key, request) if found is None else found)
         return measured
 
     def race(self, problem_key: str, asks: Sequence[RaceAsk]) -> list[RaceOutcome]:
-        process = self._prepare(problem_key)
-        if isinstance(process, Failed):
-            raise RuntimeError(process.message)  # the driver replaces this runner and the promotion asks again
-        return [raced(ask, process, self._limits, self._storage) for ask in asks]
+        with self._busy:
+            process = self._prepare(problem_key)
+            if isinstance(process, Failed):
+                raise RuntimeError(process.message)  # the driver replaces this runner and the promotion asks again
+            return [raced(ask, process, self._limits, self._storage) for ask in asks]
 
     def close(self) -> None:
+        self._letterbox.close()
         self._residents.close()
 
     def wanted(self, request: MeasureRequest, library: Library) -> Request:
         """What the runner process is asked for a trial."""
         return wanted(request, library, self._limits)
+
+    def _read_letters(self) -> None:
+        """Begins with each candidate that a builder hands over while the lane is free and ready for it."""
+        for letter in self._letterbox.letters():
+            if self._busy.acquire(blocking=False):
+                try:
+                    known = (letter.problem, letter.request.number) not in self._answered and letter.problem in self._problems
+                    if known and self._residents.holds(letter.problem):
+                        self._begun = letter, self._measured(letter.problem, letter.request)
+                finally:
+                    self._busy.release()
+
+    def _answer(self, problem_key: str, request: MeasureRequest) -> Measured | None:
+        """What a letter made the lane begin with, where it is this; by whoever holds the lane."""
+        begun, self._begun = self._begun, None
+        self._answered.append((problem_key, request.number))
+        if begun is None:
+            return None
+        letter, measured = begun
+        same = (letter.problem, letter.request.number, letter.request.library) == (problem_key, request.number, request.library)
+        return measured if same else None
+
+    def _measured(self, problem_key: str, request: MeasureRequest) -> Measured:
+        process = self._prepare(problem_key)
+        started = time.time()  # making inputs and reference, once a workload, is not the candidate's time
+        outcome = process if isinstance(process, Failed) else self._measure(process, request)
+        return Measured(number=request.number, outcome=outcome, started_s=started, ended_s=time.time())
 
     def _measure(self, process: RunnerProcess, request: MeasureRequest) -> Outcome:
         library = unpacked(request.library, self._storage)

@@ -17,7 +17,7 @@ from tuner.target.target import Target
 from workers.messages import Calibrated, FleetPlan, Span
 from workers.revalidation import note_change
 
-PROTOCOL = "2"  # of the messages between orchestrator and workers; changed when they are
+PROTOCOL = "3"  # of the messages between orchestrator and workers; changed when they are
 BATCH = 256  # spans in one statement
 LONGEST_ID = 32  # of a worker
 LANE = "lane"  # how the reason of a state starts that calibrations gave

@@ -15,7 +15,8 @@ from tuner.measure.outcome import Failed, FailureKind
 from tuner.spaces.cpu import space_for
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
-from workers.builder import Compiler
+from workers.builder import Builder, Compiler
+from workers.letterbox import Letterbox
 from workers.messages import BuildRequest, Library, Limits, Problem
 
 pytestmark = pytest.mark.slow
@@ -70,3 +71,23 @@ def test_a_build_that_takes_too_long_is_ended(compiler: Callable[[Limits], Compi
     one = compiler(Limits(build_timeout_s=0.002))
     failed = one.build(PROBLEM, DEFAULT)
     assert isinstance(failed, Failed) and failed.kind is FailureKind.BUILD_TIMEOUT and "0.002 s" in failed.message
+
+
+def test_a_builder_hands_new_code_to_the_lane_that_waits_for_it(tmp_path: Path) -> None:
+    before = os.sched_getaffinity(0)
+    box, space = Letterbox(tmp_path, "cpu:1"), space_for(PROBLEM.workload, PROBLEM.target, 1)
+    other = BuildRequest(number=3, config=space.config(space.unrank(0)), lane="cpu:1", best_s=0.5)
+    wrong = BuildRequest(number=4, config={**space.config(space.unrank(0)), "sketch": "none"}, lane="cpu:1")
+    builder = Builder(name="build:0", storage=str(tmp_path), cores=(min(before),), limits=Limits())
+    try:
+        builder.load(PROBLEM)
+        first = replace(DEFAULT, lane="cpu:1")
+        built = builder.build(PROBLEM.key, [DEFAULT, first, replace(first, number=2), wrong, other])
+        box.close()
+        letters = list(box.letters())
+    finally:
+        builder.close()
+        os.sched_setaffinity(0, before)
+    assert [letter.request.number for letter in letters] == [0, 3]  # once for the same code, none for what does not build
+    assert [letter.request.library for letter in letters] == [built[1].result, built[4].result]
+    assert letters[1].request.best_s == 0.5 and {letter.problem for letter in letters} == {PROBLEM.key}

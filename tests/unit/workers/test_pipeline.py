@@ -323,6 +323,25 @@ def test_a_builder_is_kept_free_for_a_question_while_all_else_goes_on() -> None:
     assert (pipeline.next_build() or ("",))[0] == "build:1"
 
 
+def test_a_lane_that_waits_may_begin_with_what_is_built_for_it() -> None:
+    pipeline = Pipeline(builders=["build:0", "build:1"], runners=["cpu:1", "cpu:2"], prepares=["cpu:1", "cpu:2"])
+    pipeline.submit("p", candidates(8))
+    for lane in ("cpu:1", "cpu:2"):
+        pipeline.prepared(lane, "p")
+    builds = [pipeline.next_build(), pipeline.next_build()]
+    promised = {build[0]: build[2][0].lane for build in builds if build is not None}
+    assert set(promised.values()) == {"cpu:1", "cpu:2"}  # each to one of them
+    pipeline.paused = True  # what a lane has begun with is brought to its end, and nothing else goes out
+    pipeline.built("build:1", [Built(number=1, result=library(1), started_s=0.0, ended_s=0.2)])
+    handed = pipeline.next_measurement()
+    assert handed is not None and handed[0] == promised["build:1"] and handed[2][0].number == 1
+    assert pipeline.next_measurement() is None and pipeline.next_build() is None
+    pipeline.paused = False
+    pipeline.lost("build:0", "killed")  # what was lost once travels alone, and nobody begins with it early
+    build = pipeline.next_build()
+    assert build is not None and build[2][0].number == 0 and build[2][0].lane == ""
+
+
 def test_a_race_is_lane_time_and_not_idleness() -> None:
     pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
     pipeline.submit("p", candidates(2))

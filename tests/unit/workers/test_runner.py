@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from threading import Thread
 
@@ -12,10 +13,12 @@ from tests.unit.measure.test_levels import FULL, without
 from tuner.measure import runner as processes
 from tuner.measure.assignment import Lane
 from tuner.measure.isolation import resolve
+from tuner.measure.outcome import Failed
 from tuner.measure.support import Mechanism, State
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
-from workers.messages import Limits, Problem
+from workers.letterbox import Letter, post
+from workers.messages import Library, Limits, MeasureRequest, Problem
 from workers.runner import Runner
 
 
@@ -74,3 +77,38 @@ def test_later_workloads_are_made_ready_beside_the_first_unless_that_would_be_on
         finally:
             runner.close()
             os.sched_setaffinity(0, before)
+
+
+def test_what_a_builder_handed_over_is_begun_before_it_is_asked_for(lane: Lane, tmp_path: Path) -> None:
+    """The answer is what was measured then; a letter that comes late, or about something else, changes nothing."""
+    problem = Problem(workload=parse_spec("softmax:M=4,N=8"), target=detect_cpu(), threads=1)
+    before = os.sched_getaffinity(0)
+    runner = Runner(lane=lane, home_cores=tuple(before), limits=Limits(isolation="process"), storage=str(tmp_path))
+
+    def wanted(number: int) -> MeasureRequest:
+        library = Library(sha256=f"{number:064x}", path=str(tmp_path / f"{number:064x}.so"), symbol="none")
+        return MeasureRequest(number=number, library=library, best_s=None)
+
+    def handed_over(number: int) -> float:
+        """When the lane had time enough for it."""
+        post(tmp_path, lane.name, Letter(problem=problem.key, request=wanted(number)))
+        time.sleep(1.0)
+        return time.time()
+
+    try:
+        handed_over(0)  # of a problem that the lane is not ready for
+        runner.ahead(problem)
+        (cold,) = runner.measure(problem.key, [wanted(0)])
+        later = handed_over(1)
+        (begun,) = runner.measure(problem.key, [wanted(1)])
+        assert begun.number == 1 and begun.ended_s < later
+        assert isinstance(begun.outcome, Failed) and isinstance(cold.outcome, Failed)  # there is no such library
+        handed_over(1)
+        later = handed_over(2)
+        third, second = runner.measure(problem.key, [wanted(3), wanted(2)])
+        assert third.number == 3 and third.started_s >= later and second.started_s >= third.ended_s
+        later = handed_over(2)
+        assert runner.measure(problem.key, [wanted(2)])[0].started_s >= later
+    finally:
+        runner.close()
+        os.sched_setaffinity(0, before)
