@@ -3,7 +3,8 @@
     python -m benchmarks.soak --trials 20000
 
 They go through the real search loop, driver, actors, runner processes and recording (benchmarks/noop.py says what is left out).
-Over the last three quarters no process may grow by a KiB a trial, and descriptors and zombies must stay as they are.
+Once warm, over the last three quarters of a long run, no process may grow by a KiB a trial, and descriptors and zombies must stay
+as they are.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from workers.pool import RayMeasurer
 from workers.search import searcher_for
 
 ROOT = Path(__file__).resolve().parents[1]
+WARM = 3000  # trials by which allocators and caches have grown to what they need, however many follow
 JOB = 500  # trials of each job: one follows the other on the same fleet
 SPEC = "matmul:M=96,N=96,K=96"  # 400,000 configs
 LEASE_S = 60.0
@@ -72,12 +74,12 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
-    """Of one process over the last three quarters of the trials."""
+    """Of one process over the trials once all is warm."""
 
     kind: str
     bytes_per_trial: float
     resident_bytes: int  # at the end
-    descriptors: tuple[int, int]  # after the first quarter, and at the end
+    descriptors: tuple[int, int]  # once warm, and at the end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +89,7 @@ class Soaked:
     seconds: float
     trials_per_s: float
     growth: Sequence[Growth]
-    zombies: tuple[int, int]  # most seen in the first quarter, and after it
+    zombies: tuple[int, int]  # most seen until all is warm, and after it
 
     def faults(self, wanted: int) -> list[str]:
         """What must not be."""
@@ -96,7 +98,7 @@ class Soaked:
             if one.bytes_per_trial >= MOST_GROWTH:
                 found.append(f"{one.kind} grows by {one.bytes_per_trial:.0f} bytes a trial")
             if one.descriptors[1] > one.descriptors[0] + MOST_DESCRIPTORS:
-                found.append(f"{one.kind} has {one.descriptors[1]} descriptors, {one.descriptors[0]} after the first quarter")
+                found.append(f"{one.kind} has {one.descriptors[1]} descriptors, {one.descriptors[0]} once warm")
         return found + ([f"zombies: {self.zombies}"] if self.zombies[1] > self.zombies[0] + 1 else [])
 
 
@@ -131,7 +133,7 @@ def soak(folder: Path, wanted: int, *, timeout_s: float) -> Soaked:
         seconds=round(seconds, 1),
         trials_per_s=round(len(found) / seconds, 1),
         growth=_growth(looks, kinds, len(found)),
-        zombies=(_most(zombies, 0, len(found) / 4), _most(zombies, len(found) / 4, len(found))),
+        zombies=(_most(zombies, 0, warm(len(found))), _most(zombies, warm(len(found)), len(found))),
     )
 
 
@@ -151,16 +153,21 @@ def _look(root: int, done: int, looks: dict[psutil.Process, list[Look]], kinds: 
     return dead
 
 
+def warm(trials: int) -> float:
+    """Trials of so many that are not counted."""
+    return max(trials / 4, min(WARM, trials / 2))
+
+
 def _most(found: Sequence[tuple[int, int]], first: float, last: float) -> int:
     return max((count for done, count in found if first < done <= last), default=0)
 
 
 def _growth(looks: Mapping[psutil.Process, Sequence[Look]], kinds: Mapping[psutil.Process, str], wanted: int) -> list[Growth]:
-    """Of each process that was there for a sixth of the trials after the first quarter: from end to end, by medians."""
+    """Of each process that was there for a quarter of the trials that count: from end to end, by medians."""
     grown = []
     for process, found in looks.items():
-        later = [look for look in found if look.trials >= wanted / 4]
-        if len(later) < 4 or later[-1].trials - later[0].trials < wanted / 6:
+        later = [look for look in found if look.trials >= warm(wanted)]
+        if len(later) < 4 or later[-1].trials - later[0].trials < (wanted - warm(wanted)) / 4:
             continue  # a candidate's child, or the rest of what was recycled
         share = max(1, len(later) // 10)
         first, last = later[:share], later[-share:]

@@ -1,4 +1,4 @@
-"""Two thousand trials that are next to nothing: no process grows with them, no descriptor and no zombie is left."""
+"""Six thousand trials that are next to nothing: no process grows with them, no descriptor and no zombie is left."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.soak import soak
 
-TRIALS = 2_000
+TRIALS = 6_000  # of which the first 3,000 are for warming up
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(900)]
 
