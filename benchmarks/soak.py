@@ -43,6 +43,7 @@ from workers.search import searcher_for
 
 ROOT = Path(__file__).resolve().parents[1]
 WARM = 3000  # trials by which allocators and caches have grown to what they need, however many follow
+SETTLED = 500  # trials after which a process that took another's place has grown to what it needs
 JOB = 500  # trials of each job: one follows the other on the same fleet
 SPEC = "matmul:M=96,N=96,K=96"  # 400,000 configs
 LEASE_S = 60.0
@@ -166,7 +167,8 @@ def _growth(looks: Mapping[psutil.Process, Sequence[Look]], kinds: Mapping[psuti
     """Of each process that was there for a quarter of the trials that count: from end to end, by medians."""
     grown = []
     for process, found in looks.items():
-        later = [look for look in found if look.trials >= warm(wanted)]
+        settled = max(warm(wanted), found[0].trials + SETTLED)
+        later = [look for look in found if look.trials >= settled]
         if len(later) < 4 or later[-1].trials - later[0].trials < (wanted - warm(wanted)) / 4:
             continue  # a candidate's child, or the rest of what was recycled
         share = max(1, len(later) // 10)
