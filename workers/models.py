@@ -67,8 +67,7 @@ def with_library(
         target = targets.get(session, job.target)
     if detect_cpu().key != target.key:
         text = f"the model's library is not made: it can only be checked on {target.name}; its kernels are ready"
-        with database.write("note") as session:
-            events.append(session, job.id, "note", {"text": text})
+        _noted(database, job.id, text)
         return
     content, shapes = store.get(str(job.settings[MODEL])), job.settings.get(SHAPES) or {}
     model = Model(content=content, shapes=shapes, graph=import_model(content, shapes))
@@ -77,9 +76,18 @@ def with_library(
     signer = None if signing_key is None else signer_at(signing_key)
     archive = export_archive([built], NAME, signer=signer)
     digest = store.put(archive)
+    _kept(database, lease, digest, len(archive), None if signer is None else signature(signer, digest))
+
+
+def _noted(database: Database, job_id: str, text: str) -> None:
+    with database.write("note") as session:
+        events.append(session, job_id, "note", {"text": text})
+
+
+def _kept(database: Database, lease: Lease, digest: str, size_bytes: int, signed: str | None) -> None:
+    """The library's archive, which the store holds, as the job's."""
     with database.write("library") as session:
-        signed = None if signer is None else signature(signer, digest)
-        artifacts.remember(session, sha256=digest, size_bytes=len(archive), kind="export", signature=signed)
+        artifacts.remember(session, sha256=digest, size_bytes=size_bytes, kind="export", signature=signed)
         tasks.note_library(session, lease, digest)
 
 

@@ -19,6 +19,7 @@ from sqlalchemy import func, select, update
 from db import artifacts, jobs, kernels, leases, runs, targets, workers, workloads
 from db.engine import Database, open_database
 from db.models import (
+    ArtifactRow,
     CalibrationRow,
     CostModelRow,
     EventRow,
@@ -235,6 +236,11 @@ def act_model(database: Database, folder: Path) -> None:
         models._added(database, lease, [ModelWorkload(workload=parse_spec(SPEC), calls=2)])
 
 
+def act_library(database: Database, folder: Path) -> None:
+    digest = ArtifactStore(folder / "artifacts").put(b"archive")
+    models._kept(database, held(database, "step"), digest, 7, None)
+
+
 # A run of a kernel on a caller's arrays; its library is missing, which the caller is told.
 
 
@@ -320,6 +326,13 @@ STEPS: Mapping[str, Step] = {
     ),
     "ranker": Step(prepare=past_known, act=act_ranker, effects=lambda database: counted(database, of=CostModelRow)),
     "model": Step(prepare=model_job, act=act_model, effects=lambda database: counted(database, of=TaskRow)),
+    "library": Step(prepare=model_job, act=act_library, effects=lambda database: counted(database, of=ArtifactRow)),
+    "note": Step(
+        prepare=model_job,
+        act=lambda database, _: models._noted(database, only_job(database), "its kernels are ready"),
+        effects=lambda database: counted(database, EventRow.kind == "note", of=EventRow),
+        again=2,
+    ),
     "prune": Step(
         prepare=idempotent_long_ago,
         act=lambda database, _: _pruned(database),
