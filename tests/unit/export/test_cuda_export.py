@@ -66,7 +66,7 @@ int main(void) {
 @pytest.mark.parametrize("compiler", ["cc", "c++"])
 def test_a_program_calls_it_and_is_told_that_there_is_no_driver(exported: Path, tmp_path: Path, compiler: str) -> None:
     if compiler == "c++" and shutil.which(compiler) is None:  # the product needs a C compiler, a C++ one only its users do
-        pytest.skip("no c++")
+        pytest.skip("no C++ compiler: c++ is not installed")
     source = tmp_path / ("main.c" if compiler == "cc" else "main.cpp")
     source.write_text(PROGRAM)
     flags = ["-Wall", "-Werror", f"-I{exported}/include", f"-L{exported}/lib", f"-Wl,-rpath,{exported}/lib"]
