@@ -46,6 +46,7 @@ check: lint types imports
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet --exclude '*.md' .
 
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy

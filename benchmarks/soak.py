@@ -191,9 +191,7 @@ def work(folder: Path, made: Sequence[str]) -> None:
     """The program that is watched: an orchestrator's loop over the jobs, without promotions at their ends."""
     database = open_database(folder / "soak.db", create=False)
     here = machine.plan_machine(machine.usable_nodes(), threads=1)
-    plan = FleetPlan(
-        lanes=here.lanes, builder_cores=here.builder_cores, alternates=here.alternates, limits=Limits(), storage=""
-    )
+    plan = FleetPlan(lanes=here.lanes, builder_cores=here.builder_cores, alternates=here.alternates, limits=Limits(), storage="")
     fleet = Fleet(plan, driver="benchmarks.noop")
     fleet.start()
     try:

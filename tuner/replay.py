@@ -332,9 +332,7 @@ def best_so_far(table: RecordedTable, searcher: Searcher, budget: int) -> list[f
 
 def _entry(table: RecordedTable, strategy: str, runs: Sequence[Sequence[float | None]], share: float) -> Entry:
     good_s = table.among_fastest_s(share)
-    reached = tuple(
-        next((at for at, best in enumerate(run, 1) if best is not None and best <= good_s), None) for run in runs
-    )
+    reached = tuple(next((at for at, best in enumerate(run, 1) if best is not None and best <= good_s), None) for run in runs)
     length = max(len(run) for run in runs)
     regret = tuple(
         _quartiles([None if (best := run[min(at, len(run) - 1)]) is None else best / table.optimum_s - 1.0 for run in runs])

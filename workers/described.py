@@ -6,24 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from db import kernels, targets, workloads
 from db.engine import Session
 from db.kernels import Kernel
 from tuner.export.artifacts import ArtifactStore
-from tuner.export.examples import example_inputs
-from tuner.export.kernel import Argument, ExportKernel, TargetName
+from tuner.export.examples import expected_outputs
+from tuner.export.kernel import ExportKernel, TargetName, arguments_of
 from tuner.runtime.prepack import prepack_from
-from tuner.workload.expression import Expression
-from tuner.workload.reference import evaluate
 from tuner.workload.spec import from_document
 from tuner.workload.workload import Workload
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Widen = Callable[[ExportKernel, Workload, Mapping[str, Any]], ExportKernel]
 """Gives a kernel variants for other CPUs, from its workload and its stored schedule: tuner.app.variants."""
-EXPECTED_FLOPS = 2e10  # up to here the examples get right outputs to check: the float64 reference takes some seconds
 
 
 def describe(
@@ -42,7 +36,7 @@ def describe(
         expression=workload.expression,
         constants=workload.constants,
         numerics=workload.numerics,
-        arguments=_arguments(workload.expression),
+        arguments=arguments_of(workload.expression),
         target=TargetName(key=target.key, kind=target.kind, name=target.name),
         isa=target.isa,
         threads=kernel.threads,
@@ -57,18 +51,3 @@ def describe(
     )
     described = described if widen is None else widen(described, workload, schedule)
     return replace(described, expected=expected_outputs(workload.expression, described) if answers else None)
-
-
-def _arguments(expression: Expression) -> tuple[Argument, ...]:
-    inputs = (Argument(name=one.name, dtype=one.dtype, shape=one.shape, role="in") for one in expression.inputs)
-    outputs = (expression.tensor(name) for name in expression.outputs)
-    return (*inputs, *(Argument(name=one.name, dtype=one.dtype, shape=one.shape, role="out") for one in outputs))
-
-
-def expected_outputs(expression: Expression, described: ExportKernel) -> tuple[Array, ...] | None:
-    """Right outputs for the examples' inputs, where the reference takes seconds at most."""
-    if expression.flops > EXPECTED_FLOPS:
-        return None
-    named = {tensor.name: array for tensor, array in zip(expression.inputs, example_inputs(described), strict=True)}
-    outputs = evaluate(expression, named)
-    return tuple(outputs[name].astype("float64") for name in expression.outputs)

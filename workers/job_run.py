@@ -194,9 +194,7 @@ class JobRun:
         share.submit(Submit(problem=problem, candidates=(), known={}))  # lanes are made ready for it from now on
         self._observer(Phase(name="starting workers"))
         fleet.wait_ready(self._check)
-        share.stands(
-            trials_left=share.standing.trials_left, seconds_left=job.seconds, memory_bytes=workload.expression.nbytes
-        )
+        share.stands(trials_left=share.standing.trials_left, seconds_left=job.seconds, memory_bytes=workload.expression.nbytes)
         timeline = Timeline(self._database, worker=join(self._database, target, fleet.plan), job=self._lease.job_id)
         judge = Judge(problem, core=fleet.plan.builder_cores[0], on_limits=self._note_limits)
         measurer = RayMeasurer(

@@ -14,15 +14,14 @@ from typing import Any
 from tuner.errors import TunerError
 from tuner.export.archive import export_archive
 from tuner.export.cuda import ExportCudaKernel, cuda_archive
-from tuner.export.examples import example_inputs
-from tuner.export.kernel import Argument, ExportKernel, TargetName
+from tuner.export.examples import expected_outputs
+from tuner.export.kernel import ExportKernel, TargetName, arguments_of
 from tuner.export.signature import SIGNATURE_BYTES, Signer, is_signed
 from tuner.runtime.cuda_module import unpacked
 from tuner.runtime.prepack import Prepack
-from tuner.workload.reference import evaluate
 from workers.messages import Finalist, Library, Problem
 
-EXPECTED_FLOPS = 2e9  # up to here the examples get right outputs to check; the reference takes a second or two for them
+EXPECTED_FLOPS = 2e9  # a promotion waits for the reference: a second or two of it
 LONGEST_NAME = 64  # characters of a library's name
 
 
@@ -63,7 +62,7 @@ def pack(packing: Packing, signer: Signer | None = None) -> bytes:
         expression=workload.expression,
         constants=workload.constants,
         numerics=workload.numerics,
-        arguments=_arguments(problem),
+        arguments=arguments_of(workload.expression),
         target=TargetName(key=target.key, kind=target.kind, name=target.name),
         isa=target.isa,
         threads=problem.threads,
@@ -76,7 +75,8 @@ def pack(packing: Packing, signer: Signer | None = None) -> bytes:
         provenance=packing.provenance,
         prepack=packing.prepack,
     )
-    return export_archive([_with_expected(problem, described)], name, signer=signer)
+    expected = expected_outputs(workload.expression, described, most_flops=EXPECTED_FLOPS)
+    return export_archive([replace(described, expected=expected)], name, signer=signer)
 
 
 def _on_gpu(packing: Packing) -> ExportCudaKernel:
@@ -114,20 +114,3 @@ def check_signature(digest: str, given: str | None, public_key: str) -> None:
         raise SignatureRefused(
             f"artifact {digest} {what} {public_key}; tune its workload again, or restore the key it was signed with"
         )
-
-
-def _arguments(problem: Problem) -> tuple[Argument, ...]:
-    expression = problem.workload.expression
-    inputs = (Argument(name=one.name, dtype=one.dtype, shape=one.shape, role="in") for one in expression.inputs)
-    outputs = (expression.tensor(name) for name in expression.outputs)
-    return (*inputs, *(Argument(name=one.name, dtype=one.dtype, shape=one.shape, role="out") for one in outputs))
-
-
-def _with_expected(problem: Problem, described: ExportKernel) -> ExportKernel:
-    """With right outputs for the examples' inputs, where the reference is quickly computed."""
-    expression = problem.workload.expression
-    if expression.flops > EXPECTED_FLOPS:
-        return described
-    named = {tensor.name: array for tensor, array in zip(expression.inputs, example_inputs(described), strict=True)}
-    outputs = evaluate(expression, named)
-    return replace(described, expected=tuple(outputs[name].astype("float64") for name in expression.outputs))

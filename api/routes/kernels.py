@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Response
 
+from api.artifacts import Asked, deliver_artifact
 from api.auth import Administrator, Reader
 from api.described import described_kernels
 from api.problems import Problem, documented
-from api.ranges import deliver
 from api.schemas import IDENTIFIER, CreationSort, KernelAnswer, Page, RollbackAnswer, ScheduleAnswer, SourceAnswer
 from api.service import ServiceDep
 from db import artifacts, kernels
@@ -101,9 +101,7 @@ def get_artifact(
     kernel_id: KernelId,
     caller: Reader,
     service: ServiceDep,
-    range_header: Annotated[str | None, Header(alias="Range", max_length=200)] = None,
-    if_none_match: Annotated[str | None, Header(max_length=2000)] = None,
-    if_range: Annotated[str | None, Header(max_length=200)] = None,
+    asked: Annotated[Asked, Depends()],
 ) -> Response:
     """The compiled kernel as an exported library of one function. Its ETag is the SHA-256 of its bytes, checked each time."""
     with service.database.read() as session:
@@ -112,22 +110,7 @@ def get_artifact(
         digest = str(kernels.schedule(session, kernel_id).get("export") or kernel.artifact)
         artifact = artifacts.get(session, digest)
     media_type, extension = FORMS.get(artifact.kind, FORMS["library"])
-    headers = {
-        "Content-Disposition": f'attachment; filename="{kernel_id}.{extension}"',
-        "Cache-Control": "private, max-age=31536000, immutable",
-        "Vary": "Authorization",
-    }
-    if artifact.signature is not None:
-        headers["X-Signature-Ed25519"] = artifact.signature
-    return deliver(
-        service.artifacts.get(digest),
-        etag=f'"{digest}"',
-        headers=headers,
-        media_type=media_type,
-        range_header=range_header,
-        if_none_match=if_none_match,
-        if_range=if_range,
-    )
+    return deliver_artifact(service, artifact, asked, filename=f"{kernel_id}.{extension}", media_type=media_type)
 
 
 @router.post("/{kernel_id}/rollback", responses=documented(401, 403, 404, 409, 422, 429, 503))

@@ -6,12 +6,12 @@ import hashlib
 from dataclasses import replace
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from api.artifacts import Asked, deliver_artifact
 from api.auth import Caller, Reader, Requester
 from api.problems import Problem, documented
-from api.ranges import deliver
 from api.routes.jobs import IdempotencyKey, JobId, accepted, answer, create, seen
 from api.routes.runs import require_type
 from api.schemas import JobAnswer, StrategyName, TargetName
@@ -86,9 +86,7 @@ def get_library(
     job_id: JobId,
     caller: Reader,
     service: ServiceDep,
-    range_header: Annotated[str | None, Header(alias="Range", max_length=200)] = None,
-    if_none_match: Annotated[str | None, Header(max_length=2000)] = None,
-    if_range: Annotated[str | None, Header(max_length=200)] = None,
+    asked: Annotated[Asked, Depends()],
 ) -> Response:
     """The whole model as an exported library of the one function `model_run`, made when the model's job succeeds. Its ETag is the
     SHA-256 of its bytes, checked each time."""
@@ -99,22 +97,7 @@ def get_library(
             detail = f"job {job_id} is {job.state} and has no model's library; it is made at the end of a job of POST /v1/models"
             raise Problem(404, "not_found", detail)
         artifact = artifacts.get(session, digest)
-    headers = {
-        "Content-Disposition": f'attachment; filename="{job_id}.tar.gz"',
-        "Cache-Control": "private, max-age=31536000, immutable",
-        "Vary": "Authorization",
-    }
-    if artifact.signature is not None:
-        headers["X-Signature-Ed25519"] = artifact.signature
-    return deliver(
-        service.artifacts.get(digest),
-        etag=f'"{digest}"',
-        headers=headers,
-        media_type="application/gzip",
-        range_header=range_header,
-        if_none_match=if_none_match,
-        if_range=if_range,
-    )
+    return deliver_artifact(service, artifact, asked, filename=f"{job_id}.tar.gz", media_type="application/gzip")
 
 
 def store(service: Service, caller: Caller, new: NewJob, body: bytes, idempotency_key: str | None) -> tuple[JobAnswer, bool]:

@@ -41,8 +41,7 @@ def one_lane(share: float = 1.0) -> list[Course]:
     """A machine of four cores: builders keep up, all three jobs want the same lane."""
     durations = recorded()
     jobs = [
-        VirtualJob(name=name, trials=round(trials * share), durations=durations[name], plan_s=PLAN_S)
-        for name, trials in SIZES
+        VirtualJob(name=name, trials=round(trials * share), durations=durations[name], plan_s=PLAN_S) for name, trials in SIZES
     ]
     return [simulate(jobs, ONE_LANE, policy) for policy in POLICIES]
 

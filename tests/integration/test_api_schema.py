@@ -35,9 +35,7 @@ CHECKS = [
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     folder = tmp_path_factory.mktemp("service")
-    options = options_for(
-        f"sqlite:///{folder}/tuner.sqlite", folder, event_stream_s=0.1, run_wait_s=0.1, request_burst=10**6
-    )
+    options = options_for(f"sqlite:///{folder}/tuner.sqlite", folder, event_stream_s=0.1, run_wait_s=0.1, request_burst=10**6)
     with serving(options) as live:
         live.client(live.key("admin")).submit(MATMUL)
         yield live

@@ -19,7 +19,8 @@ from tuner.app.portfolio import portfolio_key, rows_checked
 from tuner.app.verify import Retimed, VerificationError, portfolio_of, verify_export
 from tuner.errors import UsageError
 from tuner.export.errors import ManifestError
-from tuner.export.kernel import Argument, ExportKernel, TargetName
+from tuner.export.examples import expected_outputs
+from tuner.export.kernel import ExportKernel, TargetName, arguments_of
 from tuner.export.library import export_library
 from tuner.export.portfolio import plan_rows
 from tuner.lowering.compiler import compile_kernel
@@ -28,22 +29,12 @@ from tuner.runtime.portfolio import Portfolio
 from tuner.settings import Settings
 from tuner.spaces.cpu import CpuSpace
 from tuner.target.detect import detect_cpu
-from tuner.workload.expression import Expression
 from tuner.workload.rows import member, rows_of
 from tuner.workload.spec import parse_portfolio
-from workers.described import expected_outputs
 
 HIGH = 40
 SPEC = f"matmul:M=2..{HIGH},N=32,K=16"
 Array = np.ndarray[Any, np.dtype[Any]]
-
-
-def arguments(expression: Expression) -> tuple[Argument, ...]:
-    outputs = [expression.tensor(name) for name in expression.outputs]
-    return tuple(
-        Argument(name=one.name, dtype=one.dtype, shape=one.shape, role="out" if one in outputs else "in")
-        for one in (*expression.inputs, *outputs)
-    )
 
 
 def portfolio(spec: str, extents: tuple[int, ...], threads: int = 1) -> ExportKernel:
@@ -59,7 +50,7 @@ def portfolio(spec: str, extents: tuple[int, ...], threads: int = 1) -> ExportKe
             workload_key=workload.key,
             op=workload.op,
             params=workload.params,
-            arguments=arguments(workload.expression),
+            arguments=arguments_of(workload.expression),
             target=TargetName(key=machine.key, kind="cpu", name=machine.name),
             isa=machine.isa,
             threads=threads,
@@ -78,7 +69,7 @@ def portfolio(spec: str, extents: tuple[int, ...], threads: int = 1) -> ExportKe
         symbol="rows_apart",
         workload_key=portfolio_key(family),
         params={**greatest.params, rows.name: f"{rows.low}..{rows.high}"},
-        arguments=arguments(greatest.expression),
+        arguments=arguments_of(greatest.expression),
         portfolio=Portfolio(rows=rows, extents=extents, kernels=tuple(kernels), plan=plan.first),
     )
     return replace(whole, expected=expected_outputs(greatest.expression, whole))

@@ -10,7 +10,10 @@ from benchmarks.orchestrators import share
 from workers.options import RUNNING_JOBS
 
 pytestmark = [
-    pytest.mark.long, pytest.mark.postgres, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(2000),
+    pytest.mark.long,
+    pytest.mark.postgres,
+    pytest.mark.xdist_group("fleet"),
+    pytest.mark.timeout(2000),
 ]
 
 JOBS = 50

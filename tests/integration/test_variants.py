@@ -17,7 +17,8 @@ import pytest
 from tuner.app.race import PLAN
 from tuner.app.variants import Levels, checked_levels
 from tuner.errors import UsageError
-from tuner.export.kernel import Argument, ExportKernel, TargetName
+from tuner.export.examples import expected_outputs
+from tuner.export.kernel import ExportKernel, TargetName, arguments_of
 from tuner.export.library import export_library
 from tuner.lowering.compiler import compile_kernel
 from tuner.runtime.features import LEVELS
@@ -25,7 +26,6 @@ from tuner.settings import Settings
 from tuner.spaces.cpu import CpuSpace
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
-from workers.described import expected_outputs
 
 MACHINE = detect_cpu()
 pytestmark = pytest.mark.skipif(
@@ -46,13 +46,9 @@ def widened(spec: str, levels: Levels) -> ExportKernel:
     made = (compile_kernel(workload=workload, target=MACHINE, threads=1, config=one, symbol="tuned_kernel") for one in configs)
     compiled = next(one for one in made if one.prepack is not None or "const" not in spec)
     expression = workload.expression
-    outputs = [expression.tensor(name) for name in expression.outputs]
     kernel = ExportKernel(
         workload_key=workload.key, op=workload.op, params=workload.params, constants=workload.constants,
-        arguments=tuple(
-            Argument(name=one.name, dtype=one.dtype, shape=one.shape, role="out" if one in outputs else "in")
-            for one in (*expression.inputs, *outputs)
-        ),
+        arguments=arguments_of(expression),
         target=TargetName(key=MACHINE.key, kind="cpu", name=MACHINE.name), isa=MACHINE.isa, threads=1,
         object_code=compiled.object_code, tvm_symbol="__tvm_ffi_tuned_kernel", prepack=compiled.prepack,
         median_s=1e-6, ci95_s=(1e-6, 1e-6), verified=True, max_rel_error=0.0,

@@ -50,7 +50,10 @@ def _described(session: Session, kernel: Kernel, store: ArtifactStore) -> Export
             "verified": kernel.verified,
             "max_rel_error": kernel.max_rel_error,
             "provenance": {
-                "job": kernel.job, "trial": kernel.trial, "trace": schedule.get("text"), "versions": dict(kernel.versions)
+                "job": kernel.job,
+                "trial": kernel.trial,
+                "trace": schedule.get("text"),
+                "versions": dict(kernel.versions),
             },
         },
     )

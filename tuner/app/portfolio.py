@@ -13,6 +13,7 @@ from db.kernels import Kernel
 from tuner.errors import UsageError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.errors import ExportRefused
+from tuner.export.examples import expected_outputs
 from tuner.export.kernel import ExportKernel
 from tuner.export.portfolio import MOST_ROWS, choose_extents, plan_rows, worthwhile
 from tuner.runtime.loader import ALIGNMENT
@@ -22,7 +23,7 @@ from tuner.target.target import Target
 from tuner.workload.rows import Rows, member, rows_of
 from tuner.workload.spec import Portfolio
 from tuner.workload.workload import Workload
-from workers.described import Widen, describe, expected_outputs
+from workers.described import Widen, describe
 
 PAGE = 500
 COPY_BYTES_PER_S = 8e9  # of padding, read and written; a careful figure, because padding is to be the exception
@@ -42,9 +43,7 @@ def members_to_tune(portfolio: Portfolio, target: Target, threads: int) -> tuple
         return expected[rows.low] + slope * (extent - rows.low)
 
     row_bytes = _row_bytes(portfolio, rows)
-    extents = choose_extents(
-        rows.low, rows.high, ideal_s, lambda count: _copy_s(row_bytes, count), traffic=portfolio.traffic
-    )
+    extents = choose_extents(rows.low, rows.high, ideal_s, lambda count: _copy_s(row_bytes, count), traffic=portfolio.traffic)
     return tuple(member(portfolio, extent) for extent in extents)
 
 

@@ -45,9 +45,7 @@ def labels_of(given: Sequence[str]) -> Mapping[str, str]:
     return found
 
 
-def join(
-    settings: Settings, *, name: str, node_ip: str, labels: Mapping[str, str], said: Callable[[str], None]
-) -> None:
+def join(settings: Settings, *, name: str, node_ip: str, labels: Mapping[str, str], said: Callable[[str], None]) -> None:
     """Until SIGINT or SIGTERM. `said` gets what happens. Raises UsageError, WorkerRefused."""
     name = name or re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:63]
     if not ADDRESS.match(settings.address):
@@ -104,9 +102,7 @@ def _join_once(plan: HostPlan, said: Callable[[str], None]) -> _Lost:
     folder, joined = session.make_session(), False
     environment = session.driver_environment(folder, local=False)
     with (folder / "host.log").open("wb") as log:
-        child = spawn(
-            "workers.host", str(folder), directory=folder / "empty", environment=environment, output=log, flags=("-P",)
-        )
+        child = spawn("workers.host", str(folder), directory=folder / "empty", environment=environment, output=log, flags=("-P",))
     try:
         child.connection.send(plan)
         while True:

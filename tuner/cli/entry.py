@@ -53,7 +53,8 @@ def _root(
         str | None, typer.Option("--db", metavar="URL", help="database: sqlite:///PATH or postgresql://USER@HOST/NAME")
     ] = None,
     server: Annotated[
-        str | None, typer.Option("--server", metavar="URL", help="a service to send the command to, such as http://127.0.0.1:8077")
+        str | None,
+        typer.Option("--server", metavar="URL", help="a service to send the command to, such as http://127.0.0.1:8077"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON document on standard output")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress and no notes on standard error")] = False,

@@ -62,9 +62,7 @@ class Reporter:
         )
 
 
-def follow(
-    jobs: Jobs, job: str, display: TuningDisplay, *, on_interrupt: Callable[[], object] | None = None
-) -> JobAnswer:
+def follow(jobs: Jobs, job: str, display: TuningDisplay, *, on_interrupt: Callable[[], object] | None = None) -> JobAnswer:
     """Shows the job's events from its first to its last; the job as it ended.
 
     The first Ctrl-C calls `on_interrupt` and goes on to the job's end; without it, and at the second, KeyboardInterrupt leaves.

@@ -83,6 +83,7 @@ def space(
     import numpy as np
 
     from tuner.spaces.cpu import space_for
+
     invocation = Invocation.of(context)
     workload = read_workload(spec, notation, shapes)
     settings = invocation.settings(target=target, threads=threads, seed=seed).values

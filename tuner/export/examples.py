@@ -18,10 +18,13 @@ from tuner.export.kernel import Argument, ExportKernel
 from tuner.export.template import fill
 from tuner.runtime.prepack import pack_symbol
 from tuner.runtime.wrapper import C_TYPES, DLPACK
+from tuner.workload.expression import Expression
+from tuner.workload.reference import evaluate
 
 # An example is to find a broken installation, not to judge a kernel: four roundings of the narrow dtypes, and room for long
 # sums in the wide ones. Integers are exact.
 TOLERANCES: Mapping[str, float] = {"float64": 1e-6, "float32": 1e-3, "float16": 2.0**-9, "bfloat16": 2.0**-6}
+EXPECTED_FLOPS = 2e10  # up to here right outputs are computed to check: the float64 reference takes some seconds
 SAMPLES = 32  # elements of each output that an example checks
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -34,6 +37,17 @@ def example_inputs(kernel: ExportKernel) -> tuple[Array, ...]:
     top 3 bits, and wider integers and bool, which may be indices or conditions, the top bit.
     """
     return tuple(_filled(argument, number) for number, argument in enumerate(kernel.inputs))
+
+
+def expected_outputs(
+    expression: Expression, kernel: ExportKernel, most_flops: float = EXPECTED_FLOPS
+) -> tuple[Array, ...] | None:
+    """Right outputs for `example_inputs(kernel)`, float64; None where the reference would have more work than `most_flops`."""
+    if expression.flops > most_flops:
+        return None
+    named = {tensor.name: array for tensor, array in zip(expression.inputs, example_inputs(kernel), strict=True)}
+    outputs = evaluate(expression, named)
+    return tuple(outputs[name].astype("float64") for name in expression.outputs)
 
 
 def example_files(name: str, kernels: Sequence[ExportKernel]) -> dict[str, str]:

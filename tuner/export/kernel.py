@@ -27,6 +27,13 @@ class Argument:
         return Tensor(name=self.name, shape=self.shape, dtype=self.dtype)
 
 
+def arguments_of(expression: Expression) -> tuple[Argument, ...]:
+    """In call order: inputs, then outputs."""
+    inputs = (Argument(name=one.name, dtype=one.dtype, shape=one.shape, role="in") for one in expression.inputs)
+    outputs = (expression.tensor(name) for name in expression.outputs)
+    return (*inputs, *(Argument(name=one.name, dtype=one.dtype, shape=one.shape, role="out") for one in outputs))
+
+
 @dataclass(frozen=True, kw_only=True)
 class TargetName:
     key: str  # SHA-256 of the machine's fingerprint

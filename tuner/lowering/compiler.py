@@ -73,9 +73,7 @@ def compile_program(program: Program, target: Target, symbol: str) -> Compiled:
     """Object code of a program. Raises as `compile_kernel` does."""
     scheduled = schedule(program, symbol)
     generated = _build(scheduled.mod, target)
-    return Compiled(
-        symbol=symbol, object_code=_object_code(generated), program=program, scheduled=scheduled, generated=generated
-    )
+    return Compiled(symbol=symbol, object_code=_object_code(generated), program=program, scheduled=scheduled, generated=generated)
 
 
 def compile_stored(stored_schedule: StoredSchedule, target: Target) -> bytes:

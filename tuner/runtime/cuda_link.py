@@ -85,7 +85,7 @@ def _function(number: int, module: CudaModule) -> str:
     for place, (arch, code) in enumerate(module.cubins):
         major, minor = capability(arch)
         array = f"cubin_{number}_{place}"
-        lines.append(f'static const unsigned char {array}[] __attribute__((aligned(64))) =\n{_text(code)};')
+        lines.append(f"static const unsigned char {array}[] __attribute__((aligned(64))) =\n{_text(code)};")
         cubins.append(f"{{{major}, {minor}, {array}}}")
     places = {tensor.name: place for place, tensor in enumerate(module.buffers)}
     launches = []

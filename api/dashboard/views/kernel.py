@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
+from api.artifacts import Asked
 from api.dashboard import labels, limits, loops
 from api.dashboard.charts import plots
 from api.dashboard.charts.plots import Interval
@@ -98,11 +99,10 @@ def download(
     kernel_id: KernelId,
     caller: Viewer,
     service: ServiceDep,
-    range_header: Annotated[str | None, Header(alias="Range", max_length=200)] = None,
-    if_none_match: Annotated[str | None, Header(max_length=2000)] = None,
+    asked: Annotated[Asked, Depends()],
 ) -> Response:
     """The API's artifact for the holder of a session."""
-    return get_artifact(kernel_id, caller, service, range_header, if_none_match, None)
+    return get_artifact(kernel_id, caller, service, asked)
 
 
 def job_exists(session: Session, job_id: str | None) -> bool:
