@@ -79,7 +79,7 @@ def share(url: str, folder: Path, *, count: int, budget: int, orchestrators: int
     owners = Counter(owner for found in claims.values() for owner in found)
     taken_over = [job_id for job_id in held if len(claims[job_id]) > 1]
     database.close()
-    return Shared(states=states, owners=owners, taken_over=taken_over, seconds=seconds, faults=faults)
+    return Shared(states=dict(states), owners=dict(owners), taken_over=taken_over, seconds=seconds, faults=faults)
 
 
 def _kill_at_work(
