@@ -234,7 +234,7 @@ class JobRun:
         return max(0, self._job.trials - recorded) + sum(max(0, self._job.trials - one.trials_done) for one in later)
 
     def _winners(self, session: Session, workload: Workload, target: Target) -> list[Config]:
-        """Configs of promoted kernels worth trying first: this workload's own, then those of its operator, the newest first."""
+        """Configs of promoted kernels worth trying early: this workload's own, then those of its operator, the newest first."""
         threads = self._job.threads
         own = kernels.find_promoted(session, workload.key, target.key, threads)
         near = kernels.neighbours(session, workload.op, target.key, threads, limit=WINNERS) if workload.op else ()

@@ -20,13 +20,13 @@ from tuner.spaces.by_target import TargetSpace
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.space import Config, Points, Space
 
-MOST_SEEDS = 8  # points tried before the search's own: an eighth of a small budget
+MOST_SEEDS = 8  # points tried among the search's own: an eighth of a small budget
 
 
 def searcher_for(
     space: TargetSpace, *, strategy: str, seed: int, winners: Sequence[Config] = (), prior: Prior | None = None
 ) -> Searcher:
-    """A new searcher. `winners` are configs of similar workloads, tried first where the strategy has a model; `prior` is a
+    """A new searcher. `winners` are configs of similar workloads, tried early where the strategy has a model; `prior` is a
     trained ranker of other workloads on the same target, which warms that model up; without one the estimate of cycles does.
 
     Raises UsageError for an unknown strategy.

@@ -30,7 +30,8 @@ OPTIONS = GuidedOptions(listed=0)
 
 
 def factories(names: Sequence[str], tables: Sequence[RecordedTable]) -> Mapping[str, SearcherFactory]:
-    """A factory for each name. `transfer` is annealing warmed up by all tables but the one it is judged on.
+    """A factory for each name. `transfer` is annealing warmed up as a job is: by the other tables of the operator, whose winners
+    are carried over, or where there are none by all others, without their winners.
 
     Raises UsageError for an unknown name, `tpe` without Optuna, `transfer` with a single table.
     """
@@ -75,19 +76,14 @@ def _transfer(tables: Sequence[RecordedTable]) -> SearcherFactory:
     priors: dict[str, Prior] = {}
 
     def build(table: RecordedTable, seed: int) -> Searcher:
-        others = _alike(table, [other for other in tables if other.name != table.name])
+        others = [other for other in tables if other.name != table.name]
+        alike = [other for other in others if other.workload.get("op") == table.workload.get("op") is not None]
         if table.name not in priors:
-            priors[table.name] = train_on([past_of_table(other) for other in others], terms=TERMS)
-        winners = list(chain.from_iterable(best_of(other, CARRIED) for other in others))
+            priors[table.name] = train_on([past_of_table(other) for other in alike or others], terms=TERMS)
+        winners = list(chain.from_iterable(best_of(other, CARRIED) for other in alike))
         return build_searcher("annealing", _setup(table, TransferRanker(priors[table.name]), seed, winners))
 
     return build
-
-
-def _alike(table: RecordedTable, others: Sequence[RecordedTable]) -> Sequence[RecordedTable]:
-    """Those of the same operator where there are any, as a job chooses its history."""
-    same = [other for other in others if other.workload.get("op") == table.workload.get("op") is not None]
-    return same or others
 
 
 def best_of(table: RecordedTable, count: int) -> list[Config]:

@@ -48,7 +48,7 @@ class GuidedOptions:
 
 
 class GuidedSearcher:
-    """A `Searcher`. `seeds` (k, knobs) are points to try first, e.g. what won on similar workloads."""
+    """A `Searcher`. `seeds` (k, knobs) are points to try early, e.g. what won on similar workloads."""
 
     def __init__(
         self,
@@ -115,18 +115,29 @@ class GuidedSearcher:
                 self._plan()
 
     def _line_up_first(self, seeds: Points | None) -> None:
-        """Before anything is measured: the seeds, then what history's model likes best, or varied random points."""
+        """Before anything is measured: the seeds in turn with what the model likes best, where it is warmed up; neither waits
+        for the other to be proven wrong. Without a warm model the seeds, then varied random points."""
         rng = np.random.default_rng((self._seed, 0))
         length = self.options.first + self.options.reserve
         self._line = []
-        if seeds is not None and len(seeds):
-            self._append(seeds, "seed")
         if self._model.trained:
             self._line_up(self._explored(rng), "model", rng, length)
+            if seeds is not None and len(seeds):
+                self._take_turns(seeds)
             return
+        if seeds is not None and len(seeds):
+            self._append(seeds, "seed")
         sample = self._domain.sample(rng, 4 * length)
         sample = sample[self._novel(sample)]
         self._append(sample[choose(sample, np.zeros(len(sample), np.float32), count=length, weight=1.0)], "random")
+
+    def _take_turns(self, seeds: Points) -> None:
+        """Puts the seeds at every second place of the line, in their order; the model's favourite is first."""
+        line, self._line = self._line, []
+        self._append(seeds, "seed")
+        for place, row in enumerate(self._line):
+            line.insert(min(2 * place + 1, len(line)), row)
+        self._line = line
 
     def _plan(self) -> None:
         rng = np.random.default_rng((self._seed, len(self._plans) + 1))

@@ -27,7 +27,7 @@ class SearchSetup:
     featurizer: Featurizer
     model: CostModel  # untrained, or warmed up by history
     seed: int
-    seeds: Points | None = None  # points to try first
+    seeds: Points | None = None  # points to try early
     options: GuidedOptions | None = None  # None: the defaults
 
 

@@ -113,6 +113,15 @@ def test_seeds_are_proposed_first() -> None:
     assert np.array_equal(new(seeds=seeds).ask(5), seeds)
 
 
+def test_seeds_take_turns_with_what_a_warm_model_likes() -> None:
+    warm, again = Misled(), Misled()
+    warm.trained = again.trained = True
+    seeds = SPACE.sample(np.random.default_rng(11), 5)
+    asked = new(warm, seeds=seeds).ask(10)
+    assert np.array_equal(asked[::2], new(again).ask(5))
+    assert np.array_equal(asked[1::2], seeds)
+
+
 def test_a_batch_holds_random_points_beside_the_models() -> None:
     class Remembering(Annealing):
         def explore(self, *, domain: Domain, score: Score, best: Points, pool: Pool, rng: np.random.Generator) -> None:
