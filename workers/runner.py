@@ -159,7 +159,8 @@ class Runner:
             if self._busy.acquire(blocking=False):
                 try:
                     known = (letter.problem, letter.request.number) not in self._answered and letter.problem in self._problems
-                    if known and self._residents.holds(letter.problem):
+                    # What was begun before and not asked for yet must not be lost: this letter's candidate comes by the driver.
+                    if self._begun is None and known and self._residents.holds(letter.problem):
                         self._begun = letter, self._measured(letter.problem, letter.request)
                 finally:
                     self._busy.release()

@@ -50,11 +50,18 @@ class Case:
     expected: tuple[Expected, ...]
 
 
-def check_case(case: Case, outputs: Sequence[GuardedBuffer], invoke: Invoke, *, bound_factor: float = 1.0) -> float:
+def check_case(
+    case: Case,
+    outputs: Sequence[GuardedBuffer],
+    invoke: Invoke,
+    *,
+    poisons: Sequence[int] = POISONS,
+    bound_factor: float = 1.0,
+) -> float:
     """Runs the kernel on each poison; the largest error seen. Raises WrongAnswer."""
     arguments = [buffer.array for buffer in (*case.inputs, *outputs)]
     worst, before = 0.0, [np.empty(0, np.uint8) for _ in outputs]
-    for round_number, byte in enumerate(POISONS):
+    for round_number, byte in enumerate(poisons):
         poison(outputs, byte)
         invoke(arguments)
         check_surroundings(case, outputs)

@@ -75,6 +75,7 @@ class GuidedSearcher:
         self._spare = random_sequence(domain, seed)
         self._line: list[Row] = []
         self._at = 0
+        self._forecasts: dict[int, float] = {}  # by key, under the present model
         self._line_up_first(seeds)
 
     @property
@@ -103,7 +104,10 @@ class GuidedSearcher:
         if not self._model.trained or not config:
             return None
         point = self._domain.space.point(config)[None, :]
-        return float(self._model.predict(self._featurizer(point))[0])
+        key = int(self._domain.keys(point)[0])
+        if key not in self._forecasts:
+            self._forecasts[key] = float(self._model.predict(self._featurizer(point))[0])
+        return self._forecasts[key]
 
     def tell(self, trials: Sequence[Trial]) -> None:
         for trial in trials:
@@ -124,6 +128,7 @@ class GuidedSearcher:
             self._line_up(self._explored(rng), "model", rng, length)
             if seeds is not None and len(seeds):
                 self._take_turns(seeds)
+            self._foresee()
             return
         if seeds is not None and len(seeds):
             self._append(seeds, "seed")
@@ -155,9 +160,16 @@ class GuidedSearcher:
         pool = self._explored(rng) if trusted else self._local(rng)
         self._line, self._at = [], 0
         self._line_up(pool, "model" if trusted else "local", rng, self._next_plan - done + self.options.reserve)
+        self._foresee()
         self._plans.append(
             Plan(round=len(self._plans) + 1, trials=done, correlation=correlation, trusted=trusted, candidates=pool.seen)
         )
+
+    def _foresee(self) -> None:
+        """Forecasts of the whole line at once: one by one they would be a tenth of a search's time."""
+        points = self._ledger.stack(self._line)
+        forecasts = self._model.predict(self._featurizer(points)).tolist() if len(points) else []
+        self._forecasts = dict(zip(self._domain.keys(points).tolist(), forecasts, strict=True))
 
     def _judged(self, features: Features, labels: Vector) -> float | None:
         """The model against a batch it has not seen yet."""

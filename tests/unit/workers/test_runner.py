@@ -109,6 +109,9 @@ def test_what_a_builder_handed_over_is_begun_before_it_is_asked_for(lane: Lane, 
         assert third.number == 3 and third.started_s >= later and second.started_s >= third.ended_s
         later = handed_over(2)
         assert runner.measure(problem.key, [wanted(2)])[0].started_s >= later
+        post(tmp_path, lane.name, Letter(problem=problem.key, request=wanted(4)))
+        later = handed_over(5)  # before anybody asked for the fourth, which is not measured again
+        assert runner.measure(problem.key, [wanted(4)])[0].ended_s < later
     finally:
         runner.close()
         os.sched_setaffinity(0, before)
