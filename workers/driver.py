@@ -124,6 +124,8 @@ class Driver:
     def run(self) -> None:
         """Until the orchestrator's channel ends."""
         threading.Thread(target=self._listen, daemon=True).start()
+        if not self._wait_for_hosts():
+            return
         self._wait_ready()
         while True:
             self._watch()
@@ -142,13 +144,34 @@ class Driver:
             else:
                 self._take(event.message)
 
+    def _wait_for_hosts(self) -> bool:
+        """Until a machine of the cluster serves the target, however long that takes; false where the orchestrator ends before.
+
+        Raises RuntimeError where those that serve it have no lane that is long enough: others would wait behind this for ever.
+        """
+        patient_until, told = time.monotonic() + READY_TIMEOUT_S, False
+        while self._hosts is not None:
+            self._watch()
+            self._look()
+            if self._workers:
+                break
+            if self._hosts.narrow and time.monotonic() > patient_until:
+                names, threads = ", ".join(self._hosts.narrow), self._plan.threads
+                raise RuntimeError(f"a kernel of {threads} threads needs a lane of {threads} cores; {names} have none so long")
+            if not told:
+                told = True
+                text = f"waiting for a worker of this target to join {self._plan.address}; tuner worker starts one"
+                self._send(Notice(kind="waiting", message=text))
+            event = self._next_event()
+            if isinstance(event, Came):
+                if event.message is None:
+                    return False
+                self._take(event.message)
+        return True
+
     def _wait_ready(self) -> None:
         """Workers answer once; from then on messages cost no start-up."""
         deadline = time.monotonic() + READY_TIMEOUT_S
-        while self._hosts is not None and not self._workers:
-            self._look()
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"no worker for this target has joined {self._plan.address}; start one with tuner worker")
         descriptions = self._described(deadline)
         if self._hosts is None and (refusals := [str(one["refused"]) for one in descriptions if "refused" in one]):
             self._send(Notice(kind="refused", message=refusals[0]))

@@ -5,6 +5,7 @@ The driver may die (Ray ends it when it loses the head); the fleet then starts a
 
 from __future__ import annotations
 
+import math
 import queue
 import signal
 import threading
@@ -107,9 +108,18 @@ class Fleet:
         self._child.connection.send(self.plan)
         threading.Thread(target=self._listen, args=(self._child, self.generation), daemon=True, name="fleet").start()
 
-    def wait_ready(self, *, timeout_s: float = START_TIMEOUT_S, check: Callable[[], None] | None = None) -> None:
-        """Until builders and runners answer; calls `check` a few times a second, which may raise. Raises FleetError."""
-        deadline = time.monotonic() + timeout_s
+    def wait_ready(
+        self,
+        *,
+        timeout_s: float = START_TIMEOUT_S,
+        check: Callable[[], None] | None = None,
+        on_waiting: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """Until builders and runners answer; calls `check` a few times a second, which may raise. Raises FleetError.
+
+        A cluster that none of its machines serves the target is waited for without an end; `on_waiting` is told.
+        """
+        deadline, waits = time.monotonic() + timeout_s, False
         while True:
             if check is not None:
                 check()
@@ -118,7 +128,17 @@ class Fleet:
             with suppress(queue.Empty):
                 message = self._inbox.get(timeout=0.2)
                 if isinstance(message, DriverLost) and message.generation == self.generation:
-                    raise FleetError(f"Ray did not start: {message.reason}{self._log_tail()}")
+                    if not waits or self._restarts >= MAX_RESTARTS:
+                        raise FleetError(f"Ray did not start: {message.reason}{self._log_tail()}")
+                    self._restarts += 1  # the cluster's head was lost meanwhile
+                    deadline, waits = time.monotonic() + timeout_s, False
+                    self._kill()
+                    self.start()
+                if isinstance(message, Notice) and message.kind == "waiting":
+                    deadline, waits = math.inf, True
+                    on_waiting(message.message)
+                if isinstance(message, Notice) and message.kind == "workers":
+                    deadline = time.monotonic() + timeout_s  # somebody came, and is starting
                 if isinstance(message, Notice) and message.kind == "refused":
                     raise FleetError(message.message)
                 self._note(message)
@@ -133,8 +153,8 @@ class Fleet:
         if level is not None and self.plan.address is None:
             self.plan = replace(self.plan, limits=replace(self.plan.limits, isolation=level))
 
-    def restart(self) -> None:
-        """After a lost driver. Raises FleetError when that has happened too often.
+    def restart(self, *, check: Callable[[], None] = lambda: None) -> None:
+        """After a lost driver. Raises FleetError when that has happened too often, and what `check` raises.
 
         A cluster whose head was lost takes a while to come back, and what killed the driver may kill the next one as it starts:
         starting is tried as often.
@@ -144,10 +164,11 @@ class Fleet:
             tail = self._log_tail()
             if self._restarts > MAX_RESTARTS:
                 raise FleetError(f"the driver of the fleet was lost {self._restarts} times in a row{tail}")
+            check()
             self._kill()
             self.start()
             with suppress(FleetError):
-                self.wait_ready()
+                self.wait_ready(check=check)
                 return
 
     def submit(self, message: Submit) -> None:

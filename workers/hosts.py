@@ -32,6 +32,7 @@ class Hosts:
     def __init__(self, plan: FleetPlan) -> None:
         self._plan = plan
         self._plans: dict[str, HostPlan] = {}  # of the hosts that ever worked for this driver, by name
+        self._narrow: set[str] = set()
         self._known: dict[str, str | None] = {}  # each host's actor -> the host that works for this driver, if it does
 
     def look(self) -> Seen:
@@ -66,6 +67,11 @@ class Hosts:
         """Those that work for this driver."""
         return tuple(self._plans[name] for name in sorted({name for name in self._known.values() if name is not None}))
 
+    @property
+    def narrow(self) -> tuple[str, ...]:
+        """Those that serve the target and have no lane for its kernels' threads."""
+        return tuple(sorted(self._narrow))
+
     def _replaced(self, host: HostPlan) -> list[str]:
         """A host that was cut off may be back before the cluster has noticed that it was gone: what was there of it is."""
         before = [name for name, known in self._known.items() if known == host.name]
@@ -73,8 +79,11 @@ class Hosts:
         return [host.name for _ in before]
 
     def _suits(self, host: HostPlan) -> bool:
-        wanted = self._plan.target in (host.target, *host.serves)
-        return wanted and any(len(lane.cores) >= self._plan.threads for lane in host.lanes)
+        if self._plan.target not in (host.target, *host.serves):
+            return False
+        suits = any(len(lane.cores) >= self._plan.threads for lane in host.lanes)
+        (self._narrow.discard if suits else self._narrow.add)(host.name)
+        return suits
 
 
 def refuse(actor: Any, reason: str) -> None:

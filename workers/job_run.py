@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from db import jobs, kernels, leases, targets, trials, workloads
+from db import events, jobs, kernels, leases, targets, trials, workloads
 from db.engine import Database, Session
 from db.errors import StaleLease
 from db.jobs import Job, Task
@@ -193,7 +193,7 @@ class JobRun:
         )
         share.submit(Submit(problem=problem, candidates=(), known={}))  # lanes are made ready for it from now on
         self._observer(Phase(name="starting workers"))
-        fleet.wait_ready(self._check)
+        fleet.wait_ready(self._check, self._note)
         share.stands(trials_left=share.standing.trials_left, seconds_left=job.seconds, memory_bytes=workload.expression.nbytes)
         timeline = Timeline(self._database, worker=join(self._database, target, fleet.plan), job=self._lease.job_id)
         judge = Judge(problem, core=fleet.plan.builder_cores[0], on_limits=self._note_limits)
@@ -240,6 +240,10 @@ class JobRun:
         near = kernels.neighbours(session, workload.op, target.key, threads, limit=WINNERS) if workload.op else ()
         alike = [config for kind, config in self._found.values() if config and kind == kind_of(workload.expression)][-ALIKE:]
         return [*(kernel.config for kernel in ((own,) if own else ()) + near if kernel.config), *alike][:WINNERS]
+
+    def _note(self, text: str) -> None:
+        with self._database.write("note") as session:
+            events.append(session, self._job.id, "note", {"text": text})
 
     def _note_limits(self, limits: MachineLimits) -> None:
         with self._database.write("limits") as session:

@@ -35,6 +35,7 @@ class SharedFleet:
         self._asked: dict[int, Share] = {}
         self._closed, self._ready = threading.Event(), threading.Event()
         self._restarting = False
+        self._waiting = ""  # for what, before it is ready for the first time
         self._broken: FleetError | None = None
         self._listener = threading.Thread(target=self._listen, daemon=True, name="shared fleet")
         self._confinement = _Confinement()
@@ -57,11 +58,18 @@ class SharedFleet:
         self._fleet.start()
         self._listener.start()
 
-    def wait_ready(self, check: Callable[[], None]) -> None:
-        """Until builders and runners answer; calls `check` a few times a second, which may raise. Raises FleetError."""
+    def wait_ready(self, check: Callable[[], None], on_waiting: Callable[[str], None] = lambda text: None) -> None:
+        """Until builders and runners answer; calls `check` a few times a second, which may raise. Raises FleetError.
+
+        `on_waiting` is told once where that may take for ever: no machine of the cluster serves the target.
+        """
+        told = False
         while not self._ready.wait(LISTEN_S):
             check()
             self._raise_if_broken()
+            if self._waiting and not told:
+                told = True
+                on_waiting(self._waiting)
         self._raise_if_broken()
 
     @contextmanager
@@ -115,7 +123,7 @@ class SharedFleet:
 
     def _listen(self) -> None:
         try:
-            self._fleet.wait_ready(check=self._stop_if_closed)
+            self._fleet.wait_ready(check=self._stop_if_closed, on_waiting=self._waits)
             self._ready.set()
             while not self._closed.is_set():
                 message = self._fleet.receive(LISTEN_S)
@@ -131,6 +139,9 @@ class SharedFleet:
     def _stop_if_closed(self) -> None:
         if self._closed.is_set():
             raise FleetError("the fleet was closed while it started")
+
+    def _waits(self, text: str) -> None:
+        self._waiting = text
 
     def _deliver(self, message: Inbound) -> None:
         match message:
@@ -163,7 +174,7 @@ class SharedFleet:
                 share.lost = True
             self._asked.clear()
             self._restarting = True
-        self._fleet.restart()
+        self._fleet.restart(check=self._stop_if_closed)
         with self._lock:
             self._restarting = False
             for share in self._shares.values():

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,7 +21,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from db import jobs, workers
+from db import events, jobs, workers
+from db.engine import Database
 from tests.integration.fleet_job import QUICK, open_in, queue_job
 from tests.integration.test_api_kills import free_port
 from tests.integration.test_workers import assert_complete, assert_computes, recorded
@@ -32,7 +34,7 @@ from workers.channel import Child, spawn
 from workers.host import mismatch
 from workers.machine import plan_machine, usable_nodes
 from workers.messages import HostPlan
-from workers.orchestrator import OrchestratorOptions, run_job
+from workers.orchestrator import JobReport, OrchestratorOptions, run_job
 from workers.progress import Progress
 from workers.timeline import PROTOCOL, versions
 
@@ -231,6 +233,48 @@ def test_a_restarted_head_costs_only_what_was_in_flight(head: Head, tmp_path: Pa
         database.close()
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=60)
+
+
+@pytest.mark.long
+@pytest.mark.xdist_group("fleet")
+@pytest.mark.timeout(400)
+def test_a_job_waits_for_the_first_worker_and_says_so(head: Head, tmp_path: Path) -> None:
+    """The head is restarted meanwhile."""
+    database = open_in(tmp_path)
+    job_id = queue_job(database, ["matmul:M=48,N=40,K=32"], trials=8)
+    options = OrchestratorOptions(artifacts=tmp_path / "artifacts", limits=QUICK, address=head.address)
+    reports: list[JobReport] = []
+    runs = threading.Thread(target=lambda: reports.append(run_job(database, job_id, options)))
+    runs.start()
+    processes = []
+    try:
+        wait_for_notes(database, job_id, 1)
+        head.kill()
+        head.start()
+        wait_for_notes(database, job_id, 1)
+        processes.append(worker(head.address, "late", tmp_path / "late.log"))
+        runs.join(timeout=250)
+        assert [report.job.state for report in reports] == [jobs.SUCCEEDED]
+        assert_complete(recorded(database, job_id), 8)
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=60)
+        with database.write() as session:
+            if jobs.get(session, job_id).state == jobs.RUNNING:
+                jobs.request_cancel(session, job_id)
+        runs.join(timeout=60)
+        database.close()
+
+
+def wait_for_notes(database: Database, job_id: str, count: int) -> None:
+    deadline, found = time.monotonic() + 100, 0
+    while found < count:
+        with database.read() as session:
+            said = [event.data["text"] for event in events.after(session, job_id, 0) if event.kind == "note"]
+        found = sum("waiting for a worker of this target to join" in str(text) for text in said)
+        assert time.monotonic() < deadline, said
+        time.sleep(0.2)
 
 
 @pytest.mark.long

@@ -57,7 +57,13 @@ class Driver(Fleet):
     def start(self) -> None:
         pass
 
-    def wait_ready(self, *, timeout_s: float = 0.0, check: Callable[[], None] | None = None) -> None:
+    def wait_ready(
+        self,
+        *,
+        timeout_s: float = 0.0,
+        check: Callable[[], None] | None = None,
+        on_waiting: Callable[[str], None] = lambda text: None,
+    ) -> None:
         pass
 
     def submit(self, message: Submit) -> None:
@@ -79,7 +85,7 @@ class Driver(Fleet):
         self.pipeline = Pipeline(builders=["build:0"], runners=["cpu:0"])
         self.messages.put(DriverLost(0, "killed"))
 
-    def restart(self) -> None:
+    def restart(self, *, check: Callable[[], None] = lambda: None) -> None:
         time.sleep(0.05)  # what is sent meanwhile would be lost
         with suppress(queue.Empty):
             while True:
