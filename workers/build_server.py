@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from tuner.errors import IllegalSchedule, TunerError
@@ -47,11 +48,20 @@ def build(origin: Origin, request: BuildRequest, storage: Path) -> Library | Fai
     return Library(sha256=digest, path=str(path), symbol=made.symbol)
 
 
+def _yield_to_messages() -> None:
+    os.nice(NICENESS)
+    # Where the kernel shares the processor evenly among sessions (sched(7), autogroup), each session has a niceness, too. This
+    # process was started in one of its own.
+    if os.getsid(0) == os.getpid():
+        with suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(NICENESS), encoding="ascii")
+
+
 def serve(descriptor: str) -> None:
     channel = parent_channel(descriptor)
     setup: ServerSetup = channel.recv()
     os.sched_setaffinity(0, setup.cores)
-    os.nice(NICENESS)
+    _yield_to_messages()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     bound = setup.memory_bytes + memory_bytes()[0]
     resource.setrlimit(resource.RLIMIT_AS, (bound, bound))

@@ -3,7 +3,8 @@
     python -m benchmarks.search.model tests/tables/*.npz
 
 Prints for each table the pairwise accuracy among valid pairs at least 5% apart and recall@30, from a model of the other tables;
-the same from 64 random configs of the table itself, as a search has them early on; and the rate at which candidates are
+the same where configs of one description, which nearly always compile to the same code, count as one with the median of their
+times; the same from 64 random configs of the table itself, as a search has them early on; and the rate at which candidates are
 described, in CPU time of one core.
 """
 
@@ -22,6 +23,7 @@ from tuner.app.tables import open_tables, past_of_table
 from tuner.cost_model.features import FEATURE_VERSION, TERMS, featurizer
 from tuner.cost_model.history import Past, train_on
 from tuner.cost_model.metrics import pairwise_accuracy, recall_at
+from tuner.cost_model.model import Features, Vector
 from tuner.cost_model.ranker import Ranker
 from tuner.replay import RecordedTable
 from tuner.spaces.cpu import CpuSpace
@@ -38,6 +40,9 @@ class Figures:
     timed: int
     pairwise: float  # leaving this table out
     recall30: float
+    distinct: int  # descriptions of what was timed
+    distinct_pairwise: float
+    distinct_recall30: float
     local_pairwise: float  # from LOCAL random configs of its own, median of DRAWS
     local_recall30: float
     candidates_per_s: float
@@ -50,17 +55,31 @@ def figures(tables: Sequence[RecordedTable]) -> list[Figures]:
 
 
 def _figures(table: RecordedTable, past: Past, others: Sequence[Past]) -> Figures:
-    scores = train_on(others, terms=TERMS).predict(past.features)
+    prior = train_on(others, terms=TERMS)
+    scores = prior.predict(past.features)
+    features, labels = _distinct(past)
+    scores_distinct = prior.predict(features)
     local = [_local(past, seed) for seed in range(DRAWS)]
     return Figures(
         table=table.name,
         timed=len(table.median_s),
         pairwise=pairwise_accuracy(scores, past.labels),
         recall30=recall_at(30, scores, past.labels),
+        distinct=len(labels),
+        distinct_pairwise=pairwise_accuracy(scores_distinct, labels),
+        distinct_recall30=recall_at(30, scores_distinct, labels),
         local_pairwise=float(np.median([pairwise for pairwise, _ in local])),
         local_recall30=float(np.median([recall for _, recall in local])),
         candidates_per_s=_rate(table),
     )
+
+
+def _distinct(past: Past) -> tuple[Features, Vector]:
+    """Each description of what was timed once, with the median of its labels."""
+    timed = past.labels > 0
+    features, which = np.unique(past.features[timed], axis=0, return_inverse=True)
+    labels = past.labels[timed]
+    return features, np.array([np.median(labels[which == number]) for number in range(len(features))], np.float32)
 
 
 def _local(past: Past, seed: int) -> tuple[float, float]:
@@ -86,15 +105,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("tables", nargs="+", type=Path)
     given = parser.parse_args(arguments)
     print(f"features version {FEATURE_VERSION}")
-    print(f"{'table':56} {'timed':>6} {'pairs':>6} {'r@30':>6} {'own 64':>7} {'r@30':>6} {'cand/s':>8}")
+    judged = f"{'pairs':>6} {'r@30':>6}"
+    print(f"{'table':56} {'timed':>6} {judged} {'once':>6} {judged} {'own 64':>7} {'r@30':>6} {'cand/s':>8}")
     found = figures(open_tables(given.tables))
     for one in found:
         print(
-            f"{one.table[:56]:56} {one.timed:6} {one.pairwise:6.3f} {one.recall30:6.3f} {one.local_pairwise:7.3f} "
+            f"{one.table[:56]:56} {one.timed:6} {one.pairwise:6.3f} {one.recall30:6.3f} {one.distinct:6} "
+            f"{one.distinct_pairwise:6.3f} {one.distinct_recall30:6.3f} {one.local_pairwise:7.3f} "
             f"{one.local_recall30:6.3f} {one.candidates_per_s:8.0f}"
         )
-    pairs, recalls = ([getattr(one, name) for one in found] for name in ("pairwise", "recall30"))
-    print(f"{'mean of the tables left out':63} {np.mean(pairs):6.3f} {np.mean(recalls):6.3f}")
+    names = ("pairwise", "recall30", "distinct_pairwise", "distinct_recall30")
+    pairs, recalls, pairs_once, recalls_once = (float(np.mean([getattr(one, name) for one in found])) for name in names)
+    print(f"{'mean of the tables left out':63} {pairs:6.3f} {recalls:6.3f} {'':6} {pairs_once:6.3f} {recalls_once:6.3f}")
 
 
 if __name__ == "__main__":
