@@ -69,7 +69,7 @@ def race(
 ) -> RaceResult:
     """Races on a prepared runner. Libraries are verified as for promotion in the first round.
 
-    A contender that fails once is out, all its rounds with it; a lost runner is tried again; one `HOPELESS` times slower than the
+    A contender that fails once is out, all its rounds with it; a lost runner is tried again; a kernel `HOPELESS` times slower than the
     fastest ends after `MIN_ROUNDS`. With `default` named, it comes last in each round and the decision says who is promoted.
     `progress` is told (round from 0, contender, outcome). Raises UsageError for a race that cannot be.
     """
@@ -85,7 +85,8 @@ def race(
             if contender.name in failed or (contender.name in hopeless and number >= MIN_ROUNDS):
                 continue
             fastest = min((median(one) for found in samples.values() for one in found), default=None)
-            hopeless_s = None if fastest is None else HOPELESS * fastest
+            # The first calls of a library say little: it makes its plans in them.
+            hopeless_s = None if fastest is None or contender.library is None else HOPELESS * fastest
             outcome = _measure(runner, contender, plan, _verification(number, contender.name, default, hopeless), hopeless_s)
             if number == 0 and contender.name == default and not _abandoned(outcome):
                 outcome = _measure(runner, contender, plan, "promotion", hopeless_s)

@@ -207,3 +207,11 @@ def test_a_default_that_lost_is_verified_when_all_that_beat_it_fail() -> None:
     result = race([contender("default", "d"), contender("broken", "b")], runner, rounds=5, default="default")
     assert set(result.failed) == {"broken"} and runner.asked[-1].verification == "promotion"
     assert result.decision is not None and result.decision.winner == "default"
+
+
+def test_a_library_is_timed_in_full_however_slow_it_begins() -> None:
+    """It makes its plans in the first calls: given up after those, it would be judged by them alone."""
+    runner = Scripted(default=0.02, tuned=0.01, numpy=3.0)
+    contenders = [contender("default", "d"), contender("tuned", "t"), Contender(name="numpy")]
+    result = race(contenders, runner, rounds=5, default="default")
+    assert [len(samples) for samples in result.rounds["numpy"]] == [5] * 5
