@@ -22,13 +22,15 @@ VALUES: st.SearchStrategy[Value] = st.one_of(
 
 @st.composite
 def spaces(draw: st.DrawFn, *, most_sketches: int = 3, most_knobs: int = 4, most_values: int = 5) -> Space:
-    sketches = []
+    def knobs(prefix: str, most: int) -> list[Knob]:
+        values = [tuple(draw(st.lists(VALUES, min_size=1, max_size=most_values, unique=True))) for _ in range(most)]
+        return [Knob(name=f"{prefix}.k{k}", values=found) for k, found in enumerate(values)]
+
+    sketches, shared = [], knobs("shared", draw(st.integers(0, 3)))
     for s in range(draw(st.integers(1, most_sketches))):
-        knobs = tuple(
-            Knob(name=f"s{s}.k{k}", values=tuple(draw(st.lists(VALUES, min_size=1, max_size=most_values, unique=True))))
-            for k in range(draw(st.integers(0, most_knobs)))
-        )
-        sketches.append(Sketch(name=f"s{s}", knobs=knobs))
+        own = knobs(f"s{s}", draw(st.integers(0, most_knobs)))
+        taken = [knob for knob in shared if draw(st.booleans())]
+        sketches.append(Sketch(name=f"s{s}", knobs=tuple(draw(st.permutations(own + taken))[:most_knobs])))
     return Space(tuple(sketches))
 
 

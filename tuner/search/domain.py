@@ -6,7 +6,6 @@ Everything here works on matrices of points at once, because annealing takes hun
 from __future__ import annotations
 
 from functools import cached_property
-from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,8 +42,10 @@ class Domain:
 
     def keys(self, points: Points) -> Keys:
         """Keys of canonical points, shape (n,); below 2**64 points in the space they are the ranks, above it hashes."""
-        tail: Keys = (points[:, 1:].astype(np.uint64) * self._weights).sum(axis=1, dtype=np.uint64)
-        return tail + self._offsets[points[:, 0]]
+        sketch = points[:, 0]
+        weights = self._weights[sketch] if len(self._weights) > 1 else self._weights
+        tail: Keys = (points[:, 1:].astype(np.uint64) * weights).sum(axis=1, dtype=np.uint64)
+        return tail + self._offsets[sketch]
 
     def points(self) -> Points:
         """All points, by rank. Meant for small domains: the memory is 4 bytes a knob and point."""
@@ -54,7 +55,7 @@ class Domain:
         for row, sketch in enumerate(self.space.sketches):
             part = np.zeros((sketch.size, len(self.space.knobs)), np.int32)
             part[:, 0] = row
-            columns = np.flatnonzero(self.space.active[row][1:]) + 1
+            columns = list(self.space.columns[row])
             shape = tuple(len(knob.values) for knob in sketch.knobs)
             if shape:
                 part[:, columns] = np.stack(np.unravel_index(np.arange(sketch.size), shape), axis=1)
@@ -130,17 +131,23 @@ def is_in(keys: Keys, among: Keys) -> NDArray[np.bool_]:
 
 
 def _linear_key(space: Space) -> tuple[Keys, Keys]:
-    """Weights of columns 1.. and an offset for each sketch, so that offset + indices·weights is the rank.
+    """For each sketch the weights of columns 1.., shape (sketches, columns), and an offset, so that offset + indices·weights is
+    the rank. A column that sketches share has its weight in each of them, one that a sketch does not use has none there.
 
     Where ranks do not fit 64 bits the weights are fixed random odd numbers: two points then collide with probability 2**-63.
     """
-    weights: list[int] = []
-    for sketch in space.sketches:
-        sizes = [len(knob.values) for knob in sketch.knobs]
-        weights += [prod(sizes[at + 1 :]) for at in range(len(sizes))]
-    offsets = [sum(sketch.size for sketch in space.sketches[:row]) for row in range(len(space.sketches))]
+    count, width = len(space.sketches), len(space.knobs) - 1
     if space.size >= _WORD:
         rng = np.random.default_rng(0x7475)
-        weights = [int(w) | 1 for w in rng.integers(_WORD - 1, size=len(weights), dtype=np.uint64)]
-        offsets = [int(w) for w in rng.integers(_WORD - 1, size=len(offsets), dtype=np.uint64)]
-    return np.array(weights, np.uint64), np.array(offsets, np.uint64)
+        row = rng.integers(_WORD - 1, size=width, dtype=np.uint64) | np.uint64(1)
+        return np.tile(row, (count, 1)), rng.integers(_WORD - 1, size=count, dtype=np.uint64)
+    weights, offsets = np.zeros((count, width), np.uint64), np.zeros(count, np.uint64)
+    before = 0
+    for number, (sketch, columns) in enumerate(zip(space.sketches, space.columns, strict=True)):
+        offsets[number] = before
+        before += sketch.size
+        weight = 1
+        for column, knob in reversed(list(zip(columns, sketch.knobs, strict=True))):
+            weights[number, column - 1] = weight
+            weight *= len(knob.values)
+    return weights, offsets

@@ -53,7 +53,7 @@ class Space:
         return sum(sketch.size for sketch in self.sketches)
 
     @cached_property
-    def _columns(self) -> tuple[tuple[int, ...], ...]:
+    def columns(self) -> tuple[tuple[int, ...], ...]:
         """For each sketch the columns of its knobs, in its order."""
         column = {knob.name: index for index, knob in enumerate(self.knobs)}
         return tuple(tuple(column[knob.name] for knob in sketch.knobs) for sketch in self.sketches)
@@ -68,7 +68,7 @@ class Space:
         """Which columns a sketch uses, shape (len(sketches), len(knobs)); column 0 counts as used where there is a choice."""
         mask = np.zeros((len(self.sketches), len(self.knobs)), np.bool_)
         mask[:, 0] = len(self.sketches) > 1
-        for row, columns in enumerate(self._columns):
+        for row, columns in enumerate(self.columns):
             mask[row, list(columns)] = True
         return mask
 
@@ -91,7 +91,7 @@ class Space:
         """The point's number, 0 <= rank < size; sketches in order, then mixed radix with the last knob fastest."""
         row = int(point[0])
         number = 0
-        for column, knob in zip(self._columns[row], self.sketches[row].knobs, strict=True):
+        for column, knob in zip(self.columns[row], self.sketches[row].knobs, strict=True):
             number = number * len(knob.values) + int(point[column])
         return sum(earlier.size for earlier in self.sketches[:row]) + number
 
@@ -104,7 +104,7 @@ class Space:
             row += 1
         point = np.zeros(len(self.knobs), np.int32)
         point[0] = row
-        for column, knob in reversed(list(zip(self._columns[row], self.sketches[row].knobs, strict=True))):
+        for column, knob in reversed(list(zip(self.columns[row], self.sketches[row].knobs, strict=True))):
             rank, point[column] = divmod(rank, len(knob.values))
         return point
 
