@@ -70,8 +70,8 @@ def race(
     """Races on a prepared runner. Libraries are verified as for promotion in the first round.
 
     A contender that fails once is out, all its rounds with it; a lost runner is tried again; a kernel `HOPELESS` times slower
-    than the fastest ends after `MIN_ROUNDS`. With `default` named, it comes last in each round and the decision says who is promoted.
-    `progress` is told (round from 0, contender, outcome). Raises UsageError for a race that cannot be.
+    than the fastest ends after `MIN_ROUNDS`. With `default` named, it comes last in each round and the decision says who is
+    promoted. `progress` is told (round from 0, contender, outcome). Raises UsageError for a race that cannot be.
     """
     _check(contenders, rounds, default)
     samples: dict[str, list[tuple[float, ...]]] = {contender.name: [] for contender in contenders}

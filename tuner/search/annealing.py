@@ -26,7 +26,7 @@ class AnnealingOptions:
 
     chains: int = 512
     steps: int = 60  # twice as many found nothing better on spaces of 10^5 to 10^8 points
-    resumed: int = 24  # steps of later plans, whose chains go on from where they stood under a model that has changed a little
+    resumed: int = 12  # steps of later plans, whose chains go on from where they stood under a model that has changed a little
     hot: float = 1.0
     cold: float = 0.02
     restarted: float = 0.3  # share of chains restarted near the best measured points
