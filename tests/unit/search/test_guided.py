@@ -88,7 +88,8 @@ def test_a_model_that_loses_to_random_points_is_given_up_for_local_search() -> N
     assert len(distrusted) >= len(searcher.plans) // 2
     labels = np.array([_seconds(trial) for trial in trials])
     random = np.array([_seconds(trial) for trial in play(new(options=GuidedOptions(first=10_000)), 200)])
-    assert np.median(labels[100:]) < np.median(random[100:]), "local search on measured values still does better than random"
+    # The best point, not the median one: half of each batch is random, and the medians differ by less than chance does.
+    assert labels.min() < 0.9 * random.min(), "local search on measured values still does better than random"
 
 
 def test_infrastructure_failures_are_not_taught() -> None:
