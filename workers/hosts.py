@@ -32,7 +32,7 @@ class Hosts:
     def __init__(self, plan: FleetPlan) -> None:
         self._plan = plan
         self._plans: dict[str, HostPlan] = {}  # of the hosts that ever worked for this driver, by name
-        self._narrow: set[str] = set()
+        self._narrow: dict[str, str] = {}  # actors of hosts that serve the target with lanes too short for it -> the hosts
         self._known: dict[str, str | None] = {}  # each host's actor -> the host that works for this driver, if it does
 
     def look(self) -> Seen:
@@ -44,6 +44,7 @@ class Hosts:
         }
         gone = [host for name, host in sorted(self._known.items()) if name not in named and host is not None]
         self._known = {name: host for name, host in self._known.items() if name in named}
+        self._narrow = {name: host for name, host in self._narrow.items() if name in named}
         joined, refused = [], []
         for name in sorted(named - set(self._known)):
             try:
@@ -59,6 +60,8 @@ class Hosts:
                 gone += self._replaced(host)
                 joined.append(host)
                 self._plans[host.name] = host
+            elif self._serves(host):
+                self._narrow[name] = host.name
             self._known[name] = host.name if reason is None and self._suits(host) else None
         return Seen(joined=tuple(joined), gone=tuple(gone), refused=tuple(refused))
 
@@ -70,7 +73,7 @@ class Hosts:
     @property
     def narrow(self) -> tuple[str, ...]:
         """Those that serve the target and have no lane for its kernels' threads."""
-        return tuple(sorted(self._narrow))
+        return tuple(sorted(self._narrow.values()))
 
     def _replaced(self, host: HostPlan) -> list[str]:
         """A host that was cut off may be back before the cluster has noticed that it was gone: what was there of it is."""
@@ -79,11 +82,10 @@ class Hosts:
         return [host.name for _ in before]
 
     def _suits(self, host: HostPlan) -> bool:
-        if self._plan.target not in (host.target, *host.serves):
-            return False
-        suits = any(len(lane.cores) >= self._plan.threads for lane in host.lanes)
-        (self._narrow.discard if suits else self._narrow.add)(host.name)
-        return suits
+        return self._serves(host) and any(len(lane.cores) >= self._plan.threads for lane in host.lanes)
+
+    def _serves(self, host: HostPlan) -> bool:
+        return self._plan.target in (host.target, *host.serves)
 
 
 def refuse(actor: Any, reason: str) -> None:
