@@ -78,8 +78,8 @@ class Applier:
                 block = loops[0].split(".")[0]
                 axes = [name.split(".")[1] for name in loops]
                 self._axes[block] = [axis for axis in self._axes[block] if axis not in axes] + axes
-            case ComputeAt(block=block, loop=loop):
-                sch.compute_at(sch.get_sblock(block), self._loops[loop], preserve_unit_loops=True)
+            case ComputeAt(block=block, loop=loop, first=first):
+                sch.compute_at(sch.get_sblock(block), self._loops[loop], preserve_unit_loops=True, index=-2 if first else -1)
                 self._name_loops(block, self._axes[block])
             case ReverseComputeAt(block=block, loop=loop):
                 sch.reverse_compute_at(sch.get_sblock(block), self._loops[loop], preserve_unit_loops=True)

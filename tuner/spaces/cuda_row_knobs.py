@@ -9,7 +9,7 @@ from itertools import product
 
 from tuner.spaces.cuda_axes import GridAxis
 from tuner.spaces.cuda_limits import LEAST_THREADS, OTHER_REGISTERS, Footprint, widest
-from tuner.spaces.cuda_rows import CudaRowNest, CudaRowPlan, Keeping, optional, repeated
+from tuner.spaces.cuda_rows import CudaRowNest, CudaRowPlan, Keeping, once, optional, repeated
 from tuner.spaces.groups import RowGroup
 from tuner.spaces.nest import Nest
 from tuner.spaces.space import Knob, Value
@@ -53,6 +53,11 @@ class CudaRowSketch:
         return loads + sum(DTYPE_BYTES[stage.dtype] for stage in optional(self.group))
 
     @cached_property
+    def _once_bytes(self) -> int:
+        """Bytes of one element of everything along the column that only the output reads."""
+        return sum(DTYPE_BYTES[self.dtypes[read.tensor]] for read in once(self.group.stages))
+
+    @cached_property
     def _lanes(self) -> int:
         """Elements of the widest load that is aligned in every row that is read or written along the column."""
         extent = self.group.column.extent
@@ -86,7 +91,11 @@ class CudaRowSketch:
 
     @cached_property
     def _values(self) -> tuple[Value, ...]:
-        """(rows, threads along the column, lanes, what becomes of rows read twice: 0 again, 1 registers, 2 shared memory)."""
+        """(rows, threads along the column, lanes, and what becomes of rows read twice).
+
+        They are read again (0), kept in registers (1) or in shared memory (2), or in registers with what the output alone reads
+        loaded before everything else, too (3).
+        """
         found = list(self._fitting())
         least = min(LEAST_THREADS, max(rows * threads for rows, threads, _, _ in found))
         return tuple(one for one in found if one[0] * one[1] >= least)
@@ -98,7 +107,9 @@ class CudaRowSketch:
             fits = threads * lanes <= extent and count <= rows and -(-rows // count) * count <= (1 + MAX_OVERLAP) * rows
             # Several rows of less than a warp share one: a reduction across part of a warp costs no less than across all of it.
             narrow = threads < WARP and 2 * threads * lanes <= extent
-            if not fits or narrow or (keeping and not self._kept_bytes):
+            if not fits or narrow or (keeping in (1, 2) and not self._kept_bytes):
+                continue
+            if keeping == AHEAD and (lanes == 1 or not self._once_bytes):
                 continue
             value = (count, threads, lanes, keeping)
             if self.footprint(value).fault is None and self._kept_words(value) <= MAX_KEPT:
@@ -109,7 +120,8 @@ class CudaRowSketch:
 
     def _kept_words(self, value: tuple[int, ...]) -> int:
         """32-bit registers of a thread for what it keeps."""
-        return -(-self._kept_bytes * self._steps(value) * value[2] // 4) if KEEPING[value[3]] == "local" else 0
+        held = (self._kept_bytes + (self._once_bytes if value[3] == AHEAD else 0)) * self._steps(value) * value[2]
+        return -(-held // 4) if KEEPING[value[3]] == "local" else 0
 
     def footprint(self, value: tuple[int, ...]) -> Footprint:
         rows, threads, lanes, keeping = value
@@ -140,7 +152,9 @@ class CudaRowSketch:
             threads=threads,
             lanes=lanes,
             keeping=KEEPING[keeping],
+            ahead=keeping == AHEAD,
         )
 
 
-KEEPING: tuple[Keeping, ...] = ("recompute", "local", "shared")
+KEEPING: tuple[Keeping, ...] = ("recompute", "local", "shared", "local")
+AHEAD = 3  # of these

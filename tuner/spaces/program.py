@@ -58,6 +58,7 @@ class ComputeAt:
     block: str
     loop: str
 
+    first: bool = False  # before all else in the loop, instead of right before its first consumer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReverseComputeAt:
