@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from tuner.spaces.cpu_rows import identity
 from tuner.spaces.cuda_axes import DepthAxis, GridAxis
 from tuner.spaces.cuda_fetch import Fetch, fetch
+from tuner.spaces.cuda_vectors import VectorLoad, vector_loads
 from tuner.spaces.groups import TileGroup, replace_reads
 from tuner.spaces.nest import Nest
 from tuner.spaces.program import (
     Bind,
     Block,
     Buffer,
+    ComputeAt,
     DecomposeReduction,
     Fuse,
     Mark,
@@ -28,8 +30,9 @@ from tuner.spaces.program import (
     ThreadAxis,
 )
 from tuner.spaces.stages import accesses, costs_mathematics, unpadded
-from tuner.workload.expression import Axis, DType, Read, Scalar, Select, Var, rewrite, substitute
+from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Scalar, Select, Var, rewrite, substitute
 
+MAX_AHEAD = 64  # 32-bit registers of a thread for vectors that are loaded before any of them is used
 THREAD_AXES: tuple[ThreadAxis, ...] = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 
 
@@ -80,17 +83,59 @@ class CudaTileNest:
         self.blocks += [one.block for one in fetches]
         self.buffers += [one.buffer for one in fetches]
         if self.group.anchor.reducer is None:
-            self._block(self.name, self.spatial, (), self._output_indices(), body)
-            self._loops(self.name, [*self.spatial])
-            self._bind(self.name)
-            self._place(fetches, f"{self.name}.{self.threads[-1].name}")
-            self._innermost(self.name, store=True)
-            self._launch(self.name)
+            self._map(body, fetches)
         else:
             self._reduce(body, fetches)
         return Nest(tuple(self.blocks), tuple(self.buffers), tuple(self.steps))
 
     # --- pieces -------------------------------------------------------------------------------------------------------
+
+    def _map(self, body: Scalar, fetches: list[Fetch]) -> None:
+        """A nest without a reduction: vectors of what is read, the elements one by one, a store of each vector."""
+        loads = self._loads(body) if self._by_elements(body) else {}
+        stored = self._stored(rewrite(body, lambda node: loads[node].value if isinstance(node, Read) and node in loads else None))
+        self._block(self.name, self.spatial, (), self._output_indices(), stored)
+        self._loops(self.name, [*self.spatial])
+        self._bind(self.name)
+        thread, vector = f"{self.name}.{self.threads[-1].name}", f"{self.name}.{self.register[len(self.plan.spatial) - 1].name}"
+        if self._by_elements(body):
+            self.steps.append(ComputeAt(block=f"{self.name}_value", loop=vector))
+            self._innermost(f"{self.name}_value", store=False, axes=[one.lane for one in self.plan.spatial])
+        words = sum(one.words(DTYPE_BYTES[self.dtypes[one.source.tensor]], self.register) for one in loads.values())
+        for one in loads.values():
+            ahead = words <= MAX_AHEAD
+            self.steps.append(ComputeAt(block=one.name, loop=thread if ahead else vector))
+            inner = [axis for axis in one.axes if axis in self.register and (ahead or axis in self._lanes)]
+            self._innermost(one.name, store=True, axes=inner)
+        self._place(fetches, thread)
+        self._innermost(self.name, store=not self._by_elements(stored))
+        self._launch(self.name)
+
+    @property
+    def _lanes(self) -> list[Axis]:
+        return [one.lane for one in self.plan.spatial if one.lanes > 1]
+
+    def _by_elements(self, body: Scalar) -> bool:
+        """Whether a vector of the body is computed one element after another, because that calls functions."""
+        return bool(self._lanes) and costs_mathematics(body)
+
+    def _loads(self, body: Scalar) -> dict[Read, VectorLoad]:
+        loads = vector_loads(self.name, body, self.spatial, self._lanes[0], self.dtypes)
+        for one in loads.values():
+            self._registers(one.name, list(one.axes), self.dtypes[one.source.tensor], one.source)
+        return loads
+
+    def _stored(self, body: Scalar) -> Scalar:
+        """What is stored: the body, or registers in which its elements are computed one by one, so that the store is a vector."""
+        if not self._by_elements(body):
+            return body
+        name = f"{self.name}_value"
+        self._registers(name, self.spatial, self.group.output.dtype, body)
+        return Read(name, tuple(Var(axis.name) for axis in self.spatial))
+
+    def _registers(self, name: str, axes: list[Axis], dtype: DType, body: Scalar) -> None:
+        self.buffers.append(Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=dtype, scope="local"))
+        self._block(name, axes, (), tuple(Var(axis.name) for axis in axes), body)
 
     def _reduce(self, body: Scalar, fetches: list[Fetch]) -> None:
         anchor, acc = self.group.anchor, f"{self.name}_acc"
@@ -124,9 +169,14 @@ class CudaTileNest:
             extents = {one.axis.name: one.axis.extent for one in self.plan.spatial}
             plain = unpadded(self.group.epilogue.body, self.shapes, extents)
             body = replace_reads(substitute(plain, self.indices), {self.group.anchor.name: finished})
-        output = self.group.output.name
-        self._block(output, self.spatial, (), self._output_indices(), body)
-        self.steps.append(ReverseComputeAt(block=output, loop=f"{acc}.{self.threads[-1].name}"))
+        output, thread = self.group.output.name, f"{acc}.{self.threads[-1].name}"
+        stored = self._stored(body)
+        if stored is not body:
+            self.steps.append(ReverseComputeAt(block=f"{self.name}_value", loop=thread))
+            self._loops(f"{self.name}_value", self.register)
+            self._innermost(f"{self.name}_value", store=False)
+        self._block(output, self.spatial, (), self._output_indices(), stored)
+        self.steps.append(ReverseComputeAt(block=output, loop=thread))
         self._loops(output, self.register)
         self._innermost(output, store=True)
 
@@ -185,13 +235,11 @@ class CudaTileNest:
         self.steps.append(Fuse(loops=tuple(f"{block}.{axis.name}" for axis in self.grid), into=f"{block}.grid"))
         self.steps.append(Bind(loop=f"{block}.grid", axis="blockIdx.x"))
 
-    def _innermost(self, block: str, *, store: bool) -> None:
-        """Unrolls the register tile; a store of neighbouring elements becomes one where that calls no function lane by lane."""
-        bodies = [self.group.anchor.body, *([self.group.epilogue.body] if self.group.epilogue else [])]
-        vectors = store and not any(costs_mathematics(body) for body in bodies)
-        for axis in self.register:
+    def _innermost(self, block: str, *, store: bool, axes: list[Axis] | None = None) -> None:
+        """Unrolls the register tile; a store of neighbouring elements becomes one."""
+        for axis in self.register if axes is None else axes:
             if axis.extent > 1:
-                one = vectors and axis.name.endswith("_l")
+                one = store and axis.name.endswith("_l")
                 self.steps.append(Mark(loop=f"{block}.{axis.name}", how="vectorize" if one else "unroll"))
 
 
