@@ -81,17 +81,45 @@ def test_a_box_that_few_threads_fetch_is_complete_before_others_read_it(runner: 
     """One row of B for each step: eight threads of sixty-four bring it, all read it, and it is overwritten in the next step."""
     workload = parse_spec("matmul:M=48,N=40,K=32")
     origin = CudaOrigin(Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1), tmp_path / "cubins")
-    config: Config = {
-        "sketch": "C:tile", "C.tile.tile": (8, 2, 1, 8, 1, 1, 1), "C.tile.unroll": 1, "C.tile.fetch0_A": "shared 4 padded",
-        "C.tile.fetch1_B": "shared 1 turned padded", "C.tile.order": (0, 1),
-    }  # fmt: skip
+    config = tiled((8, 2, 1, 8, 1, 1, 1), "shared 4 padded", "shared 1 padded", "none")
     with runner:
         runner.prepare(workload)
-        made = origin.made(config)
-        path = tmp_path / "k.so"
-        path.write_bytes(made.library)
-        outcome = runner.measure(Request(name="k", library=str(path), symbol=made.symbol, timeout_s=60.0, plan=BRIEF))
-    assert isinstance(outcome, Timed), outcome
+        run(runner, origin, config, tmp_path)
+
+
+def tiled(tile: tuple[int, ...], left: str, right: str, pipeline: str, unroll: int = 1) -> Config:
+    """A point of a matmul's tile sketch."""
+    return {
+        "sketch": "C:tile", "C.tile.tile": tile, "C.tile.unroll": unroll, "C.tile.pipeline": pipeline, "C.tile.fetch0_A": left,
+        "C.tile.fetch1_B": right, "C.tile.order": (0, 1),
+    }  # fmt: skip
+
+
+def run(runner: GpuRunner, origin: CudaOrigin, config: Config, folder: Path) -> None:
+    made = origin.made(config)
+    path = place(folder, f"{hashlib.sha256(made.library).hexdigest()}.so", made.library)
+    outcome = runner.measure(Request(name="k", library=str(path), symbol=made.symbol, timeout_s=60.0, plan=BRIEF))
+    assert isinstance(outcome, Timed), f"{config}: {outcome}"
+
+
+@pytest.mark.parametrize("pipeline", ["none", "registers", "async"])
+@pytest.mark.parametrize(
+    ("spec", "tile", "left", "right"),
+    [
+        ("matmul:M=64,N=64,K=64", (8, 1, 4, 8, 1, 4, 8), "shared 4 turned padded", "shared 4"),
+        ("matmul:M=64,N=64,K=64", (8, 2, 4, 8, 1, 4, 16), "shared 1 turned", "direct"),
+        ("matmul:M=61,N=67,K=71", (8, 1, 4, 8, 1, 1, 4), "shared 1 turned padded", "shared 1"),
+    ],
+)
+def test_copies_that_overlap_with_the_computing_arrive_in_time(
+    spec: str, tile: tuple[int, ...], left: str, right: str, pipeline: str, runner: GpuRunner, tmp_path: Path
+) -> None:
+    """Rows of several elements from a turned box, in every way that its copies run ahead; extents that divide and that do not."""
+    workload = parse_spec(spec)
+    origin = CudaOrigin(Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1), tmp_path / "cubins")
+    with runner:
+        runner.prepare(workload)
+        run(runner, origin, tiled(tile, left, right, pipeline, unroll=4), tmp_path)
 
 
 @pytest.mark.long

@@ -25,6 +25,7 @@ from tuner.spaces.program import (
     ComputeAt,
     DecomposeReduction,
     Fuse,
+    Hold,
     Mark,
     Pipeline,
     Program,
@@ -94,12 +95,15 @@ class Applier:
                 sch.bind(self._loops[loop], axis)
             case StorageAlign(block=block, dimension=dimension, factor=factor, offset=offset):
                 sch.storage_align(sch.get_sblock(block), 0, dimension, factor, offset)
+            case Hold(block=block):
+                sch.annotate(sch.get_sblock(block), "tirx.manifest_shared_memory_local_stage", 1)
             case Tensorize(loop=loop, instruction=instruction):
                 sch.tensorize(self._loops[loop], known(instruction))
-            case Pipeline(loop=loop, copies=copies, asynchronous=asynchronous):
-                stages = [0] * copies + [1]
-                sch.annotate(self._loops[loop], "software_pipeline_stage", stages)
-                sch.annotate(self._loops[loop], "software_pipeline_order", list(range(copies + 1)))
+            case Pipeline(loop=loop, copies=copies, asynchronous=asynchronous, held=held):
+                parts = copies * 2 if held else copies
+                order = [place for copy in range(copies) for place in (copy, copies + 1 + copy)] + [copies]
+                sch.annotate(self._loops[loop], "software_pipeline_stage", [0] * parts + [1])
+                sch.annotate(self._loops[loop], "software_pipeline_order", order if held else list(range(copies + 1)))
                 if asynchronous:
                     sch.annotate(self._loops[loop], "software_pipeline_async_stages", [0])
             case Mark(loop=loop, how="transpose"):

@@ -33,6 +33,7 @@ class CudaSpace:
             tensor.name: tensor.dtype for tensor in (*self.expression.inputs, *(stage.tensor for stage in self.expression.stages))
         }
         self.target = target
+        self.architecture = int(str(target.tvm["arch"]).removeprefix("sm_"))
         self.groups = groups(self.expression)
         variants = [self._variants(group) for group in self.groups]
         self.combinations = {
@@ -49,13 +50,14 @@ class CudaSpace:
     def _variants(self, group: Group) -> Sequence[CudaTileSketch | CudaRowSketch | CudaMmaSketch]:
         if isinstance(group, RowGroup):
             return [CudaRowSketch(group, self.shapes, self.dtypes)]
-        return [CudaTileSketch(group, self.shapes, self.dtypes), *self._tensor_cores(group)]
+        tile = CudaTileSketch(group, self.shapes, self.dtypes, self.architecture)
+        return [tile, *self._tensor_cores(group)]
 
     def _tensor_cores(self, group: TileGroup) -> list[CudaMmaSketch]:
         shape = shape_of(group, self.shapes, self.dtypes)
         if shape is None:
             return []
-        sketch = CudaMmaSketch(group, self.shapes, self.dtypes, shape, int(str(self.target.tvm["arch"]).removeprefix("sm_")))
+        sketch = CudaMmaSketch(group, self.shapes, self.dtypes, shape, self.architecture)
         return [sketch] if sketch.tile_values() else []
 
     def program(self, config: Config) -> Program:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tuner.spaces.cuda_axes import DepthAxis, GridAxis
-from tuner.spaces.program import Bind, Block, Buffer, ComputeAt, Fuse, Mark, SplitLoop, Step, StorageAlign, ThreadAxis
+from tuner.spaces.program import Bind, Block, Buffer, ComputeAt, Fuse, Hold, Mark, SplitLoop, Step, StorageAlign, ThreadAxis
 from tuner.spaces.stages import Access, Linear, in_bounds, linear
 from tuner.spaces.tiles import add, constant, times
 from tuner.workload.expression import Axis, Const, DType, Read, Scalar, Select, Var
@@ -30,6 +30,11 @@ class Fetch:
     width: int  # elements of one load
     pad: int  # elements that rows in shared memory are apart more than they are long
 
+    @property
+    def straight(self) -> bool:
+        """Whether elements that are neighbours in the tensor are neighbours in shared memory."""
+        return self.order[-1] == len(self.box) - 1
+
     def shared_out(self, threads: tuple[tuple[ThreadAxis, int], ...]) -> tuple[tuple[ThreadAxis, int], ...]:
         """The thread axes in the order in which loads are dealt out to them, the fastest last: neighbours load neighbours.
 
@@ -46,8 +51,11 @@ class Fetch:
             inner *= extent
         return threads
 
-    def steps(self, loop: str, threads: tuple[tuple[ThreadAxis, int], ...]) -> list[Step]:
-        """Places the copy under a loop and shares it among the threads, outermost thread axis first."""
+    def steps(self, loop: str, threads: tuple[tuple[ThreadAxis, int], ...], *, held: bool = False) -> list[Step]:
+        """Places the copy under a loop and shares it among the threads, outermost thread axis first.
+
+        `held`: in two parts, through registers.
+        """
         name = self.block.name
         threads = self.shared_out(threads)
         parts = tuple(f"{name}.{axis}" for axis, _ in threads)
@@ -66,6 +74,8 @@ class Fetch:
         if self.pad and len(self.box) > 1:
             factor = align_factor(self.buffer.shape[-1], self.pad)
             steps.append(StorageAlign(block=name, dimension=-2, factor=factor, offset=self.pad))
+        if held:
+            steps.append(Hold(block=name))
         return steps
 
 
@@ -135,8 +145,14 @@ def fetch(
         box=box,
         order=order,
         width=fits,
-        pad=(max(fits, 1) if straight else 1) if padded else 0,
+        pad=(fits if straight else _lanes(forms[order[-1]], parts)) if padded else 0,
     )
+
+
+def _lanes(form: Linear, parts: Mapping[str, GridAxis | DepthAxis]) -> int:
+    """Elements that a thread reads at once along a dimension, whose rows are to begin at multiples of them."""
+    moving = [parts[axis] for axis in form.coefficients]
+    return max((part.lanes for part in moving if isinstance(part, GridAxis)), default=1)
 
 
 def load_width(
@@ -194,6 +210,17 @@ def _sum(form: Linear, values: Mapping[str, Scalar], offset: int) -> Scalar:
     for axis, factor in form.coefficients.items():
         total = add(times(values[axis], factor), total)
     return total
+
+
+def turned_forms(read: Read, reduced: set[str]) -> list[Linear]:
+    """Indices of a read in the order in which a turned box holds its dimensions."""
+    forms = _forms(read)
+    return [forms[place] for place in _order(forms, reduced)]
+
+
+def turns_around(read: Read, reduced: set[str]) -> bool:
+    """Whether a turned box is another than a plain one."""
+    return _order(_forms(read), reduced) != tuple(range(len(read.indices)))
 
 
 def _order(forms: list[Linear], reduced: set[str]) -> tuple[int, ...]:

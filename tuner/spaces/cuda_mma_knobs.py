@@ -17,7 +17,7 @@ from tuner.spaces.cuda_axes import DepthAxis, GridAxis
 from tuner.spaces.cuda_fetch import box_shape, fetchable, stretched
 from tuner.spaces.cuda_limits import LEAST_THREADS, OTHER_REGISTERS, Footprint
 from tuner.spaces.cuda_mma import EDGE, CudaMmaNest, MmaPlan, WarpAxis, pad_of
-from tuner.spaces.cuda_tile_knobs import MAX_OVERLAP, MAX_WINDOW
+from tuner.spaces.cuda_tile_knobs import ASYNC_FROM, MAX_OVERLAP, MAX_WINDOW
 from tuner.spaces.groups import TileGroup
 from tuner.spaces.nest import Nest
 from tuner.spaces.space import Knob, Value
@@ -28,7 +28,6 @@ from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Cast, DType, Re
 OPERANDS: Mapping[DType, DType] = {"float16": "float32", "bfloat16": "float32", "int8": "int32"}  # and what they are summed in
 WARPS, SQUARES, DEPTHS = (1, 2, 4), (1, 2, 4), (16, 32, 64)
 MAX_WARPS = 8  # of a block
-ASYNC_FROM = 80  # the architecture, as in sm_80, from which copies need no registers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ what is read across the order of writing goes through shared memory, so that bot
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner.spaces.cpu_rows import identity
 from tuner.spaces.cuda_axes import DepthAxis, GridAxis
@@ -24,6 +24,7 @@ from tuner.spaces.program import (
     DecomposeReduction,
     Fuse,
     Mark,
+    Pipeline,
     Reorder,
     ReverseComputeAt,
     Step,
@@ -54,6 +55,12 @@ class CudaTilePlan:
     grid: tuple[str, ...]  # all axes, in the order in which blocks are numbered
     reduction: tuple[DepthAxis, ...]  # in loop order, the innermost last
     copies: Mapping[Read, CopyPlan]
+    pipeline: str = "none"  # or "registers" or "async": how copies run ahead of the computing
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether there are copies, and anything to compute while they are under way."""
+        return bool(self.copies and self.reduction and self.reduction[-1].outer.extent > 1)
 
     def axis(self, name: str) -> GridAxis:
         return next(one for one in self.spatial if one.axis.name == name)
@@ -72,7 +79,9 @@ class CudaTileNest:
         self.steps: list[Step] = []
         self.grid = [plan.axis(name).outer for name in plan.grid]
         self.threads = [plan.axis(name).thread for name in plan.threads]
-        self.register = [one.vectors for one in plan.spatial] + [one.lane for one in plan.spatial]
+        fastest = plan.axis(plan.threads[-1])
+        others = [one.lane for one in plan.spatial if one is not fastest]
+        self.register = [*(one.vectors for one in plan.spatial), *others, fastest.lane]
         self.spatial = [*self.grid, *self.threads, *self.register]
         self.indices: dict[str, Scalar] = {one.axis.name: one.index for one in plan.spatial}
         self.indices |= {one.axis.name: one.index for one in plan.reduction}
@@ -158,6 +167,9 @@ class CudaTileNest:
                 self.steps.append(Mark(loop=f"{acc}.{one.unrolled.name}", how="unroll"))
         self._innermost(acc, store=False)
         self._launch(acc)
+        if self.plan.pipeline != "none" and self.plan.overlaps:
+            asynchronous, loop = self.plan.pipeline == "async", f"{acc}.{blocks[-1].name}"
+            self.steps.append(Pipeline(loop=loop, copies=len(fetches), asynchronous=asynchronous, held=not asynchronous))
         # Last, because TVM marks no loop of a reduction that has lost its initialisation.
         self.steps.append(DecomposeReduction(block=acc, loop=f"{acc}.{blocks[0].name}"))
         self._innermost(f"{acc}_init", store=False)
@@ -204,6 +216,8 @@ class CudaTileNest:
                 width=how.width,
                 padded=how.padded,
             )
+            if self.plan.pipeline == "async" and not made.straight:
+                made = replace(made, width=1)  # what is copied asynchronously lies side by side at both ends
             fetches.append(made)
             values[read] = made.read
         # What replaces a read already speaks of the nest's iterators: their names end in what no name of a stage has.
@@ -229,7 +243,7 @@ class CudaTileNest:
     def _place(self, fetches: list[Fetch], loop: str) -> None:
         extents = tuple(reversed([(name, axis.extent) for name, axis in zip(THREAD_AXES, reversed(self.threads), strict=False)]))
         for one in reversed(fetches):
-            self.steps += one.steps(loop, extents)
+            self.steps += one.steps(loop, extents, held=self.plan.pipeline == "registers" and self.plan.overlaps)
 
     def _launch(self, block: str) -> None:
         self.steps.append(Fuse(loops=tuple(f"{block}.{axis.name}" for axis in self.grid), into=f"{block}.grid"))
@@ -239,7 +253,7 @@ class CudaTileNest:
         """Unrolls the register tile; a store of neighbouring elements becomes one."""
         for axis in self.register if axes is None else axes:
             if axis.extent > 1:
-                one = store and axis.name.endswith("_l")
+                one = store and axis == self.register[-1]
                 self.steps.append(Mark(loop=f"{block}.{axis.name}", how="vectorize" if one else "unroll"))
 
 

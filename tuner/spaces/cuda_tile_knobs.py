@@ -9,7 +9,7 @@ from itertools import permutations, product
 from math import prod
 
 from tuner.spaces.cuda_axes import DepthAxis, GridAxis
-from tuner.spaces.cuda_fetch import box_bytes, box_shape, fetchable
+from tuner.spaces.cuda_fetch import box_bytes, box_shape, fetchable, turned_forms, turns_around
 from tuner.spaces.cuda_limits import LEAST_THREADS, OTHER_REGISTERS, Footprint, widest
 from tuner.spaces.cuda_tile import CopyPlan, CudaTileNest, CudaTilePlan
 from tuner.spaces.groups import TileGroup
@@ -22,9 +22,11 @@ from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read
 THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # of one axis
 REGISTERS = (1, 2, 4, 8)  # vectors of one axis
 DEPTHS = (1, 4, 8, 16, 32, 64)  # iterations of a reduction block, and the whole extent where that is short
+UNROLLS = (1, 4, 8, 16)  # of them
 MAX_ACCUMULATORS = 128  # of a thread
 MAX_OVERLAP = 0.25  # work done twice, as a share, where an extent does not divide
 MAX_AXES = 3  # with threads
+ASYNC_FROM = 80  # the architecture, as in sm_80, from which copies need no registers
 SECTOR_BYTES = 32  # of memory, read and written whole
 MAX_WINDOW = 8  # iterations of a further reduction axis that are in one block; a longer one is walked one by one
 
@@ -36,6 +38,7 @@ class CudaTileSketch:
     group: TileGroup
     shapes: Mapping[str, tuple[int, ...]]
     dtypes: Mapping[str, DType]
+    architecture: int  # 80 of sm_80
 
     name = "tile"
 
@@ -98,7 +101,9 @@ class CudaTileSketch:
     def knobs(self) -> tuple[Knob, ...]:
         knobs = [self._knob("tile", self.tile_values())]
         if self.group.anchor.reducer is not None:
-            knobs.append(self._knob("unroll", (1, 2, 4, 8)))
+            ways = ("none", "registers", "async") if self.architecture >= ASYNC_FROM else ("none", "registers")
+            knobs.append(self._knob("unroll", UNROLLS))
+            knobs.append(self._knob("pipeline", ways if self.candidates else ("none",)))
         for number, found in enumerate(self.candidates):
             knobs.append(self._knob(f"fetch{number}_{found.read.tensor}", self._copy_values(found)))
         knobs.append(self._knob("order", tuple(permutations(range(len(self.major))))))
@@ -110,7 +115,8 @@ class CudaTileSketch:
     def _copy_values(self, found: Access) -> list[str]:
         """`direct`, or `shared` with elements a load, laid out as it is or turned, rows as they are or stretched."""
         wide = widest(DTYPE_BYTES[self.dtypes[found.read.tensor]])
-        turns = ("", " turned") if self.group.anchor.reducer is not None and len(found.read.indices) > 1 else ("",)
+        reduced = {axis.name for axis in self.group.anchor.reduce_axes}
+        turns = ("", " turned") if reduced and turns_around(found.read, reduced) else ("",)
         pads = ("", " padded") if len(found.read.indices) > 1 else ("",)
         widths = dict.fromkeys((1, wide)) if not found.padded else (1,)
         return ["direct", *(f"shared {width}{turn}{pad}" for width in widths for turn in turns for pad in pads)]
@@ -144,7 +150,10 @@ class CudaTileSketch:
         """(threads, registers, lanes) of an axis; along the fastest one, neighbouring threads fill at least one sector."""
         extent = self._extent(name)
         small = (extent,) if 1 < extent <= WARP and extent not in THREADS else ()
-        lanes = [width for width in (1, 2, 4, 8, 16) if width <= self.lanes] if name == self.fastest else [1]
+        if name == self.fastest:
+            lanes = [width for width in (1, 2, 4, 8, 16) if width <= self.lanes]
+        else:
+            lanes = [1, self._operand_lanes] if name in self._read_along else [1]
         found = []
         for threads, register, wide in product((*THREADS, *small), REGISTERS, lanes):
             block = threads * register * wide
@@ -152,6 +161,20 @@ class CudaTileSketch:
                 found.append((threads, register, wide))
         sector = SECTOR_BYTES // DTYPE_BYTES[self.group.output.dtype] if name == self.fastest else 1
         return [one for one in found if one[0] * one[2] >= sector] or found
+
+    @cached_property
+    def _operand_lanes(self) -> int:
+        return widest(max(DTYPE_BYTES[self.dtypes[one.read.tensor]] for one in self.candidates))
+
+    @cached_property
+    def _read_along(self) -> frozenset[str]:
+        """Axes other than the fastest along which a turned operand lies: a thread then reads several neighbours at once."""
+        reduced = {axis.name for axis in self.group.anchor.reduce_axes}
+        found = set()
+        for one in self.candidates if reduced else ():
+            last = turned_forms(one.read, reduced)[-1]
+            found |= {axis for axis, factor in last.coefficients.items() if factor == 1 and len(last.coefficients) == 1}
+        return frozenset(found)
 
     def _depths(self) -> tuple[int, ...]:
         main = self._main
@@ -162,16 +185,23 @@ class CudaTileSketch:
         return tuple(sorted({*fitting, *short})) or (1,)
 
     def footprint(self, tile: tuple[int, ...]) -> Footprint:
-        """What a block of this tile takes with every operand that could be shared shared."""
+        """What a block of this tile takes with every operand that could be shared shared.
+
+        A reduction's copies are counted as running ahead of the computing, both ways: in two boxes, and through registers.
+        """
         spatial, reduction = self._parts(tile, 1)
         spans = {one.axis.name: one.block for one in spatial} | {one.axis.name: one.depth for one in reduction}
-        shared = sum(box_bytes(box_shape(one.read, spans), DTYPE_BYTES[self.dtypes[one.read.tensor]]) for one in self.candidates)
         stage = self.group.anchor
+        boxes = [(box_shape(one.read, spans), DTYPE_BYTES[self.dtypes[one.read.tensor]]) for one in self.candidates]
+        shared = sum(box_bytes(box, itemsize) for box, itemsize in boxes)
+        ahead = stage.reducer is not None and any(one.outer.extent > 1 for one in reduction[-1:])
         words = -(-DTYPE_BYTES[stage.accumulator if stage.reducer else stage.dtype] // 4)
         tiles = [one.register * one.lanes for one in spatial]
         operands = sum(tiles) if stage.reducer else 0
         threads = tuple(reversed(tile[0 : 3 * len(self.major) : 3]))
-        return Footprint(threads=threads, registers=prod(tiles) * words + operands * words + OTHER_REGISTERS, shared_bytes=shared)
+        held = sum(-(-prod(box) * itemsize // (4 * prod(threads))) for box, itemsize in boxes) if ahead else 0
+        registers = (prod(tiles) + operands) * words + held + OTHER_REGISTERS
+        return Footprint(threads=threads, registers=registers, shared_bytes=shared * (2 if ahead else 1))
 
     # --- meaning ------------------------------------------------------------------------------------------------------
 
@@ -197,6 +227,7 @@ class CudaTileSketch:
             grid=(*rest, *(self.major[place] for place in chosen)),
             reduction=reduction,
             copies=dict(self._copies(values)),
+            pipeline=str(values.get("pipeline", "none")),
         )
 
     def _parts(self, tile: tuple[int, ...], unroll: int) -> tuple[tuple[GridAxis, ...], tuple[DepthAxis, ...]]:

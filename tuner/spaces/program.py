@@ -126,6 +126,13 @@ class StorageAlign:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """Makes a copy to shared memory two parts: each thread loads its elements into registers, and stores them from there."""
+
+    block: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tensorize:
     """Puts an instruction of tensor cores in the place of a loop and all below it, which do the same one by one."""
 
@@ -140,6 +147,7 @@ class Pipeline:
     loop: str
     copies: int
     asynchronous: bool  # without going through registers, on architectures that can
+    held: bool = False  # each copy has two parts, as `Hold` makes them, and what is computed comes between
 
 
 Step = (
@@ -152,6 +160,7 @@ Step = (
     | SplitLoop
     | Bind
     | StorageAlign
+    | Hold
     | Tensorize
     | Pipeline
 )

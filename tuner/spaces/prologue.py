@@ -15,6 +15,7 @@ from tuner.spaces.program import (
     ComputeAt,
     DecomposeReduction,
     Fuse,
+    Hold,
     Mark,
     Pipeline,
     Program,
@@ -110,7 +111,7 @@ def _about(step: Step) -> frozenset[str]:
             return frozenset(loop.split(".")[0] for loop in loops)
         case ComputeAt(block=block, loop=loop) | ReverseComputeAt(block=block, loop=loop):
             return frozenset({block, loop.split(".")[0]})
-        case DecomposeReduction(block=block) | StorageAlign(block=block):
+        case DecomposeReduction(block=block) | StorageAlign(block=block) | Hold(block=block):
             return frozenset({block})
         case Mark(loop=loop) | Bind(loop=loop) | SplitLoop(loop=loop) | Tensorize(loop=loop) | Pipeline(loop=loop):
             return frozenset({loop.split(".")[0].removesuffix("_init")})

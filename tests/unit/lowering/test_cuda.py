@@ -80,6 +80,41 @@ def test_launches_are_those_of_the_source(spec: str) -> None:
         assert launch.grid[0] >= 1 and launch.grid[1:] == (1, 1)
 
 
+def overlapped(pipeline: str) -> str:
+    """The source of a matmul whose operands go through shared memory, the left one turned."""
+    target = cuda_target("sm_90", lambda fingerprint: "declared")
+    space = CudaSpace(parse_spec("matmul:M=256,N=256,K=256"), target)
+    config = {
+        "sketch": "C:tile", "C.tile.tile": (16, 2, 4, 16, 2, 4, 8), "C.tile.unroll": 8, "C.tile.pipeline": pipeline,
+        "C.tile.fetch0_A": "shared 4 turned padded", "C.tile.fetch1_B": "shared 4", "C.tile.order": (0, 1),
+    }  # fmt: skip
+    return cuda_source(space.program(config), target, "k")
+
+
+def test_copies_through_registers_are_loaded_before_the_computing_and_stored_after_it() -> None:
+    loop = overlapped("registers").partition("for (int k_2")[2]
+    load, compute, store = loop.index("= *(float4*)(A_ptr"), loop.index("C_acc_ptr["), loop.index("C_fetch1_ptr + (")
+    assert load < compute < store
+
+
+def test_asynchronous_copies_are_of_elements_that_lie_side_by_side() -> None:
+    """What is turned is copied by single elements."""
+    source = overlapped("async")
+    assert "cp.async.wait_group 1" in source
+    for buffer, width in (("C_fetch0_ptr", "4"), ("C_fetch1_ptr", "16")):
+        copies = re.findall(rf"ptx_cp_async\w*?_(\d+)_\d+_\d+\({buffer}", source)
+        assert copies and set(copies) == {width}
+
+
+@needs_nvcc
+@pytest.mark.parametrize("pipeline", ["none", "registers", "async"])
+def test_two_blocks_of_the_usual_tile_fit_a_multiprocessor(pipeline: str, tmp_path: Path) -> None:
+    """128 by 128 sums by 256 threads: everything indexed by constants stays in registers, and no more than 128 of them."""
+    target = cuda_target("sm_90", lambda fingerprint: "declared")
+    (kernel,) = cuda_compiler(tmp_path).compile(overlapped(pipeline), target).kernels
+    assert kernel.registers <= 128 and kernel.stack_bytes == 0, kernel
+
+
 def test_the_process_that_made_source_ends_well() -> None:
     code = (
         "from tests.unit.lowering.test_cuda import sources\n"

@@ -12,7 +12,10 @@ from tuner.errors import IllegalSchedule, UsageError
 from tuner.spaces.cuda import CudaSpace
 from tuner.spaces.cuda_axes import DepthAxis, GridAxis
 from tuner.spaces.cuda_limits import Footprint
-from tuner.spaces.program import Bind, Program, StorageAlign
+from tuner.spaces.cuda_tile_knobs import CudaTileSketch
+from tuner.spaces.groups import TileGroup
+from tuner.spaces.program import Bind, ComputeAt, Pipeline, Program, StorageAlign
+from tuner.spaces.space import Value
 from tuner.target.cuda import STATIC_SHARED_BYTES, cuda_target
 from tuner.target.detect import detect_cpu
 from tuner.workload.expression import DTYPE_BYTES, Axis
@@ -89,6 +92,8 @@ def shared_bytes(program: Program) -> int:
     """What the boxes of a one-group program take, computed from their loops and stretches alone."""
     total = 0
     aligned = {step.block: step for step in program.steps if isinstance(step, StorageAlign)}
+    overlapped = {step.loop for step in program.steps if isinstance(step, Pipeline) and not step.held}
+    twice = {step.block for step in program.steps if isinstance(step, ComputeAt) and step.loop in overlapped}
     for buffer in program.buffers:
         if buffer.scope != "shared":
             continue
@@ -100,7 +105,7 @@ def shared_bytes(program: Program) -> int:
         if buffer.name in aligned:
             step = aligned[buffer.name]
             shape[-1] += (step.offset - shape[-1]) % step.factor
-        total += int(np.prod(shape)) * DTYPE_BYTES[buffer.dtype]
+        total += int(np.prod(shape)) * DTYPE_BYTES[buffer.dtype] * (2 if block.name in twice else 1)
     return total
 
 
@@ -113,6 +118,47 @@ def test_what_does_not_fit_says_why() -> None:
     assert "65536" in str(Footprint(threads=(1024,), registers=65, shared_bytes=0).fault)
     with pytest.raises(IllegalSchedule, match="shared memory"):
         Footprint(threads=(32,), registers=16, shared_bytes=STATIC_SHARED_BYTES + 1).check()
+
+
+def tile_sketch(spec: str, architecture: int = 90) -> CudaTileSketch:
+    space = CudaSpace(parse_spec(spec), TARGET)
+    (group,) = space.groups
+    assert isinstance(group, TileGroup)
+    return CudaTileSketch(group, space.shapes, space.dtypes, architecture)
+
+
+def values(sketch: CudaTileSketch, what: str) -> tuple[Value, ...]:
+    return next((knob.values for knob in sketch.knobs if knob.name.endswith(f".tile.{what}")), ())
+
+
+def test_copies_overlap_where_there_are_some_and_without_registers_where_the_architecture_can() -> None:
+    assert values(tile_sketch("matmul:M=64,N=64,K=64"), "pipeline") == ("none", "registers", "async")
+    assert values(tile_sketch("matmul:M=64,N=64,K=64", 75), "pipeline") == ("none", "registers")
+    assert values(tile_sketch("transpose:M=64,N=64"), "pipeline") == ()
+    assert values(tile_sketch("reduce_max:M=64,N=64,axis=0"), "pipeline") == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "widths"),
+    [
+        ("matmul:M=64,N=64,K=64", {1, 4}),
+        ("matmul:M=64,N=64,K=64,transpose_a=true", {1, 4}),
+        ("matmul:M=64,N=64,K=64,dtype=float64", {1, 2}),
+        ("conv2d:N=1,H=8,W=16,CI=8,CO=32,KH=3,KW=3", {1}),
+        ("transpose:M=64,N=64", {1}),
+    ],
+)
+def test_several_rows_at_once_where_an_operand_lies_along_them(spec: str, widths: set[int]) -> None:
+    """Lanes of the axes other than that along which is written."""
+    sketch = tile_sketch(spec)
+    axes = 3 * (len(sketch.major) - 1)
+    assert {lanes for tile in sketch.tile_values() for lanes in tile[2:axes:3]} == widths
+
+
+def test_a_box_is_turned_only_where_that_makes_another_one() -> None:
+    sketch = tile_sketch("matmul:M=64,N=64,K=64")
+    assert any("turned" in str(value) for value in values(sketch, "fetch0_A"))
+    assert not any("turned" in str(value) for value in values(sketch, "fetch1_B"))
 
 
 @pytest.mark.parametrize(("extent", "threads", "register", "lanes"), [(61, 8, 2, 1), (64, 8, 2, 4), (7, 7, 1, 1), (1, 1, 1, 1)])
