@@ -1,7 +1,7 @@
 """Which configs are worth carrying to a GPU that cannot build any: the best by a rule of thumb, and some at random beside them.
 
 The rule knows knobs by their form and no operator: large balanced blocks, one to eight warps, enough sums a thread, operands
-shared and copied ahead. What it is worth only the GPU tells.
+shared and copied ahead, wide loads where nothing is summed. What it is worth only the GPU tells.
 """
 
 from __future__ import annotations
@@ -58,6 +58,9 @@ def cost(config: Config) -> float:
 def _knob(what: str, value: Value, *, mma: bool) -> float:
     if what == "tile" and isinstance(value, tuple):
         return _squares(value) if mma else _tile(value)
+    if what == "shape" and isinstance(value, tuple):
+        rows, threads, lanes, _ = value
+        return 0.5 * abs(log2(rows * threads / 256)) + 0.5 * log2(rows) - log2(lanes)
     if what.startswith("fetch"):
         return 2.0 if value == "direct" else 0.5 * (str(value).split()[1] == "1")
     if what == "pipeline":
@@ -80,5 +83,6 @@ def _tile(tile: tuple[int, ...]) -> float:
     threads, sums = prod(one[0] for one in axes), prod(one[1] * one[2] for one in axes)
     blocks = sorted(prod(one) for one in axes)
     balance = abs(log2(blocks[-1] / blocks[-2])) if depth and len(blocks) > 1 else 0.0
-    aim = 64 if depth else 4
-    return abs(log2(threads / 256)) + abs(log2(sums / aim)) + 0.5 * balance + (0.3 * abs(log2(depth / 16)) if depth else 0.0)
+    aim = 64 if depth else 8
+    wide = 0.0 if depth else log2(prod(one[2] for one in axes))
+    return abs(log2(threads / 256)) + abs(log2(sums / aim)) + 0.5 * balance + (0.3 * abs(log2(depth / 16)) if depth else -wide)

@@ -6,9 +6,12 @@ all contenders are timed the same way: as CUDA graphs of many calls, between eve
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import datetime
 import json
+import logging
+import os
 import statistics
 import struct
 import subprocess
@@ -21,6 +24,7 @@ ROUNDS, FINALISTS = 7, 3
 SCREEN_S, RACE_S = 0.01, 0.05  # of device time in one sample
 MAX_CALLS = 400  # in one graph
 MAGIC = b"tuner-cuda-1\n"
+MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # of CUfunction_attribute
 
 
 class Refused(Exception):
@@ -28,6 +32,7 @@ class Refused(Exception):
 
 
 def load_torch() -> Any:
+    quiet()
     try:
         import torch  # noqa: PLC0415  (its absence is a refusal in one line, not a traceback)
     except ImportError as error:
@@ -66,6 +71,8 @@ class Kernel:
         for launch in self.head["launches"]:
             function = ctypes.c_void_p()
             checked(driver, driver.cuModuleGetFunction(ctypes.byref(function), module, launch["kernel"].encode()))
+            if launch["shared_bytes"] > 0:
+                checked(driver, driver.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED_SIZE_BYTES, launch["shared_bytes"]))
             self._launches.append((function, launch))
         self._workspace = {
             one["name"]: torch.empty(one["shape"], dtype=getattr(torch, one["dtype"]), device="cuda")
@@ -162,13 +169,22 @@ def make(torch: Any, race: dict[str, Any]) -> Case:
     return rowwise(torch, race, kind)
 
 
+def quiet() -> None:
+    """Before PyTorch is imported: its compiler logs all that it tries; what goes wrong with it is said in one line here."""
+    os.environ |= {"TORCH_LOGS": "-all", "TRITON_PRINT_AUTOTUNING": "0", "TORCHINDUCTOR_MAX_AUTOTUNE_REPORT_CHOICES_STATS": "0"}
+    for name in ("torch", "torch._dynamo", "torch._inductor"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
 def compiled(torch: Any, rivals: dict[str, Callable[[], Any]]) -> dict[str, Callable[[], Any]]:
-    """The same by torch.compile with Triton, where that works here."""
+    """The same by torch.compile with Triton, where that works here; for these shapes, whatever was compiled before."""
     found = {}
     for name, call in rivals.items():
         try:
-            fast = torch.compile(call, mode="max-autotune-no-cudagraphs")
-            fast()
+            torch._dynamo.reset()  # what it saw of other shapes would make this one's dynamic, and several times slower
+            fast = torch.compile(call, mode="max-autotune-no-cudagraphs", dynamic=False)
+            with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+                fast()
             found["torch.compile max-autotune"] = fast
         except (RuntimeError, OSError, ImportError, ValueError, AttributeError) as error:  # of another project's compiler
             print(f"  torch.compile does not take part ({name}): {str(error).splitlines()[0][:120]}", file=sys.stderr)
@@ -269,6 +285,7 @@ def run(torch: Any, driver: Any, folder: Path, race: dict[str, Any], arch: str) 
         "spec": race["spec"],
         "candidates": len(race["built"][arch]),
         "wrong": len(faults),
+        "screened": [{"seconds": one[0], "registers": one[1]["registers"], "config": one[1]["config"]} for one in found],
     }
     if not found:
         return {**row, "verdict": "no right candidate"}
@@ -329,6 +346,10 @@ def table(document: dict[str, Any]) -> str:
             f"| {row['spec']} | {row['kernel_s'] * 1e6:.1f} µs | {library} | {row['ratio']:.2f} | {row['bar']} | {copied} "
             f"| {row['tflops']:.1f} | {counted} | {row['verdict']} |"
         )
+    lines += ["", "| race | contender | time |", "|---|---|---|"]
+    for row in document["races"]:
+        times = {"kernel": row["kernel_s"], **row["rivals_s"]} if "ratio" in row else {}
+        lines += [f"| {row['spec']} | {name} | {times[name] * 1e6:.1f} µs |" for name in sorted(times, key=times.__getitem__)]
     return "\n".join(lines) + "\n"
 
 

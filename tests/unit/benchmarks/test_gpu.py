@@ -107,3 +107,5 @@ def test_the_table_shows_every_race() -> None:
     text = table(document)
     assert "G (sm_90), 2026-01-02" in text and "torch, 3.0 µs" in text and "90%" in text and "| met |" in text
     assert "no right candidate" in text
+    others = text.split("| race | contender | time |")[1]
+    assert [line.split(" | ")[1] for line in others.splitlines()[2:]] == ["kernel", "torch", "torch.compile max-autotune"]
