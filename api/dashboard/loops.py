@@ -22,7 +22,7 @@ from tuner.workload.workload import Workload
 
 SIGNS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "floormod": "%", "lt": "<", "le": "<=", "gt": ">",
-    "ge": ">=", "eq": "==", "ne": "!=", "and": "and", "or": "or",
+    "ge": ">=", "eq": "==", "ne": "!=", "and": "and", "or": "or", "xor": "^",
 }  # fmt: skip
 REDUCERS: Mapping[Reducer | None, str] = {"sum": "+=", "prod": "*=", "max": "max=", "min": "min=", None: "="}
 STARTS: Mapping[Reducer, str] = {"sum": "0", "prod": "1", "max": "-inf", "min": "inf"}

@@ -152,6 +152,13 @@ static int run_grid(const unsigned *grid, const unsigned *block, bool backwards,
   return FINE;
 }
 
+alignas(1024) static unsigned char shared_memory[227 << 10]; /* what is asked for at the launch */
+static const unsigned char zeros[16] = {};
+template <int alignment> static unsigned char *dynamic() {
+  static_assert(1024 % alignment == 0);
+  return shared_memory;
+}
+
 static void copy_async(void *to, const void *from, unsigned bytes) { fibers[current].open.push_back({to, from, bytes}); }
 static void commit_async() {
   fibers[current].groups.push_back(fibers[current].open);
@@ -235,7 +242,7 @@ static inline int __dp4a(int a, int b, int c) {
   for (int i = 0; i < 4; i++) c += (int)(signed char)(a >> 8 * i) * (int)(signed char)(b >> 8 * i);
   return c;
 }
-static inline unsigned __cvta_generic_to_shared(const void *) { return 0; }
+static inline unsigned __cvta_generic_to_shared(const void *place) { return (unsigned)((const unsigned char *)place - emu::shared_memory); }
 
 /* -- 16 bits of floating point: rounded to the nearest, ties to even -- */
 static inline uint16_t emu_half_bits(float value) {
@@ -360,6 +367,30 @@ void mma_sync(fragment<accumulator, M, N, K, T> &to, const fragment<matrix_a, M,
 }
 } /* namespace wmma */
 } /* namespace nvcuda */
+
+/* -- warpgroups: each thread computes its own sums from operands in shared memory, whose pieces of 16 bytes are permuted -- */
+struct emu_f16 { static float value(uint16_t bits) { return emu_half_value(bits); } };
+struct emu_bf16 { static float value(uint16_t bits) { return emu_bfloat_value(bits); } };
+static uint16_t emu_permuted(unsigned place) {
+  uint16_t bits;
+  memcpy(&bits, emu::shared_memory + (place ^ (place >> 7 & 7) << 4), 2);
+  return bits;
+}
+static unsigned emu_field(unsigned long long matrix, int first) { return (unsigned)(matrix >> first & 0x3fff) << 4; }
+template <int N, class Kind, int ACROSS, class Sums>
+static void emu_multiply(Sums *sums, unsigned long long left, unsigned long long right) {
+  if (emu::threads % 128 != 0 || left >> 62 != 1 || right >> 62 != 1 || emu_field(left, 32) != 1024 || emu_field(right, 32) != 1024) abort();
+  unsigned a = emu_field(left, 0), b = emu_field(right, 0), panel = emu_field(right, 16);
+  int lane = emu::current % 32, first = emu::current % 128 / 32 * 16 + lane / 4;
+  for (int i = 0; i < N / 2; i++) {
+    int row = first + (i & 2 ? 8 : 0), column = i / 4 * 8 + lane % 4 * 2 + (i & 1);
+    float &sum = sums[i / 16].x[i % 16];
+    for (int k = 0; k < 16; k++) {
+      unsigned from = ACROSS ? column / 64 * panel + k / 8 * 1024 + k % 8 * 128 + column % 64 * 2 : column / 8 * 1024 + column % 8 * 128 + k * 2;
+      sum += Kind::value(emu_permuted(a + row / 8 * 1024 + row % 8 * 128 + k * 2)) * Kind::value(emu_permuted(b + from));
+    }
+  }
+}
 
 /* -- what the driver's double finds in a "cubin": its kernels, and how one is run -- */
 struct emu_kernel {

@@ -20,6 +20,7 @@ _BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     "floordiv": lambda a, b: a // b, "floormod": lambda a, b: a % b, "max": max, "min": min, "pow": lambda a, b: a**b,
     "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
     "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "and": lambda a, b: a and b, "or": lambda a, b: a or b,
+    "xor": lambda a, b: a ^ b,
 }  # fmt: skip
 _UNARY: Mapping[str, Callable[[Any], Any]] = {
     "neg": lambda a: -a, "exp": math.exp, "log": math.log, "sqrt": math.sqrt, "rsqrt": lambda a: 1 / math.sqrt(a),

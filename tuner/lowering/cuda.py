@@ -18,7 +18,9 @@ from tvm import tirx
 from tuner.lowering.compiler import BuildError
 from tuner.lowering.cuda_compiler import CudaCompiler
 from tuner.lowering.cuda_launch import LaunchWatch
+from tuner.lowering.guarded_copies import guard_copies
 from tuner.lowering.schedule import schedule
+from tuner.lowering.warpgroup_source import with_instructions
 from tuner.runtime.cuda_module import CudaModule, Launch
 from tuner.spaces.program import Pipeline, Program
 from tuner.target.target import Target
@@ -45,13 +47,13 @@ def cuda_kernels(program: Program, target: Target, symbol: str) -> CudaSource:
     watch = LaunchWatch(symbol)
     try:
         with tvm.transform.PassContext(config=_config(program), instruments=[watch]):
-            host = tvm.tirx.build(scheduled.mod, target=tvm.target.Target(dict(target.tvm), host="llvm"))
+            host = tvm.tirx.build(guard_copies(scheduled.mod), target=tvm.target.Target(dict(target.tvm), host="llvm"))
     except (RuntimeError, ValueError, TypeError) as error:
         raise BuildError(f"the code generator refused the schedule: {error}") from error
     device = next((module for module in host.imports if module.kind == "cuda"), None)
     if device is None:
         raise BuildError("the schedule has no kernel: no loop of it is bound to a grid")
-    return CudaSource(text=str(device.inspect_source()), launches=watch.launches)
+    return CudaSource(text=with_instructions(str(device.inspect_source())), launches=watch.launches)
 
 
 def _config(program: Program) -> dict[str, Any]:
@@ -60,8 +62,11 @@ def _config(program: Program) -> dict[str, Any]:
     # Storage is not rewritten, for two reasons. What a thread computes from a reduction's result would be laid over that result,
     # which then lies in shared memory: all threads would replace it, and those that come later compute from what they find.
     # And sums would be laid over operands of another dtype, which accesses by address, as tensor cores have them, do not follow.
-    config: dict[str, Any] = {"tirx.UnrollLoop": {"explicit_unroll": False}, "tirx.disable_storage_rewrite": True}
-    if any(isinstance(step, Pipeline) and step.asynchronous for step in program.steps):
+    pipelines = [step for step in program.steps if isinstance(step, Pipeline)]
+    # How many copies the last turns of a deep pipeline wait for is known only where they are unrolled, which TVM has to do.
+    deep = any(step.stages > 2 for step in pipelines)
+    config: dict[str, Any] = {"tirx.UnrollLoop": {"explicit_unroll": deep}, "tirx.disable_storage_rewrite": True}
+    if any(step.asynchronous for step in pipelines):
         config["tirx.use_async_copy"] = True
     return config
 

@@ -21,6 +21,8 @@ from tuner.errors import UsageError
 from tuner.lowering.compiler import BuildError
 from tuner.target.target import Target
 
+# What is compiled for: with the instructions that only this architecture has. A cubin serves no other one anyway.
+ARCHITECTURES: Mapping[str, str] = {"sm_90": "sm_90a"}
 COMPILE_TIMEOUT_S = 120.0  # nvcc takes seconds for a large unrolled kernel; beyond this it is stuck
 _SCHEMA = 1  # of the cache's keys and files
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
@@ -100,7 +102,16 @@ class CudaCompiler:
         with tempfile.TemporaryDirectory(prefix="tuner-nvcc-") as scratch:
             given, made = Path(scratch) / "kernel.cu", Path(scratch) / "kernel.cubin"
             given.write_text(source)
-            command = [str(self.nvcc), "-cubin", f"-arch={arch}", "-O3", "-Xptxas=-v", "-o", str(made), str(given)]
+            command = [
+                str(self.nvcc),
+                "-cubin",
+                f"-arch={ARCHITECTURES.get(arch, arch)}",
+                "-O3",
+                "-Xptxas=-v",
+                "-o",
+                str(made),
+                str(given),
+            ]
             try:
                 done = subprocess.run(
                     command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, cwd=scratch, check=False

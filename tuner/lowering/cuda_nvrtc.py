@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.errors import UsageError
-from tuner.lowering.cuda_compiler import CudaCompiler, cuda_compiler, find_nvcc
+from tuner.lowering.cuda_compiler import ARCHITECTURES, CudaCompiler, cuda_compiler, find_nvcc
 
 _OUT_OF_MEMORY = 1  # NVRTC_ERROR_OUT_OF_MEMORY
 
@@ -27,7 +27,13 @@ class NvrtcCompiler(CudaCompiler):
 
     def _run(self, source: str, arch: str) -> tuple[bytes | None, str]:
         library, program = _opened(self.nvcc), c_void_p()
-        options = [f"--gpu-architecture={arch}", "--std=c++17", "--ptxas-options=-v", *(f"-I{folder}" for folder in self.headers)]
+        made_for = ARCHITECTURES.get(arch, arch)
+        options = [
+            f"--gpu-architecture={made_for}",
+            "--std=c++17",
+            "--ptxas-options=-v",
+            *(f"-I{folder}" for folder in self.headers),
+        ]
         if library.nvrtcCreateProgram(byref(program), source.encode(), b"kernel.cu", 0, None, None) != 0:
             raise MemoryError("NVRTC has no memory for a program")
         try:

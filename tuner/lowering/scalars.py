@@ -84,6 +84,8 @@ def _binary(op: str, a: tvm.ir.PrimExpr, b: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
             return tirx.Or(a, b)
         case "pow":
             return tirx.pow(a, b)
+        case "xor":
+            return tirx.bitwise_xor(a, b)
         case "div":
             return tirx.Div(a, b)
         case _ if op in _COMPARE:

@@ -13,6 +13,7 @@ from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV
 
 from tuner.errors import IllegalSchedule
+from tuner.lowering.guarded_copies import GUARDED
 from tuner.lowering.module import module
 from tuner.lowering.pairs import INTERLEAVE, SUM_PAIRS
 from tuner.lowering.tensor_cores import known
@@ -99,10 +100,10 @@ class Applier:
                 sch.annotate(sch.get_sblock(block), "tirx.manifest_shared_memory_local_stage", 1)
             case Tensorize(loop=loop, instruction=instruction):
                 sch.tensorize(self._loops[loop], known(instruction))
-            case Pipeline(loop=loop, copies=copies, asynchronous=asynchronous, held=held):
+            case Pipeline(loop=loop, copies=copies, asynchronous=asynchronous, stages=stages, held=held):
                 parts = copies * 2 if held else copies
                 order = [place for copy in range(copies) for place in (copy, copies + 1 + copy)] + [copies]
-                sch.annotate(self._loops[loop], "software_pipeline_stage", [0] * parts + [1])
+                sch.annotate(self._loops[loop], "software_pipeline_stage", [0] * parts + [stages - 1])
                 sch.annotate(self._loops[loop], "software_pipeline_order", order if held else list(range(copies + 1)))
                 if asynchronous:
                     sch.annotate(self._loops[loop], "software_pipeline_async_stages", [0])
@@ -112,6 +113,8 @@ class Applier:
                 sch.annotate(self._loops[loop], INTERLEAVE, 1)
             case Mark(loop=loop, how="sum_pairs"):
                 sch.annotate(self._loops[loop], SUM_PAIRS, 1)
+            case Mark(loop=loop, how="guarded_copy"):
+                sch.annotate(self._loops[loop], GUARDED, 1)
             case Mark(loop=loop, how="vectorize") if loop in self._scalar:
                 return
             case Mark(loop=loop, how=how):

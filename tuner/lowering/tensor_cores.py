@@ -7,12 +7,17 @@ from importlib import import_module
 
 from tvm.s_tir import TensorIntrin
 
+from tuner.lowering.warpgroup import register
+
 EDGE = 16  # of the squares that an instruction takes
 
 
 @cache
 def known(name: str) -> str:
     """The name, once TVM knows the intrinsic. The registry is TVM's, one a process."""
+    if name.startswith("warpgroup"):
+        register(name)
+        return name
     # Loaded late: TVM parses hundreds of small programs for it, seconds that schedules without tensor cores must not pay.
     cuda = import_module("tvm.s_tir.tensor_intrin.cuda")
     made = {

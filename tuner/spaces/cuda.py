@@ -10,6 +10,7 @@ from tuner.errors import UsageError
 from tuner.spaces.cuda_mma_knobs import CudaMmaSketch, shape_of
 from tuner.spaces.cuda_row_knobs import CudaRowSketch
 from tuner.spaces.cuda_tile_knobs import CudaTileSketch
+from tuner.spaces.cuda_warpgroup_knobs import CudaWarpgroupSketch, warpgroup_shape
 from tuner.spaces.groups import Group, RowGroup, TileGroup, groups, shapes_of
 from tuner.spaces.program import Buffer, Program
 from tuner.spaces.space import Config, Sketch, Space
@@ -18,6 +19,7 @@ from tuner.target.target import Target
 from tuner.workload.expression import DType
 from tuner.workload.workload import Workload
 
+WARPGROUPS = "sm_90"  # the architecture that has instructions of whole warpgroups, which no later one kept
 MAX_SKETCHES = 64  # combinations of the groups' sketches; beyond it the first ones are kept
 
 
@@ -47,17 +49,27 @@ class CudaSpace:
             )
         )
 
-    def _variants(self, group: Group) -> Sequence[CudaTileSketch | CudaRowSketch | CudaMmaSketch]:
+    def _variants(self, group: Group) -> Sequence[CudaTileSketch | CudaRowSketch | CudaMmaSketch | CudaWarpgroupSketch]:
         if isinstance(group, RowGroup):
             return [CudaRowSketch(group, self.shapes, self.dtypes)]
         tile = CudaTileSketch(group, self.shapes, self.dtypes, self.architecture)
-        return [tile, *self._tensor_cores(group)]
+        return [tile, *self._tensor_cores(group), *self._warpgroups(group)]
 
     def _tensor_cores(self, group: TileGroup) -> list[CudaMmaSketch]:
         shape = shape_of(group, self.shapes, self.dtypes)
         if shape is None:
             return []
         sketch = CudaMmaSketch(group, self.shapes, self.dtypes, shape, self.architecture)
+        return [sketch] if sketch.tile_values() else []
+
+    def _warpgroups(self, group: TileGroup) -> list[CudaWarpgroupSketch]:
+        if self.target.tvm["arch"] != WARPGROUPS:
+            return []
+        shape = warpgroup_shape(group, self.shapes, self.dtypes)
+        if shape is None:
+            return []
+        most = int(self.target.fingerprint["max_dynamic_shared_memory_per_block"])
+        sketch = CudaWarpgroupSketch(group, self.shapes, self.dtypes, shape, most)
         return [sketch] if sketch.tile_values() else []
 
     def program(self, config: Config) -> Program:

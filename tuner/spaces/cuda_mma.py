@@ -30,6 +30,7 @@ from tuner.spaces.program import (
     Scope,
     SplitLoop,
     Step,
+    StorageAlign,
     Tensorize,
     ThreadAxis,
 )
@@ -269,12 +270,13 @@ def pad_of(plan: MmaPlan, itemsize: int) -> int:
 
 def described(program: Program) -> Program:
     """The program with what its instructions do in their place: the same loops one by one, on ordinary memory."""
+    blocks = {block.name for block in program.blocks}  # those that TVM puts around instructions are not among them
     return replace(
         program,
         buffers=tuple(replace(one, scope="local") if one.scope.startswith("wmma") else one for one in program.buffers),
         steps=tuple(
             replace(step, asynchronous=False) if isinstance(step, Pipeline) else step
             for step in program.steps
-            if not isinstance(step, Tensorize)
+            if not isinstance(step, Tensorize) and not (isinstance(step, StorageAlign) and step.block not in blocks)
         ),
     )

@@ -48,7 +48,7 @@ def shape_of(group: TileGroup, shapes: Mapping[str, tuple[int, ...]], dtypes: Ma
     if anchor.reducer != "sum" or not isinstance(anchor.body, Binary) or anchor.body.op != "mul" or not anchor.reduce_axes:
         return None
     extents = {axis.name: axis.extent for axis in (*anchor.axes, *anchor.reduce_axes)}
-    found = [access(read, shapes[read.tensor], extents) for read in map(_bare, (anchor.body.lhs, anchor.body.rhs)) if read]
+    found = [access(read, shapes[read.tensor], extents) for read in map(bare, (anchor.body.lhs, anchor.body.rhs)) if read]
     if len(found) != 2 or not all(fetchable(one) and len(one.read.indices) > 1 for one in found):
         return None
     kinds = {dtypes[one.read.tensor] for one in found}
@@ -84,7 +84,7 @@ def _ends(found: Access, before: str, last: str) -> bool:
     return moved[-2:] == [(1, 0), (0, 1)] and not any(one != (0, 0) for one in moved[:-2])
 
 
-def _bare(node: Scalar) -> Read | None:
+def bare(node: Scalar) -> Read | None:
     """The read below casts."""
     while isinstance(node, Cast):
         node = node.arg

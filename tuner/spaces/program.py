@@ -13,14 +13,15 @@ from tuner.workload.expression import Axis, DType, Reducer, Scalar, Tensor
 
 Mathematics = Literal["libm", "polynomial"]
 ThreadAxis = Literal["blockIdx.x", "threadIdx.x", "threadIdx.y", "threadIdx.z"]
-Scope = Literal["global", "local", "shared", "wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator"]
+Scope = Literal["global", "local", "shared", "shared.dyn", "wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffer:
     """An intermediate. `local` buffers are meant for registers: their accesses must become constant after unrolling.
 
-    `shared` ones are those of a GPU's thread block, `wmma` ones the operands and sums of tensor cores, spread over a warp.
+    `shared` ones are those of a GPU's thread block, `shared.dyn` ones too, which are asked for at the launch and may be larger;
+    `wmma` ones the operands and sums of tensor cores, spread over a warp, sums of warpgroups over four.
     """
 
     name: str
@@ -57,8 +58,8 @@ class ComputeAt:
 
     block: str
     loop: str
-
     first: bool = False  # before all else in the loop, instead of right before its first consumer
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReverseComputeAt:
@@ -92,10 +93,12 @@ class Mark:
     `interleave` stands on the outer of the two innermost loops of a copy to pairs: what is read is contiguous along that loop,
     the inner one goes over the two of a pair, and the pairs lie one after another. `sum_pairs` stands on the outer of the two
     innermost loops of a sum of products of such pairs, the lanes of its accumulators.
+
+    `guarded_copy` stands on the innermost loop of a copy of 16 bytes to shared memory that are read, or zero, as a whole.
     """
 
     loop: str
-    how: Literal["parallel", "vectorize", "unroll", "transpose", "interleave", "sum_pairs"]
+    how: Literal["parallel", "vectorize", "unroll", "transpose", "interleave", "sum_pairs", "guarded_copy"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,11 +145,12 @@ class Tensorize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """Overlaps a loop's copies with the computing on those before: the first `copies` parts of its body run one turn ahead."""
+    """Overlaps a loop's copies with the computing on those before: the first `copies` parts of its body run turns ahead."""
 
     loop: str
     copies: int
     asynchronous: bool  # without going through registers, on architectures that can
+    stages: int = 2  # of what is copied, so many lie in memory at once: copies run one turn fewer ahead
     held: bool = False  # each copy has two parts, as `Hold` makes them, and what is computed comes between
 
 

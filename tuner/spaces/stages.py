@@ -177,6 +177,8 @@ def _binary_bounds(op: str, a: tuple[int, int], b: tuple[int, int]) -> tuple[int
             return min(a[0], b[0]), min(a[1], b[1])
         case "max":
             return max(a[0], b[0]), max(a[1], b[1])
+        case "xor" if a[0] >= 0 and b[0] >= 0:
+            return 0, (1 << max(a[1], b[1]).bit_length()) - 1
         case _:
             return None
 

@@ -48,6 +48,7 @@ _BINARY: Mapping[str, Callable[[Array, Array], Array]] = {
     "ne": np.not_equal,
     "and": np.logical_and,
     "or": np.logical_or,
+    "xor": np.bitwise_xor,
 }
 
 

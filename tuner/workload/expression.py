@@ -15,8 +15,9 @@ DType = Literal["float64", "float32", "float16", "bfloat16", "int32", "int64", "
 Reducer = Literal["sum", "prod", "max", "min"]
 UnaryOp = Literal["neg", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "abs", "not"]
 BinaryOp = Literal[
-    "add", "sub", "mul", "div", "floordiv", "floormod", "max", "min", "pow", "lt", "le", "gt", "ge", "eq", "ne", "and", "or"
-]
+    "add", "sub", "mul", "div", "floordiv", "floormod", "max", "min", "pow", "lt", "le", "gt", "ge", "eq", "ne", "and", "or",
+    "xor",  # of indices, which sketches permute
+]  # fmt: skip
 
 DTYPE_BYTES: Mapping[str, int] = {
     "float64": 8,
