@@ -243,9 +243,13 @@ def screened(torch: Any, driver: Any, folder: Path, race: dict[str, Any], arch: 
     found, faults = [], []
     for candidate in race["built"][arch]:
         out = torch.full(case.want.shape, float("nan"), device="cuda", dtype=dtype)
-        call = Kernel(torch, driver, (folder / candidate["file"]).read_bytes()).bind(case.inputs, [out])
-        call()
-        torch.cuda.synchronize()
+        try:
+            call = Kernel(torch, driver, (folder / candidate["file"]).read_bytes()).bind(case.inputs, [out])
+            call()
+            torch.cuda.synchronize()
+        except RuntimeError as failure:
+            faults.append(f"{candidate['file']}: {str(failure).splitlines()[0]}")
+            continue
         error = error_of(torch, case, out)
         if error > race["bound"]:
             faults.append(f"{candidate['file']}: error {error:.3g}, {race['bound']:.3g} is allowed")
@@ -287,10 +291,13 @@ def run(torch: Any, driver: Any, folder: Path, race: dict[str, Any], arch: str) 
         "wrong": len(faults),
         "screened": [{"seconds": one[0], "registers": one[1]["registers"], "config": one[1]["config"]} for one in found],
     }
+    if "not_tuned" in race:
+        row["not_tuned"] = race["not_tuned"]
     if not found:
         return {**row, "verdict": "no right candidate"}
     rivals = {**case.rivals, **compiled(torch, case.rivals)}
-    finalists = {f"kernel {place}": one[2] for place, one in enumerate(found[:FINALISTS])}
+    places = [place for place, one in enumerate(found) if place < FINALISTS or "tuned" in one[1]]
+    finalists = {f"kernel {place}": found[place][2] for place in places}
     times = raced(torch, {**finalists, **rivals})
     best = min(finalists, key=lambda name: times[name])
     chosen = found[int(best.split()[1])]
@@ -303,6 +310,9 @@ def run(torch: Any, driver: Any, folder: Path, race: dict[str, Any], arch: str) 
         "kernel_s": times[best], "rivals_s": {name: times[name] for name in rivals}, "ratio": ratio, "bar": bar, "error": error,
         "config": chosen[1]["config"], "tflops": race["flops"] / times[best] / 1e12,
     }  # fmt: skip
+    for place in places:
+        if "tuned" in found[place][1]:
+            row["tuned"] = {**found[place][1]["tuned"], "kernel_s": times[f"kernel {place}"], "config": found[place][1]["config"]}
     met = bar is None or ratio >= bar
     if race["copy_fraction"]:
         bandwidth = copy_bandwidth(torch, race["bytes"])
@@ -349,37 +359,70 @@ def table(document: dict[str, Any]) -> str:
     lines += ["", "| race | contender | time |", "|---|---|---|"]
     for row in document["races"]:
         times = {"kernel": row["kernel_s"], **row["rivals_s"]} if "ratio" in row else {}
+        if "tuned" in row:
+            times["tuned, {trials} trials in {seconds:.0f} s".format(**row["tuned"])] = row["tuned"]["kernel_s"]
         lines += [f"| {row['spec']} | {name} | {times[name] * 1e6:.1f} µs |" for name in sorted(times, key=times.__getitem__)]
+    lines += [f"\n{row['spec']} was not tuned: {row['not_tuned']}" for row in document["races"] if "not_tuned" in row]
     return "\n".join(lines) + "\n"
 
 
-def main(folder: Path) -> None:
+def header(torch: Any, suite: dict[str, Any], arch: str) -> dict[str, Any]:
+    return {
+        "gpu": torch.cuda.get_device_name(), "arch": arch, "date": datetime.date.today().isoformat(), "clocks": clocks(),
+        "torch": torch.__version__, "cuda": torch.version.cuda, "compiler": suite["compiler"].splitlines()[-1], "races": [],
+    }  # fmt: skip
+
+
+def alone(folder: Path, suite: dict[str, Any], name: str) -> None:
+    """One race in this process; its row goes into its folder."""
+    race = next(race for race in suite["races"] if race["name"] == name)
+    torch = load_torch()
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    torch.manual_seed(0)
+    torch.zeros(1, device="cuda")  # makes the context that candidates are loaded into
+    row = run(torch, ctypes.CDLL("libcuda.so.1"), folder, race, "sm_{}{}".format(*torch.cuda.get_device_capability()))
+    (folder / name / "row.json").write_text(json.dumps(row))
+
+
+def row_of(folder: Path, race: dict[str, Any], arch: str) -> dict[str, Any]:
+    """A race in a process of its own, as an error of the device is the end of its process; why it failed, where it did."""
+    made = folder / race["name"] / "row.json"
+    made.parent.mkdir(exist_ok=True)
+    made.unlink(missing_ok=True)
+    done = subprocess.run(
+        [sys.executable, str(folder / Path(__file__).name), race["name"]], capture_output=True, text=True, check=False
+    )
+    sys.stderr.write(done.stderr)
+    if done.returncode == 0 and made.is_file():
+        found: dict[str, Any] = json.loads(made.read_text())
+        return found
+    last = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+    plain = {"name": race["name"], "spec": race["spec"], "candidates": len(race["built"][arch]), "wrong": 0}
+    return {**plain, "verdict": f"failed with status {done.returncode}: {last[:200]}"}
+
+
+def main(folder: Path, only: list[str]) -> None:
     suite = json.loads((folder / "suite.json").read_text())
+    if only:
+        alone(folder, suite, only[0])
+        return
     torch = load_torch()
     arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
     built = sorted({name for race in suite["races"] for name in race["built"]})
     if arch not in built:
         raise Refused(f"this GPU is {arch}, and the folder has candidates for {', '.join(built)}; build it with --arch {arch}")
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-    torch.manual_seed(0)
-    torch.zeros(1, device="cuda")  # makes the context that candidates are loaded into
-    driver = ctypes.CDLL("libcuda.so.1")
-    document: dict[str, Any] = {
-        "gpu": torch.cuda.get_device_name(), "arch": arch, "date": datetime.date.today().isoformat(), "clocks": clocks(),
-        "torch": torch.__version__, "cuda": torch.version.cuda, "compiler": suite["compiler"].splitlines()[-1], "races": [],
-    }  # fmt: skip
+    document = header(torch, suite, arch)
     for race in suite["races"]:
         print(race["spec"], file=sys.stderr, flush=True)
-        document["races"].append(run(torch, driver, folder, race, arch))
+        document["races"].append(row_of(folder, race, arch))
         (folder / "result.json").write_text(json.dumps(document, indent=1))
-        torch.cuda.empty_cache()
-    (folder / "result.md").write_text(table(document))
+        (folder / "result.md").write_text(table(document))
     print(table(document))
 
 
 if __name__ == "__main__":
     try:
-        main(Path(__file__).resolve().parent)
+        main(Path(__file__).resolve().parent, sys.argv[1:])
     except Refused as reason:
         sys.exit(f"error: {reason}")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.gpu import standalone
 from benchmarks.gpu.build import MOST_BYTES, build
 from benchmarks.gpu.choose import by_turns, chosen, cost
 from benchmarks.gpu.standalone import Refused, read_module, table
@@ -89,6 +90,26 @@ def test_sketches_take_turns() -> None:
     assert [config["knob"] for config in by_turns(configs)] == [1, 4, 2, 3]
 
 
+def test_a_race_that_fails_is_said_and_the_next_goes_on(tmp_path: Path) -> None:
+    """PyTorch of a machine whose GPU breaks at the first use: a race's process ends, not the others, and the result says why."""
+    (tmp_path / "torch.py").write_text(
+        "from types import SimpleNamespace as N\n"
+        "def broken(*args, **named): raise RuntimeError('unspecified launch failure')\n"
+        "cuda = N(is_available=lambda: True, get_device_capability=lambda: (9, 0), get_device_name=lambda: 'G')\n"
+        "backends = N(cuda=N(matmul=N()), cudnn=N())\n"
+        "version, __version__, manual_seed, zeros = N(cuda='13'), '2', print, broken\n"
+    )
+    races: list[dict[str, Any]] = [{"name": name, "spec": f"{name}:M=1", "built": {"sm_90": []}} for name in ("first", "second")]
+    (tmp_path / "suite.json").write_text(json.dumps({"compiler": "nvcc", "races": races}))
+    (tmp_path / "run.py").write_text(Path(standalone.__file__).read_text())
+    done = subprocess.run([sys.executable, tmp_path / "run.py"], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "result.json").read_text())["races"]
+    assert [row["name"] for row in rows] == ["first", "second"]
+    assert all(row["verdict"] == "failed with status 1: RuntimeError: unspecified launch failure" for row in rows)
+    assert (tmp_path / "result.md").read_text().count("unspecified launch failure") == 2
+
+
 def test_a_damaged_candidate_is_refused() -> None:
     with pytest.raises(Refused, match="damaged"):
         read_module(b"no module")
@@ -98,14 +119,16 @@ def test_the_table_shows_every_race() -> None:
     row = {"name": "softmax", "spec": "softmax:M=2,N=2", "candidates": 3, "wrong": 1}
     timed = row | {
         "kernel_s": 2e-6, "rivals_s": {"torch": 3e-6, "torch.compile max-autotune": 4e-6}, "ratio": 1.5, "bar": 1.0,
-        "tflops": 0.5, "of_copy": 0.9, "verdict": "met",
+        "tflops": 0.5, "of_copy": 0.9, "verdict": "met", "tuned": {"trials": 64, "seconds": 9.6, "kernel_s": 2.5e-6},
     }  # fmt: skip
     document = {
         "gpu": "G", "arch": "sm_90", "date": "2026-01-02", "clocks": "c", "torch": "t", "cuda": "13", "compiler": "nvcc",
-        "races": [timed, row | {"verdict": "no right candidate"}],
+        "races": [timed, row | {"verdict": "no right candidate", "not_tuned": "no GPU"}],
     }  # fmt: skip
     text = table(document)
     assert "G (sm_90), 2026-01-02" in text and "torch, 3.0 µs" in text and "90%" in text and "| met |" in text
-    assert "no right candidate" in text
+    assert "no right candidate" in text and "2 was not tuned: no GPU" in text
     others = text.split("| race | contender | time |")[1]
-    assert [line.split(" | ")[1] for line in others.splitlines()[2:]] == ["kernel", "torch", "torch.compile max-autotune"]
+    assert [line.split(" | ")[1] for line in others.splitlines()[2:6]] == [
+        "kernel", "tuned, 64 trials in 10 s", "torch", "torch.compile max-autotune",
+    ]  # fmt: skip
