@@ -16,6 +16,7 @@ from api.app import create_app
 from api.options import ServiceOptions
 from tuner.errors import TunerError
 
+BACKLOG = 2048  # connections not yet accepted, as uvicorn asks for
 log = structlog.get_logger("api.server")
 
 
@@ -76,13 +77,16 @@ def server_of(app: FastAPI, options: ServiceOptions) -> Server:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket bound before anything else starts, so that a taken port is one clear error. Port 0 takes any free one."""
+    """A socket that takes connections before anything else starts: a taken port is one clear error, and who is told the address
+    can connect at once, though answers wait for the service. Port 0 takes any free one.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol is named because asyncio turns Nagle's delay off only where it is, and an answer then takes 40 ms less.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host.strip("[]"), port))
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise AddressInUse(f"cannot listen on {host}:{port}: {error.strerror}; name another with --host and --port") from error

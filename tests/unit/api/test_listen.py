@@ -1,0 +1,21 @@
+"""The service's address: free to connect to as soon as it is named, and a clear error where somebody else has it."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from api.server import AddressInUse, listen
+
+
+def test_who_is_told_the_address_can_connect_at_once() -> None:
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname(), timeout=5) as connection:
+        assert connection.getpeername() == listener.getsockname()
+
+
+def test_an_address_that_is_taken_is_an_error_before_anything_starts() -> None:
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(AddressInUse, match=rf"cannot listen on 127\.0\.0\.1:{port}: .*--port"):
+            listen("127.0.0.1", port)
