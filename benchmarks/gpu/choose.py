@@ -52,12 +52,13 @@ def cost(config: Config) -> float:
     """Less is likelier to be fast. Sums over the knobs of the config's own sketch."""
     sketches = {part.split(":")[0] + "." + part.split(":")[1] for part in str(config["sketch"]).split("+")}
     own = {name: value for name, value in config.items() if any(name.startswith(f"{sketch}.") for sketch in sketches)}
-    return sum(_knob(name.rsplit(".", 1)[1], value, mma=".mma." in name) for name, value in own.items())
+    return sum(_knob(name, value) for name, value in own.items())
 
 
-def _knob(what: str, value: Value, *, mma: bool) -> float:
+def _knob(name: str, value: Value) -> float:
+    _, sketch, what = name.rsplit(".", 2)
     if what == "tile" and isinstance(value, tuple):
-        return _squares(value) if mma else _tile(value)
+        return {"mma": _squares, "warpgroup": _panels}.get(sketch, _tile)(value)
     if what == "shape" and isinstance(value, tuple):
         rows, threads, lanes, _ = value
         return 0.5 * abs(log2(rows * threads / 256)) + 0.5 * log2(rows) - log2(lanes)
@@ -75,6 +76,12 @@ def _squares(tile: tuple[int, ...]) -> float:
     return (
         abs(log2(rows / 128)) + abs(log2(columns / 128)) + 0.5 * abs(log2(tile[4] / 32)) + 0.5 * abs(log2(tile[0] * tile[2] / 4))
     )
+
+
+def _panels(tile: tuple[int, ...]) -> float:
+    down, squares, across, panels, stages = tile
+    rows, columns = down * squares * 64, across * panels * 64
+    return abs(log2(rows / 128)) + abs(log2(columns / 192)) + 0.5 * abs(log2(down * across / 2)) + 0.3 * abs(stages - 3)
 
 
 def _tile(tile: tuple[int, ...]) -> float:

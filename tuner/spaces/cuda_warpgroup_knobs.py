@@ -37,7 +37,7 @@ from tuner.workload.expression import Axis, Binary, DType
 
 DOWN, SQUARES, ACROSS, PANELS, STAGES = (1, 2, 4), (1, 2), (1, 2), (1, 2, 3, 4), (2, 3, 4, 5)
 MAX_GROUPS = 4  # warpgroups of a block
-MAX_SUMS = 128  # 32-bit registers of a thread for sums
+MAX_SUMS = 192  # 32-bit registers of a thread for sums
 MAX_WASTE = 0.25  # work done twice or on what lies beyond the reduction, as a share
 
 
