@@ -87,11 +87,11 @@ def test_a_box_that_few_threads_fetch_is_complete_before_others_read_it(runner: 
         run(runner, origin, config, tmp_path)
 
 
-def tiled(tile: tuple[int, ...], left: str, right: str, pipeline: str, unroll: int = 1) -> Config:
+def tiled(tile: tuple[int, ...], left: str, right: str, pipeline: str, unroll: int = 1, warp: int = 0) -> Config:
     """A point of a matmul's tile sketch."""
     return {
-        "sketch": "C:tile", "C.tile.tile": tile, "C.tile.unroll": unroll, "C.tile.pipeline": pipeline, "C.tile.fetch0_A": left,
-        "C.tile.fetch1_B": right, "C.tile.order": (0, 1),
+        "sketch": "C:tile", "C.tile.tile": tile, "C.tile.unroll": unroll, "C.tile.warp": warp, "C.tile.pipeline": pipeline,
+        "C.tile.fetch0_A": left, "C.tile.fetch1_B": right, "C.tile.order": (0, 1),
     }  # fmt: skip
 
 
@@ -120,6 +120,26 @@ def test_copies_that_overlap_with_the_computing_arrive_in_time(
     with runner:
         runner.prepare(workload)
         run(runner, origin, tiled(tile, left, right, pipeline, unroll=4), tmp_path)
+
+
+@pytest.mark.parametrize("pipeline", ["none", "registers", "async"])
+@pytest.mark.parametrize(
+    ("spec", "tile", "warp"),
+    [
+        ("matmul:M=64,N=64,K=64", (8, 2, 4, 16, 1, 4, 16), 4),
+        ("matmul:M=61,N=67,K=71", (16, 1, 1, 8, 1, 1, 8), 8),
+        ("matmul:M=20,N=64,K=9", (4, 2, 1, 16, 1, 4, 1), 4),
+    ],
+)
+def test_warps_of_several_rows_compute_each_element_once(
+    spec: str, tile: tuple[int, ...], warp: int, pipeline: str, runner: GpuRunner, tmp_path: Path
+) -> None:
+    """Several warps down and along a block, one warp down; boxes with fewer loads than threads."""
+    workload = parse_spec(spec)
+    origin = CudaOrigin(Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1), tmp_path / "cubins")
+    with runner:
+        runner.prepare(workload)
+        run(runner, origin, tiled(tile, "shared 1 turned padded", "shared 4", pipeline, unroll=4, warp=warp), tmp_path)
 
 
 @pytest.mark.long

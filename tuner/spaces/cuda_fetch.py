@@ -15,6 +15,7 @@ from tuner.spaces.cuda_axes import DepthAxis, GridAxis
 from tuner.spaces.program import Bind, Block, Buffer, ComputeAt, Fuse, Hold, Mark, SplitLoop, Step, StorageAlign, ThreadAxis
 from tuner.spaces.stages import Access, Linear, in_bounds, linear
 from tuner.spaces.tiles import add, constant, times
+from tuner.target.cuda import VECTOR_BYTES
 from tuner.workload.expression import Axis, Const, DType, Read, Scalar, Select, Var
 
 
@@ -189,12 +190,17 @@ def stretched(row: int, pad: int) -> int:
     return row + (pad - row) % align_factor(row, pad)
 
 
-def box_bytes(extents: tuple[int, ...], itemsize: int) -> int:
-    """Most bytes a box takes in shared memory, whichever dimension comes last and however rows are stretched."""
+def box_bytes(extents: tuple[int, ...], itemsize: int, lanes: int) -> int:
+    """Most bytes a box takes in shared memory, whichever dimension comes last and however rows are stretched.
+
+    `lanes`: most elements that a thread reads at once along any dimension. Rows are stretched by the elements of a load, or of
+    such a read, both powers of two and no longer than a row.
+    """
     size = prod(extents)
     if len(extents) < 2:
         return size * itemsize
-    return max(size // row * (row + min(row, 32) + 16 // itemsize) for row in extents if row > 1 or size == 1) * itemsize
+    pads = [1 << power for power in range(max(lanes, VECTOR_BYTES // itemsize).bit_length())]
+    return max(size // row * stretched(row, pad) for row in extents for pad in pads if pad <= row) * itemsize
 
 
 def _spans(spatial: tuple[GridAxis, ...], reduction: tuple[DepthAxis, ...]) -> dict[str, int]:

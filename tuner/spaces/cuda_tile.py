@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 from tuner.spaces.cpu_rows import identity
 from tuner.spaces.cuda_axes import DepthAxis, GridAxis
@@ -27,10 +28,12 @@ from tuner.spaces.program import (
     Pipeline,
     Reorder,
     ReverseComputeAt,
+    SplitLoop,
     Step,
     ThreadAxis,
 )
 from tuner.spaces.stages import accesses, costs_mathematics, unpadded
+from tuner.target.cuda import WARP
 from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Scalar, Select, Var, rewrite, substitute
 
 MAX_AHEAD = 64  # 32-bit registers of a thread for vectors that are loaded before any of them is used
@@ -55,6 +58,7 @@ class CudaTilePlan:
     grid: tuple[str, ...]  # all axes, in the order in which blocks are numbered
     reduction: tuple[DepthAxis, ...]  # in loop order, the innermost last
     copies: Mapping[Read, CopyPlan]
+    warp: int = 0  # rows of threads that a warp covers, along the last but one axis with threads; 0: threads numbered row by row
     pipeline: str = "none"  # or "registers" or "async": how copies run ahead of the computing
 
     @property
@@ -237,13 +241,30 @@ class CudaTileNest:
 
     def _bind(self, block: str) -> None:
         """Threads are bound before anything is placed under them: what is shared is then known to serve them all."""
+        if self.plan.warp:
+            self._bind_warps(block)
+            return
         for axis, thread in zip(reversed(self.threads), THREAD_AXES, strict=False):
             self.steps.append(Bind(loop=f"{block}.{axis.name}", axis=thread))
 
+    def _bind_warps(self, block: str) -> None:
+        """All threads on one axis, a warp's in a rectangle: it reads few elements of either operand, instead of many of one."""
+        *others, rows, columns = (f"{block}.{axis.name}" for axis in self.threads)
+        for loop, inside in ((rows, self.plan.warp), (columns, WARP // self.plan.warp)):
+            self.steps.append(SplitLoop(loop=loop, factors=(inside,), into=(f"{loop}w", f"{loop}l")))
+        order = (f"{rows}w", f"{columns}w", f"{rows}l", f"{columns}l")
+        self.steps += [Reorder(loops=order), Fuse(loops=(*others, *order), into=columns), Bind(loop=columns, axis=THREAD_AXES[0])]
+
+    @property
+    def _thread_axes(self) -> tuple[tuple[ThreadAxis, int], ...]:
+        """The block's axes of threads with their extents, the fastest last."""
+        if self.plan.warp:
+            return ((THREAD_AXES[0], prod(axis.extent for axis in self.threads)),)
+        return tuple(reversed([(name, axis.extent) for name, axis in zip(THREAD_AXES, reversed(self.threads), strict=False)]))
+
     def _place(self, fetches: list[Fetch], loop: str) -> None:
-        extents = tuple(reversed([(name, axis.extent) for name, axis in zip(THREAD_AXES, reversed(self.threads), strict=False)]))
         for one in reversed(fetches):
-            self.steps += one.steps(loop, extents, held=self.plan.pipeline == "registers" and self.plan.overlaps)
+            self.steps += one.steps(loop, self._thread_axes, held=self.plan.pipeline == "registers" and self.plan.overlaps)
 
     def _launch(self, block: str) -> None:
         self.steps.append(Fuse(loops=tuple(f"{block}.{axis.name}" for axis in self.grid), into=f"{block}.grid"))

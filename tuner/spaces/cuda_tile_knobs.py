@@ -23,6 +23,7 @@ THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # of one axis
 REGISTERS = (1, 2, 4, 8)  # vectors of one axis
 DEPTHS = (1, 4, 8, 16, 32, 64)  # iterations of a reduction block, and the whole extent where that is short
 UNROLLS = (1, 4, 8, 16)  # of them
+WARP_ROWS = (4, 8)  # rows of threads that a warp covers: as near to a square as 32 threads get
 MAX_ACCUMULATORS = 128  # of a thread
 MAX_OVERLAP = 0.25  # work done twice, as a share, where an extent does not divide
 MAX_AXES = 3  # with threads
@@ -103,6 +104,7 @@ class CudaTileSketch:
         if self.group.anchor.reducer is not None:
             ways = ("none", "registers", "async") if self.architecture >= ASYNC_FROM else ("none", "registers")
             knobs.append(self._knob("unroll", UNROLLS))
+            knobs.append(self._knob("warp", (0, *self._warps()) if self.candidates else (0,)))
             knobs.append(self._knob("pipeline", ways if self.candidates else ("none",)))
         for number, found in enumerate(self.candidates):
             knobs.append(self._knob(f"fetch{number}_{found.read.tensor}", self._copy_values(found)))
@@ -111,6 +113,15 @@ class CudaTileSketch:
 
     def _knob(self, what: str, values: Iterable[Value]) -> Knob:
         return Knob(name=f"{self.prefix}.{what}", values=tuple(values))
+
+    def _warps(self) -> list[int]:
+        """Rows of threads that warps of at least one tile can cover."""
+        return [rows for rows in WARP_ROWS if any(self._warp(tile, rows) for tile in self.tile_values())]
+
+    def _warp(self, tile: tuple[int, ...], rows: int) -> int:
+        """`rows` where warps of so many rows of threads fill a block of the tile, else 0."""
+        *_, down, along = (1, *tile[0 : 3 * len(self.major) : 3])
+        return rows if rows and down % rows == 0 and along % (WARP // rows) == 0 else 0
 
     def _copy_values(self, found: Access) -> list[str]:
         """`direct`, or `shared` with elements a load, laid out as it is or turned, rows as they are or stretched."""
@@ -193,7 +204,8 @@ class CudaTileSketch:
         spans = {one.axis.name: one.block for one in spatial} | {one.axis.name: one.depth for one in reduction}
         stage = self.group.anchor
         boxes = [(box_shape(one.read, spans), DTYPE_BYTES[self.dtypes[one.read.tensor]]) for one in self.candidates]
-        shared = sum(box_bytes(box, itemsize) for box, itemsize in boxes)
+        lanes = max(one.lanes for one in spatial)
+        shared = sum(box_bytes(box, itemsize, lanes) for box, itemsize in boxes)
         ahead = stage.reducer is not None and any(one.outer.extent > 1 for one in reduction[-1:])
         words = -(-DTYPE_BYTES[stage.accumulator if stage.reducer else stage.dtype] // 4)
         tiles = [one.register * one.lanes for one in spatial]
@@ -215,8 +227,8 @@ class CudaTileSketch:
         tile = values.get("tile") or self.tile_values()[0]
         assert isinstance(tile, tuple)
         self.footprint(tile).check()
-        unroll = values.get("unroll", 1)
-        assert isinstance(unroll, int)
+        unroll, warp = values.get("unroll", 1), values.get("warp", 0)
+        assert isinstance(unroll, int) and isinstance(warp, int)
         spatial, reduction = self._parts(tile, unroll)
         order = values.get("order")
         chosen = order if isinstance(order, tuple) else tuple(range(len(self.major)))
@@ -227,6 +239,7 @@ class CudaTileSketch:
             grid=(*rest, *(self.major[place] for place in chosen)),
             reduction=reduction,
             copies=dict(self._copies(values)),
+            warp=self._warp(tile, warp),
             pipeline=str(values.get("pipeline", "none")),
         )
 

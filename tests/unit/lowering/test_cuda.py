@@ -20,6 +20,7 @@ from tuner.lowering.cuda_compiler import KernelResources, cuda_compiler, find_nv
 from tuner.runtime.cuda_module import CudaModuleError, unpacked
 from tuner.spaces.cuda import CudaSpace
 from tuner.spaces.default import default_program
+from tuner.spaces.space import Config
 from tuner.target.cuda import STATIC_SHARED_BYTES, cuda_target, cuda_targets
 from tuner.workload.catalogue import OPERATORS
 from tuner.workload.spec import parse_spec
@@ -80,13 +81,14 @@ def test_launches_are_those_of_the_source(spec: str) -> None:
         assert launch.grid[0] >= 1 and launch.grid[1:] == (1, 1)
 
 
-def overlapped(pipeline: str) -> str:
+def overlapped(pipeline: str, warp: int = 0) -> str:
     """The source of a matmul whose operands go through shared memory, the left one turned."""
     target = cuda_target("sm_90", lambda fingerprint: "declared")
     space = CudaSpace(parse_spec("matmul:M=256,N=256,K=256"), target)
-    config = {
-        "sketch": "C:tile", "C.tile.tile": (16, 2, 4, 16, 2, 4, 8), "C.tile.unroll": 8, "C.tile.pipeline": pipeline,
-        "C.tile.fetch0_A": "shared 4 turned padded", "C.tile.fetch1_B": "shared 4", "C.tile.order": (0, 1),
+    config: Config = {
+        "sketch": "C:tile", "C.tile.tile": (16, 2, 4, 16, 2, 4, 8), "C.tile.unroll": 8, "C.tile.warp": warp,
+        "C.tile.pipeline": pipeline, "C.tile.fetch0_A": "shared 4 turned padded", "C.tile.fetch1_B": "shared 4",
+        "C.tile.order": (0, 1),
     }  # fmt: skip
     return cuda_source(space.program(config), target, "k")
 
@@ -106,12 +108,21 @@ def test_asynchronous_copies_are_of_elements_that_lie_side_by_side() -> None:
         assert copies and set(copies) == {width}
 
 
+def test_a_warp_covers_as_many_rows_of_threads_as_it_is_told() -> None:
+    """The lane within the warp chooses one of four rows and one of eight columns."""
+    rows, source = overlapped("none"), overlapped("none", warp=4)
+    assert "threadIdx.y" in rows and "threadIdx.y" not in source
+    assert "(((int)threadIdx.x) & 31) >> 3)" in source and "(((int)threadIdx.x) & 7)" in source
+    assert "__launch_bounds__(256)" in source
+
+
 @needs_nvcc
+@pytest.mark.parametrize("warp", [0, 4])
 @pytest.mark.parametrize("pipeline", ["none", "registers", "async"])
-def test_two_blocks_of_the_usual_tile_fit_a_multiprocessor(pipeline: str, tmp_path: Path) -> None:
+def test_two_blocks_of_the_usual_tile_fit_a_multiprocessor(pipeline: str, warp: int, tmp_path: Path) -> None:
     """128 by 128 sums by 256 threads: everything indexed by constants stays in registers, and no more than 128 of them."""
     target = cuda_target("sm_90", lambda fingerprint: "declared")
-    (kernel,) = cuda_compiler(tmp_path).compile(overlapped(pipeline), target).kernels
+    (kernel,) = cuda_compiler(tmp_path).compile(overlapped(pipeline, warp), target).kernels
     assert kernel.registers <= 128 and kernel.stack_bytes == 0, kernel
 
 

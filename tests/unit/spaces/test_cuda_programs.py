@@ -11,6 +11,7 @@ from tests.property.blocks import run, value
 from tuner.errors import IllegalSchedule, UsageError
 from tuner.spaces.cuda import CudaSpace
 from tuner.spaces.cuda_axes import DepthAxis, GridAxis
+from tuner.spaces.cuda_fetch import box_bytes
 from tuner.spaces.cuda_limits import Footprint
 from tuner.spaces.cuda_tile_knobs import CudaTileSketch
 from tuner.spaces.groups import TileGroup
@@ -136,6 +137,59 @@ def test_copies_overlap_where_there_are_some_and_without_registers_where_the_arc
     assert values(tile_sketch("matmul:M=64,N=64,K=64", 75), "pipeline") == ("none", "registers")
     assert values(tile_sketch("transpose:M=64,N=64"), "pipeline") == ()
     assert values(tile_sketch("reduce_max:M=64,N=64,axis=0"), "pipeline") == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "rows"),
+    [
+        ("matmul:M=64,N=64,K=64", (0, 4, 8)),
+        ("matmul:M=6,N=64,K=64", ()),  # nowhere 4 rows of threads
+        ("conv2d:N=1,H=8,W=16,CI=8,CO=32,KH=3,KW=3", (0, 4, 8)),
+        ("reduce_sum:M=64,N=64,axis=0", ()),  # nothing shared
+        ("transpose:M=64,N=64", ()),
+    ],
+)
+def test_warps_cover_rows_of_threads_where_tiles_have_so_many_and_operands_are_shared(spec: str, rows: tuple[int, ...]) -> None:
+    assert values(tile_sketch(spec), "warp") == rows
+
+
+def test_a_warp_covers_only_what_fills_it() -> None:
+    """What a tile cannot have is as if it were not asked for."""
+    sketch = tile_sketch("matmul:M=64,N=64,K=64")
+    config = {"sketch": "C:tile"} | {knob.name: knob.values[0] for knob in sketch.knobs}
+    square, wide, narrow = (8, 2, 4, 16, 1, 4, 8), (2, 4, 1, 32, 1, 1, 8), (32, 1, 1, 4, 2, 4, 8)
+    for tile, wanted, got in [(square, 0, 0), (square, 4, 4), (square, 8, 8), (wide, 4, 0), (narrow, 4, 0), (narrow, 8, 8)]:
+        assert sketch.plan({**config, "C.tile.tile": tile, "C.tile.warp": wanted}).warp == got, (tile, wanted)
+
+
+@pytest.mark.parametrize("spec", ["matmul:M=128,N=128,K=64", "conv2d:N=2,H=14,W=14,CI=16,CO=24,KH=3,KW=3,pad=1"])
+def test_what_is_counted_for_boxes_is_what_the_largest_of_them_take(spec: str) -> None:
+    """For each tile, over all ways to lay out its boxes in two copies: never more than was counted, and at least half of it."""
+    space = CudaSpace(parse_spec(spec), TARGET)
+    name, knobs = next((one.name, one.knobs) for one in space.space.sketches)
+    ways = {knob.name.rsplit(".", 1)[1]: knob for knob in knobs}
+    first, second = (knob for what, knob in ways.items() if what.startswith("fetch"))
+    sketch, rng = tile_sketch(spec), np.random.default_rng(0)
+    for place in rng.choice(len(ways["tile"].values), 12, replace=False):
+        config = {"sketch": name} | {knob.name: knob.values[0] for knob in knobs} | {ways["pipeline"].name: "async"}
+        tile = config[ways["tile"].name] = ways["tile"].values[place]
+        assert isinstance(tile, tuple)
+        taken = [shared_bytes(space.program({**config, first.name: one, second.name: other}))
+                 for one in first.values[1:] for other in second.values[1:]]  # fmt: skip
+        counted = sketch.footprint(tile).shared_bytes
+        assert max(taken) <= counted <= 2 * max(taken), (tile, max(taken), counted)
+
+
+def test_rows_are_stretched_by_what_is_read_of_them_at_once() -> None:
+    """128 rows of 16 float32, or 16 of 128: by 1, 2 or 4 elements, the shorter rows to 20."""
+    assert box_bytes((128, 16), 4, 1) == 128 * 20 * 4
+    assert box_bytes((64,), 4, 4) == 64 * 4, "one row is never stretched"
+    assert box_bytes((128, 128), 4, 4) == 128 * 132 * 4
+    assert box_bytes((128, 128), 4, 8) == 128 * 136 * 4
+
+
+def test_the_usual_tile_fits_with_two_boxes_of_each_operand() -> None:
+    assert (16, 2, 4, 16, 2, 4, 16) in tile_sketch("matmul:M=2048,N=2048,K=2048").tile_values()
 
 
 @pytest.mark.parametrize(
