@@ -14,7 +14,7 @@ from tuner.spaces.cuda_warpgroup_knobs import CudaWarpgroupSketch, warpgroup_sha
 from tuner.spaces.groups import Group, RowGroup, TileGroup, groups, shapes_of
 from tuner.spaces.program import Buffer, Program
 from tuner.spaces.space import Config, Sketch, Space
-from tuner.spaces.stages import inlined, plainly_named
+from tuner.spaces.stages import hoisted, inlined, plainly_named
 from tuner.target.target import Target
 from tuner.workload.expression import DType
 from tuner.workload.workload import Workload
@@ -29,7 +29,7 @@ class CudaSpace:
     def __init__(self, workload: Workload, target: Target) -> None:
         if target.kind != "cuda":
             raise UsageError(f"target {target.name} is no GPU; its sketches live elsewhere")
-        self.expression = inlined(plainly_named(workload.expression))
+        self.expression = inlined(hoisted(plainly_named(workload.expression)))
         self.shapes = shapes_of(self.expression)
         self.dtypes: Mapping[str, DType] = {
             tensor.name: tensor.dtype for tensor in (*self.expression.inputs, *(stage.tensor for stage in self.expression.stages))

@@ -87,6 +87,25 @@ def inlined(expression: Expression) -> Expression:
     return expression
 
 
+def hoisted(expression: Expression) -> Expression:
+    """The expression with each reduction done once for all points of axes that its body does not move with, and then copied."""
+    names = {tensor.name for tensor in expression.inputs} | {stage.name for stage in expression.stages}
+    stages: list[Stage] = []
+    for stage in expression.stages:
+        moving = {node.name for node in walk(stage.body) if isinstance(node, Var)}
+        still = [axis for axis in stage.axes if axis.extent > 1 and axis.name not in moving]
+        if stage.reducer is None or not still:
+            stages.append(stage)
+            continue
+        kept = tuple(axis for axis in stage.axes if axis not in still) or (replace(stage.axes[0], extent=1),)
+        name = next(free for n in range(len(names) + 1) if (free := f"{stage.name}x{n}") not in names)
+        names.add(name)
+        place = tuple(Const(0, "int64") if axis not in stage.axes else Var(axis.name) for axis in kept)
+        stages.append(replace(stage, name=name, axes=kept))
+        stages.append(Stage(name=stage.name, axes=stage.axes, body=Read(name, place), dtype=stage.dtype))
+    return replace(expression, stages=tuple(stages))
+
+
 def plainly_named(expression: Expression) -> Expression:
     """The same expression without underscores in its names: what a sketch adds to a name is told by its underscore."""
     tensors = _plain([tensor.name for tensor in expression.inputs] + [stage.name for stage in expression.stages])
