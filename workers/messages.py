@@ -107,7 +107,7 @@ class Limits:
     build_timeout_s: float = 30.0
     run_timeout_s: float = 20.0  # the whole measurement of one candidate
     memory_bytes: int = 8 * 2**30  # of the process that runs a candidate, and of the compiler
-    race_rounds: int = 5  # fresh processes of each contestant of a promotion
+    race_rounds: int = 5  # fresh processes of each contestant of a promotion that is not surely beaten before
     race_budget_s: float = 0.15  # timed in each of them: between processes medians differ more than what this leaves open
     builds_per_server: int = 2000  # a compiler process is replaced after as many builds
     builder_resident_bytes: int = 1536 * 2**20  # or when it has grown to this

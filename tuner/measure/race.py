@@ -14,7 +14,7 @@ from tuner.errors import UsageError
 from tuner.measure.assignment import Request, Verification
 from tuner.measure.outcome import Failed, FailureKind, Outcome, Timed
 from tuner.measure.rivals import RIVALS, check_rival
-from tuner.measure.statistics import MIN_ROUNDS, Decision, decide
+from tuner.measure.statistics import MIN_ROUNDS, Decision, decide, ratio_of_medians
 from tuner.measure.timing import PROMOTION, TimingPlan
 
 INFRASTRUCTURE_RETRIES = 3
@@ -70,8 +70,8 @@ def race(
     """Races on a prepared runner. Libraries are verified as for promotion in the first round.
 
     A contender that fails once is out, all its rounds with it; a lost runner is tried again; a kernel `HOPELESS` times slower
-    than the fastest ends after `MIN_ROUNDS`. With `default` named, it comes last in each round and the decision says who is
-    promoted. `progress` is told (round from 0, contender, outcome). Raises UsageError for a race that cannot be.
+    than the fastest ends after `MIN_ROUNDS`. With `default` named, it comes last in each round, who is surely beaten after
+    `MIN_ROUNDS` takes no part in further ones, and the decision says who is promoted. `progress` is told (round from 0, contender, outcome). Raises UsageError for a race that cannot be.
     """
     _check(contenders, rounds, default)
     samples: dict[str, list[tuple[float, ...]]] = {contender.name: [] for contender in contenders}
@@ -81,8 +81,11 @@ def race(
     hopeless: set[str] = set()
     ordered = sorted(contenders, key=lambda contender: contender.name == default)  # what is fast is known by then
     for number in range(rounds):
+        beaten = _beaten(samples) if default is not None and number >= MIN_ROUNDS else frozenset()
+        if len(samples) - len(beaten) < 2 <= len(samples):
+            break
         for contender in ordered:
-            if contender.name in failed or (contender.name in hopeless and number >= MIN_ROUNDS):
+            if contender.name in failed or contender.name in beaten or (contender.name in hopeless and number >= MIN_ROUNDS):
                 continue
             fastest = min((median(one) for found in samples.values() for one in found), default=None)
             # The first calls of a library say little: it makes its plans in them.
@@ -113,6 +116,16 @@ def race(
     if default is not None and default in eligible:
         decision = decide(eligible, default=default, incumbent=incumbent)
     return RaceResult(rounds=kept, failed=failed, max_rel_error=errors, artifacts=artifacts, decision=decision)
+
+
+def _beaten(samples: Mapping[str, Sequence[Sequence[float]]]) -> frozenset[str]:
+    """Those that the fastest surely beats by the rounds both have."""
+    best = min(samples, key=lambda name: median(median(one) for one in samples[name]), default=None)
+    if best is None:
+        return frozenset()
+    return frozenset(
+        name for name, found in samples.items() if name != best and ratio_of_medians(samples[best], found).surely_faster
+    )
 
 
 def _check(contenders: Sequence[Contender], rounds: int, default: str | None) -> None:

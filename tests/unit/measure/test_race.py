@@ -194,12 +194,34 @@ class Scripted:
 
 
 def test_a_default_of_seconds_a_call_does_not_dominate_the_race() -> None:
-    runner = Scripted(default=3.0, tuned=0.01)
-    result = race([contender("default", "d"), contender("tuned", "t")], runner, rounds=5, default="default")
+    runner = Scripted(default=3.0, tuned=0.01, other=0.01)
+    field = [contender(name, name) for name in ("default", "tuned", "other")]
+    result = race(field, runner, rounds=5, default="default")
     naive = [request for request in runner.asked if request.name == "default"]
     assert [request.verification for request in naive] == ["screening", "timed", "timed"]
     assert [len(samples) for samples in result.rounds["default"]] == [2, 2, 2] and len(result.rounds["tuned"]) == 5
-    assert result.decision is not None and result.decision.winner == "tuned"
+    assert result.decision is not None and result.decision.winner in ("tuned", "other")
+
+
+@pytest.mark.parametrize(
+    ("call_s", "rounds"),
+    [
+        ({"default": 0.03, "tuned": 0.01}, {"default": 3, "tuned": 3}),
+        ({"default": 0.03, "tuned": 0.01, "worse": 0.011}, {"default": 3, "tuned": 3, "worse": 3}),
+        ({"default": 0.03, "tuned": 0.01, "equal": 0.01}, {"default": 3, "tuned": 5, "equal": 5}),
+        ({"default": 0.01, "tuned": 0.03}, {"default": 3, "tuned": 3}),
+        ({"default": 0.01}, {"default": 5}),
+    ],
+)
+def test_who_is_surely_beaten_races_no_more_and_one_alone_neither(call_s: dict[str, float], rounds: dict[str, int]) -> None:
+    result = race([contender(name, name) for name in call_s], Scripted(**call_s), rounds=5, default="default")
+    assert {name: len(found) for name, found in result.rounds.items()} == rounds
+    assert result.decision is not None and call_s[result.decision.winner] == min(call_s.values())
+
+
+def test_a_comparison_without_a_default_times_everybody_to_the_end() -> None:
+    result = race([contender("tuned", "t"), contender("worse", "w")], Scripted(tuned=0.01, worse=0.03), rounds=5)
+    assert {len(found) for found in result.rounds.values()} == {5}
 
 
 def test_a_default_that_lost_is_verified_when_all_that_beat_it_fail() -> None:
@@ -214,4 +236,4 @@ def test_a_library_is_timed_in_full_however_slow_it_begins() -> None:
     runner = Scripted(default=0.02, tuned=0.01, numpy=3.0)
     contenders = [contender("default", "d"), contender("tuned", "t"), Contender(name="numpy")]
     result = race(contenders, runner, rounds=5, default="default")
-    assert [len(samples) for samples in result.rounds["numpy"]] == [5] * 5
+    assert [len(samples) for samples in result.rounds["numpy"]] == [5] * 3
