@@ -71,7 +71,8 @@ def race(
 
     A contender that fails once is out, all its rounds with it; a lost runner is tried again; a kernel `HOPELESS` times slower
     than the fastest ends after `MIN_ROUNDS`. With `default` named, it comes last in each round, who is surely beaten after
-    `MIN_ROUNDS` takes no part in further ones, and the decision says who is promoted. `progress` is told (round from 0, contender, outcome). Raises UsageError for a race that cannot be.
+    `MIN_ROUNDS` takes no part in further ones, and the decision says who is promoted. `progress` is told (round from 0,
+    contender, outcome). Raises UsageError for a race that cannot be.
     """
     _check(contenders, rounds, default)
     samples: dict[str, list[tuple[float, ...]]] = {contender.name: [] for contender in contenders}
