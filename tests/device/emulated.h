@@ -304,6 +304,7 @@ static inline half __float2half(float x) { return half(x); }
 static inline half __float2half_rn(float x) { return half(x); }
 static inline float __bfloat162float(nv_bfloat16 x) { return (float)x; }
 static inline nv_bfloat16 __float2bfloat16(float x) { return nv_bfloat16(x); }
+static inline nv_bfloat16 __float2bfloat16_rn(float x) { return nv_bfloat16(x); }
 static inline half hexp(half x) { return half(expf((float)x)); }
 static inline nv_bfloat16 hexp(nv_bfloat16 x) { return nv_bfloat16(expf((float)x)); }
 

@@ -20,12 +20,13 @@ def known(name: str) -> str:
         return name
     # Loaded late: TVM parses hundreds of small programs for it, seconds that schedules without tensor cores must not pay.
     cuda = import_module("tvm.s_tir.tensor_intrin.cuda")
+    load, sync = cuda.get_wmma_load_intrin, cuda.get_wmma_sync_intrin
     made = {
-        "wmma_load_16x16x16_bf16_a_shared": (cuda.get_wmma_load_intrin, (*_SQUARE, "bfloat16", "shared", False, False)),
-        "wmma_load_16x16x16_bf16_b_shared": (cuda.get_wmma_load_intrin, (*_SQUARE, "bfloat16", "shared", True, False)),
-        "wmma_load_16x16x16_bf16_b_trans_shared": (cuda.get_wmma_load_intrin, (*_SQUARE, "bfloat16", "shared", True, True)),
-        "wmma_sync_16x16x16_bf16bf16f32": (cuda.get_wmma_sync_intrin, (*_SQUARE, "bfloat16", "float32", False)),
-        "wmma_sync_16x16x16_bf16bf16f32_trans": (cuda.get_wmma_sync_intrin, (*_SQUARE, "bfloat16", "float32", True)),
+        "wmma_load_16x16x16_bf16_a_shared_dyn": (load, (*_SQUARE, "bfloat16", "shared.dyn", False, False)),
+        "wmma_load_16x16x16_bf16_b_shared_dyn": (load, (*_SQUARE, "bfloat16", "shared.dyn", True, False)),
+        "wmma_load_16x16x16_bf16_b_trans_shared_dyn": (load, (*_SQUARE, "bfloat16", "shared.dyn", True, True)),
+        "wmma_sync_16x16x16_bf16bf16f32": (sync, (*_SQUARE, "bfloat16", "float32", False)),
+        "wmma_sync_16x16x16_bf16bf16f32_trans": (sync, (*_SQUARE, "bfloat16", "float32", True)),
     }
     if name in made:
         make, arguments = made[name]

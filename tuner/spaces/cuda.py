@@ -59,7 +59,7 @@ class CudaSpace:
         shape = shape_of(group, self.shapes, self.dtypes)
         if shape is None:
             return []
-        sketch = CudaMmaSketch(group, self.shapes, self.dtypes, shape, self.architecture)
+        sketch = CudaMmaSketch(group, self.shapes, self.dtypes, shape, self.architecture, self._shared_bytes)
         return [sketch] if sketch.tile_values() else []
 
     def _warpgroups(self, group: TileGroup) -> list[CudaWarpgroupSketch]:
@@ -68,9 +68,13 @@ class CudaSpace:
         shape = warpgroup_shape(group, self.shapes, self.dtypes)
         if shape is None:
             return []
-        most = int(self.target.fingerprint["max_dynamic_shared_memory_per_block"])
-        sketch = CudaWarpgroupSketch(group, self.shapes, self.dtypes, shape, most)
+        sketch = CudaWarpgroupSketch(group, self.shapes, self.dtypes, shape, self._shared_bytes)
         return [sketch] if sketch.tile_values() else []
+
+    @property
+    def _shared_bytes(self) -> int:
+        """Of a block, as much as can be asked for at a launch."""
+        return int(self.target.fingerprint["max_dynamic_shared_memory_per_block"])
 
     def program(self, config: Config) -> Program:
         """The program of a config. Raises UsageError where it is not of this space, IllegalSchedule where no block fits it."""

@@ -97,6 +97,7 @@ class MmaPlan:
     turned: bool  # the right operand lies with the reduction last
     padded: bool  # rows in shared memory stretched against bank conflicts
     pipeline: str  # "none", "registers" or "async"
+    stages: int  # copies of the operands in shared memory where they are overlapped
 
     @property
     def spatial(self) -> tuple[GridAxis, ...]:
@@ -140,7 +141,7 @@ class CudaMmaNest:
         spatial = [*self.grid, *self.warps, *self.squares, *self.elements]
         reduce = (*self.outer, *self.inner, plan.depth.unrolled)
         self._add(self.sums, spatial, product, self.accumulator, "wmma.accumulator", reduce)
-        self._add(f"{self.name}_square", spatial, self._at(self.sums, spatial), self.accumulator, "shared")
+        self._add(f"{self.name}_square", spatial, self._at(self.sums, spatial), self.accumulator, "shared.dyn")
         finished = self._at(f"{self.name}_square", spatial)
         output = tuple(self.indices[axis.name] for axis in self.group.output.axes)
         self.blocks.append(
@@ -165,7 +166,8 @@ class CudaMmaNest:
             width=widest(itemsize),
             padded=plan.padded,
         )
-        made = replace(made, pad=pad_of(plan, itemsize) if plan.padded else 0)
+        buffer = replace(made.buffer, scope="shared.dyn")
+        made = replace(made, buffer=buffer, pad=pad_of(plan, itemsize) if plan.padded else 0)
         self.blocks.append(made.block)
         self.buffers.append(made.buffer)
         return made
@@ -224,15 +226,18 @@ class CudaMmaNest:
             self.steps += made.steps(f"{sums}.{self.outer[-1].name}", threads)
         self.steps.append(Fuse(loops=tuple(f"{sums}.{axis.name}" for axis in self.grid), into=f"{sums}.grid"))
         self.steps.append(Bind(loop=f"{sums}.grid", axis="blockIdx.x"))
-        if plan.pipeline != "none":
-            self.steps.append(Pipeline(loop=f"{sums}.{self.outer[-1].name}", copies=2, asynchronous=plan.pipeline == "async"))
         self.steps.append(DecomposeReduction(block=sums, loop=f"{sums}.{self.outer[0].name}"))
+        if plan.pipeline != "none":
+            # A window's steps and blocks of the depth are one sequence of turns: a short depth alone leaves nothing to overlap.
+            self.steps.append(Fuse(loops=tuple(f"{sums}.{axis.name}" for axis in self.outer), into=f"{sums}.turn"))
+            asynchronous = plan.pipeline == "async"
+            self.steps.append(Pipeline(loop=f"{sums}.turn", copies=2, asynchronous=asynchronous, stages=plan.stages))
         self._instructions()
 
     def _store(self) -> None:
         """A warp's threads share its square: each writes neighbouring elements, where rows are aligned for that."""
         name, columns = self.name, self.plan.columns
-        width = widest(DTYPE_BYTES[self.group.output.dtype])
+        width = store_width(self.group)
         while width > 1 and not (columns.starts_at_multiples_of(width) and columns.axis.extent % width == 0):
             width //= 2
         self.steps.append(Fuse(loops=tuple(f"{name}.{axis.name}" for axis in self.elements), into=f"{name}.all"))
@@ -240,8 +245,7 @@ class CudaMmaNest:
         self.steps.append(SplitLoop(loop=f"{name}.all", factors=(WARP, width), into=parts))
         self.steps.append(Bind(loop=f"{name}.lane", axis="threadIdx.x"))
         if width > 1:
-            plain = self.group.epilogue is None or not costs_mathematics(self.group.epilogue.body)
-            self.steps.append(Mark(loop=f"{name}.vector", how="vectorize" if plain else "unroll"))
+            self.steps.append(Mark(loop=f"{name}.vector", how="vectorize"))
 
     def _instructions(self) -> None:
         plan, kind, sums = self.plan, self.kind, SHORT[self.accumulator]
@@ -249,15 +253,26 @@ class CudaMmaNest:
         rows, columns = plan.rows.element.name, plan.columns.element.name
         right = columns if plan.turned else plan.depth.unrolled.name
         self.steps += [
-            Tensorize(loop=f"{self.name}_left_fragment.{rows}", instruction=f"{load}_a_shared"),
-            Tensorize(loop=f"{self.name}_right_fragment.{right}", instruction=f"{load}_b{turned}_shared"),
+            Tensorize(loop=f"{self.name}_left_fragment.{rows}", instruction=f"{load}_a_shared_dyn"),
+            Tensorize(loop=f"{self.name}_right_fragment.{right}", instruction=f"{load}_b{turned}_shared_dyn"),
             Tensorize(loop=f"{self.sums}_init.{rows}", instruction=f"wmma_fill_16x16x16_{sums}"),
             Tensorize(loop=f"{self.sums}.{rows}", instruction=f"wmma_sync_16x16x16_{kind}{kind}{sums}{turned}"),
-            Tensorize(loop=f"{self.name}_square.{rows}", instruction=f"wmma_store_16x16x16_{sums}_shared"),
+            Tensorize(loop=f"{self.name}_square.{rows}", instruction=f"wmma_store_16x16x16_{sums}_shared_dyn"),
         ]
 
     def _reorder(self, block: str, axes: list[Axis]) -> None:
         self.steps.append(Reorder(loops=tuple(f"{block}.{axis.name}" for axis in axes)))
+
+
+def store_width(group: TileGroup) -> int:
+    """Elements that a thread computes from sums in shared memory and stores at once.
+
+    Functions such as exp have no vectors: neighbouring threads then store neighbouring elements. Of what else is computed,
+    TVM's code generator has constants of 16 bytes at most.
+    """
+    if group.epilogue is None:
+        return widest(DTYPE_BYTES[group.output.dtype])
+    return 1 if costs_mathematics(group.epilogue.body) else widest(DTYPE_BYTES[group.anchor.accumulator])
 
 
 def pad_of(plan: MmaPlan, itemsize: int) -> int:

@@ -28,6 +28,7 @@ from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Cast, DType, Re
 OPERANDS: Mapping[DType, DType] = {"float16": "float32", "bfloat16": "float32", "int8": "int32"}  # and what they are summed in
 WARPS, SQUARES, DEPTHS = (1, 2, 4), (1, 2, 4), (16, 32, 64)
 MAX_WARPS = 8  # of a block
+ASYNC = ("async", "async 3", "async 4")  # with two copies of the operands in shared memory, or more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +101,7 @@ class CudaMmaSketch:
     dtypes: Mapping[str, DType]
     shape: Shape
     architecture: int  # 80 of sm_80
+    shared_bytes: int  # of a block, at most
 
     name = "mma"
 
@@ -109,7 +111,7 @@ class CudaMmaSketch:
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
-        ways = ("none", "registers", "async") if self.architecture >= ASYNC_FROM else ("none", "registers")
+        ways = ("none", "registers", *(ASYNC if self.architecture >= ASYNC_FROM else ()))
         knobs = [
             self._knob("tile", self.tile_values()),
             self._knob("rows", ("plain", "padded")),
@@ -143,22 +145,23 @@ class CudaMmaSketch:
             if a * c <= MAX_WARPS and covered and deep and self.footprint(tile).fault is None:
                 yield tile
 
-    def footprint(self, tile: tuple[int, ...]) -> Footprint:
-        """What a block of this tile takes, with copies overlapped: two boxes of each operand."""
+    def footprint(self, tile: tuple[int, ...], stages: int = 2) -> Footprint:
+        """What a block of this tile takes, with so many boxes of each operand."""
         plan = self._plan(tile, "plain", "none", "rows first")
         spans = {one.axis.name: one.block for one in plan.spatial} | {one.axis.name: one.depth for one in plan.reduction}
         shared = 0
         for one in (plan.left, plan.right):
             itemsize = DTYPE_BYTES[self.dtypes[one.read.tensor]]
             *others, row = box_shape(one.read, spans)
-            shared += 2 * prod(others) * stretched(row, pad_of(plan, itemsize)) * itemsize
+            shared += stages * prod(others) * stretched(row, pad_of(plan, itemsize)) * itemsize
         warps = plan.rows.warps * plan.columns.warps
         shared += warps * EDGE * EDGE * 4
         # A square of sums takes eight registers of each thread, one of an operand's four at most.
         sums = plan.rows.squares * plan.columns.squares * 8
         operands = (plan.rows.squares + plan.columns.squares) * 8
         threads = (WARP, plan.rows.warps, plan.columns.warps)
-        return Footprint(threads=threads, registers=sums + operands + OTHER_REGISTERS, shared_bytes=shared)
+        registers = sums + operands + OTHER_REGISTERS
+        return Footprint(threads=threads, registers=registers, shared_bytes=shared, most_shared_bytes=self.shared_bytes)
 
     # --- meaning ------------------------------------------------------------------------------------------------------
 
@@ -170,10 +173,9 @@ class CudaMmaSketch:
         values = {knob.name.removeprefix(self.prefix + "."): config[knob.name] for knob in self.knobs}
         tile = values.get("tile") or self.tile_values()[0]
         assert isinstance(tile, tuple)
-        self.footprint(tile).check()
-        return self._plan(
-            tile, str(values.get("rows", "plain")), str(values.get("pipeline", "none")), str(values.get("order", "rows first"))
-        )
+        pipeline = str(values.get("pipeline", "none"))
+        self.footprint(tile, _stages(pipeline)).check()
+        return self._plan(tile, str(values.get("rows", "plain")), pipeline, str(values.get("order", "rows first")))
 
     def _plan(self, tile: tuple[int, ...], rows: str, pipeline: str, order: str) -> MmaPlan:
         shape, anchor = self.shape, self.group.anchor
@@ -196,8 +198,13 @@ class CudaMmaSketch:
             right=shape.right,
             turned=shape.turned,
             padded=rows == "padded",
-            pipeline=pipeline,
+            pipeline=pipeline.partition(" ")[0],
+            stages=_stages(pipeline),
         )
+
+
+def _stages(pipeline: str) -> int:
+    return int(pipeline.split()[1]) if " " in pipeline else 2
 
 
 def _covers(extent: int, block: int) -> bool:

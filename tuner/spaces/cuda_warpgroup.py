@@ -19,7 +19,7 @@ from functools import cached_property
 from math import prod
 
 from tuner.spaces.cuda_axes import DepthAxis, GridAxis
-from tuner.spaces.cuda_limits import widest
+from tuner.spaces.cuda_mma import store_width
 from tuner.spaces.groups import TileGroup, replace_reads
 from tuner.spaces.nest import Nest
 from tuner.spaces.program import (
@@ -40,10 +40,9 @@ from tuner.spaces.program import (
     Tensorize,
     ThreadAxis,
 )
-from tuner.spaces.stages import costs_mathematics, unpadded
+from tuner.spaces.stages import unpadded
 from tuner.spaces.tiles import add, at_most, times
 from tuner.workload.expression import (
-    DTYPE_BYTES,
     Axis,
     Binary,
     Cast,
@@ -309,7 +308,7 @@ class CudaWarpgroupNest:
     def _store(self) -> None:
         """A warpgroup's threads share its strip: each writes neighbouring elements, where rows are aligned for that."""
         name, columns = self.name, self.plan.columns
-        width = min(widest(DTYPE_BYTES[self.group.output.dtype]), PIECE)
+        width = min(store_width(self.group), PIECE)
         while columns.extent % width:
             width //= 2
         parts = (f"{name}.step", f"{name}.lane", f"{name}.vector")
@@ -319,8 +318,7 @@ class CudaWarpgroupNest:
             Bind(loop=f"{name}.lane", axis="threadIdx.x"),
         ]
         if width > 1:
-            plain = self.group.epilogue is None or not costs_mathematics(self.group.epilogue.body)
-            self.steps.append(Mark(loop=f"{name}.vector", how="vectorize" if plain else "unroll"))
+            self.steps.append(Mark(loop=f"{name}.vector", how="vectorize"))
 
     def _instructions(self) -> None:
         plan = self.plan
