@@ -10,6 +10,7 @@ from tuner.spaces.winograd import fewest_flops
 from tuner.target.limits import LimitsError, measure_limits
 from tuner.target.roofline import Work, implausible, least_seconds, roofline_fraction
 from tuner.target.target import Limits, Target
+from tuner.workload.compulsory import least_bytes
 from workers.messages import Problem
 
 REMEASURE_S = 1.0  # of the limits, on a builder's core, once a job
@@ -18,7 +19,8 @@ REMEASURE_S = 1.0  # of the limits, on a builder's core, once a job
 def work_of(problem: Problem) -> Work:
     expression = problem.workload.expression
     dtype = expression.inputs[0].dtype if expression.inputs else "float32"
-    return Work(flops=fewest_flops(problem.workload), nbytes=expression.nbytes, dtype=dtype, threads=problem.threads)
+    nbytes = least_bytes(problem.workload)
+    return Work(flops=fewest_flops(problem.workload), nbytes=nbytes, dtype=dtype, threads=problem.threads)
 
 
 class Judge:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from tuner.spaces.stages import linear
 from tuner.spaces.tiles import add, constant, times
+from tuner.workload.compulsory import least_flops
 from tuner.workload.expression import Axis, Binary, Const, Expression, Read, Scalar, Select, Stage, Var, substitute
 from tuner.workload.workload import Workload
 
@@ -59,7 +60,7 @@ def winograd(expression: Expression) -> Expression | None:
 def fewest_flops(workload: Workload) -> int:
     """Operations of the workload by the algorithm of its space that needs least: what a time is judged by."""
     fast = workload.numerics == "fast" and winograd(workload.expression) is not None
-    return int(workload.expression.flops / SAVING) if fast else workload.expression.flops
+    return int(least_flops(workload) / SAVING) if fast else least_flops(workload)
 
 
 def _renamed(expression: Expression) -> Expression:
