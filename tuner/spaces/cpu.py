@@ -13,7 +13,7 @@ from tuner.spaces.cpu_tile_knobs import TileSketch, tile_sketches
 from tuner.spaces.groups import Group, RowGroup, groups, shapes_of
 from tuner.spaces.program import Buffer, Program
 from tuner.spaces.space import Config, Sketch, Space
-from tuner.spaces.stages import hoisted, inlined, plainly_named
+from tuner.spaces.stages import hoisted, inlined, materialized, plainly_named
 from tuner.spaces.winograd import winograd
 from tuner.target.target import Target
 from tuner.workload.expression import DType, Expression
@@ -101,7 +101,7 @@ class CpuSpace:
 
 
 def _algorithm(expression: Expression, *, rewritten: bool = False) -> Algorithm:
-    whole = inlined(hoisted(expression))
+    whole = materialized(inlined(hoisted(expression)))
     return Algorithm(
         expression=whole,
         shapes=shapes_of(whole),

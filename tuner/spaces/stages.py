@@ -106,6 +106,34 @@ def hoisted(expression: Expression) -> Expression:
     return replace(expression, stages=tuple(stages))
 
 
+def materialized(expression: Expression) -> Expression:
+    """The expression with what a reduction to a single point reads of a padded tensor copied first, padding and all.
+
+    Only what lies side by side can be read as vectors, and such a reduction has no axis but its own to make them of.
+    """
+    tensors = {tensor.name: tensor for tensor in (*expression.inputs, *(stage.tensor for stage in expression.stages))}
+    stages: list[Stage] = []
+    for stage in expression.stages:
+        alone = stage.reducer is not None and all(axis.extent == 1 for axis in stage.axes)
+        extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
+        copies: dict[Read, Scalar] = {}
+        for read in dict.fromkeys(reads(stage.body)) if alone else ():
+            names = {node.name for index in read.indices for node in walk(index) if isinstance(node, Var)}
+            gathered = any(isinstance(node, Read) for index in read.indices for node in walk(index))
+            axes = tuple(axis for axis in stage.reduce_axes if axis.name in names)
+            padded = access(read, tensors[read.tensor].shape, extents).padded
+            if not padded or gathered or not axes or names - {axis.name for axis in axes}:
+                continue
+            name = next(free for n in range(len(tensors) + 1) if (free := f"{stage.name}p{n}") not in tensors)
+            copy = Stage(name=name, axes=axes, body=read, dtype=tensors[read.tensor].dtype)
+            tensors[name] = copy.tensor
+            stages.append(copy)
+            copies[read] = Read(name, tuple(Var(axis.name) for axis in axes))
+        body = rewrite(stage.body, lambda node, found=copies: found.get(node) if isinstance(node, Read) else None)
+        stages.append(replace(stage, body=body))
+    return replace(expression, stages=tuple(stages))
+
+
 def plainly_named(expression: Expression) -> Expression:
     """The same expression without underscores in its names: what a sketch adds to a name is told by its underscore."""
     tensors = _plain([tensor.name for tensor in expression.inputs] + [stage.name for stage in expression.stages])
