@@ -129,9 +129,12 @@ def materialized(expression: Expression) -> Expression:
             tensors[name] = copy.tensor
             stages.append(copy)
             copies[read] = Read(name, tuple(Var(axis.name) for axis in axes))
-        body = rewrite(stage.body, lambda node, found=copies: found.get(node) if isinstance(node, Read) else None)
-        stages.append(replace(stage, body=body))
+        stages.append(replace(stage, body=_with_copies(stage.body, copies)))
     return replace(expression, stages=tuple(stages))
+
+
+def _with_copies(body: Scalar, copies: Mapping[Read, Scalar]) -> Scalar:
+    return rewrite(body, lambda node: copies.get(node) if isinstance(node, Read) else None)
 
 
 def plainly_named(expression: Expression) -> Expression:
