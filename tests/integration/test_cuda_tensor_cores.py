@@ -50,9 +50,9 @@ WITHOUT = (
 needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc: neither a CUDA toolkit nor the `cuda` extra is installed")
 
 
-def configs(space: CudaSpace, count: int, seed: str) -> list[Config]:
+def configs(space: CudaSpace, count: int, seed: str, sketch: str = "mma") -> list[Config]:
     """Points of the sketch alone."""
-    row = next(number for number, one in enumerate(space.space.sketches) if ":mma" in one.name)
+    row = next(number for number, one in enumerate(space.space.sketches) if f":{sketch}" in one.name)
     rng = np.random.default_rng(zlib.crc32(seed.encode()))
     found: list[Config] = []
     while len(found) < count:

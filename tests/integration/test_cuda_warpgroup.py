@@ -7,16 +7,15 @@ instruction reads permuted rows by their address as PTX describes it.
 from __future__ import annotations
 
 import hashlib
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.device.machine import build, needs_compiler
 from tests.integration.test_cuda_emulated import BRIEF
 from tests.integration.test_cuda_spaces_serial import run_serially
+from tests.integration.test_cuda_tensor_cores import configs as points_of
 from tuner.lowering.cuda import cuda_kernels
 from tuner.lowering.cuda_compiler import cuda_compiler, find_nvcc
 from tuner.measure.assignment import Request
@@ -57,13 +56,7 @@ def sketch_of(space: CudaSpace) -> CudaWarpgroupSketch | None:
 
 
 def configs(space: CudaSpace, count: int, seed: str) -> list[Config]:
-    """Points of the sketch alone."""
-    row = next(number for number, one in enumerate(space.space.sketches) if ":warpgroup" in one.name)
-    rng = np.random.default_rng(zlib.crc32(seed.encode()))
-    found: list[Config] = []
-    while len(found) < count:
-        found += [space.space.config(point) for point in space.space.sample(rng, 64) if point[0] == row]
-    return found[:count]
+    return points_of(space, count, seed, "warpgroup")
 
 
 @pytest.fixture(scope="module")

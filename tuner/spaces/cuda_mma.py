@@ -13,31 +13,24 @@ from dataclasses import dataclass, replace
 from tuner.spaces.cuda_axes import DepthAxis, GridAxis
 from tuner.spaces.cuda_fetch import Fetch, fetch
 from tuner.spaces.cuda_limits import widest
-from tuner.spaces.groups import TileGroup, replace_reads
+from tuner.spaces.cuda_sums import SumsNest, store_width
+from tuner.spaces.groups import TileGroup
 from tuner.spaces.nest import Nest
 from tuner.spaces.program import (
     Bind,
-    Block,
-    Buffer,
     ComputeAt,
-    DecomposeReduction,
-    Fuse,
-    Mark,
     Pipeline,
     Program,
-    Reorder,
     ReverseComputeAt,
     Scope,
-    SplitLoop,
-    Step,
     StorageAlign,
     Tensorize,
     ThreadAxis,
 )
-from tuner.spaces.stages import Access, costs_mathematics, unpadded
+from tuner.spaces.stages import Access
 from tuner.spaces.tiles import add, at_most, times
 from tuner.target.cuda import WARP
-from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Cast, DType, Read, Reducer, Scalar, Var, substitute
+from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Cast, DType, Read, Scalar, Var
 
 EDGE = 16  # of the squares that an instruction takes
 SHORT: Mapping[str, str] = {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "float32": "f32", "int32": "s32"}
@@ -108,19 +101,15 @@ class MmaPlan:
         return (*self.window, self.depth)
 
 
-class CudaMmaNest:
+class CudaMmaNest(SumsNest):
     """Builds the blocks and steps of one tile group under one plan."""
 
     def __init__(
         self, group: TileGroup, plan: MmaPlan, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]
     ) -> None:
-        self.group, self.plan, self.shapes, self.dtypes = group, plan, shapes, dtypes
-        self.name, self.sums = group.name, f"{group.name}_acc"
+        super().__init__(group, shapes)
+        self.plan, self.dtypes = plan, dtypes
         self.kind = SHORT[dtypes[plan.left.read.tensor]]
-        self.accumulator = group.anchor.accumulator
-        self.blocks: list[Block] = []
-        self.buffers: list[Buffer] = []
-        self.steps: list[Step] = []
         outers = {one.axis.name: one.outer for one in plan.spatial}
         self.grid = [outers[name] for name in plan.grid]
         self.warps = [plan.rows.warp, plan.columns.warp]
@@ -140,15 +129,11 @@ class CudaMmaNest:
         product = Binary("mul", Cast(self.accumulator, a), Cast(self.accumulator, b))
         spatial = [*self.grid, *self.warps, *self.squares, *self.elements]
         reduce = (*self.outer, *self.inner, plan.depth.unrolled)
-        self._add(self.sums, spatial, product, self.accumulator, "wmma.accumulator", reduce)
-        self._add(f"{self.name}_square", spatial, self._at(self.sums, spatial), self.accumulator, "shared.dyn")
-        finished = self._at(f"{self.name}_square", spatial)
-        output = tuple(self.indices[axis.name] for axis in self.group.output.axes)
-        self.blocks.append(
-            Block(name=self.name, axes=tuple(spatial), buffer=self.name, indices=output, body=self._epilogue(finished))
-        )
+        self.add(self.sums, spatial, product, self.accumulator, "wmma.accumulator", reduce)
+        self.add(f"{self.name}_square", spatial, self._at(self.sums, spatial), self.accumulator, "shared.dyn")
+        self.add_output(spatial, self._at(f"{self.name}_square", spatial), self.indices)
         self._schedule([left, right])
-        return Nest(tuple(self.blocks), tuple(self.buffers), tuple(self.steps))
+        return self.nest
 
     # --- blocks -------------------------------------------------------------------------------------------------------
 
@@ -180,35 +165,18 @@ class CudaMmaNest:
             square.reverse()
         axes = [*self.grid, axis.warp, *self.outer, *self.inner, axis.square, *square]
         scope: Scope = "wmma.matrix_a" if operand == "matrix_a" else "wmma.matrix_b"
-        self._add(name, axes, made.read, made.buffer.dtype, scope)
+        self.add(name, axes, made.read, made.buffer.dtype, scope)
         return self._at(name, axes)
 
     def _at(self, name: str, axes: list[Axis]) -> Read:
         return Read(name, tuple(Var(axis.name) for axis in axes))
-
-    def _add(
-        self, name: str, axes: list[Axis], body: Scalar, dtype: DType, scope: Scope, reduce_axes: tuple[Axis, ...] = ()
-    ) -> None:
-        self.buffers.append(Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=dtype, scope=scope))
-        here = tuple(Var(axis.name) for axis in axes)
-        reducer: Reducer | None = "sum" if reduce_axes else None
-        self.blocks.append(
-            Block(name=name, axes=tuple(axes), reduce_axes=reduce_axes, buffer=name, indices=here, body=body, reducer=reducer)
-        )
-
-    def _epilogue(self, finished: Read) -> Scalar:
-        if self.group.epilogue is None:
-            return finished
-        extents = {one.axis.name: one.axis.extent for one in self.plan.spatial}
-        plain = unpadded(self.group.epilogue.body, self.shapes, extents)
-        return replace_reads(substitute(plain, self.indices), {self.group.anchor.name: finished})
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
     def _schedule(self, fetches: list[Fetch]) -> None:
         plan, sums, square = self.plan, self.sums, f"{self.name}_square"
         unrolled = plan.depth.unrolled
-        self._reorder(sums, [*self.grid, *self.warps, *self.outer, *self.inner, *self.squares, *self.elements, unrolled])
+        self.reorder(sums, [*self.grid, *self.warps, *self.outer, *self.inner, *self.squares, *self.elements, unrolled])
         threads: tuple[tuple[ThreadAxis, int], ...] = (
             ("threadIdx.z", plan.columns.warps),
             ("threadIdx.y", plan.rows.warps),
@@ -217,35 +185,22 @@ class CudaMmaNest:
         self.steps.append(Bind(loop=f"{sums}.{plan.rows.warp.name}", axis="threadIdx.y"))
         self.steps.append(Bind(loop=f"{sums}.{plan.columns.warp.name}", axis="threadIdx.z"))
         self.steps.append(ReverseComputeAt(block=square, loop=f"{sums}.{plan.columns.warp.name}"))
-        self._reorder(square, [*self.squares, *self.elements])
+        self.reorder(square, [*self.squares, *self.elements])
         self.steps.append(ReverseComputeAt(block=self.name, loop=f"{square}.{plan.columns.square.name}"))
         self._store()
         for made, part in zip(fetches, ("left", "right"), strict=True):
             fragment = f"{self.name}_{part}_fragment"
             self.steps.append(ComputeAt(block=fragment, loop=f"{sums}.{plan.depth.inner.name}"))
             self.steps += made.steps(f"{sums}.{self.outer[-1].name}", threads)
-        self.steps.append(Fuse(loops=tuple(f"{sums}.{axis.name}" for axis in self.grid), into=f"{sums}.grid"))
-        self.steps.append(Bind(loop=f"{sums}.grid", axis="blockIdx.x"))
-        self.steps.append(DecomposeReduction(block=sums, loop=f"{sums}.{self.outer[0].name}"))
-        if plan.pipeline != "none":
-            # A window's steps and blocks of the depth are one sequence of turns: a short depth alone leaves nothing to overlap.
-            self.steps.append(Fuse(loops=tuple(f"{sums}.{axis.name}" for axis in self.outer), into=f"{sums}.turn"))
-            asynchronous = plan.pipeline == "async"
-            self.steps.append(Pipeline(loop=f"{sums}.turn", copies=2, asynchronous=asynchronous, stages=plan.stages))
+        self.launch(asynchronous=None if plan.pipeline == "none" else plan.pipeline == "async", stages=plan.stages)
         self._instructions()
 
     def _store(self) -> None:
         """A warp's threads share its square: each writes neighbouring elements, where rows are aligned for that."""
-        name, columns = self.name, self.plan.columns
-        width = store_width(self.group)
+        columns, width = self.plan.columns, store_width(self.group)
         while width > 1 and not (columns.starts_at_multiples_of(width) and columns.axis.extent % width == 0):
             width //= 2
-        self.steps.append(Fuse(loops=tuple(f"{name}.{axis.name}" for axis in self.elements), into=f"{name}.all"))
-        parts = (f"{name}.step", f"{name}.lane", f"{name}.vector")
-        self.steps.append(SplitLoop(loop=f"{name}.all", factors=(WARP, width), into=parts))
-        self.steps.append(Bind(loop=f"{name}.lane", axis="threadIdx.x"))
-        if width > 1:
-            self.steps.append(Mark(loop=f"{name}.vector", how="vectorize"))
+        self.share_store(self.elements, WARP, width)
 
     def _instructions(self) -> None:
         plan, kind, sums = self.plan, self.kind, SHORT[self.accumulator]
@@ -259,20 +214,6 @@ class CudaMmaNest:
             Tensorize(loop=f"{self.sums}.{rows}", instruction=f"wmma_sync_16x16x16_{kind}{kind}{sums}{turned}"),
             Tensorize(loop=f"{self.name}_square.{rows}", instruction=f"wmma_store_16x16x16_{sums}_shared_dyn"),
         ]
-
-    def _reorder(self, block: str, axes: list[Axis]) -> None:
-        self.steps.append(Reorder(loops=tuple(f"{block}.{axis.name}" for axis in axes)))
-
-
-def store_width(group: TileGroup) -> int:
-    """Elements that a thread computes from sums in shared memory and stores at once.
-
-    Functions such as exp have no vectors: neighbouring threads then store neighbouring elements. Of what else is computed,
-    TVM's code generator has constants of 16 bytes at most.
-    """
-    if group.epilogue is None:
-        return widest(DTYPE_BYTES[group.output.dtype])
-    return 1 if costs_mathematics(group.epilogue.body) else widest(DTYPE_BYTES[group.anchor.accumulator])
 
 
 def pad_of(plan: MmaPlan, itemsize: int) -> int:

@@ -19,23 +19,16 @@ from functools import cached_property
 from math import prod
 
 from tuner.spaces.cuda_axes import DepthAxis, GridAxis
-from tuner.spaces.cuda_mma import store_width
-from tuner.spaces.groups import TileGroup, replace_reads
+from tuner.spaces.cuda_sums import SumsNest, store_width
+from tuner.spaces.groups import TileGroup
 from tuner.spaces.nest import Nest
 from tuner.spaces.program import (
     Bind,
-    Block,
-    Buffer,
     ComputeAt,
-    DecomposeReduction,
     Fuse,
     Mark,
-    Pipeline,
-    Reorder,
     ReverseComputeAt,
-    Scope,
     SplitLoop,
-    Step,
     StorageAlign,
     Tensorize,
     ThreadAxis,
@@ -49,7 +42,6 @@ from tuner.workload.expression import (
     Const,
     DType,
     Read,
-    Reducer,
     Scalar,
     Select,
     Var,
@@ -112,19 +104,15 @@ class WarpgroupPlan:
         return (*self.window, self.depth)
 
 
-class CudaWarpgroupNest:
+class CudaWarpgroupNest(SumsNest):
     """Builds the blocks and steps of one tile group under one plan."""
 
     def __init__(
         self, group: TileGroup, plan: WarpgroupPlan, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]
     ) -> None:
-        self.group, self.plan, self.shapes, self.dtypes = group, plan, shapes, dtypes
-        self.name, self.sums, self.strip = group.name, f"{group.name}_acc", f"{group.name}_strip"
+        super().__init__(group, shapes)
+        self.plan, self.strip = plan, f"{group.name}_strip"
         self.dtype = dtypes[plan.left.tensor]
-        self.accumulator = group.anchor.accumulator
-        self.blocks: list[Block] = []
-        self.buffers: list[Buffer] = []
-        self.steps: list[Step] = []
         numbered = [plan.row_blocks, plan.column_blocks]
         self.grid = [*(one.outer for one in plan.others), *(numbered if plan.rows_first else reversed(numbered))]
         self.outer = [one.outer for one in plan.reduction]
@@ -144,15 +132,13 @@ class CudaWarpgroupNest:
         left, right = self._left(), self._right()
         spatial = [*self.grid, self.down, self.across, self.squares, self.panels, self.halves, *self.element]
         product = Binary("mul", Cast(self.accumulator, left), Cast(self.accumulator, right))
-        self._add(self.sums, spatial, product, self.accumulator, "wmma.accumulator", (*self.outer, *self.inner))
+        self.add(self.sums, spatial, product, self.accumulator, "wmma.accumulator", (*self.outer, *self.inner))
         here = tuple(Var(axis.name) for axis in spatial)
-        self._add(self.strip, spatial, Read(self.sums, here), self.accumulator, "shared.dyn")
+        self.add(self.strip, spatial, Read(self.sums, here), self.accumulator, "shared.dyn")
         indices = self._point(Var(self.down.name), Var(self.squares.name), self._column)
-        output = tuple(indices[axis.name] for axis in self.group.output.axes)
-        body = self._epilogue(Read(self.strip, here), indices)
-        self.blocks.append(Block(name=self.name, axes=tuple(spatial), buffer=self.name, indices=output, body=body))
+        self.add_output(spatial, Read(self.strip, here), indices)
         self._schedule()
-        return Nest(tuple(self.blocks), tuple(self.buffers), tuple(self.steps))
+        return self.nest
 
     # --- indices ------------------------------------------------------------------------------------------------------
 
@@ -239,25 +225,8 @@ class CudaWarpgroupNest:
             # Pieces lie within the reduction or beyond it as a whole.
             inside = Binary("lt", indices[depth.axis.name], Const(depth.axis.extent, "int64"))
             body = Select(inside, body, Const(0, self.dtype))
-        self._add(f"{self.name}_{which}", [*levels, *box], body, self.dtype, "shared.dyn")
+        self.add(f"{self.name}_{which}", [*levels, *box], body, self.dtype, "shared.dyn")
         return tuple(Var(axis.name) for axis in levels)
-
-    def _add(
-        self, name: str, axes: list[Axis], body: Scalar, dtype: DType, scope: Scope, reduce_axes: tuple[Axis, ...] = ()
-    ) -> None:
-        self.buffers.append(Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=dtype, scope=scope))
-        here = tuple(Var(axis.name) for axis in axes)
-        reducer: Reducer | None = "sum" if reduce_axes else None
-        self.blocks.append(
-            Block(name=name, axes=tuple(axes), reduce_axes=reduce_axes, buffer=name, indices=here, body=body, reducer=reducer)
-        )
-
-    def _epilogue(self, finished: Read, indices: dict[str, Scalar]) -> Scalar:
-        if self.group.epilogue is None:
-            return finished
-        extents = {axis.name: axis.extent for axis in self.group.anchor.axes}
-        plain = unpadded(self.group.epilogue.body, self.shapes, extents)
-        return replace_reads(substitute(plain, indices), {self.group.anchor.name: finished})
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -266,20 +235,16 @@ class CudaWarpgroupNest:
         tile = [self.squares, self.panels, self.halves, *self.element]
         # Loops of one turn stand outside of what the instruction replaces, which has none.
         replaced = sorted(tile, key=lambda axis: axis.extent > 1)
-        self._reorder(sums, [*self.grid, self.down, self.across, *self.outer, *replaced, *self.inner])
+        self.reorder(sums, [*self.grid, self.down, self.across, *self.outer, *replaced, *self.inner])
         self.steps.append(Bind(loop=f"{sums}.down", axis="threadIdx.y"))
         self.steps.append(Bind(loop=f"{sums}.across", axis="threadIdx.z"))
         self.steps.append(ReverseComputeAt(block=strip, loop=f"{sums}.across"))
-        self._reorder(strip, tile)
+        self.reorder(strip, tile)
         self.steps.append(ReverseComputeAt(block=self.name, loop=f"{strip}.half"))
         self._store()
         for which in ("left", "right"):
             self._place(f"{self.name}_{which}")
-        self.steps.append(Fuse(loops=tuple(f"{sums}.{axis.name}" for axis in self.grid), into=f"{sums}.grid"))
-        self.steps.append(Bind(loop=f"{sums}.grid", axis="blockIdx.x"))
-        self.steps.append(DecomposeReduction(block=sums, loop=f"{sums}.{self.outer[0].name}"))
-        self.steps.append(Fuse(loops=tuple(f"{sums}.{axis.name}" for axis in self.outer), into=f"{sums}.turn"))
-        self.steps.append(Pipeline(loop=f"{sums}.turn", copies=2, asynchronous=True, stages=plan.stages))
+        self.launch(asynchronous=True, stages=plan.stages)
         self._instructions()
 
     def _place(self, block: str) -> None:
@@ -306,19 +271,8 @@ class CudaWarpgroupNest:
         ]
 
     def _store(self) -> None:
-        """A warpgroup's threads share its strip: each writes neighbouring elements, where rows are aligned for that."""
-        name, columns = self.name, self.plan.columns
-        width = min(store_width(self.group), PIECE)
-        while columns.extent % width:
-            width //= 2
-        parts = (f"{name}.step", f"{name}.lane", f"{name}.vector")
-        self.steps += [
-            Fuse(loops=tuple(f"{name}.{axis.name}" for axis in self.element), into=f"{name}.all"),
-            SplitLoop(loop=f"{name}.all", factors=(THREADS, width), into=parts),
-            Bind(loop=f"{name}.lane", axis="threadIdx.x"),
-        ]
-        if width > 1:
-            self.steps.append(Mark(loop=f"{name}.vector", how="vectorize"))
+        """A warpgroup's threads share its strip: each writes neighbouring elements, as rows are aligned for that."""
+        self.share_store(self.element, THREADS, min(store_width(self.group), PIECE))
 
     def _instructions(self) -> None:
         plan = self.plan
@@ -341,9 +295,6 @@ class CudaWarpgroupNest:
             # Asked of the block that TVM puts around the instruction: what is asked of the loops before is lost with them.
             StorageAlign(block=f"{self.strip}_o", dimension=-3, factor=STRIP, offset=STRIP_PAD),
         ]
-
-    def _reorder(self, block: str, axes: list[Axis]) -> None:
-        self.steps.append(Reorder(loops=tuple(f"{block}.{axis.name}" for axis in axes)))
 
 
 def _permuted(piece: Scalar, row: Scalar) -> Scalar:
