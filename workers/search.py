@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tuner.cost_model.encoding import KnobEncoding
+from tuner.cost_model.cuda_estimate import CudaFeatures, CudaOpinion
 from tuner.cost_model.features import TERMS, featurizer
 from tuner.cost_model.history import Prior, TransferRanker
 from tuner.cost_model.model import CostModel, Featurizer
-from tuner.cost_model.ranker import Ranker
 from tuner.measure.outcome import Trial
 from tuner.search.domain import Domain
 from tuner.search.searcher import Plan, Searcher
@@ -44,10 +43,10 @@ def searcher_for(
 
 
 def _model(space: TargetSpace, prior: Prior | None) -> tuple[Featurizer, CostModel]:
-    """On a CPU an estimate from the loop nests, corrected by what is measured; on a GPU what is measured alone, by the knobs."""
+    """An estimate, corrected by what is measured: on a CPU from the loop nests, on a GPU from the knobs."""
     if isinstance(space, CpuSpace):
         return featurizer(space), TransferRanker(prior or Prior(terms=TERMS))
-    return KnobEncoding(space.space), Ranker()
+    return CudaFeatures(space), TransferRanker(CudaOpinion())
 
 
 class GivenPoints:

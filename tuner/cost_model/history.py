@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -121,10 +122,19 @@ def _thinned(past: Past, rows: int) -> Past:
     return Past(workload=past.workload, features=past.features[index], labels=past.labels[index])
 
 
+class Opinion(Protocol):
+    """What ranks before anything of the workload is measured: a history, or an estimate alone."""
+
+    @property
+    def trained(self) -> bool: ...
+
+    def predict(self, features: Features) -> Vector: ...
+
+
 class TransferRanker:
     """A `CostModel`: the history's ranker, corrected by a local one."""
 
-    def __init__(self, prior: Prior, options: RankerOptions | None = None) -> None:
+    def __init__(self, prior: Opinion, options: RankerOptions | None = None) -> None:
         if not prior.trained:
             raise UsageError("transfer needs a trained model of the history; without one use a plain ranker")
         self._prior, self._local = prior, Ranker(options)

@@ -23,6 +23,9 @@ WARPGROUPS = "sm_90"  # the architecture that has instructions of whole warpgrou
 MAX_SKETCHES = 64  # combinations of the groups' sketches; beyond it the first ones are kept
 
 
+AnySketch = CudaTileSketch | CudaRowSketch | CudaMmaSketch | CudaWarpgroupSketch
+
+
 class CudaSpace:
     """The sketches of one workload for a GPU: the space they span and the program of each config. Each group is one kernel."""
 
@@ -49,7 +52,7 @@ class CudaSpace:
             )
         )
 
-    def _variants(self, group: Group) -> Sequence[CudaTileSketch | CudaRowSketch | CudaMmaSketch | CudaWarpgroupSketch]:
+    def _variants(self, group: Group) -> Sequence[AnySketch]:
         if isinstance(group, RowGroup):
             return [CudaRowSketch(group, self.shapes, self.dtypes)]
         tile = CudaTileSketch(group, self.shapes, self.dtypes, self.architecture)

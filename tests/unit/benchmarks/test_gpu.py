@@ -13,10 +13,11 @@ import pytest
 
 from benchmarks.gpu import standalone
 from benchmarks.gpu.build import MOST_BYTES, build
-from benchmarks.gpu.choose import by_turns, chosen, cost
+from benchmarks.gpu.choose import by_turns, chosen
 from benchmarks.gpu.standalone import Refused, read_module, table
 from benchmarks.gpu.suite import SUITE
 from tests.gpu_machine import REASON
+from tuner.cost_model.cuda_estimate import CudaEstimate
 from tuner.errors import UsageError
 from tuner.lowering.cuda_compiler import find_nvcc
 from tuner.runtime.cuda_module import unpacked
@@ -75,14 +76,13 @@ def test_each_race_has_a_space_and_bars_for_both_architectures(race: Any) -> Non
     assert all(workload.params[name] == value for name, value in race.sizes.items())
 
 
-def test_the_rule_prefers_what_it_says() -> None:
+def test_candidates_are_the_estimates_favourites_and_some_others() -> None:
     space = CudaSpace(parse_spec("matmul:M=1024,N=1024,K=1024"), parse_target("cuda:sm_90"))
     configs = chosen(space, 8, np.random.default_rng(0))
     assert len({repr(config) for config in configs}) == 8
-    costs = [cost(config) for config in configs[:6]]
-    assert costs == sorted(costs)
-    others = [cost(space.space.config(point)) for point in space.space.sample(np.random.default_rng(1), 50)]
-    assert costs[-1] < np.median(others)
+    costs = CudaEstimate(space)(np.stack([space.space.point(config) for config in configs]))
+    assert list(costs[:6]) == sorted(costs[:6])
+    assert costs[5] < np.quantile(CudaEstimate(space)(space.space.sample(np.random.default_rng(1), 500)), 0.05)
 
 
 def test_sketches_take_turns() -> None:

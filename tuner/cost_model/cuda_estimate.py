@@ -1,0 +1,129 @@
+"""What a GPU's kernels take, guessed from their knobs before anything is measured: costs of single values, which add up.
+
+A cost is in doublings of the time. Its size was chosen by hand on 477 kernels of three workloads measured on an NVIDIA H200; how
+well it orders them is in docs/cuda.md. It knows a sketch's knobs and no operator.
+"""
+
+from __future__ import annotations
+
+from math import log2, prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.cost_model.encoding import KnobEncoding
+from tuner.cost_model.model import Features, Vector
+from tuner.spaces.cuda import AnySketch, CudaSpace
+from tuner.spaces.cuda_mma_knobs import CudaMmaSketch
+from tuner.spaces.cuda_row_knobs import CudaRowSketch
+from tuner.spaces.cuda_tile_knobs import CudaTileSketch
+from tuner.spaces.cuda_warpgroup_knobs import CudaWarpgroupSketch
+from tuner.spaces.space import Points, Value
+
+Floats = NDArray[np.float64]
+
+# Doublings between the best kernels of a sketch and those of `mma` where a group has both.
+WITHOUT_TENSOR_CORES, WARPGROUPS = 3.0, -0.6
+_SHARPNESS = 3.0  # of a doubling as the margin of a pair: half the time is twenty to one
+
+
+class CudaEstimate:
+    """Points (n, knobs) of a space → log2 of their time but for a constant, shape (n,)."""
+
+    def __init__(self, space: CudaSpace) -> None:
+        self._space = space.space
+        self._tables = [np.zeros(len(knob.values)) for knob in self._space.knobs]
+        place = {knob.name: number for number, knob in enumerate(self._space.knobs)}
+        combinations = space.combinations.values()
+        cored = {one.group.name for sketches in combinations for one in sketches if isinstance(one, CudaMmaSketch)}
+        # The first knob is which combination of sketches it is.
+        self._tables[0] = np.array([sum(_level(one, cored) for one in sketches) for sketches in combinations])
+        for sketch in {one.prefix: one for sketches in combinations for one in sketches}.values():
+            for knob in sketch.knobs:
+                what = knob.name.removeprefix(f"{sketch.prefix}.")
+                self._tables[place[knob.name]] = np.array([_cost(sketch, what, value) for value in knob.values])
+
+    def __call__(self, points: Points) -> Floats:
+        active = self._space.active[points[:, 0]]
+        active[:, 0] = True
+        total = np.zeros(len(points))
+        for column, table in enumerate(self._tables):
+            total += np.where(active[:, column], table[points[:, column]], 0.0)
+        return total
+
+
+class CudaFeatures:
+    """A `Featurizer`: knobs by their values, and the estimate as the last column."""
+
+    def __init__(self, space: CudaSpace) -> None:
+        self._knobs, self._estimate = KnobEncoding(space.space), CudaEstimate(space)
+
+    def __call__(self, points: Points) -> Features:
+        estimate = self._estimate(points).astype(np.float32)
+        return np.concatenate([self._knobs(points), estimate[:, None]], axis=1)
+
+
+class CudaOpinion:
+    """Ranks by the estimate in the last column."""
+
+    @property
+    def trained(self) -> bool:
+        return True
+
+    def predict(self, features: Features) -> Vector:
+        scores: Vector = (-_SHARPNESS * features[:, -1]).astype(np.float32)
+        return scores
+
+
+def _level(sketch: AnySketch, cored: set[str]) -> float:
+    if isinstance(sketch, CudaTileSketch) and sketch.group.name in cored:
+        return WITHOUT_TENSOR_CORES
+    return WARPGROUPS if isinstance(sketch, CudaWarpgroupSketch) else 0.0
+
+
+def _cost(sketch: AnySketch, what: str, value: Value) -> float:
+    if isinstance(value, tuple) and what in ("tile", "shape"):
+        match sketch:
+            case CudaTileSketch():
+                return _tile(sketch, value)
+            case CudaMmaSketch():
+                return _squares(value)
+            case CudaWarpgroupSketch():
+                return _panels(value)
+            case CudaRowSketch():
+                return _rows(value)
+    if what.startswith("fetch"):
+        return 1.0 if value == "direct" else 0.1 * (str(value).split()[1] == "1")
+    if what == "pipeline":
+        return {"none": 0.5, "registers": 0.2 if isinstance(sketch, CudaMmaSketch) else 0.0}.get(str(value), 0.0)
+    return 0.3 if what == "rows" and value == "plain" else 0.0
+
+
+def _tile(sketch: CudaTileSketch, tile: tuple[int, ...]) -> float:
+    axes = [tile[place : place + 3] for place in range(0, len(tile) - 2, 3)]
+    threads, sums = prod(one[0] for one in axes), prod(one[1] * one[2] for one in axes)
+    crowd = 0.1 * abs(log2(threads / 256))
+    if sketch.group.anchor.reducer is None:
+        return crowd + 0.1 * abs(log2(sums / 8)) - 0.1 * log2(prod(one[2] for one in axes))
+    # Operands that a thread reads for each of its products, and registers beyond what lets two blocks of 256 threads in.
+    operands = sum(one[1] * one[2] for one in axes) / sums
+    registers = max(0.0, log2(sketch.footprint(tile).registers / 128))
+    return crowd + 0.8 * operands + 0.2 * abs(log2(tile[-1] / 16)) + 0.25 * registers
+
+
+def _squares(tile: tuple[int, ...]) -> float:
+    rows, columns = tile[0] * tile[1] * 16, tile[2] * tile[3] * 16
+    shape = 0.4 * abs(log2(rows / 128)) + 0.4 * abs(log2(columns / 128))
+    return shape + 0.2 * abs(log2(tile[4] / 32)) + 0.2 * abs(log2(tile[0] * tile[2] / 4))
+
+
+def _panels(tile: tuple[int, ...]) -> float:
+    down, squares, across, panels, stages = tile
+    rows, columns = down * squares * 64, across * panels * 64
+    shape = 0.2 * abs(log2(rows / 128)) + 0.2 * abs(log2(columns / 128))
+    return shape + 0.2 * abs(log2(down * across / 2)) + 0.1 * abs(stages - 3)
+
+
+def _rows(shape: tuple[int, ...]) -> float:
+    rows, threads, lanes, _ = shape
+    return 0.1 * abs(log2(rows * threads / 256)) + 0.1 * log2(rows) - 0.1 * log2(lanes)
