@@ -6,8 +6,11 @@ The loops are run with each instruction replaced by its description; what the in
 from __future__ import annotations
 
 import hashlib
+import json
+import subprocess
+import sys
 import zlib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +22,7 @@ from tests.integration.test_cuda_spaces_serial import run_serially
 from tuner.errors import IllegalSchedule
 from tuner.lowering.cuda import cuda_kernels
 from tuner.lowering.cuda_compiler import cuda_compiler, find_nvcc
+from tuner.lowering.schedule import schedule, stored
 from tuner.measure.assignment import Request
 from tuner.measure.gpu_runner import GpuRunner
 from tuner.measure.outcome import Timed
@@ -108,7 +112,7 @@ def test_instructions_and_copies_are_in_the_source(spec: str) -> None:
     "spec",
     [
         "matmul:M=48,N=64,K=96,dtype=int8",
-        pytest.param("conv2d:N=1,H=5,W=32,CI=24,CO=32,KH=3,KW=3,pad=1,act=relu,dtype=bfloat16", marks=pytest.mark.long),
+        "conv2d:N=1,H=5,W=32,CI=24,CO=32,KH=3,KW=3,pad=1,act=relu,dtype=bfloat16",
     ],
 )
 def test_every_way_to_copy_is_right_thread_by_thread(
@@ -141,6 +145,23 @@ def test_no_tile_takes_more_shared_memory_than_is_expected_of_it() -> None:
         except IllegalSchedule:
             continue
         assert taken <= sketch.footprint(tile, stages).shared_bytes, config
+
+
+@pytest.mark.parametrize("sketch", ["mma", "warpgroup"])
+def test_a_stored_schedule_is_applied_again_by_a_process_that_knows_no_instructions_yet(sketch: str, tmp_path: Path) -> None:
+    space = CudaSpace(parse_spec("matmul:M=128,N=128,K=256,dtype=float16"), parse_target("cuda:sm_90"))
+    (config,) = configs(space, 1, "stored", sketch)
+    program = space.program(config)
+    scheduled = schedule(program, "k")
+    path = tmp_path / "schedule.json"
+    path.write_text(json.dumps(asdict(stored(program, "k", scheduled))))
+    code = (
+        "import json, sys\n"
+        "from tuner.lowering.schedule import StoredSchedule, replay\n"
+        "print(replay(StoredSchedule(**json.load(open(sys.argv[1])))).script())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0 and done.stdout.strip() == scheduled.mod.script().strip(), done.stderr
 
 
 def test_an_older_gpu_copies_through_registers() -> None:

@@ -16,7 +16,7 @@ from tuner.errors import IllegalSchedule
 from tuner.lowering.guarded_copies import GUARDED
 from tuner.lowering.module import module
 from tuner.lowering.pairs import INTERLEAVE, SUM_PAIRS
-from tuner.lowering.tensor_cores import known
+from tuner.lowering.tensor_cores import know_all, known
 from tuner.lowering.transposition import TRANSPOSE
 from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.spaces.program import (
@@ -199,6 +199,7 @@ def stored(program: Program, symbol: str, scheduled: Schedule) -> StoredSchedule
 
 def replay(stored_schedule: StoredSchedule) -> tvm.IRModule:
     """The scheduled module again, from its stored form alone."""
+    know_all(stored_schedule.trace)
     sch = Schedule(tvm.ir.load_json(stored_schedule.module))
     tvm.s_tir.schedule.Trace.apply_json_to_schedule(json.loads(stored_schedule.trace), sch)
     return sch.mod

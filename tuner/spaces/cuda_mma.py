@@ -204,15 +204,15 @@ class CudaMmaNest(SumsNest):
 
     def _instructions(self) -> None:
         plan, kind, sums = self.plan, self.kind, SHORT[self.accumulator]
-        load, turned = f"wmma_load_16x16x16_{kind}", "_trans" if plan.turned else ""
+        turned = "_turned" if plan.turned else ""
         rows, columns = plan.rows.element.name, plan.columns.element.name
         right = columns if plan.turned else plan.depth.unrolled.name
         self.steps += [
-            Tensorize(loop=f"{self.name}_left_fragment.{rows}", instruction=f"{load}_a_shared_dyn"),
-            Tensorize(loop=f"{self.name}_right_fragment.{right}", instruction=f"{load}_b{turned}_shared_dyn"),
-            Tensorize(loop=f"{self.sums}_init.{rows}", instruction=f"wmma_fill_16x16x16_{sums}"),
-            Tensorize(loop=f"{self.sums}.{rows}", instruction=f"wmma_sync_16x16x16_{kind}{kind}{sums}{turned}"),
-            Tensorize(loop=f"{self.name}_square.{rows}", instruction=f"wmma_store_16x16x16_{sums}_shared_dyn"),
+            Tensorize(loop=f"{self.name}_left_fragment.{rows}", instruction=f"square_load_a_{kind}"),
+            Tensorize(loop=f"{self.name}_right_fragment.{right}", instruction=f"square_load_b_{kind}{turned}"),
+            Tensorize(loop=f"{self.sums}_init.{rows}", instruction=f"square_fill_{sums}"),
+            Tensorize(loop=f"{self.sums}.{rows}", instruction=f"square_multiply_{kind}_{sums}{turned}"),
+            Tensorize(loop=f"{self.name}_square.{rows}", instruction=f"square_store_{sums}"),
         ]
 
 
