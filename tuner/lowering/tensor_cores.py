@@ -47,20 +47,26 @@ def know_all(trace: str) -> None:
         known(name)
 
 
-def _load(dtype: str, operand: str, order: str) -> tuple[Any, Any]:
-    scope = f"wmma.matrix_{operand}"
+def _copied(dtype: str, source: str, target: str) -> Any:
+    """A square brought from one kind of memory to another."""
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def described(a: T.handle, c: T.handle) -> None:
-        A = T.match_buffer(a, (16, 16), dtype, align=64, offset_factor=16, scope="shared.dyn")
-        C = T.match_buffer(c, (16, 16), dtype, align=64, offset_factor=16, scope=scope)
+        A = T.match_buffer(a, (16, 16), dtype, align=64, offset_factor=16, scope=source)
+        C = T.match_buffer(c, (16, 16), dtype, align=64, offset_factor=16, scope=target)
         with T.sblock("root"):
             T.reads(A[0:16, 0:16])
             T.writes(C[0:16, 0:16])
             for i, j in T.grid(16, 16):
-                with T.sblock("load"):
+                with T.sblock("copy"):
                     v, w = T.axis.remap("SS", [i, j])
                     C[v, w] = A[v, w]
+
+    return described
+
+
+def _load(dtype: str, operand: str, order: str) -> tuple[Any, Any]:
+    scope = f"wmma.matrix_{operand}"
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def made(a: T.handle, c: T.handle) -> None:
@@ -77,7 +83,7 @@ def _load(dtype: str, operand: str, order: str) -> tuple[Any, Any]:
                 )
             )
 
-    return described, made
+    return _copied(dtype, "shared.dyn", scope), made
 
 
 def _fill(dtype: str) -> tuple[Any, Any]:
@@ -107,18 +113,6 @@ def _fill(dtype: str) -> tuple[Any, Any]:
 
 def _store(dtype: str) -> tuple[Any, Any]:
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
-    def described(a: T.handle, c: T.handle) -> None:
-        A = T.match_buffer(a, (16, 16), dtype, align=64, offset_factor=16, scope="wmma.accumulator")
-        C = T.match_buffer(c, (16, 16), dtype, align=64, offset_factor=16, scope="shared.dyn")
-        with T.sblock("root"):
-            T.reads(A[0:16, 0:16])
-            T.writes(C[0:16, 0:16])
-            for i, j in T.grid(16, 16):
-                with T.sblock("store"):
-                    v, w = T.axis.remap("SS", [i, j])
-                    C[v, w] = A[v, w]
-
-    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def made(a: T.handle, c: T.handle) -> None:
         row = T.int32()
         one = T.int32()
@@ -133,7 +127,7 @@ def _store(dtype: str) -> tuple[Any, Any]:
                 )
             )
 
-    return described, made
+    return _copied(dtype, "wmma.accumulator", "shared.dyn"), made
 
 
 def _multiply(dtype: str, sums: str, turned: bool) -> tuple[Any, Any]:
