@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.device.machine import build, needs_compiler
+from tests.gpu_machine import needs_nvcc
 from tests.integration.test_cuda_emulated import BRIEF
 from tests.integration.test_cuda_spaces_serial import run_serially
 from tests.integration.test_cuda_tensor_cores import configs as points_of
 from tuner.lowering.cuda import cuda_kernels
-from tuner.lowering.cuda_compiler import cuda_compiler, find_nvcc
+from tuner.lowering.cuda_compiler import cuda_compiler
 from tuner.measure.assignment import Request
 from tuner.measure.gpu_runner import GpuRunner
 from tuner.measure.outcome import Timed
@@ -27,7 +28,7 @@ from tuner.spaces.space import Config
 from tuner.target.detect import parse_target
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
-from tuner.workload.spec import parse_spec
+from tuner.workload.spec import parse_spec, workload_from_notation
 from workers.messages import Problem
 from workers.origin import CudaOrigin
 from workers.shipping import place
@@ -47,7 +48,6 @@ WITHOUT = (
     "matmul:M=128,N=128,K=128,dtype=float16,transpose_a=true", "softmax:M=64,N=64,dtype=float16",
     "depthwise_conv2d:N=1,H=32,W=32,C=64,KH=3,KW=3,dtype=float16",
 )  # fmt: skip
-needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc: neither a CUDA toolkit nor the `cuda` extra is installed")
 
 
 def sketch_of(space: CudaSpace) -> CudaWarpgroupSketch | None:
@@ -67,6 +67,15 @@ def doubles(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
 @pytest.mark.parametrize("spec", WITHOUT)
 def test_what_warpgroups_do_not_take_has_no_such_sketch(spec: str) -> None:
     assert sketch_of(CudaSpace(parse_spec(spec), HOPPER)) is None
+
+
+@pytest.mark.parametrize(("outside", "offered"), [("0", True), ("1", False)])
+def test_only_what_is_padded_with_zeros_is_copied_so(outside: str, offered: bool) -> None:
+    text = f"""kernel k(X: f16[M, K], W: f16[K, N]) -> (Y: f16[M, N]) {{
+      Y[i, j] += (X[i - 1, r] else {outside}) * W[r, j] for i in 0:128
+    }}"""
+    workload = workload_from_notation(text, {"M": 128, "N": 128, "K": 192})
+    assert (sketch_of(CudaSpace(workload, HOPPER)) is not None) == offered
 
 
 def test_another_architecture_has_no_such_sketch() -> None:

@@ -39,6 +39,7 @@ def _replaced(loop: tirx.For) -> tirx.Stmt:
     block, store, inside = realize.block, realize.block.body, []
     value = store.value
     while isinstance(value, tvm.ir.Call) and value.op.name == "prim.if_then_else":
+        assert value.args[2].value == 0, "what lies outside is copied as zeros"
         inside.append(value.args[0])
         value = value.args[1]
     condition = inside[0]

@@ -33,7 +33,7 @@ from tuner.spaces.groups import TileGroup
 from tuner.spaces.nest import Nest
 from tuner.spaces.space import Knob, Value
 from tuner.spaces.stages import Access, access, linear
-from tuner.workload.expression import Axis, Binary, DType
+from tuner.workload.expression import Axis, Binary, Const, DType
 
 DOWN, SQUARES, ACROSS, PANELS, STAGES = (1, 2, 4), (1, 2), (1, 2), (1, 2, 3, 4), (2, 3, 4, 5)
 MAX_GROUPS = 4  # warpgroups of a block
@@ -66,6 +66,9 @@ def warpgroup_shape(
     if len(found) != 2 or len(kinds) != 1 or not kinds <= KINDS.keys() or anchor.accumulator != "float32":
         return None
     if any(one.gathered or not all(linear(index) for index in one.read.indices) for one in found):
+        return None
+    # What lies outside is copied as zeros.
+    if any(one.read.pad is not None and one.read.pad != Const(0, dtypes[one.read.tensor]) for one in found):
         return None
     for left, right in (found, reversed(found)):
         for depth in anchor.reduce_axes:
