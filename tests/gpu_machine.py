@@ -1,10 +1,11 @@
-"""Whether tests have a GPU to run on, and the mark of those that need one: skipped with the reason, never counted as passed."""
+"""Whether tests have a GPU or its compiler, and marks of those that need them: skipped with the reason, never passed."""
 
 from __future__ import annotations
 
 import pytest
 
 from tuner.errors import TunerError
+from tuner.lowering.cuda_compiler import find_nvcc
 from tuner.runtime.cuda_driver import device_count
 
 
@@ -22,3 +23,6 @@ REASON = why_no_gpu()
 def needs_gpu(test: object) -> object:
     marked = pytest.mark.skipif(REASON is not None, reason=f"no GPU: {REASON}")(test)
     return pytest.mark.gpu(marked)
+
+
+needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc: neither a CUDA toolkit nor the `cuda` extra is installed")

@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 
 from tests.device.machine import build, needs_compiler
+from tests.gpu_machine import needs_nvcc
 from tests.integration.test_cuda_emulated import BRIEF
 from tests.integration.test_cuda_spaces_serial import run_serially
 from tuner.errors import IllegalSchedule
 from tuner.lowering.cuda import cuda_kernels
-from tuner.lowering.cuda_compiler import cuda_compiler, find_nvcc
+from tuner.lowering.cuda_compiler import cuda_compiler
 from tuner.lowering.schedule import schedule, stored
 from tuner.measure.assignment import Request
 from tuner.measure.gpu_runner import GpuRunner
@@ -51,7 +52,6 @@ WITHOUT = (
     "conv2d:N=1,H=32,W=64,CI=16,CO=16,KH=3,KW=3,stride=2,dtype=float16",
     "depthwise_conv2d:N=1,H=32,W=32,C=32,KH=3,KW=3,dtype=float16",
 )  # fmt: skip
-needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc: neither a CUDA toolkit nor the `cuda` extra is installed")
 
 
 def configs(space: CudaSpace, count: int, seed: str, sketch: str = "mma") -> list[Config]:

@@ -82,7 +82,7 @@ class CudaCompiler:
     def compile(self, source: str, target: Target) -> Cubin:
         """The cubin of a source for the target's architecture. Raises BuildError with nvcc's text, also from the cache."""
         arch = str(target.tvm["arch"])
-        document = {"schema": _SCHEMA, "source": source, "arch": arch, "compiler": self.version}
+        document = {"schema": _SCHEMA, "source": source, "arch": ARCHITECTURES.get(arch, arch), "compiler": self.version}
         key = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
         kept = self.folder / key[:2] / key
         if not (kept / "report.json").is_file():

@@ -97,8 +97,7 @@ def _multiply(name: str, squares: int, panels: int, dtype: str, turned: bool) ->
         (panels, 2, 4, 8, 8, 8) if turned else (panels, 8, 8, 8, 8),
         (squares, panels, 2, 8, 8, 4, 8),
     )
-    everything = [tuple(slice(0, extent) for extent in shape) for shape in (left, right, sums)]
-    deep, across, whole = everything
+    deep, across, whole = [tuple(slice(0, extent) for extent in shape) for shape in (left, right, sums)]
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def made(a: T.handle, b: T.handle, c: T.handle) -> None:

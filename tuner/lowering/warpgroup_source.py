@@ -19,9 +19,9 @@ _FIRST_KERNEL = 'extern "C" __global__'
 def with_instructions(source: str) -> str:
     """CUDA C++ as TVM makes it, with what it calls of this module in front of its first kernel."""
     names = sorted(set(_CALL.findall(source)))
-    copies = SOURCE if f"{SYMBOL}(" in source else ""
     if not names:
         return source
+    copies = SOURCE if f"{SYMBOL}(" in source else ""
     # Rows are permuted by their address, from which the instruction tells a row's number.
     source = source.replace(_SHARED, _ALIGNED)
     place = source.index(_FIRST_KERNEL)

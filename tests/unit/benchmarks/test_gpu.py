@@ -16,17 +16,14 @@ from benchmarks.gpu.build import MOST_BYTES, build
 from benchmarks.gpu.choose import by_turns, chosen
 from benchmarks.gpu.standalone import Refused, read_module, table
 from benchmarks.gpu.suite import SUITE
-from tests.gpu_machine import REASON
+from tests.gpu_machine import REASON, needs_nvcc
 from tuner.cost_model.cuda_estimate import CudaEstimate
 from tuner.errors import UsageError
-from tuner.lowering.cuda_compiler import find_nvcc
 from tuner.runtime.cuda_module import unpacked
 from tuner.spaces.cuda import CudaSpace
 from tuner.spaces.space import Config
 from tuner.target.detect import parse_target
 from tuner.workload.spec import parse_spec
-
-needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc: neither a CUDA toolkit nor the `cuda` extra is installed")
 
 
 def built(folder: Path, *, only: tuple[str, ...] = ("softmax",), candidates: int = 2) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.gpu_machine import needs_nvcc
 from tuner.errors import UsageError
 from tuner.lowering.compiler import BuildError
 from tuner.lowering.cuda import cuda_kernels, cuda_module, cuda_source
@@ -45,7 +46,6 @@ COMPILED = (
     "transpose:M=513,N=1000", "elementwise:M=512,N=1000,act=tanh", "bias_act:M=512,N=1024,act=gelu",
     "attention:B=2,H=4,S=64,D=32", "embedding:N=128,V=1000,D=256",
 )  # fmt: skip
-needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc: neither a CUDA toolkit nor the `cuda` extra is installed")
 
 
 def sources(spec: str, arch: str, count: int) -> list[str]:
