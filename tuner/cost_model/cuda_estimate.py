@@ -22,7 +22,8 @@ from tuner.spaces.space import Points, Value
 
 Floats = NDArray[np.float64]
 
-# Doublings between the best kernels of a sketch and those of `mma` where a group has both.
+# Doublings between the best kernels of a sketch and those of `mma` where a group has both; of warpgroups it was a kernel by hand
+# of their layout that was measured.
 WITHOUT_TENSOR_CORES, WARPGROUPS = 3.0, -0.6
 _SHARPNESS = 3.0  # of a doubling as the margin of a pair: half the time is twenty to one
 
