@@ -34,7 +34,15 @@ def test_names_come_from_the_archives_manifest() -> None:
     assert "#include <mm.h>" in texts["C"] and "mm::mm" in texts["CMake"]
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive", archive([]), archive({"name": "a b", "functions": [{"symbol": "x;y"}]})])
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"no archive", id="no archive"),
+        pytest.param(archive([]), id="no manifest"),
+        pytest.param(archive({"name": "a b", "functions": [{"symbol": "x;y"}]}), id="strange names"),
+    ],
+)
 def test_a_strange_archive_is_offered_as_a_bare_library(content: bytes) -> None:
     assert delivery(content, "f") == Delivery(library=None, symbol="f")
     assert delivery(content, "no name") == Delivery(library=None, symbol="kernel")
