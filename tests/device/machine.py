@@ -1,6 +1,7 @@
-"""A machine with a GPU that is none: the doubles of NVIDIA's driver, management library and compiler, put in place.
+"""A machine with a GPU that is none: the doubles of NVIDIA's driver, management library and programs, put in place.
 
-Nothing of ours is replaced: the product finds libcuda.so.1, libnvidia-ml.so.1 and nvcc as it does on a machine that has them.
+Nothing of ours is replaced: the product finds libcuda.so.1, libnvidia-ml.so.1, nvcc and compute-sanitizer as it does on a machine
+that has them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pytest
 
 HERE = Path(__file__).parent
 LIBRARIES = {"libcuda.so.1": "driver.cpp", "libnvidia-ml.so.1": "management.cpp"}
+PROGRAMS = ("nvcc", "compute-sanitizer")
 DEVICE = "double of a GPU"  # as the driver names it
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="the doubles of NVIDIA's driver and compiler need g++")
@@ -28,6 +30,7 @@ def build(folder: Path) -> Mapping[str, str]:
     for name, source in LIBRARIES.items():
         command = ["g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-o", str(libraries / name)]
         subprocess.run([*command, str(HERE / source), "-ldl"], check=True, timeout=120)
-    (home / "bin" / "nvcc").symlink_to(HERE / "nvcc")
+    for program in PROGRAMS:
+        (home / "bin" / program).symlink_to(HERE / program)
     path = os.pathsep.join(filter(None, (str(libraries), os.environ.get("LD_LIBRARY_PATH", ""))))
     return {"LD_LIBRARY_PATH": path, "CUDA_HOME": str(home)}

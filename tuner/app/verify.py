@@ -1,4 +1,5 @@
-"""An exported directory put to the test on this machine: hashes, manifest, instruction set, right answers, time.
+"""An exported directory put to the test on this machine, its CPU or its GPU: hashes, manifest, instruction set, right answers,
+time.
 
 Nothing of it runs before every listed file has its hash, and then only in a runner's child, from a private copy of the library.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
@@ -26,19 +27,25 @@ from tuner.export.directory import unlisted_files
 from tuner.export.errors import ManifestError
 from tuner.export.manifest import Manifest, open_regular, verify_hashes
 from tuner.measure.assignment import Assignment
-from tuner.measure.race import Contender, race
+from tuner.measure.gpu_check import Subject
+from tuner.measure.gpu_runner import FreshProcesses, GpuRunner
+from tuner.measure.race import Contender, Runs, race
 from tuner.measure.runner import RunnerOptions, RunnerProcess
+from tuner.measure.sanitizer import SanitizerError, find_sanitizer
+from tuner.measure.sanitizer import sanitize as sanitize_kernel
 from tuner.measure.statistics import MIN_ROUNDS, race_median_ci95
+from tuner.runtime.cuda_driver import CudaError, NoDriver
 from tuner.settings import Settings
-from tuner.target.detect import detect_cpu
+from tuner.target.detect import detect_cpu, detect_gpu
 from tuner.target.microarchitecture import FEATURES
 from tuner.target.target import Target
 from tuner.workload.rows import member
-from tuner.workload.spec import Portfolio, workload_from_expression, workload_from_notation, workload_from_params
+from tuner.workload.spec import Portfolio, to_document, workload_from_expression, workload_from_notation, workload_from_params
 from tuner.workload.tree import expression_from
 from tuner.workload.workload import Numerics, Workload
 from workers.machine import plan_machine, usable_nodes
 
+Runner = RunnerProcess | GpuRunner
 SUBJECT = "kernel"
 DETECTED = frozenset(FEATURES.values())  # features that a machine is known to have or lack; of others the library knows itself
 MEMBERS_BETWEEN = 3  # of a portfolio, tried besides its least and its greatest
@@ -59,6 +66,7 @@ class Retimed:
     ci95_s: tuple[float, float]
     ratio: float | None  # of this median to the manifest's; None where that one is 0
     threads: int  # it ran with: those it was tuned for, or as many as this machine has
+    sanitized: tuple[str, ...] = ()  # tools of compute-sanitizer that found nothing
     # Seconds of a call by the level of CPU it is compiled for besides, where this machine can try it.
     variants: Mapping[str, float] = field(default_factory=dict)
 
@@ -97,22 +105,26 @@ def verify_export(
     *,
     seed: int | None = None,
     public_key: str | None = None,
+    sanitize: Sequence[str] = (),
     progress: Callable[[str], None] | None = None,
 ) -> Verification:
     """Checks everything; inputs are of a fresh seed unless one is given. Writes nothing but its own temporary folder.
 
-    With `public_key` (as `ed25519:HEX`) the manifest must be signed by that key.
+    With `public_key` (as `ed25519:HEX`) the manifest must be signed by that key. `sanitize` names tools of
+    compute-sanitizer under which each function that is right runs once more; UsageError where they are not of GPUs, and where
+    there is no such program.
 
     Raises ManifestError for a directory that is no export or was altered, before anything of it runs; a function that fails is
-    a verdict. `progress` is told each function's symbol.
+    a verdict. `progress` is told what runs: each function's symbol.
     """
     if not directory.is_dir():
         raise UsageError(f"{directory} is no directory; name one that tuner export wrote")
     manifest = verify_hashes(directory, public_key=public_key)
     chosen = secrets.randbelow(1 << 31) if seed is None else seed
-    machine = detect_cpu()
+    sanitizer = _sanitizer_for(manifest) if sanitize else None
+    machine = _machine_for(manifest)
     verdicts = []
-    with tempfile.TemporaryDirectory(prefix="tuner-verify-") as folder, RunnerProcess() as runner:
+    with tempfile.TemporaryDirectory(prefix="tuner-verify-") as folder, _runner_for(machine) as runner:
         library = _private_copy(directory, manifest, Path(folder))
         for function in manifest.functions:
             if progress is not None:
@@ -120,7 +132,15 @@ def verify_export(
             if is_model(function):
                 verdicts.append(_model_verdict(function, directory, manifest, library, machine, settings))
                 continue
-            verdicts.append(_verdict(function, library, runner, machine, settings, chosen))
+            verdict = _verdict(function, library, runner, machine, settings, chosen)
+            for tool in sanitize:
+                if sanitizer is None or not isinstance(verdict.result, Retimed):
+                    break
+                if progress is not None:
+                    progress(f"{function['symbol']} under compute-sanitizer's {tool}")
+                result = _sanitized(verdict.result, function, library, chosen, tool, sanitizer)
+                verdict = replace(verdict, result=result)
+            verdicts.append(verdict)
     return Verification(
         manifest=manifest,
         machine=machine,
@@ -128,6 +148,39 @@ def verify_export(
         functions=tuple(verdicts),
         unlisted=tuple(unlisted_files(directory, manifest)),
     )
+
+
+def _machine_for(manifest: Manifest) -> Target:
+    """What its functions run on here. Raises VerificationError for those of GPUs where there is none."""
+    if not any(function["target"].get("kind") == "cuda" for function in manifest.functions):
+        return detect_cpu()
+    try:
+        return detect_gpu()
+    except (NoDriver, CudaError) as error:
+        raise VerificationError(f"{manifest.name} is for GPUs, and {error}") from error
+
+
+def _sanitizer_for(manifest: Manifest) -> Path:
+    if not all(function["target"].get("kind") == "cuda" for function in manifest.functions):
+        raise UsageError(f"{manifest.name} is for CPUs; compute-sanitizer looks at kernels for GPUs: leave --sanitize out")
+    return find_sanitizer()
+
+
+def _sanitized(
+    found: Retimed, function: Mapping[str, Any], library: Path, seed: int, tool: str, sanitizer: Path
+) -> Retimed | VerificationError:
+    """What was right so far, once the tool has looked at it too."""
+    symbol = function["symbol"]
+    subject = Subject(workload=to_document(workload_of(function)), seed=seed, library=str(library), symbol=symbol)
+    try:
+        sanitize_kernel(tool, subject, sanitizer=sanitizer)
+    except SanitizerError as error:
+        return VerificationError(f"{symbol}: {error}")
+    return replace(found, sanitized=(*found.sanitized, tool))
+
+
+def _runner_for(machine: Target) -> Runner:
+    return GpuRunner() if machine.kind == "cuda" else RunnerProcess()
 
 
 def workload_of(function: Mapping[str, Any]) -> Workload:
@@ -189,7 +242,7 @@ def portfolio_of(function: Mapping[str, Any]) -> Portfolio:
 
 
 def _retimed_family(
-    function: Mapping[str, Any], family: Portfolio, library: Path, *, runner: RunnerProcess, settings: Settings, seed: int
+    function: Mapping[str, Any], family: Portfolio, library: Path, *, runner: Runner, settings: Settings, seed: int
 ) -> Retimed:
     """Members at both ends and in between, each checked as a workload of its own; the greatest one's time."""
     ((low, high),) = family.ranges.values()
@@ -212,7 +265,7 @@ def _private_copy(directory: Path, manifest: Manifest, folder: Path) -> Path:
 
 
 def _verdict(
-    function: Mapping[str, Any], library: Path, runner: RunnerProcess, machine: Target, settings: Settings, seed: int
+    function: Mapping[str, Any], library: Path, runner: Runner, machine: Target, settings: Settings, seed: int
 ) -> FunctionVerdict:
     spec = function["symbol"]
     result: Retimed | VerificationError
@@ -289,14 +342,11 @@ def _check_machine(function: Mapping[str, Any], machine: Target) -> None:
 
 
 def _retimed(
-    function: Mapping[str, Any], workload: Workload, library: Path, *, runner: RunnerProcess, settings: Settings, seed: int
+    function: Mapping[str, Any], workload: Workload, library: Path, *, runner: Runner, settings: Settings, seed: int
 ) -> Retimed:
-    nodes = usable_nodes()
-    threads = min(int(function["threads"]), sum(len(node) for node in nodes))
-    lane = plan_machine(nodes, threads=threads, declared=settings.lanes).lanes[0]
-    runner.prepare(Assignment(workload=workload, lane=lane, threads=threads, seed=seed))
+    runs, threads = _prepared(function, workload, runner, settings, seed)
     contender = Contender(name=SUBJECT, library=str(library), symbol=function["symbol"], timeout_s=settings.run_timeout_s)
-    result = race([contender], runner, rounds=MIN_ROUNDS, plan=PLAN)
+    result = race([contender], runs, rounds=MIN_ROUNDS, plan=PLAN)
     if SUBJECT in result.failed:
         failure = result.failed[SUBJECT]
         raise VerificationError(f"{function['symbol']} failed: {failure.kind}: {failure.message}")
@@ -309,6 +359,18 @@ def _retimed(
         ratio=median_s / stated if stated > 0 else None,
         threads=threads,
     )
+
+
+def _prepared(function: Mapping[str, Any], workload: Workload, runner: Runner, settings: Settings, seed: int) -> tuple[Runs, int]:
+    """The runner with the workload, and how many threads the function gets."""
+    if isinstance(runner, GpuRunner):
+        runner.prepare(workload, seed)
+        return FreshProcesses(runner), int(function["threads"])
+    nodes = usable_nodes()
+    threads = min(int(function["threads"]), sum(len(node) for node in nodes))
+    lane = plan_machine(nodes, threads=threads, declared=settings.lanes).lanes[0]
+    runner.prepare(Assignment(workload=workload, lane=lane, threads=threads, seed=seed))
+    return runner, threads
 
 
 def _object(stated: Mapping[str, Any], name: str, kind: type | UnionType) -> Mapping[str, Any]:

@@ -27,6 +27,14 @@ def verify(
             "--public-key", metavar="KEY", help="the signer's, as ed25519:HEX or a file; any other signature is refused"
         ),
     ] = None,
+    sanitize: Annotated[
+        str | None,
+        typer.Option(
+            "--sanitize",
+            metavar="TOOLS",
+            help="of GPUs: also under compute-sanitizer; all, or some of memcheck,racecheck,synccheck,initcheck",
+        ),
+    ] = None,
     fail_if_slower: Annotated[
         float | None,
         typer.Option(
@@ -43,6 +51,7 @@ def verify(
     from tuner.app.verify import verify_export
     from tuner.export.errors import ManifestError
     from tuner.export.signature import public_key_of
+    from tuner.measure.sanitizer import parse_tools
 
     required = None if public_key is None else public_key_of(public_key)
     try:
@@ -51,6 +60,7 @@ def verify(
             settings,
             seed=seed,
             public_key=required,
+            sanitize=() if sanitize is None else parse_tools(sanitize),
             progress=lambda symbol: invocation.output.note(f"running {symbol}"),
         )
     except ManifestError as error:
@@ -104,6 +114,7 @@ def _function(verdict: FunctionVerdict) -> dict[str, Any]:
         "same_target": verdict.same_target,
         "threads": retimed.threads if retimed else None,
         "variants": dict(retimed.variants) if retimed else None,
+        "sanitized": list(retimed.sanitized) if retimed else None,
     }
 
 
@@ -117,6 +128,9 @@ def _print(invocation: Invocation, directory: Path, found: Verification) -> None
     for verdict in found.functions:
         if isinstance(verdict.result, Exception):
             output.warning(str(verdict.result))
+    clean = {tool: None for one in found.functions if not isinstance(one.result, Exception) for tool in one.result.sanitized}
+    if clean:
+        output.note(f"compute-sanitizer found nothing in what is right: {', '.join(clean)}")
     if found.functions and not any(verdict.same_target for verdict in found.functions):
         output.note("it was tuned for another machine: times differ for that reason too")
 

@@ -22,6 +22,7 @@ from tuner.export.naming import check_library_name
 from tuner.runtime.cuda_link import cuda_signature, link_cuda
 from tuner.runtime.cuda_module import CudaModule
 from tuner.runtime.toolchain import Toolchain
+from tuner.workload.tree import expression_document
 from tuner.workload.workload import Workload
 
 
@@ -80,10 +81,9 @@ def cuda_archive(kernels: Sequence[ExportCudaKernel], name: str) -> bytes:
 
 def _entry(kernel: ExportCudaKernel) -> dict[str, Any]:
     module, workload = kernel.module, kernel.workload
-    written = {"params": dict(workload.params)} if workload.op is not None else {"notation": workload.notation}
     return {
         "symbol": module.symbol,
-        "workload": {"key": workload.key, "op": workload.op, **written},
+        "workload": _stated(workload),
         "arguments": [
             {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape), "role": role}
             for role, tensors in (("in", module.inputs), ("out", module.outputs))
@@ -93,6 +93,18 @@ def _entry(kernel: ExportCudaKernel) -> dict[str, Any]:
         "verified": False,
         **kernel.measured,
     }
+
+
+def _stated(workload: Workload) -> dict[str, Any]:
+    """The workload as the manifests of other exports have it: by operator, text, or its whole tree."""
+    stated: dict[str, Any] = {"key": workload.key, "op": workload.op}
+    if workload.op is not None:
+        stated["params"] = dict(workload.params)
+    elif workload.notation is not None:
+        stated |= {"notation": workload.notation, "shapes": dict(workload.shapes)}
+    else:
+        stated["expression"] = expression_document(workload.expression)
+    return stated | {"constants": list(workload.constants), "numerics": workload.numerics}
 
 
 _HEADER = """/* {name}: CUDA kernels. Every pointer is a device address, dense and row-major, aligned to 16 bytes; outputs overlap

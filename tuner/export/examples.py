@@ -25,6 +25,7 @@ from tuner.workload.reference import evaluate
 # sums in the wide ones. Integers are exact.
 TOLERANCES: Mapping[str, float] = {"float64": 1e-6, "float32": 1e-3, "float16": 2.0**-9, "bfloat16": 2.0**-6}
 EXPECTED_FLOPS = 2e10  # up to here right outputs are computed to check: the float64 reference takes some seconds
+BLOCK = 1 << 16  # elements made at a time, which stay in a cache
 SAMPLES = 32  # elements of each output that an example checks
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -63,17 +64,19 @@ def example_files(name: str, kernels: Sequence[ExportKernel]) -> dict[str, str]:
 
 
 def _filled(argument: Argument, number: int) -> Array:
-    index = np.arange(prod(argument.shape), dtype=np.uint64)
-    hashed = (index * 2654435761 + (40503 * number + 12345)) & 0xFFFFFFFF
-    if argument.dtype in ("float64", "float32", "float16", "bfloat16"):
-        kind = "float32" if argument.dtype == "bfloat16" else argument.dtype
-        values: Array = (((hashed >> 24).astype(np.int64) - 128) / 128).astype(kind)
-    elif argument.dtype == "int8":
-        values = ((hashed >> 29).astype(np.int64) - 4).astype(np.int8)
-    elif argument.dtype == "uint8":
-        values = (hashed >> 29).astype(np.uint8)
-    else:
-        values = (hashed >> 31).astype(argument.dtype)
+    kind = "float32" if argument.dtype == "bfloat16" else argument.dtype
+    values: Array = np.empty(prod(argument.shape), kind)
+    for first in range(0, values.size, BLOCK):
+        part = values[first : first + BLOCK]
+        hashed = np.arange(first, first + part.size, dtype=np.uint32)  # its products wrap at 2^32, as the hash wants
+        hashed *= np.uint32(2654435761)
+        hashed += np.uint32((40503 * number + 12345) & 0xFFFFFFFF)
+        if kind.startswith("float"):
+            part[...] = ((hashed >> 24).astype(np.float32) - 128) / 128
+        elif kind == "int8":
+            part[...] = (hashed >> 29).astype(np.int8) - 4
+        else:
+            part[...] = hashed >> (29 if kind == "uint8" else 31)
     return values.reshape(argument.shape)
 
 

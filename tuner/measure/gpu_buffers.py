@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,12 @@ class DeviceBuffer:
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    base: int  # of the allocation; the data begins GUARD_BYTES behind it
+    base: int  # of the allocation
+    guard_bytes: int = GUARD_BYTES  # of canaries, before the data and behind it
 
     @property
     def address(self) -> int:
-        return self.base + GUARD_BYTES
+        return self.base + self.guard_bytes
 
     @property
     def nbytes(self) -> int:
@@ -34,8 +35,9 @@ class DeviceBuffer:
 class DeviceCase:
     """One case's inputs and outputs on a device. Close it."""
 
-    def __init__(self, device: Device, case: Case) -> None:
-        self._device, self.case = device, case
+    def __init__(self, device: Device, case: Case, *, guard_bytes: int = GUARD_BYTES) -> None:
+        """Without guards each allocation is a buffer's own size, as tools want it that know where allocations end."""
+        self._device, self.case, self._guard_bytes = device, case, guard_bytes
         self.inputs: list[DeviceBuffer] = []
         self.outputs: list[DeviceBuffer] = []
         try:
@@ -68,7 +70,7 @@ class DeviceCase:
                 raise WrongAnswer(f"the kernel changed its input {buffer.name}")
         for buffer in (*self.inputs, *self.outputs):
             for where, start in (("before its beginning", buffer.base), ("behind its end", buffer.address + buffer.nbytes)):
-                if not bool((self._device.download(start, (GUARD_BYTES,), np.uint8) == CANARY).all()):
+                if not bool((self._device.download(start, (buffer.guard_bytes,), np.uint8) == CANARY).all()):
                     raise WrongAnswer(f"the kernel wrote out of bounds of {buffer.name}, {where}")
 
     def close(self) -> None:
@@ -77,7 +79,9 @@ class DeviceCase:
             self._device.free(buffer.base)
 
     def _made(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceBuffer:
-        buffer = DeviceBuffer(name=name, shape=shape, dtype=dtype, base=0)
-        base = self._device.allocate(buffer.nbytes + 2 * GUARD_BYTES)
-        self._device.fill(base, CANARY, buffer.nbytes + 2 * GUARD_BYTES)
-        return DeviceBuffer(name=name, shape=shape, dtype=dtype, base=base)
+        buffer = DeviceBuffer(name=name, shape=shape, dtype=dtype, base=0, guard_bytes=self._guard_bytes)
+        nbytes = buffer.nbytes + 2 * self._guard_bytes
+        base = self._device.allocate(nbytes)
+        if self._guard_bytes:
+            self._device.fill(base, CANARY, nbytes)
+        return replace(buffer, base=base)

@@ -66,6 +66,21 @@ class Session:
         timed = {"samples_s": samples, "max_rel_error": worst, "abandoned": abandoned, "frequency_hz": clock_hz or None}
         return {"timed": timed}
 
+    def check(self, library: str, symbol: str, *, poisoned: bool) -> Document:
+        """One call on the inputs of screening, in buffers without guards; nothing is timed."""
+        function = CudaLibrary(library).function(symbol)
+        worst = 0.0
+        for case in self._problem.cases(SCREENING_CASES):
+            on_device = DeviceCase(self._device, case, guard_bytes=0)
+            try:
+                if poisoned:
+                    on_device.poison(POISONS[0])
+                function.launch(on_device.addresses, self._device.stream)
+                worst = max(worst, self._compared(on_device, case.name))
+            finally:
+                on_device.close()
+        return {"checked": {"max_rel_error": worst}}
+
     def _checked(self, case: DeviceCase, function: CudaFunction) -> float:
         worst = 0.0
         for byte in POISONS:

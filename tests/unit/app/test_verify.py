@@ -14,15 +14,21 @@ from typing import Any
 
 import pytest
 
+from tests.gpu_machine import REASON
 from tests.unit.app.subjects import relu_kernel
 from tuner.app.verify import Retimed, VerificationError, verify_export, workload_of
 from tuner.errors import UsageError, WorkloadError
+from tuner.export.cuda import ExportCudaKernel, export_cuda_library
 from tuner.export.errors import ManifestError
 from tuner.export.kernel import Variant
 from tuner.export.library import export_library
+from tuner.export.manifest import verify_hashes
+from tuner.runtime.cuda_module import CudaModule, Launch
 from tuner.runtime.features import LEVELS
 from tuner.settings import Settings
 from tuner.target.detect import detect_cpu
+from tuner.workload.spec import parse_spec, workload_from_notation
+from tuner.workload.workload import Workload
 
 SETTINGS = Settings(run_timeout_s=20.0)
 
@@ -137,6 +143,43 @@ def test_the_workload_of_a_tree_survives(exported: Path) -> None:
         workload_of({**function, "workload": {**function["workload"], "numerics": "wild"}})
     with pytest.raises(ManifestError, match="arguments"):
         workload_of({**function, "arguments": function["arguments"][::-1]})
+
+
+NOTATION = "kernel twice(A: f32[M, N]) -> (B: f32[M, N]) {\n  B[i, j] = A[i, j] + A[i, j]\n}"
+
+
+def on_gpu(workload: Workload) -> ExportCudaKernel:
+    """An export of a kernel for GPUs, never to be run."""
+    expression = workload.expression
+    outputs = tuple(expression.tensor(name) for name in expression.outputs)
+    named = tuple(one.name for one in (*expression.inputs, *outputs))
+    launch = Launch(kernel="k_kernel", arguments=named, grid=(1, 1, 1), block=(32, 1, 1), shared_bytes=0)
+    module = CudaModule(
+        symbol="k", inputs=expression.inputs, outputs=outputs, workspace=(), launches=(launch,), cubins=(("sm_90", b"\x7fELF"),)
+    )
+    measured = {
+        "target": {"key": "0" * 64, "kind": "cuda", "name": "a GPU"}, "isa": ["sm_90"], "threads": 1, "median_s": 1e-6,
+        "ci95_s": [1e-6, 1e-6], "verified": True, "max_rel_error": 0.0, "provenance": {},
+    }  # fmt: skip
+    return ExportCudaKernel(module=module, workload=workload, measured=measured)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        parse_spec("matmul:M=8,N=8,K=8,numerics=fast"),
+        parse_spec("dense:M=8,N=8,K=8,bias=true,const=W"),
+        workload_from_notation(NOTATION, {"M": 8, "N": 16}),
+    ],
+    ids=lambda workload: workload.spec,
+)
+def test_a_kernel_for_gpus_says_what_it_computes_and_needs_one(tmp_path: Path, workload: Workload) -> None:
+    export_cuda_library([on_gpu(workload)], tmp_path / "kit", "kit")
+    (function,) = verify_hashes(tmp_path / "kit").functions
+    assert workload_of(function) == workload
+    if REASON is not None:
+        with pytest.raises(VerificationError, match="kit is for GPUs, and this machine"):
+            verify_export(tmp_path / "kit", SETTINGS)
 
 
 def harmful(directory: Path, marker: Path) -> None:

@@ -78,6 +78,7 @@ def test_a_refused_setting_is_one_line_on_standard_error(tuner: Callable[..., An
         ["tune", "--help"],
         ["ops"],
         ["space", "matmul:M=64,N=64,K=64"],
+        ["space", "matmul:M=64,N=64,K=64", "--target", "cuda:sm_90"],
         ["config", "show"],
     ],
 )

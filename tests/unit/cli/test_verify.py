@@ -14,7 +14,7 @@ from tuner.export.signature import signer_at
 FIELDS = {
     "symbol", "workload", "ok", "error", "max_rel_error", "median_s", "ci95_s", "manifest_median_s", "ratio", "same_target",
     "threads",
-    "variants",
+    "variants", "sanitized",
 }  # fmt: skip
 
 
@@ -60,6 +60,13 @@ def test_a_gate_on_time_ends_with_6(tuner: Tuner, exported: Path) -> None:
 def test_no_directory_is_a_usage_error(tuner: Tuner) -> None:
     called = tuner("verify", "nowhere")
     assert called.code == 2 and "is no directory" in called.err
+
+
+def test_a_library_for_cpus_is_not_for_compute_sanitizer(tuner: Tuner, exported: Path) -> None:
+    called = tuner("verify", str(exported), "--sanitize", "all")
+    assert called.code == 2 and "kit is for CPUs" in called.err and called.out == ""
+    called = tuner("verify", str(exported), "--sanitize", "memcheck,leaks")
+    assert called.code == 2 and "'leaks' is no tool of compute-sanitizer; give all, or some of memcheck" in called.err
 
 
 def test_a_signature_is_asked_for_by_key(tuner: Tuner, home: Path) -> None:
