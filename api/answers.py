@@ -123,6 +123,7 @@ def trial(found: StoredTrial) -> TrialAnswer:
         predicted=found.predicted,
         worker=found.worker,
         conditions=conditions,
+        resources=None if found.trial.resources is None else asdict(found.trial.resources),
         error=outcome.message if isinstance(outcome, Failed) else None,
         created_at=found.created_at,
     )

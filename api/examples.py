@@ -69,6 +69,7 @@ TRIAL = {
         "frequency_hz": None,
         "abandoned": False,
     },
+    "resources": None,
     "error": None,
     "created_at": "2026-11-20T12:00:09Z",
 }

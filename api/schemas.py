@@ -195,6 +195,7 @@ class TrialAnswer(Answer):
     predicted: float | None
     worker: str | None
     conditions: dict[str, Any] | None
+    resources: dict[str, int] | None = Field(default=None, description="what a GPU's candidate takes, by the compiler's count")
     error: str | None
     created_at: datetime
 

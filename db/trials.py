@@ -20,8 +20,10 @@ from db.models import JobRow, LaneSpanRow, TaskRow, TrialRow
 from db.values import clean_text, config_from_json
 from tuner.errors import DatabaseError
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
+from tuner.measure.resources import Resources
 
 OK = "ok"
+RESOURCES = "resources"  # beside the conditions, in the same column: what a GPU's candidate takes, also of one that failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +89,11 @@ def _count(session: Session, job_id: str, position: int, trial: Trial) -> None:
 
 def _outcome_columns(trial: Trial) -> dict[str, Any]:
     outcome = trial.outcome
+    resources = {} if trial.resources is None else {RESOURCES: asdict(trial.resources)}
     if isinstance(outcome, Failed):
         message = clean_text(outcome.message)
-        return {"outcome": outcome.kind.value, "error": message, "signature": signature(message)}
+        columns = {"outcome": outcome.kind.value, "error": message, "signature": signature(message)}
+        return columns | ({"conditions": resources} if resources else {})
     numbers = (*outcome.samples_s, outcome.max_rel_error)
     if not outcome.samples_s or not all(map(math.isfinite, numbers)):
         raise DatabaseError(
@@ -100,7 +104,7 @@ def _outcome_columns(trial: Trial) -> dict[str, Any]:
         "median_s": outcome.median_s,
         "samples_s": list(outcome.samples_s),
         "max_rel_error": outcome.max_rel_error,
-        "conditions": asdict(outcome.conditions),
+        "conditions": asdict(outcome.conditions) | resources,
         "artifact": outcome.artifact,
     }
 
@@ -194,6 +198,7 @@ def stored(row: TrialRow) -> StoredTrial:
         outcome=_outcome(row),
         build_s=row.build_s,
         measure_s=row.measure_s,
+        resources=_resources(row),
     )
     names = ("job_id", "position", "predicted", "round", "worker", "attempts", "quarantined", "suspect", "created_at")
     return StoredTrial(trial=trial, **{name: getattr(row, name) for name in names})
@@ -202,10 +207,15 @@ def stored(row: TrialRow) -> StoredTrial:
 def _outcome(row: TrialRow) -> Timed | Failed:
     if row.outcome != OK:
         return Failed(kind=FailureKind(row.outcome), message=row.error or "")
-    conditions: Mapping[str, Any] = row.conditions or {}
+    conditions = {name: value for name, value in (row.conditions or {}).items() if name != RESOURCES}
     return Timed(
         samples_s=tuple(float(sample) for sample in row.samples_s or ()),
         max_rel_error=row.max_rel_error or 0.0,
         conditions=Conditions(**conditions),
         artifact=row.artifact or "",
     )
+
+
+def _resources(row: TrialRow) -> Resources | None:
+    found: Mapping[str, int] | None = (row.conditions or {}).get(RESOURCES)
+    return None if found is None else Resources(**found)

@@ -73,7 +73,7 @@ def target(found: Target | TargetRef) -> Document:
 def trial(found: TrialAnswer) -> Document:
     names = (
         "workload", "number", "config", "outcome", "median_s", "samples_s", "max_rel_error", "build_s", "measure_s",
-        "predicted", "worker", "error",
+        "predicted", "worker", "resources", "error",
     )  # fmt: skip
     return {name: getattr(found, name) for name in names} | {"created_at": _moment(found.created_at)}
 

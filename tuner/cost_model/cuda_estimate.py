@@ -6,16 +6,20 @@ well it orders them is in docs/cuda.md. It knows a sketch's knobs and no operato
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import log2, prod
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.cost_model.cuda_footprint import CudaFootprint
+from tuner.cost_model.cuda_kernels import least_seconds
 from tuner.cost_model.encoding import KnobEncoding
 from tuner.cost_model.model import Features, Vector
 from tuner.spaces.cuda import AnySketch, CudaSpace
 from tuner.spaces.cuda_mma_knobs import CudaMmaSketch
 from tuner.spaces.cuda_row_knobs import CudaRowSketch
+from tuner.spaces.cuda_square_knobs import CudaSquareSketch
 from tuner.spaces.cuda_tile_knobs import CudaTileSketch
 from tuner.spaces.cuda_warpgroup_knobs import CudaWarpgroupSketch
 from tuner.spaces.space import Points, Value
@@ -25,6 +29,10 @@ Floats = NDArray[np.float64]
 # Doublings between the best kernels of a sketch and those of `mma` where a group has both; of warpgroups it was a kernel by hand
 # of their layout that was measured.
 WITHOUT_TENSOR_CORES, WARPGROUPS = 3.0, -0.6
+# Share that is believed of the doublings that multiplications, bytes and launches put between two algorithms: no GPU has measured
+# them, so that few measurements are to overturn them.
+TRUST = 0.5
+SAMPLED = 4096  # random points among which another algorithm's best are looked for
 _SHARPNESS = 3.0  # of a doubling as the margin of a pair: half the time is twenty to one
 
 
@@ -37,12 +45,22 @@ class CudaEstimate:
         place = {knob.name: number for number, knob in enumerate(self._space.knobs)}
         combinations = space.combinations.values()
         cored = {one.group.name for sketches in combinations for one in sketches if isinstance(one, CudaMmaSketch)}
+        rewriting, shares = _rewriting(space)
         # The first knob is which combination of sketches it is.
         self._tables[0] = np.array([sum(_level(one, cored) for one in sketches) for sketches in combinations])
         for sketch in {one.prefix: one for sketches in combinations for one in sketches}.values():
             for knob in sketch.knobs:
                 what = knob.name.removeprefix(f"{sketch.prefix}.")
-                self._tables[place[knob.name]] = np.array([_cost(sketch, what, value) for value in knob.values])
+                costs = np.array([_cost(sketch, what, value) for value in knob.values])
+                self._tables[place[knob.name]] = shares.get(sketch.group.name, 1.0) * costs
+        for row, algorithm in enumerate(space.algorithms.values()):
+            if algorithm.rewritten:
+                # Between the best of both, whatever costs their best knobs have.
+                self._tables[0][row] += rewriting + self._floor(0) - self._floor(row)
+
+    def _floor(self, row: int) -> float:
+        """The costs of the best knobs of a combination of sketches."""
+        return float(sum(self._tables[column].min() for column in self._space.columns[row]))
 
     def __call__(self, points: Points) -> Floats:
         active = self._space.active[points[:, 0]]
@@ -53,15 +71,30 @@ class CudaEstimate:
         return total
 
 
+def other_algorithms(space: CudaSpace, count: int, seed: int) -> Points:
+    """The `count` points that the estimate favours most of those by another algorithm than its favourite, shape (≤ count, knobs).
+
+    None where there is one algorithm. The estimate orders kernels of one algorithm; between two it may be wrong, and a search
+    that follows it might never see the other.
+    """
+    points = space.space.sample(np.random.default_rng((seed, SAMPLED)), SAMPLED)
+    costs = CudaEstimate(space)(points)
+    points = points[np.argsort(costs, kind="stable")]
+    rewritten = np.array([one.rewritten for one in space.algorithms.values()])[points[:, 0]]
+    others: Points = points[rewritten != rewritten[0]][:count]
+    return others
+
+
 class CudaFeatures:
-    """A `Featurizer`: knobs by their values, and the estimate as the last column."""
+    """A `Featurizer`: first what the candidate takes by its sketches' estimate (`resources.COLUMNS`), then knobs by their values,
+    and the estimated time as the last column."""
 
     def __init__(self, space: CudaSpace) -> None:
-        self._knobs, self._estimate = KnobEncoding(space.space), CudaEstimate(space)
+        self._taken, self._knobs, self._estimate = CudaFootprint(space), KnobEncoding(space.space), CudaEstimate(space)
 
     def __call__(self, points: Points) -> Features:
         estimate = self._estimate(points).astype(np.float32)
-        return np.concatenate([self._knobs(points), estimate[:, None]], axis=1)
+        return np.concatenate([self._taken(points), self._knobs(points), estimate[:, None]], axis=1)
 
 
 class CudaOpinion:
@@ -74,6 +107,19 @@ class CudaOpinion:
     def predict(self, features: Features) -> Vector:
         scores: Vector = (-_SHARPNESS * features[:, -1]).astype(np.float32)
         return scores
+
+
+def _rewriting(space: CudaSpace) -> tuple[float, Mapping[str, float]]:
+    """Doublings between the rewritten algorithm and the expression's own, and what share of it each of its groups is.
+
+    A share tells how much of the whole is doubled where one kernel's time is.
+    """
+    other = next((one for one in space.algorithms.values() if one.rewritten), None)
+    if other is None:
+        return 0.0, {}
+    seconds, plain = least_seconds(other), least_seconds(space.algorithm)
+    total = sum(seconds.values())
+    return TRUST * log2(total / sum(plain.values())), {name: one / total for name, one in seconds.items()}
 
 
 def _level(sketch: AnySketch, cored: set[str]) -> float:
@@ -93,6 +139,8 @@ def _cost(sketch: AnySketch, what: str, value: Value) -> float:
                 return _panels(value)
             case CudaRowSketch():
                 return _rows(value)
+            case CudaSquareSketch():
+                return 0.1 * abs(log2(prod(value[:-1]) / 256)) - 0.1 * log2(value[-1])
     if what.startswith("fetch"):
         return 1.0 if value == "direct" else 0.1 * (str(value).split()[1] == "1")
     if what == "pipeline":

@@ -164,8 +164,10 @@ class Ranker:
         }
 
 
-class FailureClassifier:
-    """Probability that a candidate fails by its own fault, from features; deterministic."""
+class _SmallTrees:
+    """Thirty shallow trees from features to one number; deterministic. They start from the mean of what they are taught."""
+
+    _objective: str
 
     def __init__(self, *, seed: int = 0) -> None:
         self._booster: xgboost.Booster | None = None
@@ -175,20 +177,32 @@ class FailureClassifier:
     def trained(self) -> bool:
         return self._booster is not None
 
-    def fit(self, features: Features, failed: Vector) -> None:
-        """`failed` (n,) is 1 where the candidate failed and 0 where it was timed; both must occur."""
-        share = float(np.mean(failed))
-        parameters = {"objective": "binary:logistic", "base_score": share, **common_parameters(3, 0.3, self._seed)}
+    def fit(self, features: Features, targets: Vector) -> None:
+        mean = float(np.mean(targets))
+        parameters = {"objective": self._objective, "base_score": mean, **common_parameters(3, 0.3, self._seed)}
         with xgboost.config_context(nthread=1):
-            matrix = xgboost.DMatrix(np.ascontiguousarray(features, np.float32), failed, nthread=1)
+            matrix = xgboost.DMatrix(np.ascontiguousarray(features, np.float32), targets, nthread=1)
             self._booster = xgboost.train(parameters, matrix, 30)
 
     def predict(self, features: Features) -> Vector:
-        """Probabilities, shape (n,); zeros before training."""
+        """Shape (n,); zeros before training."""
         if self._booster is None:
             return np.zeros(len(features), np.float32)
-        probabilities: Vector = self._booster.inplace_predict(np.ascontiguousarray(features, np.float32))
-        return probabilities
+        found: Vector = self._booster.inplace_predict(np.ascontiguousarray(features, np.float32))
+        return found
+
+
+class FailureClassifier(_SmallTrees):
+    """Probability that a candidate fails by its own fault. Targets (n,) are 1 where it did and 0 where it was timed; both must
+    occur."""
+
+    _objective = "binary:logistic"
+
+
+class Regressor(_SmallTrees):
+    """A number, by squared error."""
+
+    _objective = "reg:squarederror"
 
 
 def common_parameters(depth: int, learning_rate: float, seed: int) -> dict[str, str | int | float]:

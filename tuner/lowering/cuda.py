@@ -6,9 +6,10 @@ Source comes from TVM's code generator, the cubin from `tuner.lowering.cuda_comp
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from typing import Any
 
 import tvm
@@ -16,13 +17,15 @@ import tvm_ffi
 from tvm import tirx
 
 from tuner.lowering.compiler import BuildError
-from tuner.lowering.cuda_compiler import CudaCompiler
+from tuner.lowering.cuda_compiler import CudaCompiler, KernelResources
 from tuner.lowering.cuda_launch import LaunchWatch
 from tuner.lowering.guarded_copies import guard_copies
 from tuner.lowering.schedule import schedule
 from tuner.lowering.warpgroup_source import with_instructions
+from tuner.measure.resources import Resources
 from tuner.runtime.cuda_module import CudaModule, Launch
 from tuner.spaces.program import Pipeline, Program
+from tuner.target.occupancy import resident_warps
 from tuner.target.target import Target
 from tuner.workload.expression import Tensor
 
@@ -35,6 +38,14 @@ class CudaSource:
 
     text: str
     launches: tuple[Launch, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaBuilt:
+    """A compiled program, and what it takes of the device; None where the compiler did not say."""
+
+    module: CudaModule
+    resources: Resources | None
 
 
 def cuda_kernels(program: Program, target: Target, symbol: str) -> CudaSource:
@@ -77,11 +88,17 @@ def cuda_source(program: Program, target: Target, symbol: str) -> str:
 
 
 def cuda_module(program: Program, target: Target, symbol: str, compiler: CudaCompiler) -> CudaModule:
+    """The module of `cuda_built`."""
+    return cuda_built(program, target, symbol, compiler).module
+
+
+def cuda_built(program: Program, target: Target, symbol: str, compiler: CudaCompiler) -> CudaBuilt:
     """The program compiled for the target's architecture, with all that launching it takes.
 
     Raises IllegalSchedule, and BuildError with the compiler's text.
     """
     source = cuda_kernels(program, target, symbol)
+    cubin = compiler.compile(source.text, target)
     named = {name for launch in source.launches for name in launch.arguments}
     module = CudaModule(
         symbol=symbol,
@@ -93,10 +110,27 @@ def cuda_module(program: Program, target: Target, symbol: str, compiler: CudaCom
             if one.scope == "global" and one.name in named
         ),
         launches=source.launches,
-        cubins=((str(target.tvm["arch"]), compiler.compile(source.text, target).code),),
+        cubins=((str(target.tvm["arch"]), cubin.code),),
     )
     module.check()
-    return module
+    return CudaBuilt(module=module, resources=_resources(cubin.kernels, source.launches, target))
+
+
+def _resources(kernels: Sequence[KernelResources], launches: Sequence[Launch], target: Target) -> Resources | None:
+    by_name = {one.name: one for one in kernels}
+    if not launches or any(launch.kernel not in by_name for launch in launches):
+        return None
+    pairs = [(by_name[launch.kernel], launch) for launch in launches]
+    shared = [kernel.shared_bytes + launch.shared_bytes for kernel, launch in pairs]
+    return Resources(
+        registers=max(kernel.registers for kernel, _ in pairs),
+        spill_bytes=sum(kernel.spill_store_bytes + kernel.spill_load_bytes for kernel, _ in pairs),
+        shared_bytes=max(shared),
+        resident_warps=min(
+            resident_warps(target, threads=prod(launch.block), registers=kernel.registers, shared_bytes=taken)
+            for (kernel, launch), taken in zip(pairs, shared, strict=True)
+        ),
+    )
 
 
 @cache

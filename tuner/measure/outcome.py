@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import median
 
+from tuner.measure.resources import Resources
 from tuner.spaces.space import Config
 
 
@@ -72,3 +73,4 @@ class Trial:
     outcome: Outcome
     build_s: float = 0.0  # seconds spent building on a builder
     measure_s: float = 0.0  # seconds the lane was held
+    resources: Resources | None = None  # of a GPU's candidate that was built

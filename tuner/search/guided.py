@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tuner.cost_model.metrics import spearman
 from tuner.cost_model.model import CostModel, Features, Featurizer, Vector
+from tuner.cost_model.resources import ResourceForecast
 from tuner.cost_model.validity import ValidityFilter
 from tuner.measure.outcome import Trial
 from tuner.search.diversity import choose
@@ -63,7 +64,7 @@ class GuidedSearcher:
     ) -> None:
         self.options = options or GuidedOptions()
         self._domain, self._featurizer, self._model, self._explorer, self._seed = domain, featurizer, model, explorer, seed
-        self._validity = ValidityFilter(seed=seed)
+        self._validity, self._resources = ValidityFilter(seed=seed), ResourceForecast(seed=seed)
         self._ledger = Ledger(domain)
         self._features: list[Features] = []  # of each trial that teaches, shape (1, F) or more
         self._described: set[bytes] = set()  # the same, row by row
@@ -106,7 +107,7 @@ class GuidedSearcher:
         point = self._domain.space.point(config)[None, :]
         key = int(self._domain.keys(point)[0])
         if key not in self._forecasts:
-            self._forecasts[key] = float(self._model.predict(self._featurizer(point))[0])
+            self._forecasts[key] = float(self._scores(self._featurizer(point))[0])
         return self._forecasts[key]
 
     def tell(self, trials: Sequence[Trial]) -> None:
@@ -151,7 +152,8 @@ class GuidedSearcher:
         self._described.update(map(bytes, self._features[-1]))
         features, labels = np.concatenate(self._features), self._ledger.labels
         correlation = self._judged(self._features[-1], labels[self._planned_at :])
-        self._model.fit(features, labels, np.full(len(labels), _OWN, np.int64))
+        self._resources.fit(features, self._ledger.resources)
+        self._model.fit(self._resources.corrected(features), labels, np.full(len(labels), _OWN, np.int64))
         self._validity.fit(features, (labels == 0).astype(np.float32))
         trusted = bool(labels.any()) and self._trusts(correlation, labels)
         done = len(self._ledger)
@@ -168,12 +170,16 @@ class GuidedSearcher:
     def _foresee(self) -> None:
         """Forecasts of the whole line at once: one by one they would be a tenth of a search's time."""
         points = self._ledger.stack(self._line)
-        forecasts = self._model.predict(self._featurizer(points)).tolist() if len(points) else []
+        forecasts = self._scores(self._featurizer(points)).tolist() if len(points) else []
         self._forecasts = dict(zip(self._domain.keys(points).tolist(), forecasts, strict=True))
 
     def _judged(self, features: Features, labels: Vector) -> float | None:
         """The model against a batch it has not seen yet."""
-        return spearman(self._model.predict(features), labels) if self._model.trained else None
+        return spearman(self._scores(features), labels) if self._model.trained else None
+
+    def _scores(self, features: Features) -> Vector:
+        """The model's, of features as they are before any correction."""
+        return self._model.predict(self._resources.corrected(features))
 
     def _trusts(self, correlation: float | None, labels: Vector) -> bool:
         """Distrust needs two signs over the last trials: they were ordered no better than by chance, and those the model chose
@@ -227,7 +233,7 @@ class GuidedSearcher:
 
     def _raw(self, points: Points) -> Vector:
         features = self._featurizer(points)
-        return self._model.predict(features) + self._validity.penalty(features)
+        return self._scores(features) + self._validity.penalty(features) + self._resources.penalty(features)
 
     def _best(self) -> Points:
         labels = self._ledger.labels

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tuner.cost_model.model import Vector
 from tuner.measure.outcome import Failed, FailureKind, Timed, Trial
+from tuner.measure.resources import Resources
 from tuner.search.domain import Domain, Keys
 from tuner.spaces.space import Points
 
@@ -25,6 +26,7 @@ class Ledger:
         self._handed_out: set[int] = set()
         self._points: list[Row] = []  # what teaches, in the order told
         self._seconds: list[float | None] = []  # median of one call; None for a candidate's own failure
+        self.resources: list[Resources | None] = []  # of a GPU's candidates that were built
 
     def __len__(self) -> int:
         """Trials that teach."""
@@ -53,6 +55,7 @@ class Ledger:
             case _:
                 self._seconds.append(None)
         self._points.append(point)
+        self.resources.append(trial.resources)
         return True
 
     def hand_out(self, point: Row) -> bool:

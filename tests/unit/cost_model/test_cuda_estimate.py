@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.unit.search.synthetic import CONDITIONS
 from tuner.cost_model.cuda_estimate import CudaEstimate, CudaFeatures, CudaOpinion
 from tuner.cost_model.encoding import KnobEncoding
+from tuner.cost_model.resources import COLUMNS
+from tuner.measure.outcome import Timed, Trial
 from tuner.spaces.cuda import CudaSpace
-from tuner.spaces.space import Points
+from tuner.spaces.space import Config, Points
 from tuner.target.detect import parse_target
 from tuner.workload.spec import parse_spec
 from workers.search import searcher_for
@@ -64,7 +67,7 @@ def test_every_space_has_an_estimate(spec: str) -> None:
     space = CudaSpace(parse_spec(spec), HOPPER)
     points = space.space.sample(np.random.default_rng(0), 64)
     features = CudaFeatures(space)(points)
-    assert features.shape == (64, KnobEncoding(space.space).width + 1) and np.isfinite(features).all()
+    assert features.shape == (64, COLUMNS + KnobEncoding(space.space).width + 1) and np.isfinite(features).all()
     scores = CudaOpinion().predict(features)
     assert (np.diff(CudaEstimate(space)(points)[np.argsort(-scores, kind="stable")]) > -1e-5).all()
 
@@ -75,3 +78,67 @@ def test_a_search_begins_with_what_the_estimate_favours() -> None:
     asked = searcher_for(space, strategy="annealing", seed=0).ask(16)
     anything = space.space.sample(np.random.default_rng(1), 2000)
     assert np.median(estimate(asked)) < np.quantile(estimate(anything), 0.02)
+
+
+def best_of_algorithms(images: str) -> tuple[float, float]:
+    """The least estimate of a 3x3 convolution's own sketches and of the rewritten ones."""
+    space = CudaSpace(parse_spec(f"conv2d:{images},KH=3,KW=3,pad=1,numerics=fast"), HOPPER)
+    points = space.space.sample(np.random.default_rng(2), 4000)
+    rewritten = np.array([one.rewritten for one in space.algorithms.values()])[points[:, 0]]
+    costs = CudaEstimate(space)(points)
+    return float(costs[~rewritten].min()), float(costs[rewritten].min())
+
+
+@pytest.mark.parametrize(
+    ("images", "fewer_multiplications_win"),
+    [
+        ("N=32,H=14,W=14,CI=256,CO=256", True),
+        ("N=1,H=14,W=14,CI=256,CO=256", False),  # four launches for eight microseconds of work
+        ("N=32,H=224,W=224,CI=3,CO=64", False),  # sixteen products of three channels are more to write than to multiply
+    ],
+)
+def test_algorithms_are_told_apart_by_multiplications_bytes_and_launches(images: str, fewer_multiplications_win: bool) -> None:
+    plain, rewritten = best_of_algorithms(images)
+    assert (rewritten < plain) == fewer_multiplications_win
+
+
+def test_another_algorithm_changes_nothing_in_the_order_of_the_others() -> None:
+    spec = "conv2d:N=2,H=14,W=14,CI=16,CO=32,KH=3,KW=3,pad=1"
+    alone, both = (CudaSpace(parse_spec(one), HOPPER) for one in (spec, f"{spec},numerics=fast"))
+    points = alone.space.sample(np.random.default_rng(0), 64)
+    same = np.stack([both.space.point(alone.space.config(point)) for point in points])
+    np.testing.assert_array_equal(CudaEstimate(alone)(points), CudaEstimate(both)(same))
+
+
+def test_a_kernel_counts_for_its_share_of_the_whole() -> None:
+    """The weights' transformation takes a twentieth of the products' time or less: how it is done matters as little."""
+    space = CudaSpace(parse_spec("conv2d:N=32,H=14,W=14,CI=256,CO=256,KH=3,KW=3,pad=1,numerics=fast"), HOPPER)
+    name = next(name for name, one in space.algorithms.items() if one.rewritten)
+    rest = next(
+        space.space.config(p) for p in space.space.sample(np.random.default_rng(0), 16) if space.space.config(p)["sketch"] == name
+    )
+    spread = {}
+    for part in ("u", "m"):
+        knob = next(one for one in space.space.knobs if one.name.endswith(".tile") and f"{part}win." in one.name)
+        points = np.stack([space.space.point({**rest, knob.name: value}) for value in knob.values])
+        spread[part] = np.ptp(CudaEstimate(space)(points))
+    assert 0 < 10 * spread["u"] < spread["m"]
+
+
+def test_a_search_soon_tries_either_algorithm_and_follows_what_is_measured_against_its_estimate() -> None:
+    """Were the favoured algorithm twice as slow as the estimate has it, most of a search's later kernels are of the other one."""
+    space = CudaSpace(parse_spec("conv2d:N=32,H=14,W=14,CI=256,CO=256,KH=3,KW=3,pad=1,numerics=fast"), HOPPER)
+    rewritten = np.array([one.rewritten for one in space.algorithms.values()])
+    searcher, estimate = searcher_for(space, strategy="annealing", seed=0), CudaEstimate(space)
+    shares = []
+    for _ in range(4):
+        asked = searcher.ask(16)
+        shares.append(rewritten[asked[:, 0]].mean())
+        seconds = 1e-4 * 2 ** (estimate(asked) + 1.2 * rewritten[asked[:, 0]])
+        searcher.tell([timed(space.space.config(point), one) for point, one in zip(asked, seconds, strict=True)])
+    assert 0.5 < shares[0] < 0.9 and shares[-1] < 0.5, shares
+
+
+def timed(config: Config, seconds: float) -> Trial:
+    outcome = Timed(samples_s=(seconds,), max_rel_error=0.0, conditions=CONDITIONS, artifact="f" * 64)
+    return Trial(number=1, config=config, outcome=outcome)

@@ -18,6 +18,7 @@ from db.values import UtcDateTime, clean_text, config_from_json, to_json
 from tests.database_samples import LIBRARY, add_claimed
 from tuner.errors import DatabaseError, UsageError
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
+from tuner.measure.resources import Resources
 
 texts = st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=40)
 seconds = st.floats(min_value=1e-12, max_value=1e6, allow_subnormal=False)
@@ -33,6 +34,8 @@ timed = st.builds(
     artifact=st.just(LIBRARY),
 )
 failed = st.builds(Failed, kind=st.sampled_from(FailureKind), message=texts)
+counts = st.integers(0, 2**31)
+resources = st.builds(Resources, registers=counts, spill_bytes=counts, shared_bytes=counts, resident_warps=counts)
 
 
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
@@ -47,14 +50,14 @@ def recording(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 @settings(max_examples=60, deadline=None)
-@given(config=configs, outcome=timed | failed, build_s=seconds)
+@given(config=configs, outcome=timed | failed, build_s=seconds, taken=st.none() | resources)
 def test_any_trial_comes_back_as_it_was(
-    recording: tuple[Database, Lease], config: Any, outcome: Timed | Failed, build_s: float
+    recording: tuple[Database, Lease], config: Any, outcome: Timed | Failed, build_s: float, taken: Resources | None
 ) -> None:
     database, lease = recording
     with database.write() as session:
         number = len(trials.numbers(session, lease.job_id))
-        trial = Trial(number=number, config=config, outcome=outcome, build_s=build_s)
+        trial = Trial(number=number, config=config, outcome=outcome, build_s=build_s, resources=taken)
         trials.record(session, lease, trial)
     with database.read() as session:
         assert trials.get(session, lease.job_id, number).trial == trial

@@ -16,8 +16,9 @@ import pytest
 from tests.gpu_machine import needs_nvcc
 from tuner.errors import UsageError
 from tuner.lowering.compiler import BuildError
-from tuner.lowering.cuda import cuda_kernels, cuda_module, cuda_source
+from tuner.lowering.cuda import cuda_built, cuda_kernels, cuda_module, cuda_source
 from tuner.lowering.cuda_compiler import KernelResources, cuda_compiler, find_nvcc, resources
+from tuner.measure.resources import Resources
 from tuner.runtime.cuda_module import CudaModuleError, unpacked
 from tuner.spaces.cuda import CudaSpace
 from tuner.spaces.default import default_program
@@ -192,6 +193,21 @@ def test_what_was_compiled_is_kept_and_what_was_refused_too(tmp_path: Path) -> N
 
 
 @needs_nvcc
+@needs_nvcc
+def test_what_a_candidate_takes_comes_with_it(tmp_path: Path) -> None:
+    """Of three kernels the most registers and shared memory; a second build, which compiles nothing, says the same."""
+    target, compiler = cuda_target("sm_80", lambda fingerprint: "declared"), cuda_compiler(tmp_path)
+    space = CudaSpace(parse_spec("attention:B=1,H=2,S=20,D=16"), target)
+    program = space.program(space.space.config(space.space.unrank(0)))
+    built = cuda_built(program, target, "attend", compiler)
+    kernels = compiler.compile(cuda_source(program, target, "attend"), target).kernels
+    assert isinstance(built.resources, Resources) and len(kernels) == 3
+    assert built.resources.registers == max(one.registers for one in kernels) and built.resources.spill_bytes == 0
+    assert built.resources.shared_bytes == max(one.shared_bytes for one in kernels)
+    assert 1 <= built.resources.resident_warps <= 64
+    assert cuda_built(program, target, "attend", compiler).resources == built.resources
+
+
 def test_a_missing_header_is_not_held_against_the_source(tmp_path: Path) -> None:
     compiler = cuda_compiler(tmp_path)
     with pytest.raises(BuildError, match="misses a file"):
