@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tuner.cost_model.cuda_estimate import CudaFeatures, CudaOpinion
+from tuner.cost_model.cuda_estimate import CudaFeatures, CudaOpinion, other_algorithms
 from tuner.cost_model.features import TERMS, featurizer
 from tuner.cost_model.history import Prior, TransferRanker
 from tuner.cost_model.model import CostModel, Featurizer
@@ -17,9 +17,11 @@ from tuner.search.seeds import carried_over
 from tuner.search.strategies import SearchSetup, build_searcher
 from tuner.spaces.by_target import TargetSpace
 from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.cuda import CudaSpace
 from tuner.spaces.space import Config, Points, Space
 
 MOST_SEEDS = 8  # points tried among the search's own: an eighth of a small budget
+OTHERS = 4  # of them by another algorithm than the one a GPU's estimate favours
 
 
 def searcher_for(
@@ -31,6 +33,9 @@ def searcher_for(
     Raises UsageError for an unknown strategy.
     """
     points = carried_over(space.space, winners)[:MOST_SEEDS]
+    if isinstance(space, CudaSpace):
+        others = other_algorithms(space, OTHERS, seed)
+        points = np.concatenate([points[: MOST_SEEDS - len(others)], others])
     described, model = _model(space, prior)
     setup = SearchSetup(
         domain=Domain(space.space),

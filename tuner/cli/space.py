@@ -82,14 +82,14 @@ def space(
     """Shows a workload's sketches, their knobs with the number of values, the size of the space, and one config as an example."""
     import numpy as np
 
-    from tuner.spaces.cpu import space_for
+    from tuner.spaces.by_target import space_of
 
     invocation = Invocation.of(context)
     workload = read_workload(spec, notation, shapes)
     settings = invocation.settings(target=target, threads=threads, seed=seed).values
     with invocation.fleet(target=target, threads=threads, seed=seed) as fleet:
         machine = fleet.target()
-    found = space_for(workload, machine, settings.threads)
+    found = space_of(workload, machine, settings.threads).space
     example = found.config(found.sample(np.random.default_rng(settings.seed), 1)[0])
     if invocation.output.as_json:
         invocation.output.document(

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice, product
 
 from tuner.errors import UsageError
+from tuner.spaces.algorithm import Algorithm, algorithms
 from tuner.spaces.cpu_pairs import pair_sketch
 from tuner.spaces.cpu_row_knobs import RowSketch, lane_sketches, row_sketch
 from tuner.spaces.cpu_tile_knobs import TileSketch, tile_sketches
-from tuner.spaces.groups import Group, RowGroup, groups, shapes_of
-from tuner.spaces.program import Buffer, Program
+from tuner.spaces.groups import Group, RowGroup
+from tuner.spaces.program import Program
 from tuner.spaces.space import Config, Sketch, Space
 from tuner.spaces.stages import hoisted, inlined, materialized, plainly_named
-from tuner.spaces.winograd import winograd
 from tuner.target.target import Target
-from tuner.workload.expression import DType, Expression
 from tuner.workload.workload import Workload
 
 MAX_SKETCHES = 64  # combinations of the groups' sketches; beyond it the first ones are kept
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Algorithm:
-    """One way to compute the workload: its stages as they stand, inlined, or rewritten ones."""
-
-    expression: Expression
-    shapes: Mapping[str, tuple[int, ...]]
-    dtypes: Mapping[str, DType]
-    groups: tuple[Group, ...]
-    rewritten: bool
 
 
 class CpuSpace:
@@ -43,14 +31,12 @@ class CpuSpace:
         given = zip(workload.expression.inputs, plain.inputs, strict=True)
         self.constants = tuple(named.name for tensor, named in given if tensor.name in workload.constants)
         self.target, self.threads = target, threads
-        self.algorithm = _algorithm(plain)
+        found = algorithms(plain, workload.numerics, lambda expression: materialized(inlined(hoisted(expression))), joined=False)
+        self.algorithm = found[0]
         self.expression, self.groups = self.algorithm.expression, self.algorithm.groups
-        algorithms = [self.algorithm]
-        if workload.numerics == "fast" and (other := winograd(plain)) is not None:
-            algorithms.append(_algorithm(other, rewritten=True))
         self._algorithms: dict[str, Algorithm] = {}
         self.combinations: dict[str, tuple[TileSketch | RowSketch, ...]] = {}
-        for algorithm in algorithms:
+        for algorithm in found:
             variants = [self._variants(group, algorithm) for group in algorithm.groups]
             for chosen in islice(product(*variants), MAX_SKETCHES):
                 name = "+".join(f"{one.group.name}:{one.name}" for one in chosen)
@@ -78,37 +64,7 @@ class CpuSpace:
         full = self.space.config(self.space.point(config))
         name = str(full["sketch"])
         chosen, algorithm = self.combinations[name], self._algorithms[name]
-        nests = [sketch.nest(full) for sketch in chosen]
-        expression = algorithm.expression
-        outputs = set(expression.outputs)
-        between = tuple(
-            Buffer(name=group.name, shape=algorithm.shapes[group.name], dtype=algorithm.dtypes[group.name])
-            for group in algorithm.groups
-            if group.name not in outputs
-        )
-        return Program(
-            inputs=expression.inputs,
-            outputs=tuple(expression.tensor(name) for name in expression.outputs),
-            buffers=(*between, *(buffer for nest in nests for buffer in nest.buffers)),
-            blocks=tuple(
-                replace(block, section=sketch.group.name)
-                for sketch, nest in zip(chosen, nests, strict=True)
-                for block in nest.blocks
-            ),
-            steps=tuple(step for nest in nests for step in nest.steps),
-            constants=self.constants,
-        )
-
-
-def _algorithm(expression: Expression, *, rewritten: bool = False) -> Algorithm:
-    whole = materialized(inlined(hoisted(expression)))
-    return Algorithm(
-        expression=whole,
-        shapes=shapes_of(whole),
-        dtypes={tensor.name: tensor.dtype for tensor in (*whole.inputs, *(stage.tensor for stage in whole.stages))},
-        groups=groups(whole),
-        rewritten=rewritten,
-    )
+        return algorithm.program([sketch.nest(full) for sketch in chosen], self.constants)
 
 
 def space_for(workload: Workload, target: Target, threads: int) -> Space:

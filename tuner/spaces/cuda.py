@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from itertools import islice, product
 
 from tuner.errors import UsageError
+from tuner.spaces.algorithm import Algorithm, algorithms
 from tuner.spaces.cuda_mma_knobs import CudaMmaSketch, shape_of
 from tuner.spaces.cuda_row_knobs import CudaRowSketch
+from tuner.spaces.cuda_square_knobs import CudaSquareSketch, sides_of
 from tuner.spaces.cuda_tile_knobs import CudaTileSketch
 from tuner.spaces.cuda_warpgroup_knobs import CudaWarpgroupSketch, warpgroup_shape
-from tuner.spaces.groups import Group, RowGroup, TileGroup, groups, shapes_of
-from tuner.spaces.program import Buffer, Program
+from tuner.spaces.groups import Group, RowGroup, TileGroup
+from tuner.spaces.program import Program
 from tuner.spaces.space import Config, Sketch, Space
 from tuner.spaces.stages import hoisted, inlined, plainly_named
 from tuner.target.target import Target
-from tuner.workload.expression import DType
 from tuner.workload.workload import Workload
 
 WARPGROUPS = "sm_90"  # the architecture that has instructions of whole warpgroups, which no later one kept
 MAX_SKETCHES = 64  # combinations of the groups' sketches; beyond it the first ones are kept
 
-
-AnySketch = CudaTileSketch | CudaRowSketch | CudaMmaSketch | CudaWarpgroupSketch
+AnySketch = CudaTileSketch | CudaRowSketch | CudaMmaSketch | CudaWarpgroupSketch | CudaSquareSketch
 
 
 class CudaSpace:
@@ -32,19 +31,20 @@ class CudaSpace:
     def __init__(self, workload: Workload, target: Target) -> None:
         if target.kind != "cuda":
             raise UsageError(f"target {target.name} is no GPU; its sketches live elsewhere")
-        self.expression = inlined(hoisted(plainly_named(workload.expression)))
-        self.shapes = shapes_of(self.expression)
-        self.dtypes: Mapping[str, DType] = {
-            tensor.name: tensor.dtype for tensor in (*self.expression.inputs, *(stage.tensor for stage in self.expression.stages))
-        }
+        plain = plainly_named(workload.expression)
+        found = algorithms(plain, workload.numerics, lambda expression: inlined(hoisted(expression)), joined=True)
+        self.algorithm = found[0]
+        self.expression, self.groups = self.algorithm.expression, self.algorithm.groups
+        self.shapes, self.dtypes = self.algorithm.shapes, self.algorithm.dtypes
         self.target = target
         self.architecture = int(str(target.tvm["arch"]).removeprefix("sm_"))
-        self.groups = groups(self.expression)
-        variants = [self._variants(group) for group in self.groups]
-        self.combinations = {
-            "+".join(f"{one.group.name}:{one.name}" for one in chosen): chosen
-            for chosen in islice(product(*variants), MAX_SKETCHES)
-        }
+        self.algorithms: dict[str, Algorithm] = {}  # of each combination
+        self.combinations: dict[str, tuple[AnySketch, ...]] = {}
+        for algorithm in found:
+            variants = [self._variants(group, algorithm) for group in algorithm.groups]
+            for chosen in islice(product(*variants), MAX_SKETCHES):
+                name = "+".join(f"{one.group.name}:{one.name}" for one in chosen)
+                self.combinations[name], self.algorithms[name] = chosen, algorithm
         self.space = Space(
             tuple(
                 Sketch(name=name, knobs=tuple(knob for one in chosen for knob in one.knobs))
@@ -52,10 +52,14 @@ class CudaSpace:
             )
         )
 
-    def _variants(self, group: Group) -> Sequence[AnySketch]:
+    def _variants(self, group: Group, algorithm: Algorithm) -> Sequence[AnySketch]:
+        facts = (algorithm.shapes, algorithm.dtypes)
         if isinstance(group, RowGroup):
-            return [CudaRowSketch(group, self.shapes, self.dtypes)]
-        tile = CudaTileSketch(group, self.shapes, self.dtypes, self.architecture)
+            return [CudaRowSketch(group, *facts)]
+        if algorithm.rewritten:
+            # Of so many stages not every combination of sketches is offered, nor threads along the places of a square.
+            return _squares(group, algorithm) or [CudaTileSketch(group, *facts, self.architecture, batches=False)]
+        tile = CudaTileSketch(group, *facts, self.architecture)
         return [tile, *self._tensor_cores(group), *self._warpgroups(group)]
 
     def _tensor_cores(self, group: TileGroup) -> list[CudaMmaSketch]:
@@ -82,21 +86,11 @@ class CudaSpace:
     def program(self, config: Config) -> Program:
         """The program of a config. Raises UsageError where it is not of this space, IllegalSchedule where no block fits it."""
         full = self.space.config(self.space.point(config))
-        chosen = self.combinations[str(full["sketch"])]
-        nests = [sketch.nest(full) for sketch in chosen]
-        between = tuple(
-            Buffer(name=group.name, shape=self.shapes[group.name], dtype=self.dtypes[group.name])
-            for group in self.groups
-            if group.name not in self.expression.outputs
-        )
-        return Program(
-            inputs=self.expression.inputs,
-            outputs=tuple(self.expression.tensor(name) for name in self.expression.outputs),
-            buffers=(*between, *(buffer for nest in nests for buffer in nest.buffers)),
-            blocks=tuple(
-                replace(block, section=sketch.group.name)
-                for sketch, nest in zip(chosen, nests, strict=True)
-                for block in nest.blocks
-            ),
-            steps=tuple(step for nest in nests for step in nest.steps),
-        )
+        name = str(full["sketch"])
+        return self.algorithms[name].program([sketch.nest(full) for sketch in self.combinations[name]])
+
+
+def _squares(group: TileGroup, algorithm: Algorithm) -> list[CudaSquareSketch]:
+    sides = sides_of(group.anchor)
+    sketch = CudaSquareSketch(group, algorithm.shapes, algorithm.dtypes, sides)
+    return [sketch] if sides and sketch.tile_values() else []

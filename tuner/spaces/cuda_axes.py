@@ -2,6 +2,7 @@
 
 A block that does not divide its extent is moved back to end at the extent, as tiles on a CPU are, so that no store is predicated.
 A reduction cannot visit a point twice: its last block runs over, and what lies beyond counts as the reduction's identity.
+A square that does not divide its extent is cut short: what would lie beyond is the last element once more.
 """
 
 from __future__ import annotations
@@ -64,6 +65,41 @@ class GridAxis:
     def starts_at_multiples_of(self, width: int) -> bool:
         """Whether every block begins at a multiple of `width` elements."""
         return self.block % width == 0 and (self.axis.extent % self.block == 0 or (self.axis.extent - self.block) % width == 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SquareAxis(GridAxis):
+    """Each thread takes a whole square, of `lanes` elements; `register` is 1. The extent may be shorter than the last square."""
+
+    @property
+    def squares(self) -> int:
+        return -(-self.axis.extent // self.lanes)
+
+    @property
+    def outer(self) -> Axis:
+        return Axis(name=f"{self.axis.name}_2", extent=-(-self.squares // self.threads))
+
+    @property
+    def number(self) -> Scalar:
+        """Which square it is."""
+        if self.squares == 1:
+            return constant(0)
+        first = times(Var(self.outer.name), self.threads)
+        first = at_most(first, self.squares - self.threads) if self.squares % self.threads else first
+        return add(first, Var(self.thread.name)) if self.threads > 1 else first
+
+    @property
+    def place(self) -> Scalar:
+        """The element's within the square."""
+        here = Var(self.lane.name)
+        if self.axis.extent % self.lanes == 0:
+            return here
+        last = constant(self.axis.extent - 1)
+        return Binary("min", here, Binary("sub", last, times(self.number, self.lanes)))
+
+    @property
+    def index(self) -> Scalar:
+        return self.place if self.squares == 1 else add(times(self.number, self.lanes), self.place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

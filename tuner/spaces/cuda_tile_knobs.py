@@ -40,6 +40,7 @@ class CudaTileSketch:
     shapes: Mapping[str, tuple[int, ...]]
     dtypes: Mapping[str, DType]
     architecture: int  # 80 of sm_80
+    batches: bool = True  # whether axes that all operands of a product move with can have threads: nothing is reused along them
 
     name = "tile"
 
@@ -62,9 +63,17 @@ class CudaTileSketch:
     @cached_property
     def major(self) -> tuple[str, ...]:
         """The axes with threads, the fastest last: it, and the longest of the others."""
-        others = sorted((axis for axis in self.axes if axis.name != self.fastest), key=lambda axis: -axis.extent)
+        others = [axis for axis in self.axes if axis.name not in (self.fastest, *self._batch)]
+        others.sort(key=lambda axis: -axis.extent)
         kept = [axis.name for axis in others if axis.extent > 1][: MAX_AXES - 1]
         return (*(axis.name for axis in self.axes if axis.name in kept), self.fastest)
+
+    @cached_property
+    def _batch(self) -> frozenset[str]:
+        operands = accesses(self.group.anchor, self.shapes)
+        if self.batches or len(operands) < 2 or self.group.anchor.reducer is None:
+            return frozenset()
+        return frozenset.intersection(*(one.axes for one in operands))
 
     @cached_property
     def candidates(self) -> tuple[Access, ...]:

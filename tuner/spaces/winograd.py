@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from tuner.spaces.stages import linear
 from tuner.spaces.tiles import add, constant, times
@@ -48,12 +49,17 @@ class _Window:
     sides: tuple[_Side, _Side]
 
 
-def winograd(expression: Expression) -> Expression | None:
-    """The expression with its first 3x3 convolution of stride 1 rewritten, stages under new names; None without one."""
+def winograd(expression: Expression, *, joined: bool = False) -> Expression | None:
+    """The expression with its first 3x3 convolution of stride 1 rewritten, stages under new names; None without one.
+
+    `joined`: squares are numbered along one axis, together with the images of a batch, so that the products are those of plain
+    matrices, whose rows need not be a tile's multiple image by image.
+    """
     found = next((window for stage in expression.stages if (window := _window(stage, expression)) is not None), None)
     if found is None:
         return None
-    stages = tuple(one for stage in expression.stages for one in (_rewritten(found) if stage is found.stage else (stage,)))
+    made = _rewritten(found, joined=joined)
+    stages = tuple(one for stage in expression.stages for one in (made if stage is found.stage else (stage,)))
     return _renamed(replace(expression, stages=stages))
 
 
@@ -133,7 +139,38 @@ def _sides(stage: Stage, data: Read, weights: Read) -> tuple[_Side, _Side] | Non
 # --- the four stages --------------------------------------------------------------------------------------------------
 
 
-def _rewritten(window: _Window) -> tuple[Stage, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Squares:
+    """How squares are numbered: each axis for itself, or several, the last fastest, along one."""
+
+    together: tuple[Axis, ...]  # none where each is for itself
+    number: Axis  # what stands where the last of them stood
+
+    def axes(self, axes: Sequence[Axis]) -> tuple[Axis, ...]:
+        kept = [one for one in axes if one not in self.together[:-1]]
+        return tuple(self.number if one in self.together else one for one in kept)
+
+    @property
+    def parts(self) -> dict[str, Scalar]:
+        """Each of the axes from the number."""
+        found: dict[str, Scalar] = {}
+        step = 1
+        for axis in reversed(self.together):
+            value: Scalar = Var(self.number.name) if step == 1 else Binary("floordiv", Var(self.number.name), constant(step))
+            step *= axis.extent
+            found[axis.name] = value if axis == self.together[0] else Binary("floormod", value, constant(axis.extent))
+        return found
+
+    def indices(self, values: Sequence[tuple[Axis, Scalar]]) -> tuple[Scalar, ...]:
+        """What indexes a tensor of `axes(...)`, given what would index each axis."""
+        known = {axis.name: value for axis, value in values}
+        total: Scalar = constant(0)
+        for axis in self.together:
+            total = add(times(total, axis.extent) if total != constant(0) else total, known[axis.name])
+        return tuple(total if one == self.number else known[one.name] for one in self.axes([axis for axis, _ in values]))
+
+
+def _rewritten(window: _Window, *, joined: bool) -> tuple[Stage, ...]:
     stage, (rows, columns) = window.stage, window.sides
     extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
     extents |= {side.axis.name: -(-side.axis.extent // SQUARE) for side in window.sides}  # of squares, where outputs stood
@@ -146,26 +183,35 @@ def _rewritten(window: _Window) -> tuple[Stage, ...]:
     steps = {side.step for side in window.sides}
     kept = [index.name for index in window.weights.indices if isinstance(index, Var) and index.name not in steps]
     moving = [
-        next((side.axis.name for side in window.sides if side.dimension == at), getattr(index, "name", ""))
+        axis(next((side.axis.name for side in window.sides if side.dimension == at), getattr(index, "name", "")))
         for at, index in enumerate(window.data.indices)
     ]
-    made = tuple(axis(one.name) for one in stage.axes)
+    made = [axis(one.name) for one in stage.axes]
     channels = tuple(one for one in stage.reduce_axes if one.name not in steps)
+    sided = [rows.axis.name, columns.axis.name]
+    together: tuple[Axis, ...] = ()
+    if joined:
+        images = [one for one in moving if one in made and one.name not in (*sided, *kept)]
+        together = (*images, *map(axis, sided))
+    number = Axis(name=_free("row", extents), extent=prod(one.extent for one in together))
+    squares = _Squares(together=together, number=number)
     u = replace(stage, name=names["u"], axes=(*square, *map(axis, kept)), reduce_axes=(), reducer=None, body=_u(window, square))
-    v = replace(stage, name=names["v"], axes=(*square, *map(axis, moving)), reduce_axes=(), reducer=None, body=_v(window, square))
+    body = substitute(_v(window, square), squares.parts)
+    v = replace(stage, name=names["v"], axes=(*square, *squares.axes(moving)), reduce_axes=(), reducer=None, body=body)
     at = tuple(Var(one.name) for one in square)
     product = Binary(
         "mul",
-        Read(names["v"], (*at, *(Var(name) for name in moving))),
+        Read(names["v"], (*at, *(Var(one.name) for one in squares.axes(moving)))),
         Read(names["u"], (*at, *(Var(name) for name in kept))),
     )
-    m = replace(stage, name=names["m"], axes=(*square, *made), reduce_axes=channels, body=product)
+    m = replace(stage, name=names["m"], axes=(*square, *squares.axes(made)), reduce_axes=channels, body=product)
     sums = [_transformed(OUTPUTS, _half(side.axis.name)) for side in (rows, columns)]
 
     def output(a: int, b: int) -> Scalar:
-        indices = (Binary("floordiv", Var(one.name), constant(SQUARE)) if one in (rows.axis, columns.axis) else Var(one.name)
-                   for one in stage.axes)  # fmt: skip
-        return Read(names["m"], (constant(a), constant(b), *indices))
+        places: list[tuple[Axis, Scalar]] = [
+            (one, Binary("floordiv", Var(one.name), constant(SQUARE)) if one.name in sided else Var(one.name)) for one in made
+        ]
+        return Read(names["m"], (constant(a), constant(b), *squares.indices(places)))
 
     y = replace(stage, reduce_axes=(), reducer=None, body=_both(sums[0], sums[1], output))
     return u, v, m, y

@@ -13,9 +13,10 @@ from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.stages import plainly_named
 from tuner.spaces.winograd import SUFFIX, fewest_flops, winograd
 from tuner.target.detect import detect_cpu
+from tuner.workload.expression import Expression
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate
-from tuner.workload.spec import parse_spec
+from tuner.workload.spec import parse_spec, workload_from_notation
 
 NARROW = replace(detect_cpu(), vector_bytes=16, vector_registers=16)
 SMALL = "conv2d:N=1,H=4,W=5,CI=2,CO=4,KH=3,KW=3,pad=1,act=relu"
@@ -29,14 +30,37 @@ SMALL = "conv2d:N=1,H=4,W=5,CI=2,CO=4,KH=3,KW=3,pad=1,act=relu"
         "conv2d:N=1,H=5,W=4,CI=1,CO=1,KH=3,KW=3,pad=2",
     ],
 )
-def test_the_rewritten_stages_compute_the_same(spec: str) -> None:
-    expression = plainly_named(parse_spec(spec).expression)
-    rewritten = winograd(expression)
+@pytest.mark.parametrize("joined", [False, True])
+def test_the_rewritten_stages_compute_the_same(spec: str, joined: bool) -> None:
+    check(plainly_named(parse_spec(spec).expression), joined=joined)
+
+
+def check(expression: Expression, *, joined: bool) -> Expression:
+    rewritten = winograd(expression, joined=joined)
     assert rewritten is not None
     assert all(stage.reducer is None or "m" in stage.name for stage in rewritten.stages), "only the products are summed"
     inputs = make_inputs(expression, seed=1)
     want, got = evaluate(expression, inputs), evaluate(rewritten, inputs)
     np.testing.assert_allclose(got[rewritten.outputs[0]], want[expression.outputs[0]], rtol=1e-9, atol=1e-9)
+    return rewritten
+
+
+@pytest.mark.parametrize(
+    ("data", "weights", "made", "products"),
+    [
+        ("n, h + r, w + s, c", "r, s, c, k", "n, h, w, k", (4, 4, 2 * 3 * 4, 5)),
+        ("n, c, h + r, w + s", "k, c, r, s", "n, k, h, w", (4, 4, 5, 2 * 3 * 4)),
+        ("n, h + r, w + s, c", "n, r, s, c, k", "n, h, w, k", (4, 4, 2, 3 * 4, 5)),  # weights of each image its own
+        ("n, h + r, w + s, c", "r, s, c, k", "w, n, h, k", (4, 4, 2 * 3 * 4, 5)),  # made in another order
+        ("h + r, n, c, w + s", "r, s, c, k", "h, n, w, k", (4, 4, 2 * 3 * 4, 5)),  # sides apart from each other
+    ],
+)
+def test_squares_of_all_images_are_numbered_along_one_axis(data: str, weights: str, made: str, products: tuple[int, ...]) -> None:
+    extents = {"n": 2, "h": 6, "w": 7, "c": 3, "k": 5, "r": 3, "s": 3, "h + r": 8, "w + s": 9}
+    x, w, y = ("[" + ", ".join(str(extents[index]) for index in one.split(", ")) + "]" for one in (data, weights, made))
+    text = f"kernel t(X: f32{x}, W: f32{w}) -> (Y: f32{y}) {{ Y[{made}] += X[{data}] * W[{weights}] }}"
+    rewritten = check(plainly_named(workload_from_notation(text, {}).expression), joined=True)
+    assert next(stage.tensor.shape for stage in rewritten.stages if stage.reducer) == products
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,67 @@
+"""The ways to compute a workload: its stages as they stand, and under fast numerics what they are rewritten to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tuner.spaces.groups import Group, groups, shapes_of
+from tuner.spaces.nest import Nest
+from tuner.spaces.program import Buffer, Program
+from tuner.spaces.winograd import winograd
+from tuner.workload.expression import DType, Expression
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Algorithm:
+    """One way to compute the workload: its stages as they stand, inlined, or rewritten ones."""
+
+    expression: Expression
+    shapes: Mapping[str, tuple[int, ...]]
+    dtypes: Mapping[str, DType]
+    groups: tuple[Group, ...]
+    rewritten: bool
+
+    def program(self, nests: Sequence[Nest], constants: tuple[str, ...] = ()) -> Program:
+        """The program of one nest for each group, in the groups' order. `constants`: inputs known ahead."""
+        outputs = set(self.expression.outputs)
+        between = tuple(
+            Buffer(name=group.name, shape=self.shapes[group.name], dtype=self.dtypes[group.name])
+            for group in self.groups
+            if group.name not in outputs
+        )
+        return Program(
+            inputs=self.expression.inputs,
+            outputs=tuple(self.expression.tensor(name) for name in self.expression.outputs),
+            buffers=(*between, *(buffer for nest in nests for buffer in nest.buffers)),
+            blocks=tuple(
+                replace(block, section=group.name)
+                for group, nest in zip(self.groups, nests, strict=True)
+                for block in nest.blocks
+            ),
+            steps=tuple(step for nest in nests for step in nest.steps),
+            constants=constants,
+        )
+
+
+def algorithms(
+    plain: Expression, numerics: str, prepared: Callable[[Expression], Expression], *, joined: bool
+) -> tuple[Algorithm, ...]:
+    """The algorithms of a plainly named expression, its own first.
+
+    `prepared` inlines as a target wants it; `joined`: squares of a convolution are numbered along one axis.
+    """
+    found = [_algorithm(prepared(plain), rewritten=False)]
+    if numerics == "fast" and (other := winograd(plain, joined=joined)) is not None:
+        found.append(_algorithm(prepared(other), rewritten=True))
+    return tuple(found)
+
+
+def _algorithm(whole: Expression, *, rewritten: bool) -> Algorithm:
+    return Algorithm(
+        expression=whole,
+        shapes=shapes_of(whole),
+        dtypes={tensor.name: tensor.dtype for tensor in (*whole.inputs, *(stage.tensor for stage in whole.stages))},
+        groups=groups(whole),
+        rewritten=rewritten,
+    )
