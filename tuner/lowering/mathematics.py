@@ -8,6 +8,8 @@ NaN stays NaN: of two equal-ranking operands TVM's Max and Min return the second
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import tvm
 from tvm import tirx
@@ -35,7 +37,23 @@ LOG = (0.3333331346511841, -0.25000008940696716, 0.20002125203609467, -0.1666802
        -0.12405085563659668, 0.11888319253921509, -0.11678363382816315, 0.0674944519996643)  # fmt: skip
 
 
-def unary(op: str, x: tvm.ir.PrimExpr, how: Mathematics) -> tvm.ir.PrimExpr:
+Body = Callable[["tvm.ir.PrimExpr"], "tvm.ir.PrimExpr"]
+Naming = Callable[["tvm.ir.PrimExpr", Body], "tvm.ir.PrimExpr"]  # `body` of a value that it uses more than once
+
+
+def named(value: tvm.ir.PrimExpr, body: Body) -> tvm.ir.PrimExpr:
+    """Computed once. Written out at each use, an error function has thousands of terms, and each of the compiler's passes visits
+    them all."""
+    variable = tirx.Var("x", str(value.ty))
+    return tirx.Let(variable, value, body(variable))
+
+
+def written_out(value: tvm.ir.PrimExpr, body: Body) -> tvm.ir.PrimExpr:
+    """For programs with bfloat16 anywhere: TVM 0.27's pass that computes those in float32 passes over the values of names."""
+    return body(value)
+
+
+def unary(op: str, x: tvm.ir.PrimExpr, how: Mathematics, name: Naming = named) -> tvm.ir.PrimExpr:
     """`op` of a scalar; polynomials exist for float32 alone, other dtypes call libm."""
     match op:
         case "neg":
@@ -49,41 +67,42 @@ def unary(op: str, x: tvm.ir.PrimExpr, how: Mathematics) -> tvm.ir.PrimExpr:
         case "rsqrt":
             return tirx.const(1, str(x.ty)) / tirx.sqrt(x)
     if how == "polynomial" and str(x.ty) == "float32":
-        return {"exp": exp, "tanh": tanh, "erf": erf, "log": log}[op](x)
+        return name(x, partial({"exp": _exp, "tanh": _tanh, "erf": _erf, "log": _log}[op], name=name))
     if op == "tanh":
         # TVM expands its own tanh into exponentials, 40 ulp off near zero.
         return tirx.call_pure_extern(str(x.ty), "tanhf" if str(x.ty) == "float32" else "tanh", x)
     return getattr(tirx, op)(x)
 
 
-def exp(x: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
+def _exp(x: tvm.ir.PrimExpr, *, name: Naming) -> tvm.ir.PrimExpr:
     bounded = tirx.Min(_f32(EXP_HIGH), tirx.Max(_f32(EXP_LOW), x))
-    n = tirx.floor(bounded * _f32(LOG2_E) + _f32(0.5))
-    r = bounded - n * _f32(LN2_HIGH) - n * _f32(LN2_LOW)
-    mantissa = _polynomial(EXP, r) * (r * r) + r + _f32(1)
-    # 2^n in two factors: n reaches 128, whose power of two is no float32.
-    half = tirx.shift_right(n.astype("int32"), tirx.const(1, "int32"))
-    value = mantissa * _power_of_two(half) * _power_of_two(n.astype("int32") - half)
+
+    def scaled(n: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
+        r = bounded - n * _f32(LN2_HIGH) - n * _f32(LN2_LOW)
+        mantissa = name(r, lambda r: _polynomial(EXP, r) * (r * r) + r + _f32(1))
+        # 2^n in two factors: n reaches 128, whose power of two is no float32.
+        half = tirx.shift_right(n.astype("int32"), tirx.const(1, "int32"))
+        return mantissa * _power_of_two(half) * _power_of_two(n.astype("int32") - half)
+
+    value = name(tirx.floor(bounded * _f32(LOG2_E) + _f32(0.5)), scaled)
     return tirx.Select(x < _f32(EXP_LOW), _f32(0), tirx.Select(x > _f32(EXP_HIGH), _f32(math.inf), value))
 
 
-def tanh(x: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
+def _tanh(x: tvm.ir.PrimExpr, *, name: Naming) -> tvm.ir.PrimExpr:
     size = tirx.abs(x)
-    z = x * x
-    small = _polynomial(TANH, z) * z * x + x
-    large = _f32(1) - _f32(2) / (exp(size + size) + _f32(1))
-    return tirx.Select(size < _f32(TANH_SMALL), small, tirx.Select(x < _f32(0), -large, large))
+    small = name(x * x, lambda z: _polynomial(TANH, z) * z * x + x)
+    large = _f32(1) - _f32(2) / (name(size + size, partial(_exp, name=name)) + _f32(1))
+    return tirx.Select(size < _f32(TANH_SMALL), small, _signed(large, x, name))
 
 
-def erf(x: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
+def _erf(x: tvm.ir.PrimExpr, *, name: Naming) -> tvm.ir.PrimExpr:
     size = tirx.abs(x)
-    small = _polynomial(ERF_SMALL, x * x) * x + x
-    bounded = tirx.Min(_f32(4), size)
-    large = _f32(1) - exp(-(bounded * _polynomial(ERF_LARGE, bounded)))
-    return tirx.Select(size < _f32(1), small, tirx.Select(x < _f32(0), -large, large))
+    small = name(x * x, lambda z: _polynomial(ERF_SMALL, z) * x + x)
+    exponent = name(tirx.Min(_f32(4), size), lambda bounded: -(bounded * _polynomial(ERF_LARGE, bounded)))
+    return tirx.Select(size < _f32(1), small, _signed(_f32(1) - name(exponent, partial(_exp, name=name)), x, name))
 
 
-def log(x: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
+def _log(x: tvm.ir.PrimExpr, *, name: Naming) -> tvm.ir.PrimExpr:
     # Subnormal numbers are scaled into the normal range first.
     tiny = x < _f32(1.1754943508222875e-38)
     scaled = tirx.Select(tiny, x * _f32(2.0**23), x)
@@ -91,12 +110,19 @@ def log(x: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
     exponent = (tirx.shift_right(bits, tirx.const(23, "int32")) - tirx.const(127, "int32")).astype("float32")
     mantissa = tirx.reinterpret("float32", (bits & tirx.const(0x007FFFFF, "int32")) | tirx.const(0x3F800000, "int32"))
     above = mantissa > _f32(math.sqrt(2))
-    f = tirx.Select(above, mantissa * _f32(0.5), mantissa) - _f32(1)
     n = exponent + tirx.Select(above, _f32(1), _f32(0)) - tirx.Select(tiny, _f32(23), _f32(0))
-    z = f * f
-    value = f + (_polynomial(LOG, f) * f * z - _f32(0.5) * z + n * _f32(LN2_LOW)) + n * _f32(LN2_HIGH)
+
+    def series(f: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
+        z = f * f
+        return f + (_polynomial(LOG, f) * f * z - _f32(0.5) * z + n * _f32(LN2_LOW)) + n * _f32(LN2_HIGH)
+
+    value = name(tirx.Select(above, mantissa * _f32(0.5), mantissa) - _f32(1), series)
     special = tirx.Select(x < _f32(0), _f32(math.nan), tirx.Select(x == _f32(0), _f32(-math.inf), x))
     return tirx.Select(tirx.And(x > _f32(0), x < _f32(math.inf)), value, special)
+
+
+def _signed(size: tvm.ir.PrimExpr, x: tvm.ir.PrimExpr, name: Naming) -> tvm.ir.PrimExpr:
+    return name(size, lambda size: tirx.Select(x < _f32(0), -size, size))
 
 
 def _f32(value: float) -> tvm.ir.PrimExpr:

@@ -30,6 +30,12 @@ class Scope:
     def bind(self, iterators: Mapping[str, tirx.Var]) -> Scope:
         return replace(self, iterators=iterators)
 
+    @property
+    def naming(self) -> mathematics.Naming:
+        """How what is used more than once in the mathematics is written."""
+        narrow = any(str(buffer.dtype) == "bfloat16" for buffer in self.buffers.values())
+        return mathematics.written_out if narrow else mathematics.named
+
     def index(self, node: Scalar) -> tvm.ir.PrimExpr:
         return lower(without_cancelled(node), self, "libm").astype(self.index_dtype)
 
@@ -58,7 +64,7 @@ def lower(node: Scalar, scope: Scope, how: Mathematics) -> tvm.ir.PrimExpr:
         case Cast(dtype=dtype, arg=arg):
             return lower(arg, scope, how).astype(dtype)
         case Unary(op=op, arg=arg):
-            return mathematics.unary(op, lower(arg, scope, how), how)
+            return mathematics.unary(op, lower(arg, scope, how), how, scope.naming)
         case Select(cond=cond, then=then, other=other):
             chosen = [lower(part, scope, how) for part in (cond, then, other)]
             # A read must not happen where its condition fails; without reads both sides may be computed and blended.

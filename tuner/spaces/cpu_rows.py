@@ -144,7 +144,7 @@ class RowNest:
         if fresh is not None:
             body = Select(fresh, body, identity(stage.reducer, stage.accumulator))
         axes = [*self.spatial, self.vectors, self.lanes]
-        self.buffers.append(Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=stage.accumulator, scope="local"))
+        self.buffers.append(Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=stage.accumulator, scope="stack"))
         self.blocks.append(
             Block(
                 name=name,
@@ -220,7 +220,7 @@ class RowNest:
 
     def _local(self, name: str, extra: list[Axis], body: Scalar, dtype: DType) -> None:
         axes = [*self.spatial, *extra]
-        self.buffers.append(Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=dtype, scope="local"))
+        self.buffers.append(Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=dtype, scope="stack"))
         self.blocks.append(
             Block(
                 name=name,

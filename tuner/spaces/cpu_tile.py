@@ -17,7 +17,7 @@ from tuner.spaces.nest import Nest, parallel_prefix
 from tuner.spaces.program import Block, Buffer, ComputeAt, DecomposeReduction, Mark, Reorder, ReverseComputeAt, Step
 from tuner.spaces.stages import Access, accesses, bounds, costs_mathematics, in_bounds, unpadded
 from tuner.spaces.tiles import add, constant
-from tuner.workload.expression import Axis, DType, Read, Scalar, Select, Var, rewrite, substitute
+from tuner.workload.expression import Axis, Const, DType, Read, Scalar, Select, Var, rewrite, substitute
 
 
 class TileNest:
@@ -78,7 +78,7 @@ class TileNest:
         self._block(self.name, spatial, (), self.name, self._output_indices(), body)
         self.steps.append(Reorder(loops=self._loops(self.name, spatial)))
         for copy in reversed(attached):
-            self.buffers = [replace(buffer, scope="local") if buffer == copy.buffer else buffer for buffer in self.buffers]
+            self.buffers = [replace(buffer, scope="stack") if buffer == copy.buffer else buffer for buffer in self.buffers]
             self.steps.append(ComputeAt(block=copy.block.name, loop=f"{self.name}.{self.inner[-1].name}"))
             for axis in copy.block.axes:
                 if axis in self.register[:-1] and axis.extent > 1 and not axis.name.endswith("_l"):
@@ -99,13 +99,13 @@ class TileNest:
         here: tuple[Scalar, ...] = tuple(Var(axis.name) for axis in spatial)
         dtype = anchor.accumulator
         if blocked is None:
-            self.buffers.append(Buffer(name=acc, shape=shape, dtype=dtype, scope="local"))
+            self.buffers.append(Buffer(name=acc, shape=shape, dtype=dtype, scope="stack"))
             self._block(acc, spatial, [*self.reduction, *self.pair], acc, here, body)
             order = [*self.outer, *self.inner, *self.reduction, *self.register, *self.pair]
             self.steps.append(Reorder(loops=self._loops(acc, order)))
             out_at = (self.inner or self.outer)[-1]
         else:
-            self.buffers.append(Buffer(name=part, shape=(blocked.outer.extent, *shape), dtype=dtype, scope="local"))
+            self.buffers.append(Buffer(name=part, shape=(blocked.outer.extent, *shape), dtype=dtype, scope="stack"))
             self.buffers.append(Buffer(name=acc, shape=shape, dtype=dtype))
             partial = (Var(blocked.outer.name), *here)
             self._block(part, [blocked.outer, *spatial], [*self.reduction, *self.pair], part, partial, body)
@@ -212,9 +212,13 @@ class TileNest:
         return Read(name, tuple(add(index, constant(-low)) for index, (low, _) in zip(read.indices, reach, strict=True)))
 
     def _pack(self, found: Access, extents: Mapping[str, int], number: int) -> PackedCopy:
-        """A copy in the order in which the nest reads it, so that the innermost loops walk it from end to end."""
-        value = unpadded(found.read, self.shapes, extents)
-        copy = packed_copy(f"{self.name}_pack{number}", found, value, self.plan, self.dtypes[found.read.tensor])
+        """A copy in the order in which the nest reads it, so that the innermost loops walk it from end to end.
+
+        A read under a condition of the stage may be out of bounds where that fails; the copy does not know it.
+        """
+        read, dtype = found.read, self.dtypes[found.read.tensor]
+        value = unpadded(read if read.pad is not None else replace(read, pad=Const(0, dtype)), self.shapes, extents)
+        copy = packed_copy(f"{self.name}_pack{number}", found, value, self.plan, dtype)
         self.buffers.append(copy.buffer)
         self.blocks.append(copy.block)
         return copy

@@ -123,8 +123,10 @@ def fetch(
         for form, least in zip(forms, low, strict=True)
     )
     overruns = any(part.counts is not None and part.axis.name in found.axes for part in reduction)
+    # A read under a condition of the stage may be out of bounds where that fails; the copy does not know it.
+    loose = in_bounds(found.read.indices, shape, {axis: part.axis.extent for axis, part in parts.items()}) is not None
     body: Scalar = Read(found.read.tensor, source)
-    if found.read.pad is not None or overruns:
+    if found.read.pad is not None or overruns or loose:
         inside = in_bounds(source, shape, {axis.name: axis.extent for axis in (*levels, *box)})
         body = body if inside is None else Select(inside, body, found.read.pad or Const(0, dtype))
     order = _order(forms, {part.axis.name for part in reduction}) if turned else tuple(range(len(box)))

@@ -13,12 +13,13 @@ from tuner.workload.expression import Axis, DType, Reducer, Scalar, Tensor
 
 Mathematics = Literal["libm", "polynomial"]
 ThreadAxis = Literal["blockIdx.x", "threadIdx.x", "threadIdx.y", "threadIdx.z"]
-Scope = Literal["global", "local", "shared", "shared.dyn", "wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator"]
+Scope = Literal["global", "stack", "local", "shared", "shared.dyn", "wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffer:
-    """An intermediate. `local` buffers are meant for registers: their accesses must become constant after unrolling.
+    """An intermediate. `stack` buffers of a CPU and `local` ones of a GPU are meant for registers: their accesses must become
+    constant after unrolling.
 
     `shared` ones are those of a GPU's thread block, `shared.dyn` ones too, which are asked for at the launch and may be larger;
     `wmma` ones the operands and sums of tensor cores, spread over a warp, sums of warpgroups over four.

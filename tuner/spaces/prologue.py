@@ -79,7 +79,7 @@ def split(program: Program) -> Split:
 def _ahead(program: Program) -> frozenset[str]:
     """Names of the blocks that only copy constants, stand at the root, and have a buffer to themselves."""
     nested = {name for step in program.steps if isinstance(step, (ComputeAt, ReverseComputeAt)) for name in _about(step)}
-    local = {buffer.name for buffer in program.buffers if buffer.scope == "local"}
+    near = {buffer.name for buffer in program.buffers if buffer.scope != "global"}
     written = [block.buffer for block in program.blocks]
     known = set(program.constants)
     names: set[str] = set()
@@ -87,7 +87,7 @@ def _ahead(program: Program) -> frozenset[str]:
         sources = {read.tensor for read in reads(block.body)}
         own = (
             written.count(block.buffer) == 1
-            and block.buffer not in local
+            and block.buffer not in near
             and all(block.buffer != out.name for out in program.outputs)
         )
         if sources and sources <= known and block.reducer is None and block.name not in nested and own:

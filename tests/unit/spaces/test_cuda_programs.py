@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ import pytest
 from tests.property.blocks import run, value
 from tuner.errors import IllegalSchedule, UsageError
 from tuner.spaces.cuda import CudaSpace
-from tuner.spaces.cuda_axes import DepthAxis, GridAxis
+from tuner.spaces.cuda_axes import DepthAxis, GridAxis, SquareAxis
 from tuner.spaces.cuda_fetch import box_bytes
 from tuner.spaces.cuda_limits import Footprint
+from tuner.spaces.cuda_square_knobs import sides_of
 from tuner.spaces.cuda_tile_knobs import CudaTileSketch
 from tuner.spaces.groups import TileGroup
 from tuner.spaces.program import Bind, ComputeAt, Pipeline, Program, StorageAlign
@@ -223,6 +225,33 @@ def test_blocks_cover_their_axis_and_never_leave_it(extent: int, threads: int, r
         for a in range(one.outer.extent) for b in range(threads) for c in range(register) for d in range(lanes)
     }  # fmt: skip
     assert seen == set(range(extent))
+
+
+@pytest.mark.parametrize(("extent", "threads", "side"), [(14, 4, 2), (13, 4, 2), (7, 1, 2), (11, 2, 4), (4, 1, 4), (9, 5, 2)])
+def test_squares_cover_their_axis_and_say_which_and_where_they_are(extent: int, threads: int, side: int) -> None:
+    one = SquareAxis(axis=Axis(name="h", extent=extent), threads=threads, lanes=side)
+    seen = set()
+    for a, b, c in product(range(one.outer.extent), range(threads), range(side)):
+        here = {"h_2": a, "h_t": b, "h_l": c}
+        index, number, place = (value(node, here, {}) for node in (one.index, one.number, one.place))
+        assert divmod(index, side) == (number, place)
+        seen.add(index)
+    assert seen == set(range(extent))
+
+
+@pytest.mark.parametrize(
+    ("body", "sides"),
+    [
+        ("i == 0 ? X[i, j] : X[i, j] * 2", {"i": 4}),
+        ("j % 2 == 0 ? X[i, j] : X[i, j // 2]", {"j": 2}),
+        ("j % 2 == i ? X[i, j] : X[i, j // 2]", {}),  # compared with no constant
+        ("j == 3 ? X[i, j] : 0", {}),  # too long for a thread
+        ("j % 3 == 0 ? X[i, j] : (j % 2 == 0 ? X[i, j] * 2 : X[i, j] * 4)", {}),  # of two sides
+    ],
+)
+def test_what_a_map_picks_by_are_the_sides_of_squares(body: str, sides: dict[str, int]) -> None:
+    workload = workload_from_notation(f"kernel p(X: f32[M, N]) -> (Y: f32[M, N]) {{ Y[i, j] = {body} }}", {"M": 4, "N": 40})
+    assert sides_of(workload.expression.stages[0]) == sides
 
 
 def test_a_reduction_that_does_not_divide_counts_each_iteration_once() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.unit.spaces.test_programs import NARROW, check
 from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.cuda import CudaSpace
 from tuner.spaces.stages import hoisted, materialized
+from tuner.target.cuda import cuda_target
+from tuner.workload.expression import Select, reads
 from tuner.workload.spec import parse_spec, workload_from_notation
 
 # Text, extents, and the extents of what is reduced: of all axes, of none, of two outputs of one stage.
@@ -46,3 +50,26 @@ def test_what_a_sum_of_all_reads_of_a_padded_vector_is_copied_first() -> None:
 def test_what_moves_stays_as_it_is() -> None:
     expression = parse_spec("matmul:M=5,N=7,K=6").expression
     assert materialized(hoisted(expression)) == expression
+
+
+GUARDED = (
+    "kernel k(X: f32[M, K], Z: f32[R, N]) -> (Y: f32[N, L]) { T[i, j] += X[j, r] for i in 0:9\n"
+    " Y[i, j] += (T[i + r, j - r] else 0) * Z[r, i] for j in 0:32 }"
+)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_copies_of_what_is_read_under_a_condition_stay_within_it(kind: str) -> None:
+    """T loses its first axis, whose border is a condition then; a copy reaches before the first column."""
+    workload = workload_from_notation(GUARDED, {"M": 40, "K": 16, "R": 8, "N": 24, "L": 32})
+    target = cuda_target("sm_80", lambda fingerprint: "declared")
+    space = CpuSpace(workload, NARROW, threads=1) if kind == "cpu" else CudaSpace(workload, target)
+    copied = 0
+    for point in space.space.canonical(space.space.sample(np.random.default_rng(0), 60)):
+        for block in space.program(space.space.config(point)).blocks:
+            if ("_pack" in block.name or "_fetch" in block.name) and any(read.tensor == "Tx0" for read in reads(block.body)):
+                copied += 1
+                assert isinstance(block.body, Select), block.name
+    assert copied > 5
+    if kind == "cpu":
+        check(workload, configs=12)
