@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import psutil
@@ -22,10 +22,11 @@ def confine(process: psutil.Process, cores: Sequence[int]) -> dict[int, set[int]
     return before
 
 
-def confine_family(cores: Sequence[int]) -> None:
-    """The same for this process and all that descends from it; what they start later inherits it."""
+def confine_family(cores: Sequence[int], *, besides: Collection[int] = ()) -> None:
+    """The same for this process and all that descends from it, `besides` those ids; what they start later inherits it."""
     for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
-        confine(process, cores)
+        if process.pid not in besides:
+            confine(process, cores)
 
 
 @contextmanager

@@ -139,13 +139,17 @@ def describe_exit(status: int | None) -> str:
 class Builder:
     """The actor. Ray runs its methods one after the other."""
 
-    def __init__(self, *, name: str, storage: str, cores: tuple[int, ...], limits: Limits, ships: bool = False) -> None:
-        """`ships`: what it builds is measured on other machines, so it sends the bytes along."""
-        os.sched_setaffinity(0, cores)
+    def __init__(
+        self, *, name: str, storage: str, cores: tuple[int, ...], home_cores: tuple[int, ...], limits: Limits, ships: bool = False
+    ) -> None:
+        """`cores`: the compiler's; the actor itself keeps to `home_cores`. `ships`: what it builds is measured on other machines,
+        so it sends the bytes along."""
+
         self._name, self._ships, self._storage = name, ships, Path(storage)
         self._posted: set[str] = set()  # hashes of libraries that a lane was told of: the same code again is not timed again
         self._compiler = Compiler(storage=Path(storage), cores=cores, limits=limits)
-        self._compiler.start()
+        self._compiler.start()  # it loads on any core that is free, and keeps to its own once it has
+        os.sched_setaffinity(0, home_cores)
         self._problems: dict[str, Problem] = {}
 
     def describe(self) -> dict[str, int | str]:

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from tuner.measure.outcome import Candidate
+from tuner.measure.resources import Resources
 from workers.messages import Library
 from workers.policy import Account
 
@@ -27,6 +28,10 @@ class Item:
     @property
     def job(self) -> str:
         return self.queue.account.standing.job
+
+    @property
+    def resources(self) -> Resources | None:
+        return None if self.library is None else self.library.resources
 
 
 @dataclass(slots=True, eq=False)

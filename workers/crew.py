@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -49,6 +50,13 @@ class Worker:
         return actor(self._class).remote(**self._arguments)
 
     @property
+    def cores(self) -> tuple[int, ...]:
+        """Of its lane, or those that its compiler builds on."""
+        lane = self._arguments.get("lane")
+        cores: tuple[int, ...] = self._arguments["cores"] if lane is None else lane.cores
+        return cores
+
+    @property
     def place(self) -> Place:
         """What its lane offers; a builder has none."""
         lane = self._arguments.get("lane")
@@ -89,9 +97,17 @@ class Crew:
         """The builders and lanes of this machine, or of a host of the cluster."""
         prefix = "" if host is None else f"{host}/"
         workers = []
-        for core in plan.builder_cores:
+        guests = plan.guest_cores if isinstance(plan, FleetPlan) else ()
+        for core in (*plan.builder_cores, *guests):
             name = f"{prefix}build:{core}"
-            building = {"name": name, "cores": (core,), "storage": plan.storage, "limits": limits, "ships": host is not None}
+            building = {
+                "name": name,
+                "cores": (core,),
+                "home_cores": plan.builder_cores,
+                "limits": limits,
+                "storage": plan.storage,
+                "ships": host is not None,
+            }
             workers.append(Worker(name, self.builder, building, limits.build_timeout_s + 5.0, host))
         for lane in plan.lanes:
             if len(lane.cores) >= threads:
@@ -108,3 +124,14 @@ class Crew:
                 else:  # a candidate that broke its device leaves a new process to be started
                     workers.append(Worker(name, self.gpu_runner, measuring, limit_s + DEVICE_START_S, host))
         return workers
+
+
+def guests_of(plan: FleetPlan, workers: Sequence[Worker]) -> dict[str, str]:
+    """Builders on cores that a lane lends, each with that lane."""
+    lanes = {core: worker.name for worker in workers if not worker.builds for core in worker.cores if core in plan.guest_cores}
+    return {worker.name: lanes[core] for worker in workers if worker.builds for core in worker.cores if core in lanes}
+
+
+def preparing(workers: Sequence[Worker]) -> list[str]:
+    """Lanes that are made ready for a problem before they are given its candidates."""
+    return [worker.name for worker in workers if worker.prepares]

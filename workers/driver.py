@@ -29,7 +29,7 @@ from workers import cluster, session
 from workers.affinity import confine_family
 from workers.calibration import Calibrator
 from workers.channel import parent_channel
-from workers.crew import Crew, Worker
+from workers.crew import Crew, Worker, guests_of, preparing
 from workers.hosts import Hosts, described
 from workers.messages import (
     Abandon,
@@ -46,6 +46,7 @@ from workers.messages import (
     Submit,
 )
 from workers.pipeline import Pipeline
+from workers.questions import Questions
 
 Message = Submit | Abandon | Ask
 MAX_SILENT_REPLACEMENTS = 12  # workers replaced in a row without a single batch coming back: then it is the machine that fails
@@ -82,13 +83,14 @@ class Driver:
         self._next_watch = 0.0
         self._events: queue.SimpleQueue[Came | Back] = queue.SimpleQueue()
         self._problems: dict[str, Problem] = {}
-        self._asks: list[Ask] = []
+        self._questions = Questions(self._send)
         self._silent = 0
         self._spans: list[Span] = []
         self._calibrator = Calibrator()
         self._calibrations: list[Calibrated] = []
         self._hosts = None if plan.address is None else Hosts(plan)
         self._next_look = 0.0
+        self._due: dict[str, None] = {}  # lanes whose calibration is to be timed as soon as their guests are out of the way
         self._lanes_due = False  # lanes may have to be prepared for a problem
         local = [] if self._hosts is not None else crew.make(plan, plan.limits)
         self._workers = {worker.name: worker for worker in local}
@@ -99,7 +101,8 @@ class Driver:
             policy=plan.policy,
             lane_share=plan.lane_share,
             places={worker.name: worker.place for worker in local},
-            prepares=_preparing(local),
+            prepares=preparing(local),
+            guests=guests_of(plan, local),
         )
 
     @property
@@ -113,7 +116,8 @@ class Driver:
     @property
     def _alone(self) -> bool:
         """Whether a question has the fleet to itself, or will next: a race, or builds on the very cores that measure."""
-        return bool(self._asks) and (self._pipeline.alternates or isinstance(self._asks[0].what, RaceAsk))
+        ask = self._questions.first
+        return ask is not None and (self._pipeline.alternates or isinstance(ask.what, RaceAsk))
 
     @property
     def _at_rest(self) -> bool:
@@ -181,7 +185,10 @@ class Driver:
         for lane in self._runners:
             self._calibrator.add(lane, time.time())
         if self._hosts is None:
-            confine_family(self._plan.builder_cores)  # from here on nothing of ours but candidates runs on a lane
+            # From here on nothing of ours but candidates and guests' compilers runs on a lane, and these by turns.
+            guests = guests_of(self._plan, list(self._workers.values()))
+            compilers = {int(one["compiler_pid"]) for one in descriptions if one["name"] in guests}
+            confine_family(self._plan.builder_cores, besides=compilers)
         text = f"{len(self._builders)} builders, {len(self._runners)} lanes"
         self._send(Notice(kind="ready", message=text, details=descriptions))
 
@@ -231,7 +238,7 @@ class Driver:
                 self._calibrator.add(lane, time.time())
                 self._inquire(lane, "describe", "description")
             self._pipeline.add(
-                builders=builders, runners=runners, alternates=host.alternates, places=places, prepares=_preparing(made)
+                builders=builders, runners=runners, alternates=host.alternates, places=places, prepares=preparing(made)
             )
         if seen.gone or seen.joined:
             names: tuple[Mapping[str, int | str], ...] = tuple(
@@ -242,9 +249,9 @@ class Driver:
     def _retire(self, worker: Worker, reason: str = "its machine is gone") -> None:
         del self._workers[worker.name]
         if worker.ask is not None:
-            self._asks.remove(worker.ask)
-            self._send(Answer(number=worker.ask.number, value=(), error=f"{worker.name}: {reason}"))
+            self._questions.refuse(worker.ask, f"{worker.name}: {reason}")
         self._calibrator.remove(worker.name)
+        self._due.pop(worker.name, None)
         self._pipeline.retire(worker.name, reason)
         worker.end()
 
@@ -279,12 +286,12 @@ class Driver:
                 self._pipeline.abandon(job, leaves=leaves)
             case Ask():
                 self._problems[message.problem.key] = message.problem
-                self._asks.append(message)
+                self._questions.add(message)
 
     def _dispatch(self) -> None:
         """Hands out all work there is room for. A race waits for an idle fleet, and nothing builds while it is on; to build for
         a question, a builder is kept free as soon as it has built what it holds."""
-        ask = self._asks[0] if self._asks else None
+        ask = self._questions.first
         self._pipeline.paused = self._alone
         self._pipeline.reserve(wanted=ask is not None and isinstance(ask.what, BuildAsk))
         while measurement := self._pipeline.next_measurement():  # first: a lane may be waiting, a builder can
@@ -296,10 +303,11 @@ class Driver:
         if ask is None or any(worker.ask for worker in self._workers.values()) or (self._alone and not self._at_rest):
             return
         match ask.what:
-            case BuildAsk():
+            case BuildAsk(requests=asked):
                 name = self._pipeline.reserved
-                if name and not self._workers[name].deadlines:
-                    self._call(name, "build", ask.problem.key, ask.what.requests, ask=ask)
+                names = self._builders if self._at_rest else [name] if name and not self._workers[name].deadlines else []
+                for at, builder in enumerate(names[: len(asked)]):
+                    self._call(builder, "build", ask.problem.key, asked[at :: len(names)], ask=ask)
             case RaceAsk():
                 lane = min(self._runners, key=self._calibrator.drained)  # one in its band, if there is one
                 self._call(lane, "race", ask.problem.key, [ask.what], ask=ask, limit_s=ask.what.limit_s)
@@ -308,7 +316,9 @@ class Driver:
         """Asks the lanes whose turn it is; the answer comes between two of a lane's batches, never within a race."""
         if self._alone:
             return
-        for name in self._calibrator.due(time.time()):
+        self._due |= dict.fromkeys(self._calibrator.due(time.time()))
+        for name in [one for one in self._due if self._pipeline.vacated(one)]:  # the others' guests build what they hold first
+            del self._due[name]
             self._inquire(name, "calibrate", "calibration")
 
     def _prepare_lanes(self) -> None:
@@ -370,9 +380,9 @@ class Driver:
             return
         self._silent, worker.ask = 0, None
         if event.ask is not None:
-            self._asks.remove(event.ask)
+            others = any(other.ask is event.ask for other in self._workers.values())
             held = () if worker.builds else (self._pipeline.raced(worker.name, worker.asked_s, time.time()),)
-            self._send(Answer(number=event.ask.number, value=tuple(results), error=None, spans=held))
+            self._questions.part(event.ask, results, last=not others, spans=held)
         elif worker.builds:
             self._pipeline.built(event.worker, results)
         else:
@@ -390,6 +400,7 @@ class Driver:
 
     def _calibrated(self, worker: Worker, seconds: Sequence[float]) -> None:
         worker.calibrating, self._lanes_due = False, True
+        self._pipeline.shared(worker.name)
         before = self._calibrator.drained(worker.name)
         found = self._calibrator.note(worker.name, seconds, time.time()) if seconds else None
         if found is None:
@@ -409,8 +420,7 @@ class Driver:
         worker.replace()
         self._inquire(worker.name, "describe", "description")
         if ask is not None:
-            self._asks.remove(ask)
-            self._send(Answer(number=ask.number, value=(), error=reason))
+            self._questions.refuse(ask, reason)
         self._pipeline.lost(worker.name, reason, started=started)
         self._send(Notice(kind="worker_lost", message=f"{worker.name}: {reason}"))
 
@@ -437,11 +447,6 @@ class Driver:
             ray.wait(refs, num_returns=len(refs), timeout=CLOSE_TIMEOUT_S)
 
 
-def _preparing(workers: Sequence[Worker]) -> list[str]:
-    """Lanes that are made ready for a problem before they are given its candidates."""
-    return [worker.name for worker in workers if worker.prepares]
-
-
 def _runs(node: subprocess.Popen[bytes]) -> bool:
     return node.poll() is None
 
@@ -453,7 +458,7 @@ def main(descriptor: str, directory: str, crew: Crew) -> None:
     node = None
     try:
         if plan.address is None:
-            alive = cluster.start(Path(directory), cpus=max(1, len(plan.builder_cores)))
+            alive = cluster.start(Path(directory), cpus=len(plan.builder_cores) + len(plan.guest_cores) + len(plan.lanes))
         else:
             node = cluster.join(Path(directory), plan.address, resources={})
             alive = partial(_runs, node)
@@ -463,10 +468,13 @@ def main(descriptor: str, directory: str, crew: Crew) -> None:
         finally:
             driver.close()
     finally:
-        cluster.stop()
-        if node is not None:
+        if plan.address is None:
+            cluster.end()
+        elif node is not None:
             cluster.leave(node)
     session.remove_session(Path(directory))  # after a failure the orchestrator wants the log, and removes the rest
+    if plan.address is None:
+        os._exit(0)  # Ray would take leave of what is gone
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ class Fleet:
     def stations(self) -> tuple[int, int]:
         """How many builders and lanes there are; in a cluster they come and go."""
         if self.plan.address is None:
-            return len(self.plan.builder_cores), len(self.plan.lanes)
+            return len(self.plan.builder_cores) + len(self.plan.guest_cores), len(self.plan.lanes)
         return self._stations
 
     def start(self) -> None:

@@ -143,9 +143,8 @@ class JobRun:
         def turn(task: Task, trials: int, seconds: float | None) -> TuningResult | None:
             try:
                 with self._opened(task, target, fleet, share, replace(self._job, trials=trials, seconds=seconds)) as run:
-                    if task.position not in self._searchers:
-                        self._searchers[task.position] = searcher_of(run)[0]
-                    result = search(run, self._searchers[task.position])
+                    self._searchers[task.position] = run.searcher
+                    result = search(run)
             except _Interrupted:
                 return None
             self._found[task.position] = (kind_of(run.problem.workload.expression), result.best[0].config if result.best else {})
@@ -161,7 +160,8 @@ class JobRun:
                 done = jobs.get(session, job.id).tasks[task.position].trials_done
             job = replace(job, trials=max(done, 1), seconds=None)
         with self._opened(task, target, fleet, share, job) as run:
-            result = search(run, self._searchers.pop(task.position, None))
+            self._searchers.pop(task.position, None)
+            result = search(run)
             if result.reason is StopReason.CANCELLED:
                 return None
             return self._promote(run, result)
@@ -193,6 +193,9 @@ class JobRun:
         )
         share.submit(Submit(problem=problem, candidates=(), known={}))  # lanes are made ready for it from now on
         self._observer(Phase(name="starting workers"))
+        kept = self._searchers.get(task.position)
+        # Its first batch is planned while the workers start.
+        searcher, most = (kept, job.trials) if kept else searcher_of(self._database, job, task, problem, space, winners)
         fleet.wait_ready(self._check, self._note)
         share.stands(trials_left=share.standing.trials_left, seconds_left=job.seconds, memory_bytes=workload.expression.nbytes)
         timeline = Timeline(self._database, worker=join(self._database, target, fleet.plan), job=self._lease.job_id)
@@ -213,7 +216,8 @@ class JobRun:
             task=task,
             problem=problem,
             space=space,
-            winners=winners,
+            searcher=searcher,
+            trials=most,
             judge=judge,
             recorded=recorded,
             measurer=measurer,

@@ -58,6 +58,7 @@ class FleetKeeper:
             lanes=here.lanes,
             builder_cores=here.builder_cores,
             alternates=here.alternates,
+            guest_cores=() if in_cluster else here.guest_cores,
             limits=options.limits,
             storage="",
             address=options.address,

@@ -13,6 +13,7 @@ from workers.lanes import LanePlan, parse_cores, parse_plan, plan_lanes
 
 SYSFS = Path("/sys/devices/system/node")
 BUILDERS_PER_LANE = 8  # a candidate builds for at most some 8 times as long as it is timed; each builder takes 300 MB
+BUSY = 3  # builders that keep a lane busy with candidates that build fast; with fewer it lends a core to a guest
 
 
 def usable_nodes(root: Path = SYSFS) -> list[list[int]]:
@@ -37,7 +38,8 @@ def near(cores: Sequence[int], lane: Lane, root: Path = SYSFS) -> tuple[int, ...
 def plan_machine(nodes: list[list[int]], *, threads: int, declared: str = "", builders: int = 0) -> LanePlan:
     """The declared plan, checked against the machine and the kernel's threads, or a detected one: a lane for each NUMA node.
 
-    `builders` bounds their number; 0 is one for each core that does not measure, up to BUILDERS_PER_LANE for a lane.
+    `builders` bounds their number; 0 is one for each core that does not measure, up to BUILDERS_PER_LANE for a lane, and a
+    guest on each lane of a detected plan where those are few.
     """
     if declared:
         plan = parse_plan(declared)
@@ -45,7 +47,9 @@ def plan_machine(nodes: list[list[int]], *, threads: int, declared: str = "", bu
     else:
         plan = plan_lanes(nodes, threads, max_lanes=len(nodes))
     most = builders or BUILDERS_PER_LANE * len(plan.lanes)
-    return replace(plan, builder_cores=plan.builder_cores[:most])
+    few = not (declared or builders or plan.alternates) and len(plan.builder_cores) < BUSY * len(plan.lanes)
+    guests = tuple(lane.cores[0] for lane in plan.lanes) if few else ()
+    return replace(plan, builder_cores=plan.builder_cores[:most], guest_cores=guests)
 
 
 def plan_gpus(nodes: list[list[int]], gpus: tuple[int, ...], *, builders: int = 0) -> LanePlan:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from tuner.measure.assignment import Lane
 from tuner.measure.isolation import DEFAULT_LEVEL
 from tuner.measure.outcome import Candidate, Failed, Outcome, Trial
+from tuner.measure.resources import Resources
 from tuner.spaces.space import Config
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
@@ -37,6 +38,7 @@ class Library:
     sha256: str  # of the shared library's bytes, hex
     path: str  # of the shared library; object code and schedule lie beside it with other suffixes
     symbol: str  # the function it exports
+    resources: Resources | None = field(default=None, compare=False)  # what it takes of a GPU; letters leave it out
     files: Mapping[str, bytes] = field(default_factory=dict)  # those files by suffix, where they travel to another machine
 
 
@@ -108,7 +110,7 @@ class Limits:
     run_timeout_s: float = 20.0  # the whole measurement of one candidate
     memory_bytes: int = 8 * 2**30  # of the process that runs a candidate, and of the compiler
     race_rounds: int = 5  # fresh processes of each contestant of a promotion that is not surely beaten before
-    race_budget_s: float = 0.15  # timed in each of them: between processes medians differ more than what this leaves open
+    race_budget_s: float = 0.06  # timed in each of them: between processes medians differ more than what this leaves open
     builds_per_server: int = 2000  # a compiler process is replaced after as many builds
     builder_resident_bytes: int = 1536 * 2**20  # or when it has grown to this
     isolation: str = DEFAULT_LEVEL  # of the process that runs a candidate
@@ -140,6 +142,7 @@ class FleetPlan:
     alternates: bool
     limits: Limits
     storage: str  # directory of the built libraries, shared by all workers of the machine
+    guest_cores: tuple[int, ...] = ()  # of lanes that lend them to a builder in between
     address: str | None = None  # of an existing cluster; None starts a local one
     threads: int = 1  # of the kernels: a host's shorter lanes are not used
     target: str = ""  # key; hosts of a cluster that are for another target are left alone

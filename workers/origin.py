@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tuner.lowering.compiler import Compiled, compile_program, shortened
-from tuner.lowering.cuda import cuda_kernels, cuda_module
+from tuner.lowering.cuda import cuda_built, cuda_kernels
 from tuner.lowering.cuda_compiler import CudaCompiler
 from tuner.lowering.cuda_nvrtc import any_compiler
 from tuner.lowering.schedule import schedule, stored
+from tuner.measure.resources import Resources
 from tuner.runtime.cuda_link import link_cuda
 from tuner.runtime.link import Function, link
 from tuner.spaces.cpu import CpuSpace
@@ -34,6 +35,7 @@ class Made:
     code: bytes  # what it was linked from: an object, or a packed module with its cubins
     symbol: str
     described: Callable[[], Mapping[str, Any]]  # its stored schedule with the sources; made for a winner only
+    resources: Resources | None = None  # what it takes of a GPU
 
 
 class Origin(Protocol):
@@ -107,7 +109,7 @@ class CudaOrigin:
 
     def made(self, config: Config | None) -> Made:
         program, target, symbol = self.program(config), self.problem.target, symbol_of(self.problem)
-        module = cuda_module(program, target, symbol, self.compiler)
+        built = cuda_built(program, target, symbol, self.compiler)
 
         def described() -> Mapping[str, Any]:
             scheduled = schedule(program, symbol)
@@ -115,4 +117,10 @@ class CudaOrigin:
             texts = {name: shortened(text) for name, text in sources.items()}
             return {**asdict(stored(program, symbol, scheduled)), "sources": texts}
 
-        return Made(library=link_cuda(LIBRARY, [module]), code=module.pack(), symbol=symbol, described=described)
+        return Made(
+            library=link_cuda(LIBRARY, [built.module]),
+            code=built.module.pack(),
+            symbol=symbol,
+            described=described,
+            resources=built.resources,
+        )

@@ -42,9 +42,10 @@ class Pipeline:
         lane_share: float = 1.0,
         places: Mapping[str, Place] | None = None,
         prepares: Collection[str] = (),
+        guests: Mapping[str, str] | None = None,
     ) -> None:
         """`places`: what each runner's lane offers; one that is not named takes everything. `prepares`: runners that are given a
-        problem's candidates only once they are `prepared` for it."""
+        problem's candidates only once they are `prepared` for it. `guests`: builders, each with the lane that lends it a core."""
         self.builders: dict[str, Station] = {}
         self.runners: dict[str, Station] = {}
         self._alternates = False
@@ -59,6 +60,9 @@ class Pipeline:
         self.paused = False  # nothing new is handed out while it is set
         self.reserved = ""  # a builder that is given nothing new
         self.add(builders=builders, runners=runners, alternates=alternates, places=places, prepares=prepares)
+        for builder, runner in (guests or {}).items():
+            guest, lane = self.builders[builder], self.runners[runner]
+            guest.host, guest.depth, lane.guest = lane, 1, guest
 
     def add(
         self,
@@ -110,12 +114,22 @@ class Pipeline:
         """Gives a lane nothing new for as long as it is drained; what it holds is measured."""
         self.runners[runner].drained = drained
 
+    def vacated(self, runner: str) -> bool:
+        """Whether a lane's guest is out of the way; it is given nothing new until the lane is `shared` again."""
+        lane = self.runners[runner]
+        lane.asked = True
+        return not lane.occupied
+
+    def shared(self, runner: str) -> None:
+        """The lane has answered what it was asked."""
+        self.runners[runner].asked = False
+
     def reserve(self, *, wanted: bool) -> None:
         """Keeps one builder free, the least busy one, for as long as that is wanted: it is to answer a question."""
         if not wanted:
             self.reserved = ""
         elif self.reserved not in self.builders:
-            free = min(self.builders.values(), key=lambda one: one.load, default=None)
+            free = min((one for one in self.builders.values() if one.host is None), key=lambda one: one.load, default=None)
             self.reserved = "" if free is None else free.name
 
     # -- what comes in -------------------------------------------------------------------------------------------------------
@@ -181,6 +195,7 @@ class Pipeline:
         """
         station = self.builders.get(worker) or self.runners[worker]
         batches, station.batches = station.batches, deque()
+        station.asked = False
         if station.prepared is not None:
             station.prepared = set()  # whoever takes its place begins with nothing
         for behind, batch in reversed(list(enumerate(batches))):
@@ -221,7 +236,7 @@ class Pipeline:
         """The builder, the problem's key and the next batch for it; call until None."""
         if not self.builders or self.paused or not self._may_build():
             return None
-        free = [one for one in self.builders.values() if one.name != self.reserved]
+        free = [one for one in self.builders.values() if one.name != self.reserved and not one.occupied]
         station = min(free, key=lambda one: one.load, default=None)
         urgent = self._lane_waits()
         if station is None or station.load >= (1 if urgent else station.depth):
@@ -251,7 +266,7 @@ class Pipeline:
         if not self.runners or not self._may_measure():
             return None
         depth = self._lane_depth()
-        free = [one for one in self.runners.values() if not one.drained and one.load < depth]
+        free = [one for one in self.runners.values() if not one.drained and not one.occupied and one.load < depth]
         places = {one.place for one in free}
 
         def at(place: Place, item: Item) -> Station | None:
@@ -322,7 +337,7 @@ class Pipeline:
             one
             for one in self.runners.values()
             if one.prepared is not None and one.takes(item.problem) and one.place.fits(standing)
-            if not one.drained and one.name not in taken
+            if not one.drained and one.guest is None and one.name not in taken
         ]
         best = min(waiting, key=lambda one: (one.place.waste(standing), one.load), default=None)
         item.lane = "" if best is None else best.name
@@ -422,6 +437,7 @@ class Pipeline:
             item.queue.account.charged_s += item.build_s
         number, config = item.candidate.number, item.candidate.config
         trial = Trial(number=number, config=config, outcome=outcome, build_s=item.build_s, measure_s=measure_s)
+        trial = replace(trial, resources=item.resources)
         attempts = len(item.lost) if quarantined else len(item.lost) + 1
         self._reports.append(
             Report(problem=item.problem, trial=trial, worker=worker, attempts=attempts, quarantined=quarantined, job=item.job)

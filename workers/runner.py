@@ -29,6 +29,7 @@ from workers.shipping import unpacked, unpacked_contestant
 
 ANSWERED = 64  # candidates that a late letter is held against
 RACE_SAMPLES = 200  # at most, in each process: a thousand in all tell apart what matters
+RACE_WARMUP_S = 0.02  # calls of the outputs' check came before
 RACE_TIMEOUT_FACTOR = 3.0  # a race verifies on four kinds of inputs and times ten times longer than screening
 
 
@@ -56,7 +57,7 @@ def wanted(request: MeasureRequest, library: Library, limits: Limits) -> Request
 def raced(ask: RaceAsk, process: Runs, limits: Limits, storage: Path) -> RaceOutcome:
     """The race that was asked for, on a runner that is prepared; `storage` takes libraries that came from another machine."""
     timeout_s = RACE_TIMEOUT_FACTOR * limits.run_timeout_s
-    plan = replace(PROMOTION, budget_s=limits.race_budget_s, max_samples=RACE_SAMPLES)
+    plan = replace(PROMOTION, budget_s=limits.race_budget_s, warmup_s=RACE_WARMUP_S, max_samples=RACE_SAMPLES)
     contenders = [
         Contender(name=one.name, library=one.path, symbol=one.symbol, timeout_s=timeout_s)
         for one in (unpacked_contestant(contestant, storage) for contestant in ask.contestants)

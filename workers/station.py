@@ -22,6 +22,16 @@ class Station:
     idle_since: float | None = None  # runners only
     drained: bool = False  # runners only: given nothing new
     prepared: set[str] | None = None  # runners only: problems it may be given; None: any, it makes ready what it needs
+    guest: Station | None = None  # runners only: the builder that has a core of the lane while this measures nothing
+    host: Station | None = None  # of a guest: its lane
+    asked: bool = False  # runners only: it answers a question on the lane, such as what its calibration kernel takes
+
+    @property
+    def occupied(self) -> bool:
+        """Whether its cores are somebody else's just now: a guest's lane measures, or a lane's guest builds."""
+        if self.host is not None:
+            return self.host.asked or bool(self.host.batches)
+        return self.guest is not None and bool(self.guest.batches)
 
     @property
     def load(self) -> int:

@@ -38,7 +38,8 @@ class TaskRun:
     task: Task
     problem: Problem
     space: TargetSpace
-    winners: Sequence[Config]  # of kernels of the same operator, to be tried first
+    searcher: Searcher  # of this search alone, or one that goes on where an earlier search of the task stood
+    trials: int  # at most, those of earlier runs included
     judge: Judge
     recorded: Sequence[Trial]
     measurer: RayMeasurer
@@ -57,19 +58,13 @@ def notice_to(observer: Observer) -> Callable[[Notice], None]:
     return lambda notice: observer(WorkerNotice(message=notice.message))
 
 
-def search(run: TaskRun, searcher: Searcher | None = None) -> TuningResult:
-    """Tunes until the budget is spent or `interrupted`; what is in flight then is given up. Raises StaleLease and FleetError.
-
-    `searcher`: that of an earlier search of the same task, which goes on where it stood; else a new one is told all there is.
-    """
-    job, trials_wanted = run.job, run.job.trials
-    if searcher is None:
-        searcher, trials_wanted = searcher_of(run)
+def search(run: TaskRun) -> TuningResult:
+    """Tunes until the budget is spent or `interrupted`; what is in flight then is given up. Raises StaleLease and FleetError."""
     loop = tune(
         space=run.space.space,
-        searcher=searcher,
+        searcher=run.searcher,
         measurer=run.measurer,
-        budget=Budget(trials=trials_wanted, seconds=job.seconds, target_s=run.judge.least_s),
+        budget=Budget(trials=run.trials, seconds=run.job.seconds, target_s=run.judge.least_s),
         clock=time.monotonic,
         recorded=run.recorded,
         cancelled=run.interrupted,
@@ -98,17 +93,19 @@ def search(run: TaskRun, searcher: Searcher | None = None) -> TuningResult:
     raise AssertionError("the tuning loop ended without saying so")
 
 
-def searcher_of(run: TaskRun) -> tuple[Searcher, int]:
-    """What proposes the task's trials, and how many it may have in all."""
-    job = run.job
+def searcher_of(
+    database: Database, job: Job, task: Task, problem: Problem, space: TargetSpace, winners: Sequence[Config]
+) -> tuple[Searcher, int]:
+    """What proposes the task's trials, and how many it may have in all. `winners`: configs of kernels of the same operator, to be
+    tried first."""
     if job.kind in (PREPARE, REVALIDATE):
-        given = GivenPoints(run.space.space, given_configs(run.database, job, run.task))
+        given = GivenPoints(space.space, given_configs(database, job, task))
         return given, 1 + given.count  # the default schedule first
     start = Start()
-    if job.strategy in LEARNING and isinstance(run.space, CpuSpace):  # on a GPU only configs carry over yet: `winners`
-        start = start_of(run.database, job=job, task=run.task, op=run.problem.workload.op, target=run.problem.target)
-    winners = (*run.winners, *start.best)
-    return searcher_for(run.space, strategy=job.strategy, seed=job.seed, winners=winners, prior=start.prior), job.trials
+    if job.strategy in LEARNING and isinstance(space, CpuSpace):  # on a GPU only configs carry over yet: `winners`
+        start = start_of(database, job=job, task=task, op=problem.workload.op, target=problem.target)
+    first = (*winners, *start.best)
+    return searcher_for(space, strategy=job.strategy, seed=job.seed, winners=first, prior=start.prior), job.trials
 
 
 class Tally:

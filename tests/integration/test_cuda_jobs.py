@@ -71,16 +71,59 @@ def test_a_gpu_is_tuned_for_from_nothing_to_a_promoted_kernel(machine: Machine, 
     assert kernel["verified"] and 0 < kernel["median_s"] <= kernel["default_median_s"]
     trials = machine.run("trials", tuned["job"])["items"]
     assert [one["number"] for one in trials] == list(range(5)) and not trials[0]["config"]
+    assert {one["resources"]["registers"] for one in trials} == {32} and min(one["resources"]["resident_warps"] for one in trials)
     (row,) = machine.run("best")["items"]
     assert row["id"] == kernel["id"]
 
 
-def test_its_library_is_exported_with_its_cubin(machine: Machine, tuned: dict[str, Any], tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def exported(machine: Machine, tuned: dict[str, Any]) -> Path:
     kernel = tuned["results"][0]["kernel"]["id"]
-    manifest = machine.run("export", kernel, "-o", str(tmp_path / "out"), "--name", "onegpu", gpu=False)
-    (function,) = manifest["functions"]
+    machine.run("export", kernel, "-o", "out", "--name", "onegpu", gpu=False)
+    return machine.folder / "out"
+
+
+def test_its_library_is_exported_with_its_cubin(exported: Path) -> None:
+    (function,) = json.loads((exported / "manifest.json").read_text())["functions"]
     assert function["architectures"] == ["sm_90"] and function["verified"] and function["target"]["kind"] == "cuda"
-    assert (tmp_path / "out" / "lib" / "libonegpu.so").is_file() and (tmp_path / "out" / "onegpu" / "__init__.py").is_file()
+    assert (exported / "lib" / "libonegpu.so").is_file() and (exported / "onegpu" / "__init__.py").is_file()
+
+
+def test_its_export_is_verified_where_there_is_a_gpu(machine: Machine, exported: Path) -> None:
+    found = machine.run("verify", str(exported), "--seed", "3")
+    (function,) = found["functions"]
+    assert found["ok"] and DEVICE in found["machine"]["name"]
+    assert function["same_target"] and function["workload"].startswith(SPEC)
+    assert 0 < function["max_rel_error"] < 1e-4 and function["median_s"] > 0
+    process = machine.start("verify", str(exported), gpu=False)
+    _, said = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 1 and "onegpu is for GPUs, and this machine has no NVIDIA driver" in said
+
+
+FOUND = """========= Invalid __global__ write of size 4 bytes
+=========     at tuned_matmul_kernel+0x90
+=========     by thread (3,0,0) in block (0,0,0)
+=========     Address 0x7f3c7ec000fc is out of bounds
+=========
+========= ERROR SUMMARY: 1 error
+"""
+
+
+def test_its_export_is_looked_at_by_compute_sanitizer(
+    machine: Machine, exported: Path, doubles: Mapping[str, str], tmp_path: Path
+) -> None:
+    (function,) = machine.run("verify", str(exported), "--sanitize", "all")["functions"]
+    assert function["sanitized"] == ["memcheck", "racecheck", "synccheck", "initcheck"]
+    said = Path(doubles["CUDA_HOME"]) / "bin" / "memcheck.txt"
+    said.write_text(FOUND)
+    try:
+        (function,) = machine.run("verify", str(exported), "--sanitize", "racecheck,memcheck", status=1)["functions"]
+    finally:
+        said.unlink()
+    assert function["error"].endswith(
+        "compute-sanitizer's memcheck found 1: Invalid __global__ write of size 4 bytes at tuned_matmul_kernel+0x90 "
+        "by thread (3,0,0) in block (0,0,0) Address 0x7f3c7ec000fc is out of bounds"
+    )
 
 
 def test_it_is_raced_again_against_the_default(machine: Machine, tuned: dict[str, Any]) -> None:

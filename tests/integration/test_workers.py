@@ -242,7 +242,8 @@ def test_a_service_serves_cancels_and_gives_back(database: Database, tmp_path: P
     with database.read() as session:
         job = jobs.get(session, released)
     assert job.state == jobs.QUEUED and job.lease_owner is None
-    assert_complete(recorded(database, released), len(recorded(database, released)))
+    numbers = [trial.number for trial in recorded(database, released)]
+    assert len(set(numbers)) == len(numbers)  # what was in flight is missing between them: who resumes begins with it
 
 
 @pytest.fixture

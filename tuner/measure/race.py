@@ -53,8 +53,10 @@ def rival_contender(name: str) -> Contender:
 
 
 # Times the fastest so far. Of a contender as slow as that, two calls a round say enough, in as many rounds as a decision needs;
-# once verified, only the outputs of its timed calls are checked. A default of seconds a call would be all the race did otherwise.
-HOPELESS = 10
+# once verified, only the outputs of its timed calls are checked. Where both are long besides, what disturbs a machine cannot
+# have made them so: one round is enough. A default of seconds a call would be all the race did otherwise.
+HOPELESS, LONG_S = 10, 0.02
+WORTH = 0.01  # how much faster a challenger must perhaps be than the fastest, for further rounds to be worth their time
 
 
 def race(
@@ -71,7 +73,8 @@ def race(
 
     A contender that fails once is out, all its rounds with it; a lost runner is tried again; a kernel `HOPELESS` times slower
     than the fastest ends after `MIN_ROUNDS`. With `default` named, it comes last in each round, who is surely beaten after
-    `MIN_ROUNDS` takes no part in further ones, and the decision says who is promoted. `progress` is told (round from 0,
+    `MIN_ROUNDS`, or surely no better than the fastest by more than `WORTH`, takes no part in further ones, nor does a hopeless
+    default whose calls take `LONG_S` after the first, and the decision says who is promoted. `progress` is told (round from 0,
     contender, outcome). Raises UsageError for a race that cannot be.
     """
     _check(contenders, rounds, default)
@@ -80,13 +83,15 @@ def race(
     errors: dict[str, float] = {}
     artifacts: dict[str, str] = {}
     hopeless: set[str] = set()
+    lost = False  # the default, after a single round
     ordered = sorted(contenders, key=lambda contender: contender.name == default)  # what is fast is known by then
     for number in range(rounds):
-        beaten = _beaten(samples) if default is not None and number >= MIN_ROUNDS else frozenset()
-        if len(samples) - len(beaten) < 2 <= len(samples):
+        beaten = _beaten(samples, {default, incumbent}) if default is not None and number >= MIN_ROUNDS else frozenset()
+        if number >= MIN_ROUNDS and len(samples.keys() - beaten - ({default} if lost else set())) < 2 <= len(samples):
             break
         for contender in ordered:
-            if contender.name in failed or contender.name in beaten or (contender.name in hopeless and number >= MIN_ROUNDS):
+            name = contender.name
+            if name in failed or name in beaten or (name == default and lost) or (name in hopeless and number >= MIN_ROUNDS):
                 continue
             fastest = min((median(one) for found in samples.values() for one in found), default=None)
             # The first calls of a library say little: it makes its plans in them.
@@ -103,6 +108,7 @@ def race(
             samples[contender.name].append(outcome.samples_s)
             if _abandoned(outcome):
                 hopeless.add(contender.name)
+                lost |= contender.name == default and min(outcome.samples_s) >= LONG_S
             errors[contender.name] = max(errors.get(contender.name, 0.0), outcome.max_rel_error)
             artifacts[contender.name] = outcome.artifact
     if default in hopeless and all(other in failed for other in samples.keys() | failed.keys() if other != default):
@@ -115,18 +121,18 @@ def race(
     eligible = {contender.name: kept[contender.name] for contender in contenders if contender.library and contender.name in kept}
     decision = None
     if default is not None and default in eligible:
-        decision = decide(eligible, default=default, incumbent=incumbent)
+        decision = decide(eligible, default=default, incumbent=incumbent, hopeless=lost)
     return RaceResult(rounds=kept, failed=failed, max_rel_error=errors, artifacts=artifacts, decision=decision)
 
 
-def _beaten(samples: Mapping[str, Sequence[Sequence[float]]]) -> frozenset[str]:
-    """Those that the fastest surely beats by the rounds both have."""
+def _beaten(samples: Mapping[str, Sequence[Sequence[float]]], holders: Collection[str | None]) -> frozenset[str]:
+    """Those that the fastest surely beats by the rounds both have, and challengers that are surely no better by more than
+    `WORTH`; `holders` stay unless they are surely beaten, which more rounds may show."""
     best = min(samples, key=lambda name: median(median(one) for one in samples[name]), default=None)
     if best is None:
         return frozenset()
-    return frozenset(
-        name for name, found in samples.items() if name != best and ratio_of_medians(samples[best], found).surely_faster
-    )
+    ratios = {name: ratio_of_medians(samples[best], found) for name, found in samples.items() if name != best}
+    return frozenset(name for name, ratio in ratios.items() if ratio.ci95[1] < (1.0 if name in holders else 1.0 + WORTH))
 
 
 def _check(contenders: Sequence[Contender], rounds: int, default: str | None) -> None:
@@ -143,9 +149,9 @@ def _check(contenders: Sequence[Contender], rounds: int, default: str | None) ->
 
 
 def _verification(number: int, name: str, default: str | None, hopeless: Collection[str]) -> Verification:
-    """The default is screened first: where it has lost already, it needs no more checks than a trial."""
-    if number == 0 and name != default:
-        return "promotion"
+    """Of the default at first no more than what it is timed by: where it has lost already, it needs no other check."""
+    if number == 0:
+        return "timed" if name == default else "promotion"
     return "timed" if name in hopeless else "screening"
 
 

@@ -87,20 +87,24 @@ def race_median_ci95(rounds: Sequence[Sequence[float]]) -> tuple[float, tuple[fl
     return median(samples), (min(low, *medians), max(high, *medians))
 
 
-def decide(rounds: Mapping[str, Sequence[Sequence[float]]], *, default: str, incumbent: str | None = None) -> Decision:
+def decide(
+    rounds: Mapping[str, Sequence[Sequence[float]]], *, default: str, incumbent: str | None = None, hopeless: bool = False
+) -> Decision:
     """Who is promoted. The default stays unless the incumbent surely beats it; the one that stays may be beaten by a challenger.
 
     `rounds`: for each contender its samples in seconds, by fresh process. "Surely": the 95% interval of the ratio lies below 1,
     over at least `MIN_ROUNDS` rounds. Only the fastest challenger is tried: many challengers must not be many chances for luck.
+    `hopeless`: the default is so much slower that whoever else ran to the end surely beats it, after one round already.
     Raises ValueError when the default is missing or there are too few rounds.
     """
     if default not in rounds:
         raise ValueError(f"the default {default!r} did not race")
-    if len(rounds[default]) < MIN_ROUNDS:
+    if len(rounds[default]) < MIN_ROUNDS and not hopeless:
         raise ValueError(f"{len(rounds[default])} rounds are too few to decide; at least {MIN_ROUNDS} are needed")
     stays = default
-    if incumbent in rounds and incumbent is not None and ratio_of_medians(rounds[incumbent], rounds[default]).surely_faster:
-        stays = incumbent
+    if incumbent is not None and incumbent in rounds:
+        surely = hopeless or ratio_of_medians(rounds[incumbent], rounds[default]).surely_faster
+        stays = incumbent if surely else default
     ratios = {name: ratio_of_medians(rounds[name], rounds[stays]) for name in rounds if name != stays}
     challengers = {name: ratio for name, ratio in ratios.items() if name != default}
     if not challengers:
@@ -108,6 +112,9 @@ def decide(rounds: Mapping[str, Sequence[Sequence[float]]], *, default: str, inc
     best = min(challengers, key=lambda name: challengers[name].value)
     low, high = challengers[best].ci95
     measured = f"{best} takes {challengers[best].value:.3f} (95%: {low:.3f} to {high:.3f}) of the time of {stays}"
+    if hopeless and stays == default:
+        measured = f"{best} takes {challengers[best].value:.2g} of the time of {stays}, which took no part in further rounds"
+        return Decision(winner=best, reason=measured, ratios=ratios)
     if challengers[best].surely_faster:
         return Decision(winner=best, reason=measured, ratios=ratios)
     return Decision(winner=stays, reason=f"{measured}: not surely faster", ratios=ratios)

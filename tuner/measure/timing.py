@@ -52,6 +52,8 @@ def time_calls(
         call_s = second_s
     if plan.cache == "cold" and sweep is not None:
         return _cold(clock, plan, call_s, sweep)
+    if call_s >= plan.budget_s > plan.warmup_s:  # it was warm-up enough, and long for the clock
+        return Timing(samples_s=tuple(clock(1, plan.min_samples)), abandoned=False)
     number = _number(plan, call_s)
     call_s = clock(number, 1)[0]  # the first call's clock was coarse
     number = _number(plan, call_s)

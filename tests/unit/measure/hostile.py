@@ -38,6 +38,8 @@ ADD = "for (int i = 0; i < COUNT; ++i) c[i] = a[i] + b[i];"
 KERNELS: Mapping[str, str] = {
     "good": ADD,
     "slow": ADD + " usleep(20000);",
+    "long": ADD + " static int calls; if (calls++) for (;;) pause(); usleep(1100000);",
+    "lame": ADD + " usleep(2000);",
     "wrong": ADD + " c[7] += 1.0f;",
     "nan": ADD + " c[7] = 0.0f / (c[7] - c[7]);",
     "untouched": "",

@@ -31,7 +31,7 @@ def test_a_race_takes_turns_and_promotes_the_faster(runner: RunnerProcess, libra
     def told(number: int, name: str, outcome: Outcome) -> None:
         order.append((number, name))
 
-    field = [contender("default", library("slow")), contender("tuned", library("good")), contender("broken", library("wrong"))]
+    field = [contender("default", library("lame")), contender("tuned", library("good")), contender("broken", library("wrong"))]
     result = race(field, runner, rounds=3, plan=SHORT, default="default", progress=told)
     turns = [(0, "tuned"), (0, "broken"), (0, "default"), (1, "tuned"), (1, "default"), (2, "tuned"), (2, "default")]
     assert order == turns
@@ -39,6 +39,18 @@ def test_a_race_takes_turns_and_promotes_the_faster(runner: RunnerProcess, libra
     assert result.failed["broken"].kind is FailureKind.WRONG_ANSWER
     assert result.decision is not None and result.decision.winner == "tuned"
     assert len(result.artifacts["tuned"]) == 64 and result.max_rel_error["tuned"] < 1e-6
+
+
+def test_a_default_that_is_hopeless_and_long_besides_takes_part_in_one_round(
+    runner: RunnerProcess, library: Callable[[str], str]
+) -> None:
+    field = [contender("default", library("slow")), contender("tuned", library("good"))]
+    result = race(field, runner, rounds=3, plan=SHORT, default="default")
+    assert {name: len(found) for name, found in result.rounds.items()} == {"default": 1, "tuned": 3}
+    assert result.decision is not None and result.decision.winner == "tuned"
+    assert "took no part in further rounds" in result.decision.reason
+    stands = race([field[0], contender("tuned", library("wrong"))], runner, rounds=3, plan=SHORT, default="default")
+    assert stands.decision is not None and stands.decision.winner == "default"
 
 
 def test_races_that_cannot_be_are_refused(runner: RunnerProcess, library: Callable[[str], str]) -> None:
@@ -198,8 +210,8 @@ def test_a_default_of_seconds_a_call_does_not_dominate_the_race() -> None:
     field = [contender(name, name) for name in ("default", "tuned", "other")]
     result = race(field, runner, rounds=5, default="default")
     naive = [request for request in runner.asked if request.name == "default"]
-    assert [request.verification for request in naive] == ["screening", "timed", "timed"]
-    assert [len(samples) for samples in result.rounds["default"]] == [2, 2, 2] and len(result.rounds["tuned"]) == 5
+    assert [request.verification for request in naive] == ["timed"]
+    assert [len(samples) for samples in result.rounds["default"]] == [2] and len(result.rounds["tuned"]) == 3
     assert result.decision is not None and result.decision.winner in ("tuned", "other")
 
 
@@ -208,13 +220,18 @@ def test_a_default_of_seconds_a_call_does_not_dominate_the_race() -> None:
     [
         ({"default": 0.03, "tuned": 0.01}, {"default": 3, "tuned": 3}),
         ({"default": 0.03, "tuned": 0.01, "worse": 0.011}, {"default": 3, "tuned": 3, "worse": 3}),
-        ({"default": 0.03, "tuned": 0.01, "equal": 0.01}, {"default": 3, "tuned": 5, "equal": 5}),
+        ({"default": 0.03, "tuned": 0.01, "equal": 0.01}, {"default": 3, "tuned": 3, "equal": 3}),
+        ({"default": 0.03, "tuned": 0.01, "incumbent": 0.01}, {"default": 3, "tuned": 5, "incumbent": 5}),
+        ({"default": 0.015, "tuned": 0.001}, {"default": 3, "tuned": 3}),
+        ({"default": 0.02, "tuned": 0.001}, {"default": 1, "tuned": 3}),
         ({"default": 0.01, "tuned": 0.03}, {"default": 3, "tuned": 3}),
         ({"default": 0.01}, {"default": 5}),
     ],
 )
 def test_who_is_surely_beaten_races_no_more_and_one_alone_neither(call_s: dict[str, float], rounds: dict[str, int]) -> None:
-    result = race([contender(name, name) for name in call_s], Scripted(**call_s), rounds=5, default="default")
+    result = race(
+        [contender(name, name) for name in call_s], Scripted(**call_s), rounds=5, default="default", incumbent="incumbent"
+    )
     assert {name: len(found) for name, found in result.rounds.items()} == rounds
     assert result.decision is not None and call_s[result.decision.winner] == min(call_s.values())
 

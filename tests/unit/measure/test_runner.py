@@ -83,6 +83,15 @@ def test_a_hopeless_candidate_is_abandoned(runner: RunnerProcess, request_for: M
     assert isinstance(patient, Timed) and not patient.conditions.abandoned and patient.median_s >= 0.02
 
 
+def test_a_call_of_a_second_is_checked_and_timed_in_one(runner: RunnerProcess, request_for: Make) -> None:
+    """A second call of this kernel never comes back."""
+    outcome = runner.measure(request_for("long", timeout_s=10.0))
+    assert isinstance(outcome, Timed) and len(outcome.samples_s) == 1 and 1.1 <= outcome.median_s < 2.0
+    assert not outcome.conditions.abandoned
+    hopeless = runner.measure(request_for("long", timeout_s=10.0, abandon_above_s=0.5))
+    assert isinstance(hopeless, Timed) and hopeless.conditions.abandoned
+
+
 def test_cold_caches_take_longer(runner: RunnerProcess, request_for: Make) -> None:
     cold = runner.measure(request_for("good", plan=TimingPlan(cache="cold", max_samples=5), timeout_s=10))
     assert isinstance(cold, Timed) and cold.conditions.cache == "cold"

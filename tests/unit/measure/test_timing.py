@@ -41,6 +41,12 @@ def test_a_one_millisecond_kernel_is_screened_in_fifty() -> None:
     assert clock.spent_s < 0.05 and len(timing.samples_s) >= 20
 
 
+def test_a_call_longer_than_the_budget_is_its_own_warm_up() -> None:
+    clock = CountingClock(0.05)
+    assert time_calls(clock, SCREENING, abandon_above_s=None).samples_s == (0.05,) * SCREENING.min_samples
+    assert clock.spent_s == pytest.approx(0.05 * (1 + SCREENING.min_samples))
+
+
 def test_abandoned_only_when_slow_twice() -> None:
     slow = time_calls(CountingClock(0.01), SCREENING, abandon_above_s=0.003)
     assert slow.abandoned and slow.samples_s == (0.01, 0.01)

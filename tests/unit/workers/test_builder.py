@@ -78,7 +78,7 @@ def test_a_builder_hands_new_code_to_the_lane_that_waits_for_it(tmp_path: Path) 
     box, space = Letterbox(tmp_path, "cpu:1"), space_for(PROBLEM.workload, PROBLEM.target, 1)
     other = BuildRequest(number=3, config=space.config(space.unrank(0)), lane="cpu:1", best_s=0.5)
     wrong = BuildRequest(number=4, config={**space.config(space.unrank(0)), "sketch": "none"}, lane="cpu:1")
-    builder = Builder(name="build:0", storage=str(tmp_path), cores=(min(before),), limits=Limits())
+    builder = Builder(name="build:0", storage=str(tmp_path), cores=(min(before),), home_cores=(min(before),), limits=Limits())
     try:
         builder.load(PROBLEM)
         first = replace(DEFAULT, lane="cpu:1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -24,6 +25,23 @@ def test_each_node_gets_a_lane() -> None:
 
 def test_builders_can_be_bounded() -> None:
     assert len(plan_machine(TWO_NODES, threads=1, builders=3).builder_cores) == 3
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads", "options", "guests"),
+    [
+        (2, 1, {}, (1,)),
+        (4, 2, {}, (2,)),  # the first core of the lane
+        (4, 1, {}, ()),  # three builders keep a lane busy
+        (2, 2, {}, ()),  # they take turns
+        (2, 1, {"builders": 1}, ()),
+        (2, 1, {"declared": "lanes=1;builders=0"}, ()),
+    ],
+)
+def test_a_lane_lends_a_core_where_builders_are_few_and_nobody_said_how_many(
+    cores: int, threads: int, options: dict[str, Any], guests: tuple[int, ...]
+) -> None:
+    assert plan_machine([list(range(cores))], threads=threads, **options).guest_cores == guests
 
 
 def test_a_declared_plan_is_held_against_the_machine() -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import heapq
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.workers.fleet_simulation import Simulation, candidates, ready, timed
+from tests.unit.workers.fleet_simulation import Simulation, candidates, library, ready, timed
 from tuner.measure.outcome import Candidate, Failed, FailureKind, Outcome, Timed
+from tuner.measure.resources import Resources
 from workers.demand import Demand
-from workers.messages import Built, Library
+from workers.messages import Built, Library, Measured
 from workers.pipeline import MAX_RETRIES, Pipeline
 from workers.policy import POLICIES, LaneShare, Place, PolicyName, Standing
 from workers.station import Station
@@ -142,6 +144,31 @@ def test_twins_share_one_measurement() -> None:
     assert simulation.measured_codes == {"code0": 1}
     outcomes = [report.trial.outcome for report in sorted(reports, key=lambda one: one.trial.number)]
     assert [isinstance(one, Timed) and one.conditions.reused for one in outcomes] == [False, True, True, True, True]
+
+
+def test_what_a_candidate_takes_is_reported_whatever_becomes_of_it() -> None:
+    """Twins and candidates that fail on the lane have the compiler's figures; what was not built has none."""
+    pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
+    pipeline.submit("p", candidates(3))
+    taken = Resources(registers=255, spill_bytes=64, shared_bytes=1024, resident_warps=8)
+    refused, made = Failed(kind=FailureKind.BUILD_ERROR, message="no"), replace(library(7), resources=taken)
+    while build := pipeline.next_build():
+        results = [refused if request.number == 2 else made for request in build[2]]
+        numbers = [request.number for request in build[2]]
+        pipeline.built(
+            build[0],
+            [
+                Built(number=number, result=result, started_s=0.0, ended_s=0.1)
+                for number, result in zip(numbers, results, strict=True)
+            ],
+        )
+    measurement = pipeline.next_measurement()
+    assert measurement is not None and pipeline.next_measurement() is None
+    wrong = Failed(kind=FailureKind.WRONG_ANSWER, message="wrong")
+    number = measurement[2][0].number
+    pipeline.measured("cpu:1", [Measured(number=number, outcome=wrong, started_s=0.2, ended_s=0.3)])
+    reports, _ = pipeline.collect()
+    assert {report.trial.number: report.trial.resources for report in reports} == {0: taken, 1: taken, 2: None}
 
 
 def test_outcomes_of_an_earlier_run_are_reused() -> None:

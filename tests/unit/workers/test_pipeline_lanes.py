@@ -179,3 +179,44 @@ def test_a_drained_lane_ends_what_it_holds_and_gets_nothing_new() -> None:
     on_drifting = [span.started_s for span in simulation.spans if span.activity == "time" and span.worker == "drifting"]
     assert any(started < 3.05 for started in on_drifting) and any(started > 4.55 for started in on_drifting)
     assert not any(3.3 < started < 4.55 for started in on_drifting)
+
+
+def test_a_guest_builds_while_its_lane_measures_nothing_and_the_lane_measures_while_its_guest_builds_nothing() -> None:
+    pipeline = Pipeline(builders=["build:0", "build:1"], runners=["cpu:1"], guests={"build:1": "cpu:1"})
+    pipeline.submit("p", candidates(9))
+    given = [pipeline.next_build(), pipeline.next_build()]
+    assert [build and build[0] for build in given] == ["build:0", "build:1"]
+    assert all(
+        request.lane == "" for build in given if build for request in build[2]
+    )  # no lane begins by itself beside its guest
+    pipeline.built("build:0", [Built(number=0, result=library(0), started_s=0.0, ended_s=0.2)])
+    assert pipeline.next_measurement() is None
+    pipeline.built("build:1", [Built(number=1, result=library(1), started_s=0.0, ended_s=0.2)])
+    assert pipeline.next_measurement() is not None
+    while build := pipeline.next_build():
+        assert build[0] == "build:0"
+    pipeline.lost("cpu:1", "killed")
+    assert not pipeline.runners["cpu:1"].batches and (pipeline.next_build() or ("",))[0] == "build:1"
+
+
+def test_a_lane_that_is_asked_waits_for_its_guest_to_leave_and_then_has_its_cores_alone() -> None:
+    pipeline = Pipeline(builders=["build:0", "build:1"], runners=["cpu:1"], guests={"build:1": "cpu:1"})
+    pipeline.submit("p", candidates(9))
+    while pipeline.next_build():
+        pass
+    assert not pipeline.vacated("cpu:1")
+    pipeline.built("build:1", [Built(number=1, result=library(1), started_s=0.0, ended_s=0.2)])
+    assert pipeline.vacated("cpu:1")
+    while build := pipeline.next_build():
+        assert build[0] == "build:0"
+    pipeline.shared("cpu:1")
+    assert (pipeline.next_measurement() or ("",))[0] == "cpu:1"
+
+
+def test_a_guest_is_never_kept_free_for_a_question() -> None:
+    pipeline = Pipeline(builders=["build:0", "build:1"], runners=["cpu:1"], guests={"build:0": "cpu:1"})
+    pipeline.submit("p", candidates(9))
+    while pipeline.next_build():
+        pass
+    pipeline.reserve(wanted=True)
+    assert pipeline.reserved == "build:1"

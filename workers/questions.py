@@ -1,0 +1,41 @@
+"""What an orchestrator asks its fleet besides candidates: builds of finalists, which several builders share, and races."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from workers.messages import Answer, Ask, Built, RaceOutcome, Span
+
+
+class Questions:
+    """Those without an answer, in the order they came; the first one is worked on."""
+
+    def __init__(self, send: Callable[[Answer], None]) -> None:
+        self._send, self._waiting = send, list[Ask]()
+        self._parts: list[Built | RaceOutcome] = []  # of the answer to the first one
+
+    @property
+    def first(self) -> Ask | None:
+        return self._waiting[0] if self._waiting else None
+
+    def add(self, ask: Ask) -> None:
+        self._waiting.append(ask)
+
+    def part(self, ask: Ask, results: Sequence[Built | RaceOutcome], *, last: bool, spans: Sequence[Span] = ()) -> None:
+        """What one worker found; the answer goes with the last of them. A question that lost a worker has had its answer."""
+        if ask not in self._waiting:
+            return
+        self._parts += results
+        if last:
+            found = sorted(self._parts, key=lambda one: one.number if isinstance(one, Built) else 0)
+            self._close(Answer(number=ask.number, value=tuple(found), error=None, spans=tuple(spans)), ask)
+
+    def refuse(self, ask: Ask, reason: str) -> None:
+        """A worker was lost over it."""
+        if ask in self._waiting:
+            self._close(Answer(number=ask.number, value=(), error=reason), ask)
+
+    def _close(self, answer: Answer, ask: Ask) -> None:
+        self._waiting.remove(ask)
+        self._parts = []
+        self._send(answer)
