@@ -2,7 +2,8 @@
 
 The table is LLVM's own host detection by vendor, family and model (llvm/lib/TargetParser/Host.cpp), for cores with
 AVX2 and later. A hypervisor may hide features the model has, so a name stands only where the features its code generation
-takes for granted are there; otherwise it falls to the x86-64 level that is.
+takes for granted are there. It may also give a machine another model's number, and there are models newer than the table:
+then the features say which generation of the vendor's code generation is right, or else which x86-64 level.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ AVX2 = frozenset({"avx2", "fma", "f16c", "bmi2"})
 AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 VNNI = AVX512 | {"avx512_vnni"}
 BF16 = VNNI | {"avx512_bf16"}
+TELLING = frozenset({"avx512_fp16", "amx_tile"})  # a model that the table does not say needs these has not got them
+FP16 = BF16 | TELLING
 
 # (vendor, family, first model, last model, LLVM name, features its code generation takes for granted)
 MODELS: tuple[tuple[str, int, int, int, str, frozenset[str]], ...] = (
@@ -56,23 +59,38 @@ MODELS: tuple[tuple[str, int, int, int, str, frozenset[str]], ...] = (
     ("GenuineIntel", 6, 0x6C, 0x6C, "icelake-server", VNNI),
     ("GenuineIntel", 6, 0x7D, 0x7E, "icelake-client", VNNI),
     ("GenuineIntel", 6, 0x8C, 0x8D, "tigerlake", VNNI),
-    ("GenuineIntel", 6, 0x8F, 0x8F, "sapphirerapids", BF16 | {"avx512_fp16", "amx_tile"}),
-    ("GenuineIntel", 6, 0xCF, 0xCF, "emeraldrapids", BF16 | {"avx512_fp16", "amx_tile"}),
-    ("GenuineIntel", 6, 0xAD, 0xAE, "graniterapids", BF16 | {"avx512_fp16", "amx_tile"}),
+    ("GenuineIntel", 6, 0xA7, 0xA7, "rocketlake", VNNI),
+    ("GenuineIntel", 6, 0x8F, 0x8F, "sapphirerapids", FP16),
+    ("GenuineIntel", 6, 0xCF, 0xCF, "emeraldrapids", FP16),
+    ("GenuineIntel", 6, 0xAD, 0xAE, "graniterapids", FP16),
     ("GenuineIntel", 6, 0x97, 0x97, "alderlake", AVX2 | {"avx_vnni"}),
     ("GenuineIntel", 6, 0x9A, 0x9A, "alderlake", AVX2 | {"avx_vnni"}),
     ("GenuineIntel", 6, 0xB7, 0xB7, "raptorlake", AVX2 | {"avx_vnni"}),
     ("GenuineIntel", 6, 0xBA, 0xBA, "raptorlake", AVX2 | {"avx_vnni"}),
 )
 
+# What a vendor's cores of unknown model, or of a model that has not all that is there, are at least; the richest first.
+GENERATIONS: tuple[tuple[str, str, frozenset[str]], ...] = (
+    ("GenuineIntel", "sapphirerapids", FP16),
+    ("GenuineIntel", "cooperlake", BF16),
+    ("GenuineIntel", "icelake-server", VNNI | {"avx512_vbmi2", "avx512ifma"}),
+    ("GenuineIntel", "cascadelake", VNNI),
+    ("AuthenticAMD", "znver5", BF16 | {"avx_vnni"}),
+    ("AuthenticAMD", "znver4", BF16),
+)
+
 
 def llvm_cpu(processor: Processor) -> str:
-    """LLVM's `-mcpu` name: the table's where its features are there, else archspec's, else the architecture's level."""
+    """LLVM's `-mcpu` name: that of the model where its features are there and tell all that is, else of the generation that the
+    features tell, else of the architecture's level; archspec's where this is no x86."""
     if processor.architecture not in ("x86_64", "AMD64"):
         return _archspec_name()
     for vendor, family, first, last, name, needs in MODELS:
         known = (vendor, family) == (processor.vendor, processor.family) and first <= processor.model <= last
-        if known and needs <= processor.flags:
+        if known and needs <= processor.flags and not (TELLING & processor.flags) - needs:
+            return name
+    for vendor, name, needs in GENERATIONS:
+        if vendor == processor.vendor and needs <= processor.flags:
             return name
     for level, needs in (("x86-64-v4", AVX512), ("x86-64-v3", AVX2), ("x86-64-v2", frozenset({"sse4_2"}))):
         if needs <= processor.flags:
