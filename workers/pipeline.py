@@ -236,10 +236,12 @@ class Pipeline:
         """The builder, the problem's key and the next batch for it; call until None."""
         if not self.builders or self.paused or not self._may_build():
             return None
-        free = [one for one in self.builders.values() if one.name != self.reserved and not one.occupied]
-        station = min(free, key=lambda one: one.load, default=None)
         urgent = self._lane_waits()
-        if station is None or station.load >= (1 if urgent else station.depth):
+        # With a thousand lanes most are full: what is cheapest to ask comes first, here and wherever all stations are asked.
+        room = (one for one in self.builders.values() if len(one.batches) < (1 if urgent else one.depth))
+        free = (one for one in room if one.name != self.reserved and not one.occupied)
+        station = min(free, key=lambda one: one.load, default=None)
+        if station is None:
             return None
         queue = self._demand.next_to_build(station.room, self._lane_takes)
         if queue is None:
@@ -266,7 +268,7 @@ class Pipeline:
         if not self.runners or not self._may_measure():
             return None
         depth = self._lane_depth()
-        free = [one for one in self.runners.values() if not one.drained and not one.occupied and one.load < depth]
+        free = [one for one in self.runners.values() if len(one.batches) < depth and not one.drained and not one.occupied]
         places = {one.place for one in free}
 
         def at(place: Place, item: Item) -> Station | None:
@@ -344,8 +346,9 @@ class Pipeline:
 
     def _lane_depth(self) -> int:
         """Batches a lane may hold: the next waits there where each has one; fewer go to whichever lane is free first."""
-        waiting = self._demand.ready + sum(max(0, one.load - 1) for one in self.runners.values())
-        return 2 if waiting >= len(self.runners) else 1
+        lanes, ready = len(self.runners), self._demand.ready
+        waiting = ready if ready >= lanes else ready + sum(len(one.batches) > 1 for one in self.runners.values())
+        return 2 if waiting >= lanes else 1
 
     def _may_build(self) -> bool:
         if not self._alternates:
