@@ -77,8 +77,9 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
     # Multiply-adds of a body; a map without arithmetic still issues something for each vector.
     operations = accumulators * np.maximum(table.flops / max(table.points, 1) / 2, 0.5) * per_body
     operands = work.loads + work.broadcasts
-    write_back = work.lives * accumulators if table.reductions else np.zeros(count)
     reduces = 1.0 if table.reductions else 0.0
+    reduction_blocks, kept = nest.extent[:, table.spatial], _kept(table, work, registers)
+    lives = work.lives * (1.0 - kept) + work.lives / reduction_blocks * kept
     polynomial = nest.polynomial > 0
     arithmetic = table.flops * work.covered / peak
     found = {
@@ -88,9 +89,9 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "latency": reduces * work.steps * np.maximum(ENOUGH_CHAINS - accumulators, 0) / FMA_UNITS,
         "pipeline": reduces * work.steps * np.maximum(PLENTY_CHAINS - accumulators, 0) / FMA_UNITS,
         "loop": work.bodies,
-        "life": work.lives,
-        "write_back": write_back,
-        "partial": np.where(nest.extent[:, table.spatial] > 1, write_back, 0.0),
+        "life": lives,
+        "write_back": reduces * lives * accumulators,
+        "partial": reduces * np.where(reduction_blocks > 1, work.lives * accumulators * (1.0 - kept), 0.0),
         "loads": work.bodies * operands / LOAD_PORTS,
         "beyond_l1": work.traffic[0].sum(axis=1) / 48,
         "beyond_l2": work.traffic[1].sum(axis=1) / 16,
@@ -124,3 +125,14 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "streams": work.bodies * np.maximum(work.broadcasts / per_body - STREAMS, 0),
     }
     return np.stack([np.broadcast_to(found[name], (count,)) for name in NAMES], axis=1)
+
+
+def _kept(table: NestTable, work: Work, registers: int) -> Floats:
+    """Share of the accumulators that stay in registers from one block of the reduction to the next, shape (n,).
+
+    Where a cache block is a single tile, nothing comes between two blocks of its reduction, and LLVM keeps the sums beside those
+    of the block, as far as there are registers for both.
+    """
+    tiles = work.nest.extent[:, table.spatial + 1 : 2 * table.spatial + 1].prod(axis=1)
+    kept: Floats = np.where(tiles == 1, np.clip((registers - work.held) / work.accumulators, 0.0, 1.0), 0.0)
+    return kept

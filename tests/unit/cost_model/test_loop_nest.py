@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from tuner.cost_model.calibration import estimate, units_of
-from tuner.cost_model.cycles import ROUND
+from tuner.cost_model.cycles import NAMES, ROUND
 from tuner.cost_model.features import ESTIMATE, REFERENCE, TERMS, WIDTH, featurizer
 from tuner.cost_model.model import Features
+from tuner.cost_model.nests import tables
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.space import Points
 from tuner.target.detect import detect_cpu
@@ -64,3 +65,18 @@ def test_the_estimate_is_the_sum_of_its_terms(spec: str) -> None:
     assert (units >= 0).all() and (units.sum(axis=1) > 0).all()
     logs = estimate(units, ROUND) / np.log(2)
     assert np.allclose(logs - logs.mean(), rows[:, ESTIMATE] - rows[:, ESTIMATE].mean(), atol=1e-3)
+
+
+def test_sums_of_a_block_of_one_tile_stay_in_registers_between_blocks_of_its_reduction() -> None:
+    space, points, rows = described("matmul:M=128,N=128,K=128", 2000)
+    (table,) = tables(space, next(iter(space.combinations)))
+    points, rows = points[points[:, 0] == 0], rows[points[:, 0] == 0]
+    nest = table.decode(points)
+    single = nest.extent[:, table.spatial + 1 : 2 * table.spatial + 1].prod(axis=1) == 1
+    divided = nest.extent[:, table.spatial] > 1
+    vectors = nest.span[:, : table.spatial].prod(axis=1) // nest.lanes
+    few = vectors <= space.target.vector_registers // 3
+    partial = units_of(rows, TERMS)[:, NAMES.index("partial")]
+    assert (single & divided & few).any() and (partial[single & divided & few] == 0).all()
+    assert (~single & divided).any() and (partial[~single & divided] > 0).all()
+    assert (partial[~divided] == 0).all()
