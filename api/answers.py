@@ -108,7 +108,7 @@ def trial(found: StoredTrial) -> TrialAnswer:
     timed = outcome if isinstance(outcome, Timed) else None
     conditions = None
     if timed is not None:
-        names = ("lane", "isolation", "cache", "steal_s", "frequency_hz", "abandoned")
+        names = ("lane", "isolation", "cache", "steal_s", "frequency_hz", "pace", "abandoned")
         conditions = {name: getattr(timed.conditions, name) for name in names}
     return TrialAnswer(
         workload=found.position,

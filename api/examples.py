@@ -67,6 +67,7 @@ TRIAL = {
         "cache": "warm",
         "steal_s": 0.0,
         "frequency_hz": None,
+        "pace": 0.99,
         "abandoned": False,
     },
     "resources": None,

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -25,11 +26,13 @@ from tuner.measure.check import POISONS, Array, Case, Invoke, WrongAnswer, check
 from tuner.measure.fault import GuardWatch
 from tuner.measure.fence import Fence, enter
 from tuner.measure.outcome import FailureKind
+from tuner.measure.pace import Pace, Taken
 from tuner.measure.refusals import REPORTED_FRACTION
 from tuner.measure.rivals import RIVAL_BOUND_FACTOR, open_rival
-from tuner.measure.timing import LONG_CALL_S, Clock, time_calls
+from tuner.measure.timing import LONG_CALL_S, Clock, Timing, time_calls
 from tuner.runtime.loader import Library, LibraryError
 
+PATIENT = 0.1  # of the time that a candidate is given: what may go into waiting for the core's usual pace
 SWEEP_BYTES = 128 << 20  # read to empty the caches: beyond four times the last-level share of current servers
 
 
@@ -54,8 +57,14 @@ class Report:
     def failed(self, kind: FailureKind, message: str) -> None:
         self._write({"result": {"failed": {"kind": str(kind), "message": message}}})
 
-    def timed(self, samples_s: Sequence[float], max_rel_error: float, abandoned: bool) -> None:
-        result = {"samples_s": list(samples_s), "max_rel_error": max_rel_error, "abandoned": abandoned}
+    def timed(self, taken: Taken, max_rel_error: float) -> None:
+        result = {
+            "samples_s": list(taken.timing.samples_s),
+            "max_rel_error": max_rel_error,
+            "abandoned": taken.timing.abandoned,
+            "pace": taken.pace,
+            "readings_s": list(taken.readings_s),
+        }
         self._write({"result": {"timed": result}})
 
     def done(self) -> None:
@@ -97,7 +106,7 @@ def guarded_work(work: Work, report: Report) -> None:
         report.failed(FailureKind.RUN_CRASH, str(error))
 
 
-def measure(assignment: Assignment, request: Request, cases: Sequence[Case], report: Report) -> None:
+def measure(assignment: Assignment, request: Request, cases: Sequence[Case], pace: Pace, report: Report) -> None:
     outputs = [guarded(expected.reference.shape, expected.dtype) for expected in cases[0].expected]
     watch = _watch(cases, outputs, report, None if request.rival else assignment.memory_bytes)
     report.stage("loading")
@@ -120,16 +129,18 @@ def measure(assignment: Assignment, request: Request, cases: Sequence[Case], rep
         error = max(error, check_case(case, outputs, invoke, poisons=poisons, bound_factor=subject.bound_factor))
     if screened and request.plan.cache == "warm" and taken_s[-1] >= LONG_CALL_S:  # that call is sample enough
         limit_s = request.abandon_above_s
-        report.timed(taken_s[-1:], error, limit_s is not None and taken_s[-1] > limit_s)
+        timing = Timing(samples_s=tuple(taken_s[-1:]), abandoned=limit_s is not None and taken_s[-1] > limit_s)
+        report.timed(Taken(timing=timing, readings_s=(), pace=None), error)
         return
     report.stage("timing")
     poison(outputs, POISONS[1 if screened else 0])  # what the checks left there must not pass for an answer
     sweep = _sweeper() if request.plan.cache == "cold" else None
-    timing = time_calls(subject.clock, request.plan, abandon_above_s=request.abandon_above_s, sweep=sweep)
+    timed = partial(time_calls, subject.clock, request.plan, abandon_above_s=request.abandon_above_s, sweep=sweep)
+    taken = pace.take(timed, within_s=request.timeout_s * PATIENT)
     if request.rival is None:
         report.stage("checking the timed calls' outputs")
         error = max(error, check_after_timing(first, outputs, bound_factor=subject.bound_factor))
-    report.timed(timing.samples_s, error, timing.abandoned)
+    report.timed(taken, error)
     del watch
 
 

@@ -34,6 +34,7 @@ class Conditions:
     steal_s: float | None = None  # CPU time taken by the hypervisor while timing
     frequency_hz: float | None = None
     abandoned: bool = False  # timing stopped early because the candidate was far slower than the best
+    pace: float | None = None  # how fast the core was beside its usual pace; None on GPUs and before anything is usual
     reused: bool = False  # not timed: another trial with the very same machine code was, and these are its samples
 
 

@@ -29,7 +29,7 @@ from tuner.measure.assignment import (
     outcome_to_document,
     request_from_document,
 )
-from tuner.measure.calibration import CalibrationKernel
+from tuner.measure.calibration import PACE_SIDE, CalibrationKernel
 from tuner.measure.child import Work
 from tuner.measure.confinement import Confinement, readable_for_kernels, readable_for_libraries
 from tuner.measure.execution import Execution, SharedOutputs, compute, read_inputs
@@ -37,6 +37,7 @@ from tuner.measure.fault import warm_up
 from tuner.measure.fence import Fence, adopt_orphans
 from tuner.measure.isolation import Isolation, check_level, resolve
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
+from tuner.measure.pace import Pace
 from tuner.measure.problem import PROMOTION_CASES, SCREENING_CASES, Problem
 from tuner.measure.refusals import REPORTED_FRACTION, Refusals
 from tuner.measure.seccomp import Filter, kernel_filter, library_filter
@@ -65,6 +66,7 @@ class Parent:
         self._confinement = Confinement()
         self._yard: Yard | None = None
         self._kernel: CalibrationKernel | None = None
+        self._pace = Pace(CalibrationKernel(PACE_SIDE).call_s)
 
     def close(self) -> None:
         self._confinement.close()
@@ -136,7 +138,7 @@ class Parent:
             return Failed(kind=FailureKind.INFRASTRUCTURE, message="the runner was given a candidate before a workload")
         cases = self._problem.cases(PROMOTION_CASES if request.verification == "promotion" else SCREENING_CASES)
         artifact = "" if request.library is None else hashlib.sha256(Path(request.library).read_bytes()).hexdigest()
-        work = partial(child.measure, self._assignment, request, cases)
+        work = partial(child.measure, self._assignment, request, cases, self._pace)
         with scratch_folder(self._scratch) as scratch:
             before = steal_s(self._assignment.lane.cores)
             end = self._fork(self._assignment, self._yard, work, request.library, request.timeout_s, scratch)
@@ -145,6 +147,7 @@ class Parent:
         if failure is not None:
             return failure
         timed = end.result["timed"]
+        self._pace.learn(timed["readings_s"])
         return Timed(
             samples_s=tuple(timed["samples_s"]),
             max_rel_error=timed["max_rel_error"],
@@ -156,6 +159,7 @@ class Parent:
                 steal_s=None if before is None or after is None else round(after - before, 2),
                 frequency_hz=frequency_hz(self._assignment.lane.cores[0]),
                 abandoned=timed["abandoned"],
+                pace=timed["pace"],
             ),
         )
 
