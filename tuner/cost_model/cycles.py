@@ -38,6 +38,8 @@ TERMS: tuple[tuple[str, float], ...] = (
     ("beyond_l3", 0.3),  # at 6
     ("written_l1", 0.3),  # of these, what is written: it comes in first and goes out again
     ("written_l2", 0.3),
+    ("revisited_l1", 0.3),  # sums of a block that come in for the next block of the reduction: one after the other, fetched ahead
+    ("revisited_l2", 0.3),
     ("strewn_l1", 8.0),  # lines written one element at a time, which nothing fetches ahead
     ("strewn_l2", 8.0),
     ("pages", 0.5),  # addresses translated anew
@@ -82,6 +84,11 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
     lives = work.lives * (1.0 - kept) + work.lives / reduction_blocks * kept
     polynomial = nest.polynomial > 0
     arithmetic = table.flops * work.covered / peak
+    # (n,) bytes that come in from beyond the first two caches: operands and what is written once; sums that are written again.
+    divided = (reduction_blocks > 1) * reduces
+    sums_l1, sums_l2 = (traffic[:, -1] * divided for traffic in work.traffic[:2])
+    written_l1, written_l2 = (traffic[:, -1] * (1.0 - divided) for traffic in work.traffic[:2])
+    l1, l2 = work.traffic[0].sum(axis=1), work.traffic[1].sum(axis=1)
     found = {
         "arithmetic": arithmetic,
         "operands": work.bodies * np.maximum(operands - operations, 0) / LOAD_PORTS,
@@ -93,17 +100,19 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "write_back": reduces * lives * accumulators,
         "partial": reduces * np.where(reduction_blocks > 1, work.lives * accumulators * (1.0 - kept), 0.0),
         "loads": work.bodies * operands / LOAD_PORTS,
-        "beyond_l1": work.traffic[0].sum(axis=1) / 48,
-        "beyond_l2": work.traffic[1].sum(axis=1) / 16,
+        "beyond_l1": (l1 - sums_l1) / 48,
+        "beyond_l2": (l2 - sums_l2) / 16,
         "beyond_l3": work.traffic[2].sum(axis=1) / 6,
-        "written_l1": work.traffic[0][:, -1] / 48,
-        "written_l2": work.traffic[1][:, -1] / 16,
+        "written_l1": written_l1 / 48,
+        "written_l2": written_l2 / 16,
+        "revisited_l1": sums_l1 / 48,
+        "revisited_l2": sums_l2 / 16,
         "strewn_l1": np.where(work.scattered > 0, work.traffic[0][:, -1] / LINE_BYTES, 0.0),
         "strewn_l2": np.where(work.scattered > 0, work.traffic[1][:, -1] / LINE_BYTES, 0.0),
         "pages": work.pages[:, :-1].sum(axis=1),
         "jumps": np.maximum(work.pages[:, -1] - work.traffic[0][:, -1] / LINE_BYTES / FOLLOWED, 0.0),
-        "starved_l1": np.maximum(work.traffic[0].sum(axis=1) / 48 - arithmetic, 0.0),
-        "starved_l2": np.maximum(work.traffic[1].sum(axis=1) / 16 - arithmetic, 0.0),
+        "starved_l1": np.maximum(l1 / 48 - arithmetic, 0.0),
+        "starved_l2": np.maximum(l2 / 16 - arithmetic, 0.0),
         "padded": work.padded,
         "packed": work.packed,
         "packed_first": work.packed_first,
