@@ -1,8 +1,8 @@
 """The pace of a core: whether it computes as fast just now as it is known to.
 
-A neighbour on the other thread of a virtual machine's core, or a clock that comes and goes, slows it by a third for seconds at a
-time: long beside a timing, short beside a job. Candidates timed in different states cannot be compared, so a timing waits for the
-usual one, with bounded patience, and is taken again where the state changed meanwhile.
+On a shared machine a core may be slowed to a half or two thirds for seconds at a time, whatever this system does meanwhile: long
+beside a timing, short beside a job. Candidates timed in different states cannot be compared, so a timing waits for the usual
+one, with bounded patience, and is taken again where the state changed meanwhile.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from statistics import median
 
 from tuner.measure.timing import Timing
 
-SLOWED = (
-    1.12  # readings beyond this many times the usual one are of a slowed core; of an undisturbed core they differ by few percent
-)
+SLOWED = 1.12  # a reading this many times the usual one is of a slowed core; undisturbed ones differ by a few percent
 CALLS = 3  # timed for a reading, after one that warms the caches
 KEPT = 200  # readings that say what is usual: of some hundred timings
 PATIENCE_S = 1.0  # from the beginning of a timing until it is taken as it comes; halved each time it was in vain
@@ -30,9 +28,7 @@ class Taken:
 
     timing: Timing
     readings_s: tuple[float, ...]  # in their order, the last one after the timing
-    pace: (
-        float | None
-    )  # at the timing: the usual reading over the slower of those before and after; None where nothing is usual yet
+    pace: float | None  # the usual reading over the slower of those around the timing; None where nothing is usual yet
 
 
 class Pace:
@@ -52,7 +48,7 @@ class Pace:
 
     @property
     def patience_s(self) -> float:
-        return PATIENCE_S / 2.0**self._vain
+        return PATIENCE_S * 0.5**self._vain  # never an overflow, however many
 
     def read_s(self) -> float:
         self._call_s()
