@@ -32,6 +32,7 @@ def first() -> Iterator[RunnerProcess]:
     process.close()
 
 
+@pytest.mark.alone
 def test_a_workload_seen_before_finds_its_process_again(first: RunnerProcess) -> None:
     residents = Residents(first)
     try:
@@ -81,6 +82,7 @@ def test_what_cannot_be_prepared_is_not_held(first: RunnerProcess) -> None:
         residents.close()
 
 
+@pytest.mark.alone
 def test_a_workload_prepared_ahead_is_there_at_once_and_disturbs_no_other(first: RunnerProcess) -> None:
     """Prepared by another thread, on other cores, while the first one is at hand for measuring and calibrating."""
     residents = Residents(first)
