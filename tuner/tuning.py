@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count as counting
+from operator import itemgetter
 
 from tuner.errors import UsageError
 from tuner.measure.measurer import Measurer
@@ -79,7 +80,7 @@ class RoundPlanned:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningResult:
     reason: StopReason
-    best: tuple[Trial, ...]  # timed trials, fastest first, at most the number asked for; the default schedule takes part
+    best: tuple[Trial, ...]  # timed trials, fastest at the usual pace first, at most as many as asked for, the default among them
     trials: int  # recorded in all
     elapsed: Elapsed
     expectation: Expectation | None  # what further trials would bring
@@ -158,8 +159,8 @@ class _Loop:
                 if self._interrupted() is not None:
                     break
         self._expectation = self._expect()
-        timed = [trial for trial in self._trials if isinstance(trial.outcome, Timed)]
-        best = sorted(timed, key=lambda trial: (median_of(trial) or 0.0, trial.number))[:best_count]
+        timed = [(trial.outcome.undisturbed_s, trial.number, trial) for trial in self._trials if isinstance(trial.outcome, Timed)]
+        best = [trial for _, _, trial in sorted(timed, key=itemgetter(0, 1))[:best_count]]
         result = TuningResult(
             reason=reason, best=tuple(best), trials=len(self._trials), elapsed=self._elapsed(), expectation=self._expectation
         )

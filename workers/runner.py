@@ -20,7 +20,7 @@ from tuner.measure.outcome import Failed, FailureKind, Outcome
 from tuner.measure.race import Contender, RaceResult, Runs, race
 from tuner.measure.runner import RunnerError, RunnerProcess
 from tuner.measure.statistics import race_median_ci95
-from tuner.measure.timing import ABANDON_FACTOR, PROMOTION
+from tuner.measure.timing import ABANDON_FACTOR, PROMISING_FACTOR, PROMOTION
 from workers.letterbox import Letter, Letterbox
 from workers.machine import near
 from workers.messages import Finalist, Library, Limits, Measured, MeasureRequest, Problem, RaceAsk, RaceOutcome
@@ -51,6 +51,7 @@ def wanted(request: MeasureRequest, library: Library, limits: Limits) -> Request
         symbol=library.symbol,
         timeout_s=limits.run_timeout_s,
         abandon_above_s=None if request.best_s is None else request.best_s * ABANDON_FACTOR,
+        promising_s=None if request.best_s is None else request.best_s * PROMISING_FACTOR,
     )
 
 

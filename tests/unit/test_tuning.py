@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.unit.search.synthetic import DirectMeasurer, Response, large_space, measured, small_space
+from tests.unit.search.synthetic import DirectMeasurer, DisturbedMeasurer, Response, large_space, measured, small_space
 from tuner.cost_model.encoding import KnobEncoding
 from tuner.cost_model.ranker import Ranker
 from tuner.errors import UsageError
@@ -78,6 +78,19 @@ def test_the_best_are_sorted_and_timed() -> None:
     times = [trial.outcome.median_s for trial in result.best if isinstance(trial.outcome, Timed)]
     assert times == sorted(times) and len(times) == len(result.best)
     assert times[0] == min(trial.outcome.median_s for trial in trials if isinstance(trial.outcome, Timed))
+
+
+def test_the_best_are_those_at_the_usual_pace() -> None:
+    """A third of the trials took half as long again on a core that was slowed: none of the best is lost, no number is touched."""
+    direct, slowed = (
+        list(tune(space=SPACE, searcher=searcher(), measurer=measurer, budget=Budget(trials=60), clock=Clock()))
+        for measurer in (DirectMeasurer(SPACE, RESPONSE), DisturbedMeasurer(SPACE, RESPONSE))
+    )
+    results = [events[-1].result for events in (direct, slowed) if isinstance(events[-1], Stopped)]
+    first, second = ([trial.number for trial in result.best] for result in results)
+    assert first == second and any(number % 3 == 1 for number in first)
+    recorded = [event.trial.outcome for event in slowed if isinstance(event, TrialRecorded)]
+    assert any(isinstance(one, Timed) and one.undisturbed_s < 0.7 * one.median_s for one in recorded)
 
 
 def test_no_more_is_in_flight_than_the_measurer_takes() -> None:

@@ -46,6 +46,7 @@ class Request:
     verification: Verification = "screening"
     plan: TimingPlan = field(default_factory=lambda: SCREENING)
     abandon_above_s: float | None = None
+    promising_s: float | None = None  # a timing disturbed by others is taken again where it may be below this; None: always
 
 
 def assignment_to_document(assignment: Assignment) -> Document:

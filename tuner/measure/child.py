@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, NoReturn
 
@@ -63,7 +63,7 @@ class Report:
             "max_rel_error": max_rel_error,
             "abandoned": taken.timing.abandoned,
             "pace": taken.pace,
-            "readings_s": list(taken.readings_s),
+            "lesson": asdict(taken.lesson),
         }
         self._write({"result": {"timed": result}})
 
@@ -130,13 +130,13 @@ def measure(assignment: Assignment, request: Request, cases: Sequence[Case], pac
     if screened and request.plan.cache == "warm" and taken_s[-1] >= LONG_CALL_S:  # that call is sample enough
         limit_s = request.abandon_above_s
         timing = Timing(samples_s=tuple(taken_s[-1:]), abandoned=limit_s is not None and taken_s[-1] > limit_s)
-        report.timed(Taken(timing=timing, readings_s=(), pace=None), error)
+        report.timed(Taken(timing=timing), error)
         return
     report.stage("timing")
     poison(outputs, POISONS[1 if screened else 0])  # what the checks left there must not pass for an answer
     sweep = _sweeper() if request.plan.cache == "cold" else None
     timed = partial(time_calls, subject.clock, request.plan, abandon_above_s=request.abandon_above_s, sweep=sweep)
-    taken = pace.take(timed, within_s=request.timeout_s * PATIENT)
+    taken = pace.take(timed, promising_s=request.promising_s, within_s=request.timeout_s * PATIENT)
     if request.rival is None:
         report.stage("checking the timed calls' outputs")
         error = max(error, check_after_timing(first, outputs, bound_factor=subject.bound_factor))

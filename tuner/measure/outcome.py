@@ -34,7 +34,7 @@ class Conditions:
     steal_s: float | None = None  # CPU time taken by the hypervisor while timing
     frequency_hz: float | None = None
     abandoned: bool = False  # timing stopped early because the candidate was far slower than the best
-    pace: float | None = None  # how fast the core was beside its usual pace; None on GPUs and before anything is usual
+    pace: float | None = None  # of the kernel, beside its usual one, as the core's tells; None on GPUs and before one is known
     reused: bool = False  # not timed: another trial with the very same machine code was, and these are its samples
 
 
@@ -48,6 +48,11 @@ class Timed:
     @property
     def median_s(self) -> float:
         return median(self.samples_s)
+
+    @property
+    def undisturbed_s(self) -> float:
+        """What a call would have taken at the usual pace of its core, as far as that is known: what searches compare."""
+        return self.median_s * min(1.0, self.conditions.pace or 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,25 +1,58 @@
 """The pace of a core: whether it computes as fast just now as it is known to.
 
-On a shared machine a core may be slowed to a half or two thirds for seconds at a time, whatever this system does meanwhile: long
-beside a timing, short beside a job. Candidates timed in different states cannot be compared, so a timing waits for the usual
-one, with bounded patience, and is taken again where the state changed meanwhile.
+On a shared machine a core may be slowed to two thirds for seconds at a time, whatever this system does meanwhile: long beside a
+timing, short beside a job. Candidates timed in different states cannot be compared. So what may be the best yet waits for the
+usual pace, with bounded patience; of all others it is recorded how much of the core's slowness they felt, and searches compare
+what they would have taken without it.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import exp, isfinite, log
 from statistics import median
+from typing import Any
 
 from tuner.measure.timing import Timing
 
 SLOWED = 1.12  # a reading this many times the usual one is of a slowed core; undisturbed ones differ by a few percent
-CALLS = 3  # timed for a reading, after one that warms the caches
+WARM_UP_S = 0.001  # of calls before those that count: after a pause wide vector units take half of it to run at full speed
+CALLS = 5  # timed for a reading
 KEPT = 200  # readings that say what is usual: of some hundred timings
 PATIENCE_S = 1.0  # from the beginning of a timing until it is taken as it comes; halved each time it was in vain
-STEP_S = 0.005  # between two readings while waiting
+STEP_S = 0.01  # between two readings while waiting
+DOUBT = 0.1  # squared logarithm of readings whose weight "kernels feel all of it" has until they were seen to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Felt:
+    """One candidate timed in two states of its core."""
+
+    core: float  # log of the ratio of the readings
+    kernel: float  # log of the ratio of the medians
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """What a timing showed of its core, for those after it."""
+
+    readings_s: tuple[float, ...] = ()  # the first and the last: all of a long wait would become the usual ones
+    vain: bool | None = None  # whether waiting was; None where nothing was waited for
+    felt: Felt | None = None  # None where it was timed in one state
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Lesson:
+        """From a child's JSON, which a kernel may have written. Raises ValueError, TypeError or KeyError for what cannot be."""
+        readings, felt = [float(one) for one in document["readings_s"]], document["felt"]
+        if not all(isfinite(one) and one > 0 for one in readings):
+            raise ValueError(f"readings of {readings} s")
+        found = None if felt is None else Felt(core=float(felt["core"]), kernel=float(felt["kernel"]))
+        if found is not None and not (isfinite(found.core) and isfinite(found.kernel)):
+            raise ValueError(f"{found} is no ratio")
+        return cls(readings_s=tuple(readings), vain=document["vain"], felt=found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,18 +60,20 @@ class Taken:
     """A timing, and how the core was."""
 
     timing: Timing
-    readings_s: tuple[float, ...]  # in their order, the last one after the timing
-    pace: float | None  # the usual reading over the slower of those around the timing; None where nothing is usual yet
+    pace: float | None = None  # the kernel's beside its usual one, as far as the core's tells; None where nothing is usual yet
+    lesson: Lesson = Lesson()
 
 
 class Pace:
-    """What is usual on a core. Kept by the runner's parent, read by its children."""
+    """What is usual on a core, and how much of its slowness a workload's kernels feel. Kept by the runner's parent, read by its
+    children."""
 
     def __init__(self, call_s: Callable[[], float], *, clock: Callable[[], float] = time.perf_counter) -> None:
         """`call_s` does always the same work and says how long it took, in seconds; some tens of microseconds."""
         self._call_s, self._clock = call_s, clock
         self._readings: deque[float] = deque(maxlen=KEPT)
         self._vain = 0  # waits in a row that ended without the usual pace
+        self._felt: list[Felt] = []
 
     @property
     def usual_s(self) -> float | None:
@@ -50,36 +85,74 @@ class Pace:
     def patience_s(self) -> float:
         return PATIENCE_S * 0.5**self._vain  # never an overflow, however many
 
+    @property
+    def share(self) -> float:
+        """Of a core's slowness, in logarithms, what the workload's kernels feel, 0 to 1: all where arithmetic bounds them, less
+        where memory does. Least squares, drawn towards 1."""
+        both = DOUBT + sum(felt.core * felt.kernel for felt in self._felt)
+        return min(1.0, max(0.0, both / (DOUBT + sum(felt.core**2 for felt in self._felt))))
+
     def read_s(self) -> float:
-        self._call_s()
+        warm_s = 0.0
+        while warm_s < WARM_UP_S:
+            warm_s += self._call_s()
         return median(self._call_s() for _ in range(CALLS))
 
-    def learn(self, readings_s: Sequence[float]) -> None:
-        """Takes up what a timing read. A slower state that stays is waited out less and less, and is the usual one at last."""
-        if not readings_s:
-            return
-        self._vain = self._vain + 1 if self._is_slowed(readings_s[-1]) else 0
-        self._readings.extend((readings_s[0], readings_s[-1]))  # not all of a long wait: they would become the usual ones
+    def learn(self, lesson: Lesson) -> None:
+        """Takes up what a timing showed. A slower state that stays is waited out less and less, and is the usual one at last."""
+        self._readings.extend(lesson.readings_s)
+        if lesson.felt is not None:
+            self._felt.append(lesson.felt)
+        if lesson.vain is not None:
+            self._vain = self._vain + 1 if lesson.vain else 0
+
+    def forget(self) -> None:
+        """Another workload: its kernels may feel more or less."""
+        self._felt.clear()
 
     def take(
-        self, timed: Callable[[], Timing], *, within_s: float = PATIENCE_S, sleep: Callable[[float], None] = time.sleep
+        self,
+        timed: Callable[[], Timing],
+        *,
+        promising_s: float | None = None,
+        within_s: float = PATIENCE_S,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> Taken:
-        """`timed()` at the usual pace, again where that was lost meanwhile. When patience is over, or `within_s` have gone, the
-        least disturbed."""
+        """`timed()`, again at the usual pace where that was lost, unless it would take more than `promising_s` even so. When
+        patience is over, or `within_s` have gone, the least disturbed."""
         deadline, usual_s = self._clock() + min(self.patience_s, within_s), self.usual_s
-        readings, best, pace = [self.read_s()], None, None
+        first_s = before_s = self.read_s()
+        found: list[tuple[float, Timing]] = []  # with how slow the core was around it, in logarithms
         while True:
-            while self._is_slowed(readings[-1]) and self._clock() < deadline:
-                sleep(STEP_S)
-                readings.append(self.read_s())
             timing = timed()
-            readings.append(self.read_s())
-            slower_s = max(readings[-2:])
-            if best is None or median(timing.samples_s) < median(best.samples_s) or not self._is_slowed(slower_s):
-                best, pace = timing, None if usual_s is None else usual_s / slower_s
-            if not self._is_slowed(slower_s) or timing.abandoned or self._clock() >= deadline:
-                return Taken(timing=best, readings_s=tuple(readings), pace=pace)
+            after_s = self.read_s()
+            if usual_s is None:
+                return Taken(timing=timing, lesson=Lesson(readings_s=(first_s, after_s)))
+            found.append((log(before_s * after_s) / 2 - log(usual_s), timing))
+            steady = not self._is_slowed(max(before_s, after_s), usual_s)
+            late = self._clock() >= deadline
+            if steady or late or timing.abandoned or self._is_hopeless(found[-1], promising_s):
+                break
+            before_s = after_s
+            while self._is_slowed(before_s, usual_s) and self._clock() < deadline:
+                sleep(STEP_S)
+                before_s = self.read_s()
+        slowness, least = min(found, key=lambda one: one[0])
+        vain = late if len(found) > 1 or (late and not steady) else None
+        lesson = Lesson(readings_s=(first_s, after_s), vain=vain, felt=_felt(found))
+        return Taken(timing=least, pace=exp(-self.share * slowness), lesson=lesson)
 
-    def _is_slowed(self, reading_s: float) -> bool:
-        usual_s = self.usual_s
-        return usual_s is not None and reading_s > SLOWED * usual_s
+    def _is_slowed(self, reading_s: float, usual_s: float) -> bool:
+        return self.share * log(reading_s / usual_s) > log(SLOWED)
+
+    def _is_hopeless(self, one: tuple[float, Timing], promising_s: float | None) -> bool:
+        slowness, timing = one
+        return promising_s is not None and median(timing.samples_s) * exp(-max(0.0, slowness)) > promising_s
+
+
+def _felt(found: Sequence[tuple[float, Timing]]) -> Felt | None:
+    """The most disturbed timing beside the least disturbed one, where the core changed between them."""
+    (least, fast), (most, slow) = min(found, key=lambda one: one[0]), max(found, key=lambda one: one[0])
+    if most - least < log(SLOWED):
+        return None
+    return Felt(core=most - least, kernel=log(median(slow.samples_s) / median(fast.samples_s)))

@@ -37,7 +37,7 @@ from tuner.measure.fault import warm_up
 from tuner.measure.fence import Fence, adopt_orphans
 from tuner.measure.isolation import Isolation, check_level, resolve
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
-from tuner.measure.pace import Pace
+from tuner.measure.pace import Lesson, Pace
 from tuner.measure.problem import PROMOTION_CASES, SCREENING_CASES, Problem
 from tuner.measure.refusals import REPORTED_FRACTION, Refusals
 from tuner.measure.seccomp import Filter, kernel_filter, library_filter
@@ -96,6 +96,7 @@ class Parent:
             problem.cases(SCREENING_CASES)
         yard = self._enter(assignment)
         self._assignment, self._problem = assignment, problem
+        self._pace.forget()
         problem.cases(SCREENING_CASES)
         gc.freeze()  # children do not touch, and so do not copy, what is there already
         return {"prepared": True, "isolation": yard.isolation.name}
@@ -147,7 +148,10 @@ class Parent:
         if failure is not None:
             return failure
         timed = end.result["timed"]
-        self._pace.learn(timed["readings_s"])
+        try:
+            self._pace.learn(Lesson.of(timed["lesson"]))
+        except (ValueError, TypeError, KeyError) as error:
+            return Failed(kind=FailureKind.RUN_CRASH, message=f"what it sent as its result is none: {error!r}")
         return Timed(
             samples_s=tuple(timed["samples_s"]),
             max_rel_error=timed["max_rel_error"],

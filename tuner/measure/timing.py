@@ -10,6 +10,7 @@ Clock = Callable[[int, int], Sequence[float]]
 """`clock(number, repeat)`: `repeat` samples, each the seconds of one call averaged over `number` calls in a row."""
 
 LONG_CALL_S = 1.0  # from here on one call is sample enough: it needs no warm-up, and what disturbs it is short beside it
+PROMISING_FACTOR = 1.05  # one that is no slower than this beside the best known may be it, after another timing
 ABANDON_FACTOR = 3.0  # a candidate this many times slower than the best known is not worth the lane's time
 
 

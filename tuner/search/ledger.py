@@ -25,7 +25,7 @@ class Ledger:
         self._told: set[int] = set()  # keys of all trials told, infrastructure included
         self._handed_out: set[int] = set()
         self._points: list[Row] = []  # what teaches, in the order told
-        self._seconds: list[float | None] = []  # median of one call; None for a candidate's own failure
+        self._seconds: list[float | None] = []  # of one call, undisturbed; None for a candidate's own failure
         self.resources: list[Resources | None] = []  # of a GPU's candidates that were built
 
     def __len__(self) -> int:
@@ -49,7 +49,7 @@ class Ledger:
         self._handed_out.discard(key)
         match trial.outcome:
             case Timed() as timed:
-                self._seconds.append(timed.median_s)
+                self._seconds.append(timed.undisturbed_s)
             case Failed(kind=FailureKind.INFRASTRUCTURE):
                 return False
             case _:

@@ -6,7 +6,7 @@ The response imitates a tiled matrix product: register tiles that must fit, cach
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import log2
 
@@ -140,6 +140,22 @@ def measured(space: Space, response: Response, candidate: Candidate) -> Trial:
     else:
         outcome = Timed(samples_s=(20e-3,), max_rel_error=0.0, conditions=CONDITIONS, artifact="f" * 64)
     return Trial(number=candidate.number, config=candidate.config, outcome=outcome, build_s=0.1, measure_s=0.05)
+
+
+class DisturbedMeasurer(DirectMeasurer):
+    """The same on a core that others slow by half during every third trial, and that knows it."""
+
+    def answer(self, candidate: Candidate) -> Trial:
+        return disturbed(super().answer(candidate)) if candidate.number % 3 == 1 else super().answer(candidate)
+
+
+def disturbed(trial: Trial, slowness: float = 1.5) -> Trial:
+    """The trial as a core so many times slower would have had it."""
+    if not isinstance(trial.outcome, Timed):
+        return trial
+    samples_s = tuple(slowness * sample for sample in trial.outcome.samples_s)
+    conditions = replace(trial.outcome.conditions, pace=1.0 / slowness)
+    return replace(trial, outcome=replace(trial.outcome, samples_s=samples_s, conditions=conditions))
 
 
 def all_seconds(domain: Domain, response: Response) -> NDArray[np.float64]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.unit.search.synthetic import Response, large_space, measured
+from tests.unit.search.synthetic import Response, disturbed, large_space, measured
 from tuner.cost_model.encoding import KnobEncoding
 from tuner.measure.outcome import Candidate, Failed, FailureKind, Timed, Trial
 from tuner.search.past import best_configs, past_of
@@ -28,6 +28,13 @@ def test_rows_are_the_workloads_own_trials_with_labels_relative_to_its_best() ->
     assert np.array_equal(past.features, KnobEncoding(SPACE)(POINTS))
     assert past.labels.max() == 1.0
     assert np.array_equal(past.labels == 0, np.array([isinstance(trial.outcome, Failed) for trial in TRIALS[1:]]))
+
+
+def test_what_a_slowed_core_took_teaches_the_same() -> None:
+    slowed = [disturbed(trial) if trial.number % 2 else trial for trial in TRIALS]
+    plain, other = (past_of("key", SPACE, trials, KnobEncoding(SPACE)) for trials in (TRIALS, slowed))
+    assert np.allclose(plain.labels, other.labels, rtol=1e-5)
+    assert best_configs(slowed, 5) == best_configs(TRIALS, 5)
 
 
 def test_best_configs_are_timed_sorted_and_not_the_default() -> None:
