@@ -11,10 +11,11 @@ from tuner.cost_model.features import TERMS, featurizer
 from tuner.cost_model.history import Prior, TransferRanker
 from tuner.cost_model.model import CostModel, Featurizer
 from tuner.measure.outcome import Trial
+from tuner.search.alternatives import alternatives
 from tuner.search.domain import Domain
 from tuner.search.searcher import Plan, Searcher
 from tuner.search.seeds import carried_over
-from tuner.search.strategies import SearchSetup, build_searcher
+from tuner.search.strategies import LEARNING, SearchSetup, build_searcher
 from tuner.spaces.by_target import TargetSpace
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.cuda import CudaSpace
@@ -28,7 +29,8 @@ def searcher_for(
     space: TargetSpace, *, strategy: str, seed: int, winners: Sequence[Config] = (), prior: Prior | None = None
 ) -> Searcher:
     """A new searcher. `winners` are configs of similar workloads, tried early where the strategy has a model; `prior` is a
-    trained ranker of other workloads on the same target, which warms that model up; without one the estimate of cycles does.
+    trained ranker of other workloads on the same target, which warms that model up; without one the estimate of cycles does, and
+    what it would like best if costs were others is tried early too.
 
     Raises UsageError for an unknown strategy.
     """
@@ -36,9 +38,11 @@ def searcher_for(
     if isinstance(space, CudaSpace):
         others = other_algorithms(space, OTHERS, seed)
         points = np.concatenate([points[: MOST_SEEDS - len(others)], others])
-    described, model = _model(space, prior)
+    domain, (described, model) = Domain(space.space), _model(space, prior)
+    if isinstance(space, CpuSpace) and prior is None and strategy in LEARNING:
+        points = np.concatenate([points, alternatives(domain, described, Prior(terms=TERMS), seed=seed)])[:MOST_SEEDS]
     setup = SearchSetup(
-        domain=Domain(space.space),
+        domain=domain,
         featurizer=described,
         model=model,
         seed=seed,

@@ -14,11 +14,12 @@ from tuner.cost_model.model import CostModel
 from tuner.cost_model.ranker import Ranker
 from tuner.errors import UsageError
 from tuner.replay import RecordedTable, SearcherFactory
+from tuner.search.alternatives import alternatives
 from tuner.search.guided import GuidedOptions
 from tuner.search.searcher import Searcher
 from tuner.search.seeds import carried_over
 from tuner.search.strategies import STRATEGIES, SearchSetup, build_searcher
-from tuner.spaces.space import Config
+from tuner.spaces.space import Config, Points
 
 TRANSFER, TPE = "transfer", "tpe"
 NAMES = (*STRATEGIES, TRANSFER, TPE)
@@ -48,18 +49,20 @@ def _factory(name: str, tables: Sequence[RecordedTable]) -> SearcherFactory:
         return _transfer(tables)
 
     def build(table: RecordedTable, seed: int) -> Searcher:
-        return build_searcher(name, _setup(table, _cold(table), seed, ()))
+        return build_searcher(name, _cold(table, seed))
 
     return build
 
 
-def _cold(table: RecordedTable) -> CostModel:
-    """The model of a job without a history: it starts from the estimate of cycles where the table has its terms."""
-    return TransferRanker(Prior(terms=TERMS)) if features_of(table) == LOOP_NEST else Ranker()
+def _cold(table: RecordedTable, seed: int) -> SearchSetup:
+    """A job without a history: it starts from the estimate of cycles and its alternatives where the table has the terms."""
+    if features_of(table) != LOOP_NEST:
+        return _setup(table, Ranker(), seed, carried_over(table.space, ()))
+    prior = Prior(terms=TERMS)
+    return _setup(table, TransferRanker(prior), seed, alternatives(table.domain(), table.featurizer(), prior, seed=seed))
 
 
-def _setup(table: RecordedTable, model: CostModel, seed: int, winners: Sequence[Config]) -> SearchSetup:
-    seeds = carried_over(table.space, winners)
+def _setup(table: RecordedTable, model: CostModel, seed: int, seeds: Points) -> SearchSetup:
     return SearchSetup(
         domain=table.domain(),
         featurizer=table.featurizer(),
@@ -81,7 +84,8 @@ def _transfer(tables: Sequence[RecordedTable]) -> SearcherFactory:
         if table.name not in priors:
             priors[table.name] = train_on([past_of_table(other) for other in alike or others], terms=TERMS)
         winners = list(chain.from_iterable(best_of(other, CARRIED) for other in alike))
-        return build_searcher("annealing", _setup(table, TransferRanker(priors[table.name]), seed, winners))
+        seeds = carried_over(table.space, winners)
+        return build_searcher("annealing", _setup(table, TransferRanker(priors[table.name]), seed, seeds))
 
     return build
 

@@ -72,13 +72,16 @@ class Prior:
     def predict(self, features: Features) -> Vector:
         if not self._terms:
             return self._trees.predict(features)
-        if features.shape[1] < self._terms:
+        scores: Vector = (-_SHARPNESS * self.log_cycles(features)).astype(np.float32)
+        return scores
+
+    def log_cycles(self, features: Features) -> calibration.Floats:
+        """Logarithm of the estimated cycles, shape (n,). Raises UsageError for features without the terms."""
+        if not 0 < self._terms <= features.shape[1]:
             raise UsageError(
                 f"{features.shape[1]} features hold no {self._terms} terms; they belong to another version of the features"
             )
-        cycles = calibration.estimate(calibration.units_of(features, self._terms), self._costs)
-        scores: Vector = (-_SHARPNESS * cycles).astype(np.float32)
-        return scores
+        return calibration.estimate(calibration.units_of(features, self._terms), self._costs)
 
     def save(self) -> bytes:
         """JSON of the costs, or the trees as UBJ."""

@@ -1,0 +1,43 @@
+"""What an estimate likes nearly as much as its favourite, made otherwise: near the best, unlike each other, reproducible."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tuner.cost_model.features import TERMS, featurizer
+from tuner.cost_model.history import Prior
+from tuner.search.alternatives import BEHIND, COUNT, alternatives
+from tuner.search.domain import Domain
+from tuner.spaces.cpu import CpuSpace
+from tuner.target.detect import detect_cpu
+from tuner.workload.spec import parse_spec
+
+SPECS = (
+    "matmul:M=512,N=512,K=512",
+    "conv2d:N=1,H=28,W=28,CI=32,CO=64,KH=3,KW=3,pad=1",
+    "dense:M=64,N=512,K=256,bias=true,act=gelu",
+)
+PRIOR = Prior(terms=TERMS)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_they_are_near_the_best_and_differ_in_choices(spec: str) -> None:
+    space = CpuSpace(parse_spec(spec), detect_cpu(), 1)
+    domain, features = Domain(space.space), featurizer(space)
+    found = alternatives(domain, features, PRIOR, seed=3)
+    least = PRIOR.log_cycles(features(domain.sample(np.random.default_rng(0), 4000))).min()
+    assert 1 <= len(found) <= COUNT and (PRIOR.log_cycles(features(found)) < least + BEHIND + 0.05).all()
+    choices = [column for column, knob in enumerate(space.space.knobs) if isinstance(knob.values[0], str)]
+    assert len(np.unique(found[:, choices], axis=0)) >= min(2, len(found)), "not one way of making it alone"
+    assert np.array_equal(found, alternatives(domain, features, PRIOR, seed=3))
+    assert np.array_equal(found, space.space.canonical(found))
+
+
+@pytest.mark.parametrize("spec", ["reduce_sum:M=3,N=2,axis=1", "transpose:M=1,N=1", "matmul:M=1,N=1,K=1"])
+def test_a_space_of_few_points_has_few(spec: str) -> None:
+    space = CpuSpace(parse_spec(spec), detect_cpu(), 1)
+    domain = Domain(space.space)
+    found = alternatives(domain, featurizer(space), PRIOR, seed=0, count=3)
+    assert found.shape[1] == len(space.space.knobs) and len(found) <= min(3, domain.size)
+    assert np.isin(domain.keys(found), domain.keys(domain.points())).all()

@@ -1,0 +1,61 @@
+"""Points to try first where nothing was measured yet: what an estimate likes nearly as much as its favourite, made otherwise.
+
+The favourites of an estimate resemble each other: where it is wrong about what a copy or a vectorised loop costs on a machine,
+none of their times tells. So the best point with each other value of each choice (an operand packed or not, one loop vectorised
+or another) is looked for, and those not far behind are tried early.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tuner.cost_model.history import Prior
+from tuner.cost_model.model import Featurizer, Vector
+from tuner.search.annealing import Annealing, AnnealingOptions
+from tuner.search.domain import Domain
+from tuner.search.pool import Pool
+from tuner.spaces.space import Points
+
+COUNT = 4  # of a first batch of eight
+BEHIND = 0.25  # logarithm of the estimated time: how wrong the estimate may be about a choice
+MOST = 8  # values looked at, those of the first choices: a look takes a tenth of a second
+OPTIONS = AnnealingOptions(chains=64, steps=24)  # a twentieth of a plan's: a good point will do, it need not be the best
+REFERENCE = 512  # random points whose estimates set the scale
+_APART = 20.0  # deviations by which points with another value are worse than any with it
+
+_Found = tuple[float, tuple[int, ...]]  # logarithm of the estimated time, and the point
+
+
+def alternatives(domain: Domain, featurizer: Featurizer, prior: Prior, *, seed: int, count: int = COUNT) -> Points:
+    """Up to `count` points that differ from the favourite of `prior` in a choice, the most promising first; shape (k, knobs)."""
+    rng = np.random.default_rng((seed, 0))
+    reference = domain.sample(rng, REFERENCE)
+    times = prior.log_cycles(featurizer(reference))
+    mean, spread = float(times.mean()), float(times.std()) or 1.0
+
+    def best(column: int, values: tuple[int, ...]) -> _Found | None:
+        """Of the points with one of these values in the column."""
+
+        def score(points: Points) -> Vector:
+            standing = (mean - prior.log_cycles(featurizer(points))) / spread
+            scores: Vector = (standing - _APART * ~np.isin(points[:, column], values)).astype(np.float32)
+            return scores
+
+        pool = Pool(domain, capacity=1, tried=np.zeros(0, np.uint64))
+        pool.add(reference, score(reference))
+        Annealing(OPTIONS).explore(domain=domain, score=score, best=reference[:0], pool=pool, rng=rng)
+        (point,), (standing,) = pool.best()
+        return (mean - spread * float(standing), tuple(point.tolist())) if point[column] in values else None
+
+    knobs = domain.space.knobs
+    favourite = best(0, tuple(range(len(knobs[0].values))))
+    choices = [column for column, knob in enumerate(knobs) if isinstance(knob.values[0], str)]
+    others = [
+        (column, (value,))
+        for column in choices
+        for value in range(len(knobs[column].values))
+        if favourite is not None and value != favourite[1][column]
+    ]
+    looked = [best(column, values) for column, values in others[:MOST]]
+    near = {found for found in looked if found is not None and favourite is not None and found[0] < favourite[0] + BEHIND}
+    return np.array([point for _, point in sorted(near)[:count]], np.int32).reshape(-1, len(knobs))
