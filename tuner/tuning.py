@@ -20,7 +20,8 @@ from tuner.search.searcher import Plan, Searcher
 from tuner.spaces.space import Space
 
 _POLL_S = 0.25  # how often cancellation and the time budget are looked at while workers are busy
-_NEAR_ROOFLINE = 0.98  # share of the roofline from which a job is done: what is left is within the noise of a measurement
+_NEAR_TARGET = 0.98  # share of the target's rate from which a job is done: what is left is within the noise of a measurement
+_BEYOND_TARGET = 1.1  # a kernel so much faster than what the machine is said to reach disproves that, and the job goes on
 _HORIZON = 100  # trials ahead for which the expected gain is given
 
 
@@ -37,7 +38,7 @@ class StopReason(StrEnum):
 class Budget:
     trials: int  # trials of the whole job, those already recorded and the default schedule included
     seconds: float | None = None  # wall time of this run
-    target_s: float | None = None  # seconds of one call at the roofline; the job ends within 2% of it
+    target_s: float | None = None  # seconds of one call that no kernel can beat; the job ends within 2% of it
     least_gain: float | None = None  # ends the job when the next 100 trials promise less, e.g. 0.002; None: never for that reason
 
     def __post_init__(self) -> None:
@@ -218,7 +219,7 @@ class _Loop:
         if (
             self._budget.target_s is not None
             and self._best_s is not None
-            and self._best_s * _NEAR_ROOFLINE <= self._budget.target_s
+            and self._best_s * _NEAR_TARGET <= self._budget.target_s <= self._best_s * _BEYOND_TARGET
         ):
             return StopReason.TARGET
         return None

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tuner.measure.outcome import Failed, FailureKind, Timed, Trial
 from tuner.spaces.winograd import fewest_flops
 from tuner.target.limits import LimitsError, measure_limits
-from tuner.target.roofline import Work, implausible, least_seconds, roofline_fraction
+from tuner.target.roofline import Work, floor_seconds, implausible, roofline_fraction
 from tuner.target.target import Limits, Target
 from tuner.workload.compulsory import least_bytes
 from workers.messages import Problem
@@ -33,9 +33,9 @@ class Judge:
         self._remeasured = False
 
     @property
-    def least_s(self) -> float | None:
-        """Seconds of one call at the roofline."""
-        return None if self._target.limits is None else least_seconds(self._work, self._target)
+    def floor_s(self) -> float | None:
+        """Seconds of one call at the highest rates ever measured."""
+        return None if self._target.limits is None else floor_seconds(self._work, self._target)
 
     def fraction(self, median_s: float) -> float | None:
         """How near to the roofline."""

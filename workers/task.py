@@ -64,7 +64,7 @@ def search(run: TaskRun) -> TuningResult:
         space=run.space.space,
         searcher=run.searcher,
         measurer=run.measurer,
-        budget=Budget(trials=run.trials, seconds=run.job.seconds, target_s=run.judge.least_s),
+        budget=Budget(trials=run.trials, seconds=run.job.seconds, target_s=run.judge.floor_s),
         clock=time.monotonic,
         recorded=run.recorded,
         cancelled=run.interrupted,

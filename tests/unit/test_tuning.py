@@ -195,6 +195,12 @@ def test_reaching_the_roofline_ends_the_run() -> None:
     assert all(not isinstance(t.outcome, Timed) or t.outcome.median_s * 0.98 > reachable for t in trials[:-1])
 
 
+def test_a_kernel_far_faster_than_the_target_disproves_it() -> None:
+    """The machine's limits were measured in a bad hour: what they say about what is left is nothing."""
+    _, result = run(Budget(trials=40, target_s=1.0))
+    assert (result.reason, result.trials) == (StopReason.TRIALS, 40)
+
+
 def test_no_expected_gain_ends_the_run_only_when_asked() -> None:
     _, patient = run(Budget(trials=400), strategy="annealing")
     _, economical = run(Budget(trials=400, least_gain=0.02), strategy="annealing")

@@ -39,6 +39,15 @@ def least_seconds(work: Work, target: Target) -> float:
     return max(compute_s, move_s)
 
 
+def floor_seconds(work: Work, target: Target) -> float:
+    """The same at the highest rates ever measured: a search is over where this is reached.
+
+    The median may come from a bad hour: on a shared machine it was two thirds of the highest, and jobs ended after two trials.
+    """
+    flops_limit, bytes_limit = _highest_rates(work, target)
+    return max(work.flops / flops_limit, work.nbytes / bytes_limit)
+
+
 def roofline_fraction(median_s: float, work: Work, target: Target) -> float:
     """How near to the limit: 1 at the roofline, 0.5 at half its speed; may pass 1 a little by noise."""
     return least_seconds(work, target) / median_s
@@ -49,14 +58,19 @@ def implausible(median_s: float, work: Work, target: Target) -> str | None:
 
     The caller measures the limits once more before it believes the verdict. Raises UsageError for a target without limits.
     """
-    limits = _limits(target)
-    threads = min(work.threads, target.cores)
-    flops_limit = limits.fma_flops_best * relative_rate(work.dtype, target.isa) * threads
-    bytes_limit = highest_bandwidth(limits, work.nbytes / threads) * threads
+    flops_limit, bytes_limit = _highest_rates(work, target)
     for rate, limit, unit in ((work.flops / median_s, flops_limit, "GFLOP/s"), (work.nbytes / median_s, bytes_limit, "GB/s")):
         if rate > IMPLAUSIBLE_FACTOR * limit:
             return f"{rate / 1e9:.1f} {unit} is {rate / limit:.2f} times the {limit / 1e9:.1f} it ever reached when measured"
     return None
+
+
+def _highest_rates(work: Work, target: Target) -> tuple[float, float]:
+    """Operations and bytes a second that all threads together ever reached."""
+    limits = _limits(target)
+    threads = min(work.threads, target.cores)
+    flops = limits.fma_flops_best * relative_rate(work.dtype, target.isa) * threads
+    return flops, highest_bandwidth(limits, work.nbytes / threads) * threads
 
 
 def relative_rate(dtype: str, isa: tuple[str, ...]) -> float:

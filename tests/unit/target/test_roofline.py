@@ -13,6 +13,7 @@ from tuner.target.detect import parse_target
 from tuner.target.roofline import (
     Work,
     bandwidth_at,
+    floor_seconds,
     highest_bandwidth,
     implausible,
     least_seconds,
@@ -41,6 +42,22 @@ MOVE = Work(flops=1 << 20, nbytes=1 << 28)
 def test_the_slower_side_decides() -> None:
     assert least_seconds(COMPUTE, TARGET) == pytest.approx(COMPUTE.flops / 100e9)
     assert least_seconds(MOVE, TARGET) == pytest.approx(MOVE.nbytes / 10e9)
+
+
+def test_the_floor_is_at_the_highest_rates() -> None:
+    assert floor_seconds(COMPUTE, TARGET) == pytest.approx(COMPUTE.flops / 110e9)
+    assert floor_seconds(MOVE, TARGET) == pytest.approx(MOVE.nbytes / 10e9)
+    between = Work(flops=1, nbytes=1 << 24)  # where a part may still come from the faster level
+    assert floor_seconds(between, TARGET) == pytest.approx(between.nbytes / 100e9)
+    assert floor_seconds(between, TARGET) < least_seconds(between, TARGET)
+
+
+@given(flops=st.integers(1, 10**12), nbytes=st.integers(1, 1 << 30), threads=st.integers(1, 8))
+def test_the_floor_is_plausible_and_no_more_than_the_roofline(flops: int, nbytes: int, threads: int) -> None:
+    work = Work(flops=flops, nbytes=nbytes, threads=threads)
+    floor_s = floor_seconds(work, TARGET)
+    assert floor_s <= least_seconds(work, TARGET) * (1 + 1e-9) and implausible(floor_s, work, TARGET) is None
+    assert implausible(floor_s / 1.3, work, TARGET) is not None
 
 
 def test_fraction_is_one_at_the_roofline() -> None:

@@ -35,7 +35,7 @@ def test_a_time_within_the_limits_stands(monkeypatch: pytest.MonkeyPatch) -> Non
     found: list[Limits] = []
     one = judge(LIMITS, monkeypatch, found)
     assert one.judged(trial(20e-6)) == trial(20e-6)
-    assert found == [] and one.least_s == pytest.approx(20e-6) and one.fraction(40e-6) == pytest.approx(0.5)
+    assert found == [] and one.floor_s == pytest.approx(20e-6) and one.fraction(40e-6) == pytest.approx(0.5)
 
 
 def test_limits_are_measured_once_more_before_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,4 +58,4 @@ def test_a_machine_that_turns_out_faster_is_believed(monkeypatch: pytest.MonkeyP
 def test_without_limits_nothing_is_judged() -> None:
     problem = Problem(workload=WORKLOAD, target=replace(detect_cpu(), limits=None), threads=1)
     one = Judge(problem, core=0, on_limits=lambda limits: None)
-    assert one.judged(trial(1e-12)) == trial(1e-12) and one.least_s is None and one.fraction(1.0) is None
+    assert one.judged(trial(1e-12)) == trial(1e-12) and one.floor_s is None and one.fraction(1.0) is None
