@@ -138,7 +138,7 @@ class Pace:
                 sleep(STEP_S)
                 before_s = self.read_s()
         slowness, least = min(found, key=lambda one: one[0])
-        vain = late if len(found) > 1 or (late and not steady) else None
+        vain = not steady if late or len(found) > 1 else None
         lesson = Lesson(readings_s=(first_s, after_s), vain=vain, felt=_felt(found))
         return Taken(timing=least, pace=exp(-self.share * slowness), lesson=lesson)
 

@@ -106,6 +106,12 @@ def test_a_timing_is_taken_as_it_comes_when_patience_is_over_and_patience_shrink
     assert all(later < 0.6 * earlier for earlier, later in pairwise(waits))
 
 
+def test_a_wait_that_ends_just_in_time_was_not_in_vain() -> None:
+    core = Core(lambda at: SLOW if at < PATIENCE_S - 0.02 else 1.0).known()
+    taken = core.take()
+    assert taken.timing.samples_s[-1] == 1e-3 and core.now > PATIENCE_S and taken.lesson.vain is False
+
+
 def test_the_least_disturbed_timing_counts_where_none_was_at_the_usual_pace() -> None:
     core = Core(lambda at: 1.2 if at > PATIENCE_S - 0.1 else SLOW).known()
     assert core.take().timing.samples_s[-1] == 1.2e-3
