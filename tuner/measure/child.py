@@ -62,7 +62,6 @@ class Report:
             "samples_s": list(taken.timing.samples_s),
             "max_rel_error": max_rel_error,
             "abandoned": taken.timing.abandoned,
-            "pace": taken.pace,
             "lesson": asdict(taken.lesson),
         }
         self._write({"result": {"timed": result}})

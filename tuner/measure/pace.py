@@ -24,6 +24,7 @@ CALLS = 5  # timed for a reading
 KEPT = 200  # readings that say what is usual: of some hundred timings
 PATIENCE_S = 1.0  # from the beginning of a timing until it is taken as it comes; halved each time it was in vain
 STEP_S = 0.01  # between two readings while waiting
+WIDEST = 8.0  # times the usual pace, or a part of it: what is further off is no pace
 DOUBT = 0.1  # squared logarithm of readings whose weight "kernels feel all of it" has until they were seen to
 
 
@@ -37,8 +38,9 @@ class Felt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """What a timing showed of its core, for those after it."""
+    """What a timing showed of its core, for itself and for those after it."""
 
+    pace: float | None = None  # the kernel's beside its usual one, as far as the core's tells; None where nothing is usual yet
     readings_s: tuple[float, ...] = ()  # the first and the last: all of a long wait would become the usual ones
     vain: bool | None = None  # whether waiting was; None where nothing was waited for
     felt: Felt | None = None  # None where it was timed in one state
@@ -46,13 +48,15 @@ class Lesson:
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Lesson:
         """From a child's JSON, which a kernel may have written. Raises ValueError, TypeError or KeyError for what cannot be."""
-        readings, felt = [float(one) for one in document["readings_s"]], document["felt"]
+        pace, readings, felt = document["pace"], [float(one) for one in document["readings_s"]], document["felt"]
+        if pace is not None and not 1 / WIDEST <= float(pace) <= WIDEST:
+            raise ValueError(f"a pace of {pace}")
         if not all(isfinite(one) and one > 0 for one in readings):
             raise ValueError(f"readings of {readings} s")
         found = None if felt is None else Felt(core=float(felt["core"]), kernel=float(felt["kernel"]))
         if found is not None and not (isfinite(found.core) and isfinite(found.kernel)):
             raise ValueError(f"{found} is no ratio")
-        return cls(readings_s=tuple(readings), vain=document["vain"], felt=found)
+        return cls(pace=None if pace is None else float(pace), readings_s=tuple(readings), vain=document["vain"], felt=found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +64,6 @@ class Taken:
     """A timing, and how the core was."""
 
     timing: Timing
-    pace: float | None = None  # the kernel's beside its usual one, as far as the core's tells; None where nothing is usual yet
     lesson: Lesson = Lesson()
 
 
@@ -138,9 +141,13 @@ class Pace:
                 sleep(STEP_S)
                 before_s = self.read_s()
         slowness, least = min(found, key=lambda one: one[0])
-        vain = not steady if late or len(found) > 1 else None
-        lesson = Lesson(readings_s=(first_s, after_s), vain=vain, felt=_felt(found))
-        return Taken(timing=least, pace=exp(-self.share * slowness), lesson=lesson)
+        lesson = Lesson(
+            pace=min(WIDEST, max(1 / WIDEST, exp(-self.share * slowness))),
+            readings_s=(first_s, after_s),
+            vain=not steady if late or len(found) > 1 else None,
+            felt=_felt(found),
+        )
+        return Taken(timing=least, lesson=lesson)
 
     def _is_slowed(self, reading_s: float, usual_s: float) -> bool:
         return self.share * log(reading_s / usual_s) > log(SLOWED)

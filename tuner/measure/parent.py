@@ -149,9 +149,10 @@ class Parent:
             return failure
         timed = end.result["timed"]
         try:
-            self._pace.learn(Lesson.of(timed["lesson"]))
+            lesson = Lesson.of(timed["lesson"])
         except (ValueError, TypeError, KeyError) as error:
             return Failed(kind=FailureKind.RUN_CRASH, message=f"what it sent as its result is none: {error!r}")
+        self._pace.learn(lesson)
         return Timed(
             samples_s=tuple(timed["samples_s"]),
             max_rel_error=timed["max_rel_error"],
@@ -163,7 +164,7 @@ class Parent:
                 steal_s=None if before is None or after is None else round(after - before, 2),
                 frequency_hz=frequency_hz(self._assignment.lane.cores[0]),
                 abandoned=timed["abandoned"],
-                pace=timed["pace"],
+                pace=lesson.pace,
             ),
         )
 

@@ -58,14 +58,14 @@ class Core:
 
 def test_the_first_timing_is_taken_as_it_comes() -> None:
     core = Core(lambda at: SLOW)
-    assert core.take().pace is None and core.timings == 1
+    assert core.take().lesson.pace is None and core.timings == 1
 
 
 def test_an_undisturbed_core_is_not_kept_waiting() -> None:
     core = Core(lambda at: 1.0 + 0.05 * (at * 1e5 % 1.0)).known()
     taken = core.take()
     assert core.timings == 1 and core.now < TIMING_S + 2 * READ_S * 1.05
-    assert taken.pace is not None and 1 / SLOWED < taken.pace <= 1.0 and taken.lesson.vain is None
+    assert taken.lesson.pace is not None and 1 / SLOWED < taken.lesson.pace <= 1.0 and taken.lesson.vain is None
 
 
 def test_a_core_that_has_only_just_woken_is_not_taken_for_a_slowed_one() -> None:
@@ -78,20 +78,20 @@ def test_what_may_be_the_best_waits_for_the_usual_pace() -> None:
     core = Core(lambda at: SLOW if at < 0.7 else 1.0).known()
     taken = core.take(promising_s=1.05e-3)
     assert max(taken.timing.samples_s) == 1e-3 and core.timings == 2 and 0.7 < core.now < 0.8
-    assert taken.pace is not None and abs(taken.pace - 1.0) < 1e-6 and taken.lesson.vain is False
+    assert taken.lesson.pace is not None and abs(taken.lesson.pace - 1.0) < 1e-6 and taken.lesson.vain is False
 
 
 def test_what_cannot_be_the_best_is_taken_as_it_comes_with_its_pace() -> None:
     core = Core(lambda at: SLOW if at < 0.7 else 1.0).known()
     taken = core.take(promising_s=0.9e-3)
     assert core.timings == 1 and core.now < 0.1 and taken.lesson.vain is None
-    assert taken.pace is not None and abs(taken.pace - 1 / SLOW) < 1e-6
+    assert taken.lesson.pace is not None and abs(taken.lesson.pace - 1 / SLOW) < 1e-6
 
 
 def test_a_timing_during_which_the_core_slowed_is_taken_again() -> None:
     core = Core(lambda at: SLOW if 0.02 < at < 0.5 else 1.0).known()
     taken = core.take()
-    assert core.timings == 2 and max(taken.timing.samples_s) == 1e-3 and taken.pace == 1.0
+    assert core.timings == 2 and max(taken.timing.samples_s) == 1e-3 and taken.lesson.pace == 1.0
 
 
 def test_a_timing_is_taken_as_it_comes_when_patience_is_over_and_patience_shrinks() -> None:
@@ -100,7 +100,7 @@ def test_a_timing_is_taken_as_it_comes_when_patience_is_over_and_patience_shrink
     for _ in range(4):
         before = core.now
         taken = core.take()
-        assert taken.pace is not None and abs(taken.pace - 1 / SLOW) < 1e-6
+        assert taken.lesson.pace is not None and abs(taken.lesson.pace - 1 / SLOW) < 1e-6
         waits.append(core.now - before)
     assert PATIENCE_S <= waits[0] < PATIENCE_S + 3 * TIMING_S
     assert all(later < 0.6 * earlier for earlier, later in pairwise(waits))
@@ -121,7 +121,7 @@ def test_a_state_that_stays_becomes_the_usual_one() -> None:
     core = Core(lambda at: SLOW).known()
     for _ in range(KEPT):
         core.take()
-    assert core.take().pace == 1.0
+    assert core.take().lesson.pace == 1.0
 
 
 def test_a_core_that_gets_faster_sets_what_is_usual() -> None:
@@ -147,7 +147,7 @@ def test_kernels_that_feel_little_of_it_soon_wait_no_more() -> None:
     core.now, core.timings = 10.0, 0
     taken = core.take()
     assert 0.05 < core.pace.share < 0.3 and core.timings == 1 and taken.lesson.vain is None
-    assert taken.pace is not None and abs(taken.pace * taken.timing.samples_s[0] - 1e-3) < (SLOWED - 1) * 1e-3
+    assert taken.lesson.pace is not None and abs(taken.lesson.pace * taken.timing.samples_s[0] - 1e-3) < (SLOWED - 1) * 1e-3
     core.pace.forget()
     assert core.pace.share == 1.0
 
@@ -159,12 +159,15 @@ def test_one_candidate_in_two_states_says_what_is_felt() -> None:
 
 
 def test_a_lesson_comes_through_json_and_nonsense_does_not() -> None:
-    lesson = Lesson(readings_s=(1e-5, 2e-5), vain=True, felt=Felt(core=0.4, kernel=0.2))
+    lesson = Lesson(pace=0.9, readings_s=(1e-5, 2e-5), vain=True, felt=Felt(core=0.4, kernel=0.2))
     document = json.loads(json.dumps(asdict(lesson)))
     assert Lesson.of(document) == lesson
     for readings in ([0.0], [-1.0], [nan], [inf], ["slow"], None):
         with pytest.raises((ValueError, TypeError)):
             Lesson.of({**document, "readings_s": readings})
+    for pace in (nan, 0.0, -1.0, 1e-9, 1e9, "slow", [1.0]):
+        with pytest.raises((ValueError, TypeError)):
+            Lesson.of({**document, "pace": pace})
     for felt in ({"core": nan, "kernel": 1.0}, {"core": 1.0}, 3):
         with pytest.raises((ValueError, TypeError, KeyError)):
             Lesson.of({**document, "felt": felt})
