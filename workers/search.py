@@ -30,7 +30,7 @@ def searcher_for(
 ) -> Searcher:
     """A new searcher. `winners` are configs of similar workloads, tried early where the strategy has a model; `prior` is a
     trained ranker of other workloads on the same target, which warms that model up; without one the estimate of cycles does, and
-    what it would like best if costs were others is tried early too.
+    what that likes nearly as much as its favourite, made otherwise, is tried early too.
 
     Raises UsageError for an unknown strategy.
     """

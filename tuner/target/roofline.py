@@ -40,7 +40,7 @@ def least_seconds(work: Work, target: Target) -> float:
 
 
 def floor_seconds(work: Work, target: Target) -> float:
-    """The same at the highest rates ever measured: a search is over where this is reached.
+    """As `least_seconds`, at the highest rates ever measured: a search is over where this is reached.
 
     The median may come from a bad hour: on a shared machine it was two thirds of the highest, and jobs ended after two trials.
     """
