@@ -13,7 +13,8 @@ from tuner.measure.assignment import Assignment, Lane, Request
 from tuner.measure.runner import RunnerProcess
 
 Library = Callable[[str], str]
-TIMEOUT_S = 1.5
+TIMEOUT_S, PATIENT_S = 1.5, 20.0  # of kernels that never end, and of those that do, however slow the machine
+ENDLESS = ("endless", "stubborn")
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +46,8 @@ def runner(lane: Lane) -> Iterator[RunnerProcess]:
 @pytest.fixture
 def request_for(library: Library) -> Callable[..., Request]:
     def make(behaviour: str, **options: object) -> Request:
-        given = {"name": behaviour, "library": library(behaviour), "symbol": "kernel", "timeout_s": TIMEOUT_S, **options}
+        timeout_s = TIMEOUT_S if behaviour in ENDLESS else PATIENT_S
+        given = {"name": behaviour, "library": library(behaviour), "symbol": "kernel", "timeout_s": timeout_s, **options}
         return Request(**given)  # type: ignore[arg-type]  # tests name the fields
 
     return make

@@ -23,7 +23,8 @@ from tuner.measure.runner import RunnerProcess
 from tuner.measure.support import Mechanism, State, probe_apart
 
 SUPPORT = probe_apart()
-TIMEOUT_S = 2.0
+TIMEOUT_S, PATIENT_S = 2.0, 20.0  # of attacks that never end, and of those that end by themselves, however slow the machine
+ENDLESS = ("fork_bomb", "session_bomb", "thread_bomb", "keeps_signals")
 SECRET = "a token of 0600"
 COMPLETE = all(finding.state is State.AVAILABLE for finding in SUPPORT.findings.values())
 NAMED = SUPPORT.findings[Mechanism.SECCOMP].way == "listener"
@@ -67,7 +68,7 @@ def attack(tmp_path_factory: pytest.TempPathFactory, prey: Prey) -> Attack:
     def request(name: str) -> Request:
         if name not in made:
             made[name] = str(compile_attack(name, folder, home=prey.home, port=prey.port))
-        return Request(name=name, library=made[name], symbol="kernel", timeout_s=TIMEOUT_S)
+        return Request(name=name, library=made[name], symbol="kernel", timeout_s=TIMEOUT_S if name in ENDLESS else PATIENT_S)
 
     return request
 
