@@ -19,7 +19,7 @@ from typing import Any
 from tuner.measure.timing import Timing
 
 SLOWED = 1.12  # a reading this many times the usual one is of a slowed core; undisturbed ones differ by a few percent
-WARM_UP_S = 0.001  # of calls before those that count: after a pause wide vector units take half of it to run at full speed
+WARM_UP_S = 0.001  # of calls before those that count: fresh from a pause a core takes half of it to reach its pace
 CALLS = 5  # timed for a reading
 KEPT = 200  # readings that say what is usual: of some hundred timings
 PATIENCE_S = 1.0  # from the beginning of a timing until it is taken as it comes; halved each time it was in vain

@@ -7,6 +7,8 @@ or another) is looked for, and those not far behind are tried early.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tuner.cost_model.history import Prior
@@ -21,7 +23,7 @@ BEHIND = 0.25  # logarithm of the estimated time: how wrong the estimate may be 
 MOST = 8  # values looked at, those of the first choices: a look takes a tenth of a second
 OPTIONS = AnnealingOptions(chains=64, steps=24)  # a twentieth of a plan's: a good point will do, it need not be the best
 REFERENCE = 512  # random points whose estimates set the scale
-_APART = 20.0  # deviations by which points with another value are worse than any with it
+_APART = 100.0  # added to the logarithm for points with another value: worse than any with it
 
 _Found = tuple[float, tuple[int, ...]]  # logarithm of the estimated time, and the point
 
@@ -33,29 +35,28 @@ def alternatives(domain: Domain, featurizer: Featurizer, prior: Prior, *, seed: 
     times = prior.log_cycles(featurizer(reference))
     mean, spread = float(times.mean()), float(times.std()) or 1.0
 
-    def best(column: int, values: tuple[int, ...]) -> _Found | None:
-        """Of the points with one of these values in the column."""
+    def best(column: int, values: Sequence[int]) -> _Found:
+        """Of the points with one of these values in the column; far behind all others where none was found."""
 
         def score(points: Points) -> Vector:
-            standing = (mean - prior.log_cycles(featurizer(points))) / spread
-            scores: Vector = (standing - _APART * ~np.isin(points[:, column], values)).astype(np.float32)
+            apart = _APART * ~np.isin(points[:, column], values)
+            scores: Vector = ((mean - prior.log_cycles(featurizer(points)) - apart) / spread).astype(np.float32)
             return scores
 
         pool = Pool(domain, capacity=1, tried=np.zeros(0, np.uint64))
         pool.add(reference, score(reference))
         Annealing(OPTIONS).explore(domain=domain, score=score, best=reference[:0], pool=pool, rng=rng)
         (point,), (standing,) = pool.best()
-        return (mean - spread * float(standing), tuple(point.tolist())) if point[column] in values else None
+        return mean - spread * float(standing), tuple(point.tolist())
 
     knobs = domain.space.knobs
-    favourite = best(0, tuple(range(len(knobs[0].values))))
-    choices = [column for column, knob in enumerate(knobs) if isinstance(knob.values[0], str)]
+    least, favourite = best(0, range(len(knobs[0].values)))
     others = [
-        (column, (value,))
-        for column in choices
-        for value in range(len(knobs[column].values))
-        if favourite is not None and value != favourite[1][column]
+        (column, value)
+        for column, knob in enumerate(knobs)
+        if isinstance(knob.values[0], str)
+        for value in range(len(knob.values))
+        if value != favourite[column]
     ]
-    looked = [best(column, values) for column, values in others[:MOST]]
-    near = {found for found in looked if found is not None and favourite is not None and found[0] < favourite[0] + BEHIND}
+    near = {found for column, value in others[:MOST] if (found := best(column, (value,)))[0] < least + BEHIND}
     return np.array([point for _, point in sorted(near)[:count]], np.int32).reshape(-1, len(knobs))
