@@ -42,7 +42,7 @@ TERMS: tuple[tuple[str, float], ...] = (
     ("revisited_l2", 0.3),
     ("strewn_l1", 8.0),  # lines written one element at a time, which nothing fetches ahead
     ("strewn_l2", 8.0),
-    ("pages", 0.5),  # addresses translated anew
+    ("pages", 1.5),  # addresses translated anew
     ("jumps", 16.0),  # runs of written lines too short for a prefetcher to follow
     ("starved_l1", 0.3),
     ("starved_l2", 0.3),
@@ -62,7 +62,7 @@ TERMS: tuple[tuple[str, float], ...] = (
     ("polynomial", 10.0),  # vectors of one
     ("aliased", 10.0),  # lines that push each other out of a set
     ("streams", 0.1),
-    ("checked", 0.2),  # positions compared with a border
+    ("checked", 0.1),  # positions compared with a border
     ("checked_twice", 1.0),  # the same in two dimensions, where the compiler merges fewer
     ("torn", 0.3),  # accumulators stored and loaded around such a comparison
 )
