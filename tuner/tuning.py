@@ -21,6 +21,7 @@ from tuner.spaces.space import Space
 
 _POLL_S = 0.25  # how often cancellation and the time budget are looked at while workers are busy
 _NEAR_TARGET = 0.98  # share of the target's rate from which a job is done: what is left is within the noise of a measurement
+_LEAST_TRIALS = 32  # before a job may be done there: what the machine reaches was measured in a few seconds
 _BEYOND_TARGET = 1.1  # a kernel so much faster than what the machine is said to reach disproves that, and the job goes on
 _HORIZON = 100  # trials ahead for which the expected gain is given
 
@@ -219,6 +220,7 @@ class _Loop:
         if (
             self._budget.target_s is not None
             and self._best_s is not None
+            and len(self._trials) >= _LEAST_TRIALS
             and self._best_s * _NEAR_TARGET <= self._budget.target_s <= self._best_s * _BEYOND_TARGET
         ):
             return StopReason.TARGET

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tuner.measure.outcome import Failed, FailureKind, Timed, Trial
 from tuner.spaces.winograd import fewest_flops
 from tuner.target.limits import LimitsError, measure_limits
-from tuner.target.roofline import Work, floor_seconds, implausible, roofline_fraction
+from tuner.target.roofline import Work, floor_seconds, implausible, is_steady, roofline_fraction
 from tuner.target.target import Limits, Target
 from tuner.workload.compulsory import least_bytes
 from workers.messages import Problem
@@ -34,8 +34,9 @@ class Judge:
 
     @property
     def floor_s(self) -> float | None:
-        """Seconds of one call at the highest rates ever measured."""
-        return None if self._target.limits is None else floor_seconds(self._work, self._target)
+        """Seconds of one call at the highest rates ever measured; None where the machine's speed varies too much to know them."""
+        limits = self._target.limits
+        return floor_seconds(self._work, self._target) if limits is not None and is_steady(limits) else None
 
     def fraction(self, median_s: float) -> float | None:
         """How near to the roofline."""

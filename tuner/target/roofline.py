@@ -13,6 +13,7 @@ from math import log2
 from tuner.errors import UsageError
 from tuner.target.target import Bandwidth, Limits, Target
 
+STEADY_FACTOR = 1.15  # highest over median multiply-add rate, within which a machine's speed is one
 IMPLAUSIBLE_FACTOR = 1.2  # times the highest limit ever measured: above it a timing is a mistake, not a discovery
 
 
@@ -46,6 +47,11 @@ def floor_seconds(work: Work, target: Target) -> float:
     """
     flops_limit, bytes_limit = _highest_rates(work, target)
     return max(work.flops / flops_limit, work.nbytes / bytes_limit)
+
+
+def is_steady(limits: Limits) -> bool:
+    """Whether the machine's speed is known to a few percent, so that being near its limit means something."""
+    return limits.fma_flops_best <= STEADY_FACTOR * limits.fma_flops
 
 
 def roofline_fraction(median_s: float, work: Work, target: Target) -> float:

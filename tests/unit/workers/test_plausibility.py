@@ -55,6 +55,13 @@ def test_a_machine_that_turns_out_faster_is_believed(monkeypatch: pytest.MonkeyP
     assert [limits.fma_flops_best for limits in found] == [1.9e11]
 
 
+def test_a_machine_whose_speed_varies_has_no_floor_to_end_a_search_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen on a shared one: 84 GFLOP/s in the median, 140 at best; searches ended after two trials."""
+    problem = Problem(workload=WORKLOAD, target=replace(detect_cpu(), limits=replace(LIMITS, fma_flops_best=1.6e11)), threads=1)
+    one = Judge(problem, core=0, on_limits=lambda limits: None)
+    assert one.floor_s is None and one.fraction(40e-6) == pytest.approx(0.5)
+
+
 def test_without_limits_nothing_is_judged() -> None:
     problem = Problem(workload=WORKLOAD, target=replace(detect_cpu(), limits=None), threads=1)
     one = Judge(problem, core=0, on_limits=lambda limits: None)
