@@ -133,7 +133,10 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "torn": work.bodies * work.checked_twice * np.maximum(accumulators - registers / 2, 0),
         "streams": work.bodies * np.maximum(work.broadcasts / per_body - STREAMS, 0),
     }
-    return np.stack([np.broadcast_to(found[name], (count,)) for name in NAMES], axis=1)
+    units = np.empty((count, len(NAMES)))
+    for column, name in enumerate(NAMES):
+        units[:, column] = found[name]
+    return units
 
 
 def _kept(table: NestTable, work: Work, registers: int) -> Floats:

@@ -52,10 +52,12 @@ def _plain_featurizer(space: CpuSpace) -> Callable[[Points], NDArray[np.float32]
     def features(points: Points) -> NDArray[np.float32]:
         out = np.zeros((len(points), WIDTH + TERMS), np.float32)
         for row, groups in enumerate(made):
-            chosen = np.flatnonzero(points[:, 0] == row)
-            if not len(chosen):
+            found = np.flatnonzero(points[:, 0] == row)
+            count = len(found)
+            if not count:
                 continue
-            units = np.zeros((len(chosen), TERMS))
+            chosen = found if count < len(points) else slice(None)  # all need not be gathered and scattered
+            units = np.zeros((count, TERMS))
             for slot, table in enumerate(sorted(groups, key=lambda table: -table.flops)):
                 done = work(table, points[chosen], space.target)
                 share = _critical(done.nest.tasks, space.threads)

@@ -104,6 +104,8 @@ class NestTable:
         self._registers = np.array(self._values("register", sketch.register_values()[0]), np.int64).reshape(-1, width)
         self._tiles = self._tile_table()
         self._block_tables = [self._block_table(position) for position in range(self.spatial)]
+        self._orders = {what: self._order_table(what) for what in ("outer_order", "inner_order")}
+        self._hows = [] if isinstance(sketch, RowSketch) else [self._how_table(sketch, one) for one in found]
 
     def _tile_table(self) -> Ints:
         """Tile of each spatial axis for each value of the register knob."""
@@ -123,6 +125,18 @@ class NestTable:
         for tile in np.unique(self._tiles[:, position]):
             table[tile] = [fit_block(-(-axis.extent // int(tile)), -(-want // int(tile))) for want in wanted]
         return table
+
+    def _order_table(self, what: str) -> Ints:
+        """Positions of the spatial axes in loop order, by index of the knob's value."""
+        names = [axis.name for axis in self.rows]
+        orders = [[names.index(name) for name in self.sketch.order(value)] for value in self._values(what, None)]
+        return np.array(orders, np.int64).reshape(-1, self.spatial)
+
+    def _how_table(self, sketch: TileSketch, found: Access) -> tuple[str, Ints]:
+        """The knob of a read's copy, and by index of its value the index into COPIES."""
+        what = f"copy{sketch.reads.index(found)}_{found.read.tensor}"
+        values = self._values(what, sketch.copy_values(found)[0])
+        return what, np.array([COPIES.index(str(value)) for value in values], np.int64)
 
     def _map(self, found: Access) -> ReadMap:
         names = [axis.name for axis in self.axes]
@@ -159,7 +173,7 @@ class NestTable:
         block = np.stack([self._block(points, position, tiles[:, position]) for position in range(spatial)], axis=1)
         blocks = -(-counts // block)
         reduction_axes, reduction_extent, reduction_span, outer_axis, outer_extent = self._reduction(points, column)
-        outer, inner = self._order(points, "outer_order"), self._order(points, "inner_order")
+        outer, inner = (table[self._index(points, what)] for what, table in self._orders.items())
         rows = np.arange(n)[:, None]
         axis = np.concatenate([outer, outer_axis, inner, reduction_axes], axis=1)
         extent = np.concatenate([blocks[rows, outer], outer_extent, block[rows, inner], reduction_extent], axis=1)
@@ -186,14 +200,6 @@ class NestTable:
 
     def _block(self, points: Points, position: int, tile: Ints) -> Ints:
         return self._block_tables[position][tile, self._index(points, f"block_{self.rows[position].name}")]
-
-    def _order(self, points: Points, what: str) -> Ints:
-        """Positions of the spatial axes in loop order, shape (n, spatial)."""
-        names = [axis.name for axis in self.rows]
-        table = np.array(
-            [[names.index(name) for name in self.sketch.order(value)] for value in self._values(what, None)], np.int64
-        )
-        return table.reshape(-1, self.spatial)[self._index(points, what)]
 
     def _reduction(self, points: Points, column: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints]:
         """(axes, extents, innermost spans) of the reduction loops, and (axis, extent) of the loop over reduction blocks."""
@@ -226,12 +232,8 @@ class NestTable:
     def _copies(self, points: Points) -> Ints:
         """How each read is copied, an index into COPIES; shape (n, reads)."""
         how = np.zeros((len(points), len(self.reads)), np.int64)
-        if isinstance(self.sketch, RowSketch):
-            return how
-        for slot, found in enumerate(self.found):
-            what = f"copy{self.sketch.reads.index(found)}_{found.read.tensor}"
-            values = self._values(what, self.sketch.copy_values(found)[0])
-            how[:, slot] = np.array([COPIES.index(str(value)) for value in values])[self._index(points, what)]
+        for slot, (what, table) in enumerate(self._hows):
+            how[:, slot] = table[self._index(points, what)]
         return how
 
     def _recomputed(self, points: Points) -> NDArray[np.float64]:

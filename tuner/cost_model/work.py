@@ -130,13 +130,13 @@ def _spans(table: NestTable, nest: Nests) -> Floats:
     """Elements of each axis within one iteration of each level, shape (axes, depth + 1, n); the last level is the innermost tile.
     Axes come first, and all is float64, because arithmetic on whole rows is several times as fast."""
     count, depth = nest.axis.shape
-    spans = np.empty((nest.span.shape[1], depth + 1, count))
-    for axis, extent in enumerate(table.extents.tolist()):
-        spans[axis, depth] = nest.span[:, axis]
-        for level in reversed(range(depth)):
-            spans[axis, level] = spans[axis, level + 1] * np.where(nest.axis[:, level] == axis, nest.extent[:, level], 1)
-        np.minimum(spans[axis], extent, out=spans[axis])
-    return spans
+    spans, rows = np.empty((nest.span.shape[1], depth + 1, count)), np.arange(count)
+    spans[:, depth] = nest.span.T
+    for level in reversed(range(depth)):
+        spans[:, level] = spans[:, level + 1]
+        spans[nest.axis[:, level], level, rows] *= nest.extent[:, level]
+    clipped: Floats = np.minimum(spans, table.extents[:, None, None], out=spans)
+    return clipped
 
 
 def _footprints(table: NestTable, spans: Floats, packed: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
@@ -190,9 +190,13 @@ def _footprint(read: ReadMap, spans: Floats, packed: NDArray[np.bool_]) -> tuple
 
 def _size(read: ReadMap, spans: Floats, dimension: int) -> Floats:
     """Elements of a dimension that each level touches, (levels, n)."""
-    size = np.ones(spans.shape[1:])
-    for axis in np.flatnonzero(read.coefficients[dimension]):
-        size += (spans[axis] - 1.0) * float(read.coefficients[dimension, axis])
+    moving = np.flatnonzero(read.coefficients[dimension])
+    if len(moving) == 1 and read.coefficients[dimension, moving[0]] == 1:
+        size: Floats = spans[moving[0]].copy()
+    else:
+        size = np.ones(spans.shape[1:])
+        for axis in moving:
+            size += (spans[axis] - 1.0) * float(read.coefficients[dimension, axis])
     clipped: Floats = np.minimum(size, float(read.shape[dimension]), out=size)
     return clipped
 
