@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.unit.search.synthetic import DirectMeasurer, DisturbedMeasurer, Response, large_space, measured, small_space
+from tests.unit.search.synthetic import (
+    DirectMeasurer,
+    DisturbedMeasurer,
+    Response,
+    UnfeltMeasurer,
+    large_space,
+    measured,
+    small_space,
+)
 from tuner.cost_model.encoding import KnobEncoding
 from tuner.cost_model.ranker import Ranker
 from tuner.errors import UsageError
@@ -88,9 +96,20 @@ def test_the_best_are_those_at_the_usual_pace() -> None:
     )
     results = [events[-1].result for events in (direct, slowed) if isinstance(events[-1], Stopped)]
     first, second = ([trial.number for trial in result.best] for result in results)
-    assert first == second and any(number % 3 == 1 for number in first)
+    assert set(first[:8]) <= set(second) and any(number % 3 == 1 for number in first[:8])
     recorded = [event.trial.outcome for event in slowed if isinstance(event, TrialRecorded)]
     assert any(isinstance(one, Timed) and one.undisturbed_s < 0.7 * one.median_s for one in recorded)
+
+
+def test_what_was_timed_in_slow_moments_does_not_take_all_places() -> None:
+    """Their kernels felt nothing of what slowed the core: what is taken from their times for that is too much."""
+    direct, doubtful = (
+        list(tune(space=SPACE, searcher=searcher(), measurer=measurer, budget=Budget(trials=60), clock=Clock()))
+        for measurer in (DirectMeasurer(SPACE, RESPONSE), UnfeltMeasurer(SPACE, RESPONSE))
+    )
+    results = [events[-1].result for events in (direct, doubtful) if isinstance(events[-1], Stopped)]
+    first, second = ([trial.number for trial in result.best] for result in results)
+    assert set(first[:2]) <= set(second[:4]) and second[0] not in first[:4]
 
 
 def test_no_more_is_in_flight_than_the_measurer_takes() -> None:

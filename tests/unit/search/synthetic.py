@@ -149,6 +149,17 @@ class DisturbedMeasurer(DirectMeasurer):
         return disturbed(super().answer(candidate)) if candidate.number % 3 == 1 else super().answer(candidate)
 
 
+class UnfeltMeasurer(DirectMeasurer):
+    """The same where the kernels feel nothing of that, and the core says they do."""
+
+    def answer(self, candidate: Candidate) -> Trial:
+        trial = super().answer(candidate)
+        if candidate.number % 3 != 1 or not isinstance(trial.outcome, Timed):
+            return trial
+        conditions = replace(trial.outcome.conditions, pace=1.0 / 1.5)
+        return replace(trial, outcome=replace(trial.outcome, conditions=conditions))
+
+
 def disturbed(trial: Trial, slowness: float = 1.5) -> Trial:
     """The trial as a core so many times slower would have had it."""
     if not isinstance(trial.outcome, Timed):
