@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -95,6 +96,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
+@pytest.mark.alone
 def test_hostile_texts_are_refused_at_once() -> None:
     for name, body in HOSTILE.items():
         best = min(_refusal_s(body) for _ in range(3))
