@@ -98,7 +98,7 @@ def test_the_best_are_those_at_the_usual_pace() -> None:
     first, second = ([trial.number for trial in result.best] for result in results)
     assert set(first[:8]) <= set(second) and any(number % 3 == 1 for number in first[:8])
     recorded = [event.trial.outcome for event in slowed if isinstance(event, TrialRecorded)]
-    assert any(isinstance(one, Timed) and one.undisturbed_s < 0.7 * one.median_s for one in recorded)
+    assert any(isinstance(one, Timed) and one.undisturbed_s < 0.75 * one.median_s for one in recorded)
 
 
 def test_what_was_timed_in_slow_moments_does_not_take_all_places() -> None:

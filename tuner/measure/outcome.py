@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import median
@@ -22,6 +23,11 @@ class FailureKind(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     IMPLAUSIBLE = "implausible"
     INFRASTRUCTURE = "infrastructure"
+
+
+# Of a kernel's slowness, in logarithms, that its core's tells. It is told with an error that grows with it, and the minimum of
+# many times is sought: with all of it the winner would be one of the slowest moments (docs/measurement.md, Pace).
+BELIEVED = 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +57,8 @@ class Timed:
 
     @property
     def undisturbed_s(self) -> float:
-        """What a call would have taken at the usual pace of its core, as far as that is known: what searches compare."""
-        return self.median_s * min(1.0, self.conditions.pace or 1.0)
+        """What a call would have taken at the usual pace of its core, as far as that is believed: what searches compare."""
+        return self.median_s * math.pow(min(1.0, self.conditions.pace or 1.0), BELIEVED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.unit.search.synthetic import Response, disturbed, large_space, measured
 from tuner.cost_model.encoding import KnobEncoding
-from tuner.measure.outcome import Candidate, Failed, FailureKind, Timed, Trial
+from tuner.measure.outcome import BELIEVED, Candidate, Failed, FailureKind, Timed, Trial
 from tuner.search.past import best_configs, past_of
 
 SPACE = large_space()
@@ -30,11 +30,14 @@ def test_rows_are_the_workloads_own_trials_with_labels_relative_to_its_best() ->
     assert np.array_equal(past.labels == 0, np.array([isinstance(trial.outcome, Failed) for trial in TRIALS[1:]]))
 
 
-def test_what_a_slowed_core_took_teaches_the_same() -> None:
+def test_what_a_slowed_core_took_teaches_nearly_the_same() -> None:
+    """Of the 1.5 times as long, all but what is not believed is taken off."""
     slowed = [disturbed(trial) if trial.number % 2 else trial for trial in TRIALS]
     plain, other = (past_of("key", SPACE, trials, KnobEncoding(SPACE)) for trials in (TRIALS, slowed))
-    assert np.allclose(plain.labels, other.labels, rtol=1e-5)
-    assert best_configs(slowed, 5) == best_configs(TRIALS, 5)
+    timed = plain.labels > 0
+    assert np.array_equal(timed, other.labels > 0)
+    assert np.abs(np.log(plain.labels[timed] / other.labels[timed])).max() <= (1 - BELIEVED) * np.log(1.5) + 1e-5
+    assert best_configs(TRIALS, 1)[0] in best_configs(slowed, 5)
 
 
 def test_best_configs_are_timed_sorted_and_not_the_default() -> None:
