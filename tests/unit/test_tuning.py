@@ -19,6 +19,7 @@ from tests.unit.search.synthetic import (
 from tuner.cost_model.encoding import KnobEncoding
 from tuner.cost_model.ranker import Ranker
 from tuner.errors import UsageError
+from tuner.measure.measurer import Measurer
 from tuner.measure.outcome import Candidate, Failed, FailureKind, Timed, Trial
 from tuner.search.domain import Domain
 from tuner.search.searcher import Plan, Searcher
@@ -46,12 +47,14 @@ def searcher(space: Space = SPACE, strategy: str = "random", seed: int = 0) -> S
     return build_searcher(strategy, setup)
 
 
-def run(budget: Budget, *, strategy: str = "random", recorded: Sequence[Trial] = ()) -> tuple[list[Trial], TuningResult]:
+def run(
+    budget: Budget, *, strategy: str = "random", recorded: Sequence[Trial] = (), measurer: Measurer | None = None
+) -> tuple[list[Trial], TuningResult]:
     events = list(
         tune(
             space=SPACE,
             searcher=searcher(strategy=strategy),
-            measurer=DirectMeasurer(SPACE, RESPONSE),
+            measurer=measurer or DirectMeasurer(SPACE, RESPONSE),
             budget=budget,
             clock=Clock(),
             recorded=recorded,
@@ -90,25 +93,18 @@ def test_the_best_are_sorted_and_timed() -> None:
 
 def test_the_best_are_those_at_the_usual_pace() -> None:
     """A third of the trials took half as long again on a core that was slowed: none of the best is lost, no number is touched."""
-    direct, slowed = (
-        list(tune(space=SPACE, searcher=searcher(), measurer=measurer, budget=Budget(trials=60), clock=Clock()))
-        for measurer in (DirectMeasurer(SPACE, RESPONSE), DisturbedMeasurer(SPACE, RESPONSE))
-    )
-    results = [events[-1].result for events in (direct, slowed) if isinstance(events[-1], Stopped)]
-    first, second = ([trial.number for trial in result.best] for result in results)
+    _, direct = run(Budget(trials=60))
+    recorded, slowed = run(Budget(trials=60), measurer=DisturbedMeasurer(SPACE, RESPONSE))
+    first, second = ([trial.number for trial in result.best] for result in (direct, slowed))
     assert set(first[:8]) <= set(second) and any(number % 3 == 1 for number in first[:8])
-    recorded = [event.trial.outcome for event in slowed if isinstance(event, TrialRecorded)]
-    assert any(isinstance(one, Timed) and one.undisturbed_s < 0.75 * one.median_s for one in recorded)
+    assert any(isinstance(t.outcome, Timed) and t.outcome.undisturbed_s < 0.75 * t.outcome.median_s for t in recorded)
 
 
 def test_what_was_timed_in_slow_moments_does_not_take_all_places() -> None:
     """Their kernels felt nothing of what slowed the core: what is taken from their times for that is too much."""
-    direct, doubtful = (
-        list(tune(space=SPACE, searcher=searcher(), measurer=measurer, budget=Budget(trials=60), clock=Clock()))
-        for measurer in (DirectMeasurer(SPACE, RESPONSE), UnfeltMeasurer(SPACE, RESPONSE))
-    )
-    results = [events[-1].result for events in (direct, doubtful) if isinstance(events[-1], Stopped)]
-    first, second = ([trial.number for trial in result.best] for result in results)
+    _, direct = run(Budget(trials=60))
+    _, doubtful = run(Budget(trials=60), measurer=UnfeltMeasurer(SPACE, RESPONSE))
+    first, second = ([trial.number for trial in result.best] for result in (direct, doubtful))
     assert set(first[:2]) <= set(second[:4]) and second[0] not in first[:4]
 
 

@@ -10,6 +10,10 @@ from statistics import median
 from tuner.measure.resources import Resources
 from tuner.spaces.space import Config
 
+# Of a kernel's slowness, in logarithms, that its core's tells. It is told with an error that grows with it, and the minimum of
+# many times is sought: with all of it the winner would be one of the slowest moments (docs/measurement.md, Pace).
+BELIEVED = 0.75
+
 
 class FailureKind(StrEnum):
     """The closed set. All but `INFRASTRUCTURE` are the candidate's own fault and teach the model; only that one is retried."""
@@ -23,11 +27,6 @@ class FailureKind(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     IMPLAUSIBLE = "implausible"
     INFRASTRUCTURE = "infrastructure"
-
-
-# Of a kernel's slowness, in logarithms, that its core's tells. It is told with an error that grows with it, and the minimum of
-# many times is sought: with all of it the winner would be one of the slowest moments (docs/measurement.md, Pace).
-BELIEVED = 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
