@@ -93,7 +93,8 @@ def decide(
     """Who is promoted. The default stays unless the incumbent surely beats it; the one that stays may be beaten by a challenger.
 
     `rounds`: for each contender its samples in seconds, by fresh process. "Surely": the 95% interval of the ratio lies below 1,
-    over at least `MIN_ROUNDS` rounds. Only the fastest challenger is tried: many challengers must not be many chances for luck.
+    over at least `MIN_ROUNDS` rounds. Only the fastest challenger is tried, by all of their rounds, of which the default may have
+    run few: many challengers must not be many chances for luck.
     `hopeless`: the default is so much slower that whoever else ran to the end surely beats it, after one round already.
     Raises ValueError when the default is missing or there are too few rounds.
     """
@@ -109,7 +110,7 @@ def decide(
     challengers = {name: ratio for name, ratio in ratios.items() if name != default}
     if not challengers:
         return Decision(winner=stays, reason="nothing else raced", ratios=ratios)
-    best = min(challengers, key=lambda name: challengers[name].value)
+    best = _fastest({name: rounds[name] for name in challengers})
     low, high = challengers[best].ci95
     measured = f"{best} takes {challengers[best].value:.3f} (95%: {low:.3f} to {high:.3f}) of the time of {stays}"
     if hopeless and stays == default:
@@ -118,6 +119,12 @@ def decide(
     if challengers[best].surely_faster:
         return Decision(winner=best, reason=measured, ratios=ratios)
     return Decision(winner=stays, reason=f"{measured}: not surely faster", ratios=ratios)
+
+
+def _fastest(rounds: Mapping[str, Sequence[Sequence[float]]]) -> str:
+    """Of those that raced together, each compared with one that ran to the end."""
+    last = max(rounds.values(), key=len)
+    return min(rounds, key=lambda name: ratio_of_medians(rounds[name], last).value)
 
 
 @cache

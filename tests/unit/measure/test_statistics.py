@@ -100,6 +100,14 @@ def test_the_fastest_that_surely_wins_is_promoted() -> None:
     assert decision.winner == "a" and "a takes 0.5" in decision.reason
 
 
+def test_all_rounds_say_who_is_fastest_where_the_default_ran_one() -> None:
+    disturbed = [[2e-3] * 5, [1e-3] * 5, [1e-3] * 5, [1e-3] * 5, [1e-3] * 5]
+    lucky = [[1.5e-3] * 5, [1.3e-3] * 5, [1.3e-3] * 5, [1.3e-3] * 5, [1.3e-3] * 5]
+    gone = [[1.8e-3] * 5, [1.4e-3] * 5, [1.4e-3] * 5]
+    decision = decide({"default": [[1.0] * 2], "fast": disturbed, "lucky": lucky, "gone": gone}, default="default", hopeless=True)
+    assert decision.winner == "fast"
+
+
 def test_the_default_stays_against_its_equals() -> None:
     """With nothing to find, something is promoted in at most a few of a hundred races."""
     rng, promoted = np.random.default_rng(2), 0
