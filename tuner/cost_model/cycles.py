@@ -19,6 +19,8 @@ FMA_UNITS = 2.0  # of a current core, each as wide as a register
 LOAD_PORTS = 2.0
 ENOUGH_CHAINS, PLENTY_CHAINS = 8.0, 12.0  # accumulators that keep two units of four cycles' latency busy; with some to spare
 FOLLOWED = 4.0  # lines one after the other from which a prefetcher follows
+FILLS = 16.0  # lines that a first-level cache awaits at once: of Intel's Golden Cove
+HIDDEN = 64.0  # cycles of a wait that other work fills
 STREAMS = 6.0  # elements broadcast in one step before they cost more than their loads
 
 # (term, cycles that a unit of it costs until a machine says otherwise)
@@ -44,6 +46,7 @@ TERMS: tuple[tuple[str, float], ...] = (
     ("strewn_l2", 8.0),
     ("pages", 1.5),  # addresses translated anew
     ("jumps", 16.0),  # runs of written lines too short for a prefetcher to follow
+    ("restarts", 0.3),  # waits for the first line of a run that comes in from beyond the second cache
     ("starved_l1", 0.3),
     ("starved_l2", 0.3),
     ("padded", 0.5),  # elements
@@ -111,6 +114,7 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "strewn_l2": np.where(work.scattered > 0, work.traffic[1][:, -1] / LINE_BYTES, 0.0),
         "pages": work.pages[:, :-1].sum(axis=1),
         "jumps": np.maximum(work.pages[:, -1] - work.traffic[0][:, -1] / LINE_BYTES / FOLLOWED, 0.0),
+        "restarts": work.runs[:, :-1].sum(axis=1) * _wait(target),
         "starved_l1": np.maximum(l1 / 48 - arithmetic, 0.0),
         "starved_l2": np.maximum(l2 / 16 - arithmetic, 0.0),
         "padded": work.padded,
@@ -137,6 +141,21 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
     for column, name in enumerate(NAMES):
         units[:, column] = found[name]
     return units
+
+
+def _wait(target: Target) -> float:
+    """Cycles that the first line of a run from beyond the second cache is waited for; none where nothing was measured.
+
+    A stream that nothing but waiting holds up has FILLS lines on their way, so that by Little's law one takes FILLS times as long
+    as passes between two of them. HIDDEN is what that is at 16 bytes a cycle.
+    """
+    if target.limits is None:
+        return 0.0
+    read = next((entry.read for entry in target.limits.bandwidth if entry.working_set_bytes >= 2 * target.l2_bytes), None)
+    if read is None:
+        return 0.0
+    clock = target.limits.fma_flops_best / (2 * FMA_UNITS * target.vector_bytes / 4)  # float32
+    return max(FILLS * LINE_BYTES * clock / read - HIDDEN, 0.0)
 
 
 def _kept(table: NestTable, work: Work, registers: int) -> Floats:

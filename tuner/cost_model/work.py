@@ -35,6 +35,7 @@ class Work:
     lanes: Ints  # (n,)
     footprint: Floats  # (depth + 1, n, reads) bytes that one iteration of each level touches, the output last
     traffic: tuple[Floats, Floats, Floats]  # (n, reads) bytes that come in from beyond the first, second, third cache
+    runs: Floats  # (n, reads) runs of bytes side by side, as which those from beyond the second cache come in
     pages: Floats  # (n, reads) pages visited whose addresses the first-level TLB does not hold
     accumulators: Ints  # (n,) vectors of results that live in registers
     covered: Floats  # (n,) points computed over points wanted, 1 without overlap
@@ -73,13 +74,17 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
     spans = _spans(table, nest)
     footprint, room, pages = _footprints(table, spans, nest.packed)
     fetched = _fetched(table, nest.axis, nest.extent)
-    runs = np.cumprod(np.concatenate([np.ones((len(points), 1)), nest.extent], axis=1), axis=1)
-    reuse = _Reuse(table=table, nest=nest, spans=spans, fetched=fetched, runs=runs)
+    entered = np.cumprod(np.concatenate([np.ones((len(points), 1)), nest.extent], axis=1), axis=1)
+    reuse = _Reuse(table=table, nest=nest, spans=spans, fetched=fetched, entered=entered)
     last = max(target.l3_bytes // max(target.cores, 1), target.l2_bytes)  # shared: a core counts on its part of it
     cached = partial(_Holder, touched=footprint, taken=_taken(footprint, room), in_pages=False)
-    holders = [cached(size=size) for size in (target.l1d_bytes, target.l2_bytes, last)]
-    tlb = _Holder(touched=pages, taken=pages.sum(axis=-1), size=PAGES, in_pages=True)
-    first, second, third, paged = reuse.beyond([*holders, tlb])
+    holders = [
+        cached(size=target.l1d_bytes),
+        cached(size=target.l2_bytes, in_runs=True),
+        cached(size=last),
+        _Holder(touched=pages, taken=pages.sum(axis=-1), size=PAGES, in_pages=True),
+    ]
+    first, second, runs, third, paged = reuse.beyond(holders)
     lanes = np.maximum(nest.lanes, 1)
     tile = np.maximum(nest.span[:, : table.spatial].prod(axis=1), 1)
     # Of a row sketch the column's tile is vectors and partial results, not iterations.
@@ -100,6 +105,7 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
         lanes=lanes,
         footprint=footprint,
         traffic=(first, second, third),
+        runs=runs,
         pages=paged,
         accumulators=np.maximum(tile // lanes * nest.partials, 1),
         covered=nest.covered / max(table.points, 1),
@@ -188,6 +194,20 @@ def _footprint(read: ReadMap, spans: Floats, packed: NDArray[np.bool_]) -> tuple
     )
 
 
+def _runs(read: ReadMap, spans: Floats) -> Floats:
+    """Runs of bytes side by side of one read, in place, (n,)."""
+    last = len(read.shape) - 1
+    run, runs = _size(read, spans, last) * read.dtype_bytes, np.ones(spans.shape[1:])
+    pitch = read.dtype_bytes
+    for dimension in reversed(range(last)):
+        pitch *= int(read.shape[dimension + 1])
+        rows = _size(read, spans, dimension)
+        joined = (runs == 1) & (np.maximum(run, LINE_BYTES) >= pitch)
+        run = np.where(joined, (rows - 1) * pitch + run, run)
+        runs = np.where(joined, 1.0, runs * rows)
+    return runs
+
+
 def _size(read: ReadMap, spans: Floats, dimension: int) -> Floats:
     """Elements of a dimension that each level touches, (levels, n)."""
     moving = np.flatnonzero(read.coefficients[dimension])
@@ -227,6 +247,7 @@ class _Holder:
     taken: Floats  # (depth + 1, n) room that all reads take there
     size: float
     in_pages: bool
+    in_runs: bool = False  # whether runs of bytes side by side are counted too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,17 +258,18 @@ class _Reuse:
     nest: Nests
     spans: Floats
     fetched: Floats
-    runs: Floats  # (n, depth + 1) times each level is entered
+    entered: Floats  # (n, depth + 1) times each level is
 
     def beyond(self, holders: Sequence[_Holder]) -> list[Floats]:
-        """Of what the levels touch, what comes in from beyond each holder, (n, reads). All at once: most of the time of a batch
-        goes to the number of operations."""
+        """Of what the levels touch, what comes in from beyond each holder, (n, reads), followed by the runs it does so in where
+        they are counted. All at once: most of the time of a batch goes to the number of operations."""
         depth, rows = len(self.spans[0]) - 1, np.arange(self.spans.shape[2])
         fits = np.stack([holder.taken <= USABLE * holder.size for holder in holders])
         level = np.where(fits.any(axis=1), fits.argmax(axis=1), depth)
         # Where two iterations of the loop around it fit, what they share stays: each run of that loop brings in each byte once.
         outer = np.maximum(level - 1, 0)
-        twice = self.spans[:, level, rows]
+        here = self.spans[:, level, rows]
+        twice = here.copy()
         axis, which = self.nest.axis[rows, outer], np.arange(len(holders))[:, None]
         twice[axis, which, rows] = np.minimum(twice[axis, which, rows] * 2, self.table.extents[axis])
         footprint, room, pages = _footprints(self.table, twice, self.nest.packed)
@@ -256,10 +278,13 @@ class _Reuse:
         for number, holder in enumerate(holders):
             at, around = level[number], outer[number]
             again = holder.touched[at, rows] * self.fetched[at, rows]
-            stream = holder.touched[around, rows] * self.runs[rows, around][:, None]
+            stream = holder.touched[around, rows] * self.entered[rows, around][:, None]
             few = np.where((both[number] <= USABLE * holder.size)[:, None], np.minimum(again, stream), again)
             # What fits as a whole stays from one call to the next.
             found.append(np.where(fits[number, 0][:, None], 0.0, few))
+            if holder.in_runs:
+                runs = np.stack([_runs(read, here[:, number]) for read in self.table.reads], axis=-1)
+                found.append(found[-1] * np.where(self.nest.packed, 1.0, runs) / holder.touched[at, rows])
         return found
 
 

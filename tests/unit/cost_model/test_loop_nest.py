@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,8 +13,9 @@ from tuner.cost_model.features import ESTIMATE, REFERENCE, TERMS, WIDTH, featuri
 from tuner.cost_model.model import Features
 from tuner.cost_model.nests import tables
 from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.space import Points
+from tuner.spaces.space import Points, Value
 from tuner.target.detect import detect_cpu
+from tuner.target.target import Bandwidth, Limits
 from tuner.workload.spec import parse_spec
 
 SPECS = (
@@ -80,3 +83,37 @@ def test_sums_of_a_block_of_one_tile_stay_in_registers_between_blocks_of_its_red
     assert (single & divided & few).any() and (partial[single & divided & few] == 0).all()
     assert (~single & divided).any() and (partial[~single & divided] > 0).all()
     assert (partial[~divided] == 0).all()
+
+
+def restarts(bytes_per_cycle: float | None, **knobs: Value) -> float:
+    """Of a product of 1024, by knobs of its operands and blocks, on a machine that reads so fast beyond its second cache."""
+    target = replace(detect_cpu(), l1d_bytes=48 << 10, l2_bytes=1 << 20, vector_bytes=32, vector_registers=16, limits=None)
+    if bytes_per_cycle is not None:
+        clock = 3e9
+        entries = [(1 << 19, 1.0), (1 << 21, bytes_per_cycle * clock), (1 << 25, 1.0)]
+        bandwidth = tuple(Bandwidth(working_set_bytes=size, read=rate, write=rate, copy=rate) for size, rate in entries)
+        limits = Limits(fma_flops=clock * 32, fma_flops_best=clock * 32, bandwidth=bandwidth)
+        target = replace(target, limits=limits)
+    space = CpuSpace(parse_spec("matmul:M=1024,N=1024,K=1024"), target, 1)
+    config = dict(space.space.config(np.zeros(len(space.space.knobs), np.int32)))
+    chosen = {
+        "register": (6, 16),
+        "block_i": 128,
+        "block_j": 128,
+        "depth": 128,
+        "copy0_A": "none",
+        "copy1_B": "pack_root",
+    } | knobs
+    config |= {name: chosen[what] for name in config if (what := name.rpartition(".")[2]) in chosen}
+    rows = featurizer(space)(space.space.point(config)[None])
+    return float(units_of(rows, TERMS)[0, NAMES.index("restarts")])
+
+
+def test_short_runs_from_beyond_the_second_cache_are_waited_for_where_that_is_slow() -> None:
+    assert restarts(None) == restarts(32.0) == restarts(16.0) == 0.0
+    slow = restarts(8.0)
+    rows, blocks_of_columns, blocks_of_reduction = 1024, 8, 8
+    assert slow == pytest.approx(64 * rows * blocks_of_columns * blocks_of_reduction, rel=0.1)  # the left operand's
+    assert restarts(4.0) == pytest.approx(3 * slow, rel=1e-3)
+    assert restarts(8.0, depth=256) == pytest.approx(slow / 2, rel=0.01)
+    assert restarts(8.0, copy0_A="pack_root") < slow / 50
