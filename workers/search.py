@@ -29,8 +29,8 @@ def searcher_for(
     space: TargetSpace, *, strategy: str, seed: int, winners: Sequence[Config] = (), prior: Prior | None = None
 ) -> Searcher:
     """A new searcher. `winners` are configs of similar workloads, tried early where the strategy has a model; `prior` is a
-    trained ranker of other workloads on the same target, which warms that model up; without one the estimate of cycles does, and
-    what that likes nearly as much as its favourite, made otherwise, is tried early too.
+    trained ranker of other workloads on the same target, which warms that model up; without one the estimate of cycles does. As
+    far as there is room beside the winners, what it likes nearly as much as its favourite, made otherwise, is tried early too.
 
     Raises UsageError for an unknown strategy.
     """
@@ -39,8 +39,9 @@ def searcher_for(
         others = other_algorithms(space, OTHERS, seed)
         points = np.concatenate([points[: MOST_SEEDS - len(others)], others])
     domain, (described, model) = Domain(space.space), _model(space, prior)
-    if isinstance(space, CpuSpace) and prior is None and strategy in LEARNING:
-        points = np.concatenate([points, alternatives(domain, described, Prior(terms=TERMS), seed=seed)])[:MOST_SEEDS]
+    if isinstance(space, CpuSpace) and strategy in LEARNING and len(points) < MOST_SEEDS:
+        others = alternatives(domain, described, prior or Prior(terms=TERMS), seed=seed)
+        points = np.concatenate([points, others])[:MOST_SEEDS]
     setup = SearchSetup(
         domain=domain,
         featurizer=described,

@@ -2,7 +2,7 @@
 
 The favourites of an estimate resemble each other: where it is wrong about what a copy or a vectorised loop costs on a machine,
 none of their times tells. So the best point with each other value of each choice (an operand packed or not, one loop vectorised
-or another) is looked for, and those not far behind are tried early.
+or another, a reduction in one block or several) is looked for, and those not far behind are tried early.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from tuner.cost_model.model import Featurizer, Vector
 from tuner.search.annealing import Annealing, AnnealingOptions
 from tuner.search.domain import Domain
 from tuner.search.pool import Pool
-from tuner.spaces.space import Points
+from tuner.spaces.space import Knob, Points
 
 COUNT = 4  # of a first batch of eight
 BEHIND = 0.25  # logarithm of the estimated time: how wrong the estimate may be about a choice
 MOST = 8  # values looked at, those of the first choices: a look takes a tenth of a second
+DEPTH = ".depth"  # how the knob of a reduction's blocks ends; its last value is the whole reduction
 OPTIONS = AnnealingOptions(chains=64, steps=24)  # a twentieth of a plan's: a good point will do, it need not be the best
 REFERENCE = 512  # random points whose estimates set the scale
 _APART = 100.0  # added to the logarithm for points with another value: worse than any with it
@@ -51,12 +52,14 @@ def alternatives(domain: Domain, featurizer: Featurizer, prior: Prior, *, seed: 
 
     knobs = domain.space.knobs
     least, favourite = best(0, range(len(knobs[0].values)))
-    others = [
-        (column, value)
-        for column, knob in enumerate(knobs)
-        if isinstance(knob.values[0], str)
-        for value in range(len(knob.values))
-        if value != favourite[column]
-    ]
+    others = [(column, value) for column, knob in enumerate(knobs) for value in _kinds(knob) if value != favourite[column]]
     near = {found for column, value in others[:MOST] if (found := best(column, (value,)))[0] < least + BEHIND}
     return np.array([point for _, point in sorted(near)[:count]], np.int32).reshape(-1, len(knobs))
+
+
+def _kinds(knob: Knob) -> range:
+    """Values that make another kind of nest, not one of another size: all names; the reduction in one block, without sums kept
+    from one block to the next."""
+    if isinstance(knob.values[0], str):
+        return range(len(knob.values))
+    return range(len(knob.values) - 1, len(knob.values)) if knob.name.endswith(DEPTH) else range(0)
