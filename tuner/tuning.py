@@ -13,7 +13,7 @@ from itertools import count as counting
 
 from tuner.errors import UsageError
 from tuner.measure.measurer import Measurer
-from tuner.measure.outcome import Candidate, Failed, FailureKind, Timed, Trial
+from tuner.measure.outcome import Candidate, Failed, FailureKind, Timed, Trial, kept_pace
 from tuner.search.expectation import Expectation, expect
 from tuner.search.searcher import Plan, Searcher
 from tuner.spaces.space import Space
@@ -223,6 +223,7 @@ class _Loop:
             and self._best_s is not None
             and len(self._trials) >= _LEAST_TRIALS
             and self._best_s * _NEAR_TARGET <= self._budget.target_s <= self._best_s * _BEYOND_TARGET
+            and kept_pace(self._trials)
         ):
             return StopReason.TARGET
         return None

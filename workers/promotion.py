@@ -19,7 +19,7 @@ from db.kernels import Kernel, NewKernel
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactCorrupt, ArtifactMissing, ArtifactStore
 from tuner.export.signature import Signer
-from tuner.measure.outcome import Timed, Trial
+from tuner.measure.outcome import Timed, Trial, kept_pace
 from tuner.runtime.prepack import prepack_from
 from workers.fleet import FleetError
 from workers.messages import BuildAsk, BuildRequest, Built, Contestant, Finalist, Library, RaceAsk, RaceOutcome
@@ -28,6 +28,7 @@ from workers.task import TaskRun
 from workers.timeline import versions
 
 FINALISTS = 4  # best trials with different code that take part, beside default and incumbent
+UNSTEADY_FINALISTS = 12  # where cores changed their speed: of 28 raced again there the fastest were the 5th and 8th by trials
 RACE_S = 300.0  # bound on a race beyond its kernels' own time: preparing large references takes longest
 BUILD_S = 60.0  # bound on one finalist's build
 ATTEMPTS = 3  # of a build or race that lost its worker, and of a race whose incumbent changed meanwhile
@@ -86,7 +87,8 @@ def distinct(best: Sequence[Trial], count: int) -> list[Trial]:
 
 def _entries(promotion: Promotion) -> list[_Entry]:
     run = promotion.run
-    trials = [None, *distinct(promotion.best, FINALISTS)]
+    count = FINALISTS if kept_pace(promotion.best) else UNSTEADY_FINALISTS
+    trials = [None, *distinct(promotion.best, count)]
     requests = [BuildRequest(number=at, config=trial.config if trial else None, keep=True) for at, trial in enumerate(trials)]
     entries = []
     for trial, built in zip(trials, _build(promotion, tuple(requests)), strict=True):

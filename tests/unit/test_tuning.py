@@ -218,6 +218,14 @@ def test_the_roofline_ends_no_run_before_32_trials() -> None:
     assert any(isinstance(t.outcome, Timed) and t.outcome.median_s * 0.98 <= reached_early for t in trials[:-1])
 
 
+def test_the_roofline_ends_no_run_on_cores_that_changed_their_speed() -> None:
+    """It was measured at one of their speeds, and nobody knows at which."""
+    reached_early = 1.5e-3
+    trials, result = run(Budget(trials=60, target_s=reached_early), measurer=DisturbedMeasurer(SPACE, RESPONSE))
+    assert (result.reason, len(trials)) == (StopReason.TRIALS, 60)
+    assert any(isinstance(t.outcome, Timed) and t.outcome.undisturbed_s * 0.98 <= reached_early for t in trials)
+
+
 def test_a_kernel_far_faster_than_the_target_disproves_it() -> None:
     """The machine's limits were measured in a bad hour: what they say about what is left is nothing."""
     _, result = run(Budget(trials=40, target_s=1.0))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import median
 
 from tuner.measure.resources import Resources
 from tuner.spaces.space import Config
+from tuner.target.roofline import STEADY_FACTOR
 
 # Of a kernel's slowness, in logarithms, that its core's tells. It is told with an error that grows with it, and the minimum of
 # many times is sought: with all of it the winner would be one of the slowest moments (docs/measurement.md, Pace).
@@ -85,3 +87,11 @@ class Trial:
     build_s: float = 0.0  # seconds spent building on a builder
     measure_s: float = 0.0  # seconds the lane was held
     resources: Resources | None = None  # of a GPU's candidate that was built
+
+
+def kept_pace(trials: Iterable[Trial]) -> bool:
+    """Whether cores kept one speed in nine of ten trials at least. Where they did not, limits were measured at any of their
+    speeds, and the fastest of many times may be that of a fast moment."""
+    timed = [trial.outcome.conditions.pace for trial in trials if isinstance(trial.outcome, Timed)]
+    paces = sorted(pace for pace in timed if pace is not None)
+    return not paces or paces[-1] <= STEADY_FACTOR * paces[len(paces) // 10]

@@ -146,7 +146,7 @@ class DisturbedMeasurer(DirectMeasurer):
     """The same on a core that others slow by half during every third trial, and that knows it."""
 
     def answer(self, candidate: Candidate) -> Trial:
-        return disturbed(super().answer(candidate)) if candidate.number % 3 == 1 else super().answer(candidate)
+        return disturbed(super().answer(candidate), 1.5 if candidate.number % 3 == 1 else 1.0)
 
 
 class UnfeltMeasurer(DirectMeasurer):
