@@ -28,7 +28,7 @@ from workers.task import TaskRun
 from workers.timeline import versions
 
 FINALISTS = 4  # best trials with different code that take part, beside default and incumbent
-UNSTEADY_FINALISTS = 12  # where cores changed their speed: of 28 raced again there the fastest were the 5th and 8th by trials
+UNSTEADY_FINALISTS = 12  # where cores changed their speed: of 27 raced again there the fastest were the 4th and 7th by trials
 RACE_S = 300.0  # bound on a race beyond its kernels' own time: preparing large references takes longest
 BUILD_S = 60.0  # bound on one finalist's build
 ATTEMPTS = 3  # of a build or race that lost its worker, and of a race whose incumbent changed meanwhile
