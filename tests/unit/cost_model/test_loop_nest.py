@@ -96,14 +96,8 @@ def restarts(bytes_per_cycle: float | None, **knobs: Value) -> float:
         target = replace(target, limits=limits)
     space = CpuSpace(parse_spec("matmul:M=1024,N=1024,K=1024"), target, 1)
     config = dict(space.space.config(np.zeros(len(space.space.knobs), np.int32)))
-    chosen = {
-        "register": (6, 16),
-        "block_i": 128,
-        "block_j": 128,
-        "depth": 128,
-        "copy0_A": "none",
-        "copy1_B": "pack_root",
-    } | knobs
+    usual: dict[str, Value] = {"register": (6, 16), "block_i": 128, "block_j": 128, "depth": 128}
+    chosen = usual | {"copy0_A": "none", "copy1_B": "pack_root"} | knobs
     config |= {name: chosen[what] for name in config if (what := name.rpartition(".")[2]) in chosen}
     rows = featurizer(space)(space.space.point(config)[None])
     return float(units_of(rows, TERMS)[0, NAMES.index("restarts")])
