@@ -38,10 +38,10 @@ def searcher_for(
     if isinstance(space, CudaSpace):
         others = other_algorithms(space, OTHERS, seed)
         points = np.concatenate([points[: MOST_SEEDS - len(others)], others])
+    prior = prior or Prior(terms=TERMS)
     domain, (described, model) = Domain(space.space), _model(space, prior)
     if isinstance(space, CpuSpace) and strategy in LEARNING and len(points) < MOST_SEEDS:
-        others = alternatives(domain, described, prior or Prior(terms=TERMS), seed=seed)
-        points = np.concatenate([points, others])[:MOST_SEEDS]
+        points = np.concatenate([points, alternatives(domain, described, prior, seed=seed)])[:MOST_SEEDS]
     setup = SearchSetup(
         domain=domain,
         featurizer=described,
@@ -52,10 +52,10 @@ def searcher_for(
     return build_searcher(strategy, setup)
 
 
-def _model(space: TargetSpace, prior: Prior | None) -> tuple[Featurizer, CostModel]:
+def _model(space: TargetSpace, prior: Prior) -> tuple[Featurizer, CostModel]:
     """An estimate, corrected by what is measured: on a CPU from the loop nests, on a GPU from the knobs."""
     if isinstance(space, CpuSpace):
-        return featurizer(space), TransferRanker(prior or Prior(terms=TERMS))
+        return featurizer(space), TransferRanker(prior)
     return CudaFeatures(space), TransferRanker(CudaOpinion())
 
 

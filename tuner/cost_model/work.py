@@ -195,7 +195,7 @@ def _footprint(read: ReadMap, spans: Floats, packed: NDArray[np.bool_]) -> tuple
 
 
 def _runs(read: ReadMap, spans: Floats) -> Floats:
-    """Runs of bytes side by side of one read, in place, (n,)."""
+    """Runs of bytes side by side of one read, in place, (n,): as `_footprint` has lines, but of one level: that is fast."""
     last = len(read.shape) - 1
     run, runs = _size(read, spans, last) * read.dtype_bytes, np.ones(spans.shape[1:])
     pitch = read.dtype_bytes
@@ -258,7 +258,7 @@ class _Reuse:
     nest: Nests
     spans: Floats
     fetched: Floats
-    entered: Floats  # (n, depth + 1) times each level is
+    entered: Floats  # (n, depth + 1) how often each level is
 
     def beyond(self, holders: Sequence[_Holder]) -> list[Floats]:
         """Of what the levels touch, what comes in from beyond each holder, (n, reads), followed by the runs it does so in where
