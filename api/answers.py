@@ -79,6 +79,7 @@ def task(found: Task, workloads: Mapping[str, StoredWorkload]) -> TaskAnswer:
         best_median_s=found.best_median_s,
         kernel=found.kernel,
         elapsed_s=dict(found.elapsed_s),
+        stopped=found.stopped,
         error=found.error,
     )
 

@@ -27,6 +27,7 @@ TASK = {
     "best_median_s": 0.0012,
     "kernel": None,
     "elapsed_s": {"total": 21.4, "search": 1.2, "build": 14.0, "measure": 12.9},
+    "stopped": None,
     "error": None,
 }
 JOB = {

@@ -159,6 +159,10 @@ class TaskAnswer(Answer):
     best_median_s: float | None
     kernel: str | None
     elapsed_s: dict[str, float]
+    stopped: str | None = Field(
+        default=None,
+        description="why the last search of this workload ended: trials, seconds, target, no_gain, exhausted or cancelled",
+    )
     error: str | None
 
 

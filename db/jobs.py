@@ -70,6 +70,7 @@ class Task:
     best_median_s: float | None
     kernel: str | None  # id of the kernel it ended with
     elapsed_s: Mapping[str, float]  # total, search, build, measure
+    stopped: str | None  # why its last search ended, a value of `tuner.tuning.StopReason`; None before that
     error: str | None
 
 
@@ -308,6 +309,7 @@ def _task(row: TaskRow) -> Task:
         best_median_s=row.best_median_s,
         kernel=row.kernel_id,
         elapsed_s={name: float(value) for name, value in row.elapsed.items()},
+        stopped=row.stopped,
         error=row.error,
     )
 

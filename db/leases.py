@@ -159,6 +159,7 @@ def note_task(
     space_size: int | None = None,
     kernel: str | None = None,
     elapsed_s: Mapping[str, float] | None = None,
+    stopped: str | None = None,
     error: str | None = None,
 ) -> None:
     """Stores what became known of a task; what is None stays as it was. Raises StaleLease."""
@@ -168,6 +169,7 @@ def note_task(
         "space_size": None if space_size is None else str(space_size),
         "kernel_id": kernel,
         "elapsed": None if elapsed_s is None else dict(elapsed_s),
+        "stopped": stopped,
         "error": error,
     }
     values = {name: value for name, value in given.items() if value is not None}

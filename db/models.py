@@ -119,6 +119,7 @@ class TaskRow(Base):
     best_median_s: Mapped[float | None]
     kernel_id: Mapped[str | None] = mapped_column(IDENTIFIER)  # no foreign key: kernels refer to jobs
     elapsed: Mapped[dict[str, Any]]
+    stopped: Mapped[str | None] = mapped_column(WORD)  # why its last search ended
     error: Mapped[str | None] = mapped_column(CleanText)
     __table_args__ = (UniqueConstraint("job_id", "workload_key"), Index("ix_tasks_workload_key", "workload_key", "job_id"))
 

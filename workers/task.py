@@ -85,8 +85,8 @@ def search(run: TaskRun) -> TuningResult:
                 run.measurer.close()
                 parts.search_s += result.elapsed.search_s
                 with run.database.write("elapsed") as session:
-                    elapsed = parts.elapsed(time.monotonic() - started)
-                    leases.note_task(session, run.lease, run.task.position, elapsed_s=elapsed)
+                    elapsed, why = parts.elapsed(time.monotonic() - started), result.reason.value
+                    leases.note_task(session, run.lease, run.task.position, elapsed_s=elapsed, stopped=why)
                 run.observer(event)
                 return result
         run.observer(event)

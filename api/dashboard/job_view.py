@@ -22,6 +22,13 @@ from tuner.workload.workload import Workload
 
 NEXT = 64  # trials that the expected gain is given for
 RIVALS = 5  # lines of libraries in the curve
+STOPPED = {  # why a search ended before its budget of trials was spent, in the words of the page
+    "seconds": "budget of time spent",
+    "target": "at the roofline",
+    "no_gain": "no gain expected",
+    "exhausted": "every config tried",
+    "cancelled": "cancelled",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +72,11 @@ class JobView:
     def gflops(self) -> float | None:
         flops = self.workload.expression.flops if self.workload else 0
         return flops / self.best_s / 1e9 if flops and self.best_s else None
+
+    @property
+    def stopped(self) -> str | None:
+        """Why the search ended before its trials were spent; None where it did not, or has not ended."""
+        return STOPPED.get(self.task.stopped or "")
 
     @property
     def failed(self) -> int:

@@ -48,14 +48,12 @@ def test_job_runs_through_its_states_with_events(database: Database) -> None:
         job, lease = claimed
         assert (job.id, job.state, job.lease_owner) == (job_id, jobs.RUNNING, "a")
         assert leases.claim_next(session, owner="b") is None
-        leases.note_task(session, lease, 1, state="succeeded", space_size=10**30, elapsed_s={"total": 2.5})
+        leases.note_task(session, lease, 1, state="succeeded", space_size=10**30, elapsed_s={"total": 2.5}, stopped="target")
+        leases.note_task(session, lease, 1, elapsed_s={"total": 2.5})
         done = leases.finish(session, lease, jobs.SUCCEEDED)
-    assert (done.state, done.lease_owner, done.tasks[1].space_size, done.tasks[1].elapsed_s) == (
-        "succeeded",
-        None,
-        10**30,
-        {"total": 2.5},
-    )
+    task = done.tasks[1]
+    assert (done.state, done.lease_owner, task.space_size, task.elapsed_s) == ("succeeded", None, 10**30, {"total": 2.5})
+    assert (task.stopped, done.tasks[0].stopped) == ("target", None)
     assert done.finished_at is not None
     with database.read() as session:
         assert [event.kind for event in events.after(session, job_id, 0)] == ["queued", "running", "succeeded"]

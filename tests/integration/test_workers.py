@@ -95,6 +95,7 @@ def test_a_job_ends_with_verified_kernels(database: Database, tmp_path: Path) ->
         assert_complete(recorded(database, job_id, task.position), 8)
         assert task.trials_done == 8 and task.space_size is not None and task.space_size > 8
         assert set(task.elapsed_s) == {"total", "search", "build", "measure"} and task.elapsed_s["build"] > 0
+        assert task.stopped == "trials"
         assert task.kernel is not None
         with database.read() as session:
             kernel = kernels.get(session, task.kernel)

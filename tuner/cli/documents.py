@@ -43,6 +43,7 @@ def job(found: JobAnswer) -> Document:
                 "best_median_s": task.best_median_s,
                 "kernel": task.kernel,
                 "elapsed_s": dict(task.elapsed_s),
+                "stopped": task.stopped,
                 "error": task.error,
             }
             for task in found.tasks

@@ -78,12 +78,13 @@ def show(
             str(task.trials_done),
             str(task.trials_ok),
             units.seconds(task.best_median_s),
+            task.stopped or units.DASH,
             task.kernel or units.DASH,
             task.error or "",
         )
         for task in found.tasks
     ]
-    columns = ("workload", "state", "space", "trials", "ok", "best", "kernel", "error")
+    columns = ("workload", "state", "space", "trials", "ok", "best", "stopped by", "kernel", "error")
     invocation.output.table(columns, rows, right=("space", "trials", "ok", "best"))
     for line in drawn:
         invocation.output.line(line)

@@ -22,6 +22,7 @@ def job(name: str, *, owner: str | None = None, threads: int = 1, trials: int = 
         best_median_s=None,
         kernel=None,
         elapsed_s={},
+        stopped=None,
         error=None,
     )
     return Job(
