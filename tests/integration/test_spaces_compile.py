@@ -12,9 +12,8 @@ import tvm
 from numpy.typing import NDArray
 
 from tuner.errors import IllegalSchedule
-from tuner.lowering.pairs import take_pairs
+from tuner.lowering.compiler import build
 from tuner.lowering.schedule import schedule
-from tuner.lowering.transposition import transpose_squares
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.default import default_program
 from tuner.spaces.program import Program
@@ -39,6 +38,9 @@ SPECS = (
     "depthwise_conv2d:N=1,H=13,W=11,C=19,KH=3,KW=3,stride=1,pad=1",
     "conv2d:N=1,H=9,W=10,CI=5,CO=19,KH=3,KW=3,pad=1,act=relu,numerics=fast",
     "depthwise_conv2d:N=1,H=13,W=21,C=5,KH=3,KW=3,stride=1,pad=1,layout=NCHW",
+    "depthwise_conv2d:N=2,H=15,W=43,C=5,KH=5,KW=5,stride=2,pad=2,layout=NCHW",
+    "conv2d:N=1,H=5,W=6,CI=4,CO=37,KH=3,KW=3,layout=NCHW", "max_pool2d:N=1,H=19,W=59,C=5,KH=3,KW=3,stride=3,pad=1,layout=NCHW",
+    "avg_pool2d:N=1,H=9,W=71,C=3,KH=4,KW=4,stride=4,layout=NCHW",
     "max_pool2d:N=1,H=13,W=11,C=19,KH=3,KW=3,stride=2,pad=1", "avg_pool2d:N=1,H=13,W=11,C=19,KH=2,KW=2,stride=2,layout=NCHW",
     "global_avg_pool2d:N=2,H=7,W=7,C=19", "global_avg_pool2d:N=2,H=7,W=7,C=19,layout=NCHW",
     "softmax:M=9,N=53", "softmax:M=5,N=3", "log_softmax:M=7,N=64", "layer_norm:M=9,N=53", "rms_norm:M=9,N=128",
@@ -53,8 +55,7 @@ CONFIGS = {1: 6, 2: 2}  # sampled for each number of threads
 
 def run(workload: Workload, program: Program, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     expression = workload.expression
-    mod = take_pairs(transpose_squares(schedule(program, "kernel").mod))
-    library = tvm.tirx.build(mod, target=tvm.target.Target(dict(detect_cpu().tvm)))
+    library = build(schedule(program, "kernel").mod, detect_cpu())
     outputs = {}
     for name in expression.outputs:
         tensor = expression.tensor(name)

@@ -50,6 +50,7 @@ TERMS: tuple[tuple[str, float], ...] = (
     ("starved_l1", 0.3),
     ("starved_l2", 0.3),
     ("padded", 0.5),  # elements
+    ("padded_parts", 0.3),
     ("packed", 0.3),
     ("packed_first", 0.7),
     ("singly", 1.0),  # of these, elements moved one by one
@@ -57,6 +58,7 @@ TERMS: tuple[tuple[str, float], ...] = (
     ("spilled", 1.0),  # registers wanted beyond those there are
     ("kept", 1.0),  # the same where an unrolled body keeps what it broadcasts
     ("paired", 0.1),  # neighbours loaded one by one
+    ("picked", 1.0),  # shuffles that make vectors of elements a few places apart
     ("gathered", 0.5),  # elements
     ("scattered", 1.0),
     ("stored", 0.5),  # vectors
@@ -118,6 +120,7 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "starved_l1": np.maximum(l1 / 48 - arithmetic, 0.0),
         "starved_l2": np.maximum(l2 / 16 - arithmetic, 0.0),
         "padded": work.padded,
+        "padded_parts": work.padded_parts,
         "packed": work.packed,
         "packed_first": work.packed_first,
         "singly": work.singly,
@@ -125,6 +128,7 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "spilled": reduces * work.steps * np.maximum(work.held + 1 - registers, 0),
         "kept": reduces * work.bodies * np.maximum(work.held + work.shared - registers, 0) * (work.shared > 0),
         "paired": work.bodies * work.paired,
+        "picked": work.bodies * work.picked,
         "gathered": work.bodies * work.gathered,
         "scattered": work.scattered,
         "stored": (work.written - work.scattered) / lanes,

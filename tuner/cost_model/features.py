@@ -13,17 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.cost_model.cycles import NAMES, ROUND, cycles
-from tuner.cost_model.nests import NestTable, tables
+from tuner.cost_model.nests import COPIES, NestTable, tables
 from tuner.cost_model.work import Work, work
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.space import Points
 from tuner.target.target import Target
 
-FEATURE_VERSION = 6  # of the meaning of the columns; models are stored with it
+FEATURE_VERSION = 7  # of the meaning of the columns; models are stored with it
 MAX_GROUPS = 3  # groups described, the ones with most arithmetic first
 READS = 3  # reads described one by one, the largest first
 AXES = 4  # of the output, the last ones, whose loops are described
-GROUP_FEATURES = 21 + 3 * (READS + 2) + READS * 9 + 2 * AXES
+READ_FEATURES = len(COPIES) + 5
+GROUP_FEATURES = 21 + 3 * (READS + 2) + READS * READ_FEATURES + 2 * AXES
 TERMS = len(NAMES)  # last columns: log2(1 + units) of each term of the estimated cycles, absolute
 ESTIMATE = MAX_GROUPS * GROUP_FEATURES + 2  # column: log2 of the estimated cycles, the lower the faster
 WIDTH = ESTIMATE + 1 + TERMS  # of the columns before them; after the estimate each term's share in it
@@ -136,11 +137,11 @@ def _read_columns(table: NestTable, number: int, done: Work, inner_level: int, t
     """What becomes of one read: its copy, its stride along the vector, how much of it an innermost loop touches."""
     nest, count = done.nest, len(done.lanes)
     if number >= table.inputs:
-        return [np.zeros(count)] * 9
+        return [np.zeros(count)] * READ_FEATURES
     read = table.reads[number]
     stride = np.where(nest.vector >= 0, read.strides[np.maximum(nest.vector, 0)], 0)
     return [
-        *((nest.how[:, number] == code).astype(np.float64) for code in range(4)),
+        *((nest.how[:, number] == code).astype(np.float64) for code in range(len(COPIES))),
         (stride == 0).astype(np.float64),
         (stride == 1).astype(np.float64),
         _log(done.footprint[inner_level, :, number] / target.l1d_bytes),

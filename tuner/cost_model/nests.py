@@ -19,7 +19,8 @@ from tuner.spaces.tiles import fit_block
 from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Stage, Unary, arithmetic, walk
 
 Ints = NDArray[np.int64]
-COPIES = ("none", "pad", "pack", "pack_root")
+COPIES = ("none", "pad", "pack", "pack_root", "pad_parts")
+NONE, PAD, PACK, PACK_ROOT, PAD_PARTS = range(len(COPIES))
 TRANSCENDENTAL = ("exp", "log", "tanh", "erf")
 
 
@@ -184,7 +185,8 @@ class NestTable:
         map_only = self.reductions == 0
         return Nests(
             axis=axis, extent=extent, span=span, lanes=lanes, vector=np.full(n, self._vector), partials=np.maximum(partials, 1),
-            covered=covered, blocks=blocks.prod(axis=1), tasks=blocks.prod(axis=1), how=how, packed=how >= 2,
+            covered=covered, blocks=blocks.prod(axis=1), tasks=blocks.prod(axis=1), how=how,
+            packed=(how == PACK) | (how == PACK_ROOT),
             polynomial=np.array([value == "polynomial" for value in self._values("mathematics", "libm")], np.float64)[
                 self._index(points, "mathematics")
             ],

@@ -13,7 +13,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.cost_model.nests import Nests, NestTable, ReadMap
+from tuner.cost_model.nests import NONE, PACK, PACK_ROOT, PAD, PAD_PARTS, Nests, NestTable, ReadMap
+from tuner.spaces.program import NEAR
 from tuner.spaces.space import Points
 from tuner.target.target import Target
 
@@ -44,7 +45,8 @@ class Work:
     lives: Floats  # (n,) times the accumulators are set up and written back
     loads: Floats  # (n,) vectors loaded by a body
     broadcasts: Floats  # (n,) single elements by a body
-    gathered: Floats  # (n,) elements along the vector without unit stride, by a body
+    picked: Floats  # (n,) shuffles of a body that put vectors together of elements a few places apart
+    gathered: Floats  # (n,) elements along the vector farther apart, by a body
     shared: Floats  # (n,) broadcast elements that several iterations of an unrolled body use
     paired: Floats  # (n,) broadcast elements whose neighbours in memory the same body uses
     aliased: Floats  # (n,) reads by a body of lines beyond those that the sets they share can hold
@@ -54,6 +56,7 @@ class Work:
     written: Floats  # (n,) elements stored
     scattered: Floats  # (n,) of these, stored one by one
     padded: Floats  # (n,) elements copied once with a border
+    padded_parts: Floats  # (n,) the same, a part at a time where it is used
     packed: Floats  # (n,) elements packed where they are used, repeats included
     packed_first: Floats  # (n,) elements packed before everything else
     singly: Floats  # (n,) elements packed where they are used, of operands neither copied in vectors nor turned in squares
@@ -93,10 +96,10 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
     steps = bodies * unrolled
     inside = nest.extent[:, depth - table.reductions :].prod(axis=1) * unrolled if table.reductions else np.ones(len(points))
     operands = [_operand(table, read, nest, nest.packed[:, number]) for number, read in enumerate(table.reads[: table.inputs])]
-    loads, broadcasts, gathered, shared, paired = np.array(operands).reshape(-1, 5, len(points)).sum(axis=0)
+    loads, broadcasts, picked, gathered, shared, paired = np.array(operands).reshape(-1, 6, len(points)).sum(axis=0)
     stride = np.where(nest.vector >= 0, table.reads[-1].strides[np.maximum(nest.vector, 0)], 0)
     written = nest.covered / max(int(np.prod(table.extents[table.spatial :])), 1)
-    padded, packed, packed_first, singly, singly_first = _copies(table, nest)
+    padded, padded_parts, packed, packed_first, singly, singly_first = _copies(table, nest)
     checked, checked_twice = _checked(table, nest)
     aliased, aliased_writes = _aliased(table, nest, max(target.l1d_bytes // PAGE_BYTES, 1))
     return Work(
@@ -114,6 +117,7 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
         lives=steps / np.maximum(inside, 1),
         loads=loads,
         broadcasts=broadcasts,
+        picked=picked,
         gathered=gathered,
         shared=shared,
         paired=paired,
@@ -124,6 +128,7 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
         written=written,
         scattered=np.where((lanes > 1) & (stride == 1), 0.0, written),
         padded=padded,
+        padded_parts=padded_parts,
         packed=packed,
         packed_first=packed_first,
         singly=singly,
@@ -289,7 +294,7 @@ class _Reuse:
 
 
 def _operand(table: NestTable, read: ReadMap, nest: Nests, packed: NDArray[np.bool_]) -> tuple[Floats, ...]:
-    """(vectors loaded, elements broadcast, gathered, shared, paired) of one read by one body, (n,) each.
+    """(vectors loaded, elements broadcast, shuffles, elements gathered, shared, paired) of one read by one body, (n,) each.
 
     Each distinct element counts once: the compiler keeps what an unrolled body uses twice.
     """
@@ -298,14 +303,16 @@ def _operand(table: NestTable, read: ReadMap, nest: Nests, packed: NDArray[np.bo
     distinct = np.where(packed, uses, np.minimum(uses, sizes))
     vector = np.maximum(nest.vector, 0)
     along = (nest.vector >= 0) & read.uses[vector]
-    unit = packed | (np.where(nest.vector >= 0, read.strides[vector], 0) == 1)
+    apart = np.where(packed, 1, np.where(nest.vector >= 0, read.strides[vector], 0))  # of neighbours along the vector
+    vectors = np.where(along & (apart >= 1) & (apart <= NEAR), distinct / np.maximum(nest.lanes, 1), 0.0)
     neighbours = np.zeros(len(uses), np.bool_)
     for axis in range(table.spatial, len(table.axes)):
         neighbours |= read.uses[axis] & (nest.span[:, axis] > 1) & (read.strides[axis] == 1)
     return (
-        np.where(along & unit, distinct / np.maximum(nest.lanes, 1), 0.0),
+        vectors * apart,
         np.where(along, 0.0, distinct),
-        np.where(along & ~unit, distinct, 0.0),
+        vectors * (apart - 1),
+        np.where(along & (vectors == 0), distinct, 0.0),
         np.where(~along & (distinct < uses), distinct, 0.0),
         np.where(~along & neighbours, distinct, 0.0),
     )
@@ -345,19 +352,19 @@ def _checked(table: NestTable, nest: Nests) -> tuple[Floats, Floats]:
         sizes = np.where(along, -(-sizes // lanes), sizes)
         bordered = (read.coefficients > 0).sum(axis=1) > 1  # dimensions in which a window moves
         wide = (np.minimum((tile - 1) @ read.coefficients.T + 1, read.shape) > 1) & bordered & ~along
-        loads = np.where(nest.how[:, number] == 0, sizes.prod(axis=1), 0)
+        loads = np.where(nest.how[:, number] == NONE, sizes.prod(axis=1), 0)
         once += loads
         twice += np.where(wide.sum(axis=1) > 1, loads, 0)
     return once, twice
 
 
 def _copies(table: NestTable, nest: Nests) -> tuple[Floats, ...]:
-    """Elements copied with a border, packed where used (again for each loop outside the last they move with), packed first; and
-    of the last two those moved one by one."""
+    """Elements copied with a border, at once and in parts, packed where used (again for each loop outside the last they move
+    with), packed first; and of the last two those moved one by one."""
     count = len(nest.how)
-    padded, packed, first, singly, singly_first = np.zeros((5, count))
+    padded, parts, packed, first, singly, singly_first = np.zeros((6, count))
     if table.is_rows:
-        return padded, packed, first, singly, singly_first
+        return padded, parts, packed, first, singly, singly_first
     for number, read in enumerate(table.reads[: table.inputs]):
         how = nest.how[:, number]
         elements = float(np.where(read.uses, table.extents, 1).prod())
@@ -366,13 +373,14 @@ def _copies(table: NestTable, nest: Nests) -> tuple[Floats, ...]:
             axis, extent = nest.axis[:, level], nest.extent[:, level]
             outside = outside * np.where(read.uses[axis], 1, extent)
             repeats = np.where(read.uses[axis] & (extent > 1), outside, repeats)
-        padded += np.where(how == 1, float(np.prod(read.shape)), 0.0)
+        padded += np.where(how == PAD, float(np.prod(read.shape)), 0.0)
+        parts += np.where(how == PAD_PARTS, float(np.prod(read.shape)), 0.0)
         by_one = ~_in_vectors(table, number, nest)
-        packed += np.where(how == 2, elements * repeats, 0.0)
-        first += np.where(how == 3, elements, 0.0)
-        singly += np.where((how == 2) & by_one, elements * repeats, 0.0)
-        singly_first += np.where((how == 3) & by_one, elements, 0.0)
-    return padded, packed, first, singly, singly_first
+        packed += np.where(how == PACK, elements * repeats, 0.0)
+        first += np.where(how == PACK_ROOT, elements, 0.0)
+        singly += np.where((how == PACK) & by_one, elements * repeats, 0.0)
+        singly_first += np.where((how == PACK_ROOT) & by_one, elements, 0.0)
+    return padded, parts, packed, first, singly, singly_first
 
 
 def _in_vectors(table: NestTable, number: int, nest: Nests) -> NDArray[np.bool_]:

@@ -13,6 +13,7 @@ from tvm.s_tir import Schedule
 from tuner.errors import TunerError
 from tuner.lowering.pairs import take_pairs
 from tuner.lowering.schedule import StoredSchedule, prepack_of, replay, schedule, stored
+from tuner.lowering.strides import know_pipeline
 from tuner.lowering.transposition import transpose_squares
 from tuner.runtime.prepack import Prepack
 from tuner.spaces.cpu import program_for
@@ -72,7 +73,7 @@ def compile_kernel(*, workload: Workload, target: Target, threads: int, config: 
 def compile_program(program: Program, target: Target, symbol: str) -> Compiled:
     """Object code of a program. Raises as `compile_kernel` does."""
     scheduled = schedule(program, symbol)
-    generated = _build(scheduled.mod, target)
+    generated = build(scheduled.mod, target)
     return Compiled(symbol=symbol, object_code=_object_code(generated), program=program, scheduled=scheduled, generated=generated)
 
 
@@ -82,7 +83,7 @@ def compile_stored(stored_schedule: StoredSchedule, target: Target) -> bytes:
 
 
 def compile_module(mod: tvm.IRModule, target: Target) -> bytes:
-    return _object_code(_build(mod, target))
+    return _object_code(build(mod, target))
 
 
 def shortened(text: str) -> str:
@@ -93,9 +94,11 @@ def shortened(text: str) -> str:
     return f"{kept}\n[cut after {len(kept)} of {len(text)} characters]\n"
 
 
-def _build(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
+def build(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
+    """A scheduled module compiled for a CPU. Raises BuildError with the compiler's text."""
     try:
-        return tvm.tirx.build(take_pairs(transpose_squares(mod)), target=tvm.target.Target(dict(target.tvm)))
+        squared = take_pairs(transpose_squares(mod))
+        return tvm.tirx.build(squared, target=tvm.target.Target(dict(target.tvm)), pipeline=know_pipeline())
     except (RuntimeError, ValueError, TypeError) as error:
         raise BuildError(f"the compiler refused the schedule: {error}") from error
 

@@ -53,7 +53,7 @@ class TilePlan:
     reduction: tuple[ReductionAxis, ...]  # in loop order, the innermost last
     outer_order: tuple[str, ...]  # spatial axes, cache-block loops, outermost first
     inner_order: tuple[str, ...]  # spatial axes, register-tile loops within a cache block
-    copies: Mapping[Read, str]  # "none", "pad", "pack" (under the loops it depends on) or "pack_root"
+    copies: Mapping[Read, str]  # "none", "pad", "pad_parts", "pack" (under the loops it depends on) or "pack_root"
     mathematics: Mathematics
     threads: int
     pair: str | None = None  # the reduction axis of two iterations that one instruction takes at once: tuner.spaces.cpu_pairs

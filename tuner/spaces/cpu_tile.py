@@ -31,6 +31,7 @@ class TileNest:
         self.blocks: list[Block] = []
         self.buffers: list[Buffer] = []
         self.steps: list[Step] = []
+        self.padded_parts: list[tuple[str, Axis | None]] = []  # copies made a part at a time, and the loop they stand under
         self.indices = {axis.axis.name: axis.index for axis in plan.spatial} | {
             axis.axis.name: axis.index for axis in plan.reduction
         }
@@ -95,6 +96,7 @@ class TileNest:
         host = acc
         attached: list[PackedCopy] = []
         body = substitute(self._copied(attached), self.indices)
+        parts = [(name, level) for name, level in self.padded_parts if level is not None]
         shape = tuple(axis.extent for axis in spatial)
         here: tuple[Scalar, ...] = tuple(Var(axis.name) for axis in spatial)
         dtype = anchor.accumulator
@@ -116,13 +118,15 @@ class TileNest:
             out_at = self.outer[-1]
         self._write_back(acc, here, out_at, spatial)
         self._place_packs(host, attached, blocked)
+        self.steps += [ComputeAt(block=name, loop=f"{host}.{level.name}") for name, level in parts]
         accumulating = acc if blocked is None else part
         for axis in plan.reduction:
             if axis.unroll > 1:
                 self.steps.append(Mark(loop=f"{accumulating}.{axis.unrolled.name}", how="unroll"))
         for block in dict.fromkeys((accumulating, acc)):
             self._innermost(block, pairs=bool(self.pair) and block == accumulating)
-        self._threads(acc, self.outer, keep=[axis for copy in attached for axis in copy.levels])
+        copied = [axis for copy in attached for axis in copy.levels] + [level for _, level in parts]
+        self._threads(acc, self.outer, keep=copied)
         # Initialisation is split off above the reduction, so that the loop itself only accumulates; last, because TVM marks no
         # loop of a reduction that has lost its initialisation.
         for block in dict.fromkeys((accumulating, acc)):
@@ -170,8 +174,8 @@ class TileNest:
         changes: dict[Read, Scalar] = {}
         for number, found in enumerate(accesses(anchor, self.shapes)):
             how = self.plan.copies.get(found.read, "none")
-            if how == "pad":
-                changes[found.read] = self._pad(found, extents, number)
+            if how in {"pad", "pad_parts"}:
+                changes[found.read] = self._pad(found, extents, number, parts=how == "pad_parts")
             elif how in {"pack", "pack_root"}:
                 copy = self._pack(found, extents, number)
                 changes[found.read] = copy.read
@@ -183,8 +187,8 @@ class TileNest:
         from_copies = _replace(anchor.body, changes)
         return unpadded(from_copies, self.shapes, extents)
 
-    def _pad(self, found: Access, extents: Mapping[str, int], number: int) -> Scalar:
-        """A copy of the tensor as wide as its reads reach, the padding filled in."""
+    def _pad(self, found: Access, extents: Mapping[str, int], number: int, *, parts: bool) -> Scalar:
+        """A copy of the tensor as wide as its reads reach, the padding filled in; or of each part by itself."""
         read = found.read
         assert read.pad is not None
         reach = [
@@ -206,10 +210,26 @@ class TileNest:
             tuple(Var(axis.name) for axis in axes),
             plain if inside is None else Select(inside, plain, read.pad),
         )
-        self._threads(name, axes[:-1], keep=[])
+        level = self._part_level(found) if parts else None
+        if level is None:
+            self._threads(name, axes[:-1], keep=[])
+        else:
+            self.padded_parts.append((name, level))
         self.shapes = {**self.shapes, name: shape}
         self.dtypes = {**self.dtypes, name: self.dtypes[read.tensor]}
         return Read(name, tuple(add(index, constant(-low)) for index, (low, _) in zip(read.indices, reach, strict=True)))
+
+    def _part_level(self, found: Access) -> Axis | None:
+        """The innermost of the outermost loops whose turns read parts of a tensor that have nothing in common."""
+        level = None
+        for axis in self.plan.outer_order:
+            loop = self.plan.tiled(axis).outer
+            if loop.extent == 1:
+                continue
+            if not found.divides(axis):
+                break
+            level = loop
+        return level
 
     def _pack(self, found: Access, extents: Mapping[str, int], number: int) -> PackedCopy:
         """A copy in the order in which the nest reads it, so that the innermost loops walk it from end to end.

@@ -12,7 +12,7 @@ from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
 from tuner.spaces.cpu_tile import TileNest
 from tuner.spaces.groups import TileGroup
 from tuner.spaces.nest import Nest
-from tuner.spaces.program import Mathematics
+from tuner.spaces.program import NEAR, Mathematics
 from tuner.spaces.space import Knob, Value
 from tuner.spaces.stages import Access, accesses, costs_mathematics, in_bounds
 from tuner.spaces.tiles import TiledAxis, fit_block
@@ -167,16 +167,20 @@ class TileSketch:
         return values
 
     def copy_values(self, found: Access) -> list[str]:
-        contiguous = self.vector is None or found.stride(self.vector) in (0, 1)
+        stride = 0 if self.vector is None else found.stride(self.vector)
+        contiguous, in_vectors = stride in (0, 1), stride is not None and 0 <= stride <= NEAR
+        stage = self.group.anchor
         if self.across is not None and not contiguous and found.stride(self.across) == 1 and not found.padded:
             return ["pack"]
         packable = self._packable(found, contiguous)
         values = []
         if found.padded:
-            if contiguous and not self._pads_lanes(found):
+            if in_vectors and not self._pads_lanes(found):
                 values.append("none")
             values.append("pad")
-        elif contiguous or not packable:
+            if any(axis.extent > 1 and self._fixed(axis) and found.divides(axis.name) for axis in stage.axes):
+                values.append("pad_parts")
+        elif in_vectors or not packable:
             values.append("none")
         if packable:
             values += ["pack", "pack_root"]
@@ -265,7 +269,8 @@ class TileSketch:
 def tile_sketches(
     group: TileGroup, target: Target, threads: int, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]
 ) -> list[TileSketch]:
-    """One sketch for each axis worth vectorising: the output's last, and the one along which most reads are contiguous."""
+    """One sketch for each axis worth vectorising: the output's last, the one along which most reads are contiguous, and where the
+    last is shorter than a vector the longest: what is stored one by one then is little beside what is summed."""
     stage = group.anchor
     found = accesses(stage, shapes)
 
@@ -278,7 +283,10 @@ def tile_sketches(
     last = next(axis for axis in reversed(group.output.axes) if axis.extent >= 2)
     last = next(axis for axis in stage.axes if axis.name == last.name)
     best = max(wide, key=lambda axis: (contiguity(axis), axis.extent))
-    chosen = dict.fromkeys(axis.name for axis in (last, best) if any(axis.name in one.axes for one in found) or axis is last)
+    lanes = target.vector_bytes // DTYPE_BYTES[stage.accumulator if stage.reducer else stage.dtype]
+    longest = max(wide, key=lambda axis: axis.extent)
+    worth = (last, best, longest) if stage.reducer is not None and last.extent < lanes <= longest.extent else (last, best)
+    chosen = dict.fromkeys(axis.name for axis in worth if any(axis.name in one.axes for one in found) or axis is last)
     sketches = [TileSketch(group, name, target, threads, shapes, dtypes) for name in chosen]
     across = _across(group, last, found, target)
     return sketches if across is None else [*sketches, TileSketch(group, last.name, target, threads, shapes, dtypes, across)]

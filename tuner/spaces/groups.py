@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tuner.spaces.program import NEAR
 from tuner.spaces.stages import Access, accesses
 from tuner.workload.expression import Axis, Expression, Read, Scalar, Stage, Var, reads, rewrite, substitute
 
@@ -163,6 +164,11 @@ def _row_group(
     stages = tuple(chain[:best])
     if not _closed(list(stages), expression):
         return None
+    if (
+        column.extent <= NEAR
+        and sum(COLUMN in {axis.name for axis in (*stage.axes, *stage.reduce_axes)} for stage in stages) == 1
+    ):
+        return None  # vectors along the rows are longer, and made of whole loads
     return RowGroup(rows=rows, column=Axis(name=COLUMN, extent=column.extent), stages=stages), {stage.name for stage in stages}
 
 

@@ -13,6 +13,7 @@ from tuner.workload.expression import Axis, DType, Reducer, Scalar, Tensor
 
 Mathematics = Literal["libm", "polynomial"]
 ThreadAxis = Literal["blockIdx.x", "threadIdx.x", "threadIdx.y", "threadIdx.z"]
+NEAR = 4  # elements: vectors of elements at most so far apart are made of whole loads and shuffles, by `tuner.lowering.strides`
 Scope = Literal["global", "stack", "local", "shared", "shared.dyn", "wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator"]
 
 

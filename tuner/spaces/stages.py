@@ -317,6 +317,12 @@ class Access:
             return 0
         return None if self.strides is None else self.strides.get(axis, 0)
 
+    def divides(self, axis: str) -> bool:
+        """Whether different values of the axis read different parts: it moves one dimension, one by one, and alone."""
+        forms = [linear(index) for index in self.read.indices]
+        moved = [form for form in forms if form is None or form.coefficient(axis)]
+        return len(moved) == 1 and moved[0] is not None and dict(moved[0].coefficients) == {axis: 1}
+
 
 def accesses(stage: Stage, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Access, ...]:
     """The distinct reads of a stage, in order of appearance."""
