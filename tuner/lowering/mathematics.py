@@ -25,7 +25,7 @@ EXP_LOW, EXP_HIGH = -87.33654, 88.72284  # of results that are normal numbers
 EXP = (0.5, 0.1666666567325592, 0.041666291654109955, 0.008333497680723667, 0.0013944776728749275, 0.0001979051885427907)
 # tanh(x) = x + x z P(z), z = x^2, |x| <= 0.625; fit error 4e-9
 TANH = (-0.3333328068256378, 0.13331423699855804, -0.053737543523311615, 0.020630208775401115, -0.0056933145970106125)
-TANH_SMALL = 0.625
+TANH_SMALL, TANH_ONE = 0.625, 10.0  # from 9.02 on it rounds to 1
 # erf(x) = x + x P(x^2), |x| <= 1; fit error 1.4e-9
 ERF_SMALL = (0.12837916612625122, -0.376126229763031, 0.11283565312623978, -0.02685287967324257, 0.005186380352824926,
              -0.0007991590537130833, 7.78761095716618e-05)  # fmt: skip
@@ -75,23 +75,36 @@ def unary(op: str, x: tvm.ir.PrimExpr, how: Mathematics, name: Naming = named) -
 
 
 def _exp(x: tvm.ir.PrimExpr, *, name: Naming) -> tvm.ir.PrimExpr:
-    bounded = tirx.Min(_f32(EXP_HIGH), tirx.Max(_f32(EXP_LOW), x))
-
-    def scaled(n: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
-        r = bounded - n * _f32(LN2_HIGH) - n * _f32(LN2_LOW)
-        mantissa = name(r, lambda r: _polynomial(EXP, r) * (r * r) + r + _f32(1))
+    def scaled(mantissa: tvm.ir.PrimExpr, n: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
         # 2^n in two factors: n reaches 128, whose power of two is no float32.
-        half = tirx.shift_right(n.astype("int32"), tirx.const(1, "int32"))
-        return mantissa * _power_of_two(half) * _power_of_two(n.astype("int32") - half)
+        half = tirx.shift_right(n, tirx.const(1, "int32"))
+        return mantissa * _power_of_two(half) * _power_of_two(n - half)
 
-    value = name(tirx.floor(bounded * _f32(LOG2_E) + _f32(0.5)), scaled)
+    value = _exp_of(tirx.Min(_f32(EXP_HIGH), tirx.Max(_f32(EXP_LOW), x)), scaled, name)
     return tirx.Select(x < _f32(EXP_LOW), _f32(0), tirx.Select(x > _f32(EXP_HIGH), _f32(math.inf), value))
+
+
+def _exp_within(x: tvm.ir.PrimExpr, *, name: Naming) -> tvm.ir.PrimExpr:
+    """exp of what is known to lie between -87 and 87: no limits, and 2^n is one factor."""
+    return _exp_of(x, lambda mantissa, n: mantissa * _power_of_two(n), name)
+
+
+def _exp_of(
+    x: tvm.ir.PrimExpr, scaled: Callable[[tvm.ir.PrimExpr, tvm.ir.PrimExpr], tvm.ir.PrimExpr], name: Naming
+) -> tvm.ir.PrimExpr:
+    def of(n: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
+        r = x - n * _f32(LN2_HIGH) - n * _f32(LN2_LOW)
+        mantissa = name(r, lambda r: _polynomial(EXP, r) * (r * r) + r + _f32(1))
+        return scaled(mantissa, n.astype("int32"))
+
+    return name(tirx.floor(x * _f32(LOG2_E) + _f32(0.5)), of)
 
 
 def _tanh(x: tvm.ir.PrimExpr, *, name: Naming) -> tvm.ir.PrimExpr:
     size = tirx.abs(x)
     small = name(x * x, lambda z: _polynomial(TANH, z) * z * x + x)
-    large = _f32(1) - _f32(2) / (name(size + size, partial(_exp, name=name)) + _f32(1))
+    bounded = tirx.Min(_f32(TANH_ONE), size)
+    large = _f32(1) - _f32(2) / (name(bounded + bounded, partial(_exp_within, name=name)) + _f32(1))
     return tirx.Select(size < _f32(TANH_SMALL), small, _signed(large, x, name))
 
 
@@ -99,7 +112,7 @@ def _erf(x: tvm.ir.PrimExpr, *, name: Naming) -> tvm.ir.PrimExpr:
     size = tirx.abs(x)
     small = name(x * x, lambda z: _polynomial(ERF_SMALL, z) * x + x)
     exponent = name(tirx.Min(_f32(4), size), lambda bounded: -(bounded * _polynomial(ERF_LARGE, bounded)))
-    return tirx.Select(size < _f32(1), small, _signed(_f32(1) - name(exponent, partial(_exp, name=name)), x, name))
+    return tirx.Select(size < _f32(1), small, _signed(_f32(1) - name(exponent, partial(_exp_within, name=name)), x, name))
 
 
 def _log(x: tvm.ir.PrimExpr, *, name: Naming) -> tvm.ir.PrimExpr:
