@@ -31,7 +31,7 @@ class TileNest:
         self.blocks: list[Block] = []
         self.buffers: list[Buffer] = []
         self.steps: list[Step] = []
-        self.padded_parts: list[tuple[str, Axis | None]] = []  # copies made a part at a time, and the loop they stand under
+        self.padded_parts: list[tuple[str, Axis]] = []  # copies made a part at a time, and the loop they stand under
         self.indices = {axis.axis.name: axis.index for axis in plan.spatial} | {
             axis.axis.name: axis.index for axis in plan.reduction
         }
@@ -96,7 +96,6 @@ class TileNest:
         host = acc
         attached: list[PackedCopy] = []
         body = substitute(self._copied(attached), self.indices)
-        parts = [(name, level) for name, level in self.padded_parts if level is not None]
         shape = tuple(axis.extent for axis in spatial)
         here: tuple[Scalar, ...] = tuple(Var(axis.name) for axis in spatial)
         dtype = anchor.accumulator
@@ -118,14 +117,14 @@ class TileNest:
             out_at = self.outer[-1]
         self._write_back(acc, here, out_at, spatial)
         self._place_packs(host, attached, blocked)
-        self.steps += [ComputeAt(block=name, loop=f"{host}.{level.name}") for name, level in parts]
+        self.steps += [ComputeAt(block=name, loop=f"{host}.{level.name}") for name, level in self.padded_parts]
         accumulating = acc if blocked is None else part
         for axis in plan.reduction:
             if axis.unroll > 1:
                 self.steps.append(Mark(loop=f"{accumulating}.{axis.unrolled.name}", how="unroll"))
         for block in dict.fromkeys((accumulating, acc)):
             self._innermost(block, pairs=bool(self.pair) and block == accumulating)
-        copied = [axis for copy in attached for axis in copy.levels] + [level for _, level in parts]
+        copied = [axis for copy in attached for axis in copy.levels] + [level for _, level in self.padded_parts]
         self._threads(acc, self.outer, keep=copied)
         # Initialisation is split off above the reduction, so that the loop itself only accumulates; last, because TVM marks no
         # loop of a reduction that has lost its initialisation.

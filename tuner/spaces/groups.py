@@ -164,10 +164,8 @@ def _row_group(
     stages = tuple(chain[:best])
     if not _closed(list(stages), expression):
         return None
-    if (
-        column.extent <= NEAR
-        and sum(COLUMN in {axis.name for axis in (*stage.axes, *stage.reduce_axes)} for stage in stages) == 1
-    ):
+    along = [stage for stage in stages if COLUMN in {axis.name for axis in (*stage.axes, *stage.reduce_axes)}]
+    if column.extent <= NEAR and len(along) == 1:
         return None  # vectors along the rows are longer, and made of whole loads
     return RowGroup(rows=rows, column=Axis(name=COLUMN, extent=column.extent), stages=stages), {stage.name for stage in stages}
 
