@@ -4,8 +4,8 @@
 
 Prints for each table the pairwise accuracy among valid pairs at least 5% apart and recall@30, from a model of the other tables;
 the same where configs of one description, which nearly always compile to the same code, count as one with the median of their
-times; the same from 64 random configs of the table itself, as a search has them early on; and the rate at which candidates are
-described, in CPU time of one core.
+times; the same from 64 random configs of the table itself, as a search has them early on; and the rates at which the
+candidates of an annealing step are described, and those of a batch without steps, in CPU time of one core.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from pathlib import Path
 import numpy as np
 
 from tuner.app.tables import open_tables, past_of_table
-from tuner.cost_model.features import FEATURE_VERSION, TERMS, featurizer
+from tuner.cost_model.features import BATCH, FEATURE_VERSION, TERMS, featurizer
 from tuner.cost_model.history import Past, train_on
 from tuner.cost_model.metrics import pairwise_accuracy, recall_at
 from tuner.cost_model.model import Features, Vector
 from tuner.cost_model.ranker import Ranker
 from tuner.replay import RecordedTable
+from tuner.search.annealing import AnnealingOptions
 from tuner.spaces.cpu import CpuSpace
 from tuner.target.document import target_from_document
 from tuner.workload.spec import from_document
 
 LOCAL, DRAWS = 64, 9  # random configs of the table itself, and how often they are drawn
-BATCH = 16_384  # candidates described at once when their rate is taken
+BATCHES = 32  # whose median time gives a rate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,7 @@ class Figures:
     distinct_recall30: float
     local_pairwise: float  # from LOCAL random configs of its own, median of DRAWS
     local_recall30: float
-    candidates_per_s: float
+    candidates_per_s: tuple[float, float]  # an annealing step at a time, as many as are described at once
 
 
 def figures(tables: Sequence[RecordedTable]) -> list[Figures]:
@@ -70,7 +71,7 @@ def _figures(table: RecordedTable, past: Past, others: Sequence[Past]) -> Figure
         distinct_recall30=recall_at(30, scores_distinct, labels),
         local_pairwise=float(np.median([pairwise for pairwise, _ in local])),
         local_recall30=float(np.median([recall for _, recall in local])),
-        candidates_per_s=_rate(table),
+        candidates_per_s=(_rate(table, AnnealingOptions().chains), _rate(table, BATCH)),
     )
 
 
@@ -90,14 +91,17 @@ def _local(past: Past, seed: int) -> tuple[float, float]:
     return pairwise_accuracy(scores, past.labels), recall_at(30, scores, past.labels)
 
 
-def _rate(table: RecordedTable) -> float:
+def _rate(table: RecordedTable, count: int) -> float:
     target = target_from_document(json.loads(table.notes["target"]))
     space = CpuSpace(from_document(table.workload), target, int(table.notes["threads"]))
-    describe, points = featurizer(space), space.space.sample(np.random.default_rng(0), BATCH)
-    describe(points[:256])
-    started = time.process_time()
-    describe(points)
-    return BATCH / (time.process_time() - started)
+    describe, rng = featurizer(space), np.random.default_rng(0)
+    seconds = []
+    for _ in range(BATCHES):
+        points = space.space.sample(rng, count)
+        started = time.process_time()
+        describe(points)
+        seconds.append(time.process_time() - started)
+    return count / float(np.median(seconds))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -106,13 +110,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     print(f"features version {FEATURE_VERSION}")
     judged = f"{'pairs':>6} {'r@30':>6}"
-    print(f"{'table':56} {'timed':>6} {judged} {'once':>6} {judged} {'own 64':>7} {'r@30':>6} {'cand/s':>8}")
+    print(f"{'table':56} {'timed':>6} {judged} {'once':>6} {judged} {'own 64':>7} {'r@30':>6} {'step/s':>8} {'batch/s':>8}")
     found = figures(open_tables(given.tables))
     for one in found:
         print(
             f"{one.table[:56]:56} {one.timed:6} {one.pairwise:6.3f} {one.recall30:6.3f} {one.distinct:6} "
             f"{one.distinct_pairwise:6.3f} {one.distinct_recall30:6.3f} {one.local_pairwise:7.3f} "
-            f"{one.local_recall30:6.3f} {one.candidates_per_s:8.0f}"
+            f"{one.local_recall30:6.3f} {' '.join(f'{rate:8.0f}' for rate in one.candidates_per_s)}"
         )
     names = ("pairwise", "recall30", "distinct_pairwise", "distinct_recall30")
     pairs, recalls, pairs_once, recalls_once = (float(np.mean([getattr(one, name) for one in found])) for name in names)

@@ -76,8 +76,8 @@ ROUND = np.array([cost for _, cost in TERMS])
 
 
 def cycles(table: NestTable, work: Work, target: Target) -> Floats:
-    """Units of each term, shape (n, len(TERMS))."""
-    count, nest = len(work.lanes), work.nest
+    """Units of each term, shape (len(TERMS), n)."""
+    nest = work.nest
     lanes, accumulators, registers = work.lanes, work.accumulators, target.vector_registers
     peak = lanes * 2 * FMA_UNITS
     per_body = np.maximum(work.steps / np.maximum(work.bodies, 1), 1)
@@ -85,15 +85,14 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
     operations = accumulators * np.maximum(table.flops / max(table.points, 1) / 2, 0.5) * per_body
     operands = work.loads + work.broadcasts
     reduces = 1.0 if table.reductions else 0.0
-    reduction_blocks, kept = nest.extent[:, table.spatial], _kept(table, work, registers)
+    reduction_blocks, kept = nest.extent[table.spatial], _kept(table, work, registers)
     lives = work.lives * (1.0 - kept) + work.lives / reduction_blocks * kept
-    polynomial = nest.polynomial > 0
     arithmetic = table.flops * work.covered / peak
     # (n,) bytes that come in from beyond the first two caches: operands and what is written once; sums that are written again.
     divided = (reduction_blocks > 1) * reduces
-    sums_l1, sums_l2 = (traffic[:, -1] * divided for traffic in work.traffic[:2])
-    written_l1, written_l2 = (traffic[:, -1] * (1.0 - divided) for traffic in work.traffic[:2])
-    l1, l2 = work.traffic[0].sum(axis=1), work.traffic[1].sum(axis=1)
+    sums_l1, sums_l2 = (traffic[-1] * divided for traffic in work.traffic[:2])
+    written_l1, written_l2 = (traffic[-1] * (1.0 - divided) for traffic in work.traffic[:2])
+    l1, l2 = work.traffic[0].sum(axis=0), work.traffic[1].sum(axis=0)
     found = {
         "arithmetic": arithmetic,
         "operands": work.bodies * np.maximum(operands - operations, 0) / LOAD_PORTS,
@@ -107,16 +106,16 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "loads": work.bodies * operands / LOAD_PORTS,
         "beyond_l1": (l1 - sums_l1) / 48,
         "beyond_l2": (l2 - sums_l2) / 16,
-        "beyond_l3": work.traffic[2].sum(axis=1) / 6,
+        "beyond_l3": work.traffic[2].sum(axis=0) / 6,
         "written_l1": written_l1 / 48,
         "written_l2": written_l2 / 16,
         "revisited_l1": sums_l1 / 48,
         "revisited_l2": sums_l2 / 16,
-        "strewn_l1": np.where(work.scattered > 0, work.traffic[0][:, -1] / LINE_BYTES, 0.0),
-        "strewn_l2": np.where(work.scattered > 0, work.traffic[1][:, -1] / LINE_BYTES, 0.0),
-        "pages": work.pages[:, :-1].sum(axis=1),
-        "jumps": np.maximum(work.pages[:, -1] - work.traffic[0][:, -1] / LINE_BYTES / FOLLOWED, 0.0),
-        "restarts": work.runs[:, :-1].sum(axis=1) * _wait(target),
+        "strewn_l1": np.where(work.scattered > 0, work.traffic[0][-1] / LINE_BYTES, 0.0),
+        "strewn_l2": np.where(work.scattered > 0, work.traffic[1][-1] / LINE_BYTES, 0.0),
+        "pages": work.pages[:-1].sum(axis=0),
+        "jumps": np.maximum(work.pages[-1] - work.traffic[0][-1] / LINE_BYTES / FOLLOWED, 0.0),
+        "restarts": work.runs[:-1].sum(axis=0) * _wait(target),
         "starved_l1": np.maximum(l1 / 48 - arithmetic, 0.0),
         "starved_l2": np.maximum(l2 / 16 - arithmetic, 0.0),
         "padded": work.padded,
@@ -133,17 +132,17 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "scattered": work.scattered,
         "stored": (work.written - work.scattered) / lanes,
         "folded": work.written * np.log2(lanes) * (table.is_rows and table.reductions > 0),
-        "libm": np.where(polynomial, 0.0, work.slow),
-        "polynomial": np.where(polynomial, work.slow / lanes, 0.0),
+        "libm": np.where(nest.polynomial, 0.0, work.slow),
+        "polynomial": np.where(nest.polynomial, work.slow / lanes, 0.0),
         "aliased": work.bodies * work.aliased + work.lives * work.aliased_writes,
         "checked": work.bodies * work.checked,
         "checked_twice": work.bodies * work.checked_twice,
         "torn": work.bodies * work.checked_twice * np.maximum(accumulators - registers / 2, 0),
         "streams": work.bodies * np.maximum(work.broadcasts / per_body - STREAMS, 0),
     }
-    units = np.empty((count, len(NAMES)))
-    for column, name in enumerate(NAMES):
-        units[:, column] = found[name]
+    units = np.empty((len(NAMES), len(work.bodies)))
+    for row, name in enumerate(NAMES):
+        units[row] = found[name]
     return units
 
 
@@ -168,6 +167,6 @@ def _kept(table: NestTable, work: Work, registers: int) -> Floats:
     Where a cache block is a single tile, nothing comes between two blocks of its reduction, and LLVM keeps the sums beside those
     of the block, as far as there are registers for both.
     """
-    tiles = work.nest.extent[:, table.spatial + 1 : 2 * table.spatial + 1].prod(axis=1)
+    tiles = work.nest.extent[table.spatial + 1 : 2 * table.spatial + 1].prod(axis=0)
     kept: Floats = np.where(tiles == 1, np.clip((registers - work.held) / work.accumulators, 0.0, 1.0), 0.0)
     return kept

@@ -7,7 +7,8 @@ estimated cycles with their shares in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +29,10 @@ GROUP_FEATURES = 21 + 3 * (READS + 2) + READS * READ_FEATURES + 2 * AXES
 TERMS = len(NAMES)  # last columns: log2(1 + units) of each term of the estimated cycles, absolute
 ESTIMATE = MAX_GROUPS * GROUP_FEATURES + 2  # column: log2 of the estimated cycles, the lower the faster
 WIDTH = ESTIMATE + 1 + TERMS  # of the columns before them; after the estimate each term's share in it
+BATCH = 4096  # configs described at once: as many as leave the arrays of a nest in a second-level cache
+LEAST = 1e-9  # of what a logarithm is taken
 REFERENCE = 512  # random configs whose mean is typical of a workload
 
-Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
@@ -48,65 +50,70 @@ def featurizer(space: CpuSpace) -> Callable[[Points], NDArray[np.float32]]:
 
 
 def _plain_featurizer(space: CpuSpace) -> Callable[[Points], NDArray[np.float32]]:
-    made = [tables(space, name) for name in space.combinations]
+    made = [sorted(tables(space, name), key=lambda table: -table.flops) for name in space.combinations]
 
     def features(points: Points) -> NDArray[np.float32]:
         out = np.zeros((len(points), WIDTH + TERMS), np.float32)
         for row, groups in enumerate(made):
             found = np.flatnonzero(points[:, 0] == row)
-            count = len(found)
-            if not count:
-                continue
-            chosen = found if count < len(points) else slice(None)  # all need not be gathered and scattered
-            units = np.zeros((count, TERMS))
-            for slot, table in enumerate(sorted(groups, key=lambda table: -table.flops)):
-                done = work(table, points[chosen], space.target)
-                share = _critical(done.nest.tasks, space.threads)
-                units += cycles(table, done, space.target) * share[:, None]
-                if slot < MAX_GROUPS:
-                    block = group_features(table, done, space.target, space.threads)
-                    out[chosen, slot * GROUP_FEATURES : (slot + 1) * GROUP_FEATURES] = block
-            out[chosen, ESTIMATE - 2] = len(groups)
-            out[chosen, ESTIMATE - 1] = space.threads
-            costs = units * ROUND
-            total = np.maximum(costs.sum(axis=1), 1.0)
-            out[chosen, ESTIMATE] = np.log2(total)
-            out[chosen, ESTIMATE + 1 : WIDTH] = np.log2(1e-3 + costs / total[:, None])
-            out[chosen, WIDTH:] = np.log2(1.0 + units)
+            for first in range(0, len(found), BATCH):
+                chosen = found[first : first + BATCH]
+                out[chosen] = _described(space, groups, points[chosen]).T
         return out
 
     return features
 
 
-def _critical(tasks: Ints, threads: int) -> Floats:
+def _described(space: CpuSpace, groups: Sequence[NestTable], points: Points) -> NDArray[np.float32]:
+    """Features of points of one combination of sketches, shape (WIDTH + TERMS, n)."""
+    found = np.zeros((WIDTH + TERMS, len(points)), np.float32)
+    units = np.zeros((TERMS, len(points)))
+    for slot, table in enumerate(groups):
+        done = work(table, points, space.target)
+        units += cycles(table, done, space.target) * _critical(done.nest.blocks, space.threads)
+        if slot < MAX_GROUPS:
+            of_group = found[slot * GROUP_FEATURES : (slot + 1) * GROUP_FEATURES]
+            for number, row in enumerate(group_features(table, done, space.target, space.threads)):
+                of_group[number] = row
+    found[ESTIMATE - 2] = len(groups)
+    found[ESTIMATE - 1] = space.threads
+    costs = units * ROUND[:, None]
+    total = np.maximum(costs.sum(axis=0), 1.0)
+    found[ESTIMATE] = np.log2(total)
+    found[ESTIMATE + 1 : WIDTH] = np.log2(1e-3 + costs / total)
+    found[WIDTH:] = np.log2(1.0 + units)
+    return found
+
+
+def _critical(tasks: Floats, threads: int) -> Floats:
     """Share of the work that the busiest thread does, shape (n,)."""
     busiest: Floats = np.ceil(tasks / threads) / np.maximum(tasks, 1)
     return busiest
 
 
-def group_features(table: NestTable, done: Work, target: Target, threads: int) -> NDArray[np.float32]:
-    """Features of one group's nest, shape (n, GROUP_FEATURES)."""
-    nest, accumulators, lanes = done.nest, done.accumulators, done.lanes
-    count, depth = len(lanes), done.depth
-    total = done.footprint.sum(axis=-1)  # (depth + 1, n)
-    columns: list[Floats] = []
+def group_features(table: NestTable, done: Work, target: Target, threads: int) -> list[Floats | float]:
+    """Features of one group's nest, GROUP_FEATURES of shape (n,) or of one number for all."""
+    nest, accumulators, depth = done.nest, done.accumulators, done.depth
+    total = done.footprint.sum(axis=0)  # (depth + 1, n)
+    rows: list[Floats | float] = []
     for traffic in done.traffic:
-        columns += [_log(traffic.sum(axis=1) / max(table.flops, 1)), _log(traffic.sum(axis=1) / max(table.nbytes, 1))]
+        whole = traffic.sum(axis=0)
+        rows += [_log(whole / max(table.flops, 1)), _log(whole / max(table.nbytes, 1))]
         for number in range(READS):
-            columns.append(_log(traffic[:, number] / max(table.nbytes, 1)) if number < len(table.reads) else np.zeros(count))
+            rows.append(_log(traffic[number] / max(table.nbytes, 1)) if number < len(table.reads) else 0.0)
     per_step = np.maximum(done.steps / np.maximum(done.bodies, 1), 1)
     inner_level = depth - table.reductions
-    unrolled = nest.span[:, table.spatial :].prod(axis=1)
-    columns += [
-        np.ones(count),
-        nest.kind == 0,
-        nest.kind == 1,
-        nest.kind == 2,
-        np.full(count, _log(np.array(table.flops / max(table.nbytes, 1)))),
-        np.full(count, _log(np.array(float(max(table.flops, 1))))),
+    unrolled = nest.span[table.spatial :].prod(axis=0)
+    rows += [
+        1.0,
+        float(nest.kind == 0),
+        float(nest.kind == 1),
+        float(nest.kind == 2),
+        math.log2(max(table.flops / max(table.nbytes, 1), LEAST)),
+        math.log2(max(table.flops, 1)),
         _log(accumulators),
         np.maximum(done.held - target.vector_registers, 0),
-        lanes / (target.vector_bytes / table.dtype_bytes),
+        done.lanes / (target.vector_bytes / table.dtype_bytes),
         _log(unrolled),
         _log(accumulators * unrolled),
         _log(done.covered),
@@ -116,48 +123,43 @@ def group_features(table: NestTable, done: Work, target: Target, threads: int) -
         _log(total[inner_level] / target.l1d_bytes),
         _log(total[max(inner_level - table.spatial, 0)] / target.l2_bytes),
         _log(nest.blocks),
-        nest.polynomial,
+        nest.polynomial.astype(np.float64),
         nest.recomputed,
-        _log(threads / np.maximum(np.minimum(nest.tasks, threads), 1)),
+        _log(threads / np.maximum(np.minimum(nest.blocks, threads), 1)),
     ]
     for number in range(READS):
-        columns += _read_columns(table, number, done, inner_level, target)
-    columns += _order_columns(table, done)
-    block = np.empty((count, len(columns)), np.float32)
-    for number, column in enumerate(columns):
-        block[:, number] = column
-    return block
+        rows += _of_read(table, number, done, inner_level, target)
+    return rows + _of_orders(table, done)
 
 
-def _log(values: NDArray[np.generic] | Floats) -> Floats:
-    return np.log2(np.maximum(np.asarray(values, np.float64), 1e-9))
+def _log(values: Floats) -> Floats:
+    return np.log2(np.maximum(values, LEAST))
 
 
-def _read_columns(table: NestTable, number: int, done: Work, inner_level: int, target: Target) -> list[Floats]:
+def _of_read(table: NestTable, number: int, done: Work, inner_level: int, target: Target) -> list[Floats | float]:
     """What becomes of one read: its copy, its stride along the vector, how much of it an innermost loop touches."""
-    nest, count = done.nest, len(done.lanes)
+    nest = done.nest
     if number >= table.inputs:
-        return [np.zeros(count)] * READ_FEATURES
-    read = table.reads[number]
-    stride = np.where(nest.vector >= 0, read.strides[np.maximum(nest.vector, 0)], 0)
+        return [0.0] * READ_FEATURES
+    stride = table.reads[number].strides[nest.vector] if nest.vector >= 0 else 0
     return [
-        *((nest.how[:, number] == code).astype(np.float64) for code in range(len(COPIES))),
-        (stride == 0).astype(np.float64),
-        (stride == 1).astype(np.float64),
-        _log(done.footprint[inner_level, :, number] / target.l1d_bytes),
-        _log(done.footprint[0, :, number] / target.l2_bytes),
-        _log(done.footprint[-1, :, number]),
+        *((nest.how[number] == code).astype(np.float64) for code in range(len(COPIES))),
+        float(stride == 0),
+        float(stride == 1),
+        _log(done.footprint[number, inner_level] / target.l1d_bytes),
+        _log(done.footprint[number, 0] / target.l2_bytes),
+        _log(done.footprint[number, -1]),
     ]
 
 
-def _order_columns(table: NestTable, done: Work) -> list[Floats]:
+def _of_orders(table: NestTable, done: Work) -> list[Floats | float]:
     """How often each loop over the output is begun, log2, 0 for one that runs once: these tell all orders of loops apart."""
-    nest, count, rows = done.nest, len(done.lanes), np.arange(len(done.lanes))
-    begun = np.cumsum(_log(nest.extent), axis=1) - _log(nest.extent)
-    begun = np.where(nest.extent > 1, 1.0 + begun, 0.0)
-    columns: list[Floats] = [np.zeros(count) for _ in range(2 * AXES)]
+    nest, configs = done.nest, np.arange(len(done.bodies))
+    logs = np.log2(nest.extent)
+    begun = np.where(nest.extent > 1, 1.0 + np.cumsum(logs, axis=0) - logs, 0.0)
+    rows: list[Floats | float] = [0.0] * (2 * AXES)
     for half, first in enumerate((0, table.spatial + 1)):
         for axis in range(max(table.spatial - AXES, 0), table.spatial):
-            level = first + (nest.axis[:, first : first + table.spatial] == axis).argmax(axis=1)
-            columns[half * AXES + table.spatial - 1 - axis] = begun[rows, level]
-    return columns
+            level = first + (nest.axis[first : first + table.spatial] == axis).argmax(axis=0)
+            rows[half * AXES + table.spatial - 1 - axis] = begun[level, configs]
+    return rows

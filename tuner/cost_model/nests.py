@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +21,7 @@ from tuner.spaces.tiles import fit_block
 from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Stage, Unary, arithmetic, walk
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 COPIES = ("none", "pad", "pack", "pack_root", "pad_parts")
 NONE, PAD, PACK, PACK_ROOT, PAD_PARTS = range(len(COPIES))
 TRANSCENDENTAL = ("exp", "log", "tanh", "erf")
@@ -33,111 +36,173 @@ class ReadMap:
     uses: NDArray[np.bool_]  # (axes,)
     strides: Ints  # (axes,) elements moved; -1 where that is not constant
     dtype_bytes: int
+    extents: Ints  # (axes,)
+
+    @cached_property
+    def moving(self) -> list[list[tuple[int, float]]]:
+        """For each dimension the axes that move in it, with their steps."""
+        return [[(int(axis), float(row[axis])) for axis in np.flatnonzero(row)] for row in self.coefficients]
+
+    @cached_property
+    def clipped(self) -> NDArray[np.bool_]:
+        """(dimensions,) whether the axes move beyond the tensor, as windows do at a border."""
+        beyond: NDArray[np.bool_] = self.coefficients @ (self.extents - 1) + 1 > self.shape
+        return beyond
+
+    @cached_property
+    def pitches(self) -> Ints:
+        """(dimensions,) bytes from one position to the next."""
+        return np.array([prod(map(int, self.shape[at + 1 :])) * self.dtype_bytes for at in range(len(self.shape))], np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Nests:
-    """n configs of one group, decoded. Loop levels run outermost first."""
+    """n configs of one group, decoded. Loop levels run outermost first. Configs come last, because NumPy's arithmetic on whole
+    rows is several times as fast; numbers of iterations and elements are float64, in which they are multiplied."""
 
-    axis: Ints  # (n, levels) which axis a loop runs over
-    extent: Ints  # (n, levels) its trip count
-    span: Ints  # (n, axes) elements of each axis in the innermost tile
-    lanes: Ints  # (n,)
-    vector: Ints  # (n,) the vectorised axis, -1 for none
-    partials: Ints  # (n,) accumulators an output element has beside its lanes
-    covered: NDArray[np.float64]  # (n,) points computed, overlap included
-    blocks: Ints  # (n,) cache blocks
-    tasks: Ints  # (n,) independent outermost iterations
-    how: Ints  # (n, reads) index into COPIES
-    packed: NDArray[np.bool_]  # (n, reads)
-    polynomial: NDArray[np.float64]  # (n,)
-    recomputed: NDArray[np.float64]  # (n,) stages computed again by each reader
-    kind: Ints  # (n,) 0 tile of a reduction, 1 map, 2 rows or lanes
+    lanes: int
+    vector: int  # the vectorised axis, -1 for none
+    kind: int  # 0 tile of a reduction, 1 map, 2 rows or lanes
+    axis: Ints  # (levels, n) which axis a loop runs over
+    extent: Floats  # (levels, n) its trip count
+    span: Floats  # (axes, n) elements of each axis in the innermost tile
+    partials: Floats  # (n,) accumulators an output element has beside its lanes
+    covered: Floats  # (n,) points computed, overlap included
+    blocks: Floats  # (n,) cache blocks, each a task of its own
+    how: Ints  # (reads, n) index into COPIES
+    packed: NDArray[np.bool_]  # (reads, n)
+    polynomial: NDArray[np.bool_]  # (n,)
+    recomputed: Floats  # (n,) stages computed again by each reader
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Reductions:
+    """Loops over the reduction axes by what decides them: depth and unrolling in a tile sketch, the register tile of rows."""
+
+    axis: Ints  # (reductions, values)
+    extent: Floats  # (reductions, values)
+    span: Floats  # (reductions, values), in the order of the axes
+    blocks: Floats  # (values,)
 
 
 class NestTable:
-    """Lookup tables of one group's sketch in a space; `decode` is pure NumPy."""
+    """Lookup tables of one group's sketch in a space; `decode` is pure NumPy.
+
+    Axes of one element are left out where others remain, since their loops do nothing.
+    """
 
     def __init__(self, sketch: TileSketch | RowSketch, space: Space) -> None:
         self.sketch = sketch
         self.columns = {knob.name: column for column, knob in enumerate(space.knobs)}
         self.knobs = {knob.name.removeprefix(sketch.prefix + "."): knob for knob in sketch.knobs}
-        is_rows = isinstance(sketch, RowSketch)
+        self.is_rows = isinstance(sketch, RowSketch)
         stages = sketch.group.stages if isinstance(sketch, RowSketch) else (sketch.group.anchor,)
         anchor = next((stage for stage in stages if stage.reducer is not None), stages[0])
-        self.rows = sketch.group.rows if isinstance(sketch, RowSketch) else anchor.axes
+        every_row = sketch.group.rows if isinstance(sketch, RowSketch) else anchor.axes
         reduce_axes = anchor.reduce_axes
         if isinstance(sketch, RowSketch):
-            reduce_axes = tuple(axis for axis in reduce_axes if axis.name != COLUMN)
-            self.axes: tuple[Axis, ...] = (*self.rows, *reduce_axes, sketch.group.column)
-        else:
-            self.axes = (*self.rows, *reduce_axes)
-        self.is_rows = is_rows
-        self.spatial = len(self.rows)
-        self.reductions = len(self.axes) - self.spatial
+            reduce_axes = (*(axis for axis in reduce_axes if axis.name != COLUMN), sketch.group.column)
+        self.rows = _looped(every_row)
+        self.reduced = (*_looped(reduce_axes[:-1], 0), reduce_axes[-1]) if self.is_rows else _looped(reduce_axes)
+        self.axes = (*self.rows, *self.reduced)
+        self.spatial, self.reductions = len(self.rows), len(self.reduced)
         self.extents = np.array([axis.extent for axis in self.axes], np.int64)
         self.points = prod(axis.extent for axis in self.axes)
         self.dtype_bytes = DTYPE_BYTES[anchor.accumulator if anchor.reducer else anchor.dtype]
         self.flops = sum(_flops(stage) for stage in stages)
         self.transcendentals = sum(_transcendentals(stage) for stage in _all_stages(sketch))
-        found = _distinct(stages, sketch)
-        found.sort(key=lambda one: -prod(sketch.shapes[one.read.tensor]))
-        self.found = found
-        written = [axis.extent for axis in self.rows]
-        steps = [prod(written[at + 1 :]) for at in range(self.spatial)] + [int(self.is_rows)] * self.reductions
-        output = ReadMap(
-            coefficients=np.eye(self.spatial, len(self.axes), dtype=np.int64),
-            shape=np.array(written, np.int64),
-            uses=np.arange(len(self.axes)) < self.spatial,
-            strides=np.array(steps, np.int64),  # a row's elements are written one after the other
-            dtype_bytes=self.dtype_bytes,
-        )
-        self.inputs = len(found)
-        self.reads = [*(self._map(one) for one in found), output]
+        self.found = _distinct(stages, sketch)
+        self.found.sort(key=lambda one: -prod(sketch.shapes[one.read.tensor]))
+        self.inputs = len(self.found)
+        self.reads = [*(self._map(one) for one in self.found), self._output()]
         self.nbytes = sum(int(np.prod(read.shape)) * read.dtype_bytes for read in self.reads)
-        self._vector = -1
-        if isinstance(sketch, RowSketch):
-            self._vector = len(self.axes) - 1
-        elif sketch.vector is not None:
-            self._vector = [axis.name for axis in self.axes].index(sketch.vector)
+        names = [axis.name for axis in self.axes]
+        vector = COLUMN if isinstance(sketch, RowSketch) else sketch.vector
+        self.vector = -1 if vector is None else names.index(vector)
 
         width = len(sketch.register_values()[0])
-        self._registers = np.array(self._values("register", sketch.register_values()[0]), np.int64).reshape(-1, width)
-        self._tiles = self._tile_table()
-        self._block_tables = [self._block_table(position) for position in range(self.spatial)]
+        registers = np.array(self._values("register", sketch.register_values()[0]), np.int64).reshape(-1, width)
+        tiled = [axis.name for axis in (sketch.tiled_rows() if isinstance(sketch, RowSketch) else anchor.axes)]
+        ones = np.ones(len(registers), np.int64)
+        tiles = [registers[:, tiled.index(axis.name)] if axis.name in tiled else ones for axis in self.rows]
+        self._tiles = np.array(tiles, np.float64)
+        self._column = registers[:, -1].astype(np.float64)
+        self._blocks = [self._block_table(axis, tile) for axis, tile in zip(self.rows, tiles, strict=True)]
         self._orders = {what: self._order_table(what) for what in ("outer_order", "inner_order")}
-        self._hows = [] if isinstance(sketch, RowSketch) else [self._how_table(sketch, one) for one in found]
+        self._loops = self._reduction_table(reduce_axes)
+        longest = reduce_axes[_main(reduce_axes)] if reduce_axes else None
+        self._divided = self.axes.index(longest) if longest in self.axes else self.spatial * (self.reductions > 0)
+        self._hows = [] if isinstance(sketch, RowSketch) else [self._how_table(sketch, one) for one in self.found]
 
-    def _tile_table(self) -> Ints:
-        """Tile of each spatial axis for each value of the register knob."""
-        if not isinstance(self.sketch, RowSketch):
-            return self._registers
-        tiles = np.ones((len(self._registers), self.spatial), np.int64)
-        names = [axis.name for axis in self.rows]
-        for position, axis in enumerate(self.sketch.tiled_rows()):
-            tiles[:, names.index(axis.name)] = self._registers[:, position]
-        return tiles
-
-    def _block_table(self, position: int) -> Ints:
-        """Tiles of a cache block of one axis, by (tile, index of the block knob's value)."""
-        axis = self.rows[position]
-        wanted = [int(str(value)) for value in self._values(f"block_{axis.name}", 0)]
-        table = np.ones((int(self._tiles[:, position].max()) + 1, len(wanted)), np.int64)
-        for tile in np.unique(self._tiles[:, position]):
-            table[tile] = [fit_block(-(-axis.extent // int(tile)), -(-want // int(tile))) for want in wanted]
-        return table
+    def _block_table(self, axis: Axis, tiles: Ints) -> tuple[str, int, Floats]:
+        """The knob, how many values it has, and (tiles of a cache block, blocks) by number of the register knob's value times
+        that, plus number of the block knob's value."""
+        what = f"block_{axis.name}"
+        wanted = [int(str(value)) for value in self._values(what, 0)]
+        pairs = []
+        for tile in map(int, tiles):
+            count = -(-axis.extent // tile)
+            fitting = [fit_block(count, -(-want // tile)) for want in wanted]
+            pairs += [(block, -(-count // block)) for block in fitting]
+        return what, len(wanted), np.array(pairs, np.float64).T.copy()
 
     def _order_table(self, what: str) -> Ints:
-        """Positions of the spatial axes in loop order, by index of the knob's value."""
+        """Positions of the spatial axes in loop order, by index of the knob's value; shape (spatial, values)."""
         names = [axis.name for axis in self.rows]
-        orders = [[names.index(name) for name in self.sketch.order(value)] for value in self._values(what, None)]
-        return np.array(orders, np.int64).reshape(-1, self.spatial)
+        orders = [[names.index(name) for name in self.sketch.order(value) if name in names] for value in self._values(what, None)]
+        return np.array(orders, np.int64).reshape(len(orders), self.spatial).T.copy()
+
+    def _reduction_table(self, axes: Sequence[Axis]) -> _Reductions:
+        order, extent, span, blocks = [], [], [], []
+        kept = [axes.index(axis) for axis in self.reduced]
+        for depth, last, factor in self._reduction_choices(axes):
+            main = _main(axes)
+            block = [depth if at == main else axis.extent for at, axis in enumerate(axes)]
+            once = [factor if at == last else 1 for at in range(len(axes))]
+            loops = sorted(kept, key=lambda at: at == last)
+            order.append([self.spatial + kept.index(at) for at in loops])
+            extent.append([-(-block[at] // once[at]) for at in loops])
+            span.append([once[at] for at in kept])
+            blocks.append(axes[main].extent // depth if axes else 1)
+        shape = (len(blocks), self.reductions)
+        return _Reductions(
+            axis=np.array(order, np.int64).reshape(shape).T.copy(),
+            extent=np.array(extent, np.float64).reshape(shape).T.copy(),
+            span=np.array(span, np.float64).reshape(shape).T.copy(),
+            blocks=np.array(blocks, np.float64),
+        )
+
+    def _reduction_choices(self, axes: Sequence[Axis]) -> list[tuple[int, int, int]]:
+        """(iterations of a block of the longest axis, the innermost axis, its iterations in a body) of each value."""
+        if not axes:
+            return [(1, 0, 1)]
+        longest, last = axes[_main(axes)].extent, len(axes) - 1
+        if self.is_rows:
+            return [(longest, last, int(column)) for column in self._column]
+        found = []
+        for depth in self._values("depth", longest):
+            for position, factor in self._values("unroll", (last, 1)):
+                block = depth if position == _main(axes) else axes[position].extent
+                found.append((depth, position, factor if block % factor == 0 else 1))
+        return found
 
     def _how_table(self, sketch: TileSketch, found: Access) -> tuple[str, Ints]:
         """The knob of a read's copy, and by index of its value the index into COPIES."""
         what = f"copy{sketch.reads.index(found)}_{found.read.tensor}"
         values = self._values(what, sketch.copy_values(found)[0])
         return what, np.array([COPIES.index(str(value)) for value in values], np.int64)
+
+    def _output(self) -> ReadMap:
+        written = [axis.extent for axis in self.rows]
+        steps = [prod(written[at + 1 :]) for at in range(self.spatial)] + [int(self.is_rows)] * self.reductions
+        return ReadMap(
+            coefficients=np.eye(self.spatial, len(self.axes), dtype=np.int64),
+            shape=np.array(written, np.int64),
+            uses=np.arange(len(self.axes)) < self.spatial,
+            strides=np.array(steps, np.int64),  # a row's elements are written one after the other
+            dtype_bytes=self.dtype_bytes,
+            extents=self.extents,
+        )
 
     def _map(self, found: Access) -> ReadMap:
         names = [axis.name for axis in self.axes]
@@ -155,6 +220,7 @@ class NestTable:
             uses=np.array([name in found.axes for name in names]),
             strides=np.array([-1 if stride is None else stride for stride in strides], np.int64),
             dtype_bytes=_read_bytes(found, self.sketch),
+            extents=self.extents,
         )
 
     # --- decoding -----------------------------------------------------------------------------------------------------
@@ -163,87 +229,69 @@ class NestTable:
         knob = self.knobs.get(what)
         return points[:, self.columns[knob.name]].astype(np.int64) if knob is not None else np.zeros(len(points), np.int64)
 
-    def _values(self, what: str, default: Value | None) -> Sequence[Value | None]:
+    def _values(self, what: str, default: Value | None) -> Sequence[Any]:
         knob: Knob | None = self.knobs.get(what)
         return knob.values if knob is not None else (default,)
 
     def decode(self, points: Points) -> Nests:
-        n, spatial = len(points), self.spatial
-        tiles, lanes, column = self._register(points)
-        counts = -(-self.extents[:spatial] // tiles)
-        block = np.stack([self._block(points, position, tiles[:, position]) for position in range(spatial)], axis=1)
-        blocks = -(-counts // block)
-        reduction_axes, reduction_extent, reduction_span, outer_axis, outer_extent = self._reduction(points, column)
-        outer, inner = (table[self._index(points, what)] for what, table in self._orders.items())
-        rows = np.arange(n)[:, None]
-        axis = np.concatenate([outer, outer_axis, inner, reduction_axes], axis=1)
-        extent = np.concatenate([blocks[rows, outer], outer_extent, block[rows, inner], reduction_extent], axis=1)
-        span = np.concatenate([tiles, reduction_span], axis=1)
-        covered = (blocks * block * tiles).prod(axis=1).astype(np.float64) * prod(int(size) for size in self.extents[spatial:])
+        """Of points (n, knobs)."""
+        n, spatial, levels = len(points), self.spatial, 2 * self.spatial + 1 + self.reductions
+        register = self._index(points, "register")
+        block, blocks = np.empty((2, spatial, n))
+        for position, (what, values, table) in enumerate(self._blocks):
+            block[position], blocks[position] = table[:, register * values + self._index(points, what)]
+        loops = self._loop_index(points, register)
+        axis, extent = np.empty((levels, n), np.int64), np.empty((levels, n))
+        for first, what, iterations in ((0, "outer_order", blocks), (spatial + 1, "inner_order", block)):
+            here = slice(first, first + spatial)
+            axis[here] = self._orders[what][:, self._index(points, what)]
+            extent[here] = np.take_along_axis(iterations, axis[here], axis=0)
+        axis[spatial] = self._divided
+        extent[spatial] = self._loops.blocks[loops]
+        axis[2 * spatial + 1 :], extent[2 * spatial + 1 :] = self._loops.axis[:, loops], self._loops.extent[:, loops]
+        tiles = self._tiles[:, register]
         how = self._copies(points)
-        partials = column // np.maximum(lanes, 1) if self.is_rows else np.ones(n, np.int64)
-        map_only = self.reductions == 0
         return Nests(
-            axis=axis, extent=extent, span=span, lanes=lanes, vector=np.full(n, self._vector), partials=np.maximum(partials, 1),
-            covered=covered, blocks=blocks.prod(axis=1), tasks=blocks.prod(axis=1), how=how,
-            packed=(how == PACK) | (how == PACK_ROOT),
-            polynomial=np.array([value == "polynomial" for value in self._values("mathematics", "libm")], np.float64)[
+            lanes=self.sketch.lanes, vector=self.vector, kind=2 if self.is_rows else int(self.reductions == 0),
+            axis=axis, extent=extent, span=np.concatenate([tiles, self._loops.span[:, loops]]),
+            partials=np.maximum(self._column[register] // max(self.sketch.lanes, 1), 1.0) if self.is_rows else np.ones(n),
+            covered=(blocks * block * tiles).prod(axis=0) * prod(axis.extent for axis in self.reduced),
+            blocks=blocks.prod(axis=0), how=how, packed=(how == PACK) | (how == PACK_ROOT),
+            polynomial=np.array([value == "polynomial" for value in self._values("mathematics", "libm")])[
                 self._index(points, "mathematics")
             ],
             recomputed=self._recomputed(points),
-            kind=np.full(n, 2 if self.is_rows else int(map_only)),
         )  # fmt: skip
 
-    def _register(self, points: Points) -> tuple[Ints, Ints, Ints]:
-        """Register tile of each spatial axis, lanes, and the column's tile (1 where there is none)."""
-        index = self._index(points, "register")
-        column = self._registers[index, -1] if self.is_rows else np.ones(len(points), np.int64)
-        return self._tiles[index], np.full(len(points), self.sketch.lanes, np.int64), column
-
-    def _block(self, points: Points, position: int, tile: Ints) -> Ints:
-        return self._block_tables[position][tile, self._index(points, f"block_{self.rows[position].name}")]
-
-    def _reduction(self, points: Points, column: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-        """(axes, extents, innermost spans) of the reduction loops, and (axis, extent) of the loop over reduction blocks."""
-        n, count, first = len(points), self.reductions, self.spatial
-        if count == 0:
-            none = np.zeros((n, 0), np.int64)
-            return none, none, none, np.zeros((n, 1), np.int64), np.ones((n, 1), np.int64)
-        sizes = self.extents[first:]
-        if isinstance(self.sketch, RowSketch):
-            axes = np.broadcast_to(np.arange(first, first + count), (n, count))
-            extent = np.broadcast_to(sizes, (n, count)).copy()
-            extent[:, -1] = -(-sizes[-1] // column)
-            span = np.ones((n, count), np.int64)
-            span[:, -1] = column
-            return axes, extent, span, np.full((n, 1), first), np.ones((n, 1), np.int64)
-        main = int(np.argmax(sizes))
-        depth = np.array(self._values("depth", int(sizes[main])), np.int64)[self._index(points, "depth")]
-        unroll = np.array(self._values("unroll", (count - 1, 1)), np.int64)[self._index(points, "unroll")]
-        orders = np.array([[*(axis for axis in range(count) if axis != last), last] for last in range(count)], np.int64)
-        order = orders[unroll[:, 0]]
-        block = np.broadcast_to(sizes, (n, count)).copy()
-        block[:, main] = depth
-        rows = np.arange(n)
-        factor = np.where(block[rows, unroll[:, 0]] % unroll[:, 1] == 0, unroll[:, 1], 1)
-        span = np.ones((n, count), np.int64)
-        span[rows, unroll[:, 0]] = factor
-        extent = (block // span)[rows[:, None], order]
-        return first + order, extent, span, np.full((n, 1), first + main), (sizes[main] // depth)[:, None]
+    def _loop_index(self, points: Points, register: Ints) -> Ints:
+        """Which value of `_loops`, shape (n,)."""
+        if self.is_rows:
+            return register
+        return self._index(points, "depth") * len(self._values("unroll", None)) + self._index(points, "unroll")
 
     def _copies(self, points: Points) -> Ints:
-        """How each read is copied, an index into COPIES; shape (n, reads)."""
-        how = np.zeros((len(points), len(self.reads)), np.int64)
+        """How each read is copied, an index into COPIES; shape (reads, n)."""
+        how = np.zeros((len(self.reads), len(points)), np.int64)
         for slot, (what, table) in enumerate(self._hows):
-            how[:, slot] = table[self._index(points, what)]
+            how[slot] = table[self._index(points, what)]
         return how
 
-    def _recomputed(self, points: Points) -> NDArray[np.float64]:
+    def _recomputed(self, points: Points) -> Floats:
         total = np.zeros(len(points))
         for what, knob in self.knobs.items():
             if what.startswith("keep_"):
                 total += np.array([value == "recompute" for value in knob.values], np.float64)[self._index(points, what)]
         return total
+
+
+def _looped(axes: Sequence[Axis], least: int = 1) -> tuple[Axis, ...]:
+    """Those of more than one element; the last `least` where none has more."""
+    return tuple(axis for axis in axes if axis.extent > 1) or tuple(axes[len(axes) - least :])
+
+
+def _main(axes: Sequence[Axis]) -> int:
+    """The reduction axis that blocks divide, the first of the longest."""
+    return max(range(len(axes)), key=lambda at: (axes[at].extent, -at), default=0)
 
 
 def tables(space: CpuSpace, combination: str) -> list[NestTable]:

@@ -23,8 +23,8 @@ PAGE_BYTES = 4096  # addresses a page apart share the sets of a first-level cach
 USABLE = 0.75  # of a cache, before a level counts as too large for it
 PAGES = 64  # whose addresses a core's first-level TLB translates: 64 of AMD's Zen 3, 96 of Zen 5 and Intel's Golden Cove
 
-Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+_ONE: Floats = np.ones(())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +33,12 @@ class Work:
 
     nest: Nests
     depth: int  # loop levels
-    lanes: Ints  # (n,)
-    footprint: Floats  # (depth + 1, n, reads) bytes that one iteration of each level touches, the output last
-    traffic: tuple[Floats, Floats, Floats]  # (n, reads) bytes that come in from beyond the first, second, third cache
-    runs: Floats  # (n, reads) runs of bytes side by side, as which those from beyond the second cache come in
-    pages: Floats  # (n, reads) pages visited whose addresses the first-level TLB does not hold
-    accumulators: Ints  # (n,) vectors of results that live in registers
+    lanes: int
+    footprint: Floats  # (reads, depth + 1, n) bytes that one iteration of each level touches, the output last
+    traffic: tuple[Floats, Floats, Floats]  # (reads, n) bytes that come in from beyond the first, second, third cache
+    runs: Floats  # (reads, n) runs of bytes side by side, as which those from beyond the second cache come in
+    pages: Floats  # (reads, n) pages visited whose addresses the first-level TLB does not hold
+    accumulators: Floats  # (n,) vectors of results that live in registers
     covered: Floats  # (n,) points computed over points wanted, 1 without overlap
     bodies: Floats  # (n,) runs of the body
     steps: Floats  # (n,) iterations of the reduction with all accumulators of a tile; without one, tiles
@@ -73,32 +73,31 @@ class Work:
 def work(table: NestTable, points: Points, target: Target) -> Work:
     """Of one group's nest under each config; points (n, knobs)."""
     nest = table.decode(points)
-    depth = nest.axis.shape[1]
+    depth, spatial = len(nest.axis), table.spatial
     spans = _spans(table, nest)
     footprint, room, pages = _footprints(table, spans, nest.packed)
-    fetched = _fetched(table, nest.axis, nest.extent)
-    entered = np.cumprod(np.concatenate([np.ones((len(points), 1)), nest.extent], axis=1), axis=1)
-    reuse = _Reuse(table=table, nest=nest, spans=spans, fetched=fetched, entered=entered)
+    entered = np.cumprod(np.concatenate([np.ones((1, len(points))), nest.extent]), axis=0)
+    reuse = _Reuse(table=table, nest=nest, spans=spans, fetched=_fetched(table, nest, entered), entered=entered)
     last = max(target.l3_bytes // max(target.cores, 1), target.l2_bytes)  # shared: a core counts on its part of it
     cached = partial(_Holder, touched=footprint, taken=_taken(footprint, room), in_pages=False)
     holders = [
         cached(size=target.l1d_bytes),
         cached(size=target.l2_bytes, in_runs=True),
         cached(size=last),
-        _Holder(touched=pages, taken=pages.sum(axis=-1), size=PAGES, in_pages=True),
+        _Holder(touched=pages, taken=pages.sum(axis=0), size=PAGES, in_pages=True),
     ]
     first, second, runs, third, paged = reuse.beyond(holders)
-    lanes = np.maximum(nest.lanes, 1)
-    tile = np.maximum(nest.span[:, : table.spatial].prod(axis=1), 1)
+    lanes = max(nest.lanes, 1)
+    tile = nest.span[:spatial].prod(axis=0)
     # Of a row sketch the column's tile is vectors and partial results, not iterations.
-    unrolled = np.ones(len(points), np.int64) if table.is_rows else np.maximum(nest.span[:, table.spatial :].prod(axis=1), 1)
-    bodies = nest.covered / np.maximum(nest.span.prod(axis=1), 1)
+    unrolled = 1.0 if table.is_rows else nest.span[spatial:].prod(axis=0)
+    bodies = nest.covered / nest.span.prod(axis=0)
     steps = bodies * unrolled
-    inside = nest.extent[:, depth - table.reductions :].prod(axis=1) * unrolled if table.reductions else np.ones(len(points))
-    operands = [_operand(table, read, nest, nest.packed[:, number]) for number, read in enumerate(table.reads[: table.inputs])]
+    inside = nest.extent[depth - table.reductions :].prod(axis=0) * unrolled if table.reductions else 1.0
+    operands = [_operand(table, read, nest, nest.packed[number]) for number, read in enumerate(table.reads[: table.inputs])]
     loads, broadcasts, picked, gathered, shared, paired = np.array(operands).reshape(-1, 6, len(points)).sum(axis=0)
-    stride = np.where(nest.vector >= 0, table.reads[-1].strides[np.maximum(nest.vector, 0)], 0)
-    written = nest.covered / max(int(np.prod(table.extents[table.spatial :])), 1)
+    contiguous = lanes > 1 and table.reads[-1].strides[nest.vector] == 1
+    written = nest.covered / max(int(np.prod(table.extents[spatial:])), 1)
     padded, padded_parts, packed, packed_first, singly, singly_first = _copies(table, nest)
     checked, checked_twice = _checked(table, nest)
     aliased, aliased_writes = _aliased(table, nest, max(target.l1d_bytes // PAGE_BYTES, 1))
@@ -110,11 +109,11 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
         traffic=(first, second, third),
         runs=runs,
         pages=paged,
-        accumulators=np.maximum(tile // lanes * nest.partials, 1),
+        accumulators=np.maximum(tile // lanes * nest.partials, 1.0),
         covered=nest.covered / max(table.points, 1),
         bodies=bodies,
         steps=steps,
-        lives=steps / np.maximum(inside, 1),
+        lives=steps / np.maximum(inside, 1.0),
         loads=loads,
         broadcasts=broadcasts,
         picked=picked,
@@ -126,7 +125,7 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
         checked=checked,
         checked_twice=checked_twice,
         written=written,
-        scattered=np.where((lanes > 1) & (stride == 1), 0.0, written),
+        scattered=np.zeros_like(written) if contiguous else written,
         padded=padded,
         padded_parts=padded_parts,
         packed=packed,
@@ -138,109 +137,104 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
 
 
 def _spans(table: NestTable, nest: Nests) -> Floats:
-    """Elements of each axis within one iteration of each level, shape (axes, depth + 1, n); the last level is the innermost tile.
-    Axes come first, and all is float64, because arithmetic on whole rows is several times as fast."""
-    count, depth = nest.axis.shape
-    spans, rows = np.empty((nest.span.shape[1], depth + 1, count)), np.arange(count)
-    spans[:, depth] = nest.span.T
+    """Elements of each axis within one iteration of each level, (axes, depth + 1, n); the last level is the innermost tile."""
+    depth, count = nest.axis.shape
+    spans, configs = np.empty((len(nest.span), depth + 1, count)), np.arange(count)
+    spans[:, depth] = nest.span
     for level in reversed(range(depth)):
         spans[:, level] = spans[:, level + 1]
-        spans[nest.axis[:, level], level, rows] *= nest.extent[:, level]
+        spans[nest.axis[level], level, configs] *= nest.extent[level]
     clipped: Floats = np.minimum(spans, table.extents[:, None, None], out=spans)
     return clipped
 
 
 def _footprints(table: NestTable, spans: Floats, packed: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
-    """`_footprint` of all reads along a last axis."""
-    touched = [_footprint(read, spans, packed[:, number]) for number, read in enumerate(table.reads)]
-    footprint, room, pages = (np.moveaxis(np.stack(parts), 0, -1) for parts in zip(*touched, strict=True))
+    """(bytes, room they take in a cache, pages) that each loop level touches, bytes in cache lines, (reads, levels, n) each."""
+    footprint, room, pages = np.empty((3, len(table.reads), *spans.shape[1:]))
+    for number, read in enumerate(table.reads):
+        footprint[number], room[number], pages[number] = _footprint(read, spans)
+        if packed[number].any():  # a packed copy is contiguous
+            copied = float(read.dtype_bytes) * spans[read.uses].prod(axis=0)
+            np.copyto(footprint[number], copied, where=packed[number])
+            np.copyto(room[number], copied, where=packed[number])
+            np.copyto(pages[number], np.maximum(copied / PAGE_BYTES, 1.0), where=packed[number])
     return footprint, room, pages
 
 
 def _taken(footprint: Floats, room: Floats) -> Floats:
     """Room in a cache that all reads take together."""
-    taken: Floats = np.maximum(footprint.sum(axis=-1), room.max(axis=-1))
+    taken: Floats = np.maximum(footprint.sum(axis=0), room.max(axis=0))
     return taken
 
 
-def _footprint(read: ReadMap, spans: Floats, packed: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
-    """(bytes, room they take in a cache, pages) of one read that each loop level touches, bytes in cache lines, (levels, n) each.
+def _footprint(read: ReadMap, spans: Floats) -> tuple[Floats, Floats, Floats]:
+    """`_footprints` of one read in place, (levels, n) each.
 
     Lines that lie a part of a page apart fall into the same sets, so a row of a tensor takes as much room as the largest power of
-    two that divides its distance to the next, up to a page. A packed copy is contiguous.
+    two that divides its distance to the next, up to a page.
     """
-    run = reach = _size(read, spans, len(read.shape) - 1) * read.dtype_bytes  # bytes side by side; bytes from first to last
-    lines, pages = np.ones_like(run), np.ones_like(run)
-    room = _in_lines(run)
-    pitch = read.dtype_bytes
-    for dimension in reversed(range(len(read.shape) - 1)):
-        pitch *= int(read.shape[dimension + 1])
-        if read.shape[dimension] == 1:
+    last = len(read.shape) - 1
+    run = reach = _size(read, spans, last) * read.dtype_bytes  # bytes side by side; bytes from first to last
+    room, lines, pages = _in_lines(run), _ONE, _ONE
+    for dimension in reversed(range(last)):
+        if not read.moving[dimension]:
             continue
-        rows = _size(read, spans, dimension)
-        joined = (lines == 1) & (np.maximum(run, LINE_BYTES) >= pitch)
-        run = np.where(joined, (rows - 1) * pitch + run, run)
-        lines = np.where(joined, 1.0, lines * rows)
-        apart = np.where(rows > 1, rows * np.maximum(room, int(np.gcd(pitch, PAGE_BYTES))), room)
-        room = np.where(joined, _in_lines(run), apart)
+        pitch, rows = int(read.pitches[dimension]), _size(read, spans, dimension)
+        further, sets = rows * pitch - pitch, int(np.gcd(pitch, PAGE_BYTES))
         if pitch < PAGE_BYTES:
-            reach = (rows - 1) * pitch + reach
+            reach = further + reach
         else:
             pages = pages * rows
-    pages = pages * np.maximum(reach / PAGE_BYTES, 1.0)
-    in_place = lines * _in_lines(run)
-    if not packed.any():
-        return in_place, room, pages
-    copied = float(read.dtype_bytes) * spans[read.uses].prod(axis=0)
-    return (
-        np.where(packed, copied, in_place),
-        np.where(packed, copied, room),
-        np.where(packed, np.maximum(copied / PAGE_BYTES, 1.0), pages),
-    )
+        room = rows * room if sets <= LINE_BYTES else np.where(rows > 1, rows * np.maximum(room, sets), room)
+        joined = (lines == 1) & (np.maximum(run, LINE_BYTES) >= pitch)
+        if joined.any():
+            lines = np.where(joined, 1.0, lines * rows)
+            run = np.where(joined, further + run, run)
+            room = np.where(joined, _in_lines(run), room)
+        else:
+            lines = lines * rows
+    return lines * _in_lines(run), room, pages * np.maximum(reach / PAGE_BYTES, 1.0)
 
 
 def _runs(read: ReadMap, spans: Floats) -> Floats:
     """Runs of bytes side by side of one read, in place, (n,): as `_footprint` has lines, but of one level: that is fast."""
     last = len(read.shape) - 1
-    run, runs = _size(read, spans, last) * read.dtype_bytes, np.ones(spans.shape[1:])
-    pitch = read.dtype_bytes
+    run, runs = _size(read, spans, last) * read.dtype_bytes, _ONE
     for dimension in reversed(range(last)):
-        pitch *= int(read.shape[dimension + 1])
-        rows = _size(read, spans, dimension)
-        joined = (runs == 1) & (np.maximum(run, LINE_BYTES) >= pitch)
-        run = np.where(joined, (rows - 1) * pitch + run, run)
-        runs = np.where(joined, 1.0, runs * rows)
+        if read.moving[dimension]:
+            pitch, rows = int(read.pitches[dimension]), _size(read, spans, dimension)
+            joined = (runs == 1) & (np.maximum(run, LINE_BYTES) >= pitch)
+            run = np.where(joined, (rows - 1) * pitch + run, run)
+            runs = np.where(joined, 1.0, runs * rows)
     return runs
 
 
 def _size(read: ReadMap, spans: Floats, dimension: int) -> Floats:
-    """Elements of a dimension that each level touches, (levels, n)."""
-    moving = np.flatnonzero(read.coefficients[dimension])
-    if len(moving) == 1 and read.coefficients[dimension, moving[0]] == 1:
-        size: Floats = spans[moving[0]].copy()
+    """Elements of a dimension that each level touches, in the shape of the levels."""
+    moving = read.moving[dimension]
+    size: Floats
+    if len(moving) == 1 and moving[0][1] == 1:
+        size = spans[moving[0][0]]
     else:
         size = np.ones(spans.shape[1:])
-        for axis in moving:
-            size += (spans[axis] - 1.0) * float(read.coefficients[dimension, axis])
-    clipped: Floats = np.minimum(size, float(read.shape[dimension]), out=size)
-    return clipped
+        for axis, step in moving:
+            size += (spans[axis] - 1.0) * step
+    return np.minimum(size, float(read.shape[dimension])) if read.clipped[dimension] else size
 
 
-def _fetched(table: NestTable, axis: Ints, extent: Ints) -> Floats:
-    """How often the footprint of a level is brought in: the loops outside it, down to the last one the read moves with."""
-    count, depth = axis.shape
-    times = np.ones((depth + 1, count, len(table.reads)))
-    outside = np.ones(count)
-    uses = np.stack([read.uses for read in table.reads], axis=1)  # (axes, reads)
-    for level in range(depth):
-        outside = outside * extent[:, level]
-        moves = uses[axis[:, level]] & (extent[:, level] > 1)[:, None]
-        times[level + 1] = np.where(moves, outside[:, None], times[level])
+def _fetched(table: NestTable, nest: Nests, entered: Floats) -> Floats:
+    """How often the footprint of a level is brought in: the loops outside it, down to the last one the read moves with; (reads,
+    depth + 1, n)."""
+    uses = np.stack([read.uses for read in table.reads])  # (reads, axes)
+    times = np.ones((len(uses), len(nest.axis) + 1, nest.axis.shape[1]))
+    times[:, 1:] = np.where(uses.take(nest.axis, axis=1) & (nest.extent > 1), entered[1:], 1.0)
+    for level in range(len(nest.axis)):
+        np.maximum(times[:, level], times[:, level + 1], out=times[:, level + 1])
     return times
 
 
 def _in_lines(size: Floats) -> Floats:
-    lines: Floats = np.ceil(size / LINE_BYTES) * LINE_BYTES
+    lines: Floats = np.ceil(size * (1 / LINE_BYTES)) * LINE_BYTES
     return lines
 
 
@@ -248,7 +242,7 @@ def _in_lines(size: Floats) -> Floats:
 class _Holder:
     """Something that holds only so much of what each loop level touches: a cache, or the TLB."""
 
-    touched: Floats  # (depth + 1, n, reads)
+    touched: Floats  # (reads, depth + 1, n)
     taken: Floats  # (depth + 1, n) room that all reads take there
     size: float
     in_pages: bool
@@ -263,34 +257,41 @@ class _Reuse:
     nest: Nests
     spans: Floats
     fetched: Floats
-    entered: Floats  # (n, depth + 1) how often each level is
+    entered: Floats  # (depth + 1, n) how often each level is
 
     def beyond(self, holders: Sequence[_Holder]) -> list[Floats]:
-        """Of what the levels touch, what comes in from beyond each holder, (n, reads), followed by the runs it does so in where
+        """Of what the levels touch, what comes in from beyond each holder, (reads, n), followed by the runs it does so in where
         they are counted. All at once: most of the time of a batch goes to the number of operations."""
-        depth, rows = len(self.spans[0]) - 1, np.arange(self.spans.shape[2])
+        _, levels, count = self.spans.shape
+        configs = np.arange(count)
         fits = np.stack([holder.taken <= USABLE * holder.size for holder in holders])
-        level = np.where(fits.any(axis=1), fits.argmax(axis=1), depth)
+        level = np.where(fits.any(axis=1), fits.argmax(axis=1), levels - 1)
         # Where two iterations of the loop around it fit, what they share stays: each run of that loop brings in each byte once.
         outer = np.maximum(level - 1, 0)
-        here = self.spans[:, level, rows]
+        at, around = level * count + configs, outer * count + configs  # in arrays whose levels and configs are one dimension
+        here = _flat(self.spans).take(at, axis=1)
         twice = here.copy()
-        axis, which = self.nest.axis[rows, outer], np.arange(len(holders))[:, None]
-        twice[axis, which, rows] = np.minimum(twice[axis, which, rows] * 2, self.table.extents[axis])
+        axis, which = self.nest.axis[outer, configs], np.arange(len(holders))[:, None]
+        twice[axis, which, configs] = np.minimum(twice[axis, which, configs] * 2, self.table.extents[axis])
         footprint, room, pages = _footprints(self.table, twice, self.nest.packed)
-        both = np.where([[holder.in_pages] for holder in holders], pages.sum(axis=-1), _taken(footprint, room))
+        both = np.where([[holder.in_pages] for holder in holders], pages.sum(axis=0), _taken(footprint, room))
+        fetched, entered = _flat(self.fetched).take(at, axis=1), self.entered.ravel().take(around)
         found: list[Floats] = []
         for number, holder in enumerate(holders):
-            at, around = level[number], outer[number]
-            again = holder.touched[at, rows] * self.fetched[at, rows]
-            stream = holder.touched[around, rows] * self.entered[rows, around][:, None]
-            few = np.where((both[number] <= USABLE * holder.size)[:, None], np.minimum(again, stream), again)
+            touched = _flat(holder.touched).take(at[number], axis=1)
+            again = touched * fetched[:, number]
+            stream = _flat(holder.touched).take(around[number], axis=1) * entered[number]
+            few = np.where(both[number] <= USABLE * holder.size, np.minimum(again, stream), again)
             # What fits as a whole stays from one call to the next.
-            found.append(np.where(fits[number, 0][:, None], 0.0, few))
+            found.append(np.where(fits[number, 0], 0.0, few))
             if holder.in_runs:
-                runs = np.stack([_runs(read, here[:, number]) for read in self.table.reads], axis=-1)
-                found.append(found[-1] * np.where(self.nest.packed, 1.0, runs) / holder.touched[at, rows])
+                runs = np.stack([np.broadcast_to(_runs(read, here[:, number]), count) for read in self.table.reads])
+                found.append(found[-1] * np.where(self.nest.packed, 1.0, runs) / touched)
         return found
+
+
+def _flat(levels: Floats) -> Floats:
+    return levels.reshape(len(levels), -1)
 
 
 def _operand(table: NestTable, read: ReadMap, nest: Nests, packed: NDArray[np.bool_]) -> tuple[Floats, ...]:
@@ -298,104 +299,101 @@ def _operand(table: NestTable, read: ReadMap, nest: Nests, packed: NDArray[np.bo
 
     Each distinct element counts once: the compiler keeps what an unrolled body uses twice.
     """
-    uses = np.where(read.uses, nest.span, 1).prod(axis=1).astype(np.float64)
-    sizes = np.minimum((nest.span - 1) @ read.coefficients.T + 1, read.shape).prod(axis=1)
-    distinct = np.where(packed, uses, np.minimum(uses, sizes))
-    vector = np.maximum(nest.vector, 0)
-    along = (nest.vector >= 0) & read.uses[vector]
-    apart = np.where(packed, 1, np.where(nest.vector >= 0, read.strides[vector], 0))  # of neighbours along the vector
-    vectors = np.where(along & (apart >= 1) & (apart <= NEAR), distinct / np.maximum(nest.lanes, 1), 0.0)
+    uses = nest.span[read.uses].prod(axis=0)
+    distinct = np.where(packed, uses, np.minimum(uses, _sizes(read, nest.span).prod(axis=0)))
+    none = np.zeros(len(uses))
+    if nest.vector >= 0 and read.uses[nest.vector]:
+        apart = np.where(packed, 1, read.strides[nest.vector])  # of neighbours along the vector
+        vectors = np.where((apart >= 1) & (apart <= NEAR), distinct / max(nest.lanes, 1), 0.0)
+        return vectors * apart, none, vectors * (apart - 1), np.where(vectors == 0, distinct, 0.0), none, none
     neighbours = np.zeros(len(uses), np.bool_)
     for axis in range(table.spatial, len(table.axes)):
-        neighbours |= read.uses[axis] & (nest.span[:, axis] > 1) & (read.strides[axis] == 1)
-    return (
-        vectors * apart,
-        np.where(along, 0.0, distinct),
-        vectors * (apart - 1),
-        np.where(along & (vectors == 0), distinct, 0.0),
-        np.where(~along & (distinct < uses), distinct, 0.0),
-        np.where(~along & neighbours, distinct, 0.0),
-    )
+        if read.strides[axis] == 1:
+            neighbours |= nest.span[axis] > 1
+    return none, distinct, none, none, np.where(distinct < uses, distinct, 0.0), np.where(neighbours, distinct, 0.0)
+
+
+def _sizes(read: ReadMap, span: Floats) -> Floats:
+    """Elements of each dimension that a body touches, (dimensions, n)."""
+    return np.stack([_size(read, span, dimension) for dimension in range(len(read.shape))])
 
 
 def _aliased(table: NestTable, nest: Nests, ways: int) -> tuple[Floats, Floats]:
     """(reads of a body, writes of a tile) of lines that push each other out, because they lie a whole part of a page apart and
     the sets they fall into hold fewer; (n,) each. A set of a first-level cache holds `ways` lines."""
-    excess = np.zeros((2, len(nest.span)))
-    vector, lanes = np.maximum(nest.vector, 0), np.maximum(nest.lanes, 1)
+    excess = np.zeros((2, nest.span.shape[1]))
     for number, read in enumerate(table.reads):
-        elements = np.where(read.uses, nest.span, 1).prod(axis=1)
-        wide = (nest.vector >= 0) & (read.strides[vector] == 1)
-        accesses = np.where(nest.packed[:, number], 0.0, elements / np.where(wide, lanes, 1))
+        wide = nest.vector >= 0 and read.strides[nest.vector] == 1
         for axis in range(len(table.axes)):
             apart = abs(int(read.strides[axis])) * read.dtype_bytes
-            if apart < PAGE_BYTES // 8:
-                continue
             room = PAGE_BYTES // int(np.gcd(apart, PAGE_BYTES)) * ways
-            excess[int(number >= table.inputs)] += accesses * np.maximum(1.0 - room / nest.span[:, axis], 0.0)
+            if apart < PAGE_BYTES // 8 or room >= table.extents[axis]:
+                continue
+            elements = np.where(nest.packed[number], 0.0, nest.span[read.uses].prod(axis=0))
+            beyond = np.maximum(1.0 - room / nest.span[axis], 0.0)
+            excess[int(number >= table.inputs)] += elements / (max(nest.lanes, 1) if wide else 1) * beyond
     return excess[0], excess[1]
 
 
 def _checked(table: NestTable, nest: Nests) -> tuple[Floats, Floats]:
     """Vectors that a body loads only after a comparison with the border of a tensor read in place; of these, those compared in
     two dimensions along which the tile extends. Along one the compiler compares ahead of the innermost loop."""
-    once, twice = np.zeros(len(nest.how)), np.zeros(len(nest.how))
-    vector = np.maximum(nest.vector, 0)
-    lanes = np.maximum(nest.lanes, 1)[:, None]
+    once, twice = np.zeros((2, nest.span.shape[1]))
     tile = nest.span.copy()
-    tile[:, table.spatial :] = 1
+    tile[table.spatial :] = 1.0
     for number, (read, found) in enumerate(zip(table.reads, table.found, strict=False)):
         if not found.padded:
             continue
-        along = (read.coefficients[:, vector].T > 0) & (nest.vector >= 0)[:, None]
-        sizes = np.minimum((nest.span - 1) @ read.coefficients.T + 1, read.shape)
-        sizes = np.where(along, -(-sizes // lanes), sizes)
+        along = np.zeros(len(read.shape), np.bool_) if nest.vector < 0 else read.coefficients[:, nest.vector] > 0
+        sizes = _sizes(read, nest.span)
+        sizes[along] = np.ceil(sizes[along] / max(nest.lanes, 1))
         bordered = (read.coefficients > 0).sum(axis=1) > 1  # dimensions in which a window moves
-        wide = (np.minimum((tile - 1) @ read.coefficients.T + 1, read.shape) > 1) & bordered & ~along
-        loads = np.where(nest.how[:, number] == NONE, sizes.prod(axis=1), 0)
+        wide = _sizes(read, tile)[bordered & ~along] > 1
+        loads = np.where(nest.how[number] == NONE, sizes.prod(axis=0), 0.0)
         once += loads
-        twice += np.where(wide.sum(axis=1) > 1, loads, 0)
+        twice += np.where(wide.sum(axis=0) > 1, loads, 0.0)
     return once, twice
 
 
-def _copies(table: NestTable, nest: Nests) -> tuple[Floats, ...]:
+def _copies(table: NestTable, nest: Nests) -> Floats:
     """Elements copied with a border, at once and in parts, packed where used (again for each loop outside the last they move
-    with), packed first; and of the last two those moved one by one."""
-    count = len(nest.how)
-    padded, parts, packed, first, singly, singly_first = np.zeros((6, count))
+    with), packed first; and of the last two those moved one by one; shape (6, n)."""
+    count = nest.span.shape[1]
+    copies = np.zeros((6, count))
     if table.is_rows:
-        return padded, parts, packed, first, singly, singly_first
+        return copies
+    padded, parts, packed, first, singly, singly_first = copies
     for number, read in enumerate(table.reads[: table.inputs]):
-        how = nest.how[:, number]
+        how, whole = nest.how[number], float(np.prod(read.shape))
+        padded += np.where(how == PAD, whole, 0.0)
+        parts += np.where(how == PAD_PARTS, whole, 0.0)
+        if not nest.packed[number].any():
+            continue
         elements = float(np.where(read.uses, table.extents, 1).prod())
-        repeats, outside = np.ones(count), np.ones(count)
-        for level in range(table.spatial + 1):
-            axis, extent = nest.axis[:, level], nest.extent[:, level]
-            outside = outside * np.where(read.uses[axis], 1, extent)
-            repeats = np.where(read.uses[axis] & (extent > 1), outside, repeats)
-        padded += np.where(how == PAD, float(np.prod(read.shape)), 0.0)
-        parts += np.where(how == PAD_PARTS, float(np.prod(read.shape)), 0.0)
+        moves, extent = read.uses[nest.axis[: table.spatial + 1]], nest.extent[: table.spatial + 1]
+        outside = np.cumprod(np.where(moves, 1.0, extent), axis=0)
+        repeats = np.where(moves & (extent > 1), outside, 1.0).max(axis=0)
         by_one = ~_in_vectors(table, number, nest)
-        packed += np.where(how == PACK, elements * repeats, 0.0)
-        first += np.where(how == PACK_ROOT, elements, 0.0)
-        singly += np.where((how == PACK) & by_one, elements * repeats, 0.0)
-        singly_first += np.where((how == PACK_ROOT) & by_one, elements, 0.0)
-    return padded, parts, packed, first, singly, singly_first
+        used, ahead = np.where(how == PACK, elements * repeats, 0.0), np.where(how == PACK_ROOT, elements, 0.0)
+        packed += used
+        first += ahead
+        singly += used * by_one
+        singly_first += ahead * by_one
+    return copies
 
 
 def _in_vectors(table: NestTable, number: int, nest: Nests) -> NDArray[np.bool_]:
     """Whether a packed copy moves whole vectors, (n,): contiguous along the lanes, or along another axis in squares of lanes."""
-    read, count, lanes = table.reads[number], len(nest.how), np.maximum(nest.lanes, 1)
-    vector = int(nest.vector[0]) if count else -1
-    if vector < 0 or not read.uses[vector]:
-        return np.zeros(count, np.bool_)
-    if read.strides[vector] == 1:
+    read, lanes, vector, count = table.reads[number], nest.lanes, nest.vector, nest.span.shape[1]
+    if vector >= 0 and read.uses[vector] and read.strides[vector] == 1:
         return np.ones(count, np.bool_)
-    if table.found[number].padded or read.strides[vector] <= 0 or read.dtype_bytes < 4:
-        return np.zeros(count, np.bool_)
     found = np.zeros(count, np.bool_)
+    if vector < 0 or not read.uses[vector] or table.found[number].padded or read.strides[vector] <= 0:
+        return found
+    if read.dtype_bytes < 4 or lanes < 4:
+        return found
     for axis in np.flatnonzero(read.strides == 1):
-        block = np.where(nest.axis[:, table.spatial] == axis, nest.extent[:, table.spatial], 1)  # of the reduction
-        length = table.extents[axis] // block if axis >= table.spatial else nest.span[:, axis]
-        found |= (length % lanes == 0) & (lanes >= 4)
+        block = np.where(nest.axis[table.spatial] == axis, nest.extent[table.spatial], 1.0)  # of the reduction
+        length = table.extents[axis] // block if axis >= table.spatial else nest.span[axis]
+        found |= length % lanes == 0
     return found

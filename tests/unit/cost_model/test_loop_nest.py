@@ -75,9 +75,9 @@ def test_sums_of_a_block_of_one_tile_stay_in_registers_between_blocks_of_its_red
     (table,) = tables(space, next(iter(space.combinations)))
     points, rows = points[points[:, 0] == 0], rows[points[:, 0] == 0]
     nest = table.decode(points)
-    single = nest.extent[:, table.spatial + 1 : 2 * table.spatial + 1].prod(axis=1) == 1
-    divided = nest.extent[:, table.spatial] > 1
-    vectors = nest.span[:, : table.spatial].prod(axis=1) // nest.lanes
+    single = nest.extent[table.spatial + 1 : 2 * table.spatial + 1].prod(axis=0) == 1
+    divided = nest.extent[table.spatial] > 1
+    vectors = nest.span[: table.spatial].prod(axis=0) // nest.lanes
     few = vectors <= space.target.vector_registers // 3
     partial = units_of(rows, TERMS)[:, NAMES.index("partial")]
     assert (single & divided & few).any() and (partial[single & divided & few] == 0).all()
