@@ -19,7 +19,7 @@ from tuner.spaces.program import Mathematics
 LOG2_E = 1 / math.log(2)
 # ln 2 in two parts (Cody & Waite): the first has 9 significant bits, so that its product with an exponent is exact.
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
-EXP_LOW, EXP_HIGH = -87.33654, 88.72284  # of results that are normal numbers
+EXP_LOW, EXP_HIGH = -87.33654, 88.72283  # the first and the last float32 whose results are normal numbers
 
 # exp(r) = 1 + r + r^2 P(r), |r| <= ln(2)/2; fit error 5e-11
 EXP = (0.5, 0.1666666567325592, 0.041666291654109955, 0.008333497680723667, 0.0013944776728749275, 0.0001979051885427907)
@@ -75,27 +75,22 @@ def unary(op: str, x: tvm.ir.PrimExpr, how: Mathematics, name: Naming = named) -
 
 
 def _exp(x: tvm.ir.PrimExpr, *, name: Naming) -> tvm.ir.PrimExpr:
-    def scaled(mantissa: tvm.ir.PrimExpr, n: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
-        # 2^n in two factors: n reaches 128, whose power of two is no float32.
-        half = tirx.shift_right(n, tirx.const(1, "int32"))
-        return mantissa * _power_of_two(half) * _power_of_two(n - half)
-
-    value = _exp_of(tirx.Min(_f32(EXP_HIGH), tirx.Max(_f32(EXP_LOW), x)), scaled, name)
+    value = _exp_within(x, name=name)  # beyond its range it is anything
     return tirx.Select(x < _f32(EXP_LOW), _f32(0), tirx.Select(x > _f32(EXP_HIGH), _f32(math.inf), value))
 
 
 def _exp_within(x: tvm.ir.PrimExpr, *, name: Naming) -> tvm.ir.PrimExpr:
-    """exp of what is known to lie between -87 and 87: no limits, and 2^n is one factor."""
-    return _exp_of(x, lambda mantissa, n: mantissa * _power_of_two(n), name)
+    """exp of what is known to lie between EXP_LOW and EXP_HIGH, and NaN of NaN: 2^n exp(r) by adding n to the exponent of exp(r).
+    That neither overflows where n is 128, since r is negative there, nor leaves the normal numbers where n is -126 and r positive.
 
+    n of NaN is whatever the machine makes of it, on x86 -2^31, whose shift by 23 bits leaves NaN as it is.
+    """
 
-def _exp_of(
-    x: tvm.ir.PrimExpr, scaled: Callable[[tvm.ir.PrimExpr, tvm.ir.PrimExpr], tvm.ir.PrimExpr], name: Naming
-) -> tvm.ir.PrimExpr:
     def of(n: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
         r = x - n * _f32(LN2_HIGH) - n * _f32(LN2_LOW)
-        mantissa = name(r, lambda r: _polynomial(EXP, r) * (r * r) + r + _f32(1))
-        return scaled(mantissa, n.astype("int32"))
+        mantissa = name(r, partial(_polynomial, (1.0, 1.0, *EXP)))
+        bits = tirx.reinterpret("int32", mantissa) + tirx.shift_left(n.astype("int32"), tirx.const(23, "int32"))
+        return tirx.reinterpret("float32", bits)
 
     return name(tirx.floor(x * _f32(LOG2_E) + _f32(0.5)), of)
 
@@ -140,10 +135,6 @@ def _signed(size: tvm.ir.PrimExpr, x: tvm.ir.PrimExpr, name: Naming) -> tvm.ir.P
 
 def _f32(value: float) -> tvm.ir.PrimExpr:
     return tirx.const(value, "float32")
-
-
-def _power_of_two(n: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
-    return tirx.reinterpret("float32", tirx.shift_left(n + tirx.const(127, "int32"), tirx.const(23, "int32")))
 
 
 def _polynomial(coefficients: tuple[float, ...], x: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:

@@ -89,3 +89,17 @@ def test_within_four_ulp(op: UnaryOp) -> None:
 )
 def test_special_values(op: UnaryOp, given: list[float], wanted: list[float]) -> None:
     np.testing.assert_array_equal(run(op, np.array(given, np.float32)), np.array(wanted, np.float32))
+
+
+def test_exp_is_right_up_to_the_last_number_on_either_side() -> None:
+    low, high = np.float32(-87.33654), np.float32(88.72283)
+    beyond = [np.nextafter(low, np.float32(-100)), np.nextafter(high, np.float32(100))]
+    assert list(run("exp", np.array(beyond, np.float32))) == [0.0, math.inf]
+    edges = np.array([low, np.nextafter(low, np.float32(0)), np.nextafter(high, np.float32(0)), high], np.float32)
+    np.testing.assert_allclose(run("exp", edges), np.exp(edges.astype(np.float64)), rtol=2.0**-22)
+
+
+def test_no_bits_of_a_nan_are_taken_for_a_number() -> None:
+    patterns = np.concatenate([np.arange(0x7F800001, 0x80000000, 4099), np.arange(0xFF800001, 0x100000000, 4099)])
+    for op in REFERENCE:
+        assert np.isnan(run(op, patterns.astype(np.uint32).view(np.float32))).all(), op
