@@ -71,7 +71,8 @@ TERMS: tuple[tuple[str, float], ...] = (
     ("checked_twice", 1.0),  # the same in two dimensions, where the compiler merges fewer
     ("torn", 0.3),  # accumulators stored and loaded around such a comparison
 )
-NAMES = tuple(name for name, _ in TERMS)
+_COST = dict(TERMS)
+NAMES = tuple(_COST)
 ROUND = np.array([cost for _, cost in TERMS])
 
 
@@ -93,6 +94,9 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
     sums_l1, sums_l2 = (traffic[-1] * divided for traffic in work.traffic[:2])
     written_l1, written_l2 = (traffic[-1] * (1.0 - divided) for traffic in work.traffic[:2])
     l1, l2 = work.traffic[0].sum(axis=0), work.traffic[1].sum(axis=0)
+    libm, polynomial = np.where(nest.polynomial, 0.0, work.slow), np.where(nest.polynomial, work.slow / lanes, 0.0)
+    # Bytes that are fetched ahead come in while functions are computed and vectors multiplied.
+    busy = np.where(nest.ahead > 0, arithmetic + libm * _COST["libm"] + polynomial * _COST["polynomial"], 0.0)
     found = {
         "arithmetic": arithmetic,
         "operands": work.bodies * np.maximum(operands - operations, 0) / LOAD_PORTS,
@@ -103,10 +107,10 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "life": lives,
         "write_back": reduces * lives * accumulators,
         "partial": reduces * np.where(reduction_blocks > 1, work.lives * accumulators * (1.0 - kept), 0.0),
-        "loads": work.bodies * operands / LOAD_PORTS,
-        "beyond_l1": (l1 - sums_l1) / 48,
-        "beyond_l2": (l2 - sums_l2) / 16,
-        "beyond_l3": work.traffic[2].sum(axis=0) / 6,
+        "loads": (work.bodies * operands + (nest.ahead > 0) * table.points / lanes) / LOAD_PORTS,
+        "beyond_l1": np.maximum((l1 - sums_l1) / 48 - busy, 0.0),
+        "beyond_l2": np.maximum((l2 - sums_l2) / 16 - busy, 0.0),
+        "beyond_l3": np.maximum(work.traffic[2].sum(axis=0) / 6 - busy, 0.0),
         "written_l1": written_l1 / 48,
         "written_l2": written_l2 / 16,
         "revisited_l1": sums_l1 / 48,
@@ -132,8 +136,8 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "scattered": work.scattered,
         "stored": (work.written - work.scattered) / lanes,
         "folded": work.written * np.log2(lanes) * (table.is_rows and table.reductions > 0),
-        "libm": np.where(nest.polynomial, 0.0, work.slow),
-        "polynomial": np.where(nest.polynomial, work.slow / lanes, 0.0),
+        "libm": libm,
+        "polynomial": polynomial,
         "aliased": work.bodies * work.aliased + work.lives * work.aliased_writes,
         "checked": work.bodies * work.checked,
         "checked_twice": work.bodies * work.checked_twice,

@@ -20,12 +20,12 @@ from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.space import Points
 from tuner.target.target import Target
 
-FEATURE_VERSION = 7  # of the meaning of the columns; models are stored with it
+FEATURE_VERSION = 8  # of the meaning of the columns; models are stored with it
 MAX_GROUPS = 3  # groups described, the ones with most arithmetic first
 READS = 3  # reads described one by one, the largest first
 AXES = 4  # of the output, the last ones, whose loops are described
 READ_FEATURES = len(COPIES) + 5
-GROUP_FEATURES = 21 + 3 * (READS + 2) + READS * READ_FEATURES + 2 * AXES
+GROUP_FEATURES = 22 + 3 * (READS + 2) + READS * READ_FEATURES + 2 * AXES
 TERMS = len(NAMES)  # last columns: log2(1 + units) of each term of the estimated cycles, absolute
 ESTIMATE = MAX_GROUPS * GROUP_FEATURES + 2  # column: log2 of the estimated cycles, the lower the faster
 WIDTH = ESTIMATE + 1 + TERMS  # of the columns before them; after the estimate each term's share in it
@@ -125,6 +125,7 @@ def group_features(table: NestTable, done: Work, target: Target, threads: int) -
         _log(nest.blocks),
         nest.polynomial.astype(np.float64),
         nest.recomputed,
+        np.log2(1.0 + nest.ahead),
         _log(threads / np.maximum(np.minimum(nest.blocks, threads), 1)),
     ]
     for number in range(READS):

@@ -73,6 +73,7 @@ class Nests:
     packed: NDArray[np.bool_]  # (reads, n)
     polynomial: NDArray[np.bool_]  # (n,)
     recomputed: Floats  # (n,) stages computed again by each reader
+    ahead: Floats  # (n,) tiles of rows that inputs are fetched ahead
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,6 +262,7 @@ class NestTable:
                 self._index(points, "mathematics")
             ],
             recomputed=self._recomputed(points),
+            ahead=np.array(self._values("ahead", 0), np.float64)[self._index(points, "ahead")],
         )  # fmt: skip
 
     def _loop_index(self, points: Points, register: Ints) -> Ints:

@@ -81,7 +81,7 @@ def _exp(x: tvm.ir.PrimExpr, *, name: Naming) -> tvm.ir.PrimExpr:
 
 def _exp_within(x: tvm.ir.PrimExpr, *, name: Naming) -> tvm.ir.PrimExpr:
     """exp of what is known to lie between EXP_LOW and EXP_HIGH, and NaN of NaN: 2^n exp(r) by adding n to the exponent of exp(r).
-    That neither overflows where n is 128, since r is negative there, nor leaves the normal numbers where n is -126 and r positive.
+    That neither overflows where n is 128, since r is negative there, nor leaves the normal numbers where n is -126.
 
     n of NaN is whatever the machine makes of it, on x86 -2^31, whose shift by 23 bits leaves NaN as it is.
     """

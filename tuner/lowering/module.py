@@ -122,6 +122,13 @@ def _nest(block: Block, scope: Scope) -> tirx.Stmt:
     return statement
 
 
+def _fetch(read: Read, scope: Scope) -> tirx.Stmt:
+    """The line of an element, asked for to be read (0), kept in all caches (3), as data (1)."""
+    element = tirx.BufferLoad(scope.buffers[read.tensor], [scope.index(index) for index in read.indices])
+    how = [tirx.const(value, "int32") for value in (0, 3, 1)]
+    return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(element), *how))
+
+
 def _block(block: Block, iterators: list[tirx.IterVar], loops: list[tirx.Var], inside: Scope) -> tirx.Stmt:
     target = inside.buffers[block.buffer]
     indices = [inside.index(index) for index in block.indices]
@@ -137,5 +144,7 @@ def _block(block: Block, iterators: list[tirx.IterVar], loops: list[tirx.Var], i
     read, write, _ = get_sblock_access_region(bare, {buffer: buffer for buffer in inside.buffers.values()})
     if init is not None:
         read = [region for region in read if not region.source.same_as(target)]
-    made = SBlock(iterators, read, write, block.name, store, init=init)
+    # What is fetched ahead is no access: the block depends on nothing by it.
+    body_of = _sequence([*(_fetch(one, inside) for one in block.ahead), store])
+    made = SBlock(iterators, read, write, block.name, body_of, init=init)
     return SBlockRealize(loops, tirx.const(True, "bool"), made)

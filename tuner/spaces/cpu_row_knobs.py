@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import permutations, product
 from math import prod
 
-from tuner.spaces.cpu_rows import RowNest, RowPlan
+from tuner.spaces.cpu_rows import RowNest, RowPlan, passes, streamed
 from tuner.spaces.groups import COLUMN, RowGroup, TileGroup
 from tuner.spaces.nest import Nest
 from tuner.spaces.space import Knob, Value
@@ -19,6 +19,7 @@ from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Stage, Var, subs
 
 CACHE_BLOCKS = (8, 16, 32, 64, 128, 256)  # rows of a cache block, besides none and all
 MAX_COSTLY_VECTORS = 17  # vectors of a tile whose points each cost transcendental functions, and one operand
+AHEAD = (0, 1, 4)  # tiles of rows
 MAX_ROW_TILE = 8  # rows of an axis at a time
 
 
@@ -66,6 +67,7 @@ class RowSketch:
             orders = tuple(permutations(range(len(tiled))))
             knobs += [self._knob("outer_order", orders), self._knob("inner_order", orders)]
         knobs += [self._knob(f"keep_{stage.name}", ("keep", "recompute")) for stage in self._optional()]
+        knobs.append(self._knob("ahead", self._ahead_values()))
         if any(costs_mathematics(stage.body) for stage in self.group.stages):
             knobs.append(self._knob("mathematics", ("polynomial", "libm")))
         return tuple(knob for knob in knobs if len(knob.values) > 1)
@@ -95,6 +97,14 @@ class RowSketch:
         least = min(4, most) if self.reuse else 1
         return [tile for tile in sorted(found, key=lambda one: one[::-1]) if prod(tile[:-1]) >= least]
 
+    def _ahead_values(self) -> tuple[int, ...]:
+        """Tiles of rows that inputs are fetched ahead, where a later pass over a row has the time for it."""
+        first, *later = passes(self.group.stages, len(self.group.rows))
+        found = streamed(first, self.group, self.shapes) if later and not self.reuse else ()
+        # TVM stores narrow floats as integers, under pointers of another type.
+        wide = found and all(self.dtypes[read.tensor] in ("float32", "float64") for read in found)
+        return AHEAD if wide else (0,)
+
     def _block_values(self, axis: Axis) -> list[int]:
         return [0, *(size for size in CACHE_BLOCKS if size < axis.extent), axis.extent] if axis.extent > MAX_ROW_TILE else [0]
 
@@ -121,6 +131,7 @@ class RowSketch:
             column=TiledAxis(axis=self.group.column, tile=register[-1], lanes=self.lanes),
             recomputed=frozenset(stage.name for stage in self._optional() if values.get(f"keep_{stage.name}") == "recompute"),
             mathematics="polynomial" if values.get("mathematics") == "polynomial" else "libm",
+            ahead=int(values.get("ahead", 0)),  # type: ignore[arg-type]  # the knob's values are integers
             threads=self.threads,
         )
 

@@ -8,14 +8,14 @@ reduction: its rows are then tiles of output elements.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tuner.spaces.groups import COLUMN, RowGroup, replace_reads
 from tuner.spaces.nest import Nest, parallel_prefix
 from tuner.spaces.program import Block, Buffer, ComputeAt, DecomposeReduction, Mark, Mathematics, Reorder, Step
-from tuner.spaces.stages import inline_into, unpadded
-from tuner.spaces.tiles import TiledAxis, add, constant, times
+from tuner.spaces.stages import accesses, inline_into, unpadded
+from tuner.spaces.tiles import TiledAxis, add, at_most, constant, times
 from tuner.workload.expression import (
     Axis,
     Binary,
@@ -28,8 +28,12 @@ from tuner.workload.expression import (
     Scalar,
     Select,
     Stage,
+    Unary,
     Var,
+    reads,
+    rewrite,
     substitute,
+    walk,
 )
 
 COMBINE: Mapping[Reducer, BinaryOp] = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
@@ -55,6 +59,7 @@ class RowPlan:
     column: TiledAxis  # the column in tiles of vectors
     recomputed: frozenset[str]  # stages inlined into their readers instead of kept
     mathematics: Mathematics
+    ahead: int  # tiles of rows that what the first pass reads is fetched ahead of it, by the second pass; 0 for not at all
     threads: int
 
     def row(self, name: str) -> TiledAxis:
@@ -78,7 +83,11 @@ class RowNest:
         self.here: tuple[Scalar, ...] = tuple(Var(axis.name) for axis in self.spatial)
         self.rows: dict[str, Scalar] = {tiled.axis.name: tiled.index for tiled in plan.rows}
         self.vectors, self.lanes = plan.column.register
+        first, *later = passes(self.stages, len(plan.rows))
+        self.fetching = later[0].name if plan.ahead and later else None
+        self.fetched = streamed(first, group, shapes) if self.fetching else ()
         self.finished: dict[str, Scalar] = {}  # value of each stage that has none along the column
+        self.reciprocals: dict[Scalar, str] = {}  # names by divisor
         self.kept: set[str] = set()  # stages kept along the column
         self.reducing: list[tuple[str, list[Axis]]] = []  # reduction blocks still to be decomposed, with their reduction loops
 
@@ -155,6 +164,7 @@ class RowNest:
                 body=body,
                 reducer=stage.reducer if reductions else None,
                 mathematics=self.plan.mathematics,
+                ahead=self._ahead(stage, at) if reductions else (),
             )
         )
         if reductions:
@@ -173,6 +183,7 @@ class RowNest:
                 indices=tuple(Var(axis.name) for axis in axes),
                 body=self._value(stage, column.index, Var(column.outer.name)),
                 mathematics=self.plan.mathematics,
+                ahead=self._ahead(stage, column.index),
             )
         )
         self.kept.add(stage.name)
@@ -201,6 +212,7 @@ class RowNest:
                 indices=tuple(where[axis.name] for axis in stage.axes),
                 body=body,
                 mathematics=self.plan.mathematics,
+                ahead=self._ahead(stage, column.index) if along else (),
             )
         )
 
@@ -214,9 +226,47 @@ class RowNest:
             lanes = (Var(self.vectors.name), Var(self.lanes.name))
             values |= {name: Read(name, (*self.here, tile, *lanes)) for name in self.kept}
         body = unpadded(stage.body, self.shapes, extents)
+        if at is not None:
+            body = rewrite(body, self._by_reciprocal)
+            values |= self.finished
         # Substitute first: what replaces a read already speaks of the new iterators.
         substituted = substitute(body, self.rows | ({COLUMN: at} if at is not None else {}))
         return replace_reads(substituted, values)
+
+    def _by_reciprocal(self, node: Scalar) -> Scalar | None:
+        """A division by one number a row as a product with its reciprocal, within 1.5 ulp: a vector's takes as long as thirty
+        products on Intel's cores. Both sides are scaled first where the divisor's reciprocal might be no normal number."""
+        if not (isinstance(node, Binary) and node.op == "div" and self._is_float32_of_row(node.rhs)):
+            return None
+        name = self.reciprocals.setdefault(node.rhs, f"{self.name}_divisor{len(self.reciprocals)}")
+        if name not in self.finished:
+            divisor = replace_reads(substitute(node.rhs, self.rows), self.finished)
+            size = Unary("abs", divisor)
+            small, large = (Const(2.0**exponent, "float32") for exponent in (-64, 64))
+            one = Const(1.0, "float32")
+            scale = Select(Binary("lt", size, small), large, Select(Binary("gt", size, large), small, one))
+            self._local(f"{name}_scale", [], scale, "float32")
+            self.finished[f"{name}_scale"] = Read(f"{name}_scale", self.here)
+            self._local(name, [], Binary("div", one, Binary("mul", divisor, self.finished[f"{name}_scale"])), "float32")
+            self.finished[name] = Read(name, self.here)
+        dividend = rewrite(node.lhs, self._by_reciprocal)
+        return Binary("mul", Binary("mul", dividend, Read(f"{name}_scale", ())), Read(name, ()))
+
+    def _is_float32_of_row(self, node: Scalar) -> bool:
+        """Whether a value is made of the group's float32 numbers that each row has one of, and of nothing else."""
+        of_row = {stage.name for stage in self.stages if stage.name in self.finished and stage.dtype == "float32"}
+        found = {read.tensor for read in reads(node)}
+        return bool(found) and found <= of_row and not any(isinstance(inner, Cast) for inner in walk(node))
+
+    def _ahead(self, stage: Stage, at: Scalar) -> tuple[Read, ...]:
+        """What rows to come will read at this place of the column: memory would idle while a pass works on what caches hold."""
+        if stage.name != self.fetching:
+            return ()
+        column = substitute(at, {self.lanes.name: constant(0)})
+        last = next(tiled for tiled in reversed(self.plan.rows) if tiled.axis.extent > 1)
+        coming = at_most(add(last.index, constant(self.plan.ahead * last.tile)), last.axis.extent - 1)
+        where = self.rows | {last.axis.name: coming, COLUMN: column}
+        return tuple(replace(read, indices=tuple(substitute(index, where) for index in read.indices)) for read in self.fetched)
 
     def _local(self, name: str, extra: list[Axis], body: Scalar, dtype: DType) -> None:
         axes = [*self.spatial, *extra]
@@ -265,6 +315,26 @@ class RowNest:
                 self.steps.append(Mark(loop=f"{name}.{axis.name}", how="vectorize"))
             elif axis.extent > 1 and (axis in self.register or axis.name == self.vectors.name):
                 self.steps.append(Mark(loop=f"{name}.{axis.name}", how="unroll"))
+
+
+def passes(stages: Sequence[Stage], rows: int) -> list[Stage]:
+    """The stages of a group that go along its column."""
+    return [stage for stage in stages if stage.reducer is not None or len(stage.axes) > rows]
+
+
+def streamed(stage: Stage, group: RowGroup, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Read, ...]:
+    """What a stage reads of the group's inputs in whole vectors, other elements for each row of the last axis of rows."""
+    inside = {one.name for one in group.stages}
+    last = next((axis for axis in reversed(group.rows) if axis.extent > 1), None)
+    return tuple(
+        found.read
+        for found in accesses(stage, shapes)
+        if last is not None
+        and found.read.tensor not in inside
+        and not (found.padded or found.gathered)
+        and found.stride(COLUMN) == 1
+        and last.name in found.axes
+    )
 
 
 def _recompute(stages: tuple[Stage, ...], names: frozenset[str]) -> tuple[Stage, ...]:

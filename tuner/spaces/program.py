@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from tuner.workload.expression import Axis, DType, Reducer, Scalar, Tensor
+from tuner.workload.expression import Axis, DType, Read, Reducer, Scalar, Tensor
 
 Mathematics = Literal["libm", "polynomial"]
 ThreadAxis = Literal["blockIdx.x", "threadIdx.x", "threadIdx.y", "threadIdx.z"]
@@ -45,6 +45,7 @@ class Block:
     reducer: Reducer | None = None
     section: str = ""  # blocks of one section are scheduled together; what another section wrote is complete for them
     mathematics: Mathematics = "libm"
+    ahead: tuple[Read, ...] = ()  # fetched into the caches with each point, of a vector once: their indices name no lane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,61 @@
+"""Row sketches: divisions by one number a row are products with its reciprocal, inputs of rows to come are fetched ahead."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+
+from tuner.lowering.compiler import build
+from tuner.lowering.schedule import schedule
+from tuner.spaces.cpu import CpuSpace
+from tuner.target.detect import detect_cpu
+from tuner.workload.spec import parse_spec, workload_from_notation
+
+ROWS, COLUMNS = 9, 53
+BY_LARGEST = f"""
+kernel k(X: f32[{ROWS}, {COLUMNS}]) -> (Y: f32[{ROWS}, {COLUMNS}]) {{
+  S[i] max= X[i, j]
+  Y[i, j] = X[i, j] / S[i]
+}}"""
+
+
+def test_divisors_of_rows_may_be_any_number() -> None:
+    space = CpuSpace(workload_from_notation(BY_LARGEST, {}), detect_cpu(), 1)
+    points = np.unique(space.space.sample(np.random.default_rng(0), 40), axis=0)[:6]
+    x = np.random.default_rng(1).uniform(0.1, 1.0, (ROWS, COLUMNS)).astype(np.float32)
+    x *= np.array([2.0**exponent for exponent in (-140, -127, -100, -64, 0, 64, 100, 127)] + [0.0])[:, None].astype(np.float32)
+    x[7, 5] = np.inf
+    with np.errstate(invalid="ignore"):
+        want = x / x.max(axis=1, keepdims=True)
+    for point in points:
+        program = space.program(space.space.config(point))
+        assert any(block.name.endswith("_scale") for block in program.blocks)
+        out = tvm.runtime.tensor(np.full(x.shape, np.nan, np.float32))
+        build(schedule(program, "k").mod, detect_cpu())["k"](tvm.runtime.tensor(x), out)
+        np.testing.assert_allclose(out.numpy(), want, rtol=2.0**-22)
+
+
+@pytest.mark.parametrize(
+    ("spec", "fetched"),
+    [
+        ("softmax:M=9,N=53", {"X"}),
+        ("layer_norm:M=9,N=53", {"X"}),  # gamma and beta are the same for all rows
+        ("softmax:M=1,N=53", set()),  # no rows to come
+        ("reduce_sum:M=37,N=61,axis=1", set()),  # one pass, for which memory never idles
+        ("softmax:M=9,N=53,dtype=bfloat16", set()),
+    ],
+)
+def test_what_rows_to_come_read_is_fetched_where_a_later_pass_has_the_time(spec: str, fetched: set[str]) -> None:
+    space = CpuSpace(parse_spec(spec), detect_cpu(), 1)
+    found: set[str] = set()
+    for point in np.unique(space.space.sample(np.random.default_rng(0), 200), axis=0):
+        config = space.space.config(point)
+        ahead = [value for name, value in config.items() if name.endswith(".ahead")]
+        program = space.program(config)
+        reads = {read.tensor for block in program.blocks for read in block.ahead}
+        assert bool(reads) == any(ahead)
+        if reads and not found:
+            assert "llvm.prefetch" in str(schedule(program, "k").mod.script())
+        found |= reads
+    assert found == fetched
