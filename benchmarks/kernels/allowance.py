@@ -14,11 +14,11 @@ from math import log2, prod
 from tuner.spaces.stages import inlined
 from tuner.target.roofline import relative_rate
 from tuner.target.target import Bandwidth, Limits, Target
-from tuner.workload.expression import DTYPE_BYTES, Binary, Cast, Expression, Read, Scalar, Select, Stage, Unary
+from tuner.workload.expression import DTYPE_BYTES, Binary, Cast, Expression, Read, Scalar, Select, Stage, Unary, Var, walk
 
 # Vector instructions of a function, counted in the polynomials of tuner.lowering.mathematics (a select with its comparison:
 # two); a division and a square root by their cost in multiply-adds on current cores.
-COST: Mapping[str, int] = {"exp": 25, "log": 40, "tanh": 50, "erf": 55, "pow": 65, "div": 8, "sqrt": 10, "rsqrt": 18}
+COST: Mapping[str, int] = {"exp": 18, "log": 40, "tanh": 39, "erf": 38, "pow": 59, "div": 8, "sqrt": 10, "rsqrt": 18}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +83,9 @@ def _instructions(expression: Expression, target: Target) -> float:
 
 
 def _stage_instructions(stage: Stage, target: Target) -> float:
-    points = prod(axis.extent for axis in (*stage.axes, *stage.reduce_axes))
-    per_point = _weight(stage.body)
+    axes = (*stage.axes, *stage.reduce_axes)
+    points = prod(axis.extent for axis in axes)
+    per_point = _weight(stage.body, axes[-1].name if axes else "")
     if stage.reducer is not None:
         fused = stage.reducer == "sum" and isinstance(stage.body, Binary) and stage.body.op == "mul"
         per_point += 0 if fused else 1
@@ -92,17 +93,20 @@ def _stage_instructions(stage: Stage, target: Target) -> float:
     return points * per_point / (target.vector_bytes // max(4, DTYPE_BYTES[dtype]))
 
 
-def _weight(node: Scalar) -> int:
+def _weight(node: Scalar, along: str) -> int:
+    """Of one point; `along` is the axis whose points lie in a vector. A divisor that is the same for all is inverted once."""
     match node:
         case Read():
             return 0
+        case Binary(op="div", lhs=lhs, rhs=rhs) if all(not (isinstance(one, Var) and one.name == along) for one in walk(rhs)):
+            return 1 + _weight(lhs, along)
         case Binary(op=op, lhs=lhs, rhs=rhs):
-            return COST.get(op, 1) + _weight(lhs) + _weight(rhs)
+            return COST.get(op, 1) + _weight(lhs, along) + _weight(rhs, along)
         case Unary(op=op, arg=arg):
-            return COST.get(op, 1) + _weight(arg)
+            return COST.get(op, 1) + _weight(arg, along)
         case Select(cond=cond, then=then, other=other):
-            return 1 + _weight(cond) + _weight(then) + _weight(other)
+            return 1 + _weight(cond, along) + _weight(then, along) + _weight(other, along)
         case Cast(arg=arg):
-            return 1 + _weight(arg)
+            return 1 + _weight(arg, along)
         case _:
             return 0

@@ -84,6 +84,8 @@ def test_an_expression_must_end_verified_and_no_slower_than_the_default() -> Non
         ("transpose:M=512,N=512", 2 * 1024**2 / 100e9, True),
         # a comparison an element read, 16 elements an instruction, 8e9 instructions a second; its bytes take less
         ("max_pool2d:N=1,H=64,W=64,C=16,KH=9,KW=9,stride=1,pad=4", 64 * 64 * 16 * 81 / 16 / 8e9, True),
+        # an element: a comparison, a difference, an exponential, a sum, a product with the row's reciprocal
+        ("softmax:M=64,N=1024", 64 * 1024 * (1 + 1 + 18 + 1 + 1) / 16 / 8e9, True),
     ],
 )
 def test_what_a_machine_allows(machine: Target, spec: str, seconds: float, by_memory: bool) -> None:
