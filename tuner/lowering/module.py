@@ -145,6 +145,6 @@ def _block(block: Block, iterators: list[tirx.IterVar], loops: list[tirx.Var], i
     if init is not None:
         read = [region for region in read if not region.source.same_as(target)]
     # What is fetched ahead is no access: the block depends on nothing by it.
-    body_of = _sequence([*(_fetch(one, inside) for one in block.ahead), store])
-    made = SBlock(iterators, read, write, block.name, body_of, init=init)
+    statement = _sequence([*(_fetch(one, inside) for one in block.ahead), store])
+    made = SBlock(iterators, read, write, block.name, statement, init=init)
     return SBlockRealize(loops, tirx.const(True, "bool"), made)
