@@ -87,7 +87,7 @@ class RowNest:
         self.fetching = later[0].name if plan.ahead and later else None
         self.fetched = streamed(first, group, shapes) if self.fetching else ()
         self.finished: dict[str, Scalar] = {}  # value of each stage that has none along the column
-        self.reciprocals: dict[Scalar, str] = {}  # names by divisor
+        self.reciprocals: dict[Scalar, tuple[str, str]] = {}  # by divisor: its scale, its reciprocal
         self.kept: set[str] = set()  # stages kept along the column
         self.reducing: list[tuple[str, list[Axis]]] = []  # reduction blocks still to be decomposed, with their reduction loops
 
@@ -235,28 +235,35 @@ class RowNest:
 
     def _by_reciprocal(self, node: Scalar) -> Scalar | None:
         """A division by one number a row as a product with its reciprocal, within 1.5 ulp: a vector's takes as long as thirty
-        products on Intel's cores. Both sides are scaled first where the divisor's reciprocal might be no normal number."""
+        products on Intel's cores."""
         if not (isinstance(node, Binary) and node.op == "div" and self._is_float32_of_row(node.rhs)):
             return None
-        name = self.reciprocals.setdefault(node.rhs, f"{self.name}_divisor{len(self.reciprocals)}")
-        if name not in self.finished:
-            divisor = replace_reads(substitute(node.rhs, self.rows), self.finished)
-            size = Unary("abs", divisor)
-            small, large = (Const(2.0**exponent, "float32") for exponent in (-64, 64))
-            one = Const(1.0, "float32")
-            scale = Select(Binary("lt", size, small), large, Select(Binary("gt", size, large), small, one))
-            self._local(f"{name}_scale", [], scale, "float32")
-            self.finished[f"{name}_scale"] = Read(f"{name}_scale", self.here)
-            self._local(name, [], Binary("div", one, Binary("mul", divisor, self.finished[f"{name}_scale"])), "float32")
-            self.finished[name] = Read(name, self.here)
+        if node.rhs not in self.reciprocals:
+            self.reciprocals[node.rhs] = self._reciprocal(node.rhs)
+        scale, reciprocal = self.reciprocals[node.rhs]
         dividend = rewrite(node.lhs, self._by_reciprocal)
-        return Binary("mul", Binary("mul", dividend, Read(f"{name}_scale", ())), Read(name, ()))
+        return Binary("mul", Binary("mul", dividend, Read(scale, ())), Read(reciprocal, ()))
+
+    def _reciprocal(self, divisor: Scalar) -> tuple[str, str]:
+        """Names of a scale of both sides, and of the scaled divisor's reciprocal, a normal number whatever the divisor is."""
+        name = f"{self.name}_divisor{len(self.reciprocals)}"
+        divisor = replace_reads(substitute(divisor, self.rows), self.finished)
+        one, small, large = (Const(2.0**exponent, "float32") for exponent in (0, -64, 64))
+        size = Unary("abs", divisor)
+        scale = Select(Binary("lt", size, small), large, Select(Binary("gt", size, large), small, one))
+        scaled = f"{name}_scale"
+        self._local(scaled, [], scale, "float32")
+        self.finished[scaled] = Read(scaled, self.here)
+        self._local(name, [], Binary("div", one, Binary("mul", divisor, self.finished[scaled])), "float32")
+        self.finished[name] = Read(name, self.here)
+        return scaled, name
 
     def _is_float32_of_row(self, node: Scalar) -> bool:
-        """Whether a value is made of the group's float32 numbers that each row has one of, and of nothing else."""
+        """Whether a value is made of float32 numbers that each row has one of, and of nothing that varies in a row."""
         of_row = {stage.name for stage in self.stages if stage.name in self.finished and stage.dtype == "float32"}
         found = {read.tensor for read in reads(node)}
-        return bool(found) and found <= of_row and not any(isinstance(inner, Cast) for inner in walk(node))
+        varying = any(isinstance(inner, Var) and inner.name not in self.rows for inner in walk(node))
+        return bool(found) and found <= of_row and not varying and not any(isinstance(inner, Cast) for inner in walk(node))
 
     def _ahead(self, stage: Stage, at: Scalar) -> tuple[Read, ...]:
         """What rows to come will read at this place of the column: memory would idle while a pass works on what caches hold."""
@@ -325,6 +332,7 @@ def passes(stages: Sequence[Stage], rows: int) -> list[Stage]:
 def streamed(stage: Stage, group: RowGroup, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Read, ...]:
     """What a stage reads of the group's inputs in whole vectors, other elements for each row of the last axis of rows."""
     inside = {one.name for one in group.stages}
+    known = {COLUMN, *(axis.name for axis in group.rows)}  # to every pass
     last = next((axis for axis in reversed(group.rows) if axis.extent > 1), None)
     return tuple(
         found.read
@@ -333,7 +341,7 @@ def streamed(stage: Stage, group: RowGroup, shapes: Mapping[str, tuple[int, ...]
         and found.read.tensor not in inside
         and not (found.padded or found.gathered)
         and found.stride(COLUMN) == 1
-        and last.name in found.axes
+        and last.name in found.axes <= known
     )
 
 

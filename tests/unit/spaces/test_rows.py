@@ -36,6 +36,19 @@ def test_divisors_of_rows_may_be_any_number() -> None:
         np.testing.assert_allclose(out.numpy(), want, rtol=2.0**-22)
 
 
+def test_a_divisor_that_varies_in_a_row_stays_one() -> None:
+    text = BY_LARGEST.replace("/ S[i]", "/ (j < 20 ? S[i] : 2)")
+    space = CpuSpace(workload_from_notation(text, {}), detect_cpu(), 1)
+    x = np.random.default_rng(1).uniform(0.1, 1.0, (ROWS, COLUMNS)).astype(np.float32)
+    want = x / np.where(np.arange(COLUMNS) < 20, x.max(axis=1, keepdims=True), np.float32(2))
+    for point in np.unique(space.space.sample(np.random.default_rng(0), 40), axis=0)[:4]:
+        program = space.program(space.space.config(point))
+        assert not any("_divisor" in block.name for block in program.blocks)
+        out = tvm.runtime.tensor(np.full(x.shape, np.nan, np.float32))
+        build(schedule(program, "k").mod, detect_cpu())["k"](tvm.runtime.tensor(x), out)
+        np.testing.assert_allclose(out.numpy(), want, rtol=2.0**-22)
+
+
 @pytest.mark.parametrize(
     ("spec", "fetched"),
     [
