@@ -80,11 +80,13 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
     """Units of each term, shape (len(TERMS), n)."""
     nest = work.nest
     lanes, accumulators, registers = work.lanes, work.accumulators, target.vector_registers
-    peak = lanes * 2 * FMA_UNITS
+    peak = lanes * 2 * FMA_UNITS * table.rate
     per_body = np.maximum(work.steps / np.maximum(work.bodies, 1), 1)
     # Multiply-adds of a body; a map without arithmetic still issues something for each vector.
     operations = accumulators * np.maximum(table.flops / max(table.points, 1) / 2, 0.5) * per_body
     operands = work.loads + work.broadcasts
+    hides = 0.0 if table.in_registers else operations  # registers of matrices wait for their rows
+    vectors = 0.0 if table.in_registers else 1.0
     reduces = 1.0 if table.reductions else 0.0
     reduction_blocks, kept = nest.extent[table.spatial], _kept(table, work, registers)
     lives = work.lives * (1.0 - kept) + work.lives / reduction_blocks * kept
@@ -99,8 +101,8 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
     busy = np.where(nest.ahead > 0, arithmetic + libm * _COST["libm"] + polynomial * _COST["polynomial"], 0.0)
     found = {
         "arithmetic": arithmetic,
-        "operands": work.bodies * np.maximum(operands - operations, 0) / LOAD_PORTS,
-        "crowded": work.bodies * np.maximum(1.3 * operands - operations, 0) / LOAD_PORTS,
+        "operands": work.bodies * np.maximum(operands - hides, 0) / LOAD_PORTS,
+        "crowded": vectors * work.bodies * np.maximum(1.3 * operands - operations, 0) / LOAD_PORTS,
         "latency": reduces * work.steps * np.maximum(ENOUGH_CHAINS - accumulators, 0) / FMA_UNITS,
         "pipeline": reduces * work.steps * np.maximum(PLENTY_CHAINS - accumulators, 0) / FMA_UNITS,
         "loop": work.bodies,
@@ -128,8 +130,8 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "packed_first": work.packed_first,
         "singly": work.singly,
         "singly_first": work.singly_first,
-        "spilled": reduces * work.steps * np.maximum(work.held + 1 - registers, 0),
-        "kept": reduces * work.bodies * np.maximum(work.held + work.shared - registers, 0) * (work.shared > 0),
+        "spilled": vectors * reduces * work.steps * np.maximum(work.held + 1 - registers, 0),
+        "kept": vectors * reduces * work.bodies * np.maximum(work.held + work.shared - registers, 0) * (work.shared > 0),
         "paired": work.bodies * work.paired,
         "picked": work.bodies * work.picked,
         "gathered": work.bodies * work.gathered,

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.cpu_amx import AmxSketch
 from tuner.spaces.cpu_row_knobs import RowSketch
 from tuner.spaces.cpu_tile_knobs import TileSketch
 from tuner.spaces.groups import COLUMN
@@ -111,6 +112,10 @@ class NestTable:
         self.points = prod(axis.extent for axis in self.axes)
         self.dtype_bytes = DTYPE_BYTES[anchor.accumulator if anchor.reducer else anchor.dtype]
         self.flops = sum(_flops(stage) for stage in stages)
+        self.taken = frozenset(sketch.taken if isinstance(sketch, TileSketch) else ())
+        self.stepped = np.array([axis.name not in self.taken for axis in self.reduced], np.bool_)  # reductions by iterations
+        self.rate = sketch.rate if isinstance(sketch, TileSketch) else 1.0
+        self.in_registers = isinstance(sketch, AmxSketch)  # of matrices: every operand is loaded in whole rows
         self.transcendentals = sum(_transcendentals(stage) for stage in _all_stages(sketch))
         self.found = _distinct(stages, sketch)
         self.found.sort(key=lambda one: -prod(sketch.shapes[one.read.tensor]))
@@ -159,7 +164,7 @@ class NestTable:
         for depth, last, factor in self._reduction_choices(axes):
             main = _main(axes)
             block = [depth if at == main else axis.extent for at, axis in enumerate(axes)]
-            once = [factor if at == last else 1 for at in range(len(axes))]
+            once = [axis.extent if axis.name in self.taken else factor if at == last else 1 for at, axis in enumerate(axes)]
             loops = sorted(kept, key=lambda at: at == last)
             order.append([self.spatial + kept.index(at) for at in loops])
             extent.append([-(-block[at] // once[at]) for at in loops])

@@ -90,7 +90,7 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
     lanes = max(nest.lanes, 1)
     tile = nest.span[:spatial].prod(axis=0)
     # Of a row sketch the column's tile is vectors and partial results, not iterations.
-    unrolled = 1.0 if table.is_rows else nest.span[spatial:].prod(axis=0)
+    unrolled = 1.0 if table.is_rows else nest.span[spatial:][table.stepped].prod(axis=0)
     bodies = nest.covered / nest.span.prod(axis=0)
     steps = bodies * unrolled
     inside = nest.extent[depth - table.reductions :].prod(axis=0) * unrolled if table.reductions else 1.0
@@ -300,8 +300,10 @@ def _operand(table: NestTable, read: ReadMap, nest: Nests, packed: NDArray[np.bo
     Each distinct element counts once: the compiler keeps what an unrolled body uses twice.
     """
     uses = nest.span[read.uses].prod(axis=0)
-    distinct = np.where(packed, uses, np.minimum(uses, _sizes(read, nest.span).prod(axis=0)))
     none = np.zeros(len(uses))
+    if table.in_registers:  # of matrices, whole rows at a time
+        return uses * (read.dtype_bytes / LINE_BYTES), none, none, none, none, none
+    distinct = np.where(packed, uses, np.minimum(uses, _sizes(read, nest.span).prod(axis=0)))
     if nest.vector >= 0 and read.uses[nest.vector]:
         apart = np.where(packed, 1, read.strides[nest.vector])  # of neighbours along the vector
         vectors = np.where((apart >= 1) & (apart <= NEAR), distinct / max(nest.lanes, 1), 0.0)
@@ -383,11 +385,14 @@ def _copies(table: NestTable, nest: Nests) -> Floats:
 
 
 def _in_vectors(table: NestTable, number: int, nest: Nests) -> NDArray[np.bool_]:
-    """Whether a packed copy moves whole vectors, (n,): contiguous along the lanes, or along another axis in squares of lanes."""
+    """Whether a packed copy moves whole vectors, (n,): contiguous along the lanes, along what an instruction takes, or along
+    another axis in squares of lanes."""
     read, lanes, vector, count = table.reads[number], nest.lanes, nest.vector, nest.span.shape[1]
     if vector >= 0 and read.uses[vector] and read.strides[vector] == 1:
         return np.ones(count, np.bool_)
     found = np.zeros(count, np.bool_)
+    if table.in_registers and not read.uses[vector]:
+        return found | (not table.found[number].padded and bool((read.strides[table.spatial :][~table.stepped] == 1).any()))
     if vector < 0 or not read.uses[vector] or table.found[number].padded or read.strides[vector] <= 0:
         return found
     if read.dtype_bytes < 4 or lanes < 4:

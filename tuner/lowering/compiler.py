@@ -11,6 +11,7 @@ import tvm
 from tvm.s_tir import Schedule
 
 from tuner.errors import TunerError
+from tuner.lowering.amx import use_tile_registers
 from tuner.lowering.pairs import take_pairs
 from tuner.lowering.schedule import StoredSchedule, prepack_of, replay, schedule, stored
 from tuner.lowering.strides import know_pipeline
@@ -97,7 +98,7 @@ def shortened(text: str) -> str:
 def build(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     """A scheduled module compiled for a CPU. Raises BuildError with the compiler's text."""
     try:
-        squared = take_pairs(transpose_squares(mod))
+        squared = use_tile_registers(take_pairs(transpose_squares(mod)))
         return tvm.tirx.build(squared, target=tvm.target.Target(dict(target.tvm)), pipeline=know_pipeline())
     except (RuntimeError, ValueError, TypeError) as error:
         raise BuildError(f"the compiler refused the schedule: {error}") from error

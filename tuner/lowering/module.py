@@ -11,9 +11,9 @@ from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.s_tir.analysis import get_sblock_access_region
 
-from tuner.lowering.scalars import Scope, identity, lower
+from tuner.lowering.scalars import BITS, Scope, identity, lower, lower_bits
 from tuner.runtime.prepack import pack_symbol
-from tuner.spaces.program import Block, Program
+from tuner.spaces.program import Block, Buffer, Program
 from tuner.spaces.prologue import split
 from tuner.workload.expression import Binary, BinaryOp, Cast, Read, reads
 
@@ -35,10 +35,10 @@ def _function(program: Program, symbol: str) -> tirx.PrimFunc:
         tensor.name: tirx.decl_buffer(tensor.shape, tensor.dtype, tensor.name) for tensor in (*program.inputs, *program.outputs)
     }
     inner = {
-        buffer.name: tirx.decl_buffer(buffer.shape, buffer.dtype, buffer.name, scope=_scope(buffer.scope))
+        buffer.name: tirx.decl_buffer(buffer.shape, _stored(buffer), buffer.name, scope=_scope(buffer.scope))
         for buffer in program.buffers
     }
-    scope = Scope(buffers | inner, {}, index_dtype)
+    scope = Scope(buffers | inner, {}, index_dtype, frozenset(buffers))
     sections = [list(blocks) for _, blocks in groupby(program.blocks, key=lambda block: block.section)]
     shared = dict(inner)
     if len(sections) == 1:
@@ -59,6 +59,11 @@ def _scope(scope: str) -> str:
     """As TVM calls it. What is small it keeps on the stack under the name of the main memory alone: of other scopes it would ask
     the runtime for each buffer in each call, and give it back, which is half of the time of a small kernel."""
     return "" if scope in ("global", "stack") else scope
+
+
+def _stored(buffer: Buffer) -> str:
+    """The dtype TVM is told: of a bfloat16 intermediate it makes one of float32, unless it is known as bits."""
+    return BITS if buffer.exact and buffer.dtype == "bfloat16" else buffer.dtype
 
 
 def _index_dtype(program: Program) -> str:
@@ -138,8 +143,11 @@ def _block(block: Block, iterators: list[tirx.IterVar], loops: list[tirx.Var], i
         so_far = Read(block.buffer, block.indices)
         body = Binary(_COMBINE[block.reducer], so_far, Cast(dtype, body))  # type: ignore[arg-type]  # a buffer's dtype is one of ours
         init = tirx.BufferStore(target, identity(block.reducer, dtype), indices)
-    value = lower(body, inside, block.mathematics)
-    store = tirx.BufferStore(target, value.astype(str(target.dtype)), indices)
+    if str(target.dtype) == BITS:
+        value = lower_bits(body, inside)
+    else:
+        value = lower(body, inside, block.mathematics).astype(str(target.dtype))
+    store = tirx.BufferStore(target, value, indices)
     bare = SBlock(iterators, [], [], block.name, store, init=init)
     read, write, _ = get_sblock_access_region(bare, {buffer: buffer for buffer in inside.buffers.values()})
     if init is not None:

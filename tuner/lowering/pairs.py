@@ -13,6 +13,8 @@ from tvm import tirx
 from tvm.s_tir import SBlockRealize
 from tvm_ffi import structural_map
 
+from tuner.lowering.scalars import BITS
+
 INTERLEAVE = "tuner_interleave"  # the annotations
 SUM_PAIRS = "tuner_sum_pairs"
 MULTIPLY_ADD = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd"}  # by lanes of the sums
@@ -45,18 +47,35 @@ def _innermost(loop: tirx.For) -> tuple[tirx.BufferStore, tirx.Var, tirx.Var]:
 
 
 def _interleaved(loop: tirx.For) -> tirx.Stmt:
-    """Two rows of as many elements as lanes, loaded whole and stored with their elements taking turns."""
-    store, lane, half = _innermost(loop)
-    lanes = int(loop.extent)
-    source, target = store.value.source, store.buffer
+    """Two rows, or four, of as many elements as lanes, loaded whole and stored with their elements taking turns."""
+    store, lane, part = _innermost(loop)
+    lanes, parts = int(loop.extent), int(loop.body.extent)
+    given, target = store.value, store.buffer
+    load = given if isinstance(given, tvm.ir.TensorLoad) else given.args[0]
+    dtype = BITS if str(load.ty) == "bfloat16" else str(load.ty)  # of which TVM has no shuffles
     rows: list[tirx.Var] = []
     bindings: list[tirx.Stmt] = []
-    for number in range(2):
-        name = tirx.Var(f"row{number}", f"{source.dtype}x{lanes}")
-        bindings.append(tirx.Bind(name, tirx.BufferLoad(source, _vector(store.value.indices, {half: number, lane: 0}, lanes))))
-        rows.append(name)
-    order = [tirx.const(part * lanes + at, "int32") for at in range(lanes) for part in range(2)]
-    stored = tirx.BufferStore(target, tirx.Shuffle(rows, order), _vector(store.indices, {half: 0, lane: 0}, 2 * lanes))
+
+    def bound(value: tvm.ir.PrimExpr) -> tirx.Var:
+        rows.append(tirx.Var(f"row{len(rows)}", str(value.ty)))
+        bindings.append(tirx.Bind(rows[-1], value))
+        return rows[-1]
+
+    def merged(one: tvm.ir.PrimExpr, other: tvm.ir.PrimExpr, width: int) -> tvm.ir.PrimExpr:
+        """Of two vectors, groups of `width` elements taking turns."""
+        size = lanes * width
+        order = [which * size + group * width + at for group in range(lanes) for which in range(2) for at in range(width)]
+        return tirx.Shuffle([one, other], [tirx.const(place, "int32") for place in order])
+
+    for number in range(parts):
+        row = tirx.BufferLoad(load.source, _vector(load.indices, {part: number, lane: 0}, lanes))
+        bound(row if dtype == str(load.ty) else tirx.reinterpret(f"{dtype}x{lanes}", row))
+    value = merged(rows[0], rows[1], 1)
+    if parts == 4:
+        value = merged(bound(value), bound(merged(rows[2], rows[3], 1)), 2)
+    if dtype != target.dtype:
+        value = tirx.reinterpret(f"{target.dtype}x{parts * lanes}", value)
+    stored = tirx.BufferStore(target, value, _vector(store.indices, {part: 0, lane: 0}, parts * lanes))
     return tirx.SeqStmt([*bindings, stored])
 
 

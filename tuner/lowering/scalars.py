@@ -14,6 +14,7 @@ from tuner.lowering.indices import without_cancelled
 from tuner.spaces.program import Mathematics
 from tuner.workload.expression import Binary, Cast, Const, Read, Scalar, Select, Unary, Var, reads
 
+BITS = "uint16"  # of a bfloat16 buffer that is kept as it is
 _COMPARE = {"lt": tirx.LT, "le": tirx.LE, "gt": tirx.GT, "ge": tirx.GE, "eq": tirx.EQ, "ne": tirx.NE}
 _ARITHMETIC = {"add": tirx.Add, "sub": tirx.Sub, "mul": tirx.Mul, "max": tirx.Max, "min": tirx.Min, "floordiv": tirx.FloorDiv,
                "floormod": tirx.FloorMod}  # fmt: skip
@@ -26,6 +27,7 @@ class Scope:
     buffers: Mapping[str, tirx.Buffer]
     iterators: Mapping[str, tirx.Var]
     index_dtype: str
+    given: frozenset[str] = frozenset()  # buffers that are parameters, which TVM leaves as they are
 
     def bind(self, iterators: Mapping[str, tirx.Var]) -> Scope:
         return replace(self, iterators=iterators)
@@ -60,7 +62,8 @@ def lower(node: Scalar, scope: Scope, how: Mathematics) -> tvm.ir.PrimExpr:
             narrow = dtype == "int64" and -(2**31) <= value < 2**31
             return tirx.const(value, scope.index_dtype if narrow else dtype)
         case Read(tensor=tensor, indices=indices):
-            return tirx.BufferLoad(scope.buffers[tensor], [scope.index(index) for index in indices])
+            load = tirx.BufferLoad(scope.buffers[tensor], [scope.index(index) for index in indices])
+            return tirx.reinterpret("bfloat16", load) if str(load.ty) == BITS else load
         case Cast(dtype=dtype, arg=arg):
             return lower(arg, scope, how).astype(dtype)
         case Unary(op=op, arg=arg):
@@ -72,6 +75,22 @@ def lower(node: Scalar, scope: Scope, how: Mathematics) -> tvm.ir.PrimExpr:
         case Binary(op=op, lhs=lhs, rhs=rhs):
             a, b = _same_dtype(lower(lhs, scope, how), lower(rhs, scope, how))
             return _binary(op, a, b)
+
+
+def lower_bits(node: Scalar, scope: Scope) -> tvm.ir.PrimExpr:
+    """A copy of bfloat16 values as their bits. What is no input TVM holds in float32: it is rounded, to even where it ties."""
+    match node:
+        case Select(cond=cond, then=then, other=other):
+            return tirx.if_then_else(lower(cond, scope, "libm"), lower_bits(then, scope), lower_bits(other, scope))
+        case Const(value=value):
+            return tirx.const(int(np.float32(value).view(np.uint32) >> 16), BITS)
+        case Read(tensor=tensor) if tensor in scope.given:
+            return tirx.reinterpret(BITS, lower(node, scope, "libm"))
+        case _:
+            word = tirx.reinterpret("uint32", lower(node, scope, "libm").astype("float32"))
+            one, half = tirx.const(1, "uint32"), tirx.const(0x7FFF, "uint32")
+            even = tirx.bitwise_and(tirx.shift_right(word, tirx.const(16, "uint32")), one)
+            return tirx.shift_right(word + half + even, tirx.const(16, "uint32")).astype(BITS)
 
 
 def _same_dtype(a: tvm.ir.PrimExpr, b: tvm.ir.PrimExpr) -> tuple[tvm.ir.PrimExpr, tvm.ir.PrimExpr]:

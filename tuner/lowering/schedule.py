@@ -13,6 +13,7 @@ from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV
 
 from tuner.errors import IllegalSchedule
+from tuner.lowering.amx import AMX
 from tuner.lowering.guarded_copies import GUARDED
 from tuner.lowering.module import module
 from tuner.lowering.pairs import INTERLEAVE, SUM_PAIRS
@@ -113,6 +114,8 @@ class Applier:
                 sch.annotate(self._loops[loop], INTERLEAVE, 1)
             case Mark(loop=loop, how="sum_pairs"):
                 sch.annotate(self._loops[loop], SUM_PAIRS, 1)
+            case Mark(loop=loop, how="amx"):
+                sch.annotate(self._loops[loop], AMX, 1)
             case Mark(loop=loop, how="guarded_copy"):
                 sch.annotate(self._loops[loop], GUARDED, 1)
             case Mark(loop=loop, how="vectorize") if loop in self._scalar:

@@ -8,6 +8,7 @@ from itertools import islice, product
 
 from tuner.errors import UsageError
 from tuner.spaces.algorithm import Algorithm, algorithms
+from tuner.spaces.cpu_amx import amx_sketch
 from tuner.spaces.cpu_pairs import pair_sketch
 from tuner.spaces.cpu_row_knobs import RowSketch, lane_sketches, row_sketch
 from tuner.spaces.cpu_tile_knobs import TileSketch, tile_sketches
@@ -56,8 +57,11 @@ class CpuSpace:
         if algorithm.rewritten:
             # Of so many stages neither every combination of sketches is offered nor a copy of each read of a map.
             return [replace(one, copying=group.anchor.reducer is not None) for one in tiles[:1] if isinstance(one, TileSketch)]
-        pairs = [pair_sketch(group, one.vector, *facts) for one in tiles if isinstance(one, TileSketch) and one.vector]
-        return [*tiles, *(one for one in pairs if one is not None), *lane_sketches(group, *facts)]
+        vectors = [one.vector for one in tiles if isinstance(one, TileSketch) and one.vector]
+        inputs = frozenset(tensor.name for tensor in algorithm.expression.inputs)
+        special: list[TileSketch | None] = [pair_sketch(group, vector, *facts) for vector in vectors]
+        special += [amx_sketch(group, vector, *facts, inputs) for vector in vectors]
+        return [*tiles, *(one for one in special if one is not None), *lane_sketches(group, *facts)]
 
     def program(self, config: Config) -> Program:
         """The program of a config; the config must name every knob of its sketch."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
+from typing import Literal
 
 from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
 from tuner.spaces.program import Block, Buffer, Mark
 from tuner.spaces.stages import Access
-from tuner.spaces.tiles import add, times
+from tuner.spaces.tiles import add, constant, times
 from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Scalar, Var, substitute
 
 
@@ -34,8 +36,8 @@ def packed_copy(name: str, found: Access, value: Scalar, plan: TilePlan, dtype: 
     registers = [axis for name in spatial if name != plan.vector for axis in plan.tiled(name).register]
     if plan.vector in found.axes:
         registers += plan.tiled(str(plan.vector)).register
-    if plan.pair is not None:
-        return _paired(name, found, value, plan, (outer, inner, registers), dtype)
+    if plan.taken:
+        return _for_instruction(name, found, value, plan, (outer, inner, registers), dtype)
     across = contiguous_across(found, plan) if DTYPE_BYTES[dtype] >= 4 else None  # TVM shuffles no 16-bit floats
     squares = next((axis for axis in reduction if axis.axis.name == across), None)
     axes = [*outer, *inner, *(_within(axis) for axis in reduction), *registers]
@@ -71,34 +73,49 @@ def packed_copy(name: str, found: Access, value: Scalar, plan: TilePlan, dtype: 
     )
 
 
-def _paired(
+def _for_instruction(
     name: str, found: Access, value: Scalar, plan: TilePlan, levels: tuple[list[Axis], list[Axis], list[Axis]], dtype: DType
 ) -> PackedCopy:
-    """A copy in pairs; where the operand has the vector's lanes, their pairs lie in one row of the buffer."""
+    """A copy in which what one instruction takes lies in one row: of the operand with the vector's lanes the numbers that each
+    lane sums, beside each other; of the other what all of them share."""
     outer, inner, registers = levels
     moving = [axis for axis in plan.reduction if axis.axis.name in found.axes]
-    steps = [axis for axis in moving if axis.axis.name != plan.pair]
-    pair = _within(next(axis for axis in moving if axis.axis.name == plan.pair))
-    axes = [*outer, *inner, *(_within(axis) for axis in steps), *registers, pair]
+    steps = [_within(axis) for axis in moving if axis.axis.name not in plan.taken]
+    taken = [_within(axis) for axis in moving if axis.axis.name in plan.taken]
     vectorised = plan.vector in found.axes
-    kept, last = (axes[:-2], axes[-2]) if vectorised else (axes[:-1], None)
+    if vectorised:
+        *registers, lanes = registers
+        *words, numbers = taken
+        kept, row = [*outer, *inner, *steps, *registers, *words], [lanes, numbers]
+    else:
+        kept, row = [*outer, *inner, *steps, *registers], taken
 
     def placed(within: Mapping[str, Scalar]) -> tuple[Scalar, ...]:
-        at: Scalar = within.get(pair.name, Var(pair.name))
-        row = at if last is None else add(times(Var(last.name), pair.extent), at)
-        return (*(within.get(axis.name, Var(axis.name)) for axis in kept), row)
+        at: Scalar = within.get(row[0].name, Var(row[0].name))
+        for axis in row[1:]:
+            at = add(times(at, axis.extent), within.get(axis.name, Var(axis.name)))
+        return (*(within.get(axis.name, Var(axis.name)) for axis in kept), at)
 
-    shape = (*(axis.extent for axis in kept), pair.extent * (last.extent if last is not None else 1))
     indices = {axis.axis.name: axis.index for axis in plan.spatial if axis.axis.name in found.axes}
     indices |= {axis.axis.name: _position(axis, Var(_within(axis).name)) for axis in moving}
-    interleaved = last is not None and found.stride(str(plan.vector)) == 1 and not found.padded
-    block = Block(name=name, axes=tuple(axes), buffer=name, indices=placed({}), body=substitute(value, indices))
+    body, written, loops = substitute(value, indices), placed({}), [*kept, *row]
+    how: Literal["interleave", "vectorize"] | None = None
+    if vectorised and found.stride(str(plan.vector)) == 1 and not found.padded:
+        how = "interleave"
+    elif not vectorised and len(row) > 1 and found.stride(plan.taken[-1]) == 1 and not found.padded:
+        # Side by side in the source too: one loop along the row.
+        whole = Axis(name=row[-1].name, extent=prod(axis.extent for axis in row))
+        body = substitute(body, {axis.name: constant(0) for axis in row[:-1]})
+        written, loops, how = (*written[:-1], Var(whole.name)), [*kept, whole], "vectorize"
+    block = Block(name=name, axes=tuple(loops), buffer=name, indices=written, body=body)
+    shape = (*(axis.extent for axis in kept), prod(axis.extent for axis in row))
+    marked = loops[-2] if how == "interleave" else loops[-1]
     return PackedCopy(
         block=block,
-        buffer=Buffer(name=name, shape=shape, dtype=dtype),
+        buffer=Buffer(name=name, shape=shape, dtype=dtype, exact=True),
         read=Read(name, placed({_within(axis).name: axis.within for axis in moving})),
         levels=tuple(outer),
-        marks=(Mark(loop=f"{name}.{last.name}", how="interleave"),) if interleaved and last is not None else (),
+        marks=(Mark(loop=f"{name}.{marked.name}", how=how),) if how is not None else (),
     )
 
 

@@ -56,7 +56,8 @@ class TilePlan:
     copies: Mapping[Read, str]  # "none", "pad", "pad_parts", "pack" (under the loops it depends on) or "pack_root"
     mathematics: Mathematics
     threads: int
-    pair: str | None = None  # the reduction axis of two iterations that one instruction takes at once: tuner.spaces.cpu_pairs
+    taken: tuple[str, ...] = ()  # reduction axes that one instruction takes at once: tuner.spaces.cpu_pairs, tuner.spaces.cpu_amx
+    rows: str | None = None  # the axis along which AMX's registers have their rows
 
     @property
     def blocked(self) -> ReductionAxis | None:

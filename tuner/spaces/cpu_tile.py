@@ -54,13 +54,13 @@ class TileNest:
 
     @property
     def reduction(self) -> list[Axis]:
-        steps = [axis for axis in self.plan.reduction if axis.axis.name != self.plan.pair]
+        steps = [axis for axis in self.plan.reduction if axis.axis.name not in self.plan.taken]
         return [axis.inner for axis in steps] + [axis.unrolled for axis in steps if axis.unroll > 1]
 
     @property
-    def pair(self) -> list[Axis]:
+    def taken(self) -> list[Axis]:
         """What one instruction takes at once: below the lanes."""
-        return [axis.inner for axis in self.plan.reduction if axis.axis.name == self.plan.pair]
+        return [axis.inner for axis in self.plan.reduction if axis.axis.name in self.plan.taken]
 
     def build(self) -> Nest:
         if self.group.anchor.reducer is None:
@@ -101,29 +101,39 @@ class TileNest:
         dtype = anchor.accumulator
         if blocked is None:
             self.buffers.append(Buffer(name=acc, shape=shape, dtype=dtype, scope="stack"))
-            self._block(acc, spatial, [*self.reduction, *self.pair], acc, here, body)
-            order = [*self.outer, *self.inner, *self.reduction, *self.register, *self.pair]
+            self._block(acc, spatial, [*self.reduction, *self.taken], acc, here, body)
+            order = [*self.outer, *self.inner, *self.reduction, *self.register, *self.taken]
             self.steps.append(Reorder(loops=self._loops(acc, order)))
             out_at = (self.inner or self.outer)[-1]
+        elif plan.rows is not None:
+            # Matrix registers are loaded from memory and stored there: they add to what the block before has left.
+            self.buffers.append(Buffer(name=acc, shape=shape, dtype=dtype))
+            self._block(acc, spatial, [blocked.outer, *self.reduction, *self.taken], acc, here, body)
+            order = [*self.outer, blocked.outer, *self.inner, *self.reduction, *self.register, *self.taken]
+            self.steps.append(Reorder(loops=self._loops(acc, order)))
+            out_at = self.outer[-1]
         else:
             self.buffers.append(Buffer(name=part, shape=(blocked.outer.extent, *shape), dtype=dtype, scope="stack"))
             self.buffers.append(Buffer(name=acc, shape=shape, dtype=dtype))
             partial = (Var(blocked.outer.name), *here)
-            self._block(part, [blocked.outer, *spatial], [*self.reduction, *self.pair], part, partial, body)
+            self._block(part, [blocked.outer, *spatial], [*self.reduction, *self.taken], part, partial, body)
             self._block(acc, spatial, [blocked.outer], acc, here, Read(part, partial))
             self.steps.append(Reorder(loops=self._loops(acc, [*self.outer, blocked.outer, *self.inner, *self.register])))
             self.steps.append(ComputeAt(block=part, loop=f"{acc}.{self.inner[-1].name}"))
-            self.steps.append(Reorder(loops=self._loops(part, [*self.reduction, *self.register, *self.pair])))
+            self.steps.append(Reorder(loops=self._loops(part, [*self.reduction, *self.register, *self.taken])))
             out_at = self.outer[-1]
         self._write_back(acc, here, out_at, spatial)
         self._place_packs(host, attached, blocked)
         self.steps += [ComputeAt(block=name, loop=f"{host}.{level.name}") for name, level in self.padded_parts]
-        accumulating = acc if blocked is None else part
+        accumulating = acc if blocked is None or plan.rows is not None else part
         for axis in plan.reduction:
             if axis.unroll > 1:
                 self.steps.append(Mark(loop=f"{accumulating}.{axis.unrolled.name}", how="unroll"))
         for block in dict.fromkeys((accumulating, acc)):
-            self._innermost(block, pairs=bool(self.pair) and block == accumulating)
+            if block == accumulating and plan.rows is not None:
+                self.steps += [Mark(loop=name, how="amx") for name in self._loops(block, self._in_registers())]
+            else:
+                self._innermost(block, pairs=bool(self.taken) and block == accumulating)
         copied = [axis for copy in attached for axis in copy.levels] + [level for _, level in self.padded_parts]
         self._threads(acc, self.outer, keep=copied)
         # Initialisation is split off above the reduction, so that the loop itself only accumulates; last, because TVM marks no
@@ -200,7 +210,7 @@ class TileNest:
         source = tuple(add(Var(axis.name), constant(low)) for axis, (low, _) in zip(axes, reach, strict=True))
         inside = in_bounds(source, self.shapes[read.tensor], {axis.name: axis.extent for axis in axes})
         plain = Read(read.tensor, source)
-        self.buffers.append(Buffer(name=name, shape=shape, dtype=self.dtypes[read.tensor]))
+        self.buffers.append(Buffer(name=name, shape=shape, dtype=self.dtypes[read.tensor], exact=bool(self.plan.taken)))
         self._block(
             name,
             axes,
@@ -278,6 +288,12 @@ class TileNest:
 
     def _loops(self, block: str, axes: list[Axis]) -> tuple[str, ...]:
         return tuple(f"{block}.{axis.name}" for axis in axes)
+
+    def _in_registers(self) -> list[Axis]:
+        """The loops that matrix registers replace: the outermost step of the reduction, and those of a step."""
+        assert self.plan.rows is not None and self.plan.vector is not None
+        row = next(axis for axis in self.plan.tiled(self.plan.rows).register)
+        return [self.reduction[0], row, *self.plan.tiled(self.plan.vector).register, *self.taken]
 
     def _innermost(self, block: str, *, unrolled: bool = True, pairs: bool = False) -> None:
         """Unrolls the register tile and vectorises its lanes, or gives lanes and pair to one instruction."""

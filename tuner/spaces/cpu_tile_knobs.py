@@ -37,6 +37,7 @@ class TileSketch:
     dtypes: Mapping[str, DType]
     across: str | None = None  # of a map: the axis along which what is read is contiguous, where that is not the vector
     copying: bool = True  # whether an operand that can be read in place may be copied instead
+    taken: tuple[str, ...] = ()  # reduction axes that one instruction takes at once, below the lanes
 
     @property
     def name(self) -> str:
@@ -53,6 +54,11 @@ class TileSketch:
     @cached_property
     def reads(self) -> tuple[Access, ...]:
         return accesses(self.group.anchor, self.shapes)
+
+    @property
+    def rate(self) -> float:
+        """Multiply-adds of a sum of products in the time that one of float32 takes."""
+        return 1.0
 
     @property
     def lanes(self) -> int:
@@ -159,6 +165,8 @@ class TileSketch:
         """(innermost reduction axis, iterations of it unrolled)."""
         values = []
         for position, axis in enumerate(self.group.anchor.reduce_axes):
+            if axis.name in self.taken:
+                continue
             for factor in (1, 2, 4):
                 if axis.extent % factor == 0:
                     values.append((position, factor))
@@ -190,10 +198,14 @@ class TileSketch:
         stage = self.group.anchor
         if stage.reducer is None or found.gathered or not found.axes:
             return False
-        extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
         reused = any(axis.extent > 1 and axis.name not in found.axes for axis in stage.axes)
+        return (reused or not contiguous) and self._grows_little(found)
+
+    def _grows_little(self, found: Access) -> bool:
+        """Whether a packed copy is not too many times as large as its source."""
+        extents = {axis.name: axis.extent for axis in (*self.group.anchor.axes, *self.group.anchor.reduce_axes)}
         grown = prod(extents[name] for name in found.axes)
-        return (reused or not contiguous) and grown <= MAX_EXPANSION * prod(self.shapes[found.read.tensor])
+        return grown <= MAX_EXPANSION * prod(self.shapes[found.read.tensor])
 
     def _pads_lanes(self, found: Access) -> bool:
         """Whether being inside the tensor differs between the lanes of a vector."""
@@ -232,6 +244,7 @@ class TileSketch:
             copies=self._copies(values),
             mathematics=self._mathematics(values),
             threads=self.threads,
+            taken=self.taken,
         )
 
     def _copies(self, values: Mapping[str, Value]) -> dict[Read, str]:
@@ -263,7 +276,7 @@ class TileSketch:
             block = depth if axis == main else axis.extent
             unroll = factor if axis == innermost and block % factor == 0 else 1
             made.append(ReductionAxis(axis=axis, block=block, unroll=unroll))
-        return tuple(made)
+        return tuple(sorted(made, key=lambda one: one.axis.name in self.taken))
 
 
 def tile_sketches(

@@ -30,6 +30,7 @@ class Buffer:
     shape: tuple[int, ...]
     dtype: DType
     scope: Scope = "global"
+    exact: bool = False  # kept in its dtype's own bits, where the compiler would widen it: an instruction reads it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,15 +94,18 @@ class Mark:
     `transpose` stands on the outer of the two innermost loops of a plain copy, both of one power-of-two extent: what is read is
     contiguous along that loop, what is written along the inner one; the square is transposed in registers.
 
-    `interleave` stands on the outer of the two innermost loops of a copy to pairs: what is read is contiguous along that loop,
-    the inner one goes over the two of a pair, and the pairs lie one after another. `sum_pairs` stands on the outer of the two
-    innermost loops of a sum of products of such pairs, the lanes of its accumulators.
+    `interleave` stands on the outer of the two innermost loops of a copy to pairs, or fours: what is read is contiguous along
+    that loop, the inner one goes over the two of a pair, and the pairs lie one after another. `sum_pairs` stands on the outer of
+    the two innermost loops of a sum of products of such pairs, the lanes of its accumulators.
+
+    `amx` stands on the outermost loop of a reduction that AMX's registers do, and on the five below it that they replace: rows
+    and vectors of sums, lanes, words of a step, numbers of a word.
 
     `guarded_copy` stands on the innermost loop of a copy of 16 bytes to shared memory that are read, or zero, as a whole.
     """
 
     loop: str
-    how: Literal["parallel", "vectorize", "unroll", "transpose", "interleave", "sum_pairs", "guarded_copy"]
+    how: Literal["parallel", "vectorize", "unroll", "transpose", "interleave", "sum_pairs", "amx", "guarded_copy"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

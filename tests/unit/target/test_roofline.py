@@ -74,6 +74,8 @@ def test_dtypes_relative_to_float32() -> None:
     rates = [relative_rate(dtype, TARGET.isa) for dtype in ("float32", "float64", "bfloat16", "float16", "int8", "int32")]
     assert rates == [1.0, 0.5, 2.0, 1.0, 4.0, 1.0]
     assert relative_rate("bfloat16", ("avx2",)) == 1.0
+    amx = ("amx-bf16", "amx-int8", "avx512bf16", "avx512vnni")
+    assert [relative_rate(dtype, amx) for dtype in ("bfloat16", "int8", "uint8", "float16")] == [16.0, 32.0, 32.0, 1.0]
 
 
 @given(st.floats(1, 1e12), st.floats(1, 1e12))

@@ -1,0 +1,292 @@
+"""Sums in AMX's tile registers: annotated loops replaced by the instructions that load, multiply and store whole registers.
+
+The pass works on buffers of one dimension, so that the distance between a register's rows can be read off an index: TVM's
+lowering is run as far as that first, and once more with all the rest by the build, which finds nothing left of it to do.
+
+A thread must say which rows and columns of the registers are in use before it uses them, and a process must ask Linux for them
+once (Documentation/arch/x86/xstate.rst): a function written in LLVM's language, which comes with the kernel, does both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import tvm
+from tvm import s_tir, tirx
+from tvm_ffi import structural_map, structural_walk
+
+from tuner.spaces.cpu_amx import REGISTERS, ROWS, WORD_BYTES
+
+AMX = "tuner_amx"  # the annotation
+INNER = 5  # annotated loops that instructions replace, below the reduction's: rows, vectors, lanes, words, numbers of a word
+MULTIPLY_ADD = {
+    ("bfloat16", "bfloat16"): "tdpbf16ps",
+    ("int8", "int8"): "tdpbssd",
+    ("int8", "uint8"): "tdpbsud",
+    ("uint8", "int8"): "tdpbusd",
+    ("uint8", "uint8"): "tdpbuud",
+}
+_FLATTENING = (
+    s_tir.transform.CanonicalizeLoop,
+    s_tir.transform.LowerInitBlock,
+    s_tir.transform.PlanAndUpdateBufferAllocationLocation,
+    s_tir.transform.ConvertBlocksToOpaque,
+    s_tir.transform.CompactBufferAllocation,
+    s_tir.transform.LowerMatchBuffer,
+    s_tir.transform.StmtSimplify,
+    s_tir.transform.LowerOpaqueBlock,
+    tirx.transform.FlattenBuffer,
+)
+_PREFIX = "tuner_amx_"  # of the functions that configure the registers
+_CONFIGURE = """
+@{name}_shapes = weak_odr hidden constant [64 x i8] c"{shapes}", align 64
+@{name}_asked = weak_odr hidden global i8 0
+declare i64 @syscall(i64, ...)
+declare void @llvm.x86.ldtilecfg(ptr)
+define weak_odr hidden void @{name}() alwaysinline {{
+  %asked = load i8, ptr @{name}_asked
+  %first = icmp eq i8 %asked, 0
+  br i1 %first, label %ask, label %configure
+ask:
+  %answer = call i64 (i64, ...) @syscall(i64 158, i64 4131, i64 18) ; arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
+  store i8 1, ptr @{name}_asked
+  br label %configure
+configure:
+  call void @llvm.x86.ldtilecfg(ptr @{name}_shapes)
+  ret void
+}}
+"""
+
+
+def use_tile_registers(mod: tvm.IRModule) -> tvm.IRModule:
+    """The module with annotated sums done in AMX's registers; the same module where there are none."""
+    if not any(AMX in loop.annotations for function in mod.functions.values() for loop in _every(tirx.For, function.body)):
+        return mod
+    flat = tvm.ir.transform.Sequential([make() for make in _FLATTENING])(mod)
+    return tvm.IRModule({name: _in_registers(function) for name, function in flat.functions.items()}, attrs=flat.attrs)
+
+
+def _in_registers(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    shapes: dict[str, str] = {}  # by the name of the function that sets them
+
+    def replaced(loop: tirx.For, *, from_zero: bool = False) -> tirx.Stmt:
+        found = _sum(loop)
+        if found is None:
+            return loop
+        shapes[found.configure] = found.shapes
+        return found.statement(from_zero)
+
+    def from_zeros(statements: tirx.SeqStmt) -> tirx.Stmt:
+        """What starts from zeros in memory starts from zeros in registers."""
+        made: list[tirx.Stmt] = []
+        for one in statements.seq:
+            if made and isinstance(one, tirx.For) and _sum(one) is not None and _sets(made[-1]):
+                made[-1] = replaced(one, from_zero=True)
+            else:
+                made.append(one)
+        return tirx.SeqStmt(made)
+
+    body = structural_map(structural_map(function.body, (tirx.SeqStmt, from_zeros)), (tirx.For, replaced))
+    body = _configured(body)
+    for name, text in shapes.items():
+        source = tvm.ir.StringImm(_CONFIGURE.format(name=name, shapes=text))
+        body = tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", source, body)
+    return function.with_body(body)
+
+
+# --- one sum ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sum:
+    """Loops that add a product of two registers to each of some registers, `steps` times."""
+
+    steps: Sequence[tirx.For]
+    inner: Sequence[tirx.For]  # as INNER says
+    sums: tvm.ir.TensorLoad
+    narrow: tvm.ir.TensorLoad  # the factor that all lanes share
+    wide: tvm.ir.TensorLoad
+    instruction: str
+
+    @property
+    def rows(self) -> int:
+        """Rows of a register, the most of which the rows of sums are a multiple."""
+        extent = int(self.inner[0].extent)
+        return next(rows for rows in range(min(extent, ROWS), 0, -1) if extent % rows == 0)
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """Registers of sums, one below another and side by side."""
+        return int(self.inner[0].extent) // self.rows, int(self.inner[1].extent)
+
+    @property
+    def shapes(self) -> str:
+        """The 64 bytes that `ldtilecfg` takes, as LLVM writes them: palette 1, bytes of a row of each register, its rows."""
+        lanes, words = int(self.inner[2].extent), int(self.inner[3].extent)
+        data = bytearray(64)
+        data[0] = 1
+        for register in range(REGISTERS):
+            rows, columns = (self.rows, lanes)
+            if register in self._narrow:
+                columns = words
+            elif register in self._wide:
+                rows = words
+            data[16 + 2 * register], data[48 + register] = columns * WORD_BYTES, rows
+        return "".join(f"\\{value:02X}" for value in data)
+
+    @property
+    def configure(self) -> str:
+        return _PREFIX + sha256(self.shapes.encode()).hexdigest()[:16]
+
+    @property
+    def _narrow(self) -> range:
+        """Registers of the factor that lanes share: all of them, or where the other side is shorter what that leaves."""
+        down, across = self.tiles
+        first = down * across
+        return range(first, first + down) if down <= across else range(first + across, min(first + across + down, REGISTERS))
+
+    @property
+    def _wide(self) -> range:
+        down, across = self.tiles
+        first = down * across
+        return range(first + down, min(first + down + across, REGISTERS)) if down <= across else range(first, first + across)
+
+    def statement(self, from_zero: bool) -> tirx.Stmt:
+        down, across = self.tiles
+        sums = [(row, column) for row in range(down) for column in range(across)]
+        if from_zero:
+            before = [_call("tilezero", number) for number in range(len(sums))]
+        else:
+            before = [_call("tileloadd64", number, *self._place(self.sums, 0, at)) for number, at in enumerate(sums)]
+        after = [_call("tilestored64", number, *self._place(self.sums, 0, at)) for number, at in enumerate(sums)]
+        step: tirx.Stmt = tirx.SeqStmt(list(self._step()))
+        for loop in reversed(self.steps):
+            step = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, step)
+        configure = tirx.Evaluate(tirx.call_extern("void", self.configure))
+        return tirx.SeqStmt([configure, *before, step, *after])
+
+    def _step(self) -> Iterator[tirx.Stmt]:
+        """The side of fewer registers is loaded first, the other one as far as there are registers at once."""
+        down, across = self.tiles
+        kept, streamed = (self._narrow, self._wide) if down <= across else (self._wide, self._narrow)
+        for number, register in enumerate(kept):
+            yield self._load(register, number)
+        count = max(down, across)
+        for first in range(0, count, len(streamed)):
+            part = list(zip(streamed, range(first, count), strict=False))
+            for register, number in part:
+                yield self._load(register, number)
+            for register, number in part:
+                for beside, other in zip(kept, range(len(kept)), strict=True):
+                    row, column = (other, number) if down <= across else (number, other)
+                    factors = (beside, register) if down <= across else (register, beside)
+                    yield _call(self.instruction, row * across + column, *factors)
+
+    def _load(self, register: int, number: int) -> tirx.Stmt:
+        narrow = register in self._narrow
+        place = self._place(self.narrow, 0, (number, 0)) if narrow else self._place(self.wide, 3, (0, number))
+        return _call("tileloadd64", register, *place)
+
+    def _place(self, element: tvm.ir.TensorLoad, along: int, tile: tuple[int, int]) -> tuple[tvm.ir.PrimExpr, tvm.ir.PrimExpr]:
+        """Address of a register's first element, and bytes from one row to the next; rows go along one of the inner loops."""
+        first = [tile[0] * self.rows, tile[1], 0, 0, 0]
+        index = self._index(element, first)
+        first[along] += 1
+        apart = tvm.sym.Analyzer().simplify(self._index(element, first) - index)
+        if not isinstance(apart, tirx.IntImm):
+            raise ValueError(f"rows of a register are apart by {apart}, which is not constant")
+        row_bytes = int(apart) * tvm.DataType(str(element.ty)).bits // 8
+        return tirx.address_of(tirx.BufferLoad(element.source, [index])), tirx.const(row_bytes, "int64")
+
+    def _index(self, element: tvm.ir.TensorLoad, values: Sequence[int]) -> tvm.ir.PrimExpr:
+        loops = zip(self.inner, values, strict=True)
+        fixed = {loop.loop_var: tirx.const(value, str(loop.loop_var.ty)) for loop, value in loops}
+        return structural_map(element.indices[0], (tirx.Var, lambda name: fixed.get(name, name)))
+
+
+def _sum(loop: tirx.For) -> _Sum | None:
+    """The sum whose outermost annotated loop this is; None where it is none, or one further in."""
+    chain: list[tirx.For] = []
+    inside: Any = loop
+    while isinstance(inside, tirx.For):
+        chain.append(inside)
+        inside = inside.body
+    marked = [AMX in one.annotations for one in chain]
+    if not marked[0] or sum(marked) != INNER + 1 or not isinstance(inside, tirx.BufferStore):
+        return None
+    inner, product = chain[-INNER:], inside.value.b
+    factors = [_element(factor.value) for factor in (product.a, product.b)]
+    wide, narrow = sorted(factors, key=lambda one: not _moves(one[0], inner[2].loop_var))
+    return _Sum(
+        steps=chain[:-INNER],
+        inner=inner,
+        sums=inside.value.a,
+        narrow=narrow[0],
+        wide=wide[0],
+        instruction=MULTIPLY_ADD[narrow[1], wide[1]],
+    )
+
+
+def _element(value: tvm.ir.PrimExpr) -> tuple[tvm.ir.TensorLoad, str]:
+    """A factor's load and dtype; a packed copy of bfloat16 is of its bits."""
+    return (value if isinstance(value, tvm.ir.TensorLoad) else value.args[0]), str(value.ty)
+
+
+def _moves(load: tvm.ir.TensorLoad, name: tirx.Var) -> bool:
+    return any(one.same_as(name) for one in _every(tirx.Var, load.indices[0]))
+
+
+def _sets(statement: tirx.Stmt) -> bool:
+    """Whether the statement is the loops that set annotated sums to zero: TVM gives them the annotations too."""
+    while isinstance(statement, tirx.For) and AMX in statement.annotations:
+        statement = statement.body
+    return isinstance(statement, tirx.BufferStore) and isinstance(statement.value, tirx.FloatImm | tirx.IntImm)
+
+
+# --- the function around it -------------------------------------------------------------------------------------------
+
+
+def _configured(statement: tirx.Stmt) -> tirx.Stmt:
+    """The registers set up once before the outermost loop, or in each task of the threads', instead of before each sum."""
+    if isinstance(statement, tirx.SeqStmt):
+        return tirx.SeqStmt([_configured(one) for one in statement.seq])
+    wanted = _names(statement)
+    if not wanted:
+        return statement
+    if isinstance(statement, tirx.For) and any(loop.kind == tirx.ForKind.PARALLEL for loop in _every(tirx.For, statement)):
+        body = _configured(statement.body)
+        return tirx.For(
+            statement.loop_var, statement.min, statement.extent, statement.kind, body, annotations=statement.annotations
+        )
+    assert len(wanted) == 1, "a nest has one sum"
+    bare = structural_map(statement, (tirx.SeqStmt, lambda found: tirx.SeqStmt([one for one in found.seq if not _prepares(one)])))
+    return tirx.SeqStmt([tirx.Evaluate(tirx.call_extern("void", *wanted)), bare, _call("tilerelease")])
+
+
+def _names(statement: tirx.Stmt) -> set[str]:
+    """Functions that the statement calls to set registers up."""
+    return {str(call.args[0].value) for call in _every(tvm.ir.Call, statement) if _is_configuring(call)}
+
+
+def _prepares(statement: tirx.Stmt) -> bool:
+    return isinstance(statement, tirx.Evaluate) and isinstance(statement.value, tvm.ir.Call) and _is_configuring(statement.value)
+
+
+def _is_configuring(call: tvm.ir.Call) -> bool:
+    return bool(call.args) and isinstance(call.args[0], tvm.ir.StringImm) and str(call.args[0].value).startswith(_PREFIX)
+
+
+def _every(kind: type[Any], root: Any) -> list[Any]:
+    """The nodes of a kind below the root."""
+    found: list[Any] = []
+    structural_walk(root, (kind, found.append))
+    return found
+
+
+def _call(instruction: str, *arguments: int | tvm.ir.PrimExpr) -> tirx.Stmt:
+    """Registers are given by their numbers."""
+    given = [tirx.const(one, "int8") if isinstance(one, int) else one for one in arguments]
+    return tirx.Evaluate(tirx.call_llvm_intrin("void", f"llvm.x86.{instruction}", *given))
