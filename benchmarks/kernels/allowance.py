@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import log2, prod
 
+from tuner.spaces.cpu_products import factors
 from tuner.spaces.stages import inlined
 from tuner.target.roofline import relative_rate
 from tuner.target.target import Bandwidth, Limits, Target
@@ -78,17 +79,23 @@ def _bandwidth(limits: Limits, working_set_bytes: float, kind: Callable[[Bandwid
 
 
 def _instructions(expression: Expression, target: Target) -> float:
-    """Vector instructions of all stages, elementwise ones inlined as the spaces do; loads, stores and indices are not counted."""
-    return sum(_stage_instructions(stage, target) for stage in inlined(expression).stages)
+    """Vector instructions of all stages, elementwise ones inlined as the spaces do; loads, stores and indices are not counted.
+
+    What multiplies and adds several numbers of a lane at once counts as a part of an instruction for each.
+    """
+    rate = relative_rate(expression.inputs[0].dtype, target.isa) if expression.inputs else 1.0
+    return sum(_stage_instructions(stage, target, rate) for stage in inlined(expression).stages)
 
 
-def _stage_instructions(stage: Stage, target: Target) -> float:
+def _stage_instructions(stage: Stage, target: Target, rate: float) -> float:
     axes = (*stage.axes, *stage.reduce_axes)
     points = prod(axis.extent for axis in axes)
     per_point = _weight(stage.body, axes[-1].name if axes else "")
     if stage.reducer is not None:
         fused = stage.reducer == "sum" and isinstance(stage.body, Binary) and stage.body.op == "mul"
         per_point += 0 if fused else 1
+        if factors(stage) is not None:
+            per_point = 1 / rate
     dtype = stage.accumulator if stage.reducer is not None else stage.dtype
     return points * per_point / (target.vector_bytes // max(4, DTYPE_BYTES[dtype]))
 

@@ -18,7 +18,7 @@ def routes(op: str, params: Params, inputs: Mapping[str, Array], shape: tuple[in
         return []
     limit_threads(threads)
     given = tuple(inputs.values())
-    out = np.empty(shape, given[0].dtype)
+    out = np.empty(shape, _summed(given[0]) if op in _PRODUCTS else given[0].dtype)
     call = _OPERATORS[op](params, given, out)
     return [] if call is None else [("numpy", call, lambda: out)]
 
@@ -35,13 +35,18 @@ def limit_threads(threads: int) -> None:
 def _matmul(params: Params, given: tuple[Array, ...], out: Array) -> Callable[[], object]:
     a = given[0].swapaxes(-1, -2) if params.get("transpose_a") else given[0]
     b = given[1].swapaxes(-1, -2) if params.get("transpose_b") else given[1]
-    return lambda: np.matmul(a, b, out=out)
+    return lambda: np.matmul(a, b, out=out, dtype=out.dtype)
 
 
 def _dense(params: Params, given: tuple[Array, ...], out: Array) -> Callable[[], object] | None:
     x, weights = given[0], given[1].T
     finish = _finish(params, given[2] if len(given) > 2 else None, out)
-    return None if finish is None else (lambda: (np.matmul(x, weights, out=out), finish()))
+    return None if finish is None else (lambda: (np.matmul(x, weights, out=out, dtype=out.dtype), finish()))
+
+
+def _summed(x: Array) -> np.dtype[Any]:
+    """Products of 8-bit integers are summed in 32 bits."""
+    return np.dtype(np.int32) if x.dtype.itemsize == 1 else x.dtype
 
 
 def _finish(params: Params, bias: Array | None, out: Array) -> Callable[[], None] | None:
@@ -118,6 +123,7 @@ def _elementwise(params: Params, given: tuple[Array, ...], out: Array) -> Callab
     return functions.get(params.get("act") or "none")
 
 
+_PRODUCTS = frozenset({"matmul", "batch_matmul", "dense"})
 _OPERATORS: Mapping[str, Callable[[Params, tuple[Array, ...], Array], Callable[[], object] | None]] = {
     "matmul": _matmul,
     "batch_matmul": _matmul,

@@ -109,6 +109,8 @@ def test_the_fastest_route_is_taken() -> None:
     [
         "matmul:M=5,N=6,K=7",
         "matmul:M=5,N=6,K=7,transpose_a=true,transpose_b=true",
+        "matmul:M=5,N=6,K=7,dtype=int8",
+        "dense:M=5,N=6,K=7,bias=true,act=relu,dtype=int8",
         "batch_matmul:B=2,M=5,N=6,K=7,transpose_b=true",
         "dense:M=5,N=6,K=7,bias=true,act=relu",
         "reduce_sum:M=8,N=9,axis=1",
@@ -127,6 +129,7 @@ def test_numpy_routes_compute_the_operator(spec: str) -> None:
     "spec",
     [
         "matmul:M=5,N=6,K=7,transpose_b=true",
+        "matmul:M=24,N=16,K=32,transpose_b=true,dtype=int8",
         "dense:M=5,N=6,K=7,bias=true,act=gelu",
         "conv1d:N=1,W=9,CI=4,CO=6,KW=3,pad=1",
         "conv2d:N=1,H=9,W=8,CI=4,CO=6,KH=3,KW=3,stride=2,pad=1,layout=NHWC,act=relu",
