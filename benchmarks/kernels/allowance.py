@@ -90,7 +90,7 @@ def _instructions(expression: Expression, target: Target) -> float:
 def _stage_instructions(stage: Stage, target: Target, rate: float) -> float:
     axes = (*stage.axes, *stage.reduce_axes)
     points = prod(axis.extent for axis in axes)
-    per_point = _weight(stage.body, axes[-1].name if axes else "")
+    per_point: float = _weight(stage.body, axes[-1].name if axes else "")
     if stage.reducer is not None:
         fused = stage.reducer == "sum" and isinstance(stage.body, Binary) and stage.body.op == "mul"
         per_point += 0 if fused else 1

@@ -385,14 +385,14 @@ def _copies(table: NestTable, nest: Nests) -> Floats:
 
 
 def _in_vectors(table: NestTable, number: int, nest: Nests) -> NDArray[np.bool_]:
-    """Whether a packed copy moves whole vectors, (n,): contiguous along the lanes, along what an instruction takes, or along
-    another axis in squares of lanes."""
+    """Whether a packed copy moves whole vectors, (n,): contiguous along the lanes, or along another axis in squares of lanes."""
     read, lanes, vector, count = table.reads[number], nest.lanes, nest.vector, nest.span.shape[1]
+    if table.in_registers:  # of matrices: contiguous along the lanes, or along the numbers that an instruction takes
+        taken = bool((read.strides[table.spatial :][~table.stepped] == 1).any())
+        return np.full(count, not table.found[number].padded and (taken or read.strides[vector] == 1))
     if vector >= 0 and read.uses[vector] and read.strides[vector] == 1:
         return np.ones(count, np.bool_)
     found = np.zeros(count, np.bool_)
-    if table.in_registers and not read.uses[vector]:
-        return found | (not table.found[number].padded and bool((read.strides[table.spatial :][~table.stepped] == 1).any()))
     if vector < 0 or not read.uses[vector] or table.found[number].padded or read.strides[vector] <= 0:
         return found
     if read.dtype_bytes < 4 or lanes < 4:

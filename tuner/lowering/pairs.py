@@ -47,29 +47,42 @@ def _innermost(loop: tirx.For) -> tuple[tirx.BufferStore, tirx.Var, tirx.Var]:
 
 
 def _interleaved(loop: tirx.For) -> tirx.Stmt:
-    """Two rows, or four, of as many elements as lanes, loaded whole and stored with their elements taking turns."""
+    """Two rows, or four, of as many elements as lanes, loaded whole and stored with their elements taking turns.
+
+    A row may be zero beyond the end of its tensor.
+    """
     store, lane, part = _innermost(loop)
     lanes, parts = int(loop.extent), int(loop.body.extent)
-    given, target = store.value, store.buffer
+    target, given, condition = store.buffer, store.value, None
+    if isinstance(given, tvm.ir.Call) and given.op.name == "prim.if_then_else":
+        condition, given, _ = given.args
     load = given if isinstance(given, tvm.ir.TensorLoad) else given.args[0]
+    if not isinstance(load, tvm.ir.TensorLoad):
+        return loop  # not a copy alone: what is read is rounded first
     dtype = BITS if str(load.ty) == "bfloat16" else str(load.ty)  # of which TVM has no shuffles
-    rows: list[tirx.Var] = []
     bindings: list[tirx.Stmt] = []
 
     def bound(value: tvm.ir.PrimExpr) -> tirx.Var:
-        rows.append(tirx.Var(f"row{len(rows)}", str(value.ty)))
-        bindings.append(tirx.Bind(rows[-1], value))
-        return rows[-1]
+        name = tirx.Var(f"row{len(bindings)}", str(value.ty))
+        bindings.append(tirx.Bind(name, value))
+        return name
 
-    def merged(one: tvm.ir.PrimExpr, other: tvm.ir.PrimExpr, width: int) -> tvm.ir.PrimExpr:
+    def row(number: int) -> tirx.Var:
+        at = {part: number, lane: 0}
+        value = tirx.BufferLoad(load.source, _vector(load.indices, at, lanes))
+        value = value if dtype == str(load.ty) else tirx.reinterpret(f"{dtype}x{lanes}", value)
+        if condition is not None:
+            here = _substituted(condition, {name: tirx.const(place, str(name.ty)) for name, place in at.items()})
+            value = tirx.if_then_else(here, value, tirx.Broadcast(tirx.const(0, dtype), lanes))
+        return bound(value)
+
+    def merged(one: tirx.Var, other: tirx.Var, width: int) -> tvm.ir.PrimExpr:
         """Of two vectors, groups of `width` elements taking turns."""
         size = lanes * width
         order = [which * size + group * width + at for group in range(lanes) for which in range(2) for at in range(width)]
         return tirx.Shuffle([one, other], [tirx.const(place, "int32") for place in order])
 
-    for number in range(parts):
-        row = tirx.BufferLoad(load.source, _vector(load.indices, {part: number, lane: 0}, lanes))
-        bound(row if dtype == str(load.ty) else tirx.reinterpret(f"{dtype}x{lanes}", row))
+    rows = [row(number) for number in range(parts)]
     value = merged(rows[0], rows[1], 1)
     if parts == 4:
         value = merged(bound(value), bound(merged(rows[2], rows[3], 1)), 2)

@@ -18,7 +18,7 @@ from tuner.lowering.guarded_copies import GUARDED
 from tuner.lowering.module import module
 from tuner.lowering.pairs import INTERLEAVE, SUM_PAIRS
 from tuner.lowering.tensor_cores import know_all, known
-from tuner.lowering.transposition import TRANSPOSE
+from tuner.lowering.transposition import TRANSPOSE, TRANSPOSE_WORDS
 from tuner.runtime.prepack import Prepack, pack_symbol
 from tuner.spaces.program import (
     Bind,
@@ -110,6 +110,8 @@ class Applier:
                     sch.annotate(self._loops[loop], "software_pipeline_async_stages", [0])
             case Mark(loop=loop, how="transpose"):
                 sch.annotate(self._loops[loop], TRANSPOSE, 1)
+            case Mark(loop=loop, how="transpose_words"):
+                sch.annotate(self._loops[loop], TRANSPOSE_WORDS, 1)
             case Mark(loop=loop, how="interleave"):
                 sch.annotate(self._loops[loop], INTERLEAVE, 1)
             case Mark(loop=loop, how="sum_pairs"):

@@ -14,37 +14,54 @@ from tvm import tirx
 from tvm.s_tir import SBlockRealize
 from tvm_ffi import structural_map
 
-TRANSPOSE = "tuner_transpose"  # the annotation
+TRANSPOSE, TRANSPOSE_WORDS = "tuner_transpose", "tuner_transpose_words"  # the annotations
+WORD = "int32"  # of several narrower numbers
 
 
 def transpose_squares(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with every annotated pair of loops replaced by loads, shuffles and stores."""
+    """The module with every annotated pair of loops, or three of them, replaced by loads, shuffles and stores."""
     functions = {name: structural_map(function, (tirx.For, _replaced)) for name, function in mod.functions.items()}
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
 def _replaced(loop: tirx.For) -> tirx.Stmt:
-    if TRANSPOSE not in loop.annotations:
-        return loop
-    inner = loop.body
-    realize = inner.body
-    assert isinstance(inner, tirx.For) and isinstance(realize, SBlockRealize)
+    if TRANSPOSE in loop.annotations:
+        return _transposed(loop, loop.body, None)
+    if TRANSPOSE_WORDS in loop.annotations:
+        return _transposed(loop, loop.body, loop.body.body)
+    return loop
+
+
+def _transposed(loop: tirx.For, inner: tirx.For, within: tirx.For | None) -> tirx.Stmt:
+    """What is read lies side by side along `loop`, what is written along `inner`; words are of the numbers along `within`."""
+    realize = (within or inner).body
+    assert isinstance(realize, SBlockRealize)
     values = {iterator.var: value for iterator, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)}
     store = _substituted(realize.block.body, values)
-    size = int(loop.extent)
-    source, target = store.value.source, store.buffer
+    size, numbers = int(loop.extent), 1 if within is None else int(within.extent)
+    load = store.value if isinstance(store.value, tvm.ir.TensorLoad) else store.value.args[0]
+    if not isinstance(load, tvm.ir.TensorLoad):
+        return loop  # not a copy alone: what is read is rounded first
+    source, target = load.source, store.buffer
 
     def vector(indices: list[tvm.ir.PrimExpr], fixed: tirx.Var, number: int, moving: tirx.Var) -> list[tvm.ir.PrimExpr]:
-        dtype = str(fixed.ty)
-        placed = [_substituted(index, {fixed: tirx.const(number, dtype), moving: tirx.const(0, dtype)}) for index in indices]
-        return [*placed[:-1], tirx.Ramp(placed[-1], tirx.const(1, dtype), size)]
+        at = {fixed: number, moving: 0} | ({} if within is None else {within.loop_var: 0})
+        placed = [_substituted(index, {var: tirx.const(value, str(var.ty)) for var, value in at.items()}) for index in indices]
+        return [*placed[:-1], tirx.Ramp(placed[-1], tirx.const(1, str(fixed.ty)), size * numbers)]
 
-    network = _Network(str(source.dtype), size)
+    def as_words(row: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
+        return row if within is None else tirx.reinterpret(f"{WORD}x{size}", row)
+
+    def as_numbers(column: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
+        return column if within is None else tirx.reinterpret(f"{target.dtype}x{size * numbers}", column)
+
+    network = _Network(str(source.dtype) if within is None else WORD, size)
     across, along = inner.loop_var, loop.loop_var
-    rows = [network.bind(tirx.BufferLoad(source, vector(store.value.indices, across, row, along))) for row in range(size)]
+    rows = [network.bind(as_words(tirx.BufferLoad(source, vector(load.indices, across, row, along)))) for row in range(size)]
     columns = network.transpose(rows)
     stores = [
-        tirx.BufferStore(target, value, vector(store.indices, along, column, across)) for column, value in enumerate(columns)
+        tirx.BufferStore(target, as_numbers(value), vector(store.indices, along, column, across))
+        for column, value in enumerate(columns)
     ]
     return tirx.SeqStmt([*network.bindings, *stores])
 

@@ -81,7 +81,7 @@ def _matmul(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: 
     a = given[0].transpose(-1, -2) if params.get("transpose_a") else given[0]
     b = given[1].transpose(-1, -2) if params.get("transpose_b") else given[1]
     if given[0].dtype == torch.int8:
-        return [("int_mm", lambda: torch._int_mm(a, b), _same)] if a.dim() == 2 else []  # noqa: SLF001  # it has no other name
+        return [("int_mm", lambda: torch._int_mm(a, b), _same)] if a.dim() == 2 else []  # it has no other name
     out = torch.empty(shape, dtype=given[0].dtype)
     return [("matmul", lambda: torch.matmul(a, b, out=out), _same)]
 

@@ -15,7 +15,7 @@ from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
 from tuner.spaces.program import Block, Buffer, Mark
 from tuner.spaces.stages import Access
 from tuner.spaces.tiles import add, constant, times
-from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Scalar, Var, substitute
+from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Scalar, Select, Var, substitute, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +99,20 @@ def _for_instruction(
     indices = {axis.axis.name: axis.index for axis in plan.spatial if axis.axis.name in found.axes}
     indices |= {axis.axis.name: _position(axis, Var(_within(axis).name)) for axis in moving}
     body, written, loops = substitute(value, indices), placed({}), [*kept, *row]
-    how: Literal["interleave", "vectorize"] | None = None
-    if vectorised and found.stride(str(plan.vector)) == 1 and not found.padded:
+    how: Literal["interleave", "vectorize", "transpose_words"] | None = None
+    along = plan.taken[-1]
+    if vectorised and found.stride(str(plan.vector)) == 1 and not _bordered_along(value, str(plan.vector)):
         how = "interleave"
-    elif not vectorised and len(row) > 1 and found.stride(plan.taken[-1]) == 1 and not found.padded:
+    elif vectorised and len(taken) > 1 and found.stride(along) == 1 and not found.padded and kept[-1].extent == row[0].extent:
+        how = "transpose_words"
+    elif not vectorised and len(row) > 1 and found.stride(along) == 1 and not found.padded:
         # Side by side in the source too: one loop along the row.
         whole = Axis(name=row[-1].name, extent=prod(axis.extent for axis in row))
         body = substitute(body, {axis.name: constant(0) for axis in row[:-1]})
         written, loops, how = (*written[:-1], Var(whole.name)), [*kept, whole], "vectorize"
     block = Block(name=name, axes=tuple(loops), buffer=name, indices=written, body=body)
     shape = (*(axis.extent for axis in kept), prod(axis.extent for axis in row))
-    marked = loops[-2] if how == "interleave" else loops[-1]
+    marked = loops[{"interleave": -2, "transpose_words": -3}.get(how or "", -1)]
     return PackedCopy(
         block=block,
         buffer=Buffer(name=name, shape=shape, dtype=dtype, exact=True),
@@ -117,6 +120,11 @@ def _for_instruction(
         levels=tuple(outer),
         marks=(Mark(loop=f"{name}.{marked.name}", how=how),) if how is not None else (),
     )
+
+
+def _bordered_along(value: Scalar, axis: str) -> bool:
+    """Whether what is copied leaves its tensor at some places along the axis and not at others."""
+    return isinstance(value, Select) and any(isinstance(node, Var) and node.name == axis for node in walk(value.cond))
 
 
 def contiguous_across(found: Access, plan: TilePlan) -> str | None:

@@ -168,7 +168,7 @@ class TileNest:
         self._block(output.name, spatial, (), output.name, self._output_indices(), body)
         self.steps.append(ReverseComputeAt(block=output.name, loop=f"{acc}.{at.name}"))
         self.steps.append(Reorder(loops=self._loops(output.name, [*self.inner, *self.register])))
-        self._innermost(output.name, unrolled=not costly)
+        self._innermost(output.name, unrolled=not costly and self.plan.rows is None)
 
     def _output_indices(self) -> tuple[Scalar, ...]:
         return tuple(self.indices[axis.name] for axis in self.group.output.axes)

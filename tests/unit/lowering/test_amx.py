@@ -105,7 +105,7 @@ def test_blocks_of_the_reduction_and_threads_add_up() -> None:
     depths = next(knob for sketch in space.space.sketches for knob in sketch.knobs if knob.name.endswith("amx_j.depth"))
     assert len(depths.values) > 1
     for config in sampled(spec, 5, threads=2)[1]:
-        (got,) = called(compiled(spec, config | {depths.name: depths.values[0]}, threads=2), inputs, spec)
+        (got,) = called(compiled(spec, {**config, depths.name: depths.values[0]}, threads=2), inputs, spec)
         assert np.abs(got.astype(np.float64) - want).max() < 2**-7 * np.abs(want).max(), config
 
 
