@@ -304,13 +304,15 @@ def _operand(table: NestTable, read: ReadMap, nest: Nests, packed: NDArray[np.bo
     if table.in_registers:  # of matrices, whole rows at a time
         return uses * (read.dtype_bytes / LINE_BYTES), none, none, none, none, none
     distinct = np.where(packed, uses, np.minimum(uses, _sizes(read, nest.span).prod(axis=0)))
+    at_once = nest.span[table.spatial :][~table.stepped].prod(axis=0)
+    uses, distinct = uses / at_once, distinct / at_once
     if nest.vector >= 0 and read.uses[nest.vector]:
         apart = np.where(packed, 1, read.strides[nest.vector])  # of neighbours along the vector
         vectors = np.where((apart >= 1) & (apart <= NEAR), distinct / max(nest.lanes, 1), 0.0)
         return vectors * apart, none, vectors * (apart - 1), np.where(vectors == 0, distinct, 0.0), none, none
     neighbours = np.zeros(len(uses), np.bool_)
     for axis in range(table.spatial, len(table.axes)):
-        if read.strides[axis] == 1:
+        if read.strides[axis] == 1 and table.stepped[axis - table.spatial]:
             neighbours |= nest.span[axis] > 1
     return none, distinct, none, none, np.where(distinct < uses, distinct, 0.0), np.where(neighbours, distinct, 0.0)
 
@@ -387,11 +389,11 @@ def _copies(table: NestTable, nest: Nests) -> Floats:
 def _in_vectors(table: NestTable, number: int, nest: Nests) -> NDArray[np.bool_]:
     """Whether a packed copy moves whole vectors, (n,): contiguous along the lanes, or along another axis in squares of lanes."""
     read, lanes, vector, count = table.reads[number], nest.lanes, nest.vector, nest.span.shape[1]
-    if table.in_registers:  # of matrices: contiguous along the lanes, or along the numbers that an instruction takes
-        taken = bool((read.strides[table.spatial :][~table.stepped] == 1).any())
-        return np.full(count, not table.found[number].padded and (taken or read.strides[vector] == 1))
     if vector >= 0 and read.uses[vector] and read.strides[vector] == 1:
         return np.ones(count, np.bool_)
+    if table.in_registers:  # of matrices: contiguous along the numbers that an instruction takes
+        taken = bool((read.strides[table.spatial :][~table.stepped] == 1).any())
+        return np.full(count, taken and not table.found[number].padded)
     found = np.zeros(count, np.bool_)
     if vector < 0 or not read.uses[vector] or table.found[number].padded or read.strides[vector] <= 0:
         return found

@@ -3,21 +3,22 @@
 The pass works on buffers of one dimension, so that the distance between a register's rows can be read off an index: TVM's
 lowering is run as far as that first, and once more with all the rest by the build, which finds nothing left of it to do.
 
-A thread must say which rows and columns of the registers are in use before it uses them, and a process must ask Linux for them
-once (Documentation/arch/x86/xstate.rst): a function written in LLVM's language, which comes with the kernel, does both.
+A thread must say which rows and columns of the registers are in use before it uses them: outside of all loops, once a kernel or
+task of its threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
 from tvm_ffi import structural_map, structural_walk
 
+from tuner.lowering.imported import amx_shapes, called_functions, shapes_amx
+from tuner.lowering.pairs import element
 from tuner.spaces.cpu_amx import REGISTERS, ROWS, WORD_BYTES
 
 AMX = "tuner_amx"  # the annotation
@@ -40,25 +41,6 @@ _FLATTENING = (
     s_tir.transform.LowerOpaqueBlock,
     tirx.transform.FlattenBuffer,
 )
-_PREFIX = "tuner_amx_"  # of the functions that configure the registers
-_CONFIGURE = """
-@{name}_shapes = weak_odr hidden constant [64 x i8] c"{shapes}", align 64
-@{name}_asked = weak_odr hidden global i8 0
-declare i64 @syscall(i64, ...)
-declare void @llvm.x86.ldtilecfg(ptr)
-define weak_odr hidden void @{name}() alwaysinline {{
-  %asked = load i8, ptr @{name}_asked
-  %first = icmp eq i8 %asked, 0
-  br i1 %first, label %ask, label %configure
-ask:
-  %answer = call i64 (i64, ...) @syscall(i64 158, i64 4131, i64 18) ; arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
-  store i8 1, ptr @{name}_asked
-  br label %configure
-configure:
-  call void @llvm.x86.ldtilecfg(ptr @{name}_shapes)
-  ret void
-}}
-"""
 
 
 def use_tile_registers(mod: tvm.IRModule) -> tvm.IRModule:
@@ -70,14 +52,9 @@ def use_tile_registers(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _in_registers(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    shapes: dict[str, str] = {}  # by the name of the function that sets them
-
     def replaced(loop: tirx.For, *, from_zero: bool = False) -> tirx.Stmt:
         found = _sum(loop)
-        if found is None:
-            return loop
-        shapes[found.configure] = found.shapes
-        return found.statement(from_zero)
+        return loop if found is None else found.statement(from_zero)
 
     def from_zeros(statements: tirx.SeqStmt) -> tirx.Stmt:
         """What starts from zeros in memory starts from zeros in registers."""
@@ -90,11 +67,7 @@ def _in_registers(function: tirx.PrimFunc) -> tirx.PrimFunc:
         return tirx.SeqStmt(made)
 
     body = structural_map(structural_map(function.body, (tirx.SeqStmt, from_zeros)), (tirx.For, replaced))
-    body = _configured(body)
-    for name, text in shapes.items():
-        source = tvm.ir.StringImm(_CONFIGURE.format(name=name, shapes=text))
-        body = tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", source, body)
-    return function.with_body(body)
+    return function.with_body(_configured(body))
 
 
 # --- one sum ----------------------------------------------------------------------------------------------------------
@@ -124,22 +97,14 @@ class _Sum:
 
     @property
     def shapes(self) -> str:
-        """The 64 bytes that `ldtilecfg` takes, as LLVM writes them: palette 1, bytes of a row of each register, its rows."""
+        """The function that gives the registers their shapes: of sums, of the factor that lanes share, of the other one."""
         lanes, words = int(self.inner[2].extent), int(self.inner[3].extent)
-        data = bytearray(64)
-        data[0] = 1
-        for register in range(REGISTERS):
-            rows, columns = (self.rows, lanes)
-            if register in self._narrow:
-                columns = words
-            elif register in self._wide:
-                rows = words
-            data[16 + 2 * register], data[48 + register] = columns * WORD_BYTES, rows
-        return "".join(f"\\{value:02X}" for value in data)
-
-    @property
-    def configure(self) -> str:
-        return _PREFIX + sha256(self.shapes.encode()).hexdigest()[:16]
+        columns, rows = [lanes] * REGISTERS, [self.rows] * REGISTERS
+        for register in self._narrow:
+            columns[register] = words
+        for register in self._wide:
+            rows[register] = words
+        return amx_shapes([WORD_BYTES * count for count in columns], rows)
 
     @property
     def _narrow(self) -> range:
@@ -165,8 +130,8 @@ class _Sum:
         step: tirx.Stmt = tirx.SeqStmt(list(self._step()))
         for loop in reversed(self.steps):
             step = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, step)
-        configure = tirx.Evaluate(tirx.call_extern("void", self.configure))
-        return tirx.SeqStmt([configure, *before, step, *after])
+        shape = tirx.Evaluate(tirx.call_extern("void", self.shapes))
+        return tirx.SeqStmt([shape, *before, step, *after])
 
     def _step(self) -> Iterator[tirx.Stmt]:
         """The side of fewer registers is loaded first, the other one as far as there are registers at once."""
@@ -218,7 +183,7 @@ def _sum(loop: tirx.For) -> _Sum | None:
     if not marked[0] or sum(marked) != INNER + 1 or not isinstance(inside, tirx.BufferStore):
         return None
     inner, product = chain[-INNER:], inside.value.b
-    factors = [_element(factor.value) for factor in (product.a, product.b)]
+    factors = [element(factor.value) for factor in (product.a, product.b)]
     wide, narrow = sorted(factors, key=lambda one: not _moves(one[0], inner[2].loop_var))
     return _Sum(
         steps=chain[:-INNER],
@@ -228,11 +193,6 @@ def _sum(loop: tirx.For) -> _Sum | None:
         wide=wide[0],
         instruction=MULTIPLY_ADD[narrow[1], wide[1]],
     )
-
-
-def _element(value: tvm.ir.PrimExpr) -> tuple[tvm.ir.TensorLoad, str]:
-    """A factor's load and dtype; a packed copy of bfloat16 is of its bits."""
-    return (value if isinstance(value, tvm.ir.TensorLoad) else value.args[0]), str(value.ty)
 
 
 def _moves(load: tvm.ir.TensorLoad, name: tirx.Var) -> bool:
@@ -250,33 +210,22 @@ def _sets(statement: tirx.Stmt) -> bool:
 
 
 def _configured(statement: tirx.Stmt) -> tirx.Stmt:
-    """The registers set up once before the outermost loop, or in each task of the threads', instead of before each sum."""
+    """The registers shaped once before the outermost loop, or in each task of the threads', instead of before each sum."""
     if isinstance(statement, tirx.SeqStmt):
         return tirx.SeqStmt([_configured(one) for one in statement.seq])
-    wanted = _names(statement)
+    wanted = [name for name in called_functions(statement) if shapes_amx(name)]
     if not wanted:
         return statement
     if isinstance(statement, tirx.For) and any(loop.kind == tirx.ForKind.PARALLEL for loop in _every(tirx.For, statement)):
-        body = _configured(statement.body)
-        return tirx.For(
-            statement.loop_var, statement.min, statement.extent, statement.kind, body, annotations=statement.annotations
-        )
+        body, notes = _configured(statement.body), statement.annotations
+        return tirx.For(statement.loop_var, statement.min, statement.extent, statement.kind, body, annotations=notes)
     assert len(wanted) == 1, "a nest has one sum"
-    bare = structural_map(statement, (tirx.SeqStmt, lambda found: tirx.SeqStmt([one for one in found.seq if not _prepares(one)])))
+    bare = structural_map(statement, (tirx.SeqStmt, lambda found: tirx.SeqStmt([one for one in found.seq if not _shapes(one)])))
     return tirx.SeqStmt([tirx.Evaluate(tirx.call_extern("void", *wanted)), bare, _call("tilerelease")])
 
 
-def _names(statement: tirx.Stmt) -> set[str]:
-    """Functions that the statement calls to set registers up."""
-    return {str(call.args[0].value) for call in _every(tvm.ir.Call, statement) if _is_configuring(call)}
-
-
-def _prepares(statement: tirx.Stmt) -> bool:
-    return isinstance(statement, tirx.Evaluate) and isinstance(statement.value, tvm.ir.Call) and _is_configuring(statement.value)
-
-
-def _is_configuring(call: tvm.ir.Call) -> bool:
-    return bool(call.args) and isinstance(call.args[0], tvm.ir.StringImm) and str(call.args[0].value).startswith(_PREFIX)
+def _shapes(statement: tirx.Stmt) -> bool:
+    return isinstance(statement, tirx.Evaluate) and any(map(shapes_amx, called_functions(statement)))
 
 
 def _every(kind: type[Any], root: Any) -> list[Any]:

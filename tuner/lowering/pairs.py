@@ -1,7 +1,8 @@
-"""Pairs of small integers: interleaved in registers when they are packed, multiplied and summed two at a time.
+"""Pairs of small numbers: interleaved in registers when they are packed, multiplied and summed two at a time.
 
 A schedule annotates the outer of two innermost loops; this pass, run on every scheduled module before it is compiled, replaces
-the two. Sums become `acc + pmaddwd(a, b)` on 16-bit lanes, which LLVM folds into vpdpwssd where the target has VNNI.
+the two. Sums of integers become `acc + pmaddwd(a, b)` on 16-bit lanes, which LLVM folds into vpdpwssd where the target has VNNI;
+those of bfloat16 become vdpbf16ps.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from tvm import tirx
 from tvm.s_tir import SBlockRealize
 from tvm_ffi import structural_map
 
+from tuner.lowering.imported import DOT_BFLOAT16
 from tuner.lowering.scalars import BITS
 
 INTERLEAVE = "tuner_interleave"  # the annotations
@@ -96,16 +98,27 @@ def _summed(loop: tirx.For) -> tirx.Stmt:
     store, lane, half = _innermost(loop)
     lanes = int(loop.extent)
     product = store.value.b
-    factors = [factor.value for factor in (product.a, product.b)]
-    wide, narrow = sorted(factors, key=lambda load: not _moves(load, lane))
+    factors = [element(factor.value) for factor in (product.a, product.b)]
+    (wide, _), (narrow, dtype) = sorted(factors, key=lambda one: not _moves(one[0], lane))
     start = {half: 0, lane: 0}
-    vector = tirx.BufferLoad(wide.source, _vector(wide.indices, start, 2 * lanes)).astype(f"int16x{2 * lanes}")
+    vector = tirx.BufferLoad(wide.source, _vector(wide.indices, start, 2 * lanes))
     both = tirx.BufferLoad(narrow.source, _vector(narrow.indices, start, 2))
-    broadcast = tirx.Broadcast(tirx.reinterpret("int16", both), lanes)
-    scalar = tirx.reinterpret(f"{narrow.source.dtype}x{2 * lanes}", broadcast).astype(f"int16x{2 * lanes}")
     at = _vector(store.indices, start, lanes)
-    added = tirx.call_llvm_pure_intrin(f"int32x{lanes}", MULTIPLY_ADD[lanes], vector, scalar)
-    return tirx.BufferStore(store.buffer, tirx.BufferLoad(store.buffer, at) + added, at)
+    sums = tirx.BufferLoad(store.buffer, at)
+    if dtype == "bfloat16":
+        bits = f"{BITS}x{2 * lanes}"
+        shared = tirx.reinterpret(bits, tirx.Broadcast(tirx.reinterpret("int32", both), lanes))
+        own = vector if str(wide.ty) == BITS else tirx.reinterpret(bits, vector)
+        return tirx.BufferStore(store.buffer, tirx.call_pure_extern(f"float32x{lanes}", DOT_BFLOAT16, sums, own, shared), at)
+    shared = tirx.reinterpret(f"{dtype}x{2 * lanes}", tirx.Broadcast(tirx.reinterpret("int16", both), lanes))
+    pair = [operand.astype(f"int16x{2 * lanes}") for operand in (vector, shared)]
+    added = tirx.call_llvm_pure_intrin(f"int32x{lanes}", MULTIPLY_ADD[lanes], *pair)
+    return tirx.BufferStore(store.buffer, sums + added, at)
+
+
+def element(value: tvm.ir.PrimExpr) -> tuple[tvm.ir.TensorLoad, str]:
+    """A factor's load and dtype; of bfloat16 it may be of the bits."""
+    return (value if isinstance(value, tvm.ir.TensorLoad) else value.args[0]), str(value.ty)
 
 
 def _moves(load: tirx.BufferLoad, name: tirx.Var) -> bool:

@@ -15,6 +15,7 @@ from tvm import tirx
 from tvm.tirx import compilation_pipeline as pipelines
 from tvm_ffi import structural_map
 
+from tuner.lowering.imported import bring_in_functions
 from tuner.spaces.program import NEAR
 
 FEWEST_LANES = 4
@@ -39,7 +40,8 @@ def _pipeline() -> tuple[Any, Any, Any]:
 
     def finish() -> Any:
         last = tvm.transform.module_pass(lambda mod, _: pick_neighbours(mod), opt_level=0, name="tuner.PickNeighbours")
-        return tvm.ir.transform.Sequential([last, finish_host()])
+        functions = tvm.transform.module_pass(lambda mod, _: bring_in_functions(mod), opt_level=0, name="tuner.BringInFunctions")
+        return tvm.ir.transform.Sequential([last, functions, finish_host()])
 
     return lower, finish, finish_device
 

@@ -59,7 +59,7 @@ class CpuSpace:
             return [replace(one, copying=group.anchor.reducer is not None) for one in tiles[:1] if isinstance(one, TileSketch)]
         vectors = [one.vector for one in tiles if isinstance(one, TileSketch) and one.vector]
         inputs = frozenset(tensor.name for tensor in algorithm.expression.inputs)
-        special: list[TileSketch | None] = [pair_sketch(group, vector, *facts) for vector in vectors]
+        special: list[TileSketch | None] = [pair_sketch(group, vector, *facts, inputs) for vector in vectors]
         special += [amx_sketch(group, vector, *facts, inputs) for vector in vectors]
         return [*tiles, *(one for one in special if one is not None), *lane_sketches(group, *facts)]
 

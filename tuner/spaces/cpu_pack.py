@@ -105,7 +105,7 @@ def _for_instruction(
         how = "interleave"
     elif vectorised and len(taken) > 1 and found.stride(along) == 1 and not found.padded and kept[-1].extent == row[0].extent:
         how = "transpose_words"
-    elif not vectorised and len(row) > 1 and found.stride(along) == 1 and not found.padded:
+    elif not vectorised and found.stride(along) == 1 and not found.padded:
         # Side by side in the source too: one loop along the row.
         whole = Axis(name=row[-1].name, extent=prod(axis.extent for axis in row))
         body = substitute(body, {axis.name: constant(0) for axis in row[:-1]})

@@ -1,4 +1,4 @@
-"""Sums of products of small integers: offered where the instruction is exact and there, taken by it, right to the last bit."""
+"""Sums of products of small numbers: offered where the instruction is there, taken by it; of integers right to the last bit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tvm.runtime import tensor
 
 from tests.property.blocks import run
 from tuner.cost_model.features import featurizer
@@ -14,19 +15,26 @@ from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.space import Config
 from tuner.target.detect import detect_cpu
 from tuner.target.target import Target
-from tuner.workload.inputs import make_inputs
+from tuner.workload.inputs import make_inputs, numpy_dtype
 from tuner.workload.reference import evaluate
 from tuner.workload.spec import parse_spec
 
 WIDE = replace(
     detect_cpu(),
     tvm={"kind": "llvm", "mcpu": "znver4"},
-    isa=("avx2", "avx512bw", "avx512vnni"),
+    isa=("avx2", "avx512bf16", "avx512bw", "avx512vnni"),
     vector_bytes=64,
     vector_registers=32,
 )
 NARROW = replace(WIDE, tvm={"kind": "llvm", "mcpu": "haswell"}, isa=("avx2",), vector_bytes=32, vector_registers=16)
+BFLOAT16 = (
+    "matmul:M=7,N=21,K=9,dtype=bfloat16",
+    "matmul:M=7,N=16,K=10,transpose_a=true,transpose_b=true,dtype=bfloat16",
+    "dense:M=2,N=19,K=6,bias=true,act=relu,dtype=bfloat16",
+    "conv2d:N=1,H=3,W=2,CI=2,CO=19,KH=2,KW=2,pad=1,dtype=bfloat16",
+)
 SPECS = (
+    "matmul:M=3,N=11,K=7,dtype=int8",
     "matmul:M=3,N=11,K=6,dtype=int8",
     "dense:M=2,N=9,K=6,dtype=int8,bias=true,act=relu",
     "conv2d:N=1,H=3,W=2,CI=2,CO=9,KH=2,KW=2,pad=1,dtype=int8",
@@ -53,13 +61,36 @@ def test_programs_compute_what_the_reference_computes(spec: str) -> None:
             np.testing.assert_array_equal(got, want[name], err_msg=str(config))
 
 
-@pytest.mark.parametrize(("target", "instruction"), [(WIDE, "vpdpwssd"), (NARROW, "vpmaddwd")])
-def test_the_sum_is_taken_by_one_instruction(target: Target, instruction: str) -> None:
-    workload = parse_spec("matmul:M=9,N=37,K=12,dtype=int8")
-    for config in sampled(workload.spec, target, 2)[1]:
-        compiled = compile_kernel(workload=workload, target=target, threads=1, config=config, symbol="kernel")
-        assembly = compiled.sources["asm"]
-        assert instruction in assembly and "vpmulld" not in assembly
+@pytest.mark.parametrize("spec", BFLOAT16)
+def test_kernels_of_bfloat16_compute_what_the_reference_computes(spec: str) -> None:
+    if "avx512bf16" not in detect_cpu().isa:
+        pytest.skip("this CPU has no products of bfloat16")
+    workload = parse_spec(spec)
+    inputs = make_inputs(workload.expression, seed=5, kind="normal")
+    (name,) = workload.expression.outputs
+    want = evaluate(workload.expression, inputs)[name]
+    space, configs = sampled(spec, WIDE, 4)
+    assert configs
+    for config in configs:
+        np.testing.assert_allclose(run(space.program(config), dict(inputs))[0], want, rtol=2**-7, atol=2**-7, err_msg=str(config))
+        got = tensor(np.zeros(want.shape, numpy_dtype(workload.expression.tensor(name).dtype)))
+        compiled = compile_kernel(workload=workload, target=WIDE, threads=1, config=config, symbol="kernel")
+        compiled.generated["kernel"](*(tensor(array) for array in inputs.values()), got)
+        found = got.numpy().astype(np.float64)
+        np.testing.assert_allclose(found, want.astype(np.float64), rtol=2**-7, atol=2**-7, err_msg=str(config))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "target", "instruction"),
+    [("int8", WIDE, "vpdpwssd"), ("int8", NARROW, "vpmaddwd"), ("bfloat16", WIDE, "vdpbf16ps")],
+)
+def test_the_sum_is_taken_by_one_instruction(dtype: str, target: Target, instruction: str) -> None:
+    for shape in ("M=9,N=37,K=12", "M=9,N=37,K=13"):
+        workload = parse_spec(f"matmul:{shape},dtype={dtype}")
+        for config in sampled(workload.spec, target, 2)[1]:
+            compiled = compile_kernel(workload=workload, target=target, threads=1, config=config, symbol="kernel")
+            assembly = compiled.sources["asm"]
+            assert instruction in assembly and "vpmulld" not in assembly
 
 
 @pytest.mark.parametrize(
@@ -67,7 +98,10 @@ def test_the_sum_is_taken_by_one_instruction(target: Target, instruction: str) -
     [
         ("matmul:M=9,N=37,K=12", WIDE),  # not integers
         ("matmul:M=9,N=37,K=12,dtype=int32", WIDE),  # not small ones
-        ("matmul:M=9,N=37,K=13,dtype=int8", WIDE),  # no pairs
+        ("matmul:M=9,N=37,K=1,dtype=int8", WIDE),  # no pairs
+        ("matmul:M=9,N=37,K=12,dtype=float16", WIDE),
+        ("matmul:M=9,N=37,K=12,dtype=bfloat16", NARROW),
+        ("matmul:M=9,N=9,K=12,dtype=bfloat16", WIDE),  # eight lanes, where there are sixteen
         ("matmul:M=9,N=37,K=12,dtype=int8", replace(WIDE, isa=("avx2",))),  # no such instruction for 16 lanes
         ("matmul:M=9,N=3,K=12,dtype=int8", WIDE),  # fewer lanes than any has
     ],
