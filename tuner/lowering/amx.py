@@ -64,7 +64,7 @@ def _in_registers(function: tirx.PrimFunc) -> tirx.PrimFunc:
                 made[-1] = replaced(one, from_zero=True)
             else:
                 made.append(one)
-        return tirx.SeqStmt(made)
+        return _sequence(made)
 
     body = structural_map(structural_map(function.body, (tirx.SeqStmt, from_zeros)), (tirx.For, replaced))
     return function.with_body(_configured(body))
@@ -220,12 +220,16 @@ def _configured(statement: tirx.Stmt) -> tirx.Stmt:
         body, notes = _configured(statement.body), statement.annotations
         return tirx.For(statement.loop_var, statement.min, statement.extent, statement.kind, body, annotations=notes)
     assert len(wanted) == 1, "a nest has one sum"
-    bare = structural_map(statement, (tirx.SeqStmt, lambda found: tirx.SeqStmt([one for one in found.seq if not _shapes(one)])))
+    bare = structural_map(statement, (tirx.SeqStmt, lambda found: _sequence([one for one in found.seq if not _shapes(one)])))
     return tirx.SeqStmt([tirx.Evaluate(tirx.call_extern("void", *wanted)), bare, _call("tilerelease")])
 
 
 def _shapes(statement: tirx.Stmt) -> bool:
     return isinstance(statement, tirx.Evaluate) and any(map(shapes_amx, called_functions(statement)))
+
+
+def _sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
+    return tirx.SeqStmt(list(statements)) if len(statements) > 1 else statements[0]
 
 
 def _every(kind: type[Any], root: Any) -> list[Any]:

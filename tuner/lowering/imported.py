@@ -11,7 +11,8 @@ import tvm
 from tvm import tirx
 from tvm_ffi import structural_walk
 
-AMX_REGISTERS = 8
+from tuner.spaces.cpu_amx import REGISTERS
+
 DOT_BFLOAT16 = "tuner_dot_bfloat16x16"
 _SHAPES = "tuner_amx_"
 _DOT_BFLOAT16 = f"""
@@ -87,6 +88,6 @@ def _text(name: str) -> str | None:
     sizes = bytes.fromhex(name.removeprefix(_SHAPES))
     data = bytearray(64)
     data[0] = 1
-    for register in range(AMX_REGISTERS):
-        data[16 + 2 * register], data[48 + register] = sizes[register], sizes[AMX_REGISTERS + register]
+    for register in range(REGISTERS):
+        data[16 + 2 * register], data[48 + register] = sizes[register], sizes[REGISTERS + register]
     return _SHAPE_REGISTERS.format(name=name, shapes="".join(f"\\{value:02X}" for value in data))

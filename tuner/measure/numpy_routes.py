@@ -35,13 +35,20 @@ def limit_threads(threads: int) -> None:
 def _matmul(params: Params, given: tuple[Array, ...], out: Array) -> Callable[[], object]:
     a = given[0].swapaxes(-1, -2) if params.get("transpose_a") else given[0]
     b = given[1].swapaxes(-1, -2) if params.get("transpose_b") else given[1]
-    return lambda: np.matmul(a, b, out=out, dtype=out.dtype)
+    return _product(a, b, out)
 
 
 def _dense(params: Params, given: tuple[Array, ...], out: Array) -> Callable[[], object] | None:
     x, weights = given[0], given[1].T
     finish = _finish(params, given[2] if len(given) > 2 else None, out)
-    return None if finish is None else (lambda: (np.matmul(x, weights, out=out, dtype=out.dtype), finish()))
+    multiply = _product(x, weights, out)
+    return None if finish is None else (lambda: (multiply(), finish()))
+
+
+def _product(a: Array, b: Array, out: Array) -> Callable[[], object]:
+    if out.dtype == a.dtype:
+        return lambda: np.matmul(a, b, out=out)
+    return lambda: np.matmul(a, b, out=out, dtype=out.dtype)
 
 
 def _summed(x: Array) -> np.dtype[Any]:

@@ -30,6 +30,7 @@ FEATURES: Mapping[frozenset[str], str] = {
     frozenset({"uint8"}): "amx-int8",
     frozenset({"int8", "uint8"}): "amx-int8",
 }
+DEPTHS = (8, 16, 32, 64, 128)  # steps in a block of the reduction: of 4 KiB for two by two registers
 # Registers of sums, rows by columns; beside them the operands of one side and at least one of the other.
 TILES = tuple(
     (rows, columns)
@@ -84,6 +85,14 @@ class AmxSketch(TileSketch):
             return False
         _, numbers = self.taken
         return found.stride(numbers) == 1 and found.stride(self.row) is not None
+
+    def _depth_values(self) -> list[int]:
+        axis = self._main_reduction()
+        if axis.name in self.taken:
+            return [axis.extent]
+        divisors = [size for size in range(min(DEPTHS), axis.extent // 2 + 1) if axis.extent % size == 0]
+        near = {min(divisors, key=lambda size: abs(size - want)) for want in DEPTHS if divisors and want < axis.extent}
+        return [*sorted(near), axis.extent]
 
     def _unroll_values(self) -> list[tuple[int, int]]:
         return [(position, factor) for position, factor in super()._unroll_values() if factor == 1]

@@ -110,6 +110,7 @@ def test_the_fastest_route_is_taken() -> None:
         "matmul:M=5,N=6,K=7",
         "matmul:M=5,N=6,K=7,transpose_a=true,transpose_b=true",
         "matmul:M=5,N=6,K=7,dtype=int8",
+        "matmul:M=5,N=6,K=7,dtype=bfloat16",
         "dense:M=5,N=6,K=7,bias=true,act=relu,dtype=int8",
         "batch_matmul:B=2,M=5,N=6,K=7,transpose_b=true",
         "dense:M=5,N=6,K=7,bias=true,act=relu",

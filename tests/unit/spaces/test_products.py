@@ -1,0 +1,53 @@
+"""Sums of products cut for instructions: what is one, and when zeros may stand beyond the end of an axis."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner.spaces.cpu_products import cut, factors, shared_axes
+from tuner.spaces.groups import shapes_of
+from tuner.spaces.stages import accesses
+from tuner.workload.expression import DType, Stage
+from tuner.workload.spec import parse_spec, workload_from_notation
+
+
+def only_stage(text: str) -> tuple[Stage, dict[str, tuple[int, ...]], dict[str, DType]]:
+    workload = workload_from_notation(text, {}) if text.startswith("kernel") else parse_spec(text)
+    (stage,) = workload.expression.stages
+    return stage, shapes_of(workload.expression), {tensor.name: tensor.dtype for tensor in workload.expression.inputs}
+
+
+def test_a_cut_axis_has_steps_of_parts_with_names_of_their_own() -> None:
+    stage, shapes, dtypes = only_stage("matmul:M=4,N=5,K=70,dtype=int8")
+    (axis,) = shared_axes(stage, accesses(stage, shapes))
+    made = cut(stage, axis, (16, 4), shapes, dtypes)
+    assert made is not None
+    found, names = made
+    assert names == ("kh", "khh")
+    assert [(one.name, one.extent) for one in found.reduce_axes] == [("k", 2), ("kh", 16), ("khh", 4)]
+    assert all(read.pad is not None and read.pad.value == 0 for read in factors(found) or ())
+
+
+def test_a_cut_that_divides_pads_nothing() -> None:
+    stage, shapes, dtypes = only_stage("matmul:M=4,N=5,K=64,dtype=int8")
+    made = cut(stage, stage.reduce_axes[0], (16, 4), shapes, dtypes)
+    assert made is not None and all(read.pad is None for read in factors(made[0]) or ())
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("kernel w(X: i8[9, 20], W: i8[5, 7]) -> (Y: i32[9, 16, 7]) { Y[n, p, m] += X[n, p + r] * W[r, m] }", "a window"),
+        ("kernel p(X: i8[9, 20], W: i8[30, 7]) -> (Y: i32[9, 7]) { Y[n, m] += X[n, c] * W[c, m] for c in 0:19 }", "a part"),
+    ],
+)
+def test_where_a_tensor_goes_on_beyond_the_axis_there_are_no_zeros(text: str, why: str) -> None:
+    stage, shapes, dtypes = only_stage(text)
+    axis = stage.reduce_axes[0]
+    assert cut(stage, axis, (2,), shapes, dtypes) is None, why
+    assert cut(stage, axis, (axis.extent,), shapes, dtypes) is not None
+
+
+@pytest.mark.parametrize("spec", ["matmul:M=4,N=5,K=6", "reduce_sum:M=4,N=5,axis=1,dtype=int8"])
+def test_what_is_not_widened_or_no_product_is_none(spec: str) -> None:
+    assert factors(only_stage(spec)[0]) is None
