@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -93,7 +93,7 @@ class NestTable:
     Axes of one element are left out where others remain, since their loops do nothing.
     """
 
-    def __init__(self, sketch: TileSketch | RowSketch, space: Space) -> None:
+    def __init__(self, sketch: TileSketch | RowSketch, space: Space, constants: Collection[str] = ()) -> None:
         self.sketch = sketch
         self.columns = {knob.name: column for column, knob in enumerate(space.knobs)}
         self.knobs = {knob.name.removeprefix(sketch.prefix + "."): knob for knob in sketch.knobs}
@@ -120,6 +120,7 @@ class NestTable:
         self.found = _distinct(stages, sketch)
         self.found.sort(key=lambda one: -prod(sketch.shapes[one.read.tensor]))
         self.inputs = len(self.found)
+        self.constant = [one.read.tensor in constants for one in self.found]  # copied ahead of time where the nest wants a copy
         self.reads = [*(self._map(one) for one in self.found), self._output()]
         self.nbytes = sum(int(np.prod(read.shape)) * read.dtype_bytes for read in self.reads)
         names = [axis.name for axis in self.axes]
@@ -302,7 +303,7 @@ def _main(axes: Sequence[Axis]) -> int:
 
 
 def tables(space: CpuSpace, combination: str) -> list[NestTable]:
-    return [NestTable(sketch, space.space) for sketch in space.combinations[combination]]
+    return [NestTable(sketch, space.space, space.constants) for sketch in space.combinations[combination]]
 
 
 def _flops(stage: Stage) -> int:

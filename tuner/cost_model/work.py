@@ -368,8 +368,8 @@ def _copies(table: NestTable, nest: Nests) -> Floats:
         return copies
     padded, parts, packed, first, singly, singly_first = copies
     for number, read in enumerate(table.reads[: table.inputs]):
-        how, whole = nest.how[number], float(np.prod(read.shape))
-        padded += np.where(how == PAD, whole, 0.0)
+        how, whole, each_call = nest.how[number], float(np.prod(read.shape)), float(not table.constant[number])
+        padded += np.where(how == PAD, whole * each_call, 0.0)
         parts += np.where(how == PAD_PARTS, whole, 0.0)
         if not nest.packed[number].any():
             continue
@@ -378,7 +378,7 @@ def _copies(table: NestTable, nest: Nests) -> Floats:
         outside = np.cumprod(np.where(moves, 1.0, extent), axis=0)
         repeats = np.where(moves & (extent > 1), outside, 1.0).max(axis=0)
         by_one = ~_in_vectors(table, number, nest)
-        used, ahead = np.where(how == PACK, elements * repeats, 0.0), np.where(how == PACK_ROOT, elements, 0.0)
+        used, ahead = np.where(how == PACK, elements * repeats, 0.0), np.where(how == PACK_ROOT, elements * each_call, 0.0)
         packed += used
         first += ahead
         singly += used * by_one

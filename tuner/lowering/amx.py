@@ -9,7 +9,7 @@ task of its threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from tvm_ffi import structural_map, structural_walk
 
 from tuner.lowering.imported import amx_shapes, called_functions, shapes_amx
 from tuner.lowering.pairs import element
-from tuner.spaces.cpu_amx import REGISTERS, ROWS, WORD_BYTES
+from tuner.spaces.cpu_amx import FEATURES, REGISTERS, ROWS, WORD_BYTES
 
 AMX = "tuner_amx"  # the annotation
 INNER = 5  # annotated loops that instructions replace, below the reduction's: rows, vectors, lanes, words, numbers of a word
@@ -43,9 +43,12 @@ _FLATTENING = (
 )
 
 
-def use_tile_registers(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with annotated sums done in AMX's registers; the same module where there are none."""
-    if not any(AMX in loop.annotations for function in mod.functions.values() for loop in _every(tirx.For, function.body)):
+def use_tile_registers(mod: tvm.IRModule, isa: Collection[str]) -> tvm.IRModule:
+    """The module with annotated sums done in AMX's registers; the same module where there are none, or where a target's features,
+    `isa`, lack them: schedules are compiled for poorer CPUs too."""
+    if not set(FEATURES.values()) <= set(isa) or not any(
+        AMX in loop.annotations for function in mod.functions.values() for loop in _every(tirx.For, function.body)
+    ):
         return mod
     flat = tvm.ir.transform.Sequential([make() for make in _FLATTENING])(mod)
     return tvm.IRModule({name: _in_registers(function) for name, function in flat.functions.items()}, attrs=flat.attrs)

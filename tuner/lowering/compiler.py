@@ -98,7 +98,7 @@ def shortened(text: str) -> str:
 def build(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     """A scheduled module compiled for a CPU. Raises BuildError with the compiler's text."""
     try:
-        squared = use_tile_registers(take_pairs(transpose_squares(mod)))
+        squared = use_tile_registers(take_pairs(transpose_squares(mod), target.isa), target.isa)
         return tvm.tirx.build(squared, target=tvm.target.Target(dict(target.tvm)), pipeline=know_pipeline())
     except (RuntimeError, ValueError, TypeError) as error:
         raise BuildError(f"the compiler refused the schedule: {error}") from error

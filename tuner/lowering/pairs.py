@@ -7,6 +7,7 @@ those of bfloat16 become vdpbf16ps.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import tvm
@@ -16,27 +17,35 @@ from tvm_ffi import structural_map
 
 from tuner.lowering.imported import DOT_BFLOAT16
 from tuner.lowering.scalars import BITS
+from tuner.spaces.cpu_pairs import OF_BFLOAT16, OF_INTEGERS
 
 INTERLEAVE = "tuner_interleave"  # the annotations
 SUM_PAIRS = "tuner_sum_pairs"
 MULTIPLY_ADD = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd"}  # by lanes of the sums
 
 
-def take_pairs(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with every annotated pair of loops replaced."""
-    functions = {name: structural_map(function, (tirx.For, _replaced)) for name, function in mod.functions.items()}
+def take_pairs(mod: tvm.IRModule, isa: Collection[str]) -> tvm.IRModule:
+    """The module with every annotated pair of loops replaced. Sums stay loops where a target's features, `isa`, lack the
+    instruction: schedules are compiled for poorer CPUs too."""
+
+    def replaced(loop: tirx.For) -> tirx.Stmt:
+        if INTERLEAVE in loop.annotations:
+            return _interleaved(loop)
+        if SUM_PAIRS not in loop.annotations:
+            return loop
+        if isinstance(loop.body, tirx.For) and _feature(loop) in isa:
+            return _summed(loop)
+        # TVM copies the annotation to the loop that initialises the sums.
+        return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, loop.body)
+
+    functions = {name: structural_map(function, (tirx.For, replaced)) for name, function in mod.functions.items()}
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
-def _replaced(loop: tirx.For) -> tirx.Stmt:
-    if INTERLEAVE in loop.annotations:
-        return _interleaved(loop)
-    if SUM_PAIRS not in loop.annotations:
-        return loop
-    if isinstance(loop.body, tirx.For):
-        return _summed(loop)
-    # TVM copies the annotation to the loop that initialises the sums.
-    return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, loop.body)
+def _feature(loop: tirx.For) -> str:
+    """What the instruction for an annotated sum is part of."""
+    store, _, _ = _innermost(loop)
+    return (OF_BFLOAT16 if str(store.buffer.dtype) == "float32" else OF_INTEGERS)[int(loop.extent)]
 
 
 def _innermost(loop: tirx.For) -> tuple[tirx.BufferStore, tirx.Var, tirx.Var]:

@@ -12,8 +12,10 @@ import pytest
 from tvm.runtime import tensor
 
 from tests.property.blocks import run
-from tuner.cost_model.features import ESTIMATE, featurizer
-from tuner.lowering.compiler import Compiled, compile_kernel, compile_stored
+from tuner.cost_model.cycles import NAMES
+from tuner.cost_model.features import ESTIMATE, WIDTH, featurizer
+from tuner.lowering.compiler import Compiled, build, compile_kernel, compile_stored
+from tuner.lowering.schedule import replay
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.cpu_amx import TILES, AmxSketch
 from tuner.spaces.space import Config
@@ -130,6 +132,30 @@ def test_a_stored_schedule_gives_the_same_code() -> None:
     config = sampled(spec, 1)[1][0]
     built = compiled(spec, config)
     assert compile_stored(built.schedule, TARGET) == built.object_code
+
+
+@pytest.mark.parametrize("spec", ["matmul:M=35,N=18,K=37,dtype=bfloat16", "matmul:M=17,N=40,K=33,dtype=int8"])
+@pytest.mark.parametrize("sketch", [":amx_", ":pairs_"])
+def test_a_stored_schedule_runs_on_a_cpu_without_the_instruction(spec: str, sketch: str) -> None:
+    poorer = replace(TARGET, tvm={"kind": "llvm", "mcpu": "x86-64"}, isa=("sse2",))
+    workload = parse_spec(spec)
+    inputs = make_inputs(workload.expression, seed=5, kind="normal")
+    space = CpuSpace(workload, TARGET, 1)
+    found = (space.space.config(point) for point in space.space.sample(np.random.default_rng(3), 100))
+    config = next(config for config in found if sketch in str(config["sketch"]))
+    built = replace(compiled(spec, config), generated=build(replay(compiled(spec, config).schedule), poorer))
+    (name,) = workload.expression.outputs
+    assert agrees(called(built, inputs, spec)[0], evaluate(workload.expression, inputs)[name])
+
+
+def test_constants_packed_ahead_cost_a_call_nothing() -> None:
+    spec = "matmul:M=64,N=256,K=256,dtype=bfloat16"
+    space, configs = sampled(spec, 100)
+    ahead = [config for config in configs if config.get("C.amx_j.copy1_B") == "pack_root"]
+    points = np.stack([space.space.point(config) for config in ahead])
+    free = CpuSpace(parse_spec(spec + ",const=B"), TARGET, 1)
+    terms = [featurizer(one)(points)[:, WIDTH + NAMES.index("packed_first")] for one in (space, free)]
+    assert (terms[1] < terms[0]).all()
 
 
 def test_packed_constants_are_given_to_the_kernel() -> None:
