@@ -13,8 +13,8 @@ from tvm.s_tir import Schedule
 from tuner.errors import TunerError
 from tuner.lowering.amx import use_tile_registers
 from tuner.lowering.pairs import take_pairs
+from tuner.lowering.pipeline import know_pipeline
 from tuner.lowering.schedule import StoredSchedule, prepack_of, replay, schedule, stored
-from tuner.lowering.strides import know_pipeline
 from tuner.lowering.transposition import transpose_squares
 from tuner.runtime.prepack import Prepack
 from tuner.spaces.cpu import program_for

@@ -12,38 +12,17 @@ from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm.tirx import compilation_pipeline as pipelines
 from tvm_ffi import structural_map
 
-from tuner.lowering.imported import bring_in_functions
 from tuner.spaces.program import NEAR
 
 FEWEST_LANES = 4
-PIPELINE = "tuner"  # TVM's own for schedules, with this pass
 
 
 def pick_neighbours(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with every vector load of elements 2 to NEAR places apart replaced."""
     functions = {name: structural_map(function, (tvm.ir.TensorLoad, _replaced)) for name, function in mod.functions.items()}
     return tvm.IRModule(functions, attrs=mod.attrs)
-
-
-def know_pipeline() -> str:
-    """The name of TVM's pipeline that ends with this pass, registered if it is not yet."""
-    if PIPELINE not in pipelines.PIPELINE_MAP:
-        pipelines.register_tir_pipeline(PIPELINE, _pipeline)
-    return PIPELINE
-
-
-def _pipeline() -> tuple[Any, Any, Any]:
-    lower, finish_host, finish_device = pipelines.get_tir_pipeline("s_tir")
-
-    def finish() -> Any:
-        last = tvm.transform.module_pass(lambda mod, _: pick_neighbours(mod), opt_level=0, name="tuner.PickNeighbours")
-        functions = tvm.transform.module_pass(lambda mod, _: bring_in_functions(mod), opt_level=0, name="tuner.BringInFunctions")
-        return tvm.ir.transform.Sequential([last, functions, finish_host()])
-
-    return lower, finish, finish_device
 
 
 def _replaced(load: tvm.ir.TensorLoad) -> tvm.ir.PrimExpr:
