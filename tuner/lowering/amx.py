@@ -158,21 +158,21 @@ class _Sum:
         place = self._place(self.narrow, 0, (number, 0)) if narrow else self._place(self.wide, 3, (0, number))
         return _call("tileloadd64", register, *place)
 
-    def _place(self, element: tvm.ir.TensorLoad, along: int, tile: tuple[int, int]) -> tuple[tvm.ir.PrimExpr, tvm.ir.PrimExpr]:
+    def _place(self, load: tvm.ir.TensorLoad, along: int, tile: tuple[int, int]) -> tuple[tvm.ir.PrimExpr, tvm.ir.PrimExpr]:
         """Address of a register's first element, and bytes from one row to the next; rows go along one of the inner loops."""
         first = [tile[0] * self.rows, tile[1], 0, 0, 0]
-        index = self._index(element, first)
+        index = self._index(load, first)
         first[along] += 1
-        apart = tvm.sym.Analyzer().simplify(self._index(element, first) - index)
+        apart = tvm.sym.Analyzer().simplify(self._index(load, first) - index)
         if not isinstance(apart, tirx.IntImm):
             raise ValueError(f"rows of a register are apart by {apart}, which is not constant")
-        row_bytes = int(apart) * tvm.DataType(str(element.ty)).bits // 8
-        return tirx.address_of(tirx.BufferLoad(element.source, [index])), tirx.const(row_bytes, "int64")
+        row_bytes = int(apart) * tvm.DataType(str(load.ty)).bits // 8
+        return tirx.address_of(tirx.BufferLoad(load.source, [index])), tirx.const(row_bytes, "int64")
 
-    def _index(self, element: tvm.ir.TensorLoad, values: Sequence[int]) -> tvm.ir.PrimExpr:
+    def _index(self, load: tvm.ir.TensorLoad, values: Sequence[int]) -> tvm.ir.PrimExpr:
         loops = zip(self.inner, values, strict=True)
         fixed = {loop.loop_var: tirx.const(value, str(loop.loop_var.ty)) for loop, value in loops}
-        return structural_map(element.indices[0], (tirx.Var, lambda name: fixed.get(name, name)))
+        return structural_map(load.indices[0], (tirx.Var, lambda name: fixed.get(name, name)))
 
 
 def _sum(loop: tirx.For) -> _Sum | None:
