@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.cost_model.nests import NONE, PACK, PACK_ROOT, PAD, PAD_PARTS, Nests, NestTable, ReadMap
+from tuner.spaces.cpu_pack import SHORTEST
 from tuner.spaces.program import NEAR
 from tuner.spaces.space import Points
 from tuner.target.target import Target
@@ -59,7 +60,7 @@ class Work:
     padded_parts: Floats  # (n,) the same, a part at a time where it is used
     packed: Floats  # (n,) elements packed where they are used, repeats included
     packed_first: Floats  # (n,) elements packed before everything else
-    singly: Floats  # (n,) elements packed where they are used, of operands neither copied in vectors nor turned in squares
+    singly: Floats  # (n,) elements packed where they are used, of operands neither copied in vectors nor turned in rectangles
     singly_first: Floats  # (n,) the same, packed before everything else
     slow: Floats  # (n,) evaluations of transcendental functions
 
@@ -387,7 +388,7 @@ def _copies(table: NestTable, nest: Nests) -> Floats:
 
 
 def _in_vectors(table: NestTable, number: int, nest: Nests) -> NDArray[np.bool_]:
-    """Whether a packed copy moves whole vectors, (n,): contiguous along the lanes, or along another axis in squares of lanes."""
+    """Whether a packed copy moves whole vectors, (n,): contiguous along the lanes, or along another axis, in rectangles."""
     read, lanes, vector, count = table.reads[number], nest.lanes, nest.vector, nest.span.shape[1]
     if vector >= 0 and read.uses[vector] and read.strides[vector] == 1:
         return np.ones(count, np.bool_)
@@ -395,12 +396,13 @@ def _in_vectors(table: NestTable, number: int, nest: Nests) -> NDArray[np.bool_]
         taken = bool((read.strides[table.spatial :][~table.stepped] == 1).any())
         return np.full(count, taken and not table.found[number].padded)
     found = np.zeros(count, np.bool_)
-    if vector < 0 or not read.uses[vector] or table.found[number].padded or read.strides[vector] <= 0:
-        return found
-    if read.dtype_bytes < 4 or lanes < 4:
+    if vector < 0 or read.strides[vector] < 0 or table.found[number].padded or read.dtype_bytes < 4 or lanes < SHORTEST:
         return found
     for axis in np.flatnonzero(read.strides == 1):
         block = np.where(nest.axis[table.spatial] == axis, nest.extent[table.spatial], 1.0)  # of the reduction
         length = table.extents[axis] // block if axis >= table.spatial else nest.span[axis]
-        found |= length % lanes == 0
+        found |= length % (SHORTEST if axis >= table.spatial else lanes) == 0
+    if not read.uses[vector]:  # rows of a register tile, beside what the reduction walks
+        walked = bool((read.strides[table.spatial :] == 1).any())
+        found &= walked & (nest.span[: table.spatial][read.uses[: table.spatial]].prod(axis=0) > 1)
     return found

@@ -1,14 +1,15 @@
 """Packed copies: an operand laid out in the order in which a nest reads it, transposed in registers where that pays.
 
-An operand whose lanes lie apart in memory would be gathered one element at a time. Where another of its iterators is contiguous,
-squares of lanes x lanes elements are loaded along that one, transposed by shuffles and stored along the lanes.
+An operand whose lanes lie apart in memory would be gathered one element at a time; so would the rows of a register tile of one
+without lanes. Where another of its iterators is contiguous, vectors are loaded along that one, a square or a rectangle of them is
+transposed by shuffles, and stored along the lanes, or rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 from typing import Literal
 
 from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
@@ -16,6 +17,8 @@ from tuner.spaces.program import Block, Buffer, Mark
 from tuner.spaces.stages import Access
 from tuner.spaces.tiles import add, constant, times
 from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Scalar, Select, Var, substitute, walk
+
+SHORTEST = 4  # lanes of a vector worth loading, to be transposed
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +41,18 @@ def packed_copy(name: str, found: Access, value: Scalar, plan: TilePlan, dtype: 
         registers += plan.tiled(str(plan.vector)).register
     if plan.taken:
         return _for_instruction(name, found, value, plan, (outer, inner, registers), dtype)
-    across = contiguous_across(found, plan) if DTYPE_BYTES[dtype] >= 4 else None  # TVM shuffles no 16-bit floats
-    squares = next((axis for axis in reduction if axis.axis.name == across), None)
+    along = contiguous_across(found, plan) if DTYPE_BYTES[dtype] >= 4 else None  # TVM shuffles no 16-bit floats
+    walked = next((axis for axis in reduction if along is not None and along.name == f"{axis.axis.name}_l"), None)
     axes = [*outer, *inner, *(_within(axis) for axis in reduction), *registers]
     written: dict[str, Scalar] = {axis.name: Var(axis.name) for axis in axes}
     loops, marks = axes, list[Mark]()
-    if across is not None:
-        lanes = plan.tiled(str(plan.vector)).register[-1]
-        along = Axis(name=f"{across}_l", extent=lanes.extent)
-        if squares is not None:
-            step = Axis(name=f"{across}_q", extent=squares.block // lanes.extent)
-            written[_within(squares).name] = add(times(Var(step.name), lanes.extent), Var(along.name))
-            loops = [step if axis == _within(squares) else axis for axis in axes]
-        loops = [*(axis for axis in loops if axis not in (along, lanes)), along, lanes]
+    if along is not None:
+        rows = next(axis for axis in reversed(registers) if axis.extent > 1)  # the lanes, where the operand has them
+        if walked is not None:
+            step = Axis(name=f"{walked.axis.name}_q", extent=walked.block // along.extent)
+            written[_within(walked).name] = add(times(Var(step.name), along.extent), Var(along.name))
+            loops = [step if axis == _within(walked) else axis for axis in axes]
+        loops = [*(axis for axis in loops if axis not in (along, rows)), along, rows]
         marks = [Mark(loop=f"{name}.{along.name}", how="transpose")]
     elif plan.vector in found.axes and found.stride(str(plan.vector)) == 1:
         marks = [Mark(loop=f"{name}.{axes[-1].name}", how="vectorize")]
@@ -127,20 +129,27 @@ def _bordered_along(value: Scalar, axis: str) -> bool:
     return isinstance(value, Select) and any(isinstance(node, Var) and node.name == axis for node in walk(value.cond))
 
 
-def contiguous_across(found: Access, plan: TilePlan) -> str | None:
-    """The iterator along which squares of a read that is not contiguous along the vector can be loaded, None where none can."""
-    if plan.vector is None or plan.vector not in found.axes or found.stride(plan.vector) in (0, 1, None) or found.padded:
+def contiguous_across(found: Access, plan: TilePlan) -> Axis | None:
+    """The iterator along which vectors of a read can be loaded whose lanes, or rows, lie apart; None where there is none."""
+    if plan.vector is None or found.padded:
         return None
     lanes = plan.tiled(plan.vector).lanes
-    if lanes < 4:
+    vectorised = plan.vector in found.axes
+    apart = found.stride(plan.vector) not in (0, 1, None) if vectorised else _has_rows(found, plan)
+    if lanes < SHORTEST or not apart:
         return None
     for axis in plan.reduction:
-        if found.stride(axis.axis.name) == 1 and axis.block % lanes == 0:
-            return axis.axis.name
+        if found.stride(axis.axis.name) == 1 and axis.block % SHORTEST == 0:
+            return Axis(name=f"{axis.axis.name}_l", extent=gcd(axis.block, lanes))  # lanes are a power of two
     for tiled in plan.spatial:
-        if found.stride(tiled.axis.name) == 1 and tiled.lanes == lanes and tiled.axis.name != plan.vector:
-            return tiled.axis.name
+        if vectorised and found.stride(tiled.axis.name) == 1 and tiled.lanes == lanes and tiled.axis.name != plan.vector:
+            return tiled.register[-1]
     return None
+
+
+def _has_rows(found: Access, plan: TilePlan) -> bool:
+    """Whether a register tile has several rows of an operand."""
+    return any(tiled.tile > 1 for tiled in plan.spatial if tiled.axis.name in found.axes)
 
 
 def _within(axis: ReductionAxis) -> Axis:

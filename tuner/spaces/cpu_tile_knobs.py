@@ -20,6 +20,7 @@ from tuner.target.target import Target
 from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Var, walk
 
 CACHE_BLOCKS = (32, 64, 128, 256, 512, 1024)  # elements of an axis in a cache block, besides none and the whole extent
+MIN_BLOCK = 4  # elements of an axis that fit a register tile: beyond it, several tiles may share what one of them has fetched
 MAX_REGISTER_TILE = 16  # elements of an axis that is not vectorised
 MAX_COSTLY_VECTORS = 4  # vectors of a tile whose points each cost transcendental functions
 MAX_EXPANSION = 12  # times its source that a packed copy may grow to (a 3x3 window packs to 9 times)
@@ -146,7 +147,7 @@ class TileSketch:
     def _block_values(self, name: str) -> list[int]:
         """Elements of a cache block, 0 for no blocking."""
         extent = self._extent(name)
-        if extent <= MAX_REGISTER_TILE:
+        if extent <= MIN_BLOCK:
             return [0]
         return [0, *(size for size in CACHE_BLOCKS if size < extent), extent]
 

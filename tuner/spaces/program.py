@@ -91,9 +91,9 @@ class Fuse:
 class Mark:
     """Annotates one loop.
 
-    `transpose` stands on the outer of the two innermost loops of a plain copy, both of one power-of-two extent: what is read is
-    contiguous along that loop, what is written along the inner one; the square is transposed in registers. `transpose_words`
-    stands on the outer of three, the innermost of which goes over the numbers of a word of 32 bits: a square of words.
+    `transpose` stands on the outer of the two innermost loops of a plain copy, whose extent is a power of two: what is read is
+    contiguous along that loop, what is written along the inner one; the rectangle is transposed in registers. `transpose_words`
+    stands on the outer of three, the innermost of which goes over the numbers of a word of 32 bits: of words.
 
     `interleave` stands on the outer of the two innermost loops of a copy to pairs, or fours: what is read is contiguous along
     that loop, the inner one goes over the two of a pair, and the pairs lie one after another. `sum_pairs` stands on the outer of

@@ -15,7 +15,7 @@ from tuner.cost_model.nests import tables
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.space import Points, Value
 from tuner.target.detect import detect_cpu
-from tuner.target.target import Bandwidth, Limits
+from tuner.target.target import Bandwidth, Limits, Target
 from tuner.workload.spec import parse_spec
 
 SPECS = (
@@ -28,8 +28,11 @@ SPECS = (
 )
 
 
-def described(spec: str, count: int = 300) -> tuple[CpuSpace, Points, Features]:
-    space = CpuSpace(parse_spec(spec), detect_cpu(), 1)
+WIDE = replace(detect_cpu(), vector_bytes=64, vector_registers=32)
+
+
+def described(spec: str, count: int = 300, target: Target | None = None) -> tuple[CpuSpace, Points, Features]:
+    space = CpuSpace(parse_spec(spec), target or detect_cpu(), 1)
     points = space.space.sample(np.random.default_rng(1), count)
     return space, points, featurizer(space)(points)
 
@@ -71,7 +74,7 @@ def test_the_estimate_is_the_sum_of_its_terms(spec: str) -> None:
 
 
 def test_sums_of_a_block_of_one_tile_stay_in_registers_between_blocks_of_its_reduction() -> None:
-    space, points, rows = described("matmul:M=128,N=128,K=128", 2000)
+    space, points, rows = described("matmul:M=128,N=128,K=128", 2000, WIDE)
     (table,) = tables(space, next(iter(space.combinations)))
     points, rows = points[points[:, 0] == 0], rows[points[:, 0] == 0]
     nest = table.decode(points)

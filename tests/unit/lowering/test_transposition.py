@@ -1,0 +1,88 @@
+"""Squares and rectangles transposed in registers: every element in its place, and none moved by itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tvm import tirx
+from tvm.runtime import tensor
+from tvm_ffi import structural_map
+
+from tuner.lowering.compiler import compile_program
+from tuner.lowering.schedule import schedule
+from tuner.lowering.transposition import transpose_squares
+from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.program import Block, Mark, Program
+from tuner.target.detect import detect_cpu
+from tuner.workload.expression import Axis, DType, Read, Tensor, Var
+from tuner.workload.spec import parse_spec
+
+
+def copy_of(rows: int, lanes: int, dtype: DType) -> Program:
+    """`Y[g, l, r] = X[g, r, l]` for two groups, `rows` by `lanes` each."""
+    group, along, across = Axis(name="g", extent=2), Axis(name="l", extent=lanes), Axis(name="r", extent=rows)
+    body = Read("X", (Var("g"), Var("r"), Var("l")))
+    block = Block(name="Y", axes=(group, along, across), buffer="Y", indices=(Var("g"), Var("l"), Var("r")), body=body)
+    return Program(
+        inputs=(Tensor(name="X", shape=(2, rows, lanes), dtype=dtype),),
+        outputs=(Tensor(name="Y", shape=(2, lanes, rows), dtype=dtype),),
+        buffers=(),
+        blocks=(block,),
+        steps=(Mark(loop="Y.l", how="transpose"),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "lanes", "rows"),
+    [("float32", lanes, rows) for lanes in (4, 8, 16) for rows in (1, 2, 3, 5, 6, 8, 14, 16)]
+    + [("float64", 2, 3), ("float64", 4, 6), ("float64", 8, 8), ("int32", 8, 7), ("int8", 16, 13), ("int8", 8, 8)],
+)
+def test_every_element_is_in_its_place(dtype: DType, lanes: int, rows: int) -> None:
+    given = np.arange(2 * rows * lanes).reshape(2, rows, lanes).astype(dtype)
+    got = tensor(np.zeros((2, lanes, rows), dtype))
+    compiled = compile_program(copy_of(rows, lanes, dtype), detect_cpu(), "kernel")
+    compiled.generated["kernel"](tensor(given), got)
+    np.testing.assert_array_equal(got.numpy(), given.transpose(0, 2, 1))
+
+
+@pytest.mark.parametrize(
+    ("rows", "lanes", "shuffles"),
+    [
+        (4, 4, 8),  # two for each pair of rows in each round
+        (8, 8, 24),
+        (16, 16, 64),
+        (4, 8, 8 + 8),  # two squares side by side in one go, and their halves taken apart
+        (6, 8, (8 + 2) + (8 + 8)),
+    ],
+)
+def test_a_pair_of_rows_takes_two_shuffles_a_round(rows: int, lanes: int, shuffles: int) -> None:
+    found = []
+
+    def note(shuffle: tirx.Shuffle) -> tirx.Shuffle:
+        found.append(shuffle)
+        return shuffle
+
+    mod = transpose_squares(schedule(copy_of(rows, lanes, "float32"), "kernel").mod)
+    structural_map(mod["kernel"], (tirx.Shuffle, note))
+    assert len(found) == shuffles
+
+
+@pytest.mark.parametrize(
+    ("spec", "marked"),
+    [
+        ("matmul:M=48,N=64,K=64", True),
+        ("matmul:M=48,N=64,K=60", True),  # vectors of four
+        ("matmul:M=48,N=64,K=61", False),
+        ("matmul:M=48,N=64,K=64,transpose_a=true", False),  # rows lie side by side
+        ("conv2d:N=1,H=8,W=8,CI=16,CO=32,KH=1,KW=1", True),
+        ("conv2d:N=1,H=8,W=8,CI=16,CO=32,KH=3,KW=3,pad=1", False),  # a border is no vector's
+    ],
+)
+def test_rows_of_a_register_tile_are_packed_in_rectangles(spec: str, marked: bool) -> None:
+    space = CpuSpace(parse_spec(spec), detect_cpu(), 1)
+    points = space.space.sample(np.random.default_rng(3), 200)
+    configs = [space.space.config(point) for point in points]
+    packing = [config for config in configs if any("copy0" in name and value == "pack" for name, value in config.items())]
+    programs = [space.program(config) for config in packing if "tile_j" in str(config) or "tile_k" in str(config)]
+    found = {isinstance(step, Mark) and step.how == "transpose" for program in programs for step in program.steps}
+    assert (True in found) == marked
