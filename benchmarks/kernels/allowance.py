@@ -19,7 +19,7 @@ from tuner.workload.expression import DTYPE_BYTES, Binary, Cast, Expression, Rea
 
 # Vector instructions of a function, counted in the polynomials of tuner.lowering.mathematics (a select with its comparison:
 # two); a division and a square root by their cost in multiply-adds on current cores.
-COST: Mapping[str, int] = {"exp": 18, "log": 40, "tanh": 39, "erf": 38, "pow": 59, "div": 8, "sqrt": 10, "rsqrt": 18}
+COST: Mapping[str, int] = {"exp": 18, "log": 40, "tanh": 28, "erf": 30, "pow": 59, "div": 8, "sqrt": 10, "rsqrt": 18}
 
 
 @dataclass(frozen=True, kw_only=True)

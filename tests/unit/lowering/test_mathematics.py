@@ -99,6 +99,12 @@ def test_exp_is_right_up_to_the_last_number_on_either_side() -> None:
     np.testing.assert_allclose(run("exp", edges), np.exp(edges.astype(np.float64)), rtol=2.0**-22)
 
 
+@pytest.mark.parametrize("op", ["tanh", "erf"])
+def test_nothing_is_beyond_one_nor_nothing_negative(op: UnaryOp) -> None:
+    assert np.abs(run(op, SAMPLES[op].astype(np.float32))).max() == 1.0
+    assert not np.signbit(run(op, np.zeros(1, np.float32)))
+
+
 @pytest.mark.parametrize("op", ["exp", "tanh", "log", "erf"])
 def test_no_bits_of_a_nan_are_taken_for_a_number(op: UnaryOp) -> None:
     patterns = np.concatenate([np.arange(0x7F800001, 0x80000000, 4099), np.arange(0xFF800001, 0x100000000, 4099)])
