@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 
 TABLES ?= tests/tables/large
 
-.PHONY: tables demo test test-long test-cuda check lint types imports clean
+.PHONY: tables demo test test-slow test-long test-cuda check lint types imports clean
 
 # The stamps hold what was installed: an environment is built again only when the project's dependencies change.
 $(VENV)/.python:
@@ -32,8 +32,13 @@ demo: $(VENV)/.installed
 	$(BIN)/python examples/demo/demo.py
 
 test: check
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m 'not long and not alone' $(PYTEST_ARGS) || $(NONE)
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m 'not slow and not long and not alone' $(PYTEST_ARGS) || $(NONE)
 	$(BIN)/python -m pytest -q -m 'alone and not long' $(PYTEST_ARGS) || $(NONE)
+
+# What takes about ten seconds a test or more: jobs on a cluster of this machine, a browser, searches of whole tables, a GPU's
+# compilers.
+test-slow: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m 'slow and not long and not alone' $(PYTEST_ARGS)
 
 # What takes a minute or more a test: clusters, kills at every commit, a million trials, a thousand configs of each operator.
 test-long: $(VENV)/.installed-dev

@@ -113,6 +113,7 @@ def test_by_number_the_newest_jobs_keep_theirs(database: Database, clock: Clock)
     assert [left(database, one)[1] for one in (first, second, third)] == [0, 0, 7]
 
 
+@pytest.mark.slow
 def test_many_go_in_small_transactions(database: Database, clock: Clock) -> None:
     large = job(database, 2 * BATCH + 5, kernel=7)
     clock.now += timedelta(days=2)

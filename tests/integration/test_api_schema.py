@@ -67,6 +67,7 @@ def test_every_operation_is_documented(tmp_path: Path) -> None:
                     assert list(answer["content"]) == ["application/problem+json"], f"{method} {path} {status}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["valid", "invalid"])
 @pytest.mark.parametrize("known", [True, False], ids=["known ids", "any ids"])
 def test_no_request_breaks_the_service(service: LiveService, mode: GenerationMode, known: bool) -> None:

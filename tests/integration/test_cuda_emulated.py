@@ -33,7 +33,7 @@ from workers.shipping import place
 BRIEF = TimingPlan(budget_s=0.0, min_repeat_s=0.0, min_samples=1, max_samples=1, warmup_s=0.0)
 LONG = 4  # points of each spec
 
-pytestmark = needs_compiler
+pytestmark = [pytest.mark.slow, needs_compiler]
 
 
 @pytest.fixture(scope="module")

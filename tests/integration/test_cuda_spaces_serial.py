@@ -30,6 +30,8 @@ from tuner.workload.reference import error_bound, evaluate, magnitude, max_rel_e
 from tuner.workload.spec import parse_spec
 from tuner.workload.workload import Workload
 
+pytestmark = pytest.mark.slow
+
 TARGET = cuda_target("sm_80", lambda fingerprint: "declared")
 # Of each operator odd and prime extents, where nothing divides anything, and round ones, where vectors and tensor cores fit.
 SPECS = (

@@ -40,6 +40,8 @@ from workers.messages import Problem
 from workers.origin import CudaOrigin
 from workers.shipping import place
 
+pytestmark = pytest.mark.slow
+
 WITH = (
     "matmul:M=64,N=64,K=64,dtype=float16", "matmul:M=61,N=67,K=71,dtype=bfloat16", "matmul:M=64,N=80,K=96,dtype=int8",
     "matmul:M=48,N=64,K=40,dtype=float16,transpose_b=true", "batch_matmul:B=3,M=48,N=40,K=36,dtype=bfloat16",

@@ -33,6 +33,8 @@ from workers.messages import Problem
 from workers.origin import CudaOrigin
 from workers.shipping import place
 
+pytestmark = pytest.mark.slow
+
 HOPPER = parse_target("cuda:sm_90")
 # Depths that end within a block of the reduction, rows and columns that blocks do not divide, windows, steps, batches, epilogues.
 WITH = (

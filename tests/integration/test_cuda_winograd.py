@@ -44,6 +44,8 @@ from workers.origin import CudaOrigin
 from workers.search import searcher_for
 from workers.shipping import place
 
+pytestmark = pytest.mark.slow
+
 # Extents that squares and blocks divide and that they do not, both layouts, every padding, epilogues; under fast numerics.
 SPECS = (
     "conv2d:N=2,H=14,W=14,CI=16,CO=32,KH=3,KW=3,pad=1,act=relu", "conv2d:N=1,H=7,W=9,CI=5,CO=12,KH=3,KW=3,pad=1,bias=true",

@@ -42,6 +42,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     yield f"sqlite:///{tmp_path}/tuner.sqlite" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
 
 
+@pytest.mark.slow
 def test_trials_acknowledged_before_a_kill_are_there_once(url: str) -> None:
     database, chance, acknowledged = open_database(url), random.Random(7), list[int]()
     job = add_claimed(database).job_id

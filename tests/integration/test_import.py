@@ -23,6 +23,8 @@ from tuner.settings import Settings
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import from_document
 
+pytestmark = pytest.mark.slow
+
 MACHINE = detect_cpu()
 ROWS, DEPTH, COLUMNS = 24, 64, 48
 

@@ -28,9 +28,12 @@ from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 
 MACHINE = detect_cpu()
-pytestmark = pytest.mark.skipif(
-    platform.machine() != "x86_64" or "avx2" not in MACHINE.isa, reason="the levels tried here need an x86-64 with AVX2"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        platform.machine() != "x86_64" or "avx2" not in MACHINE.isa, reason="the levels tried here need an x86-64 with AVX2"
+    ),
+]
 SPECS = [
     "matmul:M=24,N=40,K=36",
     "dense:M=5,N=24,K=33,bias=true,act=gelu,dtype=float16",

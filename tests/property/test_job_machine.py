@@ -210,6 +210,7 @@ TestJobMachine = JobMachine.TestCase
 TestJobMachine.settings = SMALL
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 def test_the_same_on_postgresql(postgres_url: str) -> None:
     machine = type("Machine", (PostgresJobMachine,), {"server_url": postgres_url})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.property.expressions import programs
@@ -15,6 +16,7 @@ from workers.search import searcher_for
 TOLD = 20  # beyond the second plan
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
 @given(programs(extents=(1, 3, 8, 31)))
 def test_every_program_can_be_searched(text: str) -> None:

@@ -8,6 +8,8 @@ from benchmarks.sharing.__main__ import mixed_lanes, one_lane
 from benchmarks.sharing.virtual import Course, VirtualFleet, VirtualJob, jain, simulate
 from workers.policy import POLICIES, PolicyName
 
+pytestmark = pytest.mark.slow
+
 EVEN = [(0.1, 0.1)]
 
 

@@ -89,6 +89,7 @@ def best_of_algorithms(images: str) -> tuple[float, float]:
     return float(costs[~rewritten].min()), float(costs[rewritten].min())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("images", "fewer_multiplications_win"),
     [
@@ -110,6 +111,7 @@ def test_another_algorithm_changes_nothing_in_the_order_of_the_others() -> None:
     np.testing.assert_array_equal(CudaEstimate(alone)(points), CudaEstimate(both)(same))
 
 
+@pytest.mark.slow
 def test_a_kernel_counts_for_its_share_of_the_whole() -> None:
     """The weights' transformation takes a twentieth of the products' time or less: how it is done matters as little."""
     space = CudaSpace(parse_spec("conv2d:N=32,H=14,W=14,CI=256,CO=256,KH=3,KW=3,pad=1,numerics=fast"), HOPPER)
@@ -125,6 +127,7 @@ def test_a_kernel_counts_for_its_share_of_the_whole() -> None:
     assert 0 < 10 * spread["u"] < spread["m"]
 
 
+@pytest.mark.slow
 def test_a_search_soon_tries_either_algorithm_and_follows_what_is_measured_against_its_estimate() -> None:
     """Were the favoured algorithm twice as slow as the estimate has it, most of a search's later kernels are of the other one."""
     space = CudaSpace(parse_spec("conv2d:N=32,H=14,W=14,CI=256,CO=256,KH=3,KW=3,pad=1,numerics=fast"), HOPPER)

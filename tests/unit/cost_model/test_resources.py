@@ -51,6 +51,7 @@ def told(said: Sequence[Resources], rows: np.ndarray[Any, Any]) -> list[Resource
     return [one if row in set(rows.tolist()) else None for row, one in enumerate(said)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", MEASURED)
 def test_figures_of_a_few_kernels_tell_those_of_the_others(spec: str) -> None:
     space, points, said, _ = known(spec)

@@ -56,6 +56,7 @@ def sources(spec: str, arch: str, count: int) -> list[str]:
     return [cuda_source(space.program(space.space.config(point)), target, "k") for point in space.space.sample(rng, count)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", SPECS)
 def test_source_is_generated(spec: str) -> None:
     groups = len(CudaSpace(parse_spec(spec), cuda_target("sm_80", lambda fingerprint: "declared")).groups)

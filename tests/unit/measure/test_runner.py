@@ -210,6 +210,7 @@ def test_a_missing_library_or_interpreter_is_told(runner: RunnerProcess) -> None
         RunnerProcess(RunnerOptions(python="/bin/false")).start()
 
 
+@pytest.mark.slow
 def test_a_hundred_candidates_leave_nothing_behind(runner: RunnerProcess, request_for: Make) -> None:
     plan = TimingPlan(budget_s=0.0, min_samples=1, min_repeat_s=0.0, warmup_s=0.0)
     good, bad = request_for("good", plan=plan), request_for("wrong", plan=plan)

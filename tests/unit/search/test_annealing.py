@@ -47,11 +47,13 @@ def median_curve(strategy: str, trials: int) -> list[float]:
     return [float(value) for value in np.median(np.array(curves), axis=0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("strategy", "trials"), [("annealing", 80), ("evolutionary", 64)])
 def test_guided_by_the_model_64_trials_beat_320_random_ones(strategy: str, trials: int) -> None:
     assert median_curve(strategy, trials)[64] < 0.95 * median_curve("random", 320)[-1]
 
 
+@pytest.mark.slow
 def test_80_annealed_trials_come_within_5_percent_of_the_best_of_thousands() -> None:
     sample = RESPONSE.seconds(SPACE.sample(np.random.default_rng(99), 20_000))
     assert median_curve("annealing", 80)[-1] < 1.05 * sample.min()

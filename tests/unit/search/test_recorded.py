@@ -11,6 +11,8 @@ from tuner.app.replay import factories
 from tuner.app.tables import LOOP_NEST, features_of, open_tables
 from tuner.replay import Comparison, RecordedTable, compare
 
+pytestmark = pytest.mark.slow
+
 TABLES = Path(__file__).parents[2] / "tables" / "large"
 NAMES = ("matmul_M_256", "conv2d_N_1_H_28_W_28_CI_32", "depthwise_conv2d", "transpose", "matmul_M_16")
 SEEDS, BUDGET = 5, 80
