@@ -401,7 +401,7 @@ def _in_vectors(table: NestTable, number: int, nest: Nests) -> NDArray[np.bool_]
     for axis in np.flatnonzero(read.strides == 1):
         block = np.where(nest.axis[table.spatial] == axis, nest.extent[table.spatial], 1.0)  # of the reduction
         length = table.extents[axis] // block if axis >= table.spatial else nest.span[axis]
-        found |= length % lanes == 0  # shorter vectors are little better than single elements
+        found |= (length >= lanes) if axis >= table.spatial else (length % lanes == 0)
     if not read.uses[vector]:  # rows of a register tile, beside what the reduction walks
         walked = bool((read.strides[table.spatial :] == 1).any())
         found &= walked & (nest.span[: table.spatial][read.uses[: table.spatial]].prod(axis=0) > 1)

@@ -108,8 +108,8 @@ class Applier:
                 sch.annotate(self._loops[loop], "software_pipeline_order", order if held else list(range(copies + 1)))
                 if asynchronous:
                     sch.annotate(self._loops[loop], "software_pipeline_async_stages", [0])
-            case Mark(loop=loop, how="transpose"):
-                sch.annotate(self._loops[loop], TRANSPOSE, 1)
+            case Mark(loop=loop, how="transpose", lanes=lanes):
+                sch.annotate(self._loops[loop], TRANSPOSE, lanes)
             case Mark(loop=loop, how="transpose_words"):
                 sch.annotate(self._loops[loop], TRANSPOSE_WORDS, 1)
             case Mark(loop=loop, how="interleave"):

@@ -29,32 +29,35 @@ def transpose_squares(mod: tvm.IRModule) -> tvm.IRModule:
 
 def _replaced(loop: tirx.For) -> tirx.Stmt:
     if TRANSPOSE in loop.annotations:
-        return _transposed(loop, loop.body, None)
+        return _transposed(loop, loop.body, None, size=int(loop.annotations[TRANSPOSE]))
     if TRANSPOSE_WORDS in loop.annotations:
-        return _transposed(loop, loop.body, loop.body.body)
+        return _transposed(loop, loop.body, loop.body.body, size=int(loop.extent))
     return loop
 
 
-def _transposed(loop: tirx.For, inner: tirx.For, within: tirx.For | None) -> tirx.Stmt:
-    """What is read lies side by side along `loop`, what is written along `inner`; words are of the numbers along `within`."""
+def _transposed(loop: tirx.For, inner: tirx.For, within: tirx.For | None, *, size: int) -> tirx.Stmt:
+    """What is read lies side by side along `loop`, `size` of which a vector takes, what is written along `inner`; words are of
+    the numbers along `within`. Where `size` does not divide the loop the last rectangle is moved back: it writes some again."""
     realize = (within or inner).body
     assert isinstance(realize, SBlockRealize)
     values = {iterator.var: value for iterator, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)}
     store = _substituted(realize.block.body, values)
-    size, rows, numbers = int(loop.extent), int(inner.extent), 1 if within is None else int(within.extent)
+    whole, rows, numbers = int(loop.extent), int(inner.extent), 1 if within is None else int(within.extent)
     load = store.value if isinstance(store.value, tvm.ir.TensorLoad) else store.value.args[0]
     if not isinstance(load, tvm.ir.TensorLoad):
         return loop  # not a copy alone: what is read is rounded first
-    source, target = load.source, store.buffer
+    source, target, kind = load.source, store.buffer, str(loop.loop_var.ty)
+    turns = -(-whole // size)
+    turn = tirx.Var("turn", kind) if turns > 1 else tirx.const(0, kind)
+    begin = turn * size if whole % size == 0 else tirx.min(turn * size, tirx.const(whole - size, kind))
+    numbered = {} if within is None else {within.loop_var: tirx.const(0, kind)}
 
-    def vector(
-        indices: list[tvm.ir.PrimExpr], fixed: tirx.Var, number: int, moving: tirx.Var, count: int, first: int = 0
-    ) -> list[tvm.ir.PrimExpr]:
-        at = {fixed: number, moving: first} | ({} if within is None else {within.loop_var: 0})
-        placed = [_substituted(index, {var: tirx.const(value, str(var.ty)) for var, value in at.items()}) for index in indices]
+    def vector(indices: list[tvm.ir.PrimExpr], row: int, column: int, count: int) -> list[tvm.ir.PrimExpr]:
+        at = {inner.loop_var: tirx.const(row, kind), loop.loop_var: begin + tirx.const(column, kind)} | numbered
+        placed = [_substituted(index, at) for index in indices]
         if count * numbers == 1:
             return placed
-        return [*placed[:-1], tirx.Ramp(placed[-1], tirx.const(1, str(fixed.ty)), count * numbers)]
+        return [*placed[:-1], tirx.Ramp(placed[-1], tirx.const(1, kind), count * numbers)]
 
     def as_words(row: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
         return row if within is None else tirx.reinterpret(f"{WORD}x{size}", row)
@@ -63,16 +66,14 @@ def _transposed(loop: tirx.For, inner: tirx.For, within: tirx.For | None) -> tir
         return column if within is None else tirx.reinterpret(f"{target.dtype}x{size * numbers}", column)
 
     network = _Network(str(source.dtype) if within is None else WORD, size)
-    across, along = inner.loop_var, loop.loop_var
-    loaded = [
-        network.bind(as_words(tirx.BufferLoad(source, vector(load.indices, across, row, along, size)))) for row in range(rows)
-    ]
+    loaded = [network.bind(as_words(tirx.BufferLoad(source, vector(load.indices, row, 0, size)))) for row in range(rows)]
     stores = []
     for first, count in _powers(rows, size):
         for column, (found, lane) in enumerate(network.columns(loaded[first : first + count])):
             value = as_numbers(found if count == size else _shuffle([found], list(range(lane, lane + count))))
-            stores.append(tirx.BufferStore(target, value, vector(store.indices, along, column, across, count, first)))
-    return tirx.SeqStmt([*network.bindings, *stores])
+            stores.append(tirx.BufferStore(target, value, vector(store.indices, first, column, count)))
+    body = tirx.SeqStmt([*network.bindings, *stores])
+    return body if turns == 1 else tirx.For(turn, tirx.const(0, kind), tirx.const(turns, kind), tirx.ForKind.SERIAL, body)
 
 
 def _powers(rows: int, most: int) -> list[tuple[int, int]]:

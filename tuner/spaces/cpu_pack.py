@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import gcd, prod
+from math import prod
 from typing import Literal
 
 from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
@@ -42,27 +42,22 @@ def packed_copy(name: str, found: Access, value: Scalar, plan: TilePlan, dtype: 
     if plan.taken:
         return _for_instruction(name, found, value, plan, (outer, inner, registers), dtype)
     along = contiguous_across(found, plan) if DTYPE_BYTES[dtype] >= 4 else None  # TVM shuffles no 16-bit floats
-    walked = next((axis for axis in reduction if along is not None and along.name == f"{axis.axis.name}_l"), None)
     axes = [*outer, *inner, *(_within(axis) for axis in reduction), *registers]
-    written: dict[str, Scalar] = {axis.name: Var(axis.name) for axis in axes}
     loops, marks = axes, list[Mark]()
     if along is not None:
         rows = next(axis for axis in reversed(registers) if axis.extent > 1)  # the lanes, where the operand has them
-        if walked is not None:
-            step = Axis(name=f"{walked.axis.name}_q", extent=walked.block // along.extent)
-            written[_within(walked).name] = add(times(Var(step.name), along.extent), Var(along.name))
-            loops = [step if axis == _within(walked) else axis for axis in axes]
-        loops = [*(axis for axis in loops if axis not in (along, rows)), along, rows]
-        marks = [Mark(loop=f"{name}.{along.name}", how="transpose")]
+        loops = [*(axis for axis in axes if axis not in (along, rows)), along, rows]
+        lanes = min(plan.tiled(str(plan.vector)).lanes, 1 << (along.extent.bit_length() - 1))
+        marks = [Mark(loop=f"{name}.{along.name}", how="transpose", lanes=lanes)]
     elif plan.vector in found.axes and found.stride(str(plan.vector)) == 1:
         marks = [Mark(loop=f"{name}.{axes[-1].name}", how="vectorize")]
     indices = {name: plan.tiled(name).index for name in spatial}
-    indices |= {axis.axis.name: _position(axis, written[_within(axis).name]) for axis in reduction}
+    indices |= {axis.axis.name: _position(axis, Var(_within(axis).name)) for axis in reduction}
     block = Block(
         name=name,
         axes=tuple(loops),
         buffer=name,
-        indices=tuple(written[axis.name] for axis in axes),
+        indices=tuple(Var(axis.name) for axis in axes),
         body=substitute(value, indices),
     )
     here = {axis.name: Var(axis.name) for axis in axes} | {_within(axis).name: axis.within for axis in reduction}
@@ -139,8 +134,8 @@ def contiguous_across(found: Access, plan: TilePlan) -> Axis | None:
     if lanes < SHORTEST or not apart:
         return None
     for axis in plan.reduction:
-        if found.stride(axis.axis.name) == 1 and axis.block % SHORTEST == 0:
-            return Axis(name=f"{axis.axis.name}_l", extent=gcd(axis.block, lanes))  # lanes are a power of two
+        if found.stride(axis.axis.name) == 1 and axis.block >= SHORTEST:
+            return _within(axis)
     for tiled in plan.spatial:
         if vectorised and found.stride(tiled.axis.name) == 1 and tiled.lanes == lanes and tiled.axis.name != plan.vector:
             return tiled.register[-1]

@@ -91,9 +91,9 @@ class Fuse:
 class Mark:
     """Annotates one loop.
 
-    `transpose` stands on the outer of the two innermost loops of a plain copy, whose extent is a power of two: what is read is
-    contiguous along that loop, what is written along the inner one; the rectangle is transposed in registers. `transpose_words`
-    stands on the outer of three, the innermost of which goes over the numbers of a word of 32 bits: of words.
+    `transpose` stands on the outer of the two innermost loops of a plain copy: what is read is contiguous along that loop, in
+    vectors of `lanes`, what is written along the inner one; rectangles are transposed in registers. `transpose_words` stands on
+    the outer of three, the innermost of which goes over the numbers of a word of 32 bits: a square of words.
 
     `interleave` stands on the outer of the two innermost loops of a copy to pairs, or fours: what is read is contiguous along
     that loop, the inner one goes over the two of a pair, and the pairs lie one after another. `sum_pairs` stands on the outer of
@@ -109,6 +109,7 @@ class Mark:
     how: Literal[
         "parallel", "vectorize", "unroll", "transpose", "transpose_words", "interleave", "sum_pairs", "amx", "guarded_copy"
     ]  # fmt: skip
+    lanes: int = 0  # of `transpose`: a power of two, at most the loop's extent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

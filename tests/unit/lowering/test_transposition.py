@@ -18,17 +18,18 @@ from tuner.workload.expression import Axis, DType, Read, Tensor, Var
 from tuner.workload.spec import parse_spec
 
 
-def copy_of(rows: int, lanes: int, dtype: DType) -> Program:
-    """`Y[g, l, r] = X[g, r, l]` for two groups, `rows` by `lanes` each."""
-    group, along, across = Axis(name="g", extent=2), Axis(name="l", extent=lanes), Axis(name="r", extent=rows)
+def copy_of(rows: int, lanes: int, dtype: DType, columns: int = 0) -> Program:
+    """`Y[g, l, r] = X[g, r, l]` for two groups, `rows` by `columns` each, or by `lanes`."""
+    columns = columns or lanes
+    group, along, across = Axis(name="g", extent=2), Axis(name="l", extent=columns), Axis(name="r", extent=rows)
     body = Read("X", (Var("g"), Var("r"), Var("l")))
     block = Block(name="Y", axes=(group, along, across), buffer="Y", indices=(Var("g"), Var("l"), Var("r")), body=body)
     return Program(
-        inputs=(Tensor(name="X", shape=(2, rows, lanes), dtype=dtype),),
-        outputs=(Tensor(name="Y", shape=(2, lanes, rows), dtype=dtype),),
+        inputs=(Tensor(name="X", shape=(2, rows, columns), dtype=dtype),),
+        outputs=(Tensor(name="Y", shape=(2, columns, rows), dtype=dtype),),
         buffers=(),
         blocks=(block,),
-        steps=(Mark(loop="Y.l", how="transpose"),),
+        steps=(Mark(loop="Y.l", how="transpose", lanes=lanes),),
     )
 
 
@@ -42,6 +43,14 @@ def test_every_element_is_in_its_place(dtype: DType, lanes: int, rows: int) -> N
     got = tensor(np.zeros((2, lanes, rows), dtype))
     compiled = compile_program(copy_of(rows, lanes, dtype), detect_cpu(), "kernel")
     compiled.generated["kernel"](tensor(given), got)
+    np.testing.assert_array_equal(got.numpy(), given.transpose(0, 2, 1))
+
+
+@pytest.mark.parametrize(("columns", "lanes"), [(16, 8), (9, 8), (61, 8), (13, 4), (31, 16)])
+def test_vectors_that_do_not_divide_the_columns_end_with_them(columns: int, lanes: int) -> None:
+    given = np.arange(2 * 6 * columns).reshape(2, 6, columns).astype(np.float32)
+    got = tensor(np.zeros((2, columns, 6), np.float32))
+    compile_program(copy_of(6, lanes, "float32", columns), detect_cpu(), "kernel").generated["kernel"](tensor(given), got)
     np.testing.assert_array_equal(got.numpy(), given.transpose(0, 2, 1))
 
 
@@ -71,8 +80,8 @@ def test_a_pair_of_rows_takes_two_shuffles_a_round(rows: int, lanes: int, shuffl
     ("spec", "marked"),
     [
         ("matmul:M=48,N=64,K=64", True),
-        ("matmul:M=48,N=64,K=60", True),  # vectors of four
-        ("matmul:M=48,N=64,K=61", False),
+        ("matmul:M=48,N=64,K=61", True),
+        ("matmul:M=48,N=64,K=3", False),  # shorter than a vector worth loading
         ("matmul:M=48,N=64,K=64,transpose_a=true", False),  # rows lie side by side
         ("conv2d:N=1,H=8,W=8,CI=16,CO=32,KH=1,KW=1", True),
         ("conv2d:N=1,H=8,W=8,CI=16,CO=32,KH=3,KW=3,pad=1", False),  # a border is no vector's
