@@ -41,7 +41,8 @@ def packed_copy(name: str, found: Access, value: Scalar, plan: TilePlan, dtype: 
         registers += plan.tiled(str(plan.vector)).register
     if plan.taken:
         return _for_instruction(name, found, value, plan, (outer, inner, registers), dtype)
-    along = contiguous_across(found, plan) if DTYPE_BYTES[dtype] >= 4 else None  # TVM shuffles no 16-bit floats
+    # What lies within its tensor only under a condition is read one by one; and TVM shuffles no 16-bit floats.
+    along = contiguous_across(found, plan) if isinstance(value, Read) and DTYPE_BYTES[dtype] >= 4 else None
     axes = [*outer, *inner, *(_within(axis) for axis in reduction), *registers]
     loops, marks = axes, list[Mark]()
     if along is not None:
