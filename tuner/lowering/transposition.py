@@ -29,7 +29,8 @@ def transpose_squares(mod: tvm.IRModule) -> tvm.IRModule:
 
 def _replaced(loop: tirx.For) -> tirx.Stmt:
     if TRANSPOSE in loop.annotations:
-        return _transposed(loop, loop.body, None, size=int(loop.annotations[TRANSPOSE]))
+        lanes = int(loop.annotations[TRANSPOSE])  # 1 in schedules stored before there were rectangles
+        return _transposed(loop, loop.body, None, size=lanes if lanes > 1 else int(loop.extent))
     if TRANSPOSE_WORDS in loop.annotations:
         return _transposed(loop, loop.body, loop.body.body, size=int(loop.extent))
     return loop

@@ -46,7 +46,7 @@ def test_every_element_is_in_its_place(dtype: DType, lanes: int, rows: int) -> N
     np.testing.assert_array_equal(got.numpy(), given.transpose(0, 2, 1))
 
 
-@pytest.mark.parametrize(("columns", "lanes"), [(16, 8), (9, 8), (61, 8), (13, 4), (31, 16)])
+@pytest.mark.parametrize(("columns", "lanes"), [(16, 8), (9, 8), (61, 8), (13, 4), (31, 16), (8, 1)])  # 1: as long as the loop
 def test_vectors_that_do_not_divide_the_columns_end_with_them(columns: int, lanes: int) -> None:
     given = np.arange(2 * 6 * columns).reshape(2, 6, columns).astype(np.float32)
     got = tensor(np.zeros((2, columns, 6), np.float32))
