@@ -15,7 +15,7 @@ from tuner.lowering.amx import use_tile_registers
 from tuner.lowering.pairs import take_pairs
 from tuner.lowering.pipeline import know_pipeline
 from tuner.lowering.schedule import StoredSchedule, prepack_of, replay, schedule, stored
-from tuner.lowering.transposition import transpose_squares
+from tuner.lowering.transposition import transpose_in_registers
 from tuner.runtime.prepack import Prepack
 from tuner.spaces.cpu import program_for
 from tuner.spaces.default import default_program
@@ -98,8 +98,8 @@ def shortened(text: str) -> str:
 def build(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     """A scheduled module compiled for a CPU. Raises BuildError with the compiler's text."""
     try:
-        squared = use_tile_registers(take_pairs(transpose_squares(mod), target.isa), target.isa)
-        return tvm.tirx.build(squared, target=tvm.target.Target(dict(target.tvm)), pipeline=know_pipeline())
+        lowered = use_tile_registers(take_pairs(transpose_in_registers(mod), target.isa), target.isa)
+        return tvm.tirx.build(lowered, target=tvm.target.Target(dict(target.tvm)), pipeline=know_pipeline())
     except (RuntimeError, ValueError, TypeError) as error:
         raise BuildError(f"the compiler refused the schedule: {error}") from error
 

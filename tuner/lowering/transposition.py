@@ -21,7 +21,7 @@ WORD = "int32"  # of several narrower numbers
 NEAR_BITS = 128  # within which x86's unpacking and ARM's zipping instructions interleave two vectors
 
 
-def transpose_squares(mod: tvm.IRModule) -> tvm.IRModule:
+def transpose_in_registers(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with every annotated pair of loops, or three of them, replaced by loads, shuffles and stores."""
     functions = {name: structural_map(function, (tirx.For, _replaced)) for name, function in mod.functions.items()}
     return tvm.IRModule(functions, attrs=mod.attrs)

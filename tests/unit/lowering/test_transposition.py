@@ -10,7 +10,7 @@ from tvm_ffi import structural_map
 
 from tuner.lowering.compiler import compile_program
 from tuner.lowering.schedule import schedule
-from tuner.lowering.transposition import transpose_squares
+from tuner.lowering.transposition import transpose_in_registers
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.program import Block, Mark, Program
 from tuner.target.detect import detect_cpu
@@ -71,7 +71,7 @@ def test_a_pair_of_rows_takes_two_shuffles_a_round(rows: int, lanes: int, shuffl
         found.append(shuffle)
         return shuffle
 
-    mod = transpose_squares(schedule(copy_of(rows, lanes, "float32"), "kernel").mod)
+    mod = transpose_in_registers(schedule(copy_of(rows, lanes, "float32"), "kernel").mod)
     structural_map(mod["kernel"], (tirx.Shuffle, note))
     assert len(found) == shuffles
 
