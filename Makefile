@@ -35,8 +35,8 @@ test: check
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m 'not slow and not long and not alone' $(PYTEST_ARGS) || $(NONE)
 	$(BIN)/python -m pytest -q -m 'alone and not long' $(PYTEST_ARGS) || $(NONE)
 
-# What takes about ten seconds a test or more: jobs on a cluster of this machine, a browser, searches of whole tables, a GPU's
-# compilers.
+# What takes about ten seconds or more in all its cases: jobs on a cluster of this machine, a browser, searches of whole tables, a
+# GPU's compilers.
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m 'slow and not long and not alone' $(PYTEST_ARGS)
 

@@ -193,6 +193,7 @@ def fill_and_free(service: LiveService, client: Submitting, disk: Path) -> None:
     assert_all_there(service, client.acknowledged)
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 @pytest.mark.parametrize("mode", ["immediate", "fast"])
 def test_a_server_restarted_under_requests(postgres_server: PostgresServer, tmp_path: Path, mode: str) -> None:

@@ -65,7 +65,7 @@ def run(workload: Workload, program: Program, arrays: dict[str, NDArray[Any]]) -
 
 
 @pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_sampled_configs_are_right(spec: str, threads: int) -> None:
     workload = parse_spec(spec)
     expression = workload.expression

@@ -60,6 +60,7 @@ class Sampled:
             assert "__global__" in cuda_source(program, TARGET, "kernel")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtypes", [("f32",), ("f64", "f16", "bf16"), ("i32", "i8", "i64")])
 def test_sampled_configs_compute_the_reference_and_give_source(dtypes: tuple[str, ...]) -> None:
     sampled = Sampled()

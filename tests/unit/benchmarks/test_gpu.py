@@ -63,6 +63,7 @@ def test_what_cannot_be_built_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "full" / "thesis.tex").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("race", SUITE, ids=lambda race: race.name)
 def test_each_race_has_a_space_and_bars_for_both_architectures(race: Any) -> None:
     workload = parse_spec(race.spec)

@@ -44,6 +44,7 @@ def spearman(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
     return float(np.corrcoef(first, second)[0, 1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", MEASURED)
 def test_measured_kernels_are_ordered(spec: str) -> None:
     space, points, seconds, sketches = measured(spec)
@@ -60,6 +61,7 @@ def test_tensor_cores_come_before_other_ways_to_multiply() -> None:
     assert spearman(CudaEstimate(space)(points), seconds) > 0.85
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spec", ["softmax:M=64,N=512", "attention:B=1,H=2,S=64,D=32", "transpose:M=45,N=97", "dense:M=64,N=128,K=192"]
 )

@@ -74,6 +74,7 @@ def agrees(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> bool:
     return bool(np.allclose(got.astype(np.float64), want.astype(np.float64), rtol=2**-7, atol=2**-7))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", SPECS)
 def test_programs_compute_what_the_reference_computes(spec: str) -> None:
     workload = parse_spec(spec)

@@ -65,6 +65,7 @@ def test_source_is_generated(spec: str) -> None:
         assert "threadIdx.x" in source
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", SPECS)
 def test_launches_are_those_of_the_source(spec: str) -> None:
     """Names, arguments and threads by what the source itself declares; the grid covers the output."""
@@ -118,6 +119,7 @@ def test_a_warp_covers_as_many_rows_of_threads_as_it_is_told() -> None:
     assert "__launch_bounds__(256)" in source
 
 
+@pytest.mark.slow
 @needs_nvcc
 @pytest.mark.parametrize("warp", [0, 4])
 @pytest.mark.parametrize("pipeline", ["none", "registers", "async"])
@@ -142,6 +144,7 @@ def test_a_schedule_without_a_grid_is_no_kernel() -> None:
         cuda_source(default_program(parse_spec("softmax:M=3,N=7")), cuda_target("sm_80", lambda fingerprint: "declared"), "k")
 
 
+@pytest.mark.slow
 @needs_nvcc
 @pytest.mark.parametrize("arch", cuda_targets())
 @pytest.mark.parametrize("spec", [*COMPILED[:4], *(pytest.param(spec, marks=pytest.mark.long) for spec in COMPILED[4:])])

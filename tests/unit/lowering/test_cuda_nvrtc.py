@@ -19,6 +19,7 @@ needs_nvrtc = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @needs_nvrtc
 @pytest.mark.parametrize("arch", cuda_targets())
 @pytest.mark.parametrize("spec", ["softmax:M=100,N=1000", "matmul:M=128,N=256,K=512,dtype=float16"])

@@ -204,6 +204,7 @@ def test_nothing_escapes_where_a_mechanism_is_left_out(
     assert isinstance(good, Timed) and good.conditions.isolation == level
 
 
+@pytest.mark.alone  # the bomb takes a processor for itself until it is ended, within the timeout and a second
 @pytest.mark.skipif(SUPPORT.findings[Mechanism.PROCESSES].way != "cgroup", reason="no control group to bound root's processes")
 @pytest.mark.parametrize("level", ["process", "sealed without seccomp"])
 @pytest.mark.parametrize("name", ["fork_bomb", "session_bomb", "thread_bomb"])
