@@ -219,7 +219,8 @@ def _rounding_merged(expression: Expression, reduction: Stage) -> Expression:
     (reader,) = readers
     expected = Read(reduction.name, tuple(Var(axis.name) for axis in reader.axes))
     kinds = [kind for kind in (FLOATS, INTEGERS) if reduction.dtype in kind and reader.dtype in kind]
-    if reader.reducer is not None or reader.body != expected or reduction.accumulator != reduction.dtype or not kinds:
+    whole = reader.body == expected and reader.tensor.shape == reduction.tensor.shape
+    if reader.reducer is not None or not whole or reduction.accumulator != reduction.dtype or not kinds:
         return expression
     merged = replace(reduction, name=reader.name, dtype=reader.dtype)
     stages = tuple(merged if stage is reader else stage for stage in expression.stages if stage.name != reduction.name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
@@ -126,7 +127,8 @@ class ScalarLifter:
         typed = self.scalar(found)
         steps = any(isinstance(node, Binary) and node.op in ("floordiv", "floormod", "min", "max") for node in walk(typed.node))
         if steps and not any(reads(typed.node)):
-            typed = self.scalar(self.analyzer.simplify(found))
+            with suppress(LiftError):  # simplified, it may be a remainder by a negative number, which the notation has not
+                typed = self.scalar(self.analyzer.simplify(found))
         if typed.dtype not in INTEGERS:
             raise self.refuse(f"the index {str(found)[:80]!r} is {typed.dtype}, not an integer")
         return _as_dtype(typed, "int64").node

@@ -12,11 +12,13 @@ from tvm import relax, te, tirx, topi
 from tvm.s_tir import Schedule
 
 from tuner.lowering.lift import LiftError, lift, lift_te
+from tuner.lowering.module import module
+from tuner.spaces.default import default_program
 from tuner.spaces.stages import inlined
 from tuner.workload.expression import Expression, Read, Select, reads, walk
 from tuner.workload.inputs import make_inputs, numpy_dtype
-from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
-from tuner.workload.spec import workload_from_expression
+from tuner.workload.reference import error_bound, evaluate, evaluate_with_magnitude, max_rel_error
+from tuner.workload.spec import workload_from_expression, workload_from_notation
 
 Tensors = list[te.Tensor]
 
@@ -282,3 +284,18 @@ def test_padded_reads_carry_the_tensors_dtype() -> None:
     expression = lift_te(CASES["conv2d_half"]())
     pads = [node.pad for node in walk(expression.stages[0].body) if isinstance(node, Read) and node.pad is not None]
     assert [pad.dtype for pad in pads] == ["float16"]
+
+
+@pytest.mark.parametrize("text", [
+    "kernel part(X: f32[4, 5]) -> (Y: f32[2]) { T[i] += X[i, k]\n Y[i] = T[i] for i in 0:2 }",
+    # Simplified, the index is a remainder by -2.
+    "kernel odd(X: f32[2]) -> (Y: f32[3]) { Y[i] = X[(4 - i) % 2] for i in 0:3 }",
+])  # fmt: skip
+def test_what_is_lowered_comes_back(text: str) -> None:
+    expression = workload_from_notation(text, {}).expression
+    lifted = lift(module(default_program(workload_from_expression(expression)), "kernel")["kernel"], "kernel")
+    arrays = make_inputs(expression, seed=3)
+    want = evaluate(expression, arrays)
+    got = evaluate(lifted, dict(zip((tensor.name for tensor in lifted.inputs), arrays.values(), strict=True)))
+    for one, other in zip(got.values(), want.values(), strict=True):
+        np.testing.assert_array_equal(one, other)
