@@ -14,7 +14,7 @@ from tuner.spaces.cpu_pack import PackedCopy, packed_copy
 from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
 from tuner.spaces.groups import TileGroup, replace_reads
 from tuner.spaces.nest import Nest, parallel_prefix
-from tuner.spaces.program import Block, Buffer, ComputeAt, DecomposeReduction, Mark, Reorder, ReverseComputeAt, Step
+from tuner.spaces.program import Block, Buffer, ComputeAt, DecomposeReduction, Fuse, Mark, Reorder, ReverseComputeAt, Step
 from tuner.spaces.stages import Access, accesses, bounds, costs_mathematics, in_bounds, unpadded
 from tuner.spaces.tiles import add, constant
 from tuner.workload.expression import Axis, Const, DType, Read, Scalar, Select, Var, rewrite, substitute
@@ -85,7 +85,7 @@ class TileNest:
                 if axis in self.register[:-1] and axis.extent > 1 and not axis.name.endswith("_l"):
                     self.steps.append(Mark(loop=f"{copy.block.name}.{axis.name}", how="unroll"))
             self.steps += copy.marks
-        self._innermost(self.name)
+        self._innermost(self.name, wide=self._wide(body))
         self._threads(self.name, self.outer, keep=[])
 
     def _reduce(self) -> None:
@@ -168,7 +168,7 @@ class TileNest:
         self._block(output.name, spatial, (), output.name, self._output_indices(), body)
         self.steps.append(ReverseComputeAt(block=output.name, loop=f"{acc}.{at.name}"))
         self.steps.append(Reorder(loops=self._loops(output.name, [*self.inner, *self.register])))
-        self._innermost(output.name, unrolled=not costly and self.plan.rows is None)
+        self._innermost(output.name, unrolled=not costly and self.plan.rows is None, wide=self._wide(body))
 
     def _output_indices(self) -> tuple[Scalar, ...]:
         return tuple(self.indices[axis.name] for axis in self.group.output.axes)
@@ -295,14 +295,28 @@ class TileNest:
         row = next(axis for axis in self.plan.tiled(self.plan.rows).register)
         return [self.reduction[0], row, *self.plan.tiled(self.plan.vector).register, *self.taken]
 
-    def _innermost(self, block: str, *, unrolled: bool = True, pairs: bool = False) -> None:
-        """Unrolls the register tile and vectorises its lanes, or gives lanes and pair to one instruction."""
-        for axis in self.register:
+    def _innermost(self, block: str, *, unrolled: bool = True, pairs: bool = False, wide: bool = False) -> None:
+        """Unrolls the register tile and vectorises its lanes, or gives lanes and pair to one instruction.
+
+        `wide`: vectors side by side become one, where the compiler can halve it down to registers. It computes these by turns,
+        which hides the latency of a long chain, and loads each constant once for all.
+        """
+        register = self.register
+        if wide and register[-1].name == f"{self.plan.vector}_l" and register[-2].extent in (2, 4):
+            side_by_side = self._loops(block, register[-2:])
+            whole = f"{block}.{self.plan.vector}_v"
+            self.steps += [Fuse(loops=side_by_side, into=whole), Mark(loop=whole, how="vectorize")]
+            register = register[:-2]
+        for axis in register:
             lanes = self.plan.vector is not None and axis.name == f"{self.plan.vector}_l"
             if lanes and pairs:
                 self.steps.append(Mark(loop=f"{block}.{axis.name}", how="sum_pairs"))
             elif lanes or (unrolled and axis.extent > 1):
                 self.steps.append(Mark(loop=f"{block}.{axis.name}", how="vectorize" if lanes else "unroll"))
+
+    def _wide(self, body: Scalar) -> bool:
+        """Whether what is written takes chains of arithmetic in vectors: polynomials of float32."""
+        return self.plan.mathematics == "polynomial" and self.group.output.dtype == "float32" and costs_mathematics(body)
 
     def _threads(self, block: str, axes: list[Axis], keep: list[Axis]) -> None:
         self.steps += parallel_prefix(block, axes, self.plan.threads, keep)
