@@ -65,7 +65,7 @@ imports: $(VENV)/.installed-dev
 RECORD := $(BIN)/python -m benchmarks.search.record -o $(TABLES)
 tables: $(VENV)/.installed
 	$(RECORD) --configs 2600 matmul:M=256,N=256,K=256 dense:M=64,N=512,K=256,bias=true,act=gelu \
-	  conv2d:N=1,H=28,W=28,CI=64,CO=128,KH=1,KW=1
+	  conv2d:N=1,H=28,W=28,CI=64,CO=128,KH=1,KW=1,stride=2
 	$(RECORD) --configs 2300 matmul:M=16,N=1024,K=512 batch_matmul:B=8,M=64,N=64,K=64,transpose_b=true transpose:M=1024,N=1024
 	$(RECORD) --configs 2100 conv2d:N=1,H=28,W=28,CI=32,CO=64,KH=3,KW=3,pad=1,act=relu \
 	  depthwise_conv2d:N=1,H=56,W=56,C=64,KH=3,KW=3,pad=1

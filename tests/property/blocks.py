@@ -52,13 +52,17 @@ def value(node: Scalar, where: Mapping[str, int], arrays: Arrays) -> Any:
 
 def run(program: Program, inputs: Arrays) -> list[NDArray[Any]]:
     """The outputs in order, in float64; an element nobody wrote is NaN."""
-    arrays = {tensor.name: array.astype(np.float64) for tensor, array in zip(program.inputs, inputs.values(), strict=True)}
-    shapes = {held.name: held.shape for held in program.buffers} | {tensor.name: tensor.shape for tensor in program.outputs}
+    arrays = {
+        tensor.name: array.astype(np.float64).reshape(program.addressed(tensor))
+        for tensor, array in zip(program.inputs, inputs.values(), strict=True)
+    }
+    shapes = {held.name: held.shape for held in program.buffers}
+    shapes |= {tensor.name: program.addressed(tensor) for tensor in program.outputs}
     for name, shape in shapes.items():
         arrays[name] = np.full(shape, np.nan)
     for block in program.blocks:
         _execute(block, arrays)
-    return [arrays[tensor.name] for tensor in program.outputs]
+    return [arrays[tensor.name].reshape(tensor.shape) for tensor in program.outputs]
 
 
 def _execute(block: Block, arrays: Arrays) -> None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tests.property.expressions import expressions
 from tuner.errors import IllegalSchedule
+from tuner.lowering.arguments import state_arguments
 from tuner.lowering.lift_fusion import guarded
 from tuner.lowering.schedule import schedule
 from tuner.spaces.cpu import CpuSpace
@@ -85,7 +86,7 @@ def test_groups_partition_the_stages_each_after_what_it_reads(expression: Expres
 
 def computed(expression: Expression, program: Program, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     target = tvm.target.Target(dict(detect_cpu().tvm))
-    library = tvm.tirx.build(schedule(program, "kernel").mod, target=target)
+    library = tvm.tirx.build(state_arguments(schedule(program, "kernel").mod), target=target)
     held = {}
     for name in expression.outputs:
         tensor = expression.tensor(name)

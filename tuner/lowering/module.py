@@ -11,6 +11,7 @@ from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.s_tir.analysis import get_sblock_access_region
 
+from tuner.lowering.arguments import ARGUMENTS
 from tuner.lowering.scalars import BITS, Scope, identity, lower, lower_bits
 from tuner.runtime.prepack import pack_symbol
 from tuner.spaces.program import Block, Buffer, Program
@@ -31,9 +32,8 @@ def module(program: Program, symbol: str) -> tvm.IRModule:
 
 def _function(program: Program, symbol: str) -> tirx.PrimFunc:
     index_dtype = _index_dtype(program)
-    buffers = {
-        tensor.name: tirx.decl_buffer(tensor.shape, tensor.dtype, tensor.name) for tensor in (*program.inputs, *program.outputs)
-    }
+    arguments = (*program.inputs, *program.outputs)
+    buffers = {tensor.name: tirx.decl_buffer(program.addressed(tensor), tensor.dtype, tensor.name) for tensor in arguments}
     inner = {
         buffer.name: tirx.decl_buffer(buffer.shape, _stored(buffer), buffer.name, scope=_scope(buffer.scope))
         for buffer in program.buffers
@@ -49,10 +49,13 @@ def _function(program: Program, symbol: str) -> tirx.PrimFunc:
         shared = {name: buffer for name, buffer in inner.items() if all(name not in own for own in owned)}
     root = SBlock([], [], [], "root", body, alloc_buffers=list(shared.values()))
     function = tirx.PrimFunc(
-        [buffers[tensor.name] for tensor in (*program.inputs, *program.outputs)],
+        [buffers[tensor.name] for tensor in arguments],
         SBlockRealize([], tirx.const(True, "bool"), root),
     )
-    return function.with_attr({"global_symbol": symbol, "tirx.noalias": True, "s_tir": True})
+    attributes = {"global_symbol": symbol, "tirx.noalias": True, "s_tir": True}
+    if program.views:
+        attributes[ARGUMENTS] = [list(tensor.shape) for tensor in arguments]
+    return function.with_attr(attributes)
 
 
 def _scope(scope: str) -> str:

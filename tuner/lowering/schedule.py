@@ -137,15 +137,15 @@ class Applier:
 def _without_vectors(block: Block, program: Program) -> set[str]:
     """Loops TVM's code generator cannot vectorise: it has no stores of one bfloat16 value to all lanes."""
     every: tuple[Tensor | Buffer, ...] = (*program.inputs, *program.buffers, *program.outputs)
-    held = {one.name: one for one in every}
-    if held[block.buffer].dtype != "bfloat16":
+    shapes = {one.name: one.shape for one in every} | dict(program.views)
+    if next(one.dtype for one in every if one.name == block.buffer) != "bfloat16":
         return set()
     extents = {axis.name: axis.extent for axis in (*block.axes, *block.reduce_axes)}
     # Only a read that moves with the axis, and is not always padding, is sure to differ from lane to lane.
     moving = {
         atom
         for read in reads(block.body)
-        if not _always_outside(read, held[read.tensor].shape, extents)
+        if not _always_outside(read, shapes[read.tensor], extents)
         for index in read.indices
         for atom in linear(index)[0]
     }

@@ -16,6 +16,7 @@ from tuner.workload.expression import DType, Expression
 class Algorithm:
     """One way to compute the workload: its stages as they stand, inlined, or rewritten ones."""
 
+    stated: Expression  # with the inputs and outputs as callers have them
     expression: Expression
     shapes: Mapping[str, tuple[int, ...]]
     dtypes: Mapping[str, DType]
@@ -25,14 +26,21 @@ class Algorithm:
     def program(self, nests: Sequence[Nest], constants: tuple[str, ...] = ()) -> Program:
         """The program of one nest for each group, in the groups' order. `constants`: inputs known ahead."""
         outputs = set(self.expression.outputs)
+        written = [
+            replace(self.stated.tensor(name), name=written)
+            for name, written in zip(self.stated.outputs, self.expression.outputs, strict=True)
+        ]
         between = tuple(
             Buffer(name=group.name, shape=self.shapes[group.name], dtype=self.dtypes[group.name])
             for group in self.groups
             if group.name not in outputs
         )
         return Program(
-            inputs=self.expression.inputs,
-            outputs=tuple(self.expression.tensor(name) for name in self.expression.outputs),
+            inputs=self.stated.inputs,
+            outputs=tuple(written),
+            views={
+                one.name: self.shapes[one.name] for one in (*self.stated.inputs, *written) if self.shapes[one.name] != one.shape
+            },
             buffers=(*between, *(buffer for nest in nests for buffer in nest.buffers)),
             blocks=tuple(
                 replace(block, section=group.name)
@@ -51,14 +59,15 @@ def algorithms(
 
     `prepared` inlines as a target wants it; `joined`: squares of a convolution are numbered along one axis.
     """
-    found = [_algorithm(prepared(plain), rewritten=False)]
+    found = [_algorithm(plain, prepared(plain), rewritten=False)]
     if numerics == "fast" and (other := winograd(plain, joined=joined)) is not None:
-        found.append(_algorithm(prepared(other), rewritten=True))
+        found.append(_algorithm(plain, prepared(other), rewritten=True))
     return tuple(found)
 
 
-def _algorithm(whole: Expression, *, rewritten: bool) -> Algorithm:
+def _algorithm(stated: Expression, whole: Expression, *, rewritten: bool) -> Algorithm:
     return Algorithm(
+        stated=stated,
         expression=whole,
         shapes=shapes_of(whole),
         dtypes={tensor.name: tensor.dtype for tensor in (*whole.inputs, *(stage.tensor for stage in whole.stages))},

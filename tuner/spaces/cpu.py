@@ -8,6 +8,7 @@ from itertools import islice, product
 
 from tuner.errors import UsageError
 from tuner.spaces.algorithm import Algorithm, algorithms
+from tuner.spaces.collapse import collapsed
 from tuner.spaces.cpu_amx import amx_sketch
 from tuner.spaces.cpu_pairs import pair_sketch
 from tuner.spaces.cpu_row_knobs import RowSketch, lane_sketches, row_sketch
@@ -17,6 +18,7 @@ from tuner.spaces.program import Program
 from tuner.spaces.space import Config, Sketch, Space
 from tuner.spaces.stages import hoisted, inlined, materialized, plainly_named
 from tuner.target.target import Target
+from tuner.workload.expression import Expression
 from tuner.workload.workload import Workload
 
 MAX_SKETCHES = 64  # combinations of the groups' sketches; beyond it the first ones are kept
@@ -32,7 +34,7 @@ class CpuSpace:
         given = zip(workload.expression.inputs, plain.inputs, strict=True)
         self.constants = tuple(named.name for tensor, named in given if tensor.name in workload.constants)
         self.target, self.threads = target, threads
-        found = algorithms(plain, workload.numerics, lambda expression: materialized(inlined(hoisted(expression))), joined=False)
+        found = algorithms(plain, workload.numerics, _prepared, joined=False)
         self.algorithm = found[0]
         self.expression, self.groups = self.algorithm.expression, self.algorithm.groups
         self._algorithms: dict[str, Algorithm] = {}
@@ -69,6 +71,10 @@ class CpuSpace:
         name = str(full["sketch"])
         chosen, algorithm = self.combinations[name], self._algorithms[name]
         return algorithm.program([sketch.nest(full) for sketch in chosen], self.constants)
+
+
+def _prepared(expression: Expression) -> Expression:
+    return collapsed(materialized(inlined(hoisted(expression))))
 
 
 def space_for(workload: Workload, target: Target, threads: int) -> Space:

@@ -177,11 +177,11 @@ class TileSketch:
 
     def copy_values(self, found: Access) -> list[str]:
         stride = 0 if self.vector is None else found.stride(self.vector)
-        contiguous, in_vectors = stride in (0, 1), stride is not None and 0 <= stride <= NEAR
+        in_vectors = stride is not None and 0 <= stride <= NEAR
         stage = self.group.anchor
-        if self.across is not None and not contiguous and found.stride(self.across) == 1 and not found.padded:
+        if self.across is not None and not self._contiguous(found) and found.stride(self.across) == 1 and not found.padded:
             return ["pack"]
-        packable = self._packable(found, contiguous)
+        packable = self.packable(found)
         values = []
         if found.padded:
             if in_vectors and not self._pads_lanes(found):
@@ -195,12 +195,16 @@ class TileSketch:
             values += ["pack", "pack_root"]
         return values
 
-    def _packable(self, found: Access, contiguous: bool) -> bool:
+    def packable(self, found: Access) -> bool:
+        """Whether a copy of an operand of a sum, in the order in which it is read, may be worth making."""
         stage = self.group.anchor
         if stage.reducer is None or found.gathered or not found.axes:
             return False
         reused = any(axis.extent > 1 and axis.name not in found.axes for axis in stage.axes)
-        return (reused or not contiguous) and self._grows_little(found)
+        return (reused or not self._contiguous(found)) and self._grows_little(found)
+
+    def _contiguous(self, found: Access) -> bool:
+        return self.vector is None or found.stride(self.vector) in (0, 1)
 
     def _grows_little(self, found: Access) -> bool:
         """Whether a packed copy is not too many times as large as its source."""
@@ -283,23 +287,28 @@ class TileSketch:
 def tile_sketches(
     group: TileGroup, target: Target, threads: int, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]
 ) -> list[TileSketch]:
-    """One sketch for each axis worth vectorising: the output's last, the one along which most reads are contiguous, and where the
-    last is shorter than a vector the longest: what is stored one by one then is little beside what is summed."""
+    """One sketch for each axis worth vectorising: the output's last, the one along which most reads are made of vectors, in place
+    or as packed copies, and where vectors along the last overlap by a tenth the longest: what is stored one by one then is little
+    beside what is summed."""
     stage = group.anchor
     found = accesses(stage, shapes)
 
-    def contiguity(axis: Axis) -> int:
-        return sum(one.stride(axis.name) in (0, 1) for one in found)
+    def in_vectors(axis: Axis) -> tuple[int, int]:
+        contiguous = sum(one.stride(axis.name) in (0, 1) for one in found)
+        sketch = TileSketch(group, axis.name, target, threads, shapes, dtypes)
+        return sum(one.stride(axis.name) in (0, 1) or sketch.packable(one) for one in found), contiguous
 
     wide = [axis for axis in stage.axes if axis.extent >= 2]
     if not wide:
         return [TileSketch(group, None, target, threads, shapes, dtypes)]
     last = next(axis for axis in reversed(group.output.axes) if axis.extent >= 2)
     last = next(axis for axis in stage.axes if axis.name == last.name)
-    best = max(wide, key=lambda axis: (contiguity(axis), axis.extent))
+    best = max(wide, key=lambda axis: (*in_vectors(axis), axis.extent))
     lanes = target.vector_bytes // DTYPE_BYTES[stage.accumulator if stage.reducer else stage.dtype]
     longest = max(wide, key=lambda axis: axis.extent)
-    worth = (last, best, longest) if stage.reducer is not None and last.extent < lanes <= longest.extent else (last, best)
+    overlap = -(-last.extent // lanes) * lanes - last.extent
+    alternative = stage.reducer is not None and overlap * 10 > last.extent and lanes <= longest.extent
+    worth = (last, best, longest) if alternative else (last, best)
     chosen = dict.fromkeys(axis.name for axis in worth if any(axis.name in one.axes for one in found) or axis is last)
     sketches = [TileSketch(group, name, target, threads, shapes, dtypes) for name in chosen]
     across = _across(group, last, found, target)

@@ -6,7 +6,8 @@ unrolling and threads are primitives. `tuner.lowering` turns blocks into a TVM m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from tuner.workload.expression import Axis, DType, Read, Reducer, Scalar, Tensor
@@ -189,3 +190,10 @@ class Program:
     blocks: tuple[Block, ...]
     steps: tuple[Step, ...] = ()
     constants: tuple[str, ...] = ()  # inputs known ahead of time: tuner.spaces.prologue takes out what can be done with them
+    views: Mapping[str, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # shapes in which blocks address inputs and outputs, if others
+
+    def addressed(self, tensor: Tensor) -> tuple[int, ...]:
+        """The shape in which the blocks address an input or output: the same elements in the same order."""
+        return self.views.get(tensor.name, tensor.shape)

@@ -72,6 +72,7 @@ def split(program: Program) -> Split:
             buffers=tuple(buffer for buffer in program.buffers if buffer.name in written and buffer.name not in packed),
             blocks=tuple(blocks),
             steps=tuple(step for step in program.steps if _about(step) & ahead),
+            views=program.views,
         ),
     )
 

@@ -31,16 +31,16 @@ def figures() -> dict[str, tuple[float, float]]:
 
 
 def test_workloads_left_out_are_ordered() -> None:
-    """docs/search.md has 0.869 in the mean and 0.81 at worst."""
+    """docs/search.md has 0.874 in the mean and 0.82 at worst."""
     pairs = {name: pairs for name, (pairs, _) in figures().items()}
     assert len(pairs) == 8
-    assert np.mean(list(pairs.values())) >= 0.86 and min(pairs.values()) >= 0.79, pairs
+    assert np.mean(list(pairs.values())) >= 0.865 and min(pairs.values()) >= 0.80, pairs
 
 
 def test_the_fastest_are_found_as_far_as_they_can_be_told_apart() -> None:
-    """docs/search.md has 0.43, and why a measurement itself reaches but half to three quarters."""
+    """docs/search.md has 0.37, and why a measurement itself reaches but half to three quarters."""
     recalls = {name: recall for name, (_, recall) in figures().items()}
-    assert np.mean(list(recalls.values())) >= 0.40, recalls
+    assert np.mean(list(recalls.values())) >= 0.35, recalls
 
 
 def test_configs_that_differ_in_time_differ_in_features() -> None:

@@ -1,0 +1,45 @@
+"""Along which axes the vectors of a reduction lie."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.program import Fuse
+from tuner.target.detect import detect_cpu
+from tuner.workload.spec import parse_spec
+
+EIGHT = replace(detect_cpu(), vector_bytes=32, vector_registers=16, isa=("avx2", "fma"))  # lanes of float32
+
+
+@pytest.mark.parametrize(
+    ("spec", "axes"),
+    [
+        # The output's last axis, contiguous or still in all reads, and as long as whole vectors.
+        ("matmul:M=33,N=64,K=20", ["j"]),
+        ("conv2d:N=1,H=16,W=16,CI=8,CO=24,KH=3,KW=3,pad=1,layout=NCHW", ["w"]),
+        # Read in steps of two it makes no vectors; the weights do, packed: 12 times as large as its source the input may not be.
+        ("conv2d:N=1,H=64,W=64,CI=3,CO=24,KH=7,KW=7,stride=2,pad=3,layout=NCHW", ["w", "k"]),
+        # Seven points overlap by one in eight, 49 by seven in 56, 63 by one in 64.
+        ("conv2d:N=1,H=7,W=7,CI=8,CO=24,KH=3,KW=3,pad=1,layout=NCHW", ["w", "k"]),
+        ("conv2d:N=1,H=7,W=7,CI=8,CO=64,KH=1,KW=1,layout=NCHW", ["hw", "k"]),
+        ("conv2d:N=1,H=9,W=7,CI=8,CO=64,KH=1,KW=1,layout=NCHW", ["hw"]),
+    ],
+)
+def test_vectors_lie_along(spec: str, axes: list[str]) -> None:
+    space = CpuSpace(parse_spec(spec), EIGHT, threads=1).space
+    assert [sketch.name.rpartition("tile_")[2] for sketch in space.sketches] == axes
+
+
+def test_chains_of_arithmetic_take_turns_in_wide_vectors() -> None:
+    space = CpuSpace(parse_spec("elementwise:M=8,N=64,act=gelu"), EIGHT, threads=1)
+    steps = {}
+    for point in space.space.sample(np.random.default_rng(0), 60):
+        config = space.space.config(point)
+        wide = any(isinstance(step, Fuse) and step.into == "Y.ij_v" for step in space.program(config).steps)
+        steps[config["Y.tile_ij.register"], config["Y.tile_ij.mathematics"]] = wide
+    assert {key for key, wide in steps.items() if wide} == {((16,), "polynomial"), ((32,), "polynomial")}
+    assert len(steps) == 8
