@@ -109,7 +109,7 @@ def _stage(stage: Stage, pairs: set[Pair], dimensions: set[Dimension], shapes: M
         while members[-1] in following:
             members.append(following[members[-1]])
         name = "".join(members)
-        while len(members) > 1 and name in extents:
+        while len(members) > 1 and (name in extents or any(name == one.name for one in made.values())):
             name += "x"
         made[head] = Axis(name=name, extent=prod(extents[member] for member in members))
 

@@ -21,7 +21,9 @@ JOINED = [
     ("kernel turn(X: f32[A, B, C]) -> (Y: f32[C, A, B]) { Y[l, i, j] = X[i, j, l] }", [[("l", 7), ("ij", 15)]]),
     ("kernel two(X: f32[A, B]) -> (Z: f32[A, B]) { Y[i, j] += X[i, j] * f32(u) for u in 0:3\n Z[l, m] = Y[l, m] }",
      [[("ij", 15), ("u", 3)], [("lm", 15)]]),
-    # The names of what is joined may be taken.
+    # The names of what is joined may be taken, and be alike.
+    ("kernel like(X: f32[A, B, C, D]) -> (Y: f32[C, D, A, B]) { Y[k, lj, kl, j] = X[kl, j, k, lj] }",
+     [[("klj", 28), ("kljx", 15)]]),
     ("kernel name(X: f32[A, B, C], b: f32[C]) -> (Y: f32[A, B, C]) { Y[i, j, ij] = X[i, j, ij] + b[ij] }",
      [[("ijx", 15), ("ij", 7)]]),
 ]  # fmt: skip
