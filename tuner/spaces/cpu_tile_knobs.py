@@ -149,7 +149,8 @@ class TileSketch:
         extent = self._extent(name)
         if extent <= MIN_BLOCK:
             return [0]
-        return [0, *(size for size in CACHE_BLOCKS if size < extent), extent]
+        share = -(-extent // self.threads)  # of a thread: the longest runs of memory that each can have
+        return [0, *sorted({size for size in (*CACHE_BLOCKS, share) if MIN_BLOCK < size < extent}), extent]
 
     def _main_reduction(self) -> Axis:
         return max(self.group.anchor.reduce_axes, key=lambda axis: axis.extent)

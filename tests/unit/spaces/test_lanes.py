@@ -1,4 +1,4 @@
-"""Along which axes the vectors of a reduction lie."""
+"""Along which axes the vectors of a stage lie, and in which blocks."""
 
 from __future__ import annotations
 
@@ -43,3 +43,9 @@ def test_chains_of_arithmetic_take_turns_in_wide_vectors() -> None:
         steps[config["Y.tile_ij.register"], config["Y.tile_ij.mathematics"]] = wide
     assert {key for key, wide in steps.items() if wide} == {((16,), "polynomial"), ((32,), "polynomial")}
     assert len(steps) == 8
+
+
+@pytest.mark.parametrize(("threads", "blocks"), [(1, (0, 32, 64, 100)), (2, (0, 32, 50, 64, 100)), (3, (0, 32, 34, 64, 100))])
+def test_a_threads_share_of_an_axis_is_a_block(threads: int, blocks: tuple[int, ...]) -> None:
+    (sketch,) = CpuSpace(parse_spec("matmul:M=9,N=100,K=20"), EIGHT, threads).space.sketches
+    assert next(knob.values for knob in sketch.knobs if knob.name.endswith("block_j")) == blocks
