@@ -180,7 +180,7 @@ class TileSketch:
         stride = 0 if self.vector is None else found.stride(self.vector)
         in_vectors = stride is not None and 0 <= stride <= NEAR
         stage = self.group.anchor
-        if self.across is not None and not self._contiguous(found) and found.stride(self.across) == 1 and not found.padded:
+        if self.across is not None and not self.contiguous(found) and found.stride(self.across) == 1 and not found.padded:
             return ["pack"]
         packable = self.packable(found)
         values = []
@@ -202,9 +202,10 @@ class TileSketch:
         if stage.reducer is None or found.gathered or not found.axes:
             return False
         reused = any(axis.extent > 1 and axis.name not in found.axes for axis in stage.axes)
-        return (reused or not self._contiguous(found)) and self._grows_little(found)
+        return (reused or not self.contiguous(found)) and self._grows_little(found)
 
-    def _contiguous(self, found: Access) -> bool:
+    def contiguous(self, found: Access) -> bool:
+        """Whether the lanes of a vector lie side by side in an operand, or are one number."""
         return self.vector is None or found.stride(self.vector) in (0, 1)
 
     def _grows_little(self, found: Access) -> bool:
@@ -294,14 +295,17 @@ def tile_sketches(
     stage = group.anchor
     found = accesses(stage, shapes)
 
+    def sketch(axis: str | None, across: str | None = None) -> TileSketch:
+        return TileSketch(group, axis, target, threads, shapes, dtypes, across)
+
     def in_vectors(axis: Axis) -> tuple[int, int]:
-        contiguous = sum(one.stride(axis.name) in (0, 1) for one in found)
-        sketch = TileSketch(group, axis.name, target, threads, shapes, dtypes)
-        return sum(one.stride(axis.name) in (0, 1) or sketch.packable(one) for one in found), contiguous
+        along = sketch(axis.name)
+        contiguous = [along.contiguous(one) for one in found]
+        return sum(here or along.packable(one) for here, one in zip(contiguous, found, strict=True)), sum(contiguous)
 
     wide = [axis for axis in stage.axes if axis.extent >= 2]
     if not wide:
-        return [TileSketch(group, None, target, threads, shapes, dtypes)]
+        return [sketch(None)]
     last = next(axis for axis in reversed(group.output.axes) if axis.extent >= 2)
     last = next(axis for axis in stage.axes if axis.name == last.name)
     best = max(wide, key=lambda axis: (*in_vectors(axis), axis.extent))
@@ -311,9 +315,9 @@ def tile_sketches(
     alternative = stage.reducer is not None and overlap * 10 > last.extent and lanes <= longest.extent
     worth = (last, best, longest) if alternative else (last, best)
     chosen = dict.fromkeys(axis.name for axis in worth if any(axis.name in one.axes for one in found) or axis is last)
-    sketches = [TileSketch(group, name, target, threads, shapes, dtypes) for name in chosen]
+    sketches = [sketch(name) for name in chosen]
     across = _across(group, last, found, target)
-    return sketches if across is None else [*sketches, TileSketch(group, last.name, target, threads, shapes, dtypes, across)]
+    return sketches if across is None else [*sketches, sketch(last.name, across)]
 
 
 def _across(group: TileGroup, vector: Axis, found: Sequence[Access], target: Target) -> str | None:

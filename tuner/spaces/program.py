@@ -190,9 +190,8 @@ class Program:
     blocks: tuple[Block, ...]
     steps: tuple[Step, ...] = ()
     constants: tuple[str, ...] = ()  # inputs known ahead of time: tuner.spaces.prologue takes out what can be done with them
-    views: Mapping[str, tuple[int, ...]] = field(
-        default_factory=dict
-    )  # shapes in which blocks address inputs and outputs, if others
+    # Shapes in which blocks address inputs and outputs, of those that callers have in others.
+    views: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def addressed(self, tensor: Tensor) -> tuple[int, ...]:
         """The shape in which the blocks address an input or output: the same elements in the same order."""

@@ -1,4 +1,4 @@
-"""Along which axes the vectors of a stage lie, and in which blocks."""
+"""The tile sketch: along which axes vectors lie, which of them are wide, and which cache blocks there are."""
 
 from __future__ import annotations
 
