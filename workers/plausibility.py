@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tuner.measure.outcome import Failed, FailureKind, Timed, Trial
-from tuner.spaces.winograd import fewest_flops
+from tuner.spaces.algorithm import fewest_flops
 from tuner.target.limits import LimitsError, measure_limits
 from tuner.target.roofline import Work, floor_seconds, implausible, is_steady, roofline_fraction
 from tuner.target.target import Limits, Target

@@ -12,6 +12,7 @@ from itertools import pairwise
 from math import log2, prod
 
 from tuner.spaces.cpu_products import factors
+from tuner.spaces.phases import phased
 from tuner.spaces.stages import inlined
 from tuner.target.roofline import relative_rate
 from tuner.target.target import Bandwidth, Limits, Target
@@ -48,9 +49,10 @@ def allowance(expression: Expression, target: Target, threads: int) -> Allowance
     peak = limits.fma_flops * relative_rate(dtype, target.isa) * count
     lanes = target.vector_bytes // 4
     per_second = limits.fma_flops / (2 * lanes) * count  # vector instructions of one operation each
+    needed = phased(inlined(expression))
     return Allowance(
-        flops_s=expression.flops / peak,
-        instructions_s=_instructions(expression, target) / per_second,
+        flops_s=min(expression.flops, needed.flops) / peak,
+        instructions_s=_instructions(needed, target) / per_second,
         bytes_s=_bytes_s(expression, limits, count),
     )
 
@@ -79,12 +81,12 @@ def _bandwidth(limits: Limits, working_set_bytes: float, kind: Callable[[Bandwid
 
 
 def _instructions(expression: Expression, target: Target) -> float:
-    """Vector instructions of all stages, elementwise ones inlined as the spaces do; loads, stores and indices are not counted.
+    """Vector instructions of all stages; loads, stores and indices are not counted.
 
     What multiplies and adds several numbers of a lane at once counts as a part of an instruction for each.
     """
     rate = relative_rate(expression.inputs[0].dtype, target.isa) if expression.inputs else 1.0
-    return sum(_stage_instructions(stage, target, rate) for stage in inlined(expression).stages)
+    return sum(_stage_instructions(stage, target, rate) for stage in expression.stages)
 
 
 def _stage_instructions(stage: Stage, target: Target, rate: float) -> float:

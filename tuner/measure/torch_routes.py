@@ -112,14 +112,15 @@ def _convolution(torch: Any, op: str, params: Params, given: tuple[Any, ...], sh
 
 def _transposed(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
     last = _channels_last(params, 2)
-    x, weights = _to_first(given[0], last), given[1]
-    weights = weights.permute(2, 3, 0, 1).contiguous() if last else weights
+    x, weights = _to_first(given[0], last), _weights_to_oi(given[1], last).transpose(0, 1)  # input channels first
     act, bias = _activation(torch, params), given[2] if len(given) > 2 else None
     stride, pad = params.get("stride", 1), params.get("pad", 0)
-    if weights.shape[0] != x.shape[1]:  # PyTorch wants input channels first
-        weights = weights.transpose(0, 1).contiguous()
-    function = torch.nn.functional.conv_transpose2d
-    return [("channels-first", lambda: act(function(x, weights, bias, stride, pad)), lambda y: _from_first(y, last))]
+
+    def route(name: str, layout: Any) -> Call:
+        xs, ws = x.contiguous(memory_format=layout), weights.contiguous(memory_format=layout)
+        return name, lambda: act(torch.nn.functional.conv_transpose2d(xs, ws, bias, stride, pad)), lambda y: _from_first(y, last)
+
+    return [route(name, layout) for name, layout in _layouts(torch, 2)]
 
 
 def _pooling(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:

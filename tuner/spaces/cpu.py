@@ -14,6 +14,7 @@ from tuner.spaces.cpu_pairs import pair_sketch
 from tuner.spaces.cpu_row_knobs import RowSketch, lane_sketches, row_sketch
 from tuner.spaces.cpu_tile_knobs import TileSketch, tile_sketches
 from tuner.spaces.groups import Group, RowGroup
+from tuner.spaces.phases import phased
 from tuner.spaces.program import Program
 from tuner.spaces.space import Config, Sketch, Space
 from tuner.spaces.stages import hoisted, inlined, materialized, plainly_named
@@ -74,7 +75,7 @@ class CpuSpace:
 
 
 def _prepared(expression: Expression) -> Expression:
-    return collapsed(materialized(inlined(hoisted(expression))))
+    return collapsed(materialized(phased(inlined(hoisted(expression)))))
 
 
 def space_for(workload: Workload, target: Target, threads: int) -> Space:

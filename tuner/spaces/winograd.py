@@ -14,9 +14,7 @@ from math import prod
 
 from tuner.spaces.stages import linear
 from tuner.spaces.tiles import add, constant, times
-from tuner.workload.compulsory import least_flops
 from tuner.workload.expression import Axis, Binary, Const, Expression, Read, Scalar, Select, Stage, Var, substitute
-from tuner.workload.workload import Workload
 
 SQUARE = 2  # outputs of a square on each side
 WINDOW = 3
@@ -61,12 +59,6 @@ def winograd(expression: Expression, *, joined: bool = False) -> Expression | No
     made = _rewritten(found, joined=joined)
     stages = tuple(one for stage in expression.stages for one in (made if stage is found.stage else (stage,)))
     return _renamed(replace(expression, stages=stages))
-
-
-def fewest_flops(workload: Workload) -> int:
-    """Operations of the workload by the algorithm of its space that needs least: what a time is judged by."""
-    fast = workload.numerics == "fast" and winograd(workload.expression) is not None
-    return int(least_flops(workload) / SAVING) if fast else least_flops(workload)
 
 
 def _renamed(expression: Expression) -> Expression:

@@ -136,6 +136,7 @@ def test_numpy_routes_compute_the_operator(spec: str) -> None:
         "conv2d:N=1,H=9,W=8,CI=4,CO=6,KH=3,KW=3,stride=2,pad=1,layout=NHWC,act=relu",
         "conv2d:N=1,H=9,W=8,CI=4,CO=6,KH=3,KW=3,pad=1,groups=2,layout=NCHW",
         "conv2d_transpose:N=1,H=5,W=6,CI=4,CO=3,KH=3,KW=3,stride=2,pad=1",
+        "conv2d_transpose:N=1,H=5,W=6,CI=3,CO=3,KH=4,KW=4,stride=2,pad=1,bias=true,layout=NCHW",
         "conv3d:N=1,D=5,H=6,W=7,CI=2,CO=3,KD=3,KH=3,KW=3,pad=1",
         "depthwise_conv2d:N=1,H=9,W=8,C=4,KH=3,KW=3,pad=1,layout=NHWC",
         "depthwise_conv2d:N=1,H=9,W=8,C=4,KH=3,KW=3,pad=1,layout=NCHW",

@@ -9,9 +9,10 @@ import pytest
 
 from tests.property.blocks import run
 from tuner.cost_model.features import featurizer
+from tuner.spaces.algorithm import fewest_flops
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.stages import plainly_named
-from tuner.spaces.winograd import SUFFIX, fewest_flops, winograd
+from tuner.spaces.winograd import SUFFIX, winograd
 from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Expression
 from tuner.workload.inputs import make_inputs
