@@ -14,7 +14,7 @@ from tvm.s_tir.analysis import get_sblock_access_region
 from tuner.lowering.arguments import ARGUMENTS
 from tuner.lowering.scalars import BITS, Scope, identity, lower, lower_bits
 from tuner.runtime.prepack import pack_symbol
-from tuner.spaces.program import Block, Buffer, Program
+from tuner.spaces.program import Block, Buffer, Fuse, Mark, Program
 from tuner.spaces.prologue import split
 from tuner.workload.expression import Binary, BinaryOp, Cast, Read, reads
 
@@ -38,7 +38,7 @@ def _function(program: Program, symbol: str) -> tirx.PrimFunc:
         buffer.name: tirx.decl_buffer(buffer.shape, _stored(buffer), buffer.name, scope=_scope(buffer.scope))
         for buffer in program.buffers
     }
-    scope = Scope(buffers | inner, {}, index_dtype, frozenset(buffers))
+    scope = Scope(buffers | inner, {}, index_dtype, frozenset(buffers), _vectors(program))
     sections = [list(blocks) for _, blocks in groupby(program.blocks, key=lambda block: block.section)]
     shared = dict(inner)
     if len(sections) == 1:
@@ -67,6 +67,13 @@ def _scope(scope: str) -> str:
 def _stored(buffer: Buffer) -> str:
     """The dtype TVM is told: of a bfloat16 intermediate it makes one of float32, unless it is known as bits."""
     return BITS if buffer.exact and buffer.dtype == "bfloat16" else buffer.dtype
+
+
+def _vectors(program: Program) -> frozenset[str]:
+    """The loops that become vectors, those within a fused one by themselves."""
+    within = {step.into: step.loops for step in program.steps if isinstance(step, Fuse)}
+    marked = [step.loop for step in program.steps if isinstance(step, Mark) and step.how == "vectorize"]
+    return frozenset(loop for one in marked for loop in within.get(one, (one,)))
 
 
 def _index_dtype(program: Program) -> str:
@@ -122,7 +129,7 @@ def _nest(block: Block, scope: Scope) -> tirx.Stmt:
         )
         for axis, kind in axes
     ]
-    inside = scope.bind({axis.name: iterator.var for (axis, _), iterator in zip(axes, iterators, strict=True)})
+    inside = scope.bind(block, {axis.name: iterator.var for (axis, _), iterator in zip(axes, iterators, strict=True)})
     statement: tirx.Stmt = _block(block, iterators, loops, inside)
     for loop, (axis, _) in zip(reversed(loops), reversed(axes), strict=True):
         first, extent = tirx.const(0, scope.index_dtype), tirx.const(axis.extent, scope.index_dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import tvm
@@ -11,8 +11,9 @@ from tvm import tirx
 
 from tuner.lowering import mathematics
 from tuner.lowering.indices import without_cancelled
-from tuner.spaces.program import Mathematics
-from tuner.workload.expression import Binary, Cast, Const, Read, Scalar, Select, Unary, Var, reads
+from tuner.spaces.program import Block, Mathematics
+from tuner.spaces.stages import in_bounds
+from tuner.workload.expression import Binary, Cast, Const, Read, Scalar, Select, Unary, Var, reads, walk
 
 BITS = "uint16"  # of a bfloat16 buffer that is kept as it is
 _COMPARE = {"lt": tirx.LT, "le": tirx.LE, "gt": tirx.GT, "ge": tirx.GE, "eq": tirx.EQ, "ne": tirx.NE}
@@ -28,9 +29,15 @@ class Scope:
     iterators: Mapping[str, tirx.Var]
     index_dtype: str
     given: frozenset[str] = frozenset()  # buffers that are parameters, which TVM leaves as they are
+    vectors: frozenset[str] = frozenset()  # loops, as `<block>.<axis>`, whose points are computed together
+    extents: Mapping[str, int] = field(default_factory=dict)  # of the iterators
+    lanes: frozenset[str] = frozenset()  # of the iterators those of vectors
 
-    def bind(self, iterators: Mapping[str, tirx.Var]) -> Scope:
-        return replace(self, iterators=iterators)
+    def bind(self, block: Block, iterators: Mapping[str, tirx.Var]) -> Scope:
+        """The scope of a block's body."""
+        extents = {axis.name: axis.extent for axis in (*block.axes, *block.reduce_axes)}
+        lanes = frozenset(name for name in extents if f"{block.name}.{name}" in self.vectors)
+        return replace(self, iterators=iterators, extents=extents, lanes=lanes)
 
     @property
     def naming(self) -> mathematics.Naming:
@@ -70,11 +77,27 @@ def lower(node: Scalar, scope: Scope, how: Mathematics) -> tvm.ir.PrimExpr:
             return mathematics.unary(op, lower(arg, scope, how), how, scope.naming)
         case Select(cond=cond, then=then, other=other):
             chosen = [lower(part, scope, how) for part in (cond, then, other)]
-            # A read must not happen where its condition fails; without reads both sides may be computed and blended.
-            return tirx.if_then_else(*chosen) if any(reads(node)) else tirx.Select(*chosen)
+            return tirx.Select(*chosen) if _blended(node, scope) else tirx.if_then_else(*chosen)
         case Binary(op=op, lhs=lhs, rhs=rhs):
             a, b = _same_dtype(lower(lhs, scope, how), lower(rhs, scope, how))
             return _binary(op, a, b)
+
+
+def _blended(node: Select, scope: Scope) -> bool:
+    """Whether both sides are computed and blended: without reads always, with reads that are safe where lanes differ.
+
+    A branch for each lane would take the vector apart. What may leave its tensor must not be read where the condition fails.
+    """
+    found = tuple(reads(node))
+    if not found:
+        return True
+    differs = any(isinstance(part, Var) and part.name in scope.lanes for part in walk(node.cond))
+    return differs and all(_stays_inside(read, scope) for read in found)
+
+
+def _stays_inside(read: Read, scope: Scope) -> bool:
+    shape = tuple(int(extent) for extent in scope.buffers[read.tensor].shape)
+    return in_bounds(read.indices, shape, scope.extents) is None
 
 
 def lower_bits(node: Scalar, scope: Scope) -> tvm.ir.PrimExpr:

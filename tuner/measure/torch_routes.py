@@ -71,7 +71,8 @@ def _same(tensor: Any) -> Any:
 def _activation(torch: Any, params: Params) -> Callable[[Any], Any]:
     """In place where PyTorch can: what a user who cares would write."""
     table: Mapping[str, Callable[[Any], Any]] = {
-        "none": _same, "relu": torch.relu_, "gelu": torch.nn.functional.gelu, "tanh": torch.tanh_, "sigmoid": torch.sigmoid_,
+        "none": _same, "relu": torch.relu_, "relu6": torch.nn.functional.relu6, "leaky_relu": torch.nn.functional.leaky_relu_,
+        "gelu": torch.nn.functional.gelu, "tanh": torch.tanh_, "sigmoid": torch.sigmoid_,
         "silu": torch.nn.functional.silu, "exp": torch.exp, "erf": torch.erf, "sqrt": torch.sqrt, "abs": torch.abs,
     }  # fmt: skip
     return table[params.get("act") or "none"]
