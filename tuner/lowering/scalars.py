@@ -76,8 +76,8 @@ def lower(node: Scalar, scope: Scope, how: Mathematics) -> tvm.ir.PrimExpr:
         case Unary(op=op, arg=arg):
             return mathematics.unary(op, lower(arg, scope, how), how, scope.naming)
         case Select(cond=cond, then=then, other=other):
-            chosen = [lower(part, scope, how) for part in (cond, then, other)]
-            return tirx.Select(*chosen) if _blended(node, scope) else tirx.if_then_else(*chosen)
+            select = tirx.Select if _blended(node, scope) else tirx.if_then_else
+            return select(lower(cond, scope, how), *_same_dtype(lower(then, scope, how), lower(other, scope, how)))
         case Binary(op=op, lhs=lhs, rhs=rhs):
             a, b = _same_dtype(lower(lhs, scope, how), lower(rhs, scope, how))
             return _binary(op, a, b)
