@@ -19,6 +19,7 @@ from tuner.app.race import race_kernel
 from tuner.app.tune import NoKernel, tune
 from tuner.measure.race import Contender
 from tuner.settings import Settings
+from tuner.spaces.algorithm import fewest_flops
 from tuner.target.limits import measure_limits
 from tuner.target.roofline import relative_rate
 from tuner.target.target import Target
@@ -109,7 +110,7 @@ def _row(case: Case, target: Target, settings: Settings) -> Row:
         spec=case.workload.spec,
         notation=case.workload.notation if case.workload.op is None else None,
         bound="memory" if allowed.by_memory else "compute",
-        flops=expression.flops,
+        flops=fewest_flops(case.workload),
         threads=settings.threads,
         trials=settings.trials,
         tuned_s=0.0,

@@ -26,7 +26,7 @@ class Row:
     name: str
     spec: str
     bound: Bound  # what bounds it by the machine's limits, measured in this run
-    flops: int
+    flops: int  # that are needed
     threads: int
     trials: int  # of ours, at most
     tuned_s: float  # wall time of our tuning, promotion included
