@@ -8,14 +8,13 @@ phase. What is left out are products with zero, so that an infinite weight no lo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import gcd
-from typing import TypeVar
 
-from tuner.spaces.stages import Linear, bounds, in_bounds, inlined, is_elementwise, linear
-from tuner.spaces.tiles import add, constant, times
+from tuner.spaces.stages import Linear, bounds, in_bounds, inlined, is_elementwise, linear, unused
+from tuner.spaces.tiles import add, constant
 from tuner.workload.expression import (
     Axis,
     Binary,
@@ -34,7 +33,6 @@ from tuner.workload.expression import (
 )
 
 Tensors = Mapping[str, Tensor]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +94,12 @@ def phased(expression: Expression) -> Expression:
         if not phases or any(expression.tensor(read.tensor).dtype == "bool" for read in reads(stage.body)):
             continue
         tensors = {tensor.name: tensor for tensor in (*expression.inputs, *(one.tensor for one in expression.stages))}
-        name = _free(f"{stage.name}ph", tensors)
+        name = unused(f"{stage.name}ph", tensors)
         along = {found.axis.name: found for found in phases}
-        split = {axis: Axis(name=_free(f"{axis}ph", _names(stage)), extent=found.stride) for axis, found in along.items()}
+        split = {axis: Axis(name=unused(f"{axis}ph", _names(stage)), extent=found.stride) for axis, found in along.items()}
         made = _by_phases(replace(stage, name=name), term, phases, split, tensors)
-        indices = _flat(along[axis.name].place if axis.name in along else (Var(axis.name),) for axis in stage.axes)
-        whole = Stage(name=stage.name, axes=stage.axes, body=Read(name, indices), dtype=stage.dtype)
+        places = (along[axis.name].place if axis.name in along else (Var(axis.name),) for axis in stage.axes)
+        whole = Stage(name=stage.name, axes=stage.axes, body=Read(name, tuple(chain.from_iterable(places))), dtype=stage.dtype)
         stages = tuple(other for one in expression.stages for other in ((made, whole) if one is stage else (one,)))
         rewritten = inlined(replace(expression, stages=stages))
         for phase in phases:
@@ -183,15 +181,16 @@ def _by_phases(stage: Stage, term: _Term, phases: Sequence[_Phase], split: Mappi
     ends: list[Scalar] = []
     for phase in phases:
         within = split[phase.axis.name].name
-        values[phase.axis.name] = _index(Linear({phase.axis.name: phase.stride, within: 1}, -phase.shift))
+        values[phase.axis.name] = Linear({phase.axis.name: phase.stride, within: 1}, -phase.shift).index
         weight = Linear({phase.window.name: phase.stride, within: phase.slope}, phase.first)
-        values[phase.window.name] = _index(weight)
+        values[phase.window.name] = weight.index
         if phase.window.extent % phase.stride:
             ends.append(Binary("lt", values[phase.window.name], constant(phase.window.extent)))
-    axes = _flat(
+    parts = (
         (replace(axis, extent=by_axis[axis.name].blocks), split[axis.name]) if axis.name in by_axis else (axis,)
         for axis in stage.axes
     )
+    axes = tuple(chain.from_iterable(parts))
     windows = tuple(
         replace(axis, extent=by_window[axis.name].steps) if axis.name in by_window else axis for axis in stage.reduce_axes
     )
@@ -228,7 +227,7 @@ def _substituted(node: Scalar, values: Mapping[str, Scalar], extents: Mapping[st
             case Read(indices=indices):
                 changed = [rewrite(index, change) for index in indices]
                 forms = [linear(index) for index in changed]
-                plain = (index if form is None else _index(form) for index, form in zip(changed, forms, strict=True))
+                plain = (index if form is None else form.index for index, form in zip(changed, forms, strict=True))
                 return replace(found, indices=tuple(plain))
             case _:
                 return None
@@ -242,16 +241,9 @@ def _divided(index: Scalar, by: int, extents: Mapping[str, int]) -> tuple[Scalar
     if form is None or by < 1:
         return None
     whole = Linear({name: step // by for name, step in form.coefficients.items() if step % by == 0}, form.constant // by)
-    rest = _index(Linear({name: step for name, step in form.coefficients.items() if step % by}, form.constant % by))
+    rest = Linear({name: step for name, step in form.coefficients.items() if step % by}, form.constant % by).index
     low, high = bounds(rest, extents) or (-1, by)
-    return (_index(whole), rest) if low >= 0 and high < by else None
-
-
-def _index(form: Linear) -> Scalar:
-    total: Scalar = constant(0)
-    for name, step in form.coefficients.items():
-        total = add(total, times(Var(name), step))
-    return add(total, constant(form.constant))
+    return (whole.index, rest) if low >= 0 and high < by else None
 
 
 def _bare(factor: Scalar) -> Read | None:
@@ -329,9 +321,10 @@ def _outputs_split(expression: Expression, name: str, phase: _Phase, within: Axi
         if axis is None or not alone:
             stages.append(stage)
             continue
-        inner = replace(within, name=_free(within.name, _names(stage)))
-        axes = _flat((replace(one, extent=phase.blocks), inner) if one == axis else (one,) for one in stage.axes)
-        at = _index(Linear({axis.name: phase.stride, inner.name: 1}, 0))
+        inner = replace(within, name=unused(within.name, _names(stage)))
+        parts = ((replace(one, extent=phase.blocks), inner) if one == axis else (one,) for one in stage.axes)
+        axes = tuple(chain.from_iterable(parts))
+        at = Linear({axis.name: phase.stride, inner.name: 1}, 0).index
         body = _substituted(stage.body, {axis.name: at}, {one.name: one.extent for one in axes})
         stages.append(replace(stage, axes=axes, body=body))
     return replace(expression, stages=tuple(stages))
@@ -357,15 +350,5 @@ def _zero(dtype: DType) -> Const:
     return Const(0.0 if "float" in dtype else 0, dtype)
 
 
-def _flat(parts: Iterable[Sequence[T]]) -> tuple[T, ...]:
-    return tuple(one for part in parts for one in part)
-
-
 def _names(stage: Stage) -> set[str]:
     return {axis.name for axis in (*stage.axes, *stage.reduce_axes)}
-
-
-def _free(name: str, taken: Collection[str]) -> str:
-    while name in taken:
-        name += "x"
-    return name

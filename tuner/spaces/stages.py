@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from tuner.spaces.tiles import add, constant, times
 from tuner.workload.expression import (
     Binary,
     Cast,
@@ -165,6 +166,13 @@ def plainly_named(expression: Expression) -> Expression:
     )
 
 
+def unused(name: str, taken: Collection[str]) -> str:
+    """The name, made longer until it is none of those taken."""
+    while name in taken:
+        name += "x"
+    return name
+
+
 def _plain(names: list[str]) -> dict[str, str]:
     plain: dict[str, str] = {}
     for name in names:
@@ -271,6 +279,14 @@ class Linear:
 
     def coefficient(self, axis: str) -> int:
         return self.coefficients.get(axis, 0)
+
+    @property
+    def index(self) -> Scalar:
+        """The form written out."""
+        total: Scalar = constant(0)
+        for name, step in self.coefficients.items():
+            total = add(total, times(Var(name), step))
+        return add(total, constant(self.constant))
 
 
 def linear(node: Scalar) -> Linear | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from tuner.spaces.stages import linear
+from tuner.spaces.stages import linear, unused
 from tuner.spaces.tiles import add, constant, times
 from tuner.workload.expression import Axis, Binary, Const, Expression, Read, Scalar, Select, Stage, Var, substitute
 
@@ -166,7 +166,7 @@ def _rewritten(window: _Window, *, joined: bool) -> tuple[Stage, ...]:
     stage, (rows, columns) = window.stage, window.sides
     extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
     extents |= {side.axis.name: -(-side.axis.extent // SQUARE) for side in window.sides}  # of squares, where outputs stood
-    square = tuple(Axis(name=_free(f"{side.step}q", extents), extent=POINTS) for side in window.sides)
+    square = tuple(Axis(name=unused(f"{side.step}q", extents), extent=POINTS) for side in window.sides)
     names = {part: f"{stage.name}{part}" for part in ("u", "v", "m")}
 
     def axis(name: str) -> Axis:
@@ -185,7 +185,7 @@ def _rewritten(window: _Window, *, joined: bool) -> tuple[Stage, ...]:
     if joined:
         images = [one for one in moving if one in made and one.name not in (*sided, *kept)]
         together = (*images, *map(axis, sided))
-    number = Axis(name=_free("row", extents), extent=prod(one.extent for one in together))
+    number = Axis(name=unused("row", extents), extent=prod(one.extent for one in together))
     squares = _Squares(together=together, number=number)
     u = replace(stage, name=names["u"], axes=(*square, *map(axis, kept)), reduce_axes=(), reducer=None, body=_u(window, square))
     body = substitute(_v(window, square), squares.parts)
@@ -277,9 +277,3 @@ def _sum(terms: Sequence[tuple[float, Scalar]]) -> Scalar:
             total = Binary("add" if factor > 0 else "sub", total, size)
     assert total is not None
     return total
-
-
-def _free(name: str, taken: Sequence[str] | dict[str, int]) -> str:
-    while name in taken:
-        name += "q"
-    return name
