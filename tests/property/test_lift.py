@@ -53,6 +53,7 @@ def test_plain_programs_keep_their_key() -> None:
         "kernel half(A: f16[5, 7], B: f16[7, 6]) -> (C: f16[5, 6]) { C[i, j] += A[i, k] * B[k, j] }",
         "kernel conv(X: f32[9, 4], W: f32[3, 4, 6]) -> (Y: f32[9, 6]) { Y[x, f] += (X[x + k - 1, c] else 0) * W[k, c, f] }",
         "kernel rows(X: f32[4, 9]) -> (Y: f32[4]) { Y[i] max= X[i, k] }",
+        "kernel apart(X: f32[5, 5]) -> (Y: f32[9]) { Y[i] = X[(i + 2) // 3, (i + 1) // 3] }",
         "kernel table(T: f32[11, 3], I: i32[6]) -> (Y: f32[6, 3]) { Y[i, j] = T[clamp(I[i], 0, 10), j] }",
     ):
         workload = workload_from_notation(text, {})

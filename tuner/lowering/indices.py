@@ -5,6 +5,9 @@ Pure tree rewriting; iterators that cancel out are gone afterwards.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import combinations
+
 from tuner.workload.bounds import linear
 from tuner.workload.expression import Binary, Const, Scalar, Var, walk
 
@@ -25,6 +28,17 @@ def opaque(index: Scalar) -> Scalar:
     seen = [_iterators(atom) for atom in atoms]
     entangled = any(sum(bool(names & other) for other in seen) > 1 for names in divided)
     return Binary("max", index, Const(_BELOW_ANY, "int64")) if entangled else index
+
+
+def divided_apart(indices: Sequence[Scalar]) -> bool:
+    """Whether an access divides by one number in two places that share an iterator and are not the same, as `(i + 2) // 3` and
+    `(i + 1) // 3`: where TVM joins the indices to one it takes these for the same."""
+    nodes = (node for index in indices for node in walk(index))
+    found = [node for node in nodes if isinstance(node, Binary) and node.op in ("floordiv", "floormod")]
+    return any(
+        one.rhs == other.rhs and tidy(one.lhs) != tidy(other.lhs) and _iterators(one.lhs) & _iterators(other.lhs)
+        for one, other in combinations(found, 2)
+    )
 
 
 def _iterators(index: Scalar) -> set[str]:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
+import numpy as np
 import tvm
 from tvm.sym import Analyzer
 
@@ -124,6 +125,8 @@ class ScalarLifter:
         return Typed(read if dtype == tensor.dtype else Cast(dtype, read), dtype)
 
     def index(self, found: tvm.ir.Expr) -> Scalar:
+        if type(found).__name__ == "BitwiseAnd" and _is_greatest(found.b):
+            found = found.a  # nothing inside a tensor has the bit that is taken away
         typed = self.scalar(found)
         steps = any(isinstance(node, Binary) and node.op in ("floordiv", "floormod", "min", "max") for node in walk(typed.node))
         if steps and not any(reads(typed.node)):
@@ -228,6 +231,11 @@ class ScalarLifter:
             node, power = values[0].node, values[1].node
             return Typed(Binary("pow", node, power), dtype)
         raise self.refuse(f"the function {name!r} is none of {', '.join(sorted({*_CALLS, 'sigmoid', 'pow'}))}")
+
+
+def _is_greatest(found: tvm.ir.Expr) -> bool:
+    """Whether it is the greatest number of its dtype."""
+    return type(found).__name__ == "IntImm" and found.value == np.iinfo(str(found.ty)).max
 
 
 def _positive(node: Scalar) -> bool:

@@ -139,14 +139,14 @@ def _nest(block: Block, scope: Scope) -> tirx.Stmt:
 
 def _fetch(read: Read, scope: Scope) -> tirx.Stmt:
     """The line of an element, asked for to be read (0), kept in all caches (3), as data (1)."""
-    element = tirx.BufferLoad(scope.buffers[read.tensor], [scope.index(index) for index in read.indices])
+    element = tirx.BufferLoad(scope.buffers[read.tensor], scope.place(read.indices))
     how = [tirx.const(value, "int32") for value in (0, 3, 1)]
     return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(element), *how))
 
 
 def _block(block: Block, iterators: list[tirx.IterVar], loops: list[tirx.Var], inside: Scope) -> tirx.Stmt:
     target = inside.buffers[block.buffer]
-    indices = [inside.index(index) for index in block.indices]
+    indices = inside.place(block.indices)
     body, init = block.body, None
     if block.reducer is not None:
         dtype = str(target.dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -10,7 +10,7 @@ import tvm
 from tvm import tirx
 
 from tuner.lowering import mathematics
-from tuner.lowering.indices import without_cancelled
+from tuner.lowering.indices import divided_apart, without_cancelled
 from tuner.spaces.program import Block, Mathematics
 from tuner.spaces.stages import in_bounds
 from tuner.workload.expression import Binary, Cast, Const, Read, Scalar, Select, Unary, Var, reads, walk
@@ -48,6 +48,15 @@ class Scope:
     def index(self, node: Scalar) -> tvm.ir.PrimExpr:
         return lower(without_cancelled(node), self, "libm").astype(self.index_dtype)
 
+    def place(self, nodes: Sequence[Scalar]) -> list[tvm.ir.PrimExpr]:
+        """The indices of one access, each hidden from the others where TVM would confuse them. Nothing inside a tensor has the
+        bit that is taken away, and unlike a comparison no pass drops it."""
+        found = [self.index(node) for node in nodes]
+        if not divided_apart(nodes):
+            return found
+        greatest = tirx.const(np.iinfo(self.index_dtype).max, self.index_dtype)
+        return [tirx.bitwise_and(index, greatest) for index in found]
+
 
 def identity(reducer: str, dtype: str) -> tvm.ir.PrimExpr:
     """The value a reduction starts from: of max and min the infinities, so that they are exact for every input."""
@@ -69,7 +78,7 @@ def lower(node: Scalar, scope: Scope, how: Mathematics) -> tvm.ir.PrimExpr:
             narrow = dtype == "int64" and -(2**31) <= value < 2**31
             return tirx.const(value, scope.index_dtype if narrow else dtype)
         case Read(tensor=tensor, indices=indices):
-            load = tirx.BufferLoad(scope.buffers[tensor], [scope.index(index) for index in indices])
+            load = tirx.BufferLoad(scope.buffers[tensor], scope.place(indices))
             return tirx.reinterpret("bfloat16", load) if str(load.ty) == BITS else load
         case Cast(dtype=dtype, arg=arg):
             return lower(arg, scope, how).astype(dtype)
