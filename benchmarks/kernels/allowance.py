@@ -12,6 +12,7 @@ from itertools import pairwise
 from math import log2, prod
 
 from tuner.spaces.cpu_products import factors
+from tuner.spaces.guards import counted, flops_of, share
 from tuner.spaces.phases import phased
 from tuner.spaces.stages import inlined
 from tuner.target.roofline import relative_rate
@@ -51,7 +52,7 @@ def allowance(expression: Expression, target: Target, threads: int) -> Allowance
     per_second = limits.fma_flops / (2 * lanes) * count  # vector instructions of one operation each
     needed = phased(inlined(expression))
     return Allowance(
-        flops_s=min(expression.flops, needed.flops) / peak,
+        flops_s=min(expression.flops, flops_of(needed)) / peak,
         instructions_s=_instructions(needed, target) / per_second,
         bytes_s=_bytes_s(expression, limits, count),
     )
@@ -91,10 +92,11 @@ def _instructions(expression: Expression, target: Target) -> float:
 
 def _stage_instructions(stage: Stage, target: Target, rate: float) -> float:
     axes = (*stage.axes, *stage.reduce_axes)
-    points = prod(axis.extent for axis in axes)
-    per_point: float = _weight(stage.body, axes[-1].name if axes else "")
+    points = prod(axis.extent for axis in axes) * share(stage)
+    _, term = counted(stage)
+    per_point: float = _weight(term, axes[-1].name if axes else "")
     if stage.reducer is not None:
-        fused = stage.reducer == "sum" and isinstance(stage.body, Binary) and stage.body.op == "mul"
+        fused = stage.reducer == "sum" and isinstance(term, Binary) and term.op == "mul"
         per_point += 0 if fused else 1
         if factors(stage) is not None:
             per_point = 1 / rate

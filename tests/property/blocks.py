@@ -78,6 +78,9 @@ def _execute(block: Block, arrays: Arrays) -> None:
             continue
         total = _START[block.reducer]
         for step in product(*(range(axis.extent) for axis in block.reduce_axes)):
-            one = value(block.body, where | dict(zip(reduced, step, strict=True)), arrays)
+            here = where | dict(zip(reduced, step, strict=True))
+            if not all(value(condition, here, arrays) for condition in block.when):
+                continue
+            one = value(block.body, here, arrays)
             total = _BINARY[_REDUCE[block.reducer]](total, one)
         target[place] = total

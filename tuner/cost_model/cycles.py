@@ -83,7 +83,7 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
     peak = lanes * 2 * FMA_UNITS * table.rate
     per_body = np.maximum(work.steps / np.maximum(work.bodies, 1), 1)
     # Multiply-adds of a body; a map without arithmetic still issues something for each vector.
-    operations = accumulators * np.maximum(table.flops / max(table.points, 1) / 2, 0.5) * per_body
+    operations = accumulators * np.maximum(table.flops / max(table.points * table.share, 1) / 2, 0.5) * per_body
     operands = work.loads + work.broadcasts
     hides = 0.0 if table.in_registers else operations  # registers of matrices wait for their rows
     vectors = 0.0 if table.in_registers else 1.0

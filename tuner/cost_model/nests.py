@@ -16,10 +16,11 @@ from tuner.spaces.cpu_amx import AmxSketch
 from tuner.spaces.cpu_row_knobs import RowSketch
 from tuner.spaces.cpu_tile_knobs import TileSketch
 from tuner.spaces.groups import COLUMN
+from tuner.spaces.guards import operations, share
 from tuner.spaces.space import Knob, Points, Space, Value
 from tuner.spaces.stages import Access, accesses, linear
 from tuner.spaces.tiles import fit_block
-from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Stage, Unary, arithmetic, walk
+from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Stage, Unary, walk
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -111,6 +112,7 @@ class NestTable:
         self.extents = np.array([axis.extent for axis in self.axes], np.int64)
         self.points = prod(axis.extent for axis in self.axes)
         self.dtype_bytes = DTYPE_BYTES[anchor.accumulator if anchor.reducer else anchor.dtype]
+        self.share = share(anchor)  # of the points those that count
         self.flops = sum(_flops(stage) for stage in stages)
         self.taken = frozenset(sketch.taken if isinstance(sketch, TileSketch) else ())
         self.stepped = np.array([axis.name not in self.taken for axis in self.reduced], np.bool_)  # reductions by iterations
@@ -306,10 +308,9 @@ def tables(space: CpuSpace, combination: str) -> list[NestTable]:
     return [NestTable(sketch, space.space, space.constants) for sketch in space.combinations[combination]]
 
 
-def _flops(stage: Stage) -> int:
-    return prod(axis.extent for axis in (*stage.axes, *stage.reduce_axes)) * (
-        arithmetic(stage.body) + (1 if stage.reducer else 0)
-    )
+def _flops(stage: Stage) -> float:
+    """Of terms that count."""
+    return prod(axis.extent for axis in (*stage.axes, *stage.reduce_axes)) * share(stage) * operations(stage)
 
 
 def _all_stages(sketch: TileSketch | RowSketch) -> Sequence[Stage]:

@@ -92,7 +92,7 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
     tile = nest.span[:spatial].prod(axis=0)
     # Of a row sketch the column's tile is vectors and partial results, not iterations.
     unrolled = 1.0 if table.is_rows else nest.span[spatial:][table.stepped].prod(axis=0)
-    bodies = nest.covered / nest.span.prod(axis=0)
+    bodies = nest.covered / nest.span.prod(axis=0) * table.share
     steps = bodies * unrolled
     inside = nest.extent[depth - table.reductions :].prod(axis=0) * unrolled if table.reductions else 1.0
     operands = [_operand(table, read, nest, nest.packed[number]) for number, read in enumerate(table.reads[: table.inputs])]
@@ -114,7 +114,7 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
         covered=nest.covered / max(table.points, 1),
         bodies=bodies,
         steps=steps,
-        lives=steps / np.maximum(inside, 1.0),
+        lives=steps / table.share / np.maximum(inside, 1.0),
         loads=loads,
         broadcasts=broadcasts,
         picked=picked,

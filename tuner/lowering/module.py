@@ -157,7 +157,9 @@ def _block(block: Block, iterators: list[tirx.IterVar], loops: list[tirx.Var], i
         value = lower_bits(body, inside)
     else:
         value = lower(body, inside, block.mathematics).astype(str(target.dtype))
-    store = tirx.BufferStore(target, value, indices)
+    store: tirx.Stmt = tirx.BufferStore(target, value, indices)
+    for condition in reversed(block.when):
+        store = tirx.IfThenElse(lower(condition, inside, "libm"), store, None)
     bare = SBlock(iterators, [], [], block.name, store, init=init)
     read, write, _ = get_sblock_access_region(bare, {buffer: buffer for buffer in inside.buffers.values()})
     if init is not None:

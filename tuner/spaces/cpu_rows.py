@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.spaces.groups import COLUMN, RowGroup, replace_reads
+from tuner.spaces.guards import identity
 from tuner.spaces.nest import Nest, parallel_prefix
 from tuner.spaces.program import Block, Buffer, ComputeAt, DecomposeReduction, Mark, Mathematics, Reorder, Step
 from tuner.spaces.stages import accesses, inline_into, unpadded
@@ -37,16 +38,6 @@ from tuner.workload.expression import (
 )
 
 COMBINE: Mapping[Reducer, BinaryOp] = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
-INTEGER_LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
-
-
-def identity(reducer: Reducer, dtype: DType) -> Const:
-    """The value that changes nothing when it is combined."""
-    if reducer in {"sum", "prod"}:
-        return Const(0 if reducer == "sum" else 1, dtype)
-    if dtype in INTEGER_LIMITS:
-        return Const(INTEGER_LIMITS[dtype][0 if reducer == "max" else 1], dtype)
-    return Const(float("-inf") if reducer == "max" else float("inf"), dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

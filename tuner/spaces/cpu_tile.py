@@ -13,6 +13,7 @@ from dataclasses import replace
 from tuner.spaces.cpu_pack import PackedCopy, packed_copy
 from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
 from tuner.spaces.groups import TileGroup, replace_reads
+from tuner.spaces.guards import guarded
 from tuner.spaces.nest import Nest, parallel_prefix
 from tuner.spaces.program import Block, Buffer, ComputeAt, DecomposeReduction, Fuse, Mark, Reorder, ReverseComputeAt, Step
 from tuner.spaces.stages import Access, accesses, bounds, costs_mathematics, in_bounds, unpadded
@@ -99,9 +100,12 @@ class TileNest:
         shape = tuple(axis.extent for axis in spatial)
         here: tuple[Scalar, ...] = tuple(Var(axis.name) for axis in spatial)
         dtype = anchor.accumulator
+        when: tuple[Scalar, ...] = ()
+        if anchor.reducer is not None and not plan.taken:
+            when, body = guarded(body, anchor.reducer, dtype, {f"{plan.vector}_l"})
         if blocked is None:
             self.buffers.append(Buffer(name=acc, shape=shape, dtype=dtype, scope="stack"))
-            self._block(acc, spatial, [*self.reduction, *self.taken], acc, here, body)
+            self._block(acc, spatial, [*self.reduction, *self.taken], acc, here, body, when)
             order = [*self.outer, *self.inner, *self.reduction, *self.register, *self.taken]
             self.steps.append(Reorder(loops=self._loops(acc, order)))
             out_at = (self.inner or self.outer)[-1]
@@ -116,7 +120,7 @@ class TileNest:
             self.buffers.append(Buffer(name=part, shape=(blocked.outer.extent, *shape), dtype=dtype, scope="stack"))
             self.buffers.append(Buffer(name=acc, shape=shape, dtype=dtype))
             partial = (Var(blocked.outer.name), *here)
-            self._block(part, [blocked.outer, *spatial], [*self.reduction, *self.taken], part, partial, body)
+            self._block(part, [blocked.outer, *spatial], [*self.reduction, *self.taken], part, partial, body, when)
             self._block(acc, spatial, [blocked.outer], acc, here, Read(part, partial))
             self.steps.append(Reorder(loops=self._loops(acc, [*self.outer, blocked.outer, *self.inner, *self.register])))
             self.steps.append(ComputeAt(block=part, loop=f"{acc}.{self.inner[-1].name}"))
@@ -271,6 +275,7 @@ class TileNest:
         buffer: str,
         indices: tuple[Scalar, ...],
         body: Scalar,
+        when: tuple[Scalar, ...] = (),
     ) -> None:
         reducer = self.group.anchor.reducer if reduce_axes else None
         self.blocks.append(
@@ -282,6 +287,7 @@ class TileNest:
                 indices=indices,
                 body=body,
                 reducer=reducer,
+                when=when,
                 mathematics=self.plan.mathematics,
             )
         )

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from tuner.spaces.cpu_rows import identity
 from tuner.spaces.cuda_axes import GridAxis
 from tuner.spaces.groups import COLUMN, RowGroup, replace_reads
+from tuner.spaces.guards import identity
 from tuner.spaces.nest import Nest
 from tuner.spaces.program import Bind, Block, Buffer, ComputeAt, Fuse, Mark, Reorder, Step
 from tuner.spaces.stages import costs_mathematics, inline_into, linear, unpadded

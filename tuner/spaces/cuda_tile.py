@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from tuner.spaces.cpu_rows import identity
 from tuner.spaces.cuda_axes import DepthAxis, GridAxis
 from tuner.spaces.cuda_fetch import Fetch, fetch
 from tuner.spaces.cuda_vectors import VectorLoad, vector_loads
 from tuner.spaces.groups import TileGroup, replace_reads
+from tuner.spaces.guards import identity
 from tuner.spaces.nest import Nest
 from tuner.spaces.program import (
     Bind,

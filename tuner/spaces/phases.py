@@ -8,11 +8,12 @@ phase. What is left out are products with zero, so that an infinite weight no lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from math import gcd
 
+from tuner.spaces.guards import conjuncts
 from tuner.spaces.stages import Linear, bounds, in_bounds, inlined, is_elementwise, linear, unused
 from tuner.spaces.tiles import add, constant
 from tuner.workload.expression import (
@@ -120,21 +121,13 @@ def _term(body: Scalar) -> _Term:
             return _Term(factors=left.factors + right.factors, conditions=conditions, zero=left.zero or right.zero)
         case Select(cond=cond, then=then, other=Const(value=0) as zero):
             inner = _term(then)
-            return replace(inner, conditions=(*_conjuncts(cond), *inner.conditions), zero=zero)
+            return replace(inner, conditions=(*conjuncts(cond), *inner.conditions), zero=zero)
         case Cast(dtype=dtype, arg=arg):
             inner = _term(arg)
             converted = None if inner.zero is None else _zero(dtype)
             return _Term(factors=(Cast(dtype, _product(inner.factors)),), conditions=inner.conditions, zero=converted)
         case _:
             return _Term(factors=(body,))
-
-
-def _conjuncts(condition: Scalar) -> tuple[Scalar, ...]:
-    match condition:
-        case Binary(op="and", lhs=lhs, rhs=rhs):
-            return (*_conjuncts(lhs), *_conjuncts(rhs))
-        case _:
-            return (condition,)
 
 
 def _phases(stage: Stage, term: _Term) -> tuple[_Phase, ...]:
@@ -198,15 +191,17 @@ def _by_phases(stage: Stage, term: _Term, phases: Sequence[_Phase], split: Mappi
     rules = [phase.rule for phase in phases]
     conditions = [_substituted(one, values, extents) for one in term.conditions if one not in rules]
     factors = [_substituted(factor, values, extents) for factor in term.factors]
+    # Where a phase has a weight less than others its products are left out; an instruction that takes several takes zeros too.
+    padded = (*conditions, *ends) if all(isinstance(factor, Cast) for factor in factors) else conditions
     kept = []
     for condition in (*conditions, *ends):
-        bare = all(_bare(factor) is not None for factor in factors)  # of other functions zero need not be zero
+        bare = condition in padded and all(_bare(factor) is not None for factor in factors)  # zero need not be zero of others
         at = next((at for at, factor in enumerate(factors) if bare and _implied(condition, factor, tensors)), None)
         if at is None:
             kept.append(condition)
         else:
             factors[at] = _padded(factors[at], tensors)
-    body = _product(tuple(_safe(factor, tensors, extents) for factor in factors))
+    body = _product(tuple(_safe(factor, tensors, extents, kept) for factor in factors))
     for condition in reversed(kept):
         assert term.zero is not None
         body = Select(condition, body, term.zero)
@@ -255,26 +250,35 @@ def _bare(factor: Scalar) -> Read | None:
 
 def _implied(condition: Scalar, factor: Scalar, tensors: Tensors) -> bool:
     """Whether the condition holds wherever the factor, a bare read, stays inside its tensor."""
-    read, limit = _bare(factor), _limit(condition)
-    if read is None or limit is None:
+    read = _bare(factor)
+    if read is None:
         return False
-    moving, low, high = limit
-    for index, extent in zip(read.indices, tensors[read.tensor].shape, strict=True):
-        form = linear(index)
-        if form is None:
-            continue
-        first, end = -form.constant, extent - form.constant
-        if dict(form.coefficients) == {name: -step for name, step in moving.items()}:
-            first, end = 1 - end, 1 - first
-        elif dict(form.coefficients) != moving:
-            continue
-        if (low is None or first >= low) and (high is None or end <= high):
-            return True
-    return False
+    places = tuple(zip(read.indices, tensors[read.tensor].shape, strict=True))
+    least = [Binary("ge", index, constant(0)) for index, _ in places]
+    return _follows(condition, [*least, *(Binary("lt", index, constant(extent)) for index, extent in places)])
 
 
-def _limit(condition: Scalar) -> tuple[dict[str, int], int | None, int | None] | None:
-    """A comparison as steps of iterators, of which the sum is at least the second and less than the third."""
+def _follows(condition: Scalar, known: Iterable[Scalar]) -> bool:
+    """Whether one comparison holds where all of some others do."""
+    wanted = _limit(condition)
+    if wanted is None:
+        return False
+    limits = [limit for limit in map(_limit, known) if limit is not None and limit.moving == wanted.moving]
+    if wanted.low is not None:
+        return any(limit.low is not None and limit.low >= wanted.low for limit in limits)
+    return any(limit.high is not None and wanted.high is not None and limit.high <= wanted.high for limit in limits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """A comparison as a sum of steps of iterators that is at least `low`, or less than `high`."""
+
+    moving: Mapping[str, int]  # without a common divisor, the first by name forwards
+    low: int | None
+    high: int | None
+
+
+def _limit(condition: Scalar) -> _Limit | None:
     match condition:
         case Binary(op="ge" | "lt" as op, lhs=lhs, rhs=Const(value=value)):
             form = linear(lhs)
@@ -283,9 +287,12 @@ def _limit(condition: Scalar) -> tuple[dict[str, int], int | None, int | None] |
     if form is None or not form.coefficients:
         return None
     by = gcd(*form.coefficients.values())
-    least = -(-(int(value) - form.constant) // by)  # of the sum divided by what all steps have in common
-    moving = {name: step // by for name, step in form.coefficients.items()}
-    return (moving, least, None) if op == "ge" else (moving, None, least)
+    least = -(-(int(value) - form.constant) // by)
+    if form.coefficients[min(form.coefficients)] > 0:
+        moving = {name: step // by for name, step in form.coefficients.items()}
+        return _Limit(moving, least, None) if op == "ge" else _Limit(moving, None, least)
+    moving = {name: -step // by for name, step in form.coefficients.items()}
+    return _Limit(moving, None, 1 - least) if op == "ge" else _Limit(moving, 1 - least, None)
 
 
 def _padded(factor: Scalar, tensors: Tensors) -> Scalar:
@@ -295,15 +302,16 @@ def _padded(factor: Scalar, tensors: Tensors) -> Scalar:
     return factor if factor.pad is not None else replace(factor, pad=_zero(tensors[factor.tensor].dtype))
 
 
-def _safe(node: Scalar, tensors: Tensors, extents: Mapping[str, int]) -> Scalar:
-    """The tree with reads padded that may leave their tensors at outputs which nobody asked for."""
+def _safe(node: Scalar, tensors: Tensors, extents: Mapping[str, int], known: Collection[Scalar]) -> Scalar:
+    """The tree with reads padded that may leave their tensors, where known conditions hold, at outputs which nobody asked for."""
 
     def change(found: Scalar) -> Scalar | None:
         if not isinstance(found, Read):
             return None
         read = replace(found, indices=tuple(rewrite(index, change) for index in found.indices))
         tensor = tensors[read.tensor]
-        leaves = read.pad is None and in_bounds(read.indices, tensor.shape, extents) is not None
+        inside = in_bounds(read.indices, tensor.shape, extents)
+        leaves = read.pad is None and inside is not None and not all(_follows(one, known) for one in conjuncts(inside))
         return replace(read, pad=_zero(tensor.dtype)) if leaves else read
 
     return rewrite(node, change)

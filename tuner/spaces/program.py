@@ -47,6 +47,7 @@ class Block:
     reducer: Reducer | None = None
     section: str = ""  # blocks of one section are scheduled together; what another section wrote is complete for them
     mathematics: Mathematics = "libm"
+    when: tuple[Scalar, ...] = ()  # what is left out elsewhere: of a reduction, terms that change nothing
     ahead: tuple[Read, ...] = ()  # fetched into the caches with each point, of a vector once: their indices name no lane
 
 

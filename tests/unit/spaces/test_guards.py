@@ -1,0 +1,92 @@
+"""What a reduction leaves out changes nothing, and is not counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tvm
+
+from tests.unit.spaces.test_programs import check
+from tuner.lowering.compiler import compile_program
+from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.guards import flops_of, guarded, operations, share
+from tuner.spaces.stages import inlined
+from tuner.target.detect import detect_cpu
+from tuner.workload.expression import Binary, Const, Select, Stage, Var
+from tuner.workload.inputs import make_inputs
+from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
+from tuner.workload.spec import parse_spec, workload_from_notation
+from tuner.workload.workload import Workload
+
+# The condition of a sum over j of A[i, k] * B[k, j] and the share of its terms that count, of extents 6 (i) and 9 (k).
+CONDITIONS: list[tuple[str, Callable[[int, int], bool]]] = [
+    ("k <= i", lambda i, k: k <= i),
+    ("k >= 3", lambda i, k: k >= 3),
+    ("i % 2 == 1 and k > i", lambda i, k: i % 2 == 1 and k > i),
+    ("i + k == 7 or k < 2", lambda i, k: i + k == 7 or k < 2),
+    ("(i + k) // 3 != 1", lambda i, k: (i + k) // 3 != 1),
+]
+KERNELS = [
+    "conv2d_transpose:N=1,H=6,W=5,CI=5,CO=16,KH=3,KW=3,stride=2,pad=1",
+    "conv2d_transpose:N=1,H=5,W=9,CI=4,CO=5,KH=5,KW=3,stride=2,pad=2,layout=NCHW,bias=true,act=relu",
+    "conv2d_transpose:N=1,H=5,W=4,CI=4,CO=16,KH=4,KW=5,stride=3,pad=1,dtype=bfloat16",
+    "conv2d_transpose:N=1,H=5,W=4,CI=4,CO=16,KH=3,KW=5,stride=2,pad=1,dtype=int8",
+]
+
+
+def product(condition: str) -> Workload:
+    text = f"kernel part(A: f32[M, K], B: f32[K, N]) -> (Y: f32[M, N]) {{ Y[i, j] += where({condition}, A[i, k] * B[k, j], 0) }}"
+    return workload_from_notation(text, {"M": 6, "K": 9, "N": 20})
+
+
+def stage_of(workload: Workload) -> Stage:
+    (stage,) = inlined(workload.expression).stages
+    return stage
+
+
+@pytest.mark.parametrize(("condition", "counts"), CONDITIONS)
+def test_terms_that_count_are_counted(condition: str, counts: Callable[[int, int], bool]) -> None:
+    workload = product(condition)
+    stage = stage_of(workload)
+    wanted = sum(counts(i, k) for i in range(6) for k in range(9))
+    assert share(stage) == pytest.approx(wanted / 54) and 0 < wanted < 54
+    assert operations(stage) == 2
+    assert flops_of(inlined(workload.expression)) == wanted * 20 * 2
+    check(workload, configs=3)
+
+
+def test_of_many_points_some_are_drawn() -> None:
+    text = "kernel part(A: f32[M, K], B: f32[K, N]) -> (Y: f32[M, N]) { Y[i, j] += where(k <= i, A[i, k] * B[k, j], 0) }"
+    stage = stage_of(workload_from_notation(text, {"M": 5000, "K": 5000, "N": 20}))
+    assert share(stage) == pytest.approx(0.5, abs=0.002)
+    assert share(stage) == share(stage)
+
+
+def test_what_differs_from_lane_to_lane_and_what_is_read_stay_in_the_term() -> None:
+    def below(name: str) -> Binary:
+        return Binary("lt", Var(name), Const(3, "int64"))
+
+    zero, term = Const(0.0, "float32"), Binary("mul", Var("x"), Var("y"))
+    body = Select(Binary("and", below("i"), below("l")), Select(below("k"), term, zero), zero)
+    assert guarded(body, "sum", "float32") == ((below("i"), below("l"), below("k")), term)
+    assert guarded(body, "sum", "float32", {"l"}) == ((below("i"), below("k")), Select(below("l"), term, zero))
+    assert guarded(body, "max", "float32") == ((), body)
+    read = stage_of(product("A[i, k] > 0"))
+    assert guarded(read.body, "sum", "float32") == ((), read.body)
+
+
+@pytest.mark.parametrize("workload", [*map(parse_spec, KERNELS), product("k <= i"), product("i % 2 == 1 and j + k > 5")], ids=str)
+def test_kernels_that_leave_terms_out_are_right(workload: Workload) -> None:
+    target, inputs = detect_cpu(), make_inputs(workload.expression, seed=5)
+    space = CpuSpace(workload, target, threads=1)
+    want, magnitude = evaluate_with_magnitude(workload.expression, inputs)
+    (name,) = workload.expression.outputs
+    for point in space.space.sample(np.random.default_rng(11), 4):
+        program = space.program(space.space.config(point))
+        got = tvm.runtime.empty(want[name].shape, workload.expression.tensor(name).dtype)
+        kernel = compile_program(program, target, "kernel").generated["kernel"]
+        kernel(*map(tvm.runtime.tensor, inputs.values()), got)
+        error = max_rel_error(workload.expression, {name: got.numpy()}, want, magnitude)
+        assert error <= error_bound(workload.expression)
