@@ -144,6 +144,15 @@ def _fetch(read: Read, scope: Scope) -> tirx.Stmt:
     return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(element), *how))
 
 
+def _written_again(block: Block, target: tirx.Buffer) -> bool:
+    """Whether overlapping tiles write elements more than once.
+
+    TVM's StorageRewrite puts `e[i] = f(s[i])` in the place of an `s` that nobody reads afterwards, which would be done to what
+    was written before; it says so itself, and leaves what it takes for foreign alone.
+    """
+    return block.reducer is None and prod(axis.extent for axis in block.axes) > prod(int(extent) for extent in target.shape)
+
+
 def _block(block: Block, iterators: list[tirx.IterVar], loops: list[tirx.Var], inside: Scope) -> tirx.Stmt:
     target = inside.buffers[block.buffer]
     indices = inside.place(block.indices)
@@ -158,6 +167,8 @@ def _block(block: Block, iterators: list[tirx.IterVar], loops: list[tirx.Var], i
     else:
         value = lower(body, inside, block.mathematics).astype(str(target.dtype))
     store: tirx.Stmt = tirx.BufferStore(target, value, indices)
+    if _written_again(block, target) and block.buffer not in inside.given:
+        store = tirx.AttrStmt(0, "extern_scope", 0, store)
     for condition in reversed(block.when):
         store = tirx.IfThenElse(lower(condition, inside, "libm"), store, None)
     bare = SBlock(iterators, [], [], block.name, store, init=init)
