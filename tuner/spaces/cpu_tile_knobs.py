@@ -130,6 +130,8 @@ class TileSketch:
         # Transcendental functions are unrolled with the tile: beyond a few of them the compiler takes seconds and gains nothing.
         costly = not reduction and costs_mathematics(self.group.anchor.body)
         budget = MAX_COSTLY_VECTORS if costly else self.target.vector_registers
+        if self.across is not None:
+            budget = max(budget, self.lanes)  # the least is a square
         found = []
         for tile in product(*choices):
             if sum(size > 1 for axis, size in zip(axes, tile, strict=True) if axis.name not in (self.vector, self.across)) > 2:

@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.unit.spaces.test_programs import check
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.program import Fuse
 from tuner.target.detect import detect_cpu
-from tuner.workload.spec import parse_spec
+from tuner.workload.spec import parse_spec, workload_from_notation
 
 EIGHT = replace(detect_cpu(), vector_bytes=32, vector_registers=16, isa=("avx2", "fma"))  # lanes of float32
 
@@ -49,3 +50,11 @@ def test_chains_of_arithmetic_take_turns_in_wide_vectors() -> None:
 def test_a_threads_share_of_an_axis_is_a_block(threads: int, blocks: tuple[int, ...]) -> None:
     (sketch,) = CpuSpace(parse_spec("matmul:M=9,N=100,K=20"), EIGHT, threads).space.sketches
     assert next(knob.values for knob in sketch.knobs if knob.name.endswith("block_j")) == blocks
+
+
+@pytest.mark.parametrize("value", ["X[j, i] * 2", "exp(X[j, i])", "tanh(X[j, i]) / X[j, i]"])
+def test_what_is_turned_may_cost_mathematics(value: str) -> None:
+    workload = workload_from_notation(f"kernel turn(X: f32[M, N]) -> (Y: f32[N, M]) {{ Y[i, j] = {value} }}", {"M": 19, "N": 24})
+    sketches = CpuSpace(workload, EIGHT, threads=1).space.sketches
+    assert any("turn_" in sketch.name for sketch in sketches)
+    check(workload, configs=4)
