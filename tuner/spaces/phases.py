@@ -31,6 +31,7 @@ from tuner.workload.expression import (
     Var,
     reads,
     rewrite,
+    walk,
 )
 
 Tensors = Mapping[str, Tensor]
@@ -98,8 +99,9 @@ def phased(expression: Expression) -> Expression:
         name = unused(f"{stage.name}ph", tensors)
         along = {found.axis.name: found for found in phases}
         split = {axis: Axis(name=unused(f"{axis}ph", _names(stage)), extent=found.stride) for axis, found in along.items()}
-        made = _by_phases(replace(stage, name=name), term, phases, split, tensors)
-        places = (along[axis.name].place if axis.name in along else (Var(axis.name),) for axis in stage.axes)
+        axes = stage.axes if all(phase.exact for phase in phases) else _weighted_last(stage, term, phases)
+        made = _by_phases(replace(stage, name=name, axes=axes), term, phases, split, tensors)
+        places = (along[axis.name].place if axis.name in along else (Var(axis.name),) for axis in axes)
         whole = Stage(name=stage.name, axes=stage.axes, body=Read(name, tuple(chain.from_iterable(places))), dtype=stage.dtype)
         stages = tuple(other for one in expression.stages for other in ((made, whole) if one is stage else (one,)))
         rewritten = inlined(replace(expression, stages=stages))
@@ -163,6 +165,15 @@ def _phase(stage: Stage, condition: Scalar) -> _Phase | None:
             first = weights[0]
             return _Phase(rule=condition, axis=axis, window=window, stride=stride, shift=shift, first=first, slope=slope)
     return None
+
+
+def _weighted_last(stage: Stage, term: _Term, phases: Sequence[_Phase]) -> tuple[Axis, ...]:
+    """The axes with those last that weights move with and are no window's: sums that are copied once more can lie as vectors of
+    them are made, since a copy transposes in registers."""
+    windows, moved = ({getattr(phase, of).name for phase in phases} for of in ("window", "axis"))
+    found = [{node.name for node in walk(read) if isinstance(node, Var)} for factor in term.factors for read in reads(factor)]
+    weighted = set[str]().union(*(names for names in found if names & windows and not names & moved))
+    return tuple(sorted(stage.axes, key=lambda axis: axis.extent > 1 and axis.name in weighted - moved))
 
 
 # --- the sum ----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.spaces.tiles import add, constant, times
@@ -349,12 +349,29 @@ def accesses(stage: Stage, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Acces
 def access(read: Read, shape: tuple[int, ...], extents: Mapping[str, int]) -> Access:
     axes = frozenset(found.name for index in read.indices for found in walk(index) if isinstance(found, Var))
     gathered = any(isinstance(found, Read) for index in read.indices for found in walk(index))
-    forms = [linear(index) for index in read.indices]
+    walked = _walked(read.indices, shape)
     strides: dict[str, int] = {}
     step = 1
-    for extent, form in zip(reversed(shape), reversed(forms), strict=True):
+    for form, extent in reversed(walked):
         for name, value in form.coefficients.items() if form is not None else ():
             strides[name] = strides.get(name, 0) + value * step
         step *= extent
     padded = read.pad is not None and in_bounds(read.indices, shape, extents) is not None
-    return Access(read, axes, None if None in forms else strides, padded, gathered)
+    return Access(read, axes, None if any(form is None for form, _ in walked) else strides, padded, gathered)
+
+
+def _walked(indices: Sequence[Scalar], shape: Sequence[int]) -> list[tuple[Linear | None, int]]:
+    """Each dimension's index and extent; two that a quotient and its remainder walk are one."""
+    found: list[tuple[Linear | None, int]] = []
+    before: Scalar | None = None
+    for index, extent in zip(indices, shape, strict=True):
+        match before, index:
+            case Binary(op="floordiv", lhs=whole, rhs=Const(value=by)), Binary(
+                op="floormod", lhs=same, rhs=Const(value=also)
+            ) if whole == same and by == also == extent:
+                _, blocks = found.pop()
+                found.append((linear(whole), blocks * extent))
+            case _:
+                found.append((linear(index), extent))
+        before = index
+    return found
