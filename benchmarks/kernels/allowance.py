@@ -6,13 +6,14 @@ exponential as one operation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log2, prod
 
 from tuner.spaces.cpu_products import factors
-from tuner.spaces.guards import counted, flops_of, share
+from tuner.spaces.guards import counted, share
+from tuner.spaces.needed import needed, needed_flops
 from tuner.spaces.phases import phased
 from tuner.spaces.stages import inlined
 from tuner.target.roofline import relative_rate
@@ -50,10 +51,10 @@ def allowance(expression: Expression, target: Target, threads: int) -> Allowance
     peak = limits.fma_flops * relative_rate(dtype, target.isa) * count
     lanes = target.vector_bytes // 4
     per_second = limits.fma_flops / (2 * lanes) * count  # vector instructions of one operation each
-    needed = phased(inlined(expression))
+    least = phased(inlined(expression))
     return Allowance(
-        flops_s=min(expression.flops, flops_of(needed)) / peak,
-        instructions_s=_instructions(needed, target) / per_second,
+        flops_s=min(expression.flops, needed_flops(least)) / peak,
+        instructions_s=_instructions(least, target) / per_second,
         bytes_s=_bytes_s(expression, limits, count),
     )
 
@@ -87,12 +88,13 @@ def _instructions(expression: Expression, target: Target) -> float:
     What multiplies and adds several numbers of a lane at once counts as a part of an instruction for each.
     """
     rate = relative_rate(expression.inputs[0].dtype, target.isa) if expression.inputs else 1.0
-    return sum(_stage_instructions(stage, target, rate) for stage in expression.stages)
+    matters = needed(expression)
+    return sum(_stage_instructions(stage, target, rate, matters.get(stage.name, ())) for stage in expression.stages)
 
 
-def _stage_instructions(stage: Stage, target: Target, rate: float) -> float:
+def _stage_instructions(stage: Stage, target: Target, rate: float, matters: Sequence[Scalar]) -> float:
     axes = (*stage.axes, *stage.reduce_axes)
-    points = prod(axis.extent for axis in axes) * share(stage)
+    points = prod(axis.extent for axis in axes) * share(stage, matters)
     _, term = counted(stage)
     per_point: float = _weight(term, axes[-1].name if axes else "")
     if stage.reducer is not None:

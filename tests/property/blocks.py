@@ -74,7 +74,10 @@ def _execute(block: Block, arrays: Arrays) -> None:
         place = tuple(value(index, where, arrays) for index in block.indices)
         assert all(0 <= at < extent for at, extent in zip(place, target.shape, strict=True)), f"{block.name} writes {place}"
         if block.reducer is None:
-            target[place] = value(block.body, where, arrays)
+            if all(value(condition, where, arrays) for condition in block.when):
+                target[place] = value(block.body, where, arrays)
+            elif block.otherwise is not None:
+                target[place] = value(block.otherwise, where, arrays)
             continue
         total = _START[block.reducer]
         for step in product(*(range(axis.extent) for axis in block.reduce_axes)):

@@ -112,8 +112,11 @@ class NestTable:
         self.extents = np.array([axis.extent for axis in self.axes], np.int64)
         self.points = prod(axis.extent for axis in self.axes)
         self.dtype_bytes = DTYPE_BYTES[anchor.accumulator if anchor.reducer else anchor.dtype]
-        self.share = share(anchor)  # of the points those that count
-        self.flops = sum(_flops(stage) for stage in stages)
+        # Of the points those that are computed: neither rows nor instructions that take several leave any out.
+        self.share = 1.0
+        if isinstance(sketch, TileSketch) and anchor.reducer is not None and not sketch.taken:
+            self.share = share(anchor, sketch.group.needed)
+        self.flops = sum(_flops(stage) for stage in stages) * self.share
         self.taken = frozenset(sketch.taken if isinstance(sketch, TileSketch) else ())
         self.stepped = np.array([axis.name not in self.taken for axis in self.reduced], np.bool_)  # reductions by iterations
         self.rate = sketch.rate if isinstance(sketch, TileSketch) else 1.0
@@ -308,9 +311,8 @@ def tables(space: CpuSpace, combination: str) -> list[NestTable]:
     return [NestTable(sketch, space.space, space.constants) for sketch in space.combinations[combination]]
 
 
-def _flops(stage: Stage) -> float:
-    """Of terms that count."""
-    return prod(axis.extent for axis in (*stage.axes, *stage.reduce_axes)) * share(stage) * operations(stage)
+def _flops(stage: Stage) -> int:
+    return prod(axis.extent for axis in (*stage.axes, *stage.reduce_axes)) * operations(stage)
 
 
 def _all_stages(sketch: TileSketch | RowSketch) -> Sequence[Stage]:

@@ -167,10 +167,13 @@ def _block(block: Block, iterators: list[tirx.IterVar], loops: list[tirx.Var], i
     else:
         value = lower(body, inside, block.mathematics).astype(str(target.dtype))
     store: tirx.Stmt = tirx.BufferStore(target, value, indices)
+    other = None
+    if block.otherwise is not None:
+        other = tirx.BufferStore(target, lower(block.otherwise, inside, "libm").astype(str(target.dtype)), indices)
+    for condition in reversed(block.when):  # each by itself, to be taken out of the loops that it does not vary in
+        store = tirx.IfThenElse(lower(condition, inside, "libm"), store, other)
     if _written_again(block, target) and block.buffer not in inside.given:
         store = tirx.AttrStmt(0, "extern_scope", 0, store)
-    for condition in reversed(block.when):
-        store = tirx.IfThenElse(lower(condition, inside, "libm"), store, None)
     bare = SBlock(iterators, [], [], block.name, store, init=init)
     read, write, _ = get_sblock_access_region(bare, {buffer: buffer for buffer in inside.buffers.values()})
     if init is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.spaces.groups import Group, groups, shapes_of
-from tuner.spaces.guards import flops_of
+from tuner.spaces.needed import needed_flops
 from tuner.spaces.nest import Nest
 from tuner.spaces.phases import phased
 from tuner.spaces.program import Buffer, Program
@@ -74,7 +74,7 @@ def fewest_flops(workload: Workload) -> int:
     """Operations of the workload by the algorithm that needs least: what a time is judged by."""
     least = least_flops(workload)
     inline = inlined(hoisted(workload.expression))
-    least = min(least, flops_of(phased(inline)))
+    least = min(least, needed_flops(phased(inline)))
     fast = workload.numerics == "fast" and winograd(workload.expression) is not None
     return int(least / SAVING) if fast else least
 

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.spaces.groups import COLUMN, RowGroup, replace_reads
-from tuner.spaces.guards import identity
+from tuner.spaces.guards import identity, names
+from tuner.spaces.needed import in_tile
 from tuner.spaces.nest import Nest, parallel_prefix
 from tuner.spaces.program import Block, Buffer, ComputeAt, DecomposeReduction, Mark, Mathematics, Reorder, Step
 from tuner.spaces.stages import accesses, inline_into, unpadded
@@ -61,7 +62,7 @@ class RowNest:
     """Builds the blocks and steps of one row group under one plan."""
 
     def __init__(self, group: RowGroup, plan: RowPlan, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        self.plan, self.shapes = plan, shapes
+        self.plan, self.shapes, self.needed = plan, shapes, group.needed
         self.stages = _recompute(group.stages, plan.recomputed)
         self.name = group.name
         self.blocks: list[Block] = []
@@ -154,6 +155,7 @@ class RowNest:
                 indices=tuple(Var(axis.name) for axis in axes),
                 body=body,
                 reducer=stage.reducer if reductions else None,
+                when=self._when(stage, at) if reductions else (),
                 mathematics=self.plan.mathematics,
                 ahead=self._ahead(stage, at) if reductions else (),
             )
@@ -173,6 +175,8 @@ class RowNest:
                 buffer=stage.name,
                 indices=tuple(Var(axis.name) for axis in axes),
                 body=self._value(stage, column.index, Var(column.outer.name)),
+                when=(when := self._when(stage, column.index)),
+                otherwise=_zero(stage) if when else None,
                 mathematics=self.plan.mathematics,
                 ahead=self._ahead(stage, column.index),
             )
@@ -194,6 +198,7 @@ class RowNest:
         else:
             body, along = self._value(stage, None, None), []
         where = self.rows | {COLUMN: column.index}
+        when = self._when(stage, column.index) if along else ()
         axes = [*self.spatial, *along]
         self.blocks.append(
             Block(
@@ -202,12 +207,24 @@ class RowNest:
                 buffer=stage.name,
                 indices=tuple(where[axis.name] for axis in stage.axes),
                 body=body,
+                when=when,
+                otherwise=_zero(stage) if when else None,
                 mathematics=self.plan.mathematics,
                 ahead=self._ahead(stage, column.index) if along else (),
             )
         )
 
     # --- pieces -------------------------------------------------------------------------------------------------------
+
+    def _when(self, stage: Stage, at: Scalar) -> tuple[Scalar, ...]:
+        """Conditions under which anything in a tile of the column, at this index, matters."""
+        index = self.rows | {COLUMN: at}
+        unrolled = [*self.register, self.vectors, self.lanes]
+        begin = {axis.name: constant(0) for axis in unrolled}
+        end = {axis.name: constant(axis.extent - 1) for axis in unrolled}
+        first, last = ({name: substitute(one, edge) for name, one in index.items()} for edge in (begin, end))
+        known = [condition for condition in self.needed.get(stage.name, ()) if names(condition) <= set(index)]
+        return tuple(in_tile(condition, first, last) for condition in known)
 
     def _value(self, stage: Stage, at: Scalar | None, tile: Scalar | None) -> Scalar:
         """The stage's body at a column index, members of the group read from where they are kept."""
@@ -341,6 +358,10 @@ def _recompute(stages: tuple[Stage, ...], names: frozenset[str]) -> tuple[Stage,
         producer = next(stage for stage in stages if stage.name == name)
         stages = tuple(inline_into(stage, producer) for stage in stages if stage is not producer)
     return stages
+
+
+def _zero(stage: Stage) -> Const:
+    return Const(0.0 if "float" in stage.dtype else 0, stage.dtype)
 
 
 def _rounded(value: Scalar, stage: Stage) -> Scalar:

@@ -14,6 +14,7 @@ from tuner.spaces.cpu_pack import PackedCopy, packed_copy
 from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
 from tuner.spaces.groups import TileGroup, replace_reads
 from tuner.spaces.guards import guarded
+from tuner.spaces.needed import in_tile
 from tuner.spaces.nest import Nest, parallel_prefix
 from tuner.spaces.program import Block, Buffer, ComputeAt, DecomposeReduction, Fuse, Mark, Reorder, ReverseComputeAt, Step
 from tuner.spaces.stages import Access, accesses, bounds, costs_mathematics, in_bounds, unpadded
@@ -103,6 +104,7 @@ class TileNest:
         when: tuple[Scalar, ...] = ()
         if anchor.reducer is not None and not plan.taken:
             when, body = guarded(body, anchor.reducer, dtype, {f"{plan.vector}_l"})
+            when = (*self._needed(), *when)
         if blocked is None:
             self.buffers.append(Buffer(name=acc, shape=shape, dtype=dtype, scope="stack"))
             self._block(acc, spatial, [*self.reduction, *self.taken], acc, here, body, when)
@@ -173,6 +175,14 @@ class TileNest:
         self.steps.append(ReverseComputeAt(block=output.name, loop=f"{acc}.{at.name}"))
         self.steps.append(Reorder(loops=self._loops(output.name, [*self.inner, *self.register])))
         self._innermost(output.name, unrolled=not costly and self.plan.rows is None, wide=self._wide(body))
+
+    def _needed(self) -> list[Scalar]:
+        """Conditions under which any term matters of those that the unrolled body adds."""
+        unrolled = [*self.register, *(axis.unrolled for axis in self.plan.reduction)]
+        begin = {axis.name: constant(0) for axis in unrolled}
+        end = {axis.name: constant(axis.extent - 1) for axis in unrolled}
+        first, last = ({name: substitute(index, at) for name, index in self.indices.items()} for at in (begin, end))
+        return [in_tile(condition, first, last) for condition in self.group.needed]
 
     def _output_indices(self) -> tuple[Scalar, ...]:
         return tuple(self.indices[axis.name] for axis in self.group.output.axes)

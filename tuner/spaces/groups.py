@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from tuner.spaces.needed import needed
 from tuner.spaces.program import NEAR
 from tuner.spaces.stages import Access, accesses
 from tuner.workload.expression import Axis, Expression, Read, Scalar, Stage, Var, reads, rewrite, substitute
@@ -18,6 +19,7 @@ class TileGroup:
 
     anchor: Stage
     epilogue: Stage | None  # with its axes renamed to the anchor's
+    needed: tuple[Scalar, ...] = ()  # comparisons of the anchor's axes where it matters: `tuner.spaces.needed`
 
     @property
     def output(self) -> Stage:
@@ -35,6 +37,9 @@ class RowGroup:
     rows: tuple[Axis, ...]
     column: Axis
     stages: tuple[Stage, ...]  # axes renamed: rows as `rows`, the column as COLUMN; only the last is read from outside
+    needed: Mapping[str, tuple[Scalar, ...]] = field(
+        default_factory=dict
+    )  # of each stage comparisons where it is not zero, or counts
 
     @property
     def output(self) -> Stage:
@@ -55,6 +60,7 @@ def shapes_of(expression: Expression) -> dict[str, tuple[int, ...]]:
 def groups(expression: Expression) -> tuple[Group, ...]:
     """The partition of an (inlined) expression's stages, each group after those it reads."""
     shapes = shapes_of(expression)
+    matters = needed(expression)
     taken: set[str] = set()
     found: list[Group] = []
     for stage in expression.stages:
@@ -62,12 +68,12 @@ def groups(expression: Expression) -> tuple[Group, ...]:
             continue
         group: Group
         members: set[str]
-        row = _row_group(stage, expression, shapes, taken)
+        row = _row_group(stage, expression, shapes, taken, matters)
         if row is not None:
             group, members = row
         else:
             epilogue = _epilogue(stage, expression)
-            group = TileGroup(anchor=stage, epilogue=epilogue)
+            group = TileGroup(anchor=stage, epilogue=epilogue, needed=matters.get(stage.name, ()))
             members = {stage.name} | ({epilogue.name} if epilogue else set())
         taken |= members
         found.append(group)
@@ -137,7 +143,11 @@ def column_of(stage: Stage, found: Sequence[Access]) -> Axis | None:
 
 
 def _row_group(
-    first: Stage, expression: Expression, shapes: Mapping[str, tuple[int, ...]], taken: set[str]
+    first: Stage,
+    expression: Expression,
+    shapes: Mapping[str, tuple[int, ...]],
+    taken: set[str],
+    matters: Mapping[str, tuple[Scalar, ...]],
 ) -> tuple[RowGroup, set[str]] | None:
     if first.reducer is None:
         return None
@@ -167,7 +177,9 @@ def _row_group(
     along = [stage for stage in stages if COLUMN in {axis.name for axis in (*stage.axes, *stage.reduce_axes)}]
     if column.extent <= NEAR and len(along) == 1:
         return None  # vectors along the rows are longer, and made of whole loads
-    return RowGroup(rows=rows, column=Axis(name=COLUMN, extent=column.extent), stages=stages), {stage.name for stage in stages}
+    needed = {stage.name: _of_member(matters[stage.name], expression, stage) for stage in stages if stage.name in matters}
+    group = RowGroup(rows=rows, column=Axis(name=COLUMN, extent=column.extent), stages=stages, needed=needed)
+    return group, {stage.name for stage in stages}
 
 
 def _closed(chain: list[Stage], expression: Expression) -> bool:
@@ -200,6 +212,14 @@ def _as_member(stage: Stage, rows: tuple[Axis, ...], column: Axis, known: Mappin
         body=substitute(stage.body, names),
     )
     return member if all(_in_place(read, rows, known) for read in reads(member.body) if read.tensor in known) else None
+
+
+def _of_member(conditions: Sequence[Scalar], expression: Expression, member: Stage) -> tuple[Scalar, ...]:
+    """Conditions of a stage in the axes of the group's member that it became."""
+    stage = next(one for one in expression.stages if one.name == member.name)
+    axes = zip((*stage.axes, *stage.reduce_axes), (*member.axes, *member.reduce_axes), strict=True)
+    renamed = {axis.name: Var(other.name) for axis, other in axes}
+    return tuple(substitute(condition, renamed) for condition in conditions)
 
 
 def _in_place(read: Read, rows: tuple[Axis, ...], known: Mapping[str, Stage]) -> bool:

@@ -14,7 +14,6 @@ from tuner.workload.expression import (
     Cast,
     Const,
     DType,
-    Expression,
     Reducer,
     Scalar,
     Select,
@@ -25,7 +24,7 @@ from tuner.workload.expression import (
     walk,
 )
 
-ENUMERATED = 1 << 20  # points of the axes in conditions; of more as many are drawn at random
+ENUMERATED = 1 << 22  # points of the axes in conditions; of more as many are drawn at random
 INTEGER_LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 _NUMBERS: Mapping[str, Callable[[Any, Any], Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide, "floormod": np.mod, "min": np.minimum,
@@ -52,7 +51,7 @@ def guarded(body: Scalar, reducer: Reducer, dtype: DType, lanes: Collection[str]
         case Select(cond=cond, then=then, other=Const(value=value) as other) if value == identity(reducer, dtype).value:
             conditions, term = guarded(then, reducer, dtype, lanes)
             parts = conjuncts(cond)
-            of_vectors = [one for one in parts if not _is_plain(one) or _names(one) & set(lanes)]
+            of_vectors = [one for one in parts if not is_plain(one) or names(one) & set(lanes)]
             for condition in reversed(of_vectors):
                 term = Select(condition, term, other)
             return (*(one for one in parts if one not in of_vectors), *conditions), term
@@ -74,23 +73,23 @@ def counted(stage: Stage) -> tuple[tuple[Scalar, ...], Scalar]:
     return ((), stage.body) if stage.reducer is None else guarded(stage.body, stage.reducer, stage.accumulator)
 
 
-def share(stage: Stage) -> float:
-    """Of a stage's points that at which a term counts; 1 where nothing is reduced."""
-    conditions, _ = counted(stage)
+def share(stage: Stage, also: Collection[Scalar] = ()) -> float:
+    """Of a stage's points those at which a term counts, and further conditions hold."""
+    conditions = (*counted(stage)[0], *also)
     extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
-    names = sorted({name for condition in conditions for name in _names(condition)})
-    if not names:
-        return 1.0
-    shape = [extents[name] for name in names]
-    if prod(shape) <= ENUMERATED:
-        values = dict(zip(names, np.indices(shape, sparse=True), strict=True))
-    else:
-        drawn = np.random.default_rng(0)
-        values = {name: drawn.integers(extent, size=ENUMERATED) for name, extent in zip(names, shape, strict=True)}
-    holds = np.asarray(True)
-    for condition in conditions:
-        holds = np.logical_and(holds, _value(condition, values))
-    return float(np.mean(np.broadcast_to(holds, np.broadcast_shapes(*(value.shape for value in values.values())))))
+    moving = {name: extents[name] for name in sorted(set[str]().union(*map(names, conditions)))}
+    if prod(moving.values()) <= ENUMERATED:
+        return float(np.mean(_holds(conditions, moving)))
+    drawn = np.random.default_rng(0)
+    return float(np.mean(_all(conditions, {name: drawn.integers(moving[name], size=ENUMERATED) for name in moving})))
+
+
+def everywhere_some(conditions: Collection[Scalar], extents: Mapping[str, int], along: str) -> bool:
+    """Whether all conditions hold for some value of one iterator, whatever the others are. No where there is too much to see."""
+    moving = {name: extents[name] for name in sorted(set[str]().union({along}, *map(names, conditions)))}
+    if prod(moving.values()) > ENUMERATED:
+        return False
+    return bool(np.all(np.any(_holds(conditions, moving), axis=list(moving).index(along))))
 
 
 def operations(stage: Stage) -> int:
@@ -99,15 +98,7 @@ def operations(stage: Stage) -> int:
     return arithmetic(term) + (1 if stage.reducer else 0)
 
 
-def flops_of(expression: Expression) -> int:
-    """Arithmetic operations of all stages, only of terms that count."""
-    return sum(
-        int(prod(axis.extent for axis in (*stage.axes, *stage.reduce_axes)) * share(stage)) * operations(stage)
-        for stage in expression.stages
-    )
-
-
-def _is_plain(condition: Scalar) -> bool:
+def is_plain(condition: Scalar) -> bool:
     """Whether a condition is made of iterators alone."""
     return all(
         isinstance(node, Var | Const | Cast)
@@ -117,8 +108,22 @@ def _is_plain(condition: Scalar) -> bool:
     )
 
 
-def _names(condition: Scalar) -> set[str]:
+def names(condition: Scalar) -> set[str]:
     return {node.name for node in walk(condition) if isinstance(node, Var)}
+
+
+def _holds(conditions: Collection[Scalar], extents: Mapping[str, int]) -> NDArray[np.bool_]:
+    """Whether all conditions hold, at each point; the iterators are the dimensions."""
+    shape = tuple(extents.values())
+    places = np.indices(shape, np.int32, sparse=True)
+    return np.broadcast_to(_all(conditions, dict(zip(extents, places, strict=True))), shape)
+
+
+def _all(conditions: Collection[Scalar], values: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+    found = np.asarray(True)
+    for condition in conditions:
+        found = np.logical_and(found, _value(condition, values))
+    return found
 
 
 def _value(node: Scalar, values: Mapping[str, NDArray[Any]]) -> NDArray[Any]:

@@ -47,7 +47,8 @@ class Block:
     reducer: Reducer | None = None
     section: str = ""  # blocks of one section are scheduled together; what another section wrote is complete for them
     mathematics: Mathematics = "libm"
-    when: tuple[Scalar, ...] = ()  # what is left out elsewhere: of a reduction, terms that change nothing
+    when: tuple[Scalar, ...] = ()  # conditions under which the body is computed; of a reduction, terms elsewhere change nothing
+    otherwise: Scalar | None = None  # what is written where one of them fails; None for nothing
     ahead: tuple[Read, ...] = ()  # fetched into the caches with each point, of a vector once: their indices name no lane
 
 

@@ -11,7 +11,8 @@ import tvm
 from tests.unit.spaces.test_programs import check
 from tuner.lowering.compiler import compile_program
 from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.guards import flops_of, guarded, operations, share
+from tuner.spaces.guards import guarded, operations, share
+from tuner.spaces.needed import needed_flops
 from tuner.spaces.stages import inlined
 from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Binary, Const, Select, Stage, Var
@@ -53,7 +54,7 @@ def test_terms_that_count_are_counted(condition: str, counts: Callable[[int, int
     wanted = sum(counts(i, k) for i in range(6) for k in range(9))
     assert share(stage) == pytest.approx(wanted / 54) and 0 < wanted < 54
     assert operations(stage) == 2
-    assert flops_of(inlined(workload.expression)) == wanted * 20 * 2
+    assert needed_flops(inlined(workload.expression)) == wanted * 20 * 2
     check(workload, configs=3)
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.spaces.test_programs import NARROW, check
 from tuner.spaces.algorithm import fewest_flops
 from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.guards import flops_of
+from tuner.spaces.needed import needed_flops
 from tuner.spaces.phases import phased
 from tuner.spaces.stages import inlined
 from tuner.workload.expression import Binary, Expression, Select, Stage, walk
@@ -91,7 +91,7 @@ def test_of_other_extents_what_is_beyond_the_output_is_left_out(spec: str) -> No
     inline = inlined(workload.expression)
     made = phased(inline)
     assert rules(inline) and not rules(made)
-    assert fewest_flops(workload) == flops_of(made) < workload.expression.flops
+    assert fewest_flops(workload) == needed_flops(made) < workload.expression.flops
     check(workload, configs=3)
 
 

@@ -1,0 +1,133 @@
+"""What a mask leaves to be done is told from the expression, and nothing else is left out."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+import tvm
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.property.blocks import value
+from tests.unit.spaces.test_programs import check
+from tuner.lowering.compiler import compile_program
+from tuner.spaces.algorithm import fewest_flops
+from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.needed import in_tile, needed
+from tuner.spaces.stages import inlined
+from tuner.spaces.tiles import add, constant, times
+from tuner.target.detect import detect_cpu
+from tuner.workload.expression import Binary, BinaryOp, Scalar, Var
+from tuner.workload.inputs import make_inputs
+from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
+from tuner.workload.spec import parse_spec, workload_from_notation
+from tuner.workload.workload import Workload
+
+EXTENTS = {"M": 21, "N": 21, "D": 8}
+
+
+def attention(mask: str, *, weight: str = "e[i, j] / s[i]", top: str = "P[i, j]", dtype: str = "f32") -> Workload:
+    text = f"""kernel attend(Q: {dtype}[M, D], K: {dtype}[N, D], V: {dtype}[N, D]) -> (O: {dtype}[M, D]) {{
+      S[i, j] += Q[i, d] * K[j, d]
+      P[i, j] = where({mask}, S[i, j] * 0.125, -inf)
+      m[i] max= {top}
+      e[i, j] = exp(P[i, j] - m[i])
+      s[i] += e[i, j]
+      O[i, d] += {weight} * V[j, d]
+    }}"""
+    return workload_from_notation(text, EXTENTS)
+
+
+def stages(workload: Workload) -> set[str]:
+    return set(needed(inlined(workload.expression)))
+
+
+def test_causal_attention_needs_half_of_its_products() -> None:
+    causal = parse_spec("attention:B=1,H=2,S=64,D=16,causal=true")
+    matters = needed(inlined(causal.expression))
+    assert set(matters) == {"G", "R", "E", "Z", "P", "O"}
+    assert matters["G"] == matters["O"] == (Binary("le", Var("j"), Var("i")),)
+    assert 0.5 < fewest_flops(causal) / causal.expression.flops < 0.55
+    assert not needed(inlined(parse_spec("attention:B=1,H=2,S=64,D=16").expression))
+
+
+@pytest.mark.parametrize("mask", ["j <= i", "j >= i", "j < i + 3 and j > i - 4", "2 * j <= i + 20"])
+def test_any_mask_by_comparisons_is_followed(mask: str) -> None:
+    assert stages(attention(mask)) >= {"S", "e", "O"}
+    assert stages(attention(mask, dtype="bf16")) >= {"S", "e", "O"}
+
+
+def test_what_is_not_certain_is_not_left_out() -> None:
+    nothing_counts = attention("j < i")  # in the first row
+    assert "S" in stages(nothing_counts) and not stages(nothing_counts) & {"e", "O"}
+    other_divisor = attention("j <= i", weight="e[i, j] / (s[i] + Q[i, 0])")  # zero over zero is no zero
+    assert "O" not in stages(other_divisor)
+    other_top = attention("j <= i", top="S[i, j]")
+    assert not stages(other_top) & {"S", "e", "O"}  # all scores are read
+    by_data = attention("Q[i, 0] > 0")
+    assert not stages(by_data)
+    no_comparison = attention("j % 2 == 0")
+    assert not stages(no_comparison)
+
+
+def test_an_output_is_needed_whole() -> None:
+    text = """kernel both(A: f32[M, D], B: f32[D, N]) -> (S: f32[M, N], Y: f32[M]) {
+      S[i, j] += A[i, k] * B[k, j]
+      Y[i] max= where(j <= i, S[i, j], -inf)
+    }"""
+    assert stages(workload_from_notation(text, EXTENTS)) == {"Y"}
+
+
+@given(st.data())
+def test_a_comparison_is_asked_of_the_right_corner(data: st.DataObject) -> None:
+    def side() -> Scalar:
+        steps = data.draw(st.lists(st.integers(-3, 3), min_size=2, max_size=2))
+        found: Scalar = constant(data.draw(st.integers(-6, 6)))
+        for name, step in zip("ij", steps, strict=True):
+            found = add(found, times(Var(name), step)) if step else found
+        return found
+
+    op: BinaryOp = data.draw(st.sampled_from(("lt", "le", "gt", "ge")))
+    condition = Binary(op, side(), side())
+    begin = {name: data.draw(st.integers(0, 5)) for name in "ij"}
+    end = {name: at + data.draw(st.integers(0, 4)) for name, at in begin.items()}
+    first, last = ({name: constant(at) for name, at in edge.items()} for edge in (begin, end))
+    anywhere = any(
+        value(condition, {"i": i, "j": j}, {})
+        for i, j in product(range(begin["i"], end["i"] + 1), range(begin["j"], end["j"] + 1))
+    )
+    assert bool(value(in_tile(condition, first, last), {}, {})) == anywhere
+
+
+MASKED = [
+    parse_spec("attention:B=1,H=2,S=19,D=8,causal=true"),
+    attention("j <= i"),
+    attention("j < i + 3 and j > i - 4"),
+    attention("j >= i", dtype="f16"),
+    attention("j < i"),
+]
+
+
+@pytest.mark.parametrize("workload", MASKED, ids=str)
+def test_masked_programs_agree(workload: Workload) -> None:
+    if workload is not MASKED[-1]:  # whose first row is no number
+        check(workload, configs=3)
+
+
+@pytest.mark.parametrize("workload", MASKED, ids=str)
+def test_masked_kernels_are_right(workload: Workload) -> None:
+    target, inputs = detect_cpu(), make_inputs(workload.expression, seed=5)
+    space = CpuSpace(workload, target, threads=1)
+    with np.errstate(all="ignore"):
+        want, magnitude = evaluate_with_magnitude(workload.expression, inputs)
+    tensor = workload.expression.tensor("O")
+    for point in space.space.sample(np.random.default_rng(3), 4):
+        got = tvm.runtime.empty(tensor.shape, tensor.dtype)
+        program = space.program(space.space.config(point))
+        compile_program(program, target, "kernel").generated["kernel"](*map(tvm.runtime.tensor, inputs.values()), got)
+        numbers = ~np.isnan(want["O"])
+        np.testing.assert_array_equal(~np.isnan(got.numpy()), numbers)
+        found, wanted, size = ({"O": np.where(numbers, one, 0)} for one in (got.numpy(), want["O"], magnitude["O"]))
+        assert max_rel_error(workload.expression, found, wanted, size) <= error_bound(workload.expression)
