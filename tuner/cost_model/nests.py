@@ -115,7 +115,7 @@ class NestTable:
         # Of the points those that are computed: neither rows nor instructions that take several leave any out.
         self.share = 1.0
         if isinstance(sketch, TileSketch) and anchor.reducer is not None and not sketch.taken:
-            self.share = share(anchor, sketch.group.needed)
+            self.share = max(share(anchor, sketch.group.needed), 1 / self.points)  # one at least, to be divided by
         self.flops = sum(_flops(stage) for stage in stages) * self.share
         self.taken = frozenset(sketch.taken if isinstance(sketch, TileSketch) else ())
         self.stepped = np.array([axis.name not in self.taken for axis in self.reduced], np.bool_)  # reductions by iterations

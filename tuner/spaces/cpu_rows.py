@@ -218,13 +218,9 @@ class RowNest:
 
     def _when(self, stage: Stage, at: Scalar) -> tuple[Scalar, ...]:
         """Conditions under which anything in a tile of the column, at this index, matters."""
-        index = self.rows | {COLUMN: at}
-        unrolled = [*self.register, self.vectors, self.lanes]
-        begin = {axis.name: constant(0) for axis in unrolled}
-        end = {axis.name: constant(axis.extent - 1) for axis in unrolled}
-        first, last = ({name: substitute(one, edge) for name, one in index.items()} for edge in (begin, end))
-        known = [condition for condition in self.needed.get(stage.name, ()) if names(condition) <= set(index)]
-        return tuple(in_tile(condition, first, last) for condition in known)
+        indices, tile = self.rows | {COLUMN: at}, [*self.register, self.vectors, self.lanes]
+        known = (condition for condition in self.needed.get(stage.name, ()) if names(condition) <= set(indices))
+        return tuple(in_tile(condition, indices, tile) for condition in known)
 
     def _value(self, stage: Stage, at: Scalar | None, tile: Scalar | None) -> Scalar:
         """The stage's body at a column index, members of the group read from where they are kept."""

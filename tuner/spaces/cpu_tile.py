@@ -178,11 +178,8 @@ class TileNest:
 
     def _needed(self) -> list[Scalar]:
         """Conditions under which any term matters of those that the unrolled body adds."""
-        unrolled = [*self.register, *(axis.unrolled for axis in self.plan.reduction)]
-        begin = {axis.name: constant(0) for axis in unrolled}
-        end = {axis.name: constant(axis.extent - 1) for axis in unrolled}
-        first, last = ({name: substitute(index, at) for name, index in self.indices.items()} for at in (begin, end))
-        return [in_tile(condition, first, last) for condition in self.group.needed]
+        tile = [*self.register, *(axis.unrolled for axis in self.plan.reduction)]
+        return [in_tile(condition, self.indices, tile) for condition in self.group.needed]
 
     def _output_indices(self) -> tuple[Scalar, ...]:
         return tuple(self.indices[axis.name] for axis in self.group.output.axes)

@@ -37,9 +37,7 @@ class RowGroup:
     rows: tuple[Axis, ...]
     column: Axis
     stages: tuple[Stage, ...]  # axes renamed: rows as `rows`, the column as COLUMN; only the last is read from outside
-    needed: Mapping[str, tuple[Scalar, ...]] = field(
-        default_factory=dict
-    )  # of each stage comparisons where it is not zero, or counts
+    needed: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)  # the same of each stage
 
     @property
     def output(self) -> Stage:

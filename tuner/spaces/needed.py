@@ -7,12 +7,14 @@ zero is taken to make a term zero, so that an infinity it would meet makes no Na
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from tuner.spaces.guards import conjuncts, counted, everywhere_some, is_plain, names, operations, share
 from tuner.spaces.stages import is_elementwise, linear
+from tuner.spaces.tiles import constant
 from tuner.workload.expression import (
+    Axis,
     Binary,
     Cast,
     Const,
@@ -53,16 +55,19 @@ def needed_flops(expression: Expression) -> int:
     )
 
 
-def in_tile(condition: Scalar, first: Mapping[str, Scalar], last: Mapping[str, Scalar]) -> Scalar:
-    """The comparison in that corner of a tile in which it holds if it does anywhere; `first` and `last` index of each axis."""
+def in_tile(condition: Scalar, indices: Mapping[str, Scalar], tile: Sequence[Axis]) -> Scalar:
+    """The comparison in that corner of a tile in which it holds if it does anywhere: `indices` of its axes in a nest's iterators,
+    of which those of the tile are gone."""
     assert isinstance(condition, Binary)
     lhs, rhs = linear(condition.lhs), linear(condition.rhs)
     assert lhs is not None and rhs is not None
-    corner = {
-        name: (last if (lhs.coefficient(name) > rhs.coefficient(name)) == _RISING[condition.op] else first)[name]
+    first = {axis.name: constant(0) for axis in tile}
+    last = {axis.name: constant(axis.extent - 1) for axis in tile}
+    ends = {
+        name: last if (lhs.coefficient(name) > rhs.coefficient(name)) == _RISING[condition.op] else first
         for name in names(condition)
     }
-    return substitute(condition, corner)
+    return substitute(condition, {name: substitute(indices[name], end) for name, end in ends.items()})
 
 
 class _Follower:

@@ -9,6 +9,7 @@ import pytest
 import tvm
 
 from tests.unit.spaces.test_programs import check
+from tuner.cost_model.features import featurizer
 from tuner.lowering.compiler import compile_program
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.guards import guarded, operations, share
@@ -56,6 +57,12 @@ def test_terms_that_count_are_counted(condition: str, counts: Callable[[int, int
     assert operations(stage) == 2
     assert needed_flops(inlined(workload.expression)) == wanted * 20 * 2
     check(workload, configs=3)
+
+
+def test_where_nothing_counts_estimates_are_numbers() -> None:
+    space = CpuSpace(product("k > 100"), detect_cpu(), threads=1)
+    points = space.space.sample(np.random.default_rng(1), 20)
+    assert np.isfinite(featurizer(space)(points)).all()
 
 
 def test_of_many_points_some_are_drawn() -> None:

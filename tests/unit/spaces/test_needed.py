@@ -19,7 +19,7 @@ from tuner.spaces.needed import in_tile, needed
 from tuner.spaces.stages import inlined
 from tuner.spaces.tiles import add, constant, times
 from tuner.target.detect import detect_cpu
-from tuner.workload.expression import Binary, BinaryOp, Scalar, Var
+from tuner.workload.expression import Axis, Binary, BinaryOp, Scalar, Var
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
 from tuner.workload.spec import parse_spec, workload_from_notation
@@ -91,14 +91,12 @@ def test_a_comparison_is_asked_of_the_right_corner(data: st.DataObject) -> None:
 
     op: BinaryOp = data.draw(st.sampled_from(("lt", "le", "gt", "ge")))
     condition = Binary(op, side(), side())
-    begin = {name: data.draw(st.integers(0, 5)) for name in "ij"}
-    end = {name: at + data.draw(st.integers(0, 4)) for name, at in begin.items()}
-    first, last = ({name: constant(at) for name, at in edge.items()} for edge in (begin, end))
-    anywhere = any(
-        value(condition, {"i": i, "j": j}, {})
-        for i, j in product(range(begin["i"], end["i"] + 1), range(begin["j"], end["j"] + 1))
-    )
-    assert bool(value(in_tile(condition, first, last), {}, {})) == anywhere
+    tile = [Axis(name=f"{name}_0", extent=data.draw(st.integers(1, 5))) for name in "ij"]
+    outer = {f"{name}_1": data.draw(st.integers(0, 5)) for name in "ij"}
+    indices = {name: add(Var(f"{name}_1"), Var(f"{name}_0")) for name in "ij"}
+    at = [range(outer[f"{name}_1"], outer[f"{name}_1"] + axis.extent) for name, axis in zip("ij", tile, strict=True)]
+    anywhere = any(value(condition, {"i": i, "j": j}, {}) for i, j in product(*at))
+    assert bool(value(in_tile(condition, indices, tile), outer, {})) == anywhere
 
 
 MASKED = [
