@@ -176,7 +176,7 @@ class RowNest:
                 indices=tuple(Var(axis.name) for axis in axes),
                 body=self._value(stage, column.index, Var(column.outer.name)),
                 when=(when := self._when(stage, column.index)),
-                otherwise=_zero(stage) if when else None,
+                otherwise=identity("sum", stage.dtype) if when else None,
                 mathematics=self.plan.mathematics,
                 ahead=self._ahead(stage, column.index),
             )
@@ -208,7 +208,7 @@ class RowNest:
                 indices=tuple(where[axis.name] for axis in stage.axes),
                 body=body,
                 when=when,
-                otherwise=_zero(stage) if when else None,
+                otherwise=identity("sum", stage.dtype) if when else None,
                 mathematics=self.plan.mathematics,
                 ahead=self._ahead(stage, column.index) if along else (),
             )
@@ -354,10 +354,6 @@ def _recompute(stages: tuple[Stage, ...], names: frozenset[str]) -> tuple[Stage,
         producer = next(stage for stage in stages if stage.name == name)
         stages = tuple(inline_into(stage, producer) for stage in stages if stage is not producer)
     return stages
-
-
-def _zero(stage: Stage) -> Const:
-    return Const(0.0 if "float" in stage.dtype else 0, stage.dtype)
 
 
 def _rounded(value: Scalar, stage: Stage) -> Scalar:

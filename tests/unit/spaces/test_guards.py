@@ -6,19 +6,16 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import tvm
 
+from tests.unit.spaces.kernels import check_kernels
 from tests.unit.spaces.test_programs import check
 from tuner.cost_model.features import featurizer
-from tuner.lowering.compiler import compile_program
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.guards import guarded, operations, share
 from tuner.spaces.needed import needed_flops
 from tuner.spaces.stages import inlined
 from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Binary, Const, Select, Stage, Var
-from tuner.workload.inputs import make_inputs
-from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
 from tuner.workload.spec import parse_spec, workload_from_notation
 from tuner.workload.workload import Workload
 
@@ -87,14 +84,4 @@ def test_what_differs_from_lane_to_lane_and_what_is_read_stay_in_the_term() -> N
 
 @pytest.mark.parametrize("workload", [*map(parse_spec, KERNELS), product("k <= i"), product("i % 2 == 1 and j + k > 5")], ids=str)
 def test_kernels_that_leave_terms_out_are_right(workload: Workload) -> None:
-    target, inputs = detect_cpu(), make_inputs(workload.expression, seed=5)
-    space = CpuSpace(workload, target, threads=1)
-    want, magnitude = evaluate_with_magnitude(workload.expression, inputs)
-    (name,) = workload.expression.outputs
-    for point in space.space.sample(np.random.default_rng(11), 4):
-        program = space.program(space.space.config(point))
-        got = tvm.runtime.empty(want[name].shape, workload.expression.tensor(name).dtype)
-        kernel = compile_program(program, target, "kernel").generated["kernel"]
-        kernel(*map(tvm.runtime.tensor, inputs.values()), got)
-        error = max_rel_error(workload.expression, {name: got.numpy()}, want, magnitude)
-        assert error <= error_bound(workload.expression)
+    check_kernels(workload, configs=4)

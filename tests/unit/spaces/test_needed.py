@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from itertools import product
 
-import numpy as np
 import pytest
-import tvm
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.property.blocks import value
+from tests.unit.spaces.kernels import check_kernels
 from tests.unit.spaces.test_programs import check
-from tuner.lowering.compiler import compile_program
 from tuner.spaces.algorithm import fewest_flops
-from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.needed import in_tile, needed
 from tuner.spaces.stages import inlined
 from tuner.spaces.tiles import add, constant, times
-from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Axis, Binary, BinaryOp, Scalar, Var
-from tuner.workload.inputs import make_inputs
-from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
 from tuner.workload.spec import parse_spec, workload_from_notation
 from tuner.workload.workload import Workload
 
@@ -116,16 +110,4 @@ def test_masked_programs_agree(workload: Workload) -> None:
 
 @pytest.mark.parametrize("workload", MASKED, ids=str)
 def test_masked_kernels_are_right(workload: Workload) -> None:
-    target, inputs = detect_cpu(), make_inputs(workload.expression, seed=5)
-    space = CpuSpace(workload, target, threads=1)
-    with np.errstate(all="ignore"):
-        want, magnitude = evaluate_with_magnitude(workload.expression, inputs)
-    tensor = workload.expression.tensor("O")
-    for point in space.space.sample(np.random.default_rng(3), 4):
-        got = tvm.runtime.empty(tensor.shape, tensor.dtype)
-        program = space.program(space.space.config(point))
-        compile_program(program, target, "kernel").generated["kernel"](*map(tvm.runtime.tensor, inputs.values()), got)
-        numbers = ~np.isnan(want["O"])
-        np.testing.assert_array_equal(~np.isnan(got.numpy()), numbers)
-        found, wanted, size = ({"O": np.where(numbers, one, 0)} for one in (got.numpy(), want["O"], magnitude["O"]))
-        assert max_rel_error(workload.expression, found, wanted, size) <= error_bound(workload.expression)
+    check_kernels(workload, configs=4)
