@@ -51,8 +51,7 @@ def safe(expression: Expression) -> Expression:
     tensors = {tensor.name: tensor for tensor in (*expression.inputs, *(stage.tensor for stage in expression.stages))}
     stages = []
     for stage in expression.stages:
-        extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
-        stages.append(replace(stage, body=guarded(stage.body, extents, tensors)))
+        stages.append(replace(stage, body=guarded(stage.body, stage.extents, tensors)))
     return replace(expression, stages=tuple(stages))
 
 

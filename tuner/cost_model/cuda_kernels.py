@@ -28,5 +28,5 @@ def _seconds(group: Group, algorithm: Algorithm) -> float:
     own = {stage.name for stage in stages}
     moved = {read.tensor for stage in stages for read in reads(stage.body)} - own | {group.name}
     nbytes = sum(prod(algorithm.shapes[name]) * DTYPE_BYTES[algorithm.dtypes[name]] for name in moved)
-    points = sum(prod(axis.extent for axis in (*stage.axes, *stage.reduce_axes)) for stage in stages if stage.reducer is not None)
+    points = sum(stage.points for stage in stages if stage.reducer is not None)
     return LAUNCH_S + float(max(points / MULTIPLICATIONS_PER_S, nbytes / BYTES_PER_S))

@@ -312,7 +312,7 @@ def tables(space: CpuSpace, combination: str) -> list[NestTable]:
 
 
 def _flops(stage: Stage) -> int:
-    return prod(axis.extent for axis in (*stage.axes, *stage.reduce_axes)) * operations(stage)
+    return stage.points * operations(stage)
 
 
 def _all_stages(sketch: TileSketch | RowSketch) -> Sequence[Stage]:
@@ -327,7 +327,7 @@ def _transcendentals(stage: Stage) -> int:
     """Evaluations of functions that no instruction computes."""
     slow = sum(isinstance(node, Unary) and node.op in TRANSCENDENTAL for node in walk(stage.body))
     slow += sum(isinstance(node, Binary) and node.op == "pow" for node in walk(stage.body))
-    return slow * prod(axis.extent for axis in (*stage.axes, *stage.reduce_axes))
+    return slow * stage.points
 
 
 def _distinct(stages: Sequence[Stage], sketch: TileSketch | RowSketch) -> list[Access]:

@@ -194,7 +194,6 @@ def _without(expression: Expression, padding: Stage) -> Expression:
     source = padding.body.arg if isinstance(padding.body, Cast) else padding.body
 
     def through(reader: Stage) -> Stage:
-        extents = {axis.name: axis.extent for axis in (*reader.axes, *reader.reduce_axes)}
 
         def change(node: Scalar) -> Scalar | None:
             if not isinstance(node, Read) or node.tensor != padding.name or node.pad is not None:
@@ -205,7 +204,7 @@ def _without(expression: Expression, padding: Stage) -> Expression:
             assert isinstance(moved, Read)
             return Read(moved.tensor, tuple(tidy(index) for index in moved.indices), moved.pad)
 
-        return replace(reader, body=without_idle_pads(rewrite(reader.body, change), extents, tensors))
+        return replace(reader, body=without_idle_pads(rewrite(reader.body, change), reader.extents, tensors))
 
     readers = {stage.name for stage in expression.consumers(padding.name)}
     return replace(expression, stages=tuple(through(stage) if stage.name in readers else stage for stage in expression.stages))
@@ -243,8 +242,8 @@ def _true_identity(stage: Stage, expression: Expression) -> Stage:
 
 def _never_empty(stage: Stage, read: Read, expression: Expression) -> bool:
     """Whether for every point of the stage some point of the reduction reads inside the tensor."""
-    reduced = {axis.name: axis.extent for axis in stage.reduce_axes}
-    extents = {axis.name: axis.extent for axis in stage.axes} | reduced
+    reduced = {axis.name for axis in stage.reduce_axes}
+    extents = stage.extents
     used: set[str] = set()
     for index, extent in zip(read.indices, expression.tensor(read.tensor).shape, strict=True):
         names = sorted({found.name for found in walk(index) if isinstance(found, Var)})

@@ -35,7 +35,7 @@ class Scope:
 
     def bind(self, block: Block, iterators: Mapping[str, tirx.Var]) -> Scope:
         """The scope of a block's body."""
-        extents = {axis.name: axis.extent for axis in (*block.axes, *block.reduce_axes)}
+        extents = block.extents
         lanes = frozenset(name for name in extents if f"{block.name}.{name}" in self.vectors)
         return replace(self, iterators=iterators, extents=extents, lanes=lanes)
 

@@ -140,7 +140,7 @@ def _without_vectors(block: Block, program: Program) -> set[str]:
     shapes = {one.name: one.shape for one in every} | dict(program.views)
     if next(one.dtype for one in every if one.name == block.buffer) != "bfloat16":
         return set()
-    extents = {axis.name: axis.extent for axis in (*block.axes, *block.reduce_axes)}
+    extents = block.extents
     # Only a read that moves with the axis, and is not always padding, is sure to differ from lane to lane.
     moving = {
         atom

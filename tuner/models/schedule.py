@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 from tuner.workload.expression import Expression
 
@@ -51,7 +50,7 @@ class Subject:
 
 def kind_of(expression: Expression) -> str:
     """The same for expressions whose heaviest stage has as many axes of each sort."""
-    heaviest = max(expression.stages, key=lambda stage: prod(axis.extent for axis in (*stage.axes, *stage.reduce_axes)))
+    heaviest = max(expression.stages, key=lambda stage: stage.points)
     return f"{len(heaviest.axes)}:{len(heaviest.reduce_axes)}"
 
 

@@ -63,7 +63,7 @@ def _joined(expression: Expression, shapes: Mapping[str, tuple[int, ...]]) -> tu
 
 def _accesses(stage: Stage, shapes: Mapping[str, tuple[int, ...]]) -> list[_Access]:
     """What the stage reads, and what it writes."""
-    extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
+    extents = stage.extents
 
     def loose(node: Scalar) -> Iterator[str]:
         """Axes that do more than walk a dimension."""
@@ -102,7 +102,7 @@ def _tensor(tensor: Tensor, dimensions: set[Dimension]) -> Tensor:
 
 def _stage(stage: Stage, pairs: set[Pair], dimensions: set[Dimension], shapes: Mapping[str, tuple[int, ...]]) -> Stage:
     following = {first: second for name, first, second in pairs if name == stage.name}
-    extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
+    extents = stage.extents
     made: dict[str, Axis] = {}  # by the first of those that are joined
     for head in [name for name in extents if name not in following.values()]:
         members = [head]

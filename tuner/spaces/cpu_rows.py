@@ -224,12 +224,11 @@ class RowNest:
 
     def _value(self, stage: Stage, at: Scalar | None, tile: Scalar | None) -> Scalar:
         """The stage's body at a column index, members of the group read from where they are kept."""
-        extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
         values: dict[str, Scalar] = dict(self.finished)
         if tile is not None:
             lanes = (Var(self.vectors.name), Var(self.lanes.name))
             values |= {name: Read(name, (*self.here, tile, *lanes)) for name in self.kept}
-        body = unpadded(stage.body, self.shapes, extents)
+        body = unpadded(stage.body, self.shapes, stage.extents)
         if at is not None:
             body = rewrite(body, self._by_reciprocal)
             values |= self.finished

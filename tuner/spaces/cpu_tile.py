@@ -190,7 +190,7 @@ class TileNest:
         Reads of packed copies come back in the new iterators, which no substitution touches.
         """
         anchor = self.group.anchor
-        extents = {axis.name: axis.extent for axis in (*anchor.axes, *anchor.reduce_axes)}
+        extents = anchor.extents
         changes: dict[Read, Scalar] = {}
         for number, found in enumerate(accesses(anchor, self.shapes)):
             how = self.plan.copies.get(found.read, "none")

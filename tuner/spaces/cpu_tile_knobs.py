@@ -212,15 +212,14 @@ class TileSketch:
 
     def _grows_little(self, found: Access) -> bool:
         """Whether a packed copy is not too many times as large as its source."""
-        extents = {axis.name: axis.extent for axis in (*self.group.anchor.axes, *self.group.anchor.reduce_axes)}
+        extents = self.group.anchor.extents
         grown = prod(extents[name] for name in found.axes)
         return grown <= MAX_EXPANSION * prod(self.shapes[found.read.tensor])
 
     def _pads_lanes(self, found: Access) -> bool:
         """Whether being inside the tensor differs between the lanes of a vector."""
         stage = self.group.anchor
-        extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
-        inside = in_bounds(found.read.indices, self.shapes[found.read.tensor], extents)
+        inside = in_bounds(found.read.indices, self.shapes[found.read.tensor], stage.extents)
         return inside is not None and any(isinstance(node, Var) and node.name == self.vector for node in walk(inside))
 
     def _mathematics_values(self) -> list[str]:

@@ -48,8 +48,7 @@ def shape_of(group: TileGroup, shapes: Mapping[str, tuple[int, ...]], dtypes: Ma
     anchor = group.anchor
     if anchor.reducer != "sum" or not isinstance(anchor.body, Binary) or anchor.body.op != "mul" or not anchor.reduce_axes:
         return None
-    extents = {axis.name: axis.extent for axis in (*anchor.axes, *anchor.reduce_axes)}
-    found = [access(read, shapes[read.tensor], extents) for read in map(bare, (anchor.body.lhs, anchor.body.rhs)) if read]
+    found = [access(read, shapes[read.tensor], anchor.extents) for read in map(bare, (anchor.body.lhs, anchor.body.rhs)) if read]
     if len(found) != 2 or not all(fetchable(one) and len(one.read.indices) > 1 for one in found):
         return None
     kinds = {dtypes[one.read.tensor] for one in found}

@@ -202,7 +202,6 @@ class CudaTileNest:
     def _body(self, fetches: list[Fetch]) -> Scalar:
         """The anchor's body in the nest's iterators; reads of copies redirected, padding of the others made explicit."""
         anchor = self.group.anchor
-        extents = {axis.name: axis.extent for axis in (*anchor.axes, *anchor.reduce_axes)}
         values: dict[Read, Scalar] = {}
         for number, found in enumerate(accesses(anchor, self.shapes)):
             read = found.read
@@ -226,7 +225,7 @@ class CudaTileNest:
             values[read] = made.read
         # What replaces a read already speaks of the nest's iterators: their names end in what no name of a stage has.
         redirected = rewrite(anchor.body, lambda node: values.get(node) if isinstance(node, Read) else None)
-        return substitute(unpadded(redirected, {**self.shapes, **_shapes(fetches)}, extents), self.indices)
+        return substitute(unpadded(redirected, {**self.shapes, **_shapes(fetches)}, anchor.extents), self.indices)
 
     def _block(
         self, name: str, axes: list[Axis], reduce_axes: tuple[Axis, ...], indices: tuple[Scalar, ...], body: Scalar

@@ -218,8 +218,7 @@ class CudaWarpgroupNest(SumsNest):
         anchor = self.group.anchor
         moving = [one.outer for one in self.plan.others] + [self.plan.row_blocks if which == "left" else self.plan.column_blocks]
         levels = [axis for axis in self.grid if axis in moving] + self.outer
-        extents = {axis.name: axis.extent for axis in (*anchor.axes, *anchor.reduce_axes)}
-        body = substitute(unpadded(read, self.shapes, extents), indices)
+        body = substitute(unpadded(read, self.shapes, anchor.extents), indices)
         depth = self.plan.depth
         if depth.axis.extent % DEPTH:
             # Pieces lie within the reduction or beyond it as a whole.

@@ -60,8 +60,7 @@ def warpgroup_shape(
     anchor = group.anchor
     if anchor.reducer != "sum" or not isinstance(anchor.body, Binary) or anchor.body.op != "mul" or not anchor.reduce_axes:
         return None
-    extents = {axis.name: axis.extent for axis in (*anchor.axes, *anchor.reduce_axes)}
-    found = [access(read, shapes[read.tensor], extents) for read in map(bare, (anchor.body.lhs, anchor.body.rhs)) if read]
+    found = [access(read, shapes[read.tensor], anchor.extents) for read in map(bare, (anchor.body.lhs, anchor.body.rhs)) if read]
     kinds = {dtypes[one.read.tensor] for one in found}
     if len(found) != 2 or len(kinds) != 1 or not kinds <= KINDS.keys() or anchor.accumulator != "float32":
         return None

@@ -28,8 +28,7 @@ def default_program(workload: Workload) -> Program:
 def plain_blocks(stage: Stage, expression: Expression) -> tuple[list[Block], list[Buffer]]:
     """The stage as it stands: one block, or two where its accumulator has another dtype than what is stored."""
     shapes = {tensor.name: tensor.shape for tensor in (*expression.inputs, *(other.tensor for other in expression.stages))}
-    extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
-    body = unpadded(stage.body, shapes, extents)
+    body = unpadded(stage.body, shapes, stage.extents)
     indices = tuple(Var(axis.name) for axis in stage.axes)
     held = [] if stage.name in expression.outputs else [Buffer(name=stage.name, shape=stage.tensor.shape, dtype=stage.dtype)]
     if stage.reducer is None or stage.accumulator == stage.dtype:

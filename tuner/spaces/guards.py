@@ -76,7 +76,7 @@ def counted(stage: Stage) -> tuple[tuple[Scalar, ...], Scalar]:
 def share(stage: Stage, also: Collection[Scalar] = ()) -> float:
     """Of a stage's points those at which a term counts, and further conditions hold."""
     conditions = (*counted(stage)[0], *also)
-    extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
+    extents = stage.extents
     moving = {name: extents[name] for name in sorted(set[str]().union(*map(names, conditions)))}
     if prod(moving.values()) <= ENUMERATED:
         return float(np.mean(_holds(conditions, moving)))

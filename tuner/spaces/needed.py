@@ -8,7 +8,6 @@ zero is taken to make a term zero, so that an infinity it would meet makes no Na
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import prod
 
 from tuner.spaces.guards import conjuncts, counted, everywhere_some, is_plain, names, operations, share
 from tuner.spaces.stages import is_elementwise, linear
@@ -49,10 +48,7 @@ def needed(expression: Expression) -> dict[str, tuple[Scalar, ...]]:
 def needed_flops(expression: Expression) -> int:
     """Arithmetic operations of all stages, only those that matter; a multiply-add as 2."""
     matters = needed(expression)
-    return sum(
-        int(prod(_extents(stage).values()) * share(stage, matters.get(stage.name, ()))) * operations(stage)
-        for stage in expression.stages
-    )
+    return sum(int(stage.points * share(stage, matters.get(stage.name, ()))) * operations(stage) for stage in expression.stages)
 
 
 def in_tile(condition: Scalar, indices: Mapping[str, Scalar], tile: Sequence[Axis]) -> Scalar:
@@ -122,7 +118,7 @@ class _Follower:
                 conditions = conjuncts(cond)
             case _:
                 return ()
-        sound = all(is_plain(one) for one in conditions) and everywhere_some(conditions, _extents(stage), along)
+        sound = all(is_plain(one) for one in conditions) and everywhere_some(conditions, stage.extents, along)
         return conditions if sound else ()
 
     def _reduced(self, stage: Stage, found: Scalar, node: Scalar, reducer: str) -> str | None:
@@ -134,7 +130,7 @@ class _Follower:
         if row is None or own is None or row.reducer != reducer:
             return None
         along = names(self._resolved(node)) - set(own)
-        if len(along) != 1 or len(row.reduce_axes) != 1 or _extents(stage)[min(along)] != row.reduce_axes[0].extent:
+        if len(along) != 1 or len(row.reduce_axes) != 1 or stage.extents[min(along)] != row.reduce_axes[0].extent:
             return None
         renamed = {axis.name: Var(name) for axis, name in zip(row.axes, own, strict=True)}
         body = substitute(row.body, renamed | {row.reduce_axes[0].name: Var(min(along))})
@@ -187,7 +183,3 @@ def _is_comparison(condition: Scalar) -> bool:
     """Whether it compares linear forms, so that it can be asked of a corner of a tile."""
     sides = (condition.lhs, condition.rhs) if isinstance(condition, Binary) and condition.op in _RISING else ()
     return bool(sides) and all(linear(side) is not None for side in sides)
-
-
-def _extents(stage: Stage) -> dict[str, int]:
-    return {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}

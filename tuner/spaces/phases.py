@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from math import gcd
 
-from tuner.spaces.guards import conjuncts
+from tuner.spaces.guards import conjuncts, identity
 from tuner.spaces.stages import Linear, bounds, in_bounds, inlined, is_elementwise, linear, unused
 from tuner.spaces.tiles import add, constant
 from tuner.workload.expression import (
@@ -21,7 +21,6 @@ from tuner.workload.expression import (
     Binary,
     Cast,
     Const,
-    DType,
     Expression,
     Read,
     Scalar,
@@ -98,7 +97,7 @@ def phased(expression: Expression) -> Expression:
         tensors = {tensor.name: tensor for tensor in (*expression.inputs, *(one.tensor for one in expression.stages))}
         name = unused(f"{stage.name}ph", tensors)
         along = {found.axis.name: found for found in phases}
-        split = {axis: Axis(name=unused(f"{axis}ph", _names(stage)), extent=found.stride) for axis, found in along.items()}
+        split = {axis: Axis(name=unused(f"{axis}ph", stage.extents), extent=found.stride) for axis, found in along.items()}
         axes = stage.axes if all(phase.exact for phase in phases) else _weighted_last(stage, term, phases)
         made = _by_phases(replace(stage, name=name, axes=axes), term, phases, split, tensors)
         places = (along[axis.name].place if axis.name in along else (Var(axis.name),) for axis in axes)
@@ -126,7 +125,7 @@ def _term(body: Scalar) -> _Term:
             return replace(inner, conditions=(*conjuncts(cond), *inner.conditions), zero=zero)
         case Cast(dtype=dtype, arg=arg):
             inner = _term(arg)
-            converted = None if inner.zero is None else _zero(dtype)
+            converted = None if inner.zero is None else identity("sum", dtype)
             return _Term(factors=(Cast(dtype, _product(inner.factors)),), conditions=inner.conditions, zero=converted)
         case _:
             return _Term(factors=(body,))
@@ -310,7 +309,7 @@ def _padded(factor: Scalar, tensors: Tensors) -> Scalar:
     if isinstance(factor, Cast):
         return replace(factor, arg=_padded(factor.arg, tensors))
     assert isinstance(factor, Read)
-    return factor if factor.pad is not None else replace(factor, pad=_zero(tensors[factor.tensor].dtype))
+    return factor if factor.pad is not None else replace(factor, pad=identity("sum", tensors[factor.tensor].dtype))
 
 
 def _safe(node: Scalar, tensors: Tensors, extents: Mapping[str, int], known: Collection[Scalar]) -> Scalar:
@@ -323,7 +322,7 @@ def _safe(node: Scalar, tensors: Tensors, extents: Mapping[str, int], known: Col
         tensor = tensors[read.tensor]
         inside = in_bounds(read.indices, tensor.shape, extents)
         leaves = read.pad is None and inside is not None and not all(_follows(one, known) for one in conjuncts(inside))
-        return replace(read, pad=_zero(tensor.dtype)) if leaves else read
+        return replace(read, pad=identity("sum", tensor.dtype)) if leaves else read
 
     return rewrite(node, change)
 
@@ -340,7 +339,7 @@ def _outputs_split(expression: Expression, name: str, phase: _Phase, within: Axi
         if axis is None or not alone:
             stages.append(stage)
             continue
-        inner = replace(within, name=unused(within.name, _names(stage)))
+        inner = replace(within, name=unused(within.name, stage.extents))
         parts = ((replace(one, extent=phase.blocks), inner) if one == axis else (one,) for one in stage.axes)
         axes = tuple(chain.from_iterable(parts))
         at = Linear({axis.name: phase.stride, inner.name: 1}, 0).index
@@ -363,11 +362,3 @@ def _product(factors: Sequence[Scalar]) -> Scalar:
     for other in others:
         first = Binary("mul", first, other)
     return first
-
-
-def _zero(dtype: DType) -> Const:
-    return Const(0.0 if "float" in dtype else 0, dtype)
-
-
-def _names(stage: Stage) -> set[str]:
-    return {axis.name for axis in (*stage.axes, *stage.reduce_axes)}

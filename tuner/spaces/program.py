@@ -51,6 +51,11 @@ class Block:
     otherwise: Scalar | None = None  # what is written where one of them fails; None for nothing
     ahead: tuple[Read, ...] = ()  # fetched into the caches with each point, of a vector once: their indices name no lane
 
+    @property
+    def extents(self) -> dict[str, int]:
+        """Of all axes by name, those of the reduction last."""
+        return {axis.name: axis.extent for axis in (*self.axes, *self.reduce_axes)}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reorder:

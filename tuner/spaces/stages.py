@@ -54,8 +54,7 @@ def inline_into(reader: Stage, producer: Stage) -> Stage:
         value = call(producer, indices)
         if node.pad is None:
             return value
-        extents = {axis.name: axis.extent for axis in (*reader.axes, *reader.reduce_axes)}
-        inside = in_bounds(indices, producer.tensor.shape, extents)
+        inside = in_bounds(indices, producer.tensor.shape, reader.extents)
         return value if inside is None else Select(inside, value, node.pad)
 
     return replace(reader, body=rewrite(reader.body, change))
@@ -116,13 +115,12 @@ def materialized(expression: Expression) -> Expression:
     stages: list[Stage] = []
     for stage in expression.stages:
         alone = stage.reducer is not None and all(axis.extent == 1 for axis in stage.axes)
-        extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
         copies: dict[Read, Scalar] = {}
         for read in dict.fromkeys(reads(stage.body)) if alone else ():
             names = {node.name for index in read.indices for node in walk(index) if isinstance(node, Var)}
             gathered = any(isinstance(node, Read) for index in read.indices for node in walk(index))
             axes = tuple(axis for axis in stage.reduce_axes if axis.name in names)
-            padded = access(read, tensors[read.tensor].shape, extents).padded
+            padded = access(read, tensors[read.tensor].shape, stage.extents).padded
             if not padded or gathered or not axes or names - {axis.name for axis in axes}:
                 continue
             name = next(free for n in range(len(tensors) + 1) if (free := f"{stage.name}p{n}") not in tensors)
@@ -342,7 +340,7 @@ class Access:
 
 def accesses(stage: Stage, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Access, ...]:
     """The distinct reads of a stage, in order of appearance."""
-    extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
+    extents = stage.extents
     return tuple(access(read, shapes[read.tensor], extents) for read in dict.fromkeys(reads(stage.body)))
 
 

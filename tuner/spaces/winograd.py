@@ -164,7 +164,7 @@ class _Squares:
 
 def _rewritten(window: _Window, *, joined: bool) -> tuple[Stage, ...]:
     stage, (rows, columns) = window.stage, window.sides
-    extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
+    extents = stage.extents
     extents |= {side.axis.name: -(-side.axis.extent // SQUARE) for side in window.sides}  # of squares, where outputs stood
     square = tuple(Axis(name=unused(f"{side.step}q", extents), extent=POINTS) for side in window.sides)
     names = {part: f"{stage.name}{part}" for part in ("u", "v", "m")}

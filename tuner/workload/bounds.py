@@ -215,7 +215,7 @@ def check_bounds(expression: Expression) -> None:
     """Raises `WorkloadError` for the first read of an expression (from wherever it came) that could leave its tensor."""
     tensors = {tensor.name: tensor for tensor in expression.inputs}
     for stage in expression.stages:
-        extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
+        extents = stage.extents
         for read in reads(stage.body):
             why = complaint(read, extents, tensors)
             if why:

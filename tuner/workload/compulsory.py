@@ -7,7 +7,7 @@ work, and a kernel may leave all of that out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import product
 from math import prod
 
@@ -51,7 +51,7 @@ def _flops(stage: Stage, expression: Expression) -> int:
     padded = [read for read in reads(stage.body) if _may_leave(read, stage, expression)]
     if len(padded) > 1 or any(isinstance(node, Select) for node in walk(stage.body)):
         return 0
-    extents = _extents(stage)
+    extents = stage.extents
     moving = {name for read in reads(stage.body) for index in read.indices for name in _axes(index)}
     points = prod(extents[name] for name in moving)
     for read in padded:
@@ -66,7 +66,7 @@ def _axes(index: Scalar) -> set[str]:
 
 def _inside(read: Read, stage: Stage, expression: Expression) -> int:
     """At how many points of the axes in its indices a read stays inside; 0 where that is not plain to see."""
-    extents, seen, count = _extents(stage), set[str](), 1
+    extents, seen, count = stage.extents, set[str](), 1
     for index, extent in zip(read.indices, expression.tensor(read.tensor).shape, strict=True):
         terms, constant = linear(index)
         names = _axes(index)
@@ -81,7 +81,7 @@ def _inside(read: Read, stage: Stage, expression: Expression) -> int:
 
 def _read_whole(stage: Stage, expression: Expression) -> Iterator[str]:
     """Tensors each of whose elements a stage reads at some point, whatever the data is."""
-    extents = _extents(stage)
+    extents = stage.extents
     choices = [branch for node in walk(stage.body) if isinstance(node, Select) for branch in (node.then, node.other)]
     chosen = {read for branch in choices for read in reads(branch)}
     for read in reads(stage.body):
@@ -99,15 +99,11 @@ def _may_leave(read: Read, stage: Stage, expression: Expression) -> bool:
     return any(
         low < 0 or high >= extent
         for (low, high), extent in zip(
-            (interval(index, _extents(stage), dtypes) for index in read.indices),
+            (interval(index, stage.extents, dtypes) for index in read.indices),
             expression.tensor(read.tensor).shape,
             strict=True,
         )
     )
-
-
-def _extents(stage: Stage) -> Mapping[str, int]:
-    return {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
 
 
 def _tensors(expression: Expression) -> Iterator[Tensor]:

@@ -85,7 +85,7 @@ def evaluate_stage(stage: Stage, tensors: Tensors, *, track: bool, wrap: bool = 
 def split(stage: Stage) -> Stage:
     """The stage with iterators in i // c or i % c, where c divides their extent, split in two: its indices become affine."""
     found: dict[str, int] = {}
-    extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
+    extents = stage.extents
     for node in walk(stage.body):
         match node:
             case Binary(op="floordiv" | "floormod", lhs=Var(name=name), rhs=Const(value=divisor)) if (
@@ -146,7 +146,7 @@ def _contract(stage: Stage, tensors: Tensors, *, track: bool) -> Dual | None:
     if stage.reducer != "sum" or not isinstance(stage.body, Binary) or stage.body.op != "mul":
         return None
     factors = [_stripped(stage.body.lhs), _stripped(stage.body.rhs)]
-    extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
+    extents = stage.extents
     kept, reduced = tuple(axis.name for axis in stage.axes), tuple(axis.name for axis in stage.reduce_axes)
     if any(not isinstance(factor, Read) or tensors[factor.tensor].value.dtype == np.bool_ for factor in factors):
         return None
@@ -208,7 +208,7 @@ class _Blocks:
         self.stage, self.tensors, self.track = stage, tensors, track
         self.kept, self.reduced = tuple(axis.name for axis in stage.axes), tuple(axis.name for axis in stage.reduce_axes)
         self.order = self.kept + self.reduced
-        self.extents = {axis.name: axis.extent for axis in (*stage.axes, *stage.reduce_axes)}
+        self.extents = stage.extents
         self.views: dict[tuple[Read, bool], View | None] = {}
         self.ranges: Ranges = {}
 

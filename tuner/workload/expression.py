@@ -118,6 +118,16 @@ class Stage:
     def tensor(self) -> Tensor:
         return Tensor(name=self.name, shape=tuple(axis.extent for axis in self.axes), dtype=self.dtype)
 
+    @property
+    def extents(self) -> dict[str, int]:
+        """Of all axes by name, those of the reduction last."""
+        return {axis.name: axis.extent for axis in (*self.axes, *self.reduce_axes)}
+
+    @property
+    def points(self) -> int:
+        """At which the body has a value, those of the reduction included."""
+        return prod(self.extents.values())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expression:
@@ -145,8 +155,7 @@ class Expression:
         """Arithmetic operations on floating or accumulated values, a multiply-add as 2, transcendental functions as 1."""
         total = 0
         for stage in self.stages:
-            points = prod(axis.extent for axis in (*stage.axes, *stage.reduce_axes))
-            total += points * (arithmetic(stage.body) + (1 if stage.reducer else 0))
+            total += stage.points * (arithmetic(stage.body) + (1 if stage.reducer else 0))
         return total
 
     @property
