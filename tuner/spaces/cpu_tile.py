@@ -102,7 +102,8 @@ class TileNest:
         here: tuple[Scalar, ...] = tuple(Var(axis.name) for axis in spatial)
         dtype = anchor.accumulator
         when: tuple[Scalar, ...] = ()
-        if anchor.reducer is not None and not plan.taken:
+        assert anchor.reducer is not None
+        if not plan.taken:
             when, body = guarded(body, anchor.reducer, dtype, {f"{plan.vector}_l"})
             when = (*self._needed(), *when)
         if blocked is None:
@@ -211,10 +212,11 @@ class TileNest:
         """A copy of the tensor as wide as its reads reach, the padding filled in; or of each part by itself."""
         read = found.read
         assert read.pad is not None
-        reach = [
-            bounds(index, extents) or (0, extent - 1)
-            for index, extent in zip(read.indices, self.shapes[read.tensor], strict=True)
-        ]
+        reach = []
+        for index in read.indices:
+            ends = bounds(index, extents)
+            assert ends is not None, f"who knows where {read} reads"
+            reach.append(ends)
         name = f"{self.name}_pad{number}"
         shape = tuple(high - low + 1 for low, high in reach)
         axes = [Axis(name=f"p{dimension}", extent=extent) for dimension, extent in enumerate(shape)]

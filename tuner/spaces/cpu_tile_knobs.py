@@ -184,6 +184,8 @@ class TileSketch:
         stage = self.group.anchor
         if self.across is not None and not self.contiguous(found) and found.stride(self.across) == 1 and not found.padded:
             return ["pack"]
+        if found.padded and found.gathered:
+            return ["none"]  # who knows where it reads: each element is compared with the border, whatever copies there are
         packable = self.packable(found)
         values = []
         if found.padded:

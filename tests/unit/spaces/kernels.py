@@ -13,7 +13,7 @@ from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.program import Program
 from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Expression
-from tuner.workload.inputs import make_inputs
+from tuner.workload.inputs import Kind, make_inputs
 from tuner.workload.reference import Arrays, error_bound, evaluate_with_magnitude, max_rel_error
 from tuner.workload.workload import Workload
 
@@ -28,9 +28,9 @@ def output_of(program: Program, expression: Expression, inputs: Arrays) -> NDArr
     return output
 
 
-def check_kernels(workload: Workload, configs: int) -> None:
+def check_kernels(workload: Workload, configs: int, kind: Kind = "normal") -> None:
     """Of a workload with one output, on this machine; what is no number must be none in both."""
-    inputs = make_inputs(workload.expression, seed=5)
+    inputs = make_inputs(workload.expression, seed=5, kind=kind)
     space = CpuSpace(workload, detect_cpu(), threads=1)
     with np.errstate(all="ignore"):
         want, magnitude = evaluate_with_magnitude(workload.expression, inputs)
