@@ -148,7 +148,7 @@ def _phase(stage: Stage, condition: Scalar) -> _Phase | None:
             form, stride = linear(index), int(value)
         case _:
             return None
-    if form is None or stride < 2:
+    if form is None or stride < 2 or not 0 <= int(rest) < stride:  # of other numbers none is a remainder
         return None
     axes, windows = (
         [axis for axis in among if form.coefficient(axis.name) % stride] for among in (stage.axes, stage.reduce_axes)
@@ -208,7 +208,7 @@ def _by_phases(stage: Stage, term: _Term, phases: Sequence[_Phase], split: Mappi
         bare = condition in padded and all(_bare(factor) is not None for factor in factors)  # zero need not be zero of others
         at = next((at for at, factor in enumerate(factors) if bare and _implied(condition, factor, tensors)), None)
         if at is None:
-            kept.append(condition)
+            kept.append(_safe(condition, tensors, extents, ()))
         else:
             factors[at] = _padded(factors[at], tensors)
     body = _product(tuple(_safe(factor, tensors, extents, kept) for factor in factors))

@@ -36,6 +36,9 @@ WRITTEN = [
     "kernel w(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] += where((h + 3*r) % 2 == 1, exp(X[(h + 3*r)//2] else 0) * W[r], 0) }",
     # Nothing but the condition says where the window ends.
     "kernel lone(X: f32[A]) -> (Y: f32[C]) { Y[h] += where((h + r) % 2 == 0, exp(X[(h + r) // 2] else 0), 0) for r in 0:5 }",
+    # Conditions that read, at outputs and weights beyond the last of a phase too.
+    "kernel rd(W: f32[B], M: f32[C]) -> (Y: f32[C]) { Y[h] += where((h + r) % 3 == 0 and M[h] > 0, exp(W[r]), 0) }",
+    "kernel r(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] += where((h + r) % 3 == 0 and W[r] > 0, exp(X[(h+r)//3] else 0), 0) }",
     # Two readers, one of which reads beyond the end.
     """kernel read(X: f32[A], W: f32[B]) -> (Y: f32[C], Z: f32[C]) {
       T[h] += where((h + r) % 2 == 0, (X[(h + r) // 2] else 0), 0) * W[r] for h in 0:C
@@ -55,6 +58,9 @@ KEPT = [
     "kernel even(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] += where((h + 2*r) % 2 == 0, (X[h + r] else 0), 0) * W[r] }",
     "kernel two(X: f32[A], W: f32[B]) -> (Y: f32[A, C]) { Y[h, y] += where((h + y + r) % 2 == 0, (X[h + r] else 0), 0) * W[r] }",
     "kernel one(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] += where((h + r) % 2 == 0, (X[(h + r) // 2] else 0), 1) * W[r] }",
+    # No remainder is two, nor less than none.
+    "kernel none(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] += where((h + r) % 2 == 2, (X[(h + r) // 2] else 0), 0) * W[r] }",
+    "kernel less(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] += where((h + r) % 2 == 0 - 1, (X[(h + r)//2] else 0), 0) * W[r] }",
     # Where the window is as short as one weight nothing is saved.
     "kernel short(X: f32[A]) -> (Y: f32[C]) { Y[h] += where((h + r) % 2 == 0, (X[(h + r) // 2] else 0), 0) for r in 0:1 }",
 ]
