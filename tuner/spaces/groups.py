@@ -175,8 +175,8 @@ def _row_group(
     along = [stage for stage in stages if COLUMN in {axis.name for axis in (*stage.axes, *stage.reduce_axes)}]
     if column.extent <= NEAR and len(along) == 1:
         return None  # vectors along the rows are longer, and made of whole loads
-    needed = {stage.name: _of_member(matters[stage.name], expression, stage) for stage in stages if stage.name in matters}
-    group = RowGroup(rows=rows, column=Axis(name=COLUMN, extent=column.extent), stages=stages, needed=needed)
+    conditions = {stage.name: _of_member(matters[stage.name], expression, stage) for stage in stages if stage.name in matters}
+    group = RowGroup(rows=rows, column=Axis(name=COLUMN, extent=column.extent), stages=stages, needed=conditions)
     return group, {stage.name for stage in stages}
 
 

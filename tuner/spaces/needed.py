@@ -113,11 +113,10 @@ class _Follower:
 
         In every row all of them must hold somewhere: else the greatest is minus infinity too, and the exponential no number.
         """
-        match self._resolved(node):
-            case Select(cond=cond, other=Const(value=value)) if value == float("-inf"):
-                conditions = conjuncts(cond)
-            case _:
-                return ()
+        conditions: tuple[Scalar, ...] = ()
+        masked = self._resolved(node)
+        while isinstance(masked, Select) and isinstance(masked.other, Const) and masked.other.value == float("-inf"):
+            conditions, masked = (*conditions, *conjuncts(masked.cond)), masked.then
         sound = all(is_plain(one) for one in conditions) and everywhere_some(conditions, stage.extents, along)
         return conditions if sound else ()
 

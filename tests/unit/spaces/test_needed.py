@@ -93,6 +93,15 @@ def test_a_comparison_is_asked_of_the_right_corner(data: st.DataObject) -> None:
     assert bool(value(in_tile(condition, indices, tile), outer, {})) == anywhere
 
 
+def test_where_a_mask_in_a_mask_leaves_nothing_of_a_row_it_is_computed() -> None:
+    text = """kernel spread(P: f32[M, N]) -> (X: f32[M, N]) {
+      S[i, j] = where(j <= i, where(j > i - 3 and i != 5, P[i, j], -inf), -inf)
+      m[i] max= S[i, j]
+      X[i, j] = exp(S[i, j] - m[i])
+    }"""
+    check_kernels(workload_from_notation(text, {"M": 16, "N": 32}), configs=5)
+
+
 MASKED = [
     parse_spec("attention:B=1,H=2,S=19,D=8,causal=true"),
     attention("j <= i"),
