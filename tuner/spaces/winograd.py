@@ -8,7 +8,7 @@ and columns follows from the stage's indices alone. Rounding errors grow by a sm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -56,19 +56,25 @@ def winograd(expression: Expression, *, joined: bool = False) -> Expression | No
     found = next((window for stage in expression.stages if (window := _window(stage, expression)) is not None), None)
     if found is None:
         return None
-    made = _rewritten(found, joined=joined)
+    made = _rewritten(found, _names(expression), joined=joined)
     stages = tuple(one for stage in expression.stages for one in (made if stage is found.stage else (stage,)))
     return _renamed(replace(expression, stages=stages))
 
 
 def _renamed(expression: Expression) -> Expression:
-    names = {stage.name: f"{stage.name}{SUFFIX}" for stage in expression.stages}
+    names: dict[str, str] = {}
+    for stage in expression.stages:
+        names[stage.name] = unused(f"{stage.name}{SUFFIX}", {*_names(expression), *names.values()})
 
     def read(node: Scalar) -> Scalar:
         return _mapped(node, lambda one: replace(one, tensor=names.get(one.tensor, one.tensor)))
 
     stages = tuple(replace(stage, name=names[stage.name], body=read(stage.body)) for stage in expression.stages)
     return replace(expression, stages=stages, outputs=tuple(names[name] for name in expression.outputs))
+
+
+def _names(expression: Expression) -> set[str]:
+    return {tensor.name for tensor in expression.inputs} | {stage.name for stage in expression.stages}
 
 
 def _mapped(node: Scalar, change: Callable[[Read], Read]) -> Scalar:
@@ -162,12 +168,12 @@ class _Squares:
         return tuple(total if one == self.number else known[one.name] for one in self.axes([axis for axis, _ in values]))
 
 
-def _rewritten(window: _Window, *, joined: bool) -> tuple[Stage, ...]:
+def _rewritten(window: _Window, taken: Collection[str], *, joined: bool) -> tuple[Stage, ...]:
     stage, (rows, columns) = window.stage, window.sides
     extents = stage.extents
     extents |= {side.axis.name: -(-side.axis.extent // SQUARE) for side in window.sides}  # of squares, where outputs stood
     square = tuple(Axis(name=unused(f"{side.step}q", extents), extent=POINTS) for side in window.sides)
-    names = {part: f"{stage.name}{part}" for part in ("u", "v", "m")}
+    names = {part: unused(f"{stage.name}{part}", taken) for part in ("u", "v", "m")}
 
     def axis(name: str) -> Axis:
         return Axis(name=name, extent=extents[name])

@@ -106,3 +106,16 @@ def test_programs_compute_what_the_reference_computes() -> None:
     for point in points[:2]:
         (got,) = run(space.program(space.space.config(point)), dict(inputs))
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("weights", "rest"),
+    [("Ywin", "Y[h, w, k] += X[h + r, w + s, c] * Ywin[r, s, c, k]"),
+     ("F", "T[h, w, k] += X[h + r, w + s, c] * F[r, s, c, k]\n Tm[h] += T[h, w, k]\n Y[h, w, k] = T[h, w, k] + Tm[h]"),
+     ("Twin", "T[h, w, k] += X[h + r, w + s, c] * Twin[r, s, c, k]\n Tu[h] = T[h, 0, 0] * 2\n Y[h, w, k] = T[h, w, k] + Tu[h]")],
+)  # fmt: skip
+def test_names_that_are_taken_are_not_given_again(weights: str, rest: str) -> None:
+    text = f"kernel k(X: f32[10, 10, 4], {weights}: f32[3, 3, 4, 8]) -> (Y: f32[8, 8, 8]) {{ {rest} }}"
+    made = check(workload_from_notation(text, {}).expression, joined=False)
+    names = [*(tensor.name for tensor in made.inputs), *(stage.name for stage in made.stages)]
+    assert len(set(names)) == len(names)
