@@ -7,6 +7,7 @@ values twice. No predicate stands in an inner loop and nothing is padded, so pri
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 from tuner.workload.expression import Axis, Binary, Const, Scalar, Var
 
@@ -94,10 +95,6 @@ class TiledAxis:
 def fit_block(tiles: int, wanted: int) -> int:
     """A number of tiles near `wanted` for a cache block, such that at most a tenth of all work is overlap."""
     wanted = max(1, min(wanted, tiles))
-    near = sorted(range(1, tiles + 1), key=lambda block: (abs(block - wanted), block)) if tiles <= 64 else _near(tiles, wanted)
-    return next((block for block in near if (-(-tiles // block) * block - tiles) * 10 <= tiles), 1)
-
-
-def _near(tiles: int, wanted: int) -> list[int]:
-    span = range(max(1, wanted // 2), min(tiles, wanted * 2) + 1)
-    return sorted((*span, tiles), key=lambda block: (abs(block - wanted), block))
+    low, high = (1, tiles) if tiles <= 64 else (max(1, wanted // 2), min(tiles, wanted * 2))
+    near = (block for apart in range(tiles) for block in dict.fromkeys((wanted - apart, wanted + apart)) if low <= block <= high)
+    return next((block for block in chain(near, (tiles,)) if (-(-tiles // block) * block - tiles) * 10 <= tiles), 1)
