@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tvm
 from tvm.s_tir import Schedule
@@ -100,9 +101,19 @@ def build(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     """A scheduled module compiled for a CPU. Raises BuildError with the compiler's text."""
     try:
         lowered = state_arguments(use_tile_registers(take_pairs(transpose_in_registers(mod), target.isa), target.isa))
-        return tvm.tirx.build(lowered, target=tvm.target.Target(dict(target.tvm)), pipeline=know_pipeline())
+        try:
+            return _generated(lowered, target.tvm)
+        except tvm.error.InternalError as error:
+            if "LLVM module verification failed" not in str(error):
+                raise
+            # LLVM's own verifier refuses what its highest level makes of some chains of conditional loads.
+            return _generated(lowered, {**target.tvm, "opt-level": 2})
     except (RuntimeError, ValueError, TypeError) as error:
         raise BuildError(f"the compiler refused the schedule: {error}") from error
+
+
+def _generated(lowered: tvm.IRModule, target: Mapping[str, Any]) -> tvm.runtime.Module:
+    return tvm.tirx.build(lowered, target=tvm.target.Target(dict(target)), pipeline=know_pipeline())
 
 
 def _object_code(generated: tvm.runtime.Module) -> bytes:

@@ -127,12 +127,12 @@ class CudaCompiler:
         """Writes an entry whole: a folder made aside and moved to its place; the first of two writers wins."""
         kept.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix="new-", dir=kept.parent))
-        if code is not None:
-            (aside / "kernel.cubin").write_bytes(code)
         kernels = [asdict(one) for one in resources(said)]
         error = None if code is not None else f"nvcc refused the source: {said.strip()}"
-        (aside / "report.json").write_text(json.dumps({"error": error, "kernels": kernels}))
         try:
+            if code is not None:
+                (aside / "kernel.cubin").write_bytes(code)
+            (aside / "report.json").write_text(json.dumps({"error": error, "kernels": kernels}))
             aside.rename(kept)
         except OSError:
             shutil.rmtree(aside)

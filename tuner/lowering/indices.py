@@ -30,12 +30,16 @@ def opaque(index: Scalar) -> Scalar:
     return Binary("max", index, Const(_BELOW_ANY, "int64")) if entangled else index
 
 
-def divided_apart(indices: Sequence[Scalar]) -> bool:
-    """Whether an access divides by one number in two places that share an iterator and are not the same, as `(i + 2) // 3` and
-    `(i + 1) // 3`: where TVM joins the indices to one it takes these for the same."""
+def mistakable(indices: Sequence[Scalar]) -> bool:
+    """Whether TVM makes other indices of an access's where it joins them to one.
+
+    Where one divides by the same number in two places that share an iterator and differ, as `(i + 2) // 3` and `(i + 1) // 3`, it
+    takes these for the same; of what falls while an iterator rises, as `(1 - i) // 2`, it forgets the constant.
+    """
     nodes = (node for index in indices for node in walk(index))
     found = [node for node in nodes if isinstance(node, Binary) and node.op in ("floordiv", "floormod")]
-    return any(
+    falling = any(coefficient < 0 for node in found for coefficient in linear(node.lhs)[0].values())
+    return falling or any(
         one.rhs == other.rhs and tidy(one.lhs) != tidy(other.lhs) and _iterators(one.lhs) & _iterators(other.lhs)
         for one, other in combinations(found, 2)
     )

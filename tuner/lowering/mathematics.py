@@ -79,7 +79,9 @@ def _exp_within(x: tvm.ir.PrimExpr, *, name: Naming) -> tvm.ir.PrimExpr:
     """exp of what is known to lie between EXP_LOW and EXP_HIGH, and NaN of NaN: 2^n exp(r) by adding n to the exponent of exp(r).
     That neither overflows where n is 128, since r is negative there, nor leaves the normal numbers where n is -126.
 
-    n of NaN is whatever the machine makes of it, on x86 -2^31, whose shift by 23 bits leaves NaN as it is.
+    n of NaN is whatever the machine makes of it, on x86 -2^31, whose shift by 23 bits leaves NaN as it is. What LLVM itself
+    knows to be NaN it leaves out: such kernels fail their verification, and libm's are taken. Rounding by an addition of
+    1.5 * 2^23, which is defined of NaN too, took 0 to 9% longer on an AMD EPYC (znver3).
     """
 
     def of(n: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:

@@ -10,7 +10,7 @@ import tvm
 from tvm import tirx
 
 from tuner.lowering import mathematics
-from tuner.lowering.indices import divided_apart, without_cancelled
+from tuner.lowering.indices import mistakable, without_cancelled
 from tuner.spaces.program import Block, Mathematics
 from tuner.spaces.stages import in_bounds
 from tuner.workload.expression import Binary, Cast, Const, Read, Scalar, Select, Unary, Var, reads, walk
@@ -49,10 +49,10 @@ class Scope:
         return lower(without_cancelled(node), self, "libm").astype(self.index_dtype)
 
     def place(self, nodes: Sequence[Scalar]) -> list[tvm.ir.PrimExpr]:
-        """The indices of one access, each hidden from the others where TVM would confuse them. Nothing inside a tensor has the
+        """The indices of one access, each hidden from TVM's analysis where it would mistake them. Nothing inside a tensor has the
         bit that is taken away, and unlike a comparison no pass drops it."""
         found = [self.index(node) for node in nodes]
-        if not divided_apart(nodes):
+        if not mistakable(nodes):
             return found
         greatest = tirx.const(np.iinfo(self.index_dtype).max, self.index_dtype)
         return [tirx.bitwise_and(index, greatest) for index in found]
@@ -81,7 +81,10 @@ def lower(node: Scalar, scope: Scope, how: Mathematics) -> tvm.ir.PrimExpr:
             load = tirx.BufferLoad(scope.buffers[tensor], scope.place(indices))
             return tirx.reinterpret("bfloat16", load) if str(load.ty) == BITS else load
         case Cast(dtype=dtype, arg=arg):
-            return lower(arg, scope, how).astype(dtype)
+            value = lower(arg, scope, how)
+            if dtype in ("int8", "uint8") and "float" in str(value.ty):
+                value = value.astype("int32")  # of what a narrow integer does not hold LLVM makes what it likes
+            return value.astype(dtype)
         case Unary(op=op, arg=arg):
             return mathematics.unary(op, lower(arg, scope, how), how, scope.naming)
         case Select(cond=cond, then=then, other=other):

@@ -14,7 +14,6 @@ from tvm.script import tirx as T
 
 from tuner.lowering.warpgroup import register
 
-EDGE = 16  # of the squares that an instruction takes
 DTYPES = {"f16": "float16", "bf16": "bfloat16", "s8": "int8", "f32": "float32", "s32": "int32"}
 _SQUARE = re.compile(r"square_(load_a|load_b|fill|multiply|store)_(f16|bf16|s8|f32|s32)(?:_(f32|s32))?(_turned)?")
 _NAMES = re.compile(r'"((?:square|warpgroup)_\w+)"')

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.unit.spaces.kernels import output_of
-from tuner.lowering.indices import divided_apart
+from tuner.lowering.indices import mistakable
 from tuner.spaces.default import default_program
 from tuner.workload.expression import reads
 from tuner.workload.inputs import make_inputs
@@ -24,6 +24,10 @@ APART = [
     ("(i + j + 1) // 2", "(i + j) // 2"),
     ("(i + 1) // 2 + i // 2", "j"),
     ("((i + 1) // 3) // 2", "(i // 3) // 2"),
+    ("(12 - i) // 2", "j"),
+    ("(11 - i) // 3 + j", "0"),
+    ("i + 1", "(2 * j - i + 12) // 3"),
+    ("(11 - i) % 5", "j"),
 ]
 TOGETHER = [
     ("i // 3", "i % 3"),  # the parts of one index: a fused loop's
@@ -49,4 +53,4 @@ def test_what_is_read_is_what_is_said(indices: tuple[str, str]) -> None:
 def test_only_what_may_be_confused_is_kept_apart() -> None:
     for indices, apart in (*product(APART, [True]), *product(TOGETHER, [False])):
         (read,) = reads(workload(indices).expression.stages[0].body)
-        assert divided_apart(read.indices) == apart, indices
+        assert mistakable(read.indices) == apart, indices
