@@ -211,8 +211,32 @@ def without_idle_pads(node: Scalar, extents: Mapping[str, int], tensors: Mapping
     return rewrite(node, change)
 
 
+def wrapping(body: Scalar, extents: Mapping[str, int]) -> str | None:
+    """Why arithmetic on iterators is refused, or None: kernels do it in 32 bits, and narrower integers may not hold them."""
+    if not _counts(body):
+        return next((why for child in children(body) if (why := wrapping(child, extents))), None)
+    if _reach(body, extents, {}) >= _INDEX_LIMIT:
+        return f"numbers of {_INDEX_LIMIT} or more are computed from iterators; use smaller factors, or convert to f32 first"
+    for node in walk(body):
+        if isinstance(node, Cast):
+            (low, high), (least, most) = interval(node.arg, extents, {}), _INTEGER[node.dtype]
+            if low < least or high > most:
+                return f"{node.dtype} holds {least} to {most}, but an iterator's value is {low} to {high}; use a wider one"
+    return None
+
+
+def _counts(node: Scalar) -> bool:
+    """Whether it is integer arithmetic on iterators and numbers alone."""
+    inside = list(walk(node))
+    return any(isinstance(found, Var) for found in inside) and all(
+        isinstance(found, Var | Binary | Unary) or (isinstance(found, Const | Cast) and found.dtype in _INTEGER)
+        for found in inside
+    )
+
+
 def check_bounds(expression: Expression) -> None:
-    """Raises `WorkloadError` for the first read of an expression (from wherever it came) that could leave its tensor."""
+    """Raises `WorkloadError` for the first read of an expression (from wherever it came) that could leave its tensor, or
+    arithmetic on iterators that could wrap."""
     tensors = {tensor.name: tensor for tensor in expression.inputs}
     for stage in expression.stages:
         extents = stage.extents
@@ -220,4 +244,6 @@ def check_bounds(expression: Expression) -> None:
             why = complaint(read, extents, tensors)
             if why:
                 raise WorkloadError(f"stage {stage.name}: {why}")
+        if why := wrapping(stage.body, extents):
+            raise WorkloadError(f"stage {stage.name}: {why}")
         tensors[stage.name] = stage.tensor

@@ -12,7 +12,7 @@ from typing import cast
 from lark import Token, Tree
 
 from tuner.errors import WorkloadError
-from tuner.workload.bounds import complaint, infer, without_idle_pads
+from tuner.workload.bounds import complaint, infer, without_idle_pads, wrapping
 from tuner.workload.expression import (
     Axis,
     Binary,
@@ -204,13 +204,15 @@ class _StageReader:
         self._check_reads(extents, shifted)
         declared = self.outputs[name].tensor.dtype if name in self.outputs else None
         dtype, body, accumulator = self._typed(term.type, declared)
-        settled = settle(term, body, self.right)
+        value = substitute(settle(term, body, self.right), shifted)
+        if why := wrapping(value, extents):
+            raise fail(why, self.right)
         return Stage(
             name=name,
             axes=tuple(Axis(name=str(i), extent=extents[str(i)]) for i in self.written),
             reduce_axes=tuple(Axis(name=i, extent=extents[i]) for i in reduced),
             reducer=reducer,
-            body=without_idle_pads(substitute(settled, shifted), extents, self.tensors),
+            body=without_idle_pads(value, extents, self.tensors),
             dtype=dtype,
             accumulator=accumulator,
         )

@@ -271,6 +271,8 @@ class TermBuilder:
             raise fail(f"{symbol!r} needs a positive constant integer on its right", at)
         if left.literal and right.literal:
             return fold(op, left, right, at)
+        if op == "div" and right.literal and right.value == 0:
+            raise fail("division by zero", at)
         if op == "div" and dtype not in FLOATS:
             raise fail(f"'/' divides floating-point values, not {dtype}; use '//' or convert, e.g. f32(…)", at)
         if op in ("floordiv", "floormod") and dtype not in INTEGERS:

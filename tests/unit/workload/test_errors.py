@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tuner.errors import WorkloadError
 from tuner.workload.notation import parse
+from tuner.workload.spec import workload_from_notation
 
 HEAD = "kernel k(A: f32[M, K], B: f32[K, N]) -> (C: f32[M, N]) {\n"
 SHAPES = {"M": 4, "K": 5, "N": 6}
@@ -88,6 +91,7 @@ TEXTS = [
     ("kernel k(A: f32[4], I: i32[4]) -> (C: f32[4]) { C[i] = A[I[i]] }", {}, 1, 56, "clamp it, clamp(…, 0, 3)"),
     ("kernel k(A: f32[4]) -> (C: f32[4]) { C[i] = A[i*3000000000] else 0 }", {}, 1, 45, "use smaller factors"),
     ("kernel k(A: i8[4]) -> (C: f32[4]) { C[i] = A[i] / 2 }", {}, 1, 51, "'/' divides floating-point values, not int32"),
+    ("kernel k(A: f32[4]) -> (C: f32[4]) { C[i] = A[i] / 0 }", {}, 1, 52, "division by zero"),
     ("kernel k(A: f32[4]) -> (C: f32[4]) { C[i] = exp(i) }", {}, 1, 45, "exp takes floating-point values, not int64"),
     (
         "kernel k(A: f32[8], B: f32[4]) -> (C: f32[1]) { C[z] += A[i] * B[i] }",
@@ -151,3 +155,24 @@ def test_wrong_shapes(shapes: dict[str, int], message: str) -> None:
     with pytest.raises(WorkloadError, match=message) as caught:
         parse(HEAD + PRODUCT + "}", shapes)
     assert caught.value.parameter is not None
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (
+            "where((i*1000003) % 7 == 0, A[i], 1)",
+            "numbers of 2147483648 or more are computed from iterators; use smaller factors",
+        ),
+        ("A[i] + f32(i*i*i*i)", "numbers of 2147483648 or more"),
+        ("where(i8(i) < 0, A[i], 1)", "int8 holds -128 to 127, but an iterator's value is 0 to 4999; use a wider one"),
+    ],
+)
+def test_arithmetic_on_iterators_that_would_wrap_is_refused(value: str, wanted: str) -> None:
+    with pytest.raises(WorkloadError, match=re.escape(wanted)):
+        workload_from_notation(f"kernel k(A: f32[5000]) -> (C: f32[5000]) {{ C[i] = {value} }}", {})
+
+
+def test_arithmetic_on_iterators_that_fits_is_taken() -> None:
+    for value in ("where((i*1003) % 7 == 0, A[i], 1)", "A[i] + f32(i) * f32(i*i)", "where(i8(i % 100) < 5, A[i], 1)"):
+        workload_from_notation(f"kernel k(A: f32[5000]) -> (C: f32[5000]) {{ C[i] = {value} }}", {})
