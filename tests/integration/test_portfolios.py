@@ -109,6 +109,21 @@ def test_every_number_of_rows(function: TunedFunction, count: int) -> None:
     np.testing.assert_array_equal(function(a, b), out[:count])
 
 
+def test_rows_of_what_is_nothing_but_dlpack(function: TunedFunction) -> None:
+    class Bare:
+        def __init__(self, array: Array) -> None:
+            self.array = array
+
+        def __dlpack__(self, **options: Any) -> Any:
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self) -> Any:
+            return self.array.__dlpack_device__()
+
+    a, b = arrays(5)
+    np.testing.assert_array_equal(function(Bare(a), Bare(b)), function(a, b))
+
+
 def test_rows_that_do_not_begin_where_aligned_loads_may(tmp_path: Path) -> None:
     """Of 28 and 40 bytes: blocks after the first work on copies, and nothing beside the rows is touched."""
     export_library([portfolio("matmul:M=1..23,N=10,K=7", (2, 5, 8))], tmp_path / "kit", "kit")

@@ -8,6 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,26 @@ def test_packed_constants_end_with_their_arrays(matmul: Any) -> None:
         del fresh
         gc.collect()
         assert not matmul.library._kept
+
+
+def test_what_a_kernel_reads_stays_until_it_has_ended(matmul: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may pack the same array anew, or have all forgotten, while a kernel runs outside of Python's lock."""
+    (a, b), library = arrays(), matmul.library
+    symbol = matmul.signature.symbol
+    entry, alive = library._entries[symbol], []
+
+    def meanwhile(*given: int) -> Any:
+        (kept,) = library._kept.values()
+        watched = [weakref.ref(packed) for packed in kept.packed]
+        del kept
+        library.forget()
+        gc.collect()
+        alive.append([one() is not None for one in watched])
+        return entry(*given)
+
+    monkeypatch.setitem(library._entries, symbol, meanwhile)
+    np.testing.assert_allclose(matmul(a, b), a @ b, rtol=1e-4, atol=1e-4)
+    assert alive and all(alive[0])
 
 
 def test_strided_and_misaligned_constants(matmul: Any) -> None:

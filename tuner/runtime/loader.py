@@ -192,7 +192,8 @@ class Library:
         """
         signature = self.signature(symbol).of(arrays)
         _check(signature, arrays)
-        self._raise(self._entries[symbol](*self._passed(signature, arrays)))
+        buffers, rows = self._passed(signature, arrays)  # held here until the kernel has ended, whoever drops them meanwhile
+        self._raise(self._entries[symbol](*(buffer.ctypes.data for buffer in buffers), *rows))
 
     def time(self, symbol: str, arrays: Sequence[Array], number: int, repeat: int) -> list[float]:
         """Seconds of one call, `repeat` samples, each the mean of `number` calls made by a loop in C.
@@ -201,25 +202,25 @@ class Library:
         """
         signature = self.signature(symbol).of(arrays)
         _check(signature, arrays)
-        passed = self._passed(signature, arrays)
-        buffers = (ctypes.c_void_p * len(passed))(*passed)
+        buffers, rows = self._passed(signature, arrays)
+        passed = [*(buffer.ctypes.data for buffer in buffers), *rows]
         samples = (ctypes.c_double * max(repeat, 1))()
-        self._raise(self._time(symbol.encode(), buffers, number, repeat, samples))
+        self._raise(self._time(symbol.encode(), (ctypes.c_void_p * len(passed))(*passed), number, repeat, samples))
         return list(samples)
 
     def forget(self) -> None:
         """Drops all packed constants: the next call packs the arrays it is given as they then are."""
         self._kept.clear()
 
-    def _passed(self, signature: Signature, arrays: Sequence[Array]) -> list[int]:
-        """What the C function takes: the arrays' addresses, packed buffers in the place of constants that are packed, and the
-        number of rows where that has a range."""
+    def _passed(self, signature: Signature, arrays: Sequence[Array]) -> tuple[Sequence[Array], list[int]]:
+        """What the C function takes: the arrays, packed buffers in the place of constants that are packed, and the number of rows
+        where that has a range."""
         prepack, count = signature.prepack, len(signature.inputs)
         rows = [] if signature.count is None else [signature.count]
         if prepack is None:
-            return [*(array.ctypes.data for array in arrays), *rows]
+            return arrays, rows
         places = [*arrays[:count], *self._packed(prepack, [arrays[place] for place in prepack.constants])]
-        return [array.ctypes.data for array in (*(places[place] for place in prepack.passed), *arrays[count:])] + rows
+        return [*(places[place] for place in prepack.passed), *arrays[count:]], rows
 
     def _packed(self, prepack: Prepack, constants: Sequence[Array]) -> list[Array]:
         key = (prepack.symbol, *(id(array) for array in constants))
@@ -231,7 +232,7 @@ class Library:
             array.reshape(-1).view(np.uint8).fill(0xFF)  # not a number: what packing should leave out would show
         given = [array if _usable(array) else _copied(array) for array in constants]
         self._raise(self._packers[prepack.symbol](*(array.ctypes.data for array in (*given, *packed))))
-        # No lock: a dictionary's single operations are atomic, and two threads that pack at once keep equal buffers.
+        # No lock: a dictionary's single operations are atomic, and of two threads that pack at once each uses its own buffers.
         gone = [weakref.ref(array, lambda _: self._kept.pop(key, None)) for array in constants]
         self._kept[key] = _Kept(gone, packed)
         return packed
@@ -263,11 +264,17 @@ class TunedFunction:
     def __call__(self, *inputs: Any, out: Array | Sequence[Array] | None = None) -> Any:
         """The output array, or a tuple of them. Inputs that are misaligned, strided or overlap an output are copied;
         `out` is written in place, through a copy where it cannot be handed over as it is."""
-        signature = self.signature.of(inputs)
-        wanted, outputs = signature.inputs, signature.outputs
+        wanted = self.signature.inputs
         if len(inputs) != len(wanted):
             names = ", ".join(argument.name for argument in wanted)
             raise ShapeError(f"{self.__name__} takes {len(wanted)} inputs ({names}), got {len(inputs)}")
+        if self.signature.rows is not None:  # of what is nothing but DLPack the extent is known once it is an array
+            inputs = tuple(
+                value if hasattr(value, "shape") else _from_dlpack(self.__name__, argument, value)
+                for argument, value in zip(wanted, inputs, strict=True)
+            )
+        signature = self.signature.of(inputs)
+        wanted, outputs = signature.inputs, signature.outputs
         given = [_as_array(self.__name__, argument, value) for argument, value in zip(wanted, inputs, strict=True)]
         results = self._results(outputs, out)
         targets = [
