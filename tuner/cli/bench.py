@@ -10,6 +10,7 @@ from tuner.cli import documents, units
 from tuner.cli.exits import Exit
 from tuner.cli.invocation import Invocation
 from tuner.cli.workloads import Notation, Shapes, Specs, TargetText, Threads, read_workloads
+from tuner.errors import UsageError
 
 if TYPE_CHECKING:
     from tuner.app.race import Race
@@ -62,7 +63,13 @@ def bench(
         invocation.output.table(
             ("workload", "contestant", "median", "95% interval", "time/kernel"), rows, right=("median", "time/kernel")
         )
-    if fail_if_slower is not None and any(one.slower_percent > fail_if_slower for one in races):
+    if fail_if_slower is None:
+        return
+    if alone := [one.workload.spec for one in races if not one.ratios]:
+        raise UsageError(
+            f"--fail-if-slower has nothing to compare {alone[0]} with: no rival took part; name others with --against"
+        )
+    if any(one.slower_percent > fail_if_slower for one in races):
         raise typer.Exit(Exit.REGRESSION)
 
 

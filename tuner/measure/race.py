@@ -93,7 +93,8 @@ def race(
             name = contender.name
             if name in failed or name in beaten or (name == default and lost) or (name in hopeless and number >= MIN_ROUNDS):
                 continue
-            fastest = min((median(one) for found in samples.values() for one in found), default=None)
+            others = (found for other, found in samples.items() if other != name)
+            fastest = min((median(one) for found in others for one in found), default=None)
             # The first calls of a library say little: it makes its plans in them.
             hopeless_s = None if fastest is None or contender.library is None else HOPELESS * fastest
             outcome = _measure(runner, contender, plan, _verification(number, contender.name, default, hopeless), hopeless_s)

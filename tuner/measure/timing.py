@@ -40,17 +40,21 @@ def time_calls(
 ) -> Timing:
     """Samples of one call by the plan.
 
-    `abandon_above_s`: when the first two calls (of calls of a second and more, the first) both take longer, they are the samples
-    and the timing ends, abandoned. `sweep` empties the caches, for plans with a cold cache.
+    `abandon_above_s`: when the first two calls (of calls of a second and more, the first; of those shorter than a repeat, two
+    repeats) both take longer, they are the samples and the timing ends, abandoned. `sweep` empties the caches, for plans with a
+    cold cache.
     """
     call_s = clock(1, 1)[0]
     if call_s >= LONG_CALL_S and plan.cache == "warm":
         return Timing(samples_s=(call_s,), abandoned=abandon_above_s is not None and call_s > abandon_above_s)
     if abandon_above_s is not None and call_s > abandon_above_s:
         second_s = clock(1, 1)[0]
-        if second_s > abandon_above_s:
-            return Timing(samples_s=(call_s, second_s), abandoned=True)
-        call_s = second_s
+        # The first calls of a short kernel say little of it: it begins in cold caches, and the clock itself takes its time.
+        short = second_s < plan.min_repeat_s and plan.cache == "warm"
+        found = tuple(clock(_number(plan, second_s), 2)) if short else (call_s, second_s)
+        if min(found) > abandon_above_s:
+            return Timing(samples_s=found, abandoned=True)
+        call_s = min(found)
     if plan.cache == "cold" and sweep is not None:
         return _cold(clock, plan, call_s, sweep)
     if call_s >= plan.budget_s > plan.warmup_s:  # it was warm-up enough, and long for the clock

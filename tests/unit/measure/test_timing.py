@@ -72,3 +72,16 @@ def test_one_call_of_seconds_is_sample_enough() -> None:
         clock = CountingClock(3.0)
         timing = time_calls(clock, PROMOTION, abandon_above_s=limit)
         assert clock.spent_s == 3.0 and timing.samples_s == (3.0,) and timing.abandoned is abandoned
+
+
+def test_a_short_kernel_is_not_given_up_for_its_first_calls() -> None:
+    """Those are of cold caches and of the clock itself: a kernel of 30 ns was abandoned for calls of 0.4 us."""
+
+    class Cold(CountingClock):
+        def __call__(self, number: int, repeat: int) -> list[float]:
+            return [call_s + 4e-7 / number for call_s in super().__call__(number, repeat)]
+
+    timing = time_calls(Cold(3e-8), SCREENING, abandon_above_s=1e-7)
+    assert not timing.abandoned and timing.samples_s[0] == pytest.approx(3e-8, rel=0.01)
+    slow = time_calls(Cold(3e-6), SCREENING, abandon_above_s=1e-7)
+    assert slow.abandoned and slow.samples_s == pytest.approx((3e-6, 3e-6), rel=0.01)
