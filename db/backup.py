@@ -16,7 +16,8 @@ from urllib.parse import quote
 from sqlalchemy.engine import URL
 
 from db import schema, sqlite
-from db.engine import Database
+from db.engine import Database, open_database, sqlite_file
+from db.errors import DatabaseDamaged
 from db.failures import translated
 from tuner.errors import DatabaseError, UsageError
 
@@ -46,7 +47,8 @@ def backup(database: Database, file: Path) -> Path:
     except (OSError, sqlite.library().Error) as error:
         raise DatabaseError(f"the backup {file} cannot be written: {error}; free space or name another file") from error
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # of a place where nothing can be
+            partial.unlink(missing_ok=True)
     return file
 
 
@@ -71,6 +73,39 @@ def restore(database: Database, file: Path) -> None:
     else:
         database.close()
         _run(database.engine.url, "pg_restore", "--clean", "--if-exists", "--no-owner", "--single-transaction", str(file))
+
+
+def restore_at(url: str, file: Path) -> str:
+    """`restore` of the database at a URL, which is returned without its password; a damaged SQLite file is replaced whole."""
+    try:
+        database = open_database(url, check_schema=False)
+    except DatabaseDamaged:
+        if not file.is_file():
+            raise UsageError(f"there is no backup {file}") from None
+        _require_sound(file)
+        return _put_in_place_of(sqlite_file(url), file)
+    try:
+        restore(database, file)
+    finally:
+        database.close()
+    return database.url
+
+
+def _put_in_place_of(target: Path, file: Path) -> str:
+    """The backup instead of a file that SQLite cannot read: whole or not at all, and without what lay beside that."""
+    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    try:
+        _copy(_reader(file), partial)
+        _settle(partial)
+        _sync(partial)
+        for suffix in ("-wal", "-shm", "-journal"):
+            target.with_name(target.name + suffix).unlink(missing_ok=True)
+        partial.replace(target)
+    except (OSError, sqlite.library().Error) as error:
+        raise DatabaseError(f"{target}: cannot be replaced by {file}: {error}; free space or name another file") from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return f"sqlite:///{target}"
 
 
 def _settle(file: Path) -> None:

@@ -192,6 +192,11 @@ def _parse(url: str | Path) -> URL:
     return parsed
 
 
+def sqlite_file(url: str | Path) -> Path:
+    """The file of an SQLite URL."""
+    return Path(str(_parse(url).database)).absolute()
+
+
 def _open_sqlite(url: URL, *, create: bool, busy_timeout_s: float) -> Engine:
     if url.database in (None, "", ":memory:"):
         raise DatabaseError(

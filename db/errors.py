@@ -22,6 +22,12 @@ class DatabaseFull(DatabaseError):
     retryable = True
 
 
+class DatabaseDamaged(DatabaseError):
+    """The file is no SQLite database, or not a whole one."""
+
+    code = "database_damaged"
+
+
 class DatabaseUnreachable(DatabaseError):
     """The server does not answer, refuses the login, or dropped the connection."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from sqlalchemy import Engine, event, exc
 from sqlalchemy.engine import URL, ExceptionContext
 
-from db.errors import DatabaseBusy, DatabaseFull, DatabaseUnreachable
+from db.errors import DatabaseBusy, DatabaseDamaged, DatabaseFull, DatabaseUnreachable
 from tuner.errors import DatabaseError, UsageError
 
 FORMS = "sqlite:///FILE, the path of an SQLite file, or postgresql://USER:PASSWORD@HOST:PORT/NAME"
@@ -84,7 +84,7 @@ def _known_sqlite(where: str, text: str) -> DatabaseError | None:
             f"{where}: cannot be opened for writing; check the folder's permissions or name another file with --db"
         )
     if "not a database" in text or "malformed" in text:
-        return DatabaseError(f"{where}: {text}; restore a backup with `tuner db restore`, or name another file with --db")
+        return DatabaseDamaged(f"{where}: {text}; restore a backup with `tuner db restore`, or name another file with --db")
     if "disk I/O" in text:
         return DatabaseError(f"{where}: {text}; check the disk")
     return None

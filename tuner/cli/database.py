@@ -36,12 +36,16 @@ def check(context: typer.Context) -> None:
     """Checks schema and integrity of the database; exit code 1 when something is wrong."""
     from db import schema
     from db.engine import open_database
+    from db.errors import DatabaseDamaged
 
     invocation = Invocation.of(context)
     opened = open_database(invocation.database_settings().values.db, create=False, check_schema=False)
+    url, needed = opened.url, schema.head()
     try:
         opened.ping()
-        found, needed, url, problems = schema.current(opened.engine), schema.head(), opened.url, schema.check(opened.engine)
+        found, problems = schema.current(opened.engine), schema.check(opened.engine)
+    except DatabaseDamaged as error:
+        found, problems = None, [str(error)]
     finally:
         opened.close()
     if invocation.output.as_json:
@@ -81,15 +85,9 @@ def restore(
 ) -> None:
     """Replaces everything in the database by a backup, in one transaction; stop all other programs that use it first."""
     from db import backup as backups
-    from db.engine import open_database
 
     invocation = Invocation.of(context)
-    opened = open_database(invocation.database_settings().values.db, check_schema=False)
-    try:
-        backups.restore(opened, file)
-        url = opened.url
-    finally:
-        opened.close()
+    url = backups.restore_at(invocation.database_settings().values.db, file)
     if invocation.output.as_json:
         invocation.output.document({"database": url, "restored": str(file)})
     else:
@@ -121,7 +119,7 @@ def prune(
 
 
 def database() -> typer.Typer:
-    group = typer.Typer(no_args_is_help=True, help="The database: schema, integrity, backups.")
+    group = typer.Typer(no_args_is_help=True, help="The database: schema, integrity, backups, what is kept.")
     group.command("upgrade")(upgrade)
     group.command("check")(check)
     group.command("backup")(backup)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from db import jobs, schema, sqlite
-from db.backup import backup, restore
+from db.backup import backup, restore, restore_at
 from db.engine import Database, open_database
 from tests.database_samples import add_job
 from tuner.errors import DatabaseError, UsageError
@@ -91,6 +91,30 @@ def test_damaged_and_newer_sqlite_backups_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DatabaseError, match=f"newer than {schema.head()}"):
         restore(database, file)
     database.close()
+
+
+@pytest.mark.parametrize("damage", ["all of it", "a page", "half is missing"])
+def test_a_damaged_database_is_replaced(tmp_path: Path, damage: str) -> None:
+    place = tmp_path / "tuner.sqlite"
+    opened = open_database(place)
+    before = {add_job(opened) for _ in range(3)}
+    file = backup(opened, tmp_path / "copy")
+    opened.close()
+    whole = place.read_bytes()
+    place.write_bytes(
+        {"all of it": b"\x5a" * len(whole), "a page": bytes(4096) + whole[4096:], "half is missing": whole[: len(whole) // 2]}[
+            damage
+        ]
+    )
+    place.with_name("tuner.sqlite-wal").write_bytes(b"of another file")
+    assert restore_at(f"sqlite:///{place}", file) == f"sqlite:///{place}"
+    again = open_database(place)
+    assert known(again) == before and schema.check(again.engine) == []
+    again.close()
+    assert sorted(one.name for one in tmp_path.iterdir() if one.suffix not in (".sqlite-wal", ".sqlite-shm")) == [
+        "copy",
+        "tuner.sqlite",
+    ]
 
 
 def test_unwritable_place_for_a_backup(database: Database) -> None:
