@@ -241,7 +241,9 @@ def request_cancel(session: Session, job_id: str) -> Job:
     row = locked_row(session, job_id)
     if row.state == QUEUED:
         enter(session, row, CANCELLED)
-    elif row.state not in (CANCELLING, CANCELLED):
+    elif row.state in (SUCCEEDED, FAILED):
+        raise IllegalTransition(f"job {job_id} is {row.state}; only queued and running jobs can be cancelled")
+    elif row.state == RUNNING:
         enter(session, row, CANCELLING)
     return get(session, job_id)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import socket
 
-from db import leases
-from db.engine import Database
+from db import jobs, leases
+from db.engine import Database, Session
+from db.jobs import Job
 
 
 def take_back(database: Database, *, owner: str) -> tuple[str, ...]:
@@ -21,6 +22,19 @@ def take_back(database: Database, *, owner: str) -> tuple[str, ...]:
                 leases.abandon(session, job_id)
                 found.append(job_id)
     return tuple(found)
+
+
+def cancel(session: Session, job_id: str) -> Job:
+    """Cancels a queued job at once, a running one as soon as its orchestrator sees it, or at once where that is gone.
+
+    Raises IllegalTransition for a job that succeeded or failed, NotFound.
+    """
+    return settled(session, jobs.request_cancel(session, job_id))
+
+
+def settled(session: Session, job: Job) -> Job:
+    """The job, cancelled if it was to be and nobody is left to do it."""
+    return leases.abandon(session, job.id) if job.state == jobs.CANCELLING and is_gone(job.lease_owner) else job
 
 
 def is_gone(holder: str | None) -> bool:

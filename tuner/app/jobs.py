@@ -11,7 +11,7 @@ from db import jobs, kernels, leases, targets, trials, workloads
 from db.engine import Database, Session
 from db.jobs import Job, NewJob
 from db.kernels import Kernel
-from tuner.app.abandoned import is_gone
+from tuner.app.abandoned import is_gone, settled
 from tuner.app.machine import gpus_for
 from tuner.app.waiting import target_of, wait
 from tuner.export.signature import KEY_FILE
@@ -110,7 +110,7 @@ def requeue(database: Database, job_id: str, *, trials: int | None = None, secon
     """
     with database.write("requeue") as session:
         leases.settle_abandoned(session)
-        job = jobs.get(session, job_id)
+        job = settled(session, jobs.get(session, job_id))
         if job.state == jobs.RUNNING:
             owner = f"{socket.gethostname()}:{os.getpid()}"
             _, lease = leases.claim(session, job_id, owner=owner, take_over=is_gone(job.lease_owner))

@@ -11,7 +11,7 @@ from pathlib import Path
 from db import jobs, leases
 from db.engine import open_database
 from tests.database_samples import add_job
-from tuner.app.abandoned import is_gone, take_back
+from tuner.app.abandoned import cancel, is_gone, take_back
 
 HOST = socket.gethostname()
 
@@ -43,4 +43,16 @@ def test_only_jobs_of_the_dead_are_taken_back(tmp_path: Path) -> None:
         assert {name: jobs.get(session, made[name]).state for name in names} == expected
         assert jobs.get(session, made["waiting"]).state == "queued"
     assert take_back(database, owner=here) == ()
+    database.close()
+
+
+def test_a_job_of_the_dead_is_cancelled_at_once(tmp_path: Path) -> None:
+    database = open_database(tmp_path / "tuner.sqlite")
+    dead, alive = add_job(database), add_job(database)
+    with database.write() as session:
+        leases.claim(session, dead, owner=ended())
+        leases.claim(session, alive, owner=f"{HOST}:{os.getpid()}")
+        assert cancel(session, dead).state == "cancelled"
+        assert cancel(session, alive).state == "cancelling"
+        assert jobs.resume(session, dead).state == "queued"
     database.close()

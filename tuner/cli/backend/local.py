@@ -92,8 +92,10 @@ class LocalJobs:
                     return found
 
     def cancel(self, job: str) -> JobAnswer:
+        from tuner.app.abandoned import cancel
+
         with self.database().write("cancel") as session:
-            return described_jobs(session, [jobs.request_cancel(session, resolve(session, job))])[0]
+            return described_jobs(session, [cancel(session, resolve(session, job))])[0]
 
     def events(self, job: str, *, after: int) -> Iterator[EventAnswer]:
         while True:
