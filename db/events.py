@@ -40,7 +40,14 @@ def after(session: Session, job_id: str, sequence: int, *, limit: int = 500) -> 
     rows = session.scalars(
         select(EventRow).where(EventRow.job_id == job_id, EventRow.sequence > sequence).order_by(EventRow.sequence).limit(limit)
     )
-    return tuple(Event(job_id=row.job_id, sequence=row.sequence, kind=row.kind, data=row.data, at=row.at) for row in rows)
+    return tuple(map(_event, rows))
+
+
+def last(session: Session, job_id: str, kind: str) -> Event | None:
+    """The job's last event of a kind."""
+    query = select(EventRow).where(EventRow.job_id == job_id, EventRow.kind == kind).order_by(EventRow.sequence.desc()).limit(1)
+    row = session.scalars(query).one_or_none()
+    return None if row is None else _event(row)
 
 
 def latest(session: Session, job_ids: Sequence[str]) -> dict[str, int]:
@@ -52,3 +59,7 @@ def delete_before(session: Session, moment: datetime) -> int:
     """Deletes events older than `moment`, of finished jobs only; how many. Numbers are never used again."""
     finished = select(JobRow.id).where(JobRow.state.in_(("succeeded", "failed", "cancelled")))
     return session.count_rows(delete(EventRow).where(EventRow.at < moment, EventRow.job_id.in_(finished)))
+
+
+def _event(row: EventRow) -> Event:
+    return Event(job_id=row.job_id, sequence=row.sequence, kind=row.kind, data=row.data, at=row.at)

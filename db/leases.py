@@ -89,7 +89,9 @@ def holders(session: Session) -> tuple[tuple[str, str], ...]:
 
 def _take(session: Session, row: JobRow, owner: str, lifetime: timedelta) -> tuple[Job, Lease]:
     previous = row.lease_owner
-    enter(session, row, RUNNING, {"owner": owner} if previous is None else {"owner": owner, "taken_over_from": previous})
+    spent = sum(task.elapsed_s.get("total", 0.0) for task in get(session, row.id).tasks)
+    taken = {} if previous is None else {"taken_over_from": previous}
+    enter(session, row, RUNNING, {"owner": owner, "elapsed_s": spent, **taken})
     row.fence += 1
     row.lease_owner = owner
     row.lease_expires_at = session.now() + lifetime

@@ -11,9 +11,10 @@ from api.dashboard import history, labels, limits
 from api.dashboard.charts.curve import Curve, Level
 from api.problems import Problem
 from api.routes.jobs import seen
-from db import charts, kernels, runners, targets, workloads
+from db import charts, events, kernels, runners, targets, workloads
 from db.engine import Session
-from db.jobs import FINISHED, QUEUED, RUNNING, Job, Task
+from db.events import Event
+from db.jobs import CANCELLING, FINISHED, QUEUED, RUNNING, Job, Task
 from db.kernels import Kernel
 from db.workloads import StoredWorkload
 from tuner.search.expectation import Expectation, expect
@@ -43,6 +44,7 @@ class JobView:
     default_s: float | None
     least_s: float | None  # at the roofline
     waiting: str | None  # what a queued job waits for that no runner of its target is there for
+    run: Event | None  # with which the present run began; None unless there is one
 
     @property
     def label(self) -> str:
@@ -75,8 +77,8 @@ class JobView:
 
     @property
     def stopped(self) -> str | None:
-        """Why the search ended before its trials were spent; None where it did not, or has not ended."""
-        return STOPPED.get(self.task.stopped or "")
+        """Why the search ended before its trials were spent; None where it did not, or goes on."""
+        return STOPPED.get(self.task.stopped or "") if self.finished else None
 
     @property
     def failed(self) -> int:
@@ -84,13 +86,19 @@ class JobView:
 
     @property
     def elapsed_s(self) -> float | None:
-        if self.job.started_at is None:
-            return None
-        return max(0.0, ((self.job.finished_at or datetime.now(UTC)) - self.job.started_at).total_seconds())
+        """That the job was worked on, without what lies between a run and the one that resumed it."""
+        if self.run is not None:
+            return float(self.run.data.get("elapsed_s", 0.0)) + self.run_s
+        return sum(task.elapsed_s.get("total", 0.0) for task in self.job.tasks) or None
+
+    @property
+    def run_s(self) -> float:
+        """That the present run has lasted."""
+        return 0.0 if self.run is None else max(0.0, (datetime.now(UTC) - self.run.at).total_seconds())
 
     @property
     def rate(self) -> float | None:
-        """Trials a second, of all workloads together, since the job started."""
+        """Trials a second, of all workloads together."""
         done = sum(task.trials_done for task in self.job.tasks)
         return done / self.elapsed_s if self.elapsed_s and done else None
 
@@ -101,8 +109,8 @@ class JobView:
             return None
         open_trials = sum(max(0, self.job.trials - task.trials_done) for task in self.job.tasks if task.state == "queued")
         left = open_trials / self.rate
-        if self.job.seconds is not None and self.elapsed_s is not None:
-            left = min(left, max(0.0, self.job.seconds * len(self.job.tasks) - self.elapsed_s))
+        if self.job.seconds is not None:
+            left = min(left, max(0.0, self.job.seconds * len(self.job.tasks) - self.run_s))
         return left
 
     def levels(self) -> tuple[Level, ...]:
@@ -127,6 +135,8 @@ def rivals(kernel: Kernel | None) -> tuple[Level, ...]:
 def load(session: Session, job_id: str, caller: Caller, position: int = 0) -> JobView:
     """Raises NotFound or Problem for a job the caller may not see, and Problem for a workload the job does not have."""
     job = seen(session, job_id, caller)
+    if not job.tasks:
+        raise Problem(404, "not_found", f"job {job_id} has no workload: {unread(job)}")
     if not 0 <= position < len(job.tasks):
         raise Problem(404, "not_found", f"job {job_id} has {len(job.tasks)} workloads, numbered from 0; {position} is not one")
     task = job.tasks[position]
@@ -145,7 +155,13 @@ def load(session: Session, job_id: str, caller: Caller, position: int = 0) -> Jo
         default_s=charts.default_medians(session, [(job_id, position)]).get((job_id, position)),
         least_s=limits.least_s(workload, target, job.threads),
         waiting=runners.waiting(session, [job]).get(job_id),
+        run=events.last(session, job_id, RUNNING) if job.state in (RUNNING, CANCELLING) else None,
     )
+
+
+def unread(job: Job) -> str:
+    """Of a job without workloads, what became of its model."""
+    return job.error or ("its model was not read" if job.state in FINISHED else "its model is still to be read")
 
 
 def curve_of(session: Session, view: JobView, *, by_time: bool = False) -> tuple[Curve, Expectation | None]:

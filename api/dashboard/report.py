@@ -19,7 +19,7 @@ from api.dashboard.charts import parallel, plots
 from api.dashboard.job_view import NEXT, JobView, curve_of, load
 from api.dashboard.pages import make_dashboard
 from api.dashboard.views.kernel import race
-from db import jobs, kernels, trials
+from db import jobs, kernels, targets, trials
 from db.engine import Session
 from tuner import __version__ as VERSION
 
@@ -43,6 +43,8 @@ def report(session: Session, job_id: str) -> str:
     dashboard = make_dashboard()
     context = {
         "job": job,
+        "title": tasks[0].view.label if tasks else "a model",
+        "target": targets.get(session, job.target),
         "tasks": tasks,
         "style": Markup(dashboard.assets["style.css"].content.decode()),
         "svg": Markup,

@@ -18,12 +18,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.auth import OPERATOR, Caller, take_token
+from api.auth import OPERATOR, Caller, take_token, verify
 from api.options import is_loopback
 from api.problems import Problem
 from api.rate_limit import retry_after
 from api.service import Service, ServiceDep
-from db import keys
 
 SESSION, FORM = "tuner_session", "tuner_form"  # cookies
 FIELD = "form_token"
@@ -34,12 +33,6 @@ class SignIn(Exception):
     """There is no session, or its key is no longer valid."""
 
 
-def verify(service: Service, token: str) -> Caller | None:
-    with service.database.read() as session:
-        key = keys.authenticate(session, token)
-    return None if key is None else Caller(key_id=key.id, scopes=key.scopes, quota=key.quota)
-
-
 async def viewer(request: Request, service: ServiceDep) -> Caller:
     """Who may look. Raises SignIn, or Problem for a key without the scope to read."""
     if service.options.auth == "off":
@@ -47,7 +40,7 @@ async def viewer(request: Request, service: ServiceDep) -> Caller:
             raise Problem(403, "forbidden", "auth is off, so only this machine may call")
         return OPERATOR
     token = request.cookies.get(SESSION, "")
-    caller = await run_in_threadpool(verify, service, token) if token else None
+    caller = await run_in_threadpool(verify, service.database, token) if token else None
     if caller is None:
         raise SignIn
     take_token(service, caller, 1.0)
@@ -63,7 +56,7 @@ async def enter(request: Request, service: Service, token: str) -> Caller | None
     if wait_s > 0:
         detail = f"too many refused keys from this address; try again in {retry_after(wait_s)} s"
         raise Problem(429, "too_many_failures", detail, headers={"Retry-After": retry_after(wait_s)})
-    caller = await run_in_threadpool(verify, service, token)
+    caller = await run_in_threadpool(verify, service.database, token)
     if caller is None:
         service.logins.take(address)
     return caller
@@ -75,8 +68,13 @@ def keep(response: Response, request: Request, name: str, value: str) -> None:
 
 def form_token(request: Request) -> str:
     """The value forms carry; a new one where the browser has none yet."""
+    return _kept_token(request) or secrets.token_urlsafe(32)
+
+
+def _kept_token(request: Request) -> str | None:
+    """What the browser keeps, if that was ever given out."""
     found = request.cookies.get(FORM, "")
-    return found if len(found) == 43 and found.isascii() else secrets.token_urlsafe(32)
+    return found if len(found) == 43 and found.isascii() else None
 
 
 async def form(request: Request) -> Mapping[str, str]:
@@ -88,7 +86,8 @@ async def form(request: Request) -> Mapping[str, str]:
         fields = dict(parse_qsl((await request.body()).decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
     except ValueError as error:
         raise Problem(400, "invalid_request", "the form cannot be read") from error
-    if not hmac.compare_digest(fields.get(FIELD, "").encode(), request.cookies.get(FORM, "-").encode()):
+    kept = _kept_token(request)
+    if kept is None or not hmac.compare_digest(fields.get(FIELD, "").encode(), kept.encode()):
         raise Problem(403, "foreign_form", "this form was not made by this page, or is too old; reload the page and try again")
     return fields
 

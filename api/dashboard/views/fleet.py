@@ -18,12 +18,14 @@ from api.service import ServiceDep
 from db import charts, lanes, workers
 from db.charts import LaneTotal
 from db.lanes import KINDS, Calibration
+from tuner.errors import UsageError
 
 router = APIRouter(prefix="/fleet", route_class=PageRoute)
 
 WINDOWS = {"5m": 300, "1h": 3600, "24h": 86_400}
 BINS = 380
 CALIBRATIONS = 20
+EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2999, 1, 1, tzinfo=UTC)  # that can be asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,8 @@ def page(
         end = (
             (until.replace(tzinfo=until.tzinfo or UTC)) if until else latest + timedelta(seconds=30) if quiet and latest else now
         )
+        if not EARLIEST <= end <= LATEST:
+            raise UsageError(f"until is {end}; give a moment between {EARLIEST} and {LATEST}")
         spans = charts.lane_spans(session, since=end - length, until=end)
         drift = [
             (machine.id, str(lane["name"]), found)

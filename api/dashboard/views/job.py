@@ -7,20 +7,21 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.auth import Caller
+from api.auth import Caller, take_token
 from api.dashboard import history
 from api.dashboard.charts import curve as curves
 from api.dashboard.charts import plots
-from api.dashboard.job_view import NEXT, JobView, curve_of, load
+from api.dashboard.job_view import NEXT, JobView, curve_of, load, unread
 from api.dashboard.knob_view import knob_rows, parallel
 from api.dashboard.pages import PageRoute, redirect, render
 from api.dashboard.sessions import Form, Submitter, Viewer
 from api.dashboard.trial_table import FilterQuery, Selection, selection, table
 from api.problems import Problem
-from api.routes.jobs import JobId, owned
+from api.routes.jobs import JobId, cancel_job, resume_job, seen
 from api.service import ServiceDep
-from db import jobs, trials
+from db import runners, targets, trials
 from db.engine import Session
+from db.jobs import FINISHED, Job
 
 router = APIRouter(prefix="/jobs", route_class=PageRoute)
 
@@ -40,9 +41,12 @@ def page(
     x: str = "trial",
 ) -> Response:
     with service.database.read() as session:
+        job = seen(session, job_id, caller)
+        if not job.tasks:
+            return render(request, "job_unread.html", of_model(session, job, caller), caller=caller)
         view = load(session, job_id, caller, task)
         chosen = selection(wanted)
-        context = {"view": view, **head(view, caller), **curve(session, view, x), **table(session, view, chosen)}
+        context = {"view": view, **head(job, caller), **curve(session, view, x), **table(session, view, chosen)}
     return render(request, "job.html", context, caller=caller)
 
 
@@ -65,7 +69,7 @@ def fragment(
         context: dict[str, Any] = {"view": view}
         match part:
             case "head":
-                context |= {**head(view, caller), **curve(session, view, x)}
+                context |= {**head(view.job, caller), **curve(session, view, x)}
             case "curve":
                 context |= curve(session, view, x)
             case "trials":
@@ -77,26 +81,35 @@ def fragment(
 
 @router.post("/{job_id}/cancel")
 def cancel(job_id: JobId, caller: Submitter, service: ServiceDep, fields: Form) -> Response:
-    with service.database.write() as session:
-        owned(session, job_id, caller)
-        jobs.request_cancel(session, job_id)
+    cancel_job(job_id, caller, service)
     return redirect(f"/jobs/{job_id}")
 
 
 @router.post("/{job_id}/resume")
 def resume(job_id: JobId, caller: Submitter, service: ServiceDep, fields: Form) -> Response:
-    with service.database.write() as session:
-        owned(session, job_id, caller)
-        jobs.resume(session, job_id)
+    take_token(service, caller, service.options.submit_cost - 1.0)
+    resume_job(job_id, caller, service)
     return redirect(f"/jobs/{job_id}")
 
 
-def head(view: JobView, caller: Caller) -> Mapping[str, Any]:
-    mine = caller.sees_all or view.job.owner == caller.key_id
+def head(job: Job, caller: Caller) -> Mapping[str, Any]:
+    mine = caller.sees_all or job.owner == caller.key_id
     change = mine and caller.may("submit")
     return {
-        "can_cancel": change and view.job.state in ("queued", "running"),
-        "can_resume": change and view.job.state in ("cancelled", "failed"),
+        "can_cancel": change and job.state in ("queued", "running"),
+        "can_resume": change and job.state in ("cancelled", "failed"),
+    }
+
+
+def of_model(session: Session, job: Job, caller: Caller) -> Mapping[str, Any]:
+    """A model's job that has no workload, because its file was not read yet or cannot be."""
+    return {
+        "job": job,
+        "target": targets.get(session, job.target),
+        "unread": unread(job),
+        "finished": job.state in FINISHED,
+        "waiting": runners.waiting(session, [job]).get(job.id),
+        **head(job, caller),
     }
 
 

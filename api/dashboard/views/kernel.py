@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ from db.engine import Session
 from db.errors import NotFound
 from db.kernels import Kernel
 from db.workloads import StoredWorkload
+from tuner.export.artifacts import ArtifactMissing
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
 
@@ -72,9 +74,10 @@ def page(kernel_id: KernelId, request: Request, caller: Viewer, service: Service
         visible_job = job_exists(session, view.kernel.job)
     base = f"{request.url.scheme}://{request.headers.get('host', 'localhost')}"
     entries = race(view.kernel)
-    archive = (
-        service.artifacts.get(artifact.sha256) if artifact.kind == "export" and artifact.size_bytes <= MOST_ARCHIVE else None
-    )
+    archive = None
+    if artifact.kind == "export" and artifact.size_bytes <= MOST_ARCHIVE:
+        with suppress(ArtifactMissing):  # the page has more to tell; the download says what is missing
+            archive = service.artifacts.get(artifact.sha256)
     context = {
         "view": view,
         "artifact": artifact,

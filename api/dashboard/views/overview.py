@@ -12,13 +12,14 @@ from fastapi import APIRouter, Query, Request, Response
 from api.auth import Caller
 from api.dashboard import labels, units
 from api.dashboard.charts import plots
-from api.dashboard.job_view import JobView, load
+from api.dashboard.job_view import JobView, load, unread
 from api.dashboard.pages import PageRoute, render
 from api.dashboard.sessions import Viewer
+from api.routes.jobs import seen
 from api.service import ServiceDep
 from db import charts, kernels, totals, workers, workloads
 from db.engine import Session
-from db.jobs import STATES
+from db.jobs import STATES, Job
 from db.kernels import Kernel
 from tuner.errors import UsageError
 
@@ -30,16 +31,18 @@ WINS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRow:
-    view: JobView
+    job: Job
+    view: JobView | None  # of its first workload; None of a model that was not read
     spark: str
+    unread: str  # what became of a model that was not read
 
     @property
     def done(self) -> int:
-        return sum(task.trials_done for task in self.view.job.tasks)
+        return sum(task.trials_done for task in self.job.tasks)
 
     @property
     def budget(self) -> int:
-        return self.view.job.trials * len(self.view.job.tasks)
+        return self.job.trials * len(self.job.tasks)
 
 
 @router.get("/")
@@ -94,10 +97,13 @@ def overview(service: ServiceDep, caller: Caller, state: Sequence[str], text: st
 
 
 def job_row(session: Session, job_id: str, caller: Caller) -> JobRow:
+    job = seen(session, job_id, caller)
+    if not job.tasks:
+        return JobRow(job=job, view=None, spark="", unread=unread(job))
     view = load(session, job_id, caller)
     records = charts.records(session, job_id, count=view.task.trials_done)
     title = f"best so far: {units.seconds(records[-1][1])} after {view.task.trials_done} trials" if records else "no timed trial"
-    return JobRow(view=view, spark=plots.sparkline(records, view.task.trials_done, title=title))
+    return JobRow(job=job, view=view, spark=plots.sparkline(records, view.task.trials_done, title=title), unread="")
 
 
 def typical(found: Sequence[Kernel]) -> float | None:

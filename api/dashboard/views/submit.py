@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -155,17 +156,17 @@ def verdict(service: Service, fields: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def sized(service: Service, fields: Mapping[str, str]) -> Sized:
-    workload = workloads.parse(workload_request(fields))
+    wanted = job_request(fields)
+    workload = workloads.parse(wanted.all_workloads[0])
     with service.database.read() as session:
-        target = choose(fields.get("target") or None, targets.list_all(session), service.default_target)
-    threads = number(fields, "threads") or 1
+        target = choose(wanted.target, targets.list_all(session), service.default_target)
     try:
-        space = space_for(workload, target, threads)
+        space = space_for(workload, target, wanted.threads)
         size, sketches = space.size, len(space.sketches)
     except TunerError:
         size, sketches = None, 0  # a target whose sketches live with its workers
     return Sized(
-        workload=workload, target=target, size=size, sketches=sketches, least_s=limits.least_s(workload, target, threads)
+        workload=workload, target=target, size=size, sketches=sketches, least_s=limits.least_s(workload, target, wanted.threads)
     )
 
 
@@ -198,7 +199,7 @@ def shapes(text: str) -> dict[str, int]:
         if not part.strip():
             continue
         name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or not value.isdigit() or len(value) > 10:
+        if not equals or not re.fullmatch("[0-9]{1,10}", value):
             raise UsageError(f"shape {part.strip()[:40]!r} is not NAME=NUMBER, such as M=64; separate several by commas")
         found[name] = int(value)
     return found
@@ -208,7 +209,7 @@ def number(fields: Mapping[str, str], name: str) -> int | None:
     text = fields.get(name, "").strip()
     if not text:
         return None
-    if not text.lstrip("-").isdigit() or len(text) > 19:
+    if not re.fullmatch("-?[0-9]{1,18}", text):
         raise UsageError(f"{name} is {text[:40]!r}; give a whole number")
     return int(text)
 

@@ -1,0 +1,110 @@
+"""The pages' requests against a real service: what has no workload yet, forms that are not theirs, input that is odd."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from api.dashboard.report import report
+from db import jobs, leases, targets
+from tests.database_samples import sample_target
+from tests.integration.live_service import LiveService, options_for, serving
+
+TOKEN = "t" * 43
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    folder: Path = tmp_path_factory.mktemp("pages")
+    with serving(options_for(f"sqlite:///{folder}/tuner.sqlite", folder)) as live:
+        yield live
+
+
+@contextmanager
+def browser(service: LiveService, key: str, token: str | None = TOKEN) -> Iterator[httpx.Client]:
+    cookies = {"tuner_session": key} | ({} if token is None else {"tuner_form": token})
+    with httpx.Client(base_url=service.url, cookies=cookies, timeout=30, verify=False) as pages:
+        yield pages
+
+
+def model_job(service: LiveService) -> str:
+    with service.database.write() as session:
+        target = targets.remember(session, sample_target())
+        new = jobs.NewJob(workloads=(), target=target, threads=1, trials=4, kind=jobs.MODEL, settings={"model": "0" * 64})
+        return jobs.create(session, new)[0].id
+
+
+def test_a_model_that_was_not_read_has_its_pages(service: LiveService) -> None:
+    job = model_job(service)
+    with browser(service, service.key("admin")) as pages:
+        waiting = pages.get(f"/jobs/{job}")
+        assert waiting.status_code == 200 and "its model is still to be read" in waiting.text and "refresh" in waiting.text
+        assert "its model is still to be read" in pages.get("/").text
+        assert f"job {job} has no workload" in pages.get("/compare", params={"a": job, "b": job}).text
+        lease = service.claim(job)
+        with service.database.write() as session:
+            leases.finish(session, lease, jobs.FAILED, error="the file is no ONNX model")
+        for path in ("/", "/parts/jobs", f"/jobs/{job}"):
+            page = pages.get(path)
+            assert page.status_code == 200 and "the file is no ONNX model" in page.text, path
+        assert "refresh" not in pages.get(f"/jobs/{job}").text
+    with service.database.read() as session:
+        assert "the file is no ONNX model" in report(session, job)
+
+
+def test_a_form_without_its_cookie_is_refused(service: LiveService) -> None:
+    key, job = service.key("admin"), service.queue()
+    for kept, sent in ((None, "-"), (None, ""), ("x", "x"), (TOKEN, "x")):
+        with browser(service, key, kept) as pages:
+            assert pages.post(f"/jobs/{job}/cancel", data={"form_token": sent}).status_code == 403, (kept, sent)
+    with browser(service, key) as pages:
+        assert pages.post(f"/jobs/{job}/cancel", data={"form_token": TOKEN}).status_code == 303
+
+
+def test_resuming_on_a_page_counts_as_it_does_elsewhere(service: LiveService) -> None:
+    key = service.key("submit", quota=1)
+    owner = key.split("_")[1]
+    first, second = service.queue(owner), service.queue(owner, (24, 8, 4))
+    with browser(service, key) as pages:
+        assert pages.post(f"/jobs/{second}/cancel", data={"form_token": TOKEN}).status_code == 303
+        refused = pages.post(f"/jobs/{second}/resume", data={"form_token": TOKEN})
+        assert refused.status_code == 429 and "1 unfinished job" in refused.text
+        assert pages.post(f"/jobs/{first}/cancel", data={"form_token": TOKEN}).status_code == 303
+        assert pages.post(f"/jobs/{second}/resume", data={"form_token": TOKEN}).status_code == 303
+
+
+@pytest.mark.parametrize("until", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00"])
+def test_no_moment_breaks_the_page_of_the_fleet(service: LiveService, until: str) -> None:
+    with browser(service, service.key("read")) as pages:
+        page = pages.get("/fleet", params={"until": until})
+        assert page.status_code == 400 and "give a moment between" in page.text
+
+
+@pytest.mark.parametrize(
+    "field", [{"threads": "²"}, {"threads": "--5"}, {"threads": "0"}, {"threads": "5000"}, {"trials": "²"}, {"seconds": "nan"}]
+)
+def test_the_check_refuses_what_the_submission_would(service: LiveService, field: dict[str, str]) -> None:
+    fields = {"form_token": TOKEN, "op": "matmul", "p_M": "8", "p_N": "8", "p_K": "8"} | field
+    with browser(service, service.key("submit")) as pages:
+        checked, submitted = pages.post("/submit/check", data=fields), pages.post("/submit", data=fields)
+        assert checked.status_code == 200 and "configs" not in checked.text, checked.text
+        assert submitted.status_code == 422
+        assert pages.post("/submit/check", data=fields | {"form": "notation", "shapes": "M=²"}).status_code == 200
+
+
+def test_the_rate_of_a_resumed_job_is_that_of_its_runs(service: LiveService) -> None:
+    job = service.queue()
+    lease = service.claim(job)
+    with service.database.write() as session:
+        leases.note_task(session, lease, 0, elapsed_s={"total": 3600.0})
+        leases.finish(session, lease, jobs.CANCELLED)
+    with browser(service, service.key("admin")) as pages:
+        assert "elapsed 1 h" in pages.get(f"/jobs/{job}/parts/head").text
+        with service.database.write() as session:
+            jobs.resume(session, job)
+        service.claim(job)
+        assert "elapsed 1 h" in pages.get(f"/jobs/{job}/parts/head").text
