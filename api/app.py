@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from api import problems
 from api.access import Access
-from api.auth import Authentication, Caller
+from api.auth import Authentication, verify
 from api.body_limit import BodyLimit
 from api.dashboard.install import install as install_dashboard
 from api.event_feed import EventFeed
@@ -30,7 +31,7 @@ from api.routes import documents, events, fleet, health, jobs, kernels, lookup, 
 from api.service import Service
 from api.workloads import Parsed
 from db import events as stored_events
-from db import keys, targets
+from db import targets
 from db.engine import Database, open_database
 from tuner import __version__ as VERSION
 from tuner.export.artifacts import ArtifactStore
@@ -105,13 +106,8 @@ def add_layers(app: FastAPI, service: Service) -> None:
             return options.max_model_bytes
         return options.max_run_bytes if path.startswith("/v1/kernels/") and path.endswith("/run") else options.max_body_bytes
 
-    def verify(token: str) -> Caller | None:
-        with service.database.read() as session:
-            key = keys.authenticate(session, token)
-        return None if key is None else Caller(key_id=key.id, scopes=key.scopes, quota=key.quota)
-
     app.add_middleware(BodyLimit, limit_of=limit_of)
-    app.add_middleware(Authentication, service=lambda: service, verify=verify)
+    app.add_middleware(Authentication, service=lambda: service, verify=partial(verify, service.database))
     app.add_middleware(ForeignOrigin, loopback_only=options.auth == "off")
     app.add_middleware(SecurityHeaders)
     app.add_middleware(Access, metrics=service.metrics)

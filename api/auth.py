@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from time import monotonic
 from typing import Annotated, cast
 
 import structlog
 from fastapi import Depends
-from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -25,7 +26,11 @@ from api.options import is_loopback
 from api.problems import Problem, on_http_exception, on_tuner_error
 from api.rate_limit import retry_after
 from api.service import Service, ServiceDep
-from tuner.errors import TunerError
+from db import keys
+from db.engine import Database
+from tuner.errors import DatabaseError, TunerError
+
+LAST_USED_WITHIN = timedelta(hours=1)  # a key's last use is noted as often, so that requests seldom write
 
 SECURED = "/v1/"
 OPEN = frozenset({"/v1/health/live", "/v1/health/ready"})  # probes carry no keys and learn nothing
@@ -136,6 +141,18 @@ class Authentication:
         return caller
 
 
+def verify(database: Database, token: str) -> Caller | None:
+    """Whose key this is; None for an unknown, expired or revoked one. The day it was last used on is kept with it."""
+    with database.read() as session:
+        key, now = keys.authenticate(session, token), session.now()
+    if key is None:
+        return None
+    if key.last_used_at is None or now - key.last_used_at > LAST_USED_WITHIN:
+        with suppress(DatabaseError), database.write("key-used") as session:  # who may come in does not depend on a note
+            keys.touch(session, key.id)
+    return Caller(key_id=key.id, scopes=key.scopes, quota=key.quota)
+
+
 def take_token(service: Service, caller: Caller, cost: float) -> None:
     """Raises Problem 429 when the key's bucket holds too little."""
     wait_s = service.requests.take(caller.key_id or "", cost)
@@ -159,7 +176,6 @@ def require(scope: str, *, costly: bool = False) -> Callable[[Request, Service],
     return dependency
 
 
-BEARER = HTTPBearer(auto_error=False, bearerFormat="tk_<id>_<secret>", description="a key made by `tuner keys create`")
 Reader = Annotated[Caller, Depends(require("read"))]
 Submitter = Annotated[Caller, Depends(require("submit"))]
 Requester = Annotated[Caller, Depends(require("submit", costly=True))]

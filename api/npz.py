@@ -18,6 +18,7 @@ import numpy as np
 from tuner.errors import UsageError
 
 MAX_HEADER_BYTES = 4096
+_AT_ONCE = 1 << 20  # bytes of a member unpacked at a time
 WIRE_DTYPES: Mapping[str, str] = {"bfloat16": "uint16"}  # NumPy has no bfloat16: its bits travel as uint16
 
 
@@ -73,7 +74,9 @@ def check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, spec: ArrayS
     try:
         with archive.open(member) as file:
             shape, fortran_order, dtype = read_header(file)
-    except (ValueError, EOFError, OSError, RuntimeError, SyntaxError, zipfile.BadZipFile, zlib.error) as error:
+            while file.read(_AT_ONCE):
+                pass  # to its end, where its checksum is compared
+    except (ValueError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise ArrayError(f"array {spec.name!r} is not a readable .npy member") from error
     if dtype.hasobject:
         raise ArrayError(f"array {spec.name!r} holds Python objects; send numbers")
@@ -88,8 +91,12 @@ def check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, spec: ArrayS
 
 
 def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
+    """(shape, whether in Fortran order, dtype). Raises ValueError, or what reading the file raises."""
     version = np.lib.format.read_magic(file)
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in readers:
         raise ValueError("unknown .npy version")
-    return readers[version](file, max_header_size=MAX_HEADER_BYTES)
+    try:
+        return readers[version](file, max_header_size=MAX_HEADER_BYTES)
+    except Exception as error:  # NumPy evaluates the header as a literal, of which nearly everything can be wrong
+        raise ValueError("the header is no description of an array") from error

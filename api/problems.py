@@ -19,6 +19,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.routing import Match
 
 from api.headers import SECURITY_HEADERS
 from api.npz import ArrayError
@@ -30,6 +31,7 @@ from tuner.export.artifacts import ArtifactError, ArtifactMissing
 MEDIA_TYPE = "application/problem+json"
 TYPE_BASE = "https://tuner.invalid/problems/"  # an identifier, never fetched: RFC 2606 reserves .invalid
 UNAVAILABLE = "the service cannot reach its storage at the moment; try again shortly"
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 RETRYABLE = frozenset({408, 429, 502, 503, 504})
 
 log = structlog.get_logger("api")
@@ -134,9 +136,17 @@ async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
         return problem_response(
             request, status=error.status_code, code=error.code, detail=error.detail, headers=error.headers, extra=error.extra
         )
+    headers = {"Allow": ", ".join(sorted(allowed(request)))} if error.status_code == 405 else error.headers
     names = {404: "not_found", 405: "method_not_allowed", 400: "invalid_request", 415: "unsupported_media_type"}
     code = names.get(error.status_code, "http_error")
-    return problem_response(request, status=error.status_code, code=code, detail=str(error.detail), headers=error.headers)
+    return problem_response(request, status=error.status_code, code=code, detail=str(error.detail), headers=headers)
+
+
+def allowed(request: Request) -> set[str]:
+    """Methods that some route takes at the request's path: Starlette names those of the first."""
+    scopes = {method: {**request.scope, "method": method} for method in METHODS}
+    routes = request.app.routes
+    return {method for method, scope in scopes.items() if any(route.matches(scope)[0] is Match.FULL for route in routes)}
 
 
 async def on_validation_error(request: Request, error: Exception) -> JSONResponse:

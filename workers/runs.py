@@ -5,6 +5,7 @@ A run stays on the builders' cores, so that no lane's timing suffers; a kernel t
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import threading
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from db.errors import StaleLease
 from db.kernels import Kernel
 from db.runs import Run
 from tuner.errors import DatabaseError, TunerError, UsageError
-from tuner.export.artifacts import ArtifactStore
+from tuner.export.artifacts import ArtifactError, ArtifactStore
 from tuner.measure.assignment import Assignment, Lane
 from tuner.measure.execution import Execution
 from tuner.measure.outcome import FailureKind
@@ -32,6 +33,8 @@ from tuner.workload.expression import Expression
 from tuner.workload.spec import from_document
 from tuner.workload.workload import Workload
 from workers.packing import check_signature
+
+log = logging.getLogger("tuner.runs")
 
 IDLE_S = 0.05  # between two looks at an empty queue: the most a run waits to be seen
 MAX_OUTPUT_BYTES = 256 * 2**20  # of all outputs together
@@ -93,7 +96,10 @@ class RunServer:
             output, error = self._answer(run)
         except DatabaseError:
             raise
-        except (TunerError, OSError, MemoryError) as refused:
+        except (ArtifactError, OSError) as failed:
+            log.error("run %s: %s", run.id, failed)  # it names folders, which is not for clients
+            output, error = None, "infrastructure: the machine that runs kernels could not read or write its files"
+        except (TunerError, MemoryError) as refused:
             output, error = None, str(refused)
         with suppress(StaleLease), self._database.write("run-end") as session:  # somebody else answers it by now
             if output is not None:

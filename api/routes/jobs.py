@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from api import answers, workloads
 from api.auth import Caller, Reader, Requester, Submitter
+from api.content_type import JSON_BODY
 from api.described import described_jobs
 from api.problems import Problem, documented
 from api.schemas import IDENTIFIER, CreationSort, JobAnswer, JobRequest, Page, ResumeRequest, State, TrialAnswer
@@ -115,7 +116,7 @@ def accepted(response: Response, job: JobAnswer, *, created: bool) -> JobAnswer:
     return job
 
 
-@router.post("", status_code=202, responses=documented(400, 401, 403, 409, 413, 422, 429, 503))
+@router.post("", status_code=202, dependencies=[JSON_BODY], responses=documented(400, 401, 403, 409, 413, 415, 422, 429, 503))
 def submit_job(
     request: Annotated[JobRequest, Body(openapi_examples=EXAMPLES)],
     caller: Requester,
@@ -231,7 +232,7 @@ def cancel_job(job_id: JobId, caller: Submitter, service: ServiceDep) -> JobAnsw
         return answer(session, [jobs.request_cancel(session, job_id)])[0]
 
 
-@router.post("/{job_id}/resume", responses=documented(400, 401, 403, 404, 409, 413, 422, 429, 503))
+@router.post("/{job_id}/resume", dependencies=[JSON_BODY], responses=documented(400, 401, 403, 404, 409, 413, 415, 422, 429, 503))
 def resume_job(
     job_id: JobId, caller: Requester, service: ServiceDep, request: Annotated[ResumeRequest | None, Body()] = None
 ) -> JobAnswer:

@@ -10,6 +10,7 @@ from starlette.concurrency import run_in_threadpool
 
 from api import answers, workloads
 from api.auth import Caller, Reader, take_token
+from api.content_type import JSON_BODY
 from api.known_answers import KnownAnswer
 from api.nearest import nearest
 from api.problems import documented
@@ -35,7 +36,9 @@ class QueueFull(Exception):
     """Takes back the job that is one too many."""
 
 
-@router.post("", response_model=LookupAnswer, responses=documented(400, 401, 403, 413, 422, 429, 503))
+@router.post(
+    "", dependencies=[JSON_BODY], response_model=LookupAnswer, responses=documented(400, 401, 403, 413, 415, 422, 429, 503)
+)
 async def lookup_kernel(
     request: Annotated[LookupRequest, Body(openapi_examples=EXAMPLES)], caller: Reader, service: ServiceDep
 ) -> Response:

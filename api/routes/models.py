@@ -11,9 +11,9 @@ from starlette.concurrency import run_in_threadpool
 
 from api.artifacts import Asked, deliver_artifact
 from api.auth import Caller, Reader, Requester
+from api.content_type import require_type
 from api.problems import Problem, documented
 from api.routes.jobs import IdempotencyKey, JobId, accepted, answer, create, seen
-from api.routes.runs import require_type
 from api.schemas import JobAnswer, StrategyName, TargetName
 from api.service import Service, ServiceDep
 from api.targets import choose

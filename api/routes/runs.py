@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 
 from api.auth import Caller, Reader, Requester
+from api.content_type import require_type
 from api.npz import ArraySpec, check_npz
 from api.problems import Problem, documented
 from api.routes.kernels import KernelId
@@ -119,10 +120,3 @@ async def get_run(
         return run
 
     return await result(service, await run_in_threadpool(read))
-
-
-def require_type(request: Request, *accepted: str) -> None:
-    """Refuses a body of another type, before it is read: nothing is guessed from its content."""
-    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given not in accepted:
-        raise Problem(415, "unsupported_media_type", f"the body is {given or 'of no type'}; send {accepted[0]}")

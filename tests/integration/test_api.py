@@ -310,3 +310,29 @@ def test_a_model_becomes_a_job_and_its_file_is_kept(tmp_path: Path) -> None:
         with live.database.read() as session:
             model = jobs.get(session, job.id).settings["model"]
         assert live.store.get(model) == b"onnx bytes"
+
+
+def test_bodies_of_other_types_are_refused_as_such(service: LiveService) -> None:
+    job = service.queue()
+    with service.http(service.key("admin")) as http:
+        for path in ("/jobs", "/lookup", f"/jobs/{job}/resume"):
+            for kind in ("text/plain", ""):
+                refused = http.post(path, content=b"{}", headers={"Content-Type": kind})
+                assert (refused.status_code, refused.json()["code"]) == (415, "unsupported_media_type"), path
+        assert http.post(f"/jobs/{job}/cancel").status_code == 200
+        assert http.post(f"/jobs/{job}/resume").status_code == 200, "no body at all is none of another type"
+
+
+def test_a_wrong_method_is_told_all_that_are_right(service: LiveService) -> None:
+    with service.http(service.key("admin")) as http:
+        refused = http.delete("/jobs")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, POST")
+
+
+def test_when_a_key_was_last_used_is_known(service: LiveService) -> None:
+    token = service.key("read")
+    with service.http(token) as http:
+        assert http.get("/jobs").status_code == 200
+    with service.database.read() as session:
+        found = next(key for key in keys.list_all(session) if key.id == token.split("_")[1])
+    assert found.last_used_at is not None and datetime.now(UTC) - found.last_used_at < timedelta(minutes=5)

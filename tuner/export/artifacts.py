@@ -27,7 +27,7 @@ class ArtifactError(TunerError):
 
 
 class ArtifactMissing(TunerError):
-    """The store holds no such artifact."""
+    """The store holds no such artifact. Its text and that of `ArtifactCorrupt` go to clients, so they name no folder."""
 
     code = "artifact_missing"
 
@@ -70,16 +70,16 @@ class ArtifactStore:
         with self._reported(f"reading {file}"):
             data = file.read_bytes()
         if hashlib.sha256(data).hexdigest() != digest:
-            raise ArtifactCorrupt(f"{file}: its bytes do not match its name; delete it and tune again, or restore a backup")
+            raise ArtifactCorrupt(
+                f"artifact {digest}: its bytes do not match its name; delete the file and tune again, or restore a backup"
+            )
         return data
 
     def path(self, digest: str) -> Path:
         """The file that holds the bytes, unchecked: for serving ranges of it, or after `verify`. Raises ArtifactMissing."""
         file = self._file(digest)
         if not file.is_file():
-            raise ArtifactMissing(
-                f"artifact {digest} is not in {self.directory}; restore it from a backup, or tune its workload again"
-            )
+            raise ArtifactMissing(f"artifact {digest} is not in the store; restore it from a backup, or tune its workload again")
         return file
 
     def verify(self, digest: str) -> Path:

@@ -6,6 +6,8 @@ The child gets copies of the inputs between guard pages. What it hands back is r
 from __future__ import annotations
 
 import mmap
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -67,7 +69,7 @@ def read_inputs(path: str, expression: Expression) -> list[Array]:
                         f"input {tensor.name} is {array.dtype} {list(array.shape)}, not {_dtype(tensor)} {list(tensor.shape)}"
                     )
                 found.append(array)
-    except (ValueError, KeyError, EOFError) as error:
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise UsageError(f"the inputs are no .npz with the arrays of this kernel: {error}") from error
     return found
 
