@@ -65,7 +65,7 @@ def place(directory: Path, files: Mapping[str, bytes]) -> None:
             path.write_bytes(content)
         _swap(directory, fresh, old)
     except OSError as error:
-        raise ExportError(f"cannot write the export to {directory}: {error}; nothing was changed") from error
+        raise ExportError(f"cannot write the export to {directory}: {error}; nothing was changed, name another folder") from error
     finally:
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)

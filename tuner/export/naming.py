@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -40,15 +41,23 @@ LIBC = """
     malloc free memcpy memmove memset strcmp exp expf log logf tanh tanhf erf erff pow powf sqrt sqrtf fabs fabsf floor floorf
     ceil ceilf round roundf trunc truncf sin sinf cos cosf exit abort read write
 """  # which a function of that name would replace within the library
+HEADERS = """
+    assert complex cpio ctype dirent dlfcn errno fcntl fenv float fmtmsg fnmatch ftw glob grp iconv inttypes iso646
+    langinfo libgen limits locale math memory monetary mqueue ndbm netdb nl_types poll pthread pwd regex sched search
+    semaphore setjmp signal spawn stdalign stdarg stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string
+    strings stropts syslog tar termios tgmath threads time trace uchar ulimit unistd utime utmpx wchar wctype wordexp
+    linux unix
+"""  # of C and POSIX, which a header of that name would hide, and what compilers define
 PREFIXES = ("tuner_", "tvm", "pthread_", "posix_", "clock_", "sched_")  # of the runtime, and of what it calls
 RESERVED = frozenset(f"{KEYWORDS} {OURS} {LIBC}".split())
 
 
 def check_library_name(name: str) -> None:
-    if not NAME.match(name) or name in RESERVED or keyword.iskeyword(name) or name.lower() in FOLDERS:
+    taken = name in RESERVED or keyword.iskeyword(name) or name.lower() in FOLDERS
+    if not NAME.match(name) or taken or name in HEADERS.split() or name in sys.stdlib_module_names:
         raise ExportRefused(
-            f"library name {name!r}: give an identifier of at most 64 letters, digits and underscores that is no keyword "
-            f"and none of {', '.join(sorted(FOLDERS))}"
+            f"library name {name!r}: give an identifier of at most 64 letters, digits and underscores that is no keyword, no "
+            f"header or function of C, no module of Python's library, and none of {', '.join(sorted(FOLDERS))}"
         )
 
 

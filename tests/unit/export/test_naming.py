@@ -50,7 +50,25 @@ def test_equal_names_become_unique_in_a_stable_way(kernel: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "1kit", "my-kit", "a" * 65, "lib", "Include", "class", "int", "lambda", "std", "numpy", "kit\n"]
+    "name",
+    [
+        "",
+        "1kit",
+        "my-kit",
+        "a" * 65,
+        "lib",
+        "Include",
+        "class",
+        "int",
+        "lambda",
+        "std",
+        "numpy",
+        "kit\n",
+        "math",
+        "errno",
+        "json",
+        "linux",
+    ],
 )
 def test_bad_library_names_are_refused(name: str) -> None:
     with pytest.raises(ExportRefused, match="library name"):
