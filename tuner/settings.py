@@ -148,7 +148,7 @@ def load_settings(
     `given_as` says how the caller names them (underscores become dashes for flags). Raises UsageError naming the setting, its
     value, its limit and its origin, for values out of bounds and for unknown names in a file.
     """
-    files = tuple(path for path in (_project_file(directory or Path.cwd()), _user_file()) if path is not None)
+    files = tuple(path for path in (_project_file(directory or _working_directory()), _user_file()) if path is not None)
     layers: list[tuple[Mapping[str, Any], str]] = [
         ({name: value for name, value in (given or {}).items() if value is not None}, given_as),
         (EnvSettingsSource(Settings)(), "environment " + ENVIRONMENT_PREFIX + "{}"),
@@ -180,6 +180,15 @@ def _explain(problem: Any, origins: Mapping[str, str]) -> str:
     else:
         reason = "it must be " + message.removeprefix("Input should be ")
     return f"setting {name} is {problem['input']!r} ({origins.get(name, BUILT_IN)}); {reason} (see docs/settings.md)"
+
+
+def _working_directory() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        raise UsageError(
+            "the working directory was deleted or moved away; change to one that is there, such as `cd .`"
+        ) from error
 
 
 def _project_file(directory: Path) -> Path | None:

@@ -128,9 +128,9 @@ class Fleet:
             with suppress(queue.Empty):
                 message = self._inbox.get(timeout=0.2)
                 if isinstance(message, DriverLost) and message.generation == self.generation:
-                    if not waits or self._restarts >= MAX_RESTARTS:
+                    if self._restarts >= (MAX_RESTARTS if waits else 1):
                         raise FleetError(f"Ray did not start: {message.reason}{self._log_tail()}")
-                    self._restarts += 1  # the cluster's head was lost meanwhile
+                    self._restarts += 1  # Ray was lost meanwhile; where it cannot start at all that is known after two tries
                     deadline, waits = time.monotonic() + timeout_s, False
                     self._kill()
                     self.start()

@@ -20,8 +20,12 @@ def place(directory: Path, name: str, content: bytes) -> Path:
     path = directory / name
     if not path.exists():
         draft = directory / f".{name}.{os.getpid()}"
-        draft.write_bytes(content)
-        draft.rename(path)
+        try:
+            draft.write_bytes(content)
+            draft.rename(path)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
     return path
 
 

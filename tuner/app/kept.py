@@ -32,7 +32,7 @@ class _Kept(threading.Thread):
     def run(self) -> None:
         pause_s = PAUSE_S
         while True:
-            status = self._process.wait()
+            status = self._process.wait()  # at once where it could not be started again
             if self._over.is_set():
                 return
             _let_go(self._process)
@@ -43,7 +43,10 @@ class _Kept(threading.Thread):
             with self._lock:
                 if self._over.is_set():
                     return
-                self._process = self._start()
+                try:
+                    self._process = self._start()
+                except OSError as error:  # no memory or no process to be had at the moment
+                    self._note(f"the {self._what} cannot be started: {error}")
 
     def end(self) -> None:
         with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,8 +86,8 @@ def extents_of(text: str) -> dict[str, int]:
     extents: dict[str, int] = {}
     for part in (piece.strip() for piece in text.split(",") if piece.strip()):
         name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or not name or not value.isdecimal():
-            raise UsageError(f"--shapes has {part!r}; write NAME=EXTENT with a whole number, such as M=512,N=512")
+        if not equals or not name or not re.fullmatch("[0-9]{1,18}", value):
+            raise UsageError(f"--shapes has {part[:60]!r}; write NAME=EXTENT with a whole number, such as M=512,N=512")
         if name in extents:
             raise UsageError(f"--shapes gives {name} twice")
         extents[name] = int(value)

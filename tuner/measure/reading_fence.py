@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from tuner.measure import landlock, seccomp
 from tuner.measure.confinement import readable_for_libraries
@@ -20,9 +21,19 @@ def fence(*, readable: Sequence[str] = (), writable: Sequence[str] = ()) -> None
     process is started or signalled. Threads may be started, and have the same fence. What the kernel lacks is left out.
     """
     ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    with suppress(OSError):
+    with _where_there_is_one():
         landlock.restrict(landlock.abi(), readable=(*readable_for_libraries(os.environ), *readable), writable=writable)
     machine = platform.machine()
     if machine in MACHINES:
-        with suppress(OSError):
+        with _where_there_is_one():
             seccomp.install(seccomp.library_filter(machine), machine)
+
+
+@contextmanager
+def _where_there_is_one() -> Iterator[None]:
+    """Passes over a kernel without the feature, or that lets nobody use it; other errors would leave a hole unseen."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EINVAL):
+            raise

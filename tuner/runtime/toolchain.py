@@ -133,9 +133,13 @@ def store(path: Path, content: bytes) -> None:
     """Writes a file beside its place and renames it, so that readers see all of it or nothing."""
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(name, path)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            os.replace(name, path)
+        except OSError:
+            Path(name).unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise LinkError(f"cannot write {path}: {error}") from error
 
