@@ -195,6 +195,6 @@ def test_annealing_needs_at_most_half_of_randoms_trials() -> None:
 
 def test_quartiles_beyond_the_budget_are_missing_not_numbers() -> None:
     entry = compare([table()], {"random": strategy("random")}, seeds=range(4), budget=1).entries[0]
-    assert entry.reached == (None,) * 4 or None in entry.reached
+    assert entry.reached == (None,) * 4, "no seed's first config is among the fastest"
     assert entry.trials_needed.upper is None
     assert str(Quartiles(lower=3, median=4.5, upper=None)) == "3/4.5/—"

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -34,7 +33,6 @@ from workers.model_library import Model, largest_error
 MOST_MEMBERS = 4  # each is a whole model to tune
 GREATEST = 1024  # of a batch
 COPY_BYTES_PER_S = 8e9  # of rows copied because they are padded or not aligned, read and written; a careful figure
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

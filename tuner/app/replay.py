@@ -23,7 +23,6 @@ from tuner.spaces.space import Config, Points
 
 TRANSFER, TPE = "transfer", "tpe"
 NAMES = (*STRATEGIES, TRANSFER, TPE)
-DEFAULT_NAMES = ("annealing", "evolutionary", "random")
 CARRIED = 2  # best configs of each other table that transfer tries first
 
 # Tables stand for spaces too large to list: explorers have to explore them.
