@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import tarfile
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import psutil
 import pytest
 
 import tuner
+from tests.archives import unpack
 from tuner.export.manifest import read_manifest
 from workers.packing import check_signature
 
@@ -79,8 +79,7 @@ def assert_handed_out(client: httpx.Client, kernel: str, folder: Path) -> None:
     answer = client.get(f"/kernels/{kernel}/artifact")
     digest = hashlib.sha256(answer.content).hexdigest()
     assert answer.headers["etag"] == f'"{digest}"'
-    with tarfile.open(fileobj=io.BytesIO(answer.content), mode="r:gz") as archive:
-        archive.extractall(folder, filter="data")
+    unpack(answer.content, folder)
     (directory,) = folder.iterdir()
     manifest = read_manifest(directory)
     assert manifest.public_key is not None and len(manifest.functions) == 1

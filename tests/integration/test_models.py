@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import io
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from benchmarks.models import nets
 from db import artifacts, events, jobs, targets
 from db.engine import Database
+from tests.archives import unpack
 from tests.integration.fleet_job import open_in, run_here
 from tests.integration.live_service import options_for, serving
 from tuner.app.models import export_model, submit_model
@@ -93,8 +92,7 @@ def test_a_model_is_sent_tuned_and_fetched_over_rest(tmp_path: Path) -> None:
         assert fetched.status_code == 200, fetched.text
         etag = {"If-None-Match": fetched.headers["ETag"]}
         assert http.get(library, headers=etag).status_code == 304
-    with tarfile.open(fileobj=io.BytesIO(fetched.content)) as archive:
-        archive.extractall(tmp_path / "fetched", filter="data")
+    unpack(fetched.content, tmp_path / "fetched")
     given = nets.feeds(net)
     (expected,) = ReferenceEvaluator(net).run(None, given)
     got = Library(tmp_path / "fetched/model/lib/libmodel.so").function("model_run")(*given.values())

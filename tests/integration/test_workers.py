@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import os
-import tarfile
 import tempfile
 import threading
 import time
@@ -22,6 +20,7 @@ import pytest
 from db import events, jobs, kernels, lanes, trials, workloads
 from db import workers as worker_rows
 from db.engine import Database
+from tests.archives import unpack
 from tests.integration.fleet_job import QUICK, open_in, queue_job, run_here
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.manifest import read_manifest
@@ -134,8 +133,7 @@ def assert_computes(database: Database, kernel_id: str | None, tmp_path: Path) -
 
 def assert_delivered(store: ArtifactStore, schedule: Mapping[str, Any], folder: Path) -> None:
     """The export the service hands out is whole and computes; the generated code can be read."""
-    with tarfile.open(fileobj=io.BytesIO(store.get(schedule["export"])), mode="r:gz") as archive:
-        archive.extractall(folder, filter="data")
+    unpack(store.get(schedule["export"]), folder)
     (directory,) = folder.iterdir()
     manifest = read_manifest(directory)
     library = Library(directory / manifest.library)

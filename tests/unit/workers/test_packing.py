@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.archives import unpack
 from tuner.export.manifest import read_manifest
 from tuner.export.signature import Signer, signer_at
 from tuner.runtime.loader import Library as LoadedLibrary
@@ -50,8 +49,7 @@ def test_the_same_kernel_makes_the_same_archive(packing: Packing, signer: Signer
 
 
 def test_the_archive_is_an_export_of_one_function(packing: Packing, signer: Signer, tmp_path: Path) -> None:
-    with tarfile.open(fileobj=io.BytesIO(pack(packing, signer)), mode="r:gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(pack(packing, signer), tmp_path)
     (directory,) = tmp_path.iterdir()
     manifest = read_manifest(directory)
     assert manifest.public_key == signer.public_key and directory.name == packing.library.symbol
@@ -81,8 +79,7 @@ def test_a_kernel_that_packs_constants_is_exported_with_its_pack_function(tmp_pa
     packing = Packing(
         problem=origin.problem, library=library, object_code=object_code, winner=WINNER, provenance={}, prepack=prepack
     )
-    with tarfile.open(fileobj=io.BytesIO(pack(packing)), mode="r:gz") as archive:
-        archive.extractall(tmp_path / "out", filter="data")
+    unpack(pack(packing), tmp_path / "out")
     (directory,) = (tmp_path / "out").iterdir()
     rng = np.random.default_rng(1)
     x, w = (rng.standard_normal(one.shape).astype(np.float32) for one in workload.expression.inputs)
