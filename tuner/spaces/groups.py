@@ -70,7 +70,7 @@ def groups(expression: Expression) -> tuple[Group, ...]:
         if row is not None:
             group, members = row
         else:
-            epilogue = _epilogue(stage, expression)
+            epilogue = _epilogue(stage, expression, taken)
             group = TileGroup(anchor=stage, epilogue=epilogue, needed=matters.get(stage.name, ()))
             members = {stage.name} | ({epilogue.name} if epilogue else set())
         taken |= members
@@ -97,15 +97,19 @@ def _ordered(found: list[Group]) -> tuple[Group, ...]:
                 done |= own
                 found = [other for other in found if other is not group]
                 break
+        else:
+            raise AssertionError(f"groups read each other in a circle: {[_members(group)[-1].name for group in found]}")
     return tuple(ordered)
 
 
-def _epilogue(anchor: Stage, expression: Expression) -> Stage | None:
-    """The one elementwise reader of the anchor, if it reads each of its points once and in place."""
+def _epilogue(anchor: Stage, expression: Expression, taken: set[str]) -> Stage | None:
+    """The one elementwise reader of the anchor, if it reads each of its points once and in place, and no group has it yet."""
     consumers = expression.consumers(anchor.name)
     if anchor.name in expression.outputs or len(consumers) != 1 or consumers[0].reducer is not None or anchor.reducer is None:
         return None
     reader = consumers[0]
+    if reader.name in taken:
+        return None
     found = {read for read in reads(reader.body) if read.tensor == anchor.name}
     if len(found) != 1:
         return None

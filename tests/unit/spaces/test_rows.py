@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tvm
 
+from tests.unit.spaces.kernels import check_kernels
 from tuner.lowering.compiler import build
 from tuner.lowering.schedule import schedule
 from tuner.spaces.cpu import CpuSpace
@@ -72,3 +73,16 @@ def test_what_rows_to_come_read_is_fetched_where_a_later_pass_has_the_time(spec:
             assert "llvm.prefetch" in str(schedule(program, "k").mod.script())
         found |= reads
     assert found == fetched
+
+
+def test_a_stage_is_of_one_group_alone() -> None:
+    """With as many values as keys the last stage is both rows of the sums and what follows the product."""
+    text = """kernel attend(P: f32[16, 16], V: f32[16, 16]) -> (Y: f32[16, 16]) {
+      X[i, j] = exp(P[i, j])
+      Z[i] += X[i, j]
+      U[i, e] += X[i, j] * V[j, e]
+      Y[i, e] = U[i, e] / Z[i]
+    }"""
+    workload = workload_from_notation(text, {})
+    assert len(CpuSpace(workload, detect_cpu(), 1).groups) > 1
+    check_kernels(workload, configs=4)
