@@ -160,6 +160,11 @@ def take_token(service: Service, caller: Caller, cost: float) -> None:
         raise Problem(429, "rate_limited", "this key sends too many requests", headers={"Retry-After": retry_after(wait_s)})
 
 
+def take_work(service: Service, caller: Caller) -> None:
+    """The price of new work, of which a request has paid one token already. Raises Problem 429."""
+    take_token(service, caller, service.options.submit_cost - 1.0)
+
+
 def require(scope: str, *, costly: bool = False) -> Callable[[Request, Service], Awaitable[Caller]]:
     """A dependency that gives the caller, or refuses one whose key lacks `scope`; `costly` takes the price of new work."""
 
@@ -170,7 +175,7 @@ def require(scope: str, *, costly: bool = False) -> Callable[[Request, Service],
                 403, "forbidden", f"this key has the scopes {', '.join(sorted(caller.scopes)) or 'none'}; {scope!r} is needed"
             )
         if costly:
-            take_token(service, caller, service.options.submit_cost - 1.0)
+            take_work(service, caller)
         return caller
 
     return dependency

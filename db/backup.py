@@ -47,8 +47,7 @@ def backup(database: Database, file: Path) -> Path:
     except (OSError, sqlite.library().Error) as error:
         raise DatabaseError(f"the backup {file} cannot be written: {error}; free space or name another file") from error
     finally:
-        with contextlib.suppress(OSError):  # of a place where nothing can be
-            partial.unlink(missing_ok=True)
+        _drop(partial)
     return file
 
 
@@ -104,8 +103,13 @@ def _put_in_place_of(target: Path, file: Path) -> str:
     except (OSError, sqlite.library().Error) as error:
         raise DatabaseError(f"{target}: cannot be replaced by {file}: {error}; free space or name another file") from error
     finally:
-        partial.unlink(missing_ok=True)
+        _drop(partial)
     return f"sqlite:///{target}"
+
+
+def _drop(partial: Path) -> None:
+    with contextlib.suppress(OSError):  # of a place where nothing can be
+        partial.unlink(missing_ok=True)
 
 
 def _settle(file: Path) -> None:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Response
 from starlette.concurrency import run_in_threadpool
 
 from api import answers, workloads
-from api.auth import Caller, Reader, take_token
+from api.auth import Caller, Reader, take_work
 from api.content_type import JSON_BODY
 from api.known_answers import KnownAnswer
 from api.nearest import nearest
@@ -102,7 +102,7 @@ def prepare(
     many jobs wait as may."""
     if not caller.may("submit"):
         return None
-    take_token(service, caller, service.options.submit_cost - 1.0)
+    take_work(service, caller)
     try:
         return queue_prepare(service, workload, target, threads, neighbour)
     except QueueFull:

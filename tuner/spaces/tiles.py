@@ -96,5 +96,11 @@ def fit_block(tiles: int, wanted: int) -> int:
     """A number of tiles near `wanted` for a cache block, such that at most a tenth of all work is overlap."""
     wanted = max(1, min(wanted, tiles))
     low, high = (1, tiles) if tiles <= 64 else (max(1, wanted // 2), min(tiles, wanted * 2))
-    near = (block for apart in range(tiles) for block in dict.fromkeys((wanted - apart, wanted + apart)) if low <= block <= high)
+    farthest = max(wanted - low, high - wanted)
+    near = (
+        block
+        for apart in range(farthest + 1)
+        for block in dict.fromkeys((wanted - apart, wanted + apart))
+        if low <= block <= high
+    )
     return next((block for block in chain(near, (tiles,)) if (-(-tiles // block) * block - tiles) * 10 <= tiles), 1)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.auth import Caller, take_token
+from api.auth import Caller, take_work
 from api.dashboard import history
 from api.dashboard.charts import curve as curves
 from api.dashboard.charts import plots
@@ -87,7 +87,7 @@ def cancel(job_id: JobId, caller: Submitter, service: ServiceDep, fields: Form) 
 
 @router.post("/{job_id}/resume")
 def resume(job_id: JobId, caller: Submitter, service: ServiceDep, fields: Form) -> Response:
-    take_token(service, caller, service.options.submit_cost - 1.0)
+    take_work(service, caller)
     resume_job(job_id, caller, service)
     return redirect(f"/jobs/{job_id}")
 

@@ -34,7 +34,10 @@ class JobRow:
     job: Job
     view: JobView | None  # of its first workload; None of a model that was not read
     spark: str
-    unread: str  # what became of a model that was not read
+
+    @property
+    def unread(self) -> str:
+        return unread(self.job)
 
     @property
     def done(self) -> int:
@@ -99,11 +102,11 @@ def overview(service: ServiceDep, caller: Caller, state: Sequence[str], text: st
 def job_row(session: Session, job_id: str, caller: Caller) -> JobRow:
     job = seen(session, job_id, caller)
     if not job.tasks:
-        return JobRow(job=job, view=None, spark="", unread=unread(job))
+        return JobRow(job=job, view=None, spark="")
     view = load(session, job_id, caller)
     records = charts.records(session, job_id, count=view.task.trials_done)
     title = f"best so far: {units.seconds(records[-1][1])} after {view.task.trials_done} trials" if records else "no timed trial"
-    return JobRow(job=job, view=view, spark=plots.sparkline(records, view.task.trials_done, title=title), unread="")
+    return JobRow(job=job, view=view, spark=plots.sparkline(records, view.task.trials_done, title=title))
 
 
 def typical(found: Sequence[Kernel]) -> float | None:

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import ValidationError
 
 from api import workloads
-from api.auth import Caller, take_token
+from api.auth import Caller, take_work
 from api.dashboard import limits
 from api.dashboard.pages import PageRoute, redirect, render
 from api.dashboard.sessions import Form, Submitter, Viewer
@@ -84,7 +84,7 @@ def check(request: Request, caller: Viewer, service: ServiceDep, fields: Form) -
 def submit(request: Request, caller: Submitter, service: ServiceDep, fields: Form) -> Response:
     if fields.get("action") == "check":
         return show(request, caller, service, fields, checked=True)
-    take_token(service, caller, service.options.submit_cost - 1.0)
+    take_work(service, caller)
     try:
         wanted = job_request(fields)
         found = submit_job(wanted, caller, service, Response(), idempotency_key=fields.get("once") or None)
