@@ -39,7 +39,13 @@ from tuner.workload.workload import Workload
 
 MATMUL = "matmul:M=20,N=48,K=64,const=B"
 CONV = "conv2d:N=1,H=8,W=8,CI=4,CO=32,KH=3,KW=3,pad=1,const=W"
-SPECS = (MATMUL, CONV, "dense:M=8,N=32,K=64,bias=true,act=relu,const=W+bias", "matmul:M=40,N=32,K=64,dtype=bfloat16,const=A")
+SPECS = (
+    MATMUL,
+    CONV,
+    "dense:M=8,N=32,K=64,bias=true,act=relu,const=W+bias",
+    "matmul:M=40,N=32,K=64,dtype=bfloat16,const=A",
+    "dense:M=8,N=32,K=64,dtype=int8,const=W",
+)
 Array = np.ndarray[Any, np.dtype[Any]]
 
 

@@ -392,9 +392,10 @@ def _in_vectors(table: NestTable, number: int, nest: Nests) -> NDArray[np.bool_]
     read, lanes, vector, count = table.reads[number], nest.lanes, nest.vector, nest.span.shape[1]
     if vector >= 0 and read.uses[vector] and read.strides[vector] == 1:
         return np.ones(count, np.bool_)
-    if table.in_registers:  # of matrices: contiguous along the numbers that an instruction takes
+    if table.taken:  # contiguous along the numbers that an instruction takes
         taken = bool((read.strides[table.spatial :][~table.stepped] == 1).any())
-        return np.full(count, taken and not table.found[number].padded)
+        whole = table.in_registers or (vector >= 0 and bool(read.uses[vector]))  # rows, or squares of words
+        return np.full(count, taken and whole and not table.found[number].padded)
     found = np.zeros(count, np.bool_)
     if vector < 0 or read.strides[vector] < 0 or table.found[number].padded or read.dtype_bytes < 4 or lanes < SHORTEST:
         return found

@@ -17,8 +17,8 @@ import tvm
 from tvm import s_tir, tirx
 from tvm_ffi import structural_map, structural_walk
 
+from tuner.lowering.dots import element
 from tuner.lowering.imported import amx_shapes, called_functions, shapes_amx
-from tuner.lowering.pairs import element
 from tuner.spaces.cpu_amx import FEATURES, REGISTERS, ROWS, WORD_BYTES
 
 AMX = "tuner_amx"  # the annotation

@@ -14,7 +14,7 @@ from tvm.s_tir import Schedule
 from tuner.errors import TunerError
 from tuner.lowering.amx import use_tile_registers
 from tuner.lowering.arguments import state_arguments
-from tuner.lowering.pairs import take_pairs
+from tuner.lowering.dots import take_dots
 from tuner.lowering.pipeline import know_pipeline
 from tuner.lowering.schedule import StoredSchedule, prepack_of, replay, schedule, stored
 from tuner.lowering.transposition import transpose_in_registers
@@ -100,7 +100,7 @@ def shortened(text: str) -> str:
 def build(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     """A scheduled module compiled for a CPU. Raises BuildError with the compiler's text."""
     try:
-        lowered = state_arguments(use_tile_registers(take_pairs(transpose_in_registers(mod), target.isa), target.isa))
+        lowered = state_arguments(use_tile_registers(take_dots(transpose_in_registers(mod), target.isa), target.isa))
         try:
             return _generated(lowered, target.tvm)
         except tvm.error.InternalError as error:

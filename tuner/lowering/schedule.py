@@ -14,9 +14,9 @@ from tvm.s_tir.schedule import LoopRV
 
 from tuner.errors import IllegalSchedule
 from tuner.lowering.amx import AMX
+from tuner.lowering.dots import DOT, INTERLEAVE
 from tuner.lowering.guarded_copies import GUARDED
 from tuner.lowering.module import module
-from tuner.lowering.pairs import INTERLEAVE, SUM_PAIRS
 from tuner.lowering.tensor_cores import know_all, known
 from tuner.lowering.transposition import TRANSPOSE, TRANSPOSE_WORDS
 from tuner.runtime.prepack import Prepack, pack_symbol
@@ -110,12 +110,12 @@ class Applier:
                     sch.annotate(self._loops[loop], "software_pipeline_async_stages", [0])
             case Mark(loop=loop, how="transpose", lanes=lanes):
                 sch.annotate(self._loops[loop], TRANSPOSE, lanes)
-            case Mark(loop=loop, how="transpose_words"):
-                sch.annotate(self._loops[loop], TRANSPOSE_WORDS, 1)
+            case Mark(loop=loop, how="transpose_words", lanes=lanes):
+                sch.annotate(self._loops[loop], TRANSPOSE_WORDS, lanes)
             case Mark(loop=loop, how="interleave"):
                 sch.annotate(self._loops[loop], INTERLEAVE, 1)
-            case Mark(loop=loop, how="sum_pairs"):
-                sch.annotate(self._loops[loop], SUM_PAIRS, 1)
+            case Mark(loop=loop, how="dot"):
+                sch.annotate(self._loops[loop], DOT, 1)
             case Mark(loop=loop, how="amx"):
                 sch.annotate(self._loops[loop], AMX, 1)
             case Mark(loop=loop, how="guarded_copy"):

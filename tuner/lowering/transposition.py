@@ -28,11 +28,11 @@ def transpose_in_registers(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _replaced(loop: tirx.For) -> tirx.Stmt:
-    if TRANSPOSE in loop.annotations:
-        lanes = int(loop.annotations[TRANSPOSE])  # 1 in schedules stored before there were rectangles
-        return _transposed(loop, loop.body, None, size=lanes if lanes > 1 else int(loop.extent))
-    if TRANSPOSE_WORDS in loop.annotations:
-        return _transposed(loop, loop.body, loop.body.body, size=int(loop.extent))
+    for annotation, within in ((TRANSPOSE, False), (TRANSPOSE_WORDS, True)):
+        if annotation in loop.annotations:
+            lanes = int(loop.annotations[annotation])  # 1 in schedules stored before there were rectangles
+            numbers = loop.body.body if within else None
+            return _transposed(loop, loop.body, numbers, size=lanes if lanes > 1 else int(loop.extent))
     return loop
 
 

@@ -10,7 +10,7 @@ from tuner.errors import UsageError
 from tuner.spaces.algorithm import Algorithm, algorithms
 from tuner.spaces.collapse import collapsed
 from tuner.spaces.cpu_amx import amx_sketch
-from tuner.spaces.cpu_pairs import pair_sketch
+from tuner.spaces.cpu_dots import dot_sketch
 from tuner.spaces.cpu_row_knobs import RowSketch, lane_sketches, row_sketch
 from tuner.spaces.cpu_tile_knobs import TileSketch, tile_sketches
 from tuner.spaces.groups import Group, RowGroup
@@ -62,7 +62,7 @@ class CpuSpace:
             return [replace(one, copying=group.anchor.reducer is not None) for one in tiles[:1] if isinstance(one, TileSketch)]
         vectors = [one.vector for one in tiles if isinstance(one, TileSketch) and one.vector]
         inputs = frozenset(tensor.name for tensor in algorithm.expression.inputs)
-        special: list[TileSketch | None] = [pair_sketch(group, vector, *facts, inputs) for vector in vectors]
+        special: list[TileSketch | None] = [dot_sketch(group, vector, *facts, inputs) for vector in vectors]
         special += [amx_sketch(group, vector, *facts, inputs) for vector in vectors]
         return [*tiles, *(one for one in special if one is not None), *lane_sketches(group, *facts)]
 

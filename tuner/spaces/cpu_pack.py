@@ -98,26 +98,34 @@ def _for_instruction(
     indices |= {axis.axis.name: _position(axis, Var(_within(axis).name)) for axis in moving}
     body, written, loops = substitute(value, indices), placed({}), [*kept, *row]
     how: Literal["interleave", "vectorize", "transpose_words"] | None = None
-    along = plan.taken[-1]
+    side_by_side = found.stride(plan.taken[-1]) == 1 and not found.padded
+    marked, width = row[0], 0
     if vectorised and found.stride(str(plan.vector)) == 1 and not _bordered_along(value, str(plan.vector)):
         how = "interleave"
-    elif vectorised and len(taken) > 1 and found.stride(along) == 1 and not found.padded and kept[-1].extent == row[0].extent:
-        how = "transpose_words"
-    elif not vectorised and found.stride(along) == 1 and not found.padded:
+    elif vectorised and side_by_side and (words_along := _of_words(found, plan, kept, row[-1].extent)) is not None:
+        how, marked, width = "transpose_words", words_along, 1 << (min(words_along.extent, row[0].extent).bit_length() - 1)
+        loops = [*(axis for axis in kept if axis != words_along), words_along, *row]
+    elif not vectorised and side_by_side:
         # Side by side in the source too: one loop along the row.
         whole = Axis(name=row[-1].name, extent=prod(axis.extent for axis in row))
         body = substitute(body, {axis.name: constant(0) for axis in row[:-1]})
-        written, loops, how = (*written[:-1], Var(whole.name)), [*kept, whole], "vectorize"
+        written, loops, how, marked = (*written[:-1], Var(whole.name)), [*kept, whole], "vectorize", whole
     block = Block(name=name, axes=tuple(loops), buffer=name, indices=written, body=body)
     shape = (*(axis.extent for axis in kept), prod(axis.extent for axis in row))
-    marked = loops[{"interleave": -2, "transpose_words": -3}.get(how or "", -1)]
     return PackedCopy(
         block=block,
         buffer=Buffer(name=name, shape=shape, dtype=dtype, exact=True),
         read=Read(name, placed({_within(axis).name: axis.within for axis in moving})),
         levels=tuple(outer),
-        marks=(Mark(loop=f"{name}.{marked.name}", how=how),) if how is not None else (),
+        marks=(Mark(loop=f"{name}.{marked.name}", how=how, lanes=width),) if how is not None else (),
     )
+
+
+def _of_words(found: Access, plan: TilePlan, kept: list[Axis], numbers: int) -> Axis | None:
+    """The iterator along which the words of `numbers` that one lane sums lie side by side in memory, long enough to be loaded as
+    vectors: of those that one instruction takes, or of the steps between instructions."""
+    words = [_within(axis) for axis in plan.reduction if found.stride(axis.axis.name) == numbers]
+    return next((axis for axis in words if axis in kept and axis.extent >= SHORTEST), None)
 
 
 def _bordered_along(value: Scalar, axis: str) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tuner.spaces.cpu_offset import iterators, moved
 from tuner.spaces.cpu_pack import PackedCopy, packed_copy
 from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
 from tuner.spaces.groups import TileGroup, replace_reads
@@ -19,7 +20,7 @@ from tuner.spaces.nest import Nest, parallel_prefix
 from tuner.spaces.program import Block, Buffer, ComputeAt, DecomposeReduction, Fuse, Mark, Reorder, ReverseComputeAt, Step
 from tuner.spaces.stages import Access, accesses, bounds, costs_mathematics, in_bounds, unpadded
 from tuner.spaces.tiles import add, constant
-from tuner.workload.expression import Axis, Const, DType, Read, Scalar, Select, Var, rewrite, substitute
+from tuner.workload.expression import Axis, Binary, Const, DType, Read, Scalar, Select, Var, reads, rewrite, substitute
 
 
 class TileNest:
@@ -34,6 +35,7 @@ class TileNest:
         self.buffers: list[Buffer] = []
         self.steps: list[Step] = []
         self.padded_parts: list[tuple[str, Axis]] = []  # copies made a part at a time, and the loop they stand under
+        self.offset: Block | None = None  # sums of what an offset adds
         self.indices = {axis.axis.name: axis.index for axis in plan.spatial} | {
             axis.axis.name: axis.index for axis in plan.reduction
         }
@@ -106,33 +108,36 @@ class TileNest:
         if not plan.taken:
             when, body = guarded(body, anchor.reducer, dtype, {f"{plan.vector}_l"})
             when = (*self._needed(), *when)
-        if blocked is None:
+        if plan.offset:
+            body = self._offset(body)
+        blocks = [blocked.outer] if blocked is not None else []
+        accumulating = acc
+        out_at = self.outer[-1] if blocks else (self.inner or self.outer)[-1]
+        if blocked is None and not plan.offset:
             self.buffers.append(Buffer(name=acc, shape=shape, dtype=dtype, scope="stack"))
             self._block(acc, spatial, [*self.reduction, *self.taken], acc, here, body, when)
             order = [*self.outer, *self.inner, *self.reduction, *self.register, *self.taken]
             self.steps.append(Reorder(loops=self._loops(acc, order)))
-            out_at = (self.inner or self.outer)[-1]
         elif plan.rows is not None:
             # Matrix registers are loaded from memory and stored there: they add to what the block before has left.
             self.buffers.append(Buffer(name=acc, shape=shape, dtype=dtype))
-            self._block(acc, spatial, [blocked.outer, *self.reduction, *self.taken], acc, here, body)
-            order = [*self.outer, blocked.outer, *self.inner, *self.reduction, *self.register, *self.taken]
+            self._block(acc, spatial, [*blocks, *self.reduction, *self.taken], acc, here, body)
+            order = [*self.outer, *blocks, *self.inner, *self.reduction, *self.register, *self.taken]
             self.steps.append(Reorder(loops=self._loops(acc, order)))
-            out_at = self.outer[-1]
         else:
-            self.buffers.append(Buffer(name=part, shape=(blocked.outer.extent, *shape), dtype=dtype, scope="stack"))
-            self.buffers.append(Buffer(name=acc, shape=shape, dtype=dtype))
-            partial = (Var(blocked.outer.name), *here)
-            self._block(part, [blocked.outer, *spatial], [*self.reduction, *self.taken], part, partial, body, when)
-            self._block(acc, spatial, [blocked.outer], acc, here, Read(part, partial))
-            self.steps.append(Reorder(loops=self._loops(acc, [*self.outer, blocked.outer, *self.inner, *self.register])))
+            accumulating = part
+            sizes = tuple(axis.extent for axis in blocks)
+            self.buffers.append(Buffer(name=part, shape=(*sizes, *shape), dtype=dtype, scope="stack"))
+            self.buffers.append(Buffer(name=acc, shape=shape, dtype=dtype, scope="global" if blocks else "stack"))
+            partial = (*(Var(axis.name) for axis in blocks), *here)
+            self._block(part, [*blocks, *spatial], [*self.reduction, *self.taken], part, partial, body, when)
+            self._block(acc, spatial, blocks, acc, here, self._without_offset(Read(part, partial)))
+            self.steps.append(Reorder(loops=self._loops(acc, [*self.outer, *blocks, *self.inner, *self.register])))
             self.steps.append(ComputeAt(block=part, loop=f"{acc}.{self.inner[-1].name}"))
             self.steps.append(Reorder(loops=self._loops(part, [*self.reduction, *self.register, *self.taken])))
-            out_at = self.outer[-1]
         self._write_back(acc, here, out_at, spatial)
         self._place_packs(host, attached, blocked)
         self.steps += [ComputeAt(block=name, loop=f"{host}.{level.name}") for name, level in self.padded_parts]
-        accumulating = acc if blocked is None or plan.rows is not None else part
         for axis in plan.reduction:
             if axis.unroll > 1:
                 self.steps.append(Mark(loop=f"{accumulating}.{axis.unrolled.name}", how="unroll"))
@@ -140,15 +145,19 @@ class TileNest:
             if block == accumulating and plan.rows is not None:
                 self.steps += [Mark(loop=name, how="amx") for name in self._loops(block, self._in_registers())]
             else:
-                self._innermost(block, pairs=bool(self.taken) and block == accumulating)
+                self._innermost(block, dot=bool(self.taken) and block == accumulating)
         copied = [axis for copy in attached for axis in copy.levels] + [level for _, level in self.padded_parts]
         self._threads(acc, self.outer, keep=copied)
         # Initialisation is split off above the reduction, so that the loop itself only accumulates; last, because TVM marks no
         # loop of a reduction that has lost its initialisation.
-        for block in dict.fromkeys((accumulating, acc)):
-            first = blocked.outer if blocked is not None and block == acc else self.reduction[0]
+        sums = {accumulating: self.reduction[0]} | ({acc: blocked.outer} if blocked is not None else {})
+        for block, first in sums.items():
             self.steps.append(DecomposeReduction(block=block, loop=f"{block}.{first.name}"))
             self._innermost(f"{block}_init")
+        if self.offset is not None:
+            name = self.offset.name
+            self.steps.append(DecomposeReduction(block=name, loop=f"{name}.{self.reduction[0].name}"))
+            self.steps.append(Mark(loop=f"{name}_init.{self.register[-1].name}", how="vectorize"))
 
     def _write_back(self, acc: str, here: tuple[Scalar, ...], at: Axis, spatial: list[Axis]) -> None:
         """The block that reads finished accumulators and stores the group's output, epilogue included."""
@@ -268,11 +277,49 @@ class TileNest:
     def _place_packs(self, host: str, attached: list[PackedCopy], blocked: ReductionAxis | None) -> None:
         """Each packed copy goes under the innermost cache-block loop it depends on."""
         levels = [*self.outer, *([blocked.outer] if blocked is not None else [])]
-        for copy in reversed(attached):
+        level_of: dict[str, Axis] = {}
+        for copy in attached:
             depends = [axis for axis in levels if axis in copy.levels and axis.extent > 1]
             if depends:
-                self.steps.append(ComputeAt(block=copy.block.name, loop=f"{host}.{depends[-1].name}"))
+                level_of[copy.block.name] = depends[-1]
+        if self.offset is not None:
+            self._place_offset(self.offset, host, level_of)
+        for copy in reversed(attached):
+            if copy.block.name in level_of:
+                self.steps.append(ComputeAt(block=copy.block.name, loop=f"{host}.{level_of[copy.block.name].name}"))
             self.steps += copy.marks
+
+    # --- an offset of one factor --------------------------------------------------------------------------------------
+
+    def _offset(self, body: Scalar) -> Scalar:
+        """The body with the plan's offset added to one factor, and a block of the sums of what that adds."""
+        body, added = moved(body, f"{self.plan.vector}_l", self.plan.offset)
+        blocked = [self.plan.blocked.outer] if self.plan.blocked is not None else []
+        moving = iterators(added)
+        axes = [axis for axis in (*blocked, *self.outer, *self.inner, *self.register) if axis.name in moving]
+        name = f"{self.name}_offset"
+        self.buffers.append(Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=self.group.anchor.accumulator))
+        reduction = [*self.reduction, *self.taken]
+        self._block(name, axes, reduction, name, tuple(Var(axis.name) for axis in axes), added)
+        self.offset = self.blocks[-1]
+        return body
+
+    def _without_offset(self, total: Scalar) -> Scalar:
+        return total if self.offset is None else Binary("sub", total, Read(self.offset.buffer, self.offset.indices))
+
+    def _place_offset(self, block: Block, host: str, level_of: Mapping[str, Axis]) -> None:
+        """Beside the packed copy that it sums."""
+        ((copy,), name) = {read.tensor for read in reads(block.body)}, block.name
+        register = [axis for axis in self.register if axis in block.axes]
+        outside = [axis for axis in block.axes if axis not in register]
+        if copy in level_of:
+            self.steps.append(ComputeAt(block=name, loop=f"{host}.{level_of[copy].name}"))
+        self.steps.append(Reorder(loops=self._loops(name, [*outside, *self.reduction, *register, *self.taken])))
+        for axis in register[:-1]:
+            self.steps.append(Mark(loop=f"{name}.{axis.name}", how="unroll"))
+        self.steps.append(Mark(loop=f"{name}.{register[-1].name}", how="dot"))
+        if copy not in level_of:
+            self._threads(name, outside, keep=[])
 
     # --- small things -------------------------------------------------------------------------------------------------
 
@@ -310,8 +357,8 @@ class TileNest:
         row = next(axis for axis in self.plan.tiled(self.plan.rows).register)
         return [self.reduction[0], row, *self.plan.tiled(self.plan.vector).register, *self.taken]
 
-    def _innermost(self, block: str, *, unrolled: bool = True, pairs: bool = False, wide: bool = False) -> None:
-        """Unrolls the register tile and vectorises its lanes, or gives lanes and pair to one instruction.
+    def _innermost(self, block: str, *, unrolled: bool = True, dot: bool = False, wide: bool = False) -> None:
+        """Unrolls the register tile and vectorises its lanes, or gives lanes and what each sums to one instruction.
 
         `wide`: vectors side by side become one, where the compiler can halve it down to registers. It computes these by turns,
         which hides the latency of a long chain, and loads each constant once for all.
@@ -324,8 +371,8 @@ class TileNest:
             register = register[:-2]
         for axis in register:
             lanes = self.plan.vector is not None and axis.name == f"{self.plan.vector}_l"
-            if lanes and pairs:
-                self.steps.append(Mark(loop=f"{block}.{axis.name}", how="sum_pairs"))
+            if lanes and dot:
+                self.steps.append(Mark(loop=f"{block}.{axis.name}", how="dot"))
             elif lanes or (unrolled and axis.extent > 1):
                 self.steps.append(Mark(loop=f"{block}.{axis.name}", how="vectorize" if lanes else "unroll"))
 

@@ -101,11 +101,11 @@ class Mark:
 
     `transpose` stands on the outer of the two innermost loops of a plain copy: what is read is contiguous along that loop, in
     vectors of `lanes`, what is written along the inner one; rectangles are transposed in registers. `transpose_words` stands on
-    the outer of three, the innermost of which goes over the numbers of a word of 32 bits: a square of words.
+    the outer of three, the innermost of which goes over the numbers of a word of 32 bits: rectangles of words.
 
     `interleave` stands on the outer of the two innermost loops of a copy to pairs, or fours: what is read is contiguous along
-    that loop, the inner one goes over the two of a pair, and the pairs lie one after another. `sum_pairs` stands on the outer of
-    the two innermost loops of a sum of products of such pairs, the lanes of its accumulators.
+    that loop, the inner one goes over the two of a pair, and the pairs lie one after another. `dot` stands on the outer of
+    the two innermost loops of a sum of products of such pairs, or fours, the lanes of its accumulators.
 
     `amx` stands on the outermost loop of a reduction that AMX's registers do, and on the five below it that they replace: rows
     and vectors of sums, lanes, words of a step, numbers of a word.
@@ -115,9 +115,9 @@ class Mark:
 
     loop: str
     how: Literal[
-        "parallel", "vectorize", "unroll", "transpose", "transpose_words", "interleave", "sum_pairs", "amx", "guarded_copy"
+        "parallel", "vectorize", "unroll", "transpose", "transpose_words", "interleave", "dot", "amx", "guarded_copy"
     ]  # fmt: skip
-    lanes: int = 0  # of `transpose`: a power of two, at most the loop's extent
+    lanes: int = 0  # of `transpose` and `transpose_words`: a power of two, at most the loop's extent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

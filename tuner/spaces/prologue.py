@@ -1,8 +1,8 @@
 """What a program does with its constants alone, taken out of it: packed once ahead of time, not in each call.
 
-A copy of a constant input that stands at the root of a program (a sketch's `pack_root` and `pad`) depends on nothing that
-varies. Such blocks become a program of their own, which writes the packed buffers; the rest takes these as inputs in the
-constant's place.
+A copy of a constant input that stands at the root of a program (a sketch's `pack_root` and `pad`), or a sum over one, depends on
+nothing that varies. Such blocks become a program of their own, which writes the packed buffers; the rest takes these as inputs in
+the constant's place.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def split(program: Program) -> Split:
 
 
 def _ahead(program: Program) -> frozenset[str]:
-    """Names of the blocks that only copy constants, stand at the root, and have a buffer to themselves."""
+    """Names of the blocks that read constants alone, stand at the root, and have a buffer to themselves."""
     nested = {name for step in program.steps if isinstance(step, (ComputeAt, ReverseComputeAt)) for name in _about(step)}
     near = {buffer.name for buffer in program.buffers if buffer.scope != "global"}
     written = [block.buffer for block in program.blocks]
@@ -91,7 +91,7 @@ def _ahead(program: Program) -> frozenset[str]:
             and block.buffer not in near
             and all(block.buffer != out.name for out in program.outputs)
         )
-        if sources and sources <= known and block.reducer is None and block.name not in nested and own:
+        if sources and sources <= known and block.name not in nested and own:
             known.add(block.buffer)
             names.add(block.name)
     return frozenset(names)

@@ -135,8 +135,15 @@ def test_a_stored_schedule_gives_the_same_code() -> None:
     assert compile_stored(built.schedule, TARGET) == built.object_code
 
 
-@pytest.mark.parametrize("spec", ["matmul:M=35,N=18,K=37,dtype=bfloat16", "matmul:M=17,N=40,K=33,dtype=int8"])
-@pytest.mark.parametrize("sketch", [":amx_", ":pairs_"])
+@pytest.mark.parametrize(
+    ("spec", "sketch"),
+    [
+        ("matmul:M=35,N=18,K=37,dtype=bfloat16", ":amx_"),
+        ("matmul:M=35,N=18,K=37,dtype=bfloat16", ":pairs_"),
+        ("matmul:M=17,N=40,K=33,dtype=int8", ":amx_"),
+        ("matmul:M=17,N=40,K=33,dtype=int8", ":fours_"),
+    ],
+)
 def test_a_stored_schedule_runs_on_a_cpu_without_the_instruction(spec: str, sketch: str) -> None:
     poorer = replace(TARGET, tvm={"kind": "llvm", "mcpu": "x86-64"}, isa=("sse2",))
     workload = parse_spec(spec)

@@ -1,13 +1,14 @@
-"""Pairs of small numbers: interleaved in registers when they are packed, multiplied and summed two at a time.
+"""Pairs and fours of small numbers: interleaved in registers when they are packed, multiplied and summed by one instruction.
 
 A schedule annotates the outer of two innermost loops; this pass, run on every scheduled module before it is compiled, replaces
-the two. Sums of integers become `acc + pmaddwd(a, b)` on 16-bit lanes, which LLVM folds into vpdpwssd where the target has VNNI;
-those of bfloat16 become vdpbf16ps.
+the two. Pairs of integers become `acc + pmaddwd(a, b)` on 16-bit lanes, which LLVM folds into vpdpwssd where the target has VNNI;
+fours become vpdpbusd, and pairs of bfloat16 vdpbf16ps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
@@ -17,23 +18,23 @@ from tvm_ffi import structural_map
 
 from tuner.lowering.imported import DOT_BFLOAT16
 from tuner.lowering.scalars import BITS
-from tuner.spaces.cpu_pairs import OF_BFLOAT16, OF_INTEGERS
+from tuner.spaces.cpu_dots import FOUR, OF_BFLOAT16, OF_INTEGERS
 
-INTERLEAVE = "tuner_interleave"  # the annotations
-SUM_PAIRS = "tuner_sum_pairs"
+INTERLEAVE, DOT = "tuner_interleave", "tuner_sum_pairs"  # the annotations, as stored schedules have them
+SIGNS = -0x7F7F7F80  # the highest bit of each byte of a word, as a number of 32 bits
 MULTIPLY_ADD = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd"}  # by lanes of the sums
 
 
-def take_pairs(mod: tvm.IRModule, isa: Collection[str]) -> tvm.IRModule:
+def take_dots(mod: tvm.IRModule, isa: Collection[str]) -> tvm.IRModule:
     """The module with every annotated pair of loops replaced. Sums stay loops where a target's features, `isa`, lack the
     instruction: schedules are compiled for poorer CPUs too."""
 
     def replaced(loop: tirx.For) -> tirx.Stmt:
         if INTERLEAVE in loop.annotations:
             return _interleaved(loop)
-        if SUM_PAIRS not in loop.annotations:
+        if DOT not in loop.annotations:
             return loop
-        if isinstance(loop.body, tirx.For) and _feature(loop) in isa:
+        if isinstance(loop.body, tirx.For) and _features(loop) & set(isa):
             return _summed(loop)
         # TVM copies the annotation to the loop that initialises the sums.
         return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, loop.body)
@@ -42,14 +43,15 @@ def take_pairs(mod: tvm.IRModule, isa: Collection[str]) -> tvm.IRModule:
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
-def _feature(loop: tirx.For) -> str:
-    """What the instruction for an annotated sum is part of."""
+def _features(loop: tirx.For) -> frozenset[str]:
+    """Any of which gives the instruction for an annotated sum."""
     store, _, _ = _innermost(loop)
-    return (OF_BFLOAT16 if str(store.buffer.dtype) == "float32" else OF_INTEGERS)[int(loop.extent)]
+    features = OF_BFLOAT16 if str(store.buffer.dtype) == "float32" else OF_INTEGERS
+    return features[int(loop.body.extent), int(loop.extent)]
 
 
 def _innermost(loop: tirx.For) -> tuple[tirx.BufferStore, tirx.Var, tirx.Var]:
-    """The store in the two loops' own variables, the outer variable (lanes) and the inner one (the two of a pair)."""
+    """The store in the two loops' own variables, the outer variable (lanes) and the inner one (what each lane sums)."""
     inner = loop.body
     assert isinstance(inner, tirx.For) and isinstance(inner.body, SBlockRealize)
     realize = inner.body
@@ -104,25 +106,61 @@ def _interleaved(loop: tirx.For) -> tirx.Stmt:
 
 
 def _summed(loop: tirx.For) -> tirx.Stmt:
-    store, lane, half = _innermost(loop)
-    lanes = int(loop.extent)
-    product = store.value.b
-    factors = [element(factor.value) for factor in (product.a, product.b)]
-    (wide, _), (narrow, dtype) = sorted(factors, key=lambda one: not _moves(one[0], lane))
-    start = {half: 0, lane: 0}
-    vector = tirx.BufferLoad(wide.source, _vector(wide.indices, start, 2 * lanes))
-    both = tirx.BufferLoad(narrow.source, _vector(narrow.indices, start, 2))
+    store, lane, number = _innermost(loop)
+    lanes, numbers = int(loop.extent), int(loop.body.extent)
+    start = {number: 0, lane: 0}
     at = _vector(store.indices, start, lanes)
     sums = tirx.BufferLoad(store.buffer, at)
-    if dtype == "bfloat16":
-        bits = f"{BITS}x{2 * lanes}"
-        shared = tirx.reinterpret(bits, tirx.Broadcast(tirx.reinterpret("int32", both), lanes))
-        own = vector if str(wide.ty) == BITS else tirx.reinterpret(bits, vector)
+    factors = [_factor(one) for one in (store.value.b.a, store.value.b.b)]
+    wide, narrow = factors if factors[0].load is not None and _moves(factors[0].load, lane) else factors[::-1]
+    assert wide.load is not None
+    own = tirx.BufferLoad(wide.load.source, _vector(wide.load.indices, start, numbers * lanes))
+    if numbers == FOUR:
+        return tirx.BufferStore(store.buffer, _fours(sums, own, _shared(narrow, start, "int32", lanes), narrow, lanes), at)
+    if narrow.dtype == "bfloat16":
+        bits = f"{BITS}x{numbers * lanes}"
+        shared = tirx.reinterpret(bits, _shared(narrow, start, "int32", lanes))
+        own = own if str(wide.load.ty) == BITS else tirx.reinterpret(bits, own)
         return tirx.BufferStore(store.buffer, tirx.call_pure_extern(f"float32x{lanes}", DOT_BFLOAT16, sums, own, shared), at)
-    shared = tirx.reinterpret(f"{dtype}x{2 * lanes}", tirx.Broadcast(tirx.reinterpret("int16", both), lanes))
-    pair = [operand.astype(f"int16x{2 * lanes}") for operand in (vector, shared)]
+    shared = tirx.reinterpret(f"{narrow.dtype}x{numbers * lanes}", _shared(narrow, start, "int16", lanes))
+    pair = [operand.astype(f"int16x{numbers * lanes}") for operand in (own, shared)]
     added = tirx.call_llvm_pure_intrin(f"int32x{lanes}", MULTIPLY_ADD[lanes], *pair)
     return tirx.BufferStore(store.buffer, sums + added, at)
+
+
+def _fours(sums: tvm.ir.PrimExpr, own: tvm.ir.PrimExpr, shared: tvm.ir.PrimExpr, narrow: _Factor, lanes: int) -> tvm.ir.PrimExpr:
+    """The instruction, which takes bytes without a sign and bytes with one."""
+    unsigned = narrow.offset > 0 or (narrow.offset == 0 and narrow.dtype == "uint8")
+    factors = (shared, own) if unsigned else (own, shared)
+    operands = [tirx.reinterpret(f"int8x{FOUR * lanes}", one) for one in factors]
+    return tirx.call_llvm_pure_intrin(f"int32x{lanes}", f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", sums, *operands)
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """Of a product: what is loaded, None for a constant, and what is added to it."""
+
+    load: tvm.ir.TensorLoad | None
+    dtype: str
+    offset: int
+
+
+def _factor(value: tvm.ir.PrimExpr) -> _Factor:
+    if isinstance(value, tirx.IntImm):
+        return _Factor(None, str(value.ty), int(value))
+    if isinstance(value, tirx.Add):
+        return replace(_factor(value.a), offset=int(value.b))
+    return _Factor(*element(value.value), 0)
+
+
+def _shared(narrow: _Factor, start: dict[tirx.Var, int], word: str, lanes: int) -> tvm.ir.PrimExpr:
+    """What all lanes take, in each of them as a word."""
+    if narrow.load is None:
+        return tirx.Broadcast(tirx.const(SIGNS, word), lanes)
+    numbers = tvm.DataType(word).bits // tvm.DataType(narrow.dtype).bits
+    read = tirx.reinterpret(word, tirx.BufferLoad(narrow.load.source, _vector(narrow.load.indices, start, numbers)))
+    # Half the range of a byte makes its highest bit the other one. Done on all lanes it has LLVM 22 combine nodes for ever.
+    return tirx.Broadcast(tirx.bitwise_xor(read, tirx.const(SIGNS, word)) if narrow.offset else read, lanes)
 
 
 def element(value: tvm.ir.PrimExpr) -> tuple[tvm.ir.TensorLoad, str]:

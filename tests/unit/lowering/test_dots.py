@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from tvm.runtime import tensor
 
 from tests.property.blocks import run
+from tests.unit.spaces.kernels import output_of
 from tuner.cost_model.features import featurizer
 from tuner.lowering.compiler import compile_kernel
 from tuner.spaces.cpu import CpuSpace
@@ -17,7 +20,8 @@ from tuner.target.detect import detect_cpu
 from tuner.target.target import Target
 from tuner.workload.inputs import make_inputs, numpy_dtype
 from tuner.workload.reference import evaluate
-from tuner.workload.spec import parse_spec
+from tuner.workload.spec import parse_spec, workload_from_notation
+from tuner.workload.workload import Workload
 
 WIDE = replace(
     detect_cpu(),
@@ -27,6 +31,8 @@ WIDE = replace(
     vector_registers=32,
 )
 NARROW = replace(WIDE, tvm={"kind": "llvm", "mcpu": "haswell"}, isa=("avx2",), vector_bytes=32, vector_registers=16)
+NARROW_FOURS = replace(NARROW, tvm={"kind": "llvm", "mcpu": "alderlake"}, isa=("avx2", "avxvnni"))
+WIDE_PAIRS = replace(WIDE, tvm={"kind": "llvm", "mcpu": "skylake-avx512"}, isa=("avx2", "avx512bw"))
 BFLOAT16 = (
     "matmul:M=7,N=21,K=9,dtype=bfloat16",
     "matmul:M=7,N=16,K=10,transpose_a=true,transpose_b=true,dtype=bfloat16",
@@ -39,26 +45,73 @@ SPECS = (
     "dense:M=2,N=9,K=6,dtype=int8,bias=true,act=relu",
     "conv2d:N=1,H=3,W=2,CI=2,CO=9,KH=2,KW=2,pad=1,dtype=int8",
 )
+WIDER = (
+    "matmul:M=7,N=37,K=131,dtype=int8",
+    "matmul:M=9,N=37,K=128,transpose_b=true,dtype=int8",
+    "dense:M=5,N=41,K=72,dtype=int8,bias=true,act=relu",
+    "batch_matmul:B=2,M=5,N=33,K=36,transpose_b=true,dtype=int8",
+    "conv2d:N=1,H=5,W=6,CI=8,CO=24,KH=3,KW=3,pad=1,dtype=int8",
+)
+SIGNS = [("i8", "i8"), ("u8", "i8"), ("i8", "u8"), ("u8", "u8")]
 
 
-def sampled(spec: str, target: Target, count: int) -> tuple[CpuSpace, list[Config]]:
-    """Configs of the pairs sketch."""
-    space = CpuSpace(parse_spec(spec), target, 1)
+def product(one: str, other: str) -> str:
+    return f"kernel p(A: {one}[6, 72], B: {other}[72, 40]) -> (C: i32[6, 40]) {{ C[i, j] += i32(A[i, k]) * i32(B[k, j]) }}"
+
+
+def made(given: str) -> Workload:
+    return workload_from_notation(given, {}) if given.startswith("kernel") else parse_spec(given)
+
+
+def sampled(given: str, target: Target, count: int, threads: int = 1) -> tuple[CpuSpace, list[Config]]:
+    """Configs of sketches of one of the instructions."""
+    space = CpuSpace(made(given), target, threads)
     points = space.space.sample(np.random.default_rng(2), 60)
     configs: list[Config] = [space.space.config(point) for point in points]
-    return space, [config for config in configs if ":pairs_" in str(config["sketch"])][:count]
+    return space, [config for config in configs if ":pairs_" in str(config["sketch"]) or ":fours_" in str(config["sketch"])][
+        :count
+    ]
 
 
-@pytest.mark.parametrize("spec", SPECS)
-def test_programs_compute_what_the_reference_computes(spec: str) -> None:
-    workload = parse_spec(spec)
-    inputs = make_inputs(workload.expression, seed=5, kind="normal")
+def extremes(workload: Workload) -> dict[str, NDArray[Any]]:
+    """Inputs whose numbers fill the range of their dtypes, so that a sign taken for another shows."""
+    drawn = make_inputs(workload.expression, seed=5, kind="normal")
+    rng = np.random.default_rng(6)
+    narrow = {name for name, array in drawn.items() if array.dtype in (np.int8, np.uint8)}
+    return {
+        name: rng.integers(np.iinfo(array.dtype).min, np.iinfo(array.dtype).max, array.shape, array.dtype, endpoint=True)
+        if name in narrow
+        else array
+        for name, array in drawn.items()
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("target", [NARROW, NARROW_FOURS], ids=["pairs", "fours"])
+@pytest.mark.parametrize("given", [*SPECS, *(product(*signs) for signs in SIGNS)])
+def test_programs_compute_what_the_reference_computes(given: str, target: Target) -> None:
+    workload = made(given)
+    inputs = extremes(workload)
     want = evaluate(workload.expression, inputs)
-    space, configs = sampled(spec, NARROW, 2)
+    space, configs = sampled(given, target, 2)
     assert configs
     for config in configs:
         for name, got in zip(workload.expression.outputs, run(space.program(config), dict(inputs)), strict=True):
             np.testing.assert_array_equal(got, want[name], err_msg=str(config))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("given", [*WIDER, *(product(*signs) for signs in SIGNS)])
+def test_kernels_of_integers_are_right_to_the_last_bit(given: str, threads: int) -> None:
+    own = detect_cpu()
+    workload = made(given)
+    inputs = extremes(workload)
+    want = evaluate(workload.expression, inputs)
+    space, configs = sampled(given, own, 6, threads)
+    if not configs:
+        pytest.skip("this CPU has no such instruction")
+    for config in configs:
+        got = output_of(space.program(config), workload.expression, inputs)
+        np.testing.assert_array_equal(got, want[workload.expression.outputs[0]], err_msg=str(config))
 
 
 @pytest.mark.parametrize("spec", BFLOAT16)
@@ -83,7 +136,13 @@ def test_kernels_of_bfloat16_compute_what_the_reference_computes(spec: str) -> N
 
 @pytest.mark.parametrize(
     ("dtype", "target", "instruction"),
-    [("int8", WIDE, "vpdpwssd"), ("int8", NARROW, "vpmaddwd"), ("bfloat16", WIDE, "vdpbf16ps")],
+    [
+        ("int8", WIDE, "vpdpbusd"),
+        ("int8", WIDE_PAIRS, "vpmaddwd"),
+        ("int8", NARROW, "vpmaddwd"),
+        ("int8", NARROW_FOURS, "vpdpbusd"),
+        ("bfloat16", WIDE, "vdpbf16ps"),
+    ],
 )
 def test_the_sum_is_taken_by_one_instruction(dtype: str, target: Target, instruction: str) -> None:
     for shape in ("M=9,N=37,K=12", "M=9,N=37,K=13"):
@@ -108,7 +167,9 @@ def test_the_sum_is_taken_by_one_instruction(dtype: str, target: Target, instruc
     ],
 )
 def test_where_it_does_not_apply_there_is_no_such_sketch(spec: str, target: Target) -> None:
-    assert not any("pairs" in sketch.name for sketch in CpuSpace(parse_spec(spec), target, 1).space.sketches)
+    assert not any(
+        "pairs" in sketch.name or "fours" in sketch.name for sketch in CpuSpace(parse_spec(spec), target, 1).space.sketches
+    )
 
 
 def test_the_cost_model_has_features_of_it() -> None:
