@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from tuner.cost_model.nests import NestTable
 from tuner.cost_model.work import LINE_BYTES, Work
+from tuner.target.microarchitecture import fma_units
 from tuner.target.target import Target
 
 Floats = NDArray[np.float64]
 
-FMA_UNITS = 2.0  # of a current core, each as wide as a register
 LOAD_PORTS = 2.0
-ENOUGH_CHAINS, PLENTY_CHAINS = 8.0, 12.0  # accumulators that keep two units of four cycles' latency busy; with some to spare
+ENOUGH_CHAINS, PLENTY_CHAINS = 4.0, 6.0  # accumulators that keep a unit of four cycles' latency busy; with some to spare
 FOLLOWED = 4.0  # lines one after the other from which a prefetcher follows
 FILLS = 16.0  # lines that a first-level cache awaits at once: of Intel's Golden Cove
 HIDDEN = 64.0  # cycles of a wait that other work fills
@@ -80,7 +80,8 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
     """Units of each term, shape (len(TERMS), n)."""
     nest = work.nest
     lanes, accumulators, registers = work.lanes, work.accumulators, target.vector_registers
-    peak = lanes * 2 * FMA_UNITS * table.rate
+    units = fma_units(str(target.tvm.get("mcpu")), lanes * table.dtype_bytes)
+    peak = lanes * 2 * units * table.rate
     per_body = np.maximum(work.steps / np.maximum(work.bodies, 1), 1)
     # Multiply-adds of a body; a map without arithmetic still issues something for each vector.
     operations = accumulators * np.maximum(table.flops / max(table.points * table.share, 1) / 2, 0.5) * per_body
@@ -101,10 +102,10 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
     busy = np.where(nest.ahead > 0, arithmetic + libm * _COST["libm"] + polynomial * _COST["polynomial"], 0.0)
     found = {
         "arithmetic": arithmetic,
-        "operands": work.bodies * np.maximum(operands - hides, 0) / LOAD_PORTS,
-        "crowded": vectors * work.bodies * np.maximum(1.3 * operands - operations, 0) / LOAD_PORTS,
-        "latency": reduces * work.steps * np.maximum(ENOUGH_CHAINS - accumulators, 0) / FMA_UNITS,
-        "pipeline": reduces * work.steps * np.maximum(PLENTY_CHAINS - accumulators, 0) / FMA_UNITS,
+        "operands": work.bodies * np.maximum(operands / LOAD_PORTS - hides / units, 0),
+        "crowded": vectors * work.bodies * np.maximum(1.3 * operands / LOAD_PORTS - operations / units, 0),
+        "latency": reduces * work.steps * np.maximum(ENOUGH_CHAINS - accumulators / units, 0),
+        "pipeline": reduces * work.steps * np.maximum(PLENTY_CHAINS - accumulators / units, 0),
         "loop": work.bodies,
         "life": lives,
         "write_back": reduces * lives * accumulators,
@@ -146,10 +147,10 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "torn": work.bodies * work.checked_twice * np.maximum(accumulators - registers / 2, 0),
         "streams": work.bodies * np.maximum(work.broadcasts / per_body - STREAMS, 0),
     }
-    units = np.empty((len(NAMES), len(work.bodies)))
+    counts = np.empty((len(NAMES), len(work.bodies)))
     for row, name in enumerate(NAMES):
-        units[row] = found[name]
-    return units
+        counts[row] = found[name]
+    return counts
 
 
 def _wait(target: Target) -> float:
@@ -163,7 +164,8 @@ def _wait(target: Target) -> float:
     read = next((entry.read for entry in target.limits.bandwidth if entry.working_set_bytes >= 2 * target.l2_bytes), None)
     if read is None:
         return 0.0
-    clock = target.limits.fma_flops_best / (2 * FMA_UNITS * target.vector_bytes / 4)  # float32
+    units = fma_units(str(target.tvm.get("mcpu")), target.vector_bytes)
+    clock = target.limits.fma_flops_best / (2 * units * target.vector_bytes / 4)  # float32
     return max(FILLS * LINE_BYTES * clock / read - HIDDEN, 0.0)
 
 

@@ -79,6 +79,15 @@ GENERATIONS: tuple[tuple[str, str, frozenset[str]], ...] = (
     ("AuthenticAMD", "znver4", BF16),
 )
 
+# Cores that multiply and add one vector of 512 bits a cycle, two of 256: AMD's takes it in two halves (Software Optimization Guide
+# for the Zen 4 Microarchitecture, 2.11), Intel's for clients lack the second unit.
+ONE_WIDE_UNIT = frozenset({"znver4", "icelake-client", "tigerlake", "rocketlake"})
+
+
+def fma_units(cpu: str, vector_bytes: int) -> int:
+    """Vectors of a width that a core multiplies and adds in a cycle, by its LLVM name."""
+    return 1 if vector_bytes > 32 and cpu in ONE_WIDE_UNIT else 2
+
 
 def llvm_cpu(processor: Processor) -> str:
     """LLVM's `-mcpu` name: that of the model where its features are there and tell all that is, else of the generation that the

@@ -73,6 +73,21 @@ def test_the_estimate_is_the_sum_of_its_terms(spec: str) -> None:
     assert np.allclose(logs - logs.mean(), rows[:, ESTIMATE] - rows[:, ESTIMATE].mean(), atol=1e-3)
 
 
+def test_loads_hide_behind_a_unit_that_is_half_as_fast() -> None:
+    """Of a tile of 8 by 1 vectors each step has nine loads and eight multiply-adds."""
+    found = {}
+    for cpu in ("znver4", "znver5"):
+        space, points, rows = described("matmul:M=128,N=128,K=128", 4000, replace(WIDE, tvm={"kind": "llvm", "mcpu": cpu}))
+        (column,) = (at for at, knob in enumerate(space.space.knobs) if knob.name.endswith("tile_j.register"))
+        narrow = [space.space.knobs[column].values[value] == (8, 16) for value in points[:, column]]
+        units = units_of(rows[narrow], TERMS)
+        found[cpu] = {name: units[:, NAMES.index(name)] for name in ("arithmetic", "operands", "crowded", "latency")}
+    assert np.allclose(found["znver4"]["arithmetic"], 2 * found["znver5"]["arithmetic"], rtol=1e-3)
+    assert not found["znver4"]["operands"].any() and not found["znver4"]["crowded"].any()
+    assert (found["znver5"]["operands"] > 0).all() and (found["znver5"]["crowded"] > 0).all()
+    assert not found["znver4"]["latency"].any() and not found["znver5"]["latency"].any()
+
+
 def test_sums_of_a_block_of_one_tile_stay_in_registers_between_blocks_of_its_reduction() -> None:
     space, points, rows = described("matmul:M=128,N=128,K=128", 2000, WIDE)
     (table,) = tables(space, next(iter(space.combinations)))

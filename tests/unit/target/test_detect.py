@@ -11,7 +11,18 @@ import pytest
 
 from tuner.errors import UsageError
 from tuner.target.detect import detect_cpu, parse_target, target_key
-from tuner.target.microarchitecture import AVX2, AVX512, BF16, FEATURES, FP16, VNNI, isa_features, llvm_cpu, vector_shape
+from tuner.target.microarchitecture import (
+    AVX2,
+    AVX512,
+    BF16,
+    FEATURES,
+    FP16,
+    VNNI,
+    fma_units,
+    isa_features,
+    llvm_cpu,
+    vector_shape,
+)
 from tuner.target.processor import Processor, cgroup_quota, read_caches, read_processor
 
 
@@ -103,6 +114,13 @@ def test_vector_shapes(isa: tuple[str, ...], architecture: str, shape: tuple[int
 def write(root: Path, path: str, text: str) -> None:
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     (root / path).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "vector_bytes", "units"), [("znver4", 64, 1), ("znver4", 32, 2), ("znver5", 64, 2), ("haswell", 32, 2)]
+)
+def test_multiply_adds_of_a_cycle(cpu: str, vector_bytes: int, units: int) -> None:
+    assert fma_units(cpu, vector_bytes) == units
 
 
 def test_reads_an_arm_machine(tmp_path: Path) -> None:
