@@ -79,8 +79,8 @@ GENERATIONS: tuple[tuple[str, str, frozenset[str]], ...] = (
     ("AuthenticAMD", "znver4", BF16),
 )
 
-# Cores that multiply and add one vector of 512 bits a cycle, two of 256: AMD's takes it in two halves (Software Optimization Guide
-# for the Zen 4 Microarchitecture, 2.11), Intel's for clients lack the second unit.
+# Cores that multiply and add one vector of 512 bits a cycle, but two of 256: AMD's Zen 4 takes it in two halves (docs/spaces.md
+# has the rates measured there), Intel's for clients lack the second unit of that width.
 ONE_WIDE_UNIT = frozenset({"znver4", "icelake-client", "tigerlake", "rocketlake"})
 
 
