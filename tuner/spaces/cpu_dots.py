@@ -7,13 +7,15 @@ subnormal numbers taken as zero. The factor that moves along the lanes is packed
 are the vectorised axis, as in the tile sketch.
 
 Where both factors have a sign, or neither has, the one that lanes share is moved by 128 into the other range. What that adds to
-every sum, 128 times the sum of the other factor, is computed once for all rows and subtracted: exact in 32 bits, which wrap.
+every sum, 128 times the sum of the other factor, is computed once for all rows and subtracted. Reductions so long that a moved sum
+might not fit 32 bits are left to pairs: the compiler takes it that none wraps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 from tuner.spaces.cpu_plan import TilePlan
 from tuner.spaces.cpu_products import cut, factors, shared_axes
@@ -27,6 +29,7 @@ from tuner.workload.expression import DType
 PAIR, FOUR = 2, 4
 INTEGERS = frozenset({"int8", "uint8"})
 RANGE = 128  # by which an 8-bit number with a sign becomes one without
+LONGEST = 2**31 // (255 * 128)  # reduction of moved products that surely fits 32 bits
 # Features of which any gives the instruction, by how many numbers it takes and the lanes of its sums.
 OF_INTEGERS: Mapping[tuple[int, int], frozenset[str]] = {
     (FOUR, 16): frozenset({"avx512vnni"}),
@@ -85,7 +88,11 @@ def dot_sketch(
     narrow = {dtypes[one.tensor] for one in operands}
     features = OF_INTEGERS if narrow <= INTEGERS else OF_BFLOAT16 if narrow == {"bfloat16"} else {}
     lanes = TileSketch(group, vector, target, threads, shapes, dtypes).lanes
-    offered = [numbers for (numbers, wide), any_of in features.items() if wide == lanes and any_of & set(target.isa)]
+    moved = len(narrow) == 1 and narrow <= INTEGERS
+    most = PAIR if moved and prod(axis.extent for axis in anchor.reduce_axes) > LONGEST else FOUR
+    offered = [
+        count for (count, wide), any_of in features.items() if wide == lanes and count <= most and any_of & set(target.isa)
+    ]
     ways = [(numbers, axis) for numbers in sorted(offered) for axis in reversed(shared_axes(anchor, found))]
     ways.sort(key=lambda way: way[1].extent / -(-way[1].extent // way[0]), reverse=True)  # products by one instruction
     cuts = ((numbers, cut(anchor, axis, (numbers,), shapes, dtypes)) for numbers, axis in ways)
@@ -94,6 +101,6 @@ def dot_sketch(
         return None
     group = replace(group, anchor=made[0])
     facts = (group, vector, target, threads, shapes, dtypes)
-    offset = (RANGE if narrow == {"int8"} else -RANGE) if numbers == FOUR and len(narrow) == 1 else 0
+    offset = (RANGE if narrow == {"int8"} else -RANGE) if numbers == FOUR and moved else 0
     sketch = DotSketch(*facts, taken=made[1], numbers=numbers, offset=offset, inputs=inputs)
     return sketch if all(TileSketch.copy_values(sketch, found)[-1] == "pack_root" for found in sketch.reads) else None

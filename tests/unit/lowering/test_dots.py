@@ -172,6 +172,15 @@ def test_where_it_does_not_apply_there_is_no_such_sketch(spec: str, target: Targ
     )
 
 
+@pytest.mark.parametrize(("length", "name"), [(65_793, "fours"), (65_794, "pairs")])
+def test_sums_that_might_not_fit_once_moved_are_left_to_pairs(length: int, name: str) -> None:
+    names = [sketch.name for sketch in CpuSpace(parse_spec(f"matmul:M=2,N=16,K={length},dtype=int8"), WIDE, 1).space.sketches]
+    assert any(f":{name}_" in found for found in names)
+    long = "kernel p(A: u8[2, 70000], B: i8[70000, 16]) -> (C: i32[2, 16]) { C[i, j] += i32(A[i, k]) * i32(B[k, j]) }"
+    mixed = CpuSpace(made(long), WIDE, 1)
+    assert any(":fours_" in sketch.name for sketch in mixed.space.sketches), "nothing is moved"
+
+
 def test_the_cost_model_has_features_of_it() -> None:
     space, _ = sampled(SPECS[2], NARROW, 1)
     points = space.space.sample(np.random.default_rng(0), 50)
