@@ -7,7 +7,7 @@ subnormal numbers taken as zero. The factor that moves along the lanes is packed
 are the vectorised axis, as in the tile sketch.
 
 Where both factors have a sign, or neither has, the one that lanes share is moved by 128 into the other range. What that adds to
-every sum, 128 times the sum of the other factor, is computed once for all rows and subtracted. Reductions so long that a moved sum
+every sum, 128 times the sum of the other factor, is computed once for all rows and subtracted. Reductions so long that such a sum
 might not fit 32 bits are left to pairs: the compiler takes it that none wraps.
 """
 
