@@ -1,17 +1,18 @@
-"""Queries about artifacts: what is known of the bytes in the store, and which of them are still needed."""
+"""Queries about artifacts: what is known of the bytes in the store, and which of them are no longer needed."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import delete, select
+from sqlalchemy import and_, delete, exists, or_, select
 
 from db.engine import Session
 from db.errors import NotFound
-from db.models import ArtifactRow, JobRow, KernelRow, RunRow
+from db.models import ArtifactRow, KernelRow, RunRow
 
-KEPT = ("object", "export")  # digests that a kernel's schedule names: its object code, the archive of its export
+OF_RUNS = ("input", "output")  # kinds that go with the last run that refers to them; all others stay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +25,18 @@ class Artifact:
 
 
 def remember(session: Session, *, sha256: str, size_bytes: int, kind: str, signature: str | None = None) -> str:
-    """Notes that the store holds these bytes; put them there first. Known ones are left as they are."""
-    session.insert_new(
-        ArtifactRow,
-        {"sha256": sha256, "size_bytes": size_bytes, "kind": kind, "signature": signature, "created_at": session.now()},
-    )
+    """Notes that the store holds these bytes; put them there first. Known ones are left as they are, and last until the
+    transaction ends, so that it may refer to them. What only runs had becomes what it is now for: it must not go with them.
+    """
+    new = {"sha256": sha256, "size_bytes": size_bytes, "kind": kind, "signature": signature, "created_at": session.now()}
+    known = select(ArtifactRow).where(ArtifactRow.sha256 == sha256).with_for_update(read=True, key_share=True)
+    while not session.insert_new(ArtifactRow, new):
+        row = session.scalars(known, execution_options={"populate_existing": True}).one_or_none()
+        if row is None:
+            continue  # another transaction forgot it just now
+        if row.kind in OF_RUNS and kind not in OF_RUNS:
+            row.kind, row.signature = kind, signature
+        break
     return sha256
 
 
@@ -41,23 +49,14 @@ def get(session: Session, sha256: str) -> Artifact:
     )
 
 
-def live(session: Session) -> frozenset[str]:
-    """Digests that a kernel, its schedule, a run or a model's job refers to; the store may drop all others that are not fresh."""
-    used: set[str] = set()
-    used.update(session.scalars(select(KernelRow.artifact).distinct()))
-    used.update(session.scalars(select(RunRow.input_artifact).distinct()))
-    used.update(digest for digest in session.scalars(select(RunRow.output_artifact).distinct()) if digest is not None)
-    named = [KernelRow.schedule[name].as_string() for name in KEPT]
-    for digest in (*named, *(JobRow.settings[name].as_string() for name in ("model", "library"))):
-        used.update(session.scalars(select(digest).where(digest.is_not(None)).distinct()))
-    return frozenset(used)
+def forget_unused(session: Session, digests: Collection[str]) -> tuple[str, ...]:
+    """Deletes the rows of those that are of runs and that none refers to any more; they may be dropped from the store afterwards.
 
-
-def forget_unused(session: Session, before: datetime) -> tuple[str, ...]:
-    """Deletes the rows of artifacts made before `before` that nothing refers to; their digests, to be dropped from the store."""
-    used = live(session)
-    old = session.scalars(select(ArtifactRow.sha256).where(ArtifactRow.created_at < before))
-    unused = tuple(digest for digest in old if digest not in used)
-    for digest in unused:
-        session.execute(delete(ArtifactRow).where(ArtifactRow.sha256 == digest))
-    return unused
+    Locked first: whoever has just remembered one is waited for, and what refers to it is then seen.
+    """
+    ours = and_(ArtifactRow.sha256.in_(digests), ArtifactRow.kind.in_(OF_RUNS))
+    session.execute(select(ArtifactRow.sha256).where(ours).order_by(ArtifactRow.sha256).with_for_update())
+    of_run = or_(RunRow.input_artifact == ArtifactRow.sha256, RunRow.output_artifact == ArtifactRow.sha256)
+    used = or_(exists().where(of_run), exists().where(KernelRow.artifact == ArtifactRow.sha256))
+    unused = delete(ArtifactRow).where(ours, ~used).returning(ArtifactRow.sha256)
+    return tuple(session.scalars(unused, execution_options={"synchronize_session": False}))

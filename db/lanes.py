@@ -99,9 +99,10 @@ def activity(session: Session, *, since: datetime, until: datetime) -> tuple[Act
     )
 
 
-def delete_spans_before(session: Session, moment: datetime) -> int:
-    """Deletes spans that began before `moment`; how many."""
-    return session.count_rows(delete(LaneSpanRow).where(LaneSpanRow.started_at < moment))
+def delete_spans_before(session: Session, moment: datetime, limit: int) -> int:
+    """Deletes at most `limit` spans that began before `moment`, the oldest first; how many."""
+    oldest = select(LaneSpanRow.id).where(LaneSpanRow.started_at < moment).order_by(LaneSpanRow.started_at).limit(limit)
+    return session.count_rows(delete(LaneSpanRow).where(LaneSpanRow.id.in_(oldest)))
 
 
 def add_calibration(session: Session, calibration: Calibration) -> None:

@@ -314,4 +314,9 @@ class RunRow(Base):
     fence: Mapped[int]
     created_at: Mapped[datetime]
     finished_at: Mapped[datetime | None]
-    __table_args__ = (Index("ix_runs_state_id", "state", "id"),)
+    __table_args__ = (
+        Index("ix_runs_state_id", "state", "id"),
+        Index("ix_runs_finished_at", "finished_at"),
+        Index("ix_runs_input_artifact", "input_artifact"),
+        Index("ix_runs_output_artifact", "output_artifact"),
+    )

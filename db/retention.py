@@ -1,4 +1,5 @@
-"""Queries that let go of what nobody needs any more: trials and events of jobs that ended, never a trial that a kernel refers to.
+"""Queries that let go of what nobody needs any more: trials and events of jobs that ended, never a trial that a kernel refers to,
+and runs with their arrays.
 
 Which jobs is decided by age and by number: those finished before a moment, those beyond the newest that together have so many.
 A job's totals, its kernels and the job itself stay. One that may be resumed keeps all of its trials or none, in one transaction:
@@ -13,9 +14,10 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, select
 from sqlalchemy.orm import InstrumentedAttribute
 
+from db import artifacts
 from db.engine import Session
 from db.jobs import FINISHED, SUCCEEDED, locked_row
-from db.models import EventRow, JobRow, KernelRow, TrialRow
+from db.models import EventRow, JobRow, KernelRow, RunRow, TrialRow
 
 REFERRED = exists().where(KernelRow.job_id == TrialRow.job_id, KernelRow.trial_number == TrialRow.number)
 
@@ -50,6 +52,18 @@ def drop_events(session: Session, job_id: str, limit: int) -> int:
         return 0
     numbers = select(EventRow.sequence).where(EventRow.job_id == job_id).order_by(EventRow.sequence).limit(limit)
     return session.count_rows(delete(EventRow).where(EventRow.job_id == job_id, EventRow.sequence.in_(numbers)))
+
+
+def drop_runs(session: Session, before: datetime, limit: int) -> tuple[int, tuple[str, ...]]:
+    """Deletes at most `limit` runs that finished before `before`, the oldest first, and forgets the arrays that no other run has.
+
+    How many, and the digests forgotten: their files may go once this is committed, not earlier.
+    """
+    oldest = select(RunRow.id).where(RunRow.finished_at < before).order_by(RunRow.finished_at).limit(limit)
+    query = delete(RunRow).where(RunRow.id.in_(oldest)).returning(RunRow.input_artifact, RunRow.output_artifact)
+    gone = session.execute(query, execution_options={"synchronize_session": False}).all()
+    arrays = {digest for row in gone for digest in row if digest is not None}
+    return len(gone), artifacts.forget_unused(session, arrays)
 
 
 def _beyond(

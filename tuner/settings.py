@@ -87,7 +87,10 @@ class Settings(BaseSettings):
     port: int = Field(default=8077, ge=0, le=65535, description="port the service listens on; 0 takes a free one")
     auth: Auth = Field(default="on", description="whether the service asks for keys; off on a loopback address only")
     keep_days: int = Field(
-        default=0, ge=0, le=36_500, description="days after its end that a job's trials and events are kept; 0 keeps them"
+        default=0,
+        ge=0,
+        le=36_500,
+        description="days that trials, events, runs and timelines are kept after their end; 0 keeps them",
     )
     keep_trials: int = Field(
         default=0, ge=0, le=2**53, description="trials of the newest finished jobs that are kept; 0 keeps all"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from db import artifacts, events, jobs, kernels
+from db import events, jobs, kernels
 from db.engine import Database
 from db.errors import IllegalTransition, IncumbentChanged
 from tests.contracts.together import together
@@ -25,7 +25,6 @@ def test_promotion_supersedes_and_rolls_back(database: Database, clock: ManualCl
         assert [kernel.id for kernel in kernels.lineage(session, second.id)] == [second.id, first.id]
         assert kernels.get(session, first.id).state == kernels.SUPERSEDED
         assert jobs.get(session, lease.job_id).tasks[0].kernel == second.id
-        assert artifacts.live(session) == {second.artifact}
         assert [event.data["kernel"] for event in events.after(session, lease.job_id, 2)] == [first.id, second.id]
         newest = kernels.list_page(session, state=(), limit=1)
         older = kernels.list_page(session, state=(), cursor=newest.next)

@@ -90,7 +90,8 @@ def test_timelines_and_calibrations(database: Database, clock: ManualClock) -> N
     with database.write() as session:
         assert lanes.timeline(session, worker="w1", lane="cpu:1", since=at[1], until=at[3]) == tuple(spans[1:3])
         assert lanes.calibrations(session, "w1", "cpu:1") == (calibration,)
-        assert lanes.delete_spans_before(session, at[2]) == 2
+        assert [lanes.delete_spans_before(session, at[3], 2) for _ in range(3)] == [2, 1, 0]
+        assert lanes.timeline(session, since=start, until=at[4]) == tuple(spans[3:])
 
 
 def test_keys_are_shown_once_and_end(database: Database, clock: ManualClock) -> None:

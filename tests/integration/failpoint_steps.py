@@ -275,6 +275,10 @@ def idempotent_long_ago(database: Database, folder: Path) -> None:
         jobs.create(session, new, idempotency=jobs.Idempotency(key="once", digest=""))
 
 
+def act_prune(database: Database, folder: Path) -> None:
+    prune(database, Keep(), ArtifactStore(folder / "artifacts"))
+
+
 def act_import(database: Database, folder: Path) -> None:
     """A record of another tool that won its race becomes the kernel."""
     workload, target = parse_spec(SPEC), detect_cpu()
@@ -335,7 +339,7 @@ STEPS: Mapping[str, Step] = {
     ),
     "prune": Step(
         prepare=idempotent_long_ago,
-        act=lambda database, _: _pruned(database),
+        act=act_prune,
         effects=lambda database: 1 - counted(database, of=IdempotencyRow),
     ),
     "import": Step(prepare=machine_known, act=act_import, effects=lambda database: counted(database, of=KernelRow)),
@@ -346,10 +350,6 @@ STEPS: Mapping[str, Step] = {
     ),
     "run-end": Step(prepare=run_waiting, act=act_run, effects=ended_runs),
 }
-
-
-def _pruned(database: Database) -> None:
-    prune(database, Keep())
 
 
 def _taken_back(database: Database) -> None:

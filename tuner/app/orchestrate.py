@@ -17,6 +17,7 @@ from tuner.app.abandoned import take_back
 from tuner.app.jobs import orchestrator_options
 from tuner.app.machine import checked_target, gpus_for
 from tuner.app.retention import kept_by, prune_now_and_then
+from tuner.export.artifacts import ArtifactStore
 from tuner.export.signature import signer_at
 from tuner.settings import Settings, load_settings
 from tuner.target.detect import detect_cpu
@@ -40,7 +41,8 @@ def main() -> None:
         with ThreadPoolExecutor(2, "beside") as beside:
             served = beside.submit(runs.serve, stop, on_error=_say("runs"))
             served.add_done_callback(lambda done: stop.set())  # the service is not whole without it
-            beside.submit(prune_now_and_then, database, kept_by(settings), stop, _say("retention"))
+            store = ArtifactStore(settings.artifacts)
+            beside.submit(prune_now_and_then, database, kept_by(settings), store, stop, _say("retention"))
             try:
                 Orchestrator(database, target, options).serve(stop, on_error=_say("orchestrator"))
             finally:

@@ -1,18 +1,24 @@
-"""Old trials and events let go of, a little at a time: no transaction is long enough to keep others waiting."""
+"""Old trials, events, runs and timelines let go of, a little at a time: no transaction is long enough to keep others waiting."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeVar
 
-from db import jobs, retention
+from db import jobs, lanes, retention
 from db.engine import Database, Session
 from tuner.errors import DatabaseError
+from tuner.export.artifacts import ArtifactError, ArtifactStore
 from tuner.settings import Settings
 
+Subject = TypeVar("Subject")
+
 BATCH = 1000  # rows in one transaction
+RUNS = BATCH // 3  # runs in one: with each go two artifacts at most
 EVERY_S = 3600.0  # between two rounds of a service
 PAUSE_S = 0.02  # between two transactions, in which others have their turn
 
@@ -21,7 +27,7 @@ PAUSE_S = 0.02  # between two transactions, in which others have their turn
 class Keep:
     """What stays. None keeps everything."""
 
-    days: int | None = None  # since the job ended
+    days: int | None = None  # since a job or a run ended, or a lane's span began
     trials: int | None = None  # of the newest finished jobs, together
     events: int | None = None
 
@@ -36,6 +42,8 @@ class Pruned:
     trials: int
     events: int
     keys: int  # expired idempotency keys
+    runs: int
+    spans: int  # of lanes' timelines
 
 
 def kept_by(settings: Settings) -> Keep:
@@ -43,39 +51,59 @@ def kept_by(settings: Settings) -> Keep:
     return Keep(days=settings.keep_days or None, trials=settings.keep_trials or None, events=settings.keep_events or None)
 
 
-def prune(database: Database, keep: Keep, *, stop: threading.Event | None = None) -> Pruned:
-    """Until nothing is left to go, or `stop` is set: what is deleted by then stays so."""
+def prune(database: Database, keep: Keep, store: ArtifactStore, *, stop: threading.Event | None = None) -> Pruned:
+    """Until nothing is left to go, or `stop` is set: what is deleted by then stays so. `store` has the arrays of runs."""
     stop = stop or threading.Event()
     with database.read() as session:
         before = None if keep.days is None else session.now() - timedelta(days=keep.days)
         with_trials = retention.jobs_with_trials(session, before=before, most=keep.trials)
         with_events = retention.jobs_with_events(session, before=before, most=keep.events)
-    trials = {job: _drained(database, retention.drop_trials, job, stop) for job in with_trials}
-    events = {job: _drained(database, retention.drop_events, job, stop) for job in with_events}
+
+    def drained(drop: Callable[[Session, Subject, int], int], subject: Subject) -> int:
+        return _drained(partial(_dropped, database, drop, subject), BATCH, stop)
+
+    trials = {job: drained(retention.drop_trials, job) for job in with_trials}
+    events = {job: drained(retention.drop_events, job) for job in with_events}
     with database.write("prune") as session:
         keys = jobs.forget_expired_keys(session)
+    spans = 0 if before is None else drained(lanes.delete_spans_before, before)
+    runs = 0 if before is None else _drained(partial(_dropped_runs, database, store, before), RUNS, stop)
     touched = {job for counts in (trials, events) for job, count in counts.items() if count}
-    return Pruned(jobs=len(touched), trials=sum(trials.values()), events=sum(events.values()), keys=keys)
+    return Pruned(jobs=len(touched), trials=sum(trials.values()), events=sum(events.values()), keys=keys, runs=runs, spans=spans)
 
 
-def _drained(database: Database, drop: Callable[[Session, str, int], int], job: str, stop: threading.Event) -> int:
+def _drained(drop: Callable[[int], int], most: int, stop: threading.Event) -> int:
+    """Drops at most `most` at a time until fewer are left; how many."""
     total = 0
     while not stop.is_set():
-        with database.write("prune") as session:
-            count = drop(session, job, BATCH)
+        count = drop(most)
         total += count
-        if count < BATCH:
+        if count < most:
             break
         stop.wait(PAUSE_S)
     return total
 
 
-def prune_now_and_then(database: Database, keep: Keep, stop: threading.Event, on_error: Callable[[str], None]) -> None:
+def _dropped(database: Database, drop: Callable[[Session, Subject, int], int], subject: Subject, most: int) -> int:
+    with database.write("prune") as session:
+        return drop(session, subject, most)
+
+
+def _dropped_runs(database: Database, store: ArtifactStore, before: datetime, most: int) -> int:
+    with database.write("prune") as session:
+        count, forgotten = retention.drop_runs(session, before, most)
+    store.delete(forgotten, before=before)  # after the commit: who is stopped in between leaves files, never rows without them
+    return count
+
+
+def prune_now_and_then(
+    database: Database, keep: Keep, store: ArtifactStore, stop: threading.Event, on_error: Callable[[str], None]
+) -> None:
     """What a service does beside its work: a round at its start and one every hour, until `stop` is set."""
     while not keep.everything:
         try:
-            prune(database, keep, stop=stop)
-        except DatabaseError as error:
+            prune(database, keep, store, stop=stop)
+        except (DatabaseError, ArtifactError) as error:
             on_error(str(error))
         if stop.wait(EVERY_S):
             return

@@ -96,26 +96,28 @@ def restore(
 
 def prune(
     context: typer.Context,
-    days: Annotated[int | None, typer.Option("--days", metavar="N", help="keep those of jobs that ended within N days")] = None,
+    days: Annotated[int | None, typer.Option("--days", metavar="N", help="keep what ended within N days")] = None,
     trials: Annotated[int | None, typer.Option("--trials", metavar="N", help="keep so many trials, of the newest jobs")] = None,
     events: Annotated[int | None, typer.Option("--events", metavar="N", help="keep so many events, of the newest jobs")] = None,
 ) -> None:
-    """Deletes trials and events of jobs that ended; jobs, their totals, kernels and the trials these refer to stay."""
+    """Deletes trials and events of jobs that ended, runs and timelines; jobs, totals, kernels and the trials of these stay."""
     from tuner.app.retention import kept_by
     from tuner.app.retention import prune as run
+    from tuner.export.artifacts import ArtifactStore
 
     invocation = Invocation.of(context)
-    keep = kept_by(invocation.settings(keep_days=days, keep_trials=trials, keep_events=events).values)
+    settings = invocation.settings(keep_days=days, keep_trials=trials, keep_events=events).values
+    keep = kept_by(settings)
     if keep.everything:
         raise UsageError("nothing says what may go; give --days, --trials or --events, or the settings keep_days, keep_trials, …")
     with invocation.database() as opened:
-        pruned = run(opened, keep)
+        pruned = run(opened, keep, ArtifactStore(settings.artifacts))
     if invocation.output.as_json:
-        invocation.output.document(
-            {"jobs": pruned.jobs, "trials": pruned.trials, "events": pruned.events, "idempotency_keys": pruned.keys}
-        )
+        counts = {"jobs": pruned.jobs, "trials": pruned.trials, "events": pruned.events, "idempotency_keys": pruned.keys}
+        invocation.output.document(counts | {"runs": pruned.runs, "spans": pruned.spans})
     else:
-        invocation.output.line(f"{pruned.trials:,} trials and {pruned.events:,} events of {pruned.jobs:,} jobs are deleted")
+        of_jobs = f"{pruned.trials:,} trials and {pruned.events:,} events of {pruned.jobs:,} jobs are deleted"
+        invocation.output.line(f"{of_jobs}, {pruned.runs:,} runs and {pruned.spans:,} spans of lanes")
 
 
 def database() -> typer.Typer:

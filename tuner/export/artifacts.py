@@ -6,13 +6,15 @@ A file appears whole or not at all (temporary file, fsync, rename, fsync of the 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import re
 import tempfile
-import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 from pathlib import Path
+from typing import BinaryIO
 
 from tuner.errors import TunerError, UsageError
 
@@ -96,22 +98,14 @@ class ArtifactStore:
             if DIGEST.fullmatch(file.name):
                 yield file.name
 
-    def delete_unreferenced(self, live: Collection[str], *, older_than_s: float = 3600.0) -> tuple[str, ...]:
-        """Deletes what is not `live`; the digests deleted.
-
-        Files younger than `older_than_s` stay: the row that refers to them may be on its way.
-        """
-        deadline = time.time() - older_than_s
-        deleted = []
+    def delete(self, digests: Iterable[str], *, before: datetime) -> None:
+        """Deletes those that were last put before `before`; whoever put one since then is about to refer to it, or does."""
         with self._reported("deleting"):
-            for file in self.directory.glob("??/*"):
-                with contextlib.suppress(FileNotFoundError):  # another process deletes too
-                    if file.name in live or file.stat().st_mtime > deadline:
-                        continue
-                    file.unlink()
-                    if not file.name.startswith(TEMPORARY):
-                        deleted.append(file.name)
-        return tuple(deleted)
+            for digest in digests:
+                file = self._file(digest)
+                with contextlib.suppress(FileNotFoundError), _locked(file, fcntl.LOCK_EX) as stream:
+                    if os.fstat(stream.fileno()).st_mtime < before.timestamp():
+                        file.unlink()
 
     def _file(self, digest: str) -> Path:
         if not DIGEST.fullmatch(digest):
@@ -121,12 +115,11 @@ class ArtifactStore:
     def _holds(self, file: Path, digest: str) -> bool:
         """Whether the file is there and sound; a corrupt one is written anew."""
         try:
-            if hashlib.sha256(file.read_bytes()).hexdigest() != digest:
-                return False
-            os.utime(file)  # young again, so that a collection under way leaves it
+            with _locked(file, fcntl.LOCK_SH) as stream:
+                os.utime(stream.fileno())  # young again, so that `delete` leaves it
+                return hashlib.sha256(stream.read()).hexdigest() == digest
         except OSError:
             return False
-        return True
 
     def _write(self, file: Path, data: bytes) -> None:
         descriptor, name = tempfile.mkstemp(prefix=TEMPORARY, dir=file.parent)
@@ -156,3 +149,16 @@ class ArtifactStore:
             raise ArtifactError(
                 f"artifact store {self.directory}: {what}: {reason}; free space or name a writable folder"
             ) from error
+
+
+@contextlib.contextmanager
+def _locked(file: Path, kind: int) -> Iterator[BinaryIO]:
+    """The open file under a lock, by which putting known bytes and deleting them exclude each other.
+
+    Raises FileNotFoundError when it was deleted or replaced while the lock was waited for.
+    """
+    with file.open("rb") as stream:
+        fcntl.flock(stream, kind)
+        if not os.path.samestat(os.fstat(stream.fileno()), file.stat()):
+            raise FileNotFoundError(f"{file} is another file by now")
+        yield stream

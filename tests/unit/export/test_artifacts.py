@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,14 +85,41 @@ def test_unwritable_directory(tmp_path: Path) -> None:
         ArtifactStore(tmp_path / "file" / "artifacts").put(DATA)
 
 
-def test_only_old_and_unreferenced_files_are_deleted(store: ArtifactStore) -> None:
-    live, old, young = store.put(b"live"), store.put(b"old"), store.put(b"young")
-    partial = store.path(old).with_name(".partial-x")
-    partial.write_bytes(b"left by a crash")
-    for file in (store.path(live), store.path(old), partial):
+AN_HOUR_AGO = datetime.now(UTC) - timedelta(hours=1)
+
+
+def test_only_those_named_that_were_not_put_lately_are_deleted(store: ArtifactStore) -> None:
+    other, old, young, again = (store.put(data) for data in (b"other", b"old", b"young", b"again"))
+    for digest in (other, old, again):
+        os.utime(store.path(digest), (1, 1))
+    store.put(b"again")
+    store.delete([old, young, again, "0" * 64], before=AN_HOUR_AGO)
+    assert files(store) == sorted([other, young, again])
+
+
+def test_bytes_put_while_they_are_deleted_are_there(store: ArtifactStore) -> None:
+    """Deleting first: the put finds the file gone and writes it. Putting first: the deletion finds the file young."""
+    file = store.path(store.put(DATA))
+    with ThreadPoolExecutor(1) as beside:
+        with file.open("rb") as locked:
+            fcntl.flock(locked, fcntl.LOCK_EX)
+            put = beside.submit(store.put, DATA)
+            assert_waits(put)
+            file.unlink()
+        assert store.get(put.result(timeout=30)) == DATA
         os.utime(file, (1, 1))
-    assert store.delete_unreferenced({live}) == (old,)
-    assert files(store) == sorted([live, young])
+        with file.open("rb") as locked:
+            fcntl.flock(locked, fcntl.LOCK_SH)
+            deleted = beside.submit(store.delete, [file.name], before=AN_HOUR_AGO)
+            assert_waits(deleted)
+            os.utime(file)
+        deleted.result(timeout=30)
+        assert store.get(file.name) == DATA
+
+
+def assert_waits(work: Future[Any]) -> None:
+    with pytest.raises(TimeoutError):
+        work.result(timeout=0.3)
 
 
 def test_concurrent_writers_of_the_same_bytes(store: ArtifactStore) -> None:
