@@ -18,7 +18,7 @@ from tuner.spaces.cpu_tile_knobs import TileSketch
 from tuner.spaces.groups import COLUMN
 from tuner.spaces.guards import operations, share
 from tuner.spaces.space import Knob, Points, Space, Value
-from tuner.spaces.stages import Access, accesses, linear
+from tuner.spaces.stages import APPROXIMATED, Access, accesses, linear
 from tuner.spaces.tiles import fit_block
 from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Stage, Unary, walk
 
@@ -26,7 +26,6 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 COPIES = ("none", "pad", "pack", "pack_root", "pad_parts")
 NONE, PAD, PACK, PACK_ROOT, PAD_PARTS = range(len(COPIES))
-TRANSCENDENTAL = ("exp", "log", "tanh", "erf")
 
 
 @dataclass(frozen=True)
@@ -262,7 +261,7 @@ class NestTable:
         extent[spatial] = self._loops.blocks[loops]
         axis[2 * spatial + 1 :], extent[2 * spatial + 1 :] = self._loops.axis[:, loops], self._loops.extent[:, loops]
         tiles = self._tiles[:, register]
-        how = self._copies(points)
+        how = self._copies(points, axis, extent)
         return Nests(
             lanes=self.sketch.lanes, vector=self.vector, kind=2 if self.is_rows else int(self.reductions == 0),
             axis=axis, extent=extent, span=np.concatenate([tiles, self._loops.span[:, loops]]),
@@ -282,11 +281,18 @@ class NestTable:
             return register
         return self._index(points, "depth") * len(self._values("unroll", None)) + self._index(points, "unroll")
 
-    def _copies(self, points: Points) -> Ints:
-        """How each read is copied, an index into COPIES; shape (reads, n)."""
+    def _copies(self, points: Points, axis: Ints, extent: Floats) -> Ints:
+        """How each read is copied, an index into COPIES; shape (reads, n). `axis` and `extent` are those of the loops."""
         how = np.zeros((len(self.reads), len(points)), np.int64)
         for slot, (what, table) in enumerate(self._hows):
             how[slot] = table[self._index(points, what)]
+        if self.sketch.threads == 1:
+            # A copy under the loops it depends on is made once before everything where it depends on none; threads share only
+            # the latter.
+            around = slice(0, self.spatial + 1)
+            for slot, read in enumerate(self.reads):
+                depends = (read.uses[axis[around]] & (extent[around] > 1)).any(axis=0)
+                how[slot][(how[slot] == PACK) & ~depends] = PACK_ROOT
         return how
 
     def _recomputed(self, points: Points) -> Floats:
@@ -325,7 +331,7 @@ def _all_stages(sketch: TileSketch | RowSketch) -> Sequence[Stage]:
 
 def _transcendentals(stage: Stage) -> int:
     """Evaluations of functions that no instruction computes."""
-    slow = sum(isinstance(node, Unary) and node.op in TRANSCENDENTAL for node in walk(stage.body))
+    slow = sum(isinstance(node, Unary) and node.op in APPROXIMATED for node in walk(stage.body))
     slow += sum(isinstance(node, Binary) and node.op == "pow" for node in walk(stage.body))
     return slow * stage.points
 

@@ -25,6 +25,7 @@ from tuner.search.ledger import Ledger, Row
 from tuner.search.pool import Pool
 from tuner.search.random import random_sequence
 from tuner.search.searcher import Plan
+from tuner.search.twins import Twins
 from tuner.spaces.space import Config, Points
 
 Origin = Literal["model", "local", "random", "seed"]
@@ -207,19 +208,27 @@ class GuidedSearcher:
 
     def _explored(self, rng: np.random.Generator) -> Pool:
         """The best untried points under the model; every point is scored where the domain is small."""
-        pool = Pool(self._domain, capacity=self.options.pool, tried=self._ledger.tried)
+        reference = self._domain.sample(rng, self.options.reference)
+        scores = self._raw(self._featurizer(reference))
+        mean, spread = float(scores.mean()), float(scores.std()) or 1.0
+
+        def standardised(features: Features) -> Vector:
+            return (self._raw(features) - mean) / spread
+
+        told = standardised(np.concatenate(self._features)) if self._features else None
+        twins = Twins(self._featurizer, self._described, told)
+        pool = Pool(self._domain, capacity=self.options.pool, tried=self._ledger.tried, twins=twins)
+
+        def score(points: Points) -> Vector:
+            return standardised(self._featurizer(points))
+
         if self._domain.size <= self.options.listed:
             points = self._domain.points()
             points = points[~is_in(self._domain.keys(points), self._ledger.tried)]
             if len(points):
-                pool.add(points, self._raw(points))
+                pool.add(points, score(points))
             return pool
-        reference = self._domain.sample(rng, self.options.reference)
-        scores = self._raw(reference)
-        mean, spread = float(scores.mean()), float(scores.std()) or 1.0
-        self._explorer.explore(
-            domain=self._domain, score=lambda points: (self._raw(points) - mean) / spread, best=self._best(), pool=pool, rng=rng
-        )
+        self._explorer.explore(domain=self._domain, score=score, best=self._best(), pool=pool, rng=rng)
         return pool
 
     def _local(self, rng: np.random.Generator) -> Pool:
@@ -231,8 +240,7 @@ class GuidedSearcher:
                 pool.add(self._domain.neighbours(rng, best), -np.arange(len(best), dtype=np.float32))
         return pool
 
-    def _raw(self, points: Points) -> Vector:
-        features = self._featurizer(points)
+    def _raw(self, features: Features) -> Vector:
         return self._scores(features) + self._validity.penalty(features) + self._resources.penalty(features)
 
     def _best(self) -> Points:
@@ -246,8 +254,6 @@ class GuidedSearcher:
         points, scores = pool.best()
         novel = self._novel(points)
         picked = points[novel][choose(points[novel], scores[novel], count=length, weight=self.options.diversity)]
-        twins = np.setdiff1d(np.arange(len(points)), novel)
-        picked = np.concatenate([picked, points[twins[: max(0, length - len(picked))]]])
         by_chance = rng.random(length) < (self.options.explore if origin == "model" else 0.5)
         spare = self._domain.sample(rng, length)
         spare = spare[self._novel(spare)]
@@ -261,15 +267,7 @@ class GuidedSearcher:
                 at += 1
 
     def _novel(self, points: Points) -> NDArray[np.int64]:
-        """Rows whose features neither a told trial has nor a row before them. Configs of one description nearly always compile
-        to the same code (the order of loops that run once, blocks as large as the whole): one of them is enough to try."""
-        seen = set(self._described)
-        rows = []
-        for row, described in enumerate(map(bytes, self._featurizer(points))) if len(points) else ():
-            if described not in seen:
-                seen.add(described)
-                rows.append(row)
-        return np.array(rows, np.int64)
+        return Twins(self._featurizer, self._described).without(points)
 
     def _append(self, points: Points, origin: Origin) -> None:
         for point, key in zip(points, self._domain.keys(points).tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""The best points ever seen while exploring: bounded, each point once, without those already tried.
+"""The best points ever seen while exploring: bounded, each point once, without those already tried and twins of others.
 
 What an explorer returns is this pool, not where its chains happened to end.
 """
@@ -9,13 +9,14 @@ import numpy as np
 
 from tuner.cost_model.model import Vector
 from tuner.search.domain import Domain, Keys, is_in
+from tuner.search.twins import Twins
 from tuner.spaces.space import Points
 
 
 class Pool:
-    def __init__(self, domain: Domain, *, capacity: int, tried: Keys) -> None:
-        """`tried` is sorted; its points never enter."""
-        self._domain, self._capacity, self._tried = domain, capacity, tried
+    def __init__(self, domain: Domain, *, capacity: int, tried: Keys, twins: Twins | None = None) -> None:
+        """`tried` is sorted; its points never enter, nor do twins of any where `twins` tells them."""
+        self._domain, self._capacity, self._tried, self._twins = domain, capacity, tried, twins
         self._points = np.zeros((0, len(domain.space.knobs)), np.int32)
         self._scores: Vector = np.zeros(0, np.float32)
         self._fresh: list[tuple[Points, Vector]] = []
@@ -42,7 +43,10 @@ class Pool:
         self._fresh, self._waiting = [], 0
         keys, first = np.unique(self._domain.keys(points), return_index=True)
         first = first[~is_in(keys, self._tried)]
-        order = first[np.argsort(-scores[first], kind="stable")][: self._capacity]
+        order = first[np.argsort(-scores[first], kind="stable")]
+        if self._twins is not None:
+            order = order[self._twins.without(points[order], scores[order])]
+        order = order[: self._capacity]
         self._points, self._scores = points[order], scores[order]
         if len(order) == self._capacity:
             self._floor = float(self._scores[-1])

@@ -12,7 +12,7 @@ from tuner.spaces.cpu_rows import RowNest, RowPlan, passes, streamed
 from tuner.spaces.groups import COLUMN, RowGroup, TileGroup
 from tuner.spaces.nest import Nest
 from tuner.spaces.space import Knob, Value
-from tuner.spaces.stages import accesses, costs_mathematics
+from tuner.spaces.stages import accesses, approximated, costs_mathematics
 from tuner.spaces.tiles import TiledAxis, fit_block
 from tuner.target.target import Target
 from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Stage, Var, substitute
@@ -68,7 +68,7 @@ class RowSketch:
             knobs += [self._knob("outer_order", orders), self._knob("inner_order", orders)]
         knobs += [self._knob(f"keep_{stage.name}", ("keep", "recompute")) for stage in self._optional()]
         knobs.append(self._knob("ahead", self._ahead_values()))
-        if any(costs_mathematics(stage.body) for stage in self.group.stages):
+        if any(approximated(stage.body) for stage in self.group.stages):
             knobs.append(self._knob("mathematics", ("polynomial", "libm")))
         return tuple(knob for knob in knobs if len(knob.values) > 1)
 

@@ -23,11 +23,17 @@ from tuner.workload.expression import (
     walk,
 )
 
-TRANSCENDENTAL = frozenset({"exp", "log", "tanh", "erf", "rsqrt", "sqrt"})
+APPROXIMATED = frozenset({"exp", "log", "tanh", "erf"})  # by polynomials: no instruction computes them
+TRANSCENDENTAL = APPROXIMATED | {"rsqrt", "sqrt"}
 
 
 def is_elementwise(stage: Stage) -> bool:
     return stage.reducer is None
+
+
+def approximated(node: Scalar) -> bool:
+    """Whether evaluating the node calls a function for which a polynomial may stand."""
+    return any(isinstance(found, Unary) and found.op in APPROXIMATED for found in walk(node))
 
 
 def costs_mathematics(node: Scalar) -> bool:
