@@ -293,8 +293,8 @@ def tile_sketches(
     group: TileGroup, target: Target, threads: int, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]
 ) -> list[TileSketch]:
     """One sketch for each axis worth vectorising: the output's last, the one along which most reads are made of vectors, in place
-    or as packed copies, and where vectors along the last overlap by a tenth the longest: what is stored one by one then is little
-    beside what is summed."""
+    or as packed copies, and where vectors along the last overlap by a twentieth the longest: what is stored one by one then is
+    little beside what is summed."""
     stage = group.anchor
     found = accesses(stage, shapes)
 
@@ -315,7 +315,7 @@ def tile_sketches(
     lanes = target.vector_bytes // DTYPE_BYTES[stage.accumulator if stage.reducer else stage.dtype]
     longest = max(wide, key=lambda axis: axis.extent)
     overlap = -(-last.extent // lanes) * lanes - last.extent
-    alternative = stage.reducer is not None and overlap * 10 > last.extent and lanes <= longest.extent
+    alternative = stage.reducer is not None and overlap * 20 > last.extent and lanes <= longest.extent
     worth = (last, best, longest) if alternative else (last, best)
     chosen = dict.fromkeys(axis.name for axis in worth if any(axis.name in one.axes for one in found) or axis is last)
     sketches = [sketch(name) for name in chosen]
