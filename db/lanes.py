@@ -102,6 +102,7 @@ def activity(session: Session, *, since: datetime, until: datetime) -> tuple[Act
 def delete_spans_before(session: Session, moment: datetime, limit: int) -> int:
     """Deletes at most `limit` spans that began before `moment`, the oldest first; how many."""
     oldest = select(LaneSpanRow.id).where(LaneSpanRow.started_at < moment).order_by(LaneSpanRow.started_at).limit(limit)
+    oldest = oldest.with_for_update(skip_locked=True)  # another service's retention may be at work on some
     return session.count_rows(delete(LaneSpanRow).where(LaneSpanRow.id.in_(oldest)))
 
 

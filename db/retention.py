@@ -60,6 +60,7 @@ def drop_runs(session: Session, before: datetime, limit: int) -> tuple[int, tupl
     How many, and the digests forgotten: their files may go once this is committed, not earlier.
     """
     oldest = select(RunRow.id).where(RunRow.finished_at < before).order_by(RunRow.finished_at).limit(limit)
+    oldest = oldest.with_for_update(skip_locked=True)  # another service's retention may be at work on some
     query = delete(RunRow).where(RunRow.id.in_(oldest)).returning(RunRow.input_artifact, RunRow.output_artifact)
     gone = session.execute(query, execution_options={"synchronize_session": False}).all()
     arrays = {digest for row in gone for digest in row if digest is not None}

@@ -96,11 +96,13 @@ def restore(
 
 def prune(
     context: typer.Context,
-    days: Annotated[int | None, typer.Option("--days", metavar="N", help="keep what ended within N days")] = None,
+    days: Annotated[
+        int | None, typer.Option("--days", metavar="N", help="keep what ended, of timelines what began, within N days")
+    ] = None,
     trials: Annotated[int | None, typer.Option("--trials", metavar="N", help="keep so many trials, of the newest jobs")] = None,
     events: Annotated[int | None, typer.Option("--events", metavar="N", help="keep so many events, of the newest jobs")] = None,
 ) -> None:
-    """Deletes trials and events of jobs that ended, runs and timelines; jobs, totals, kernels and the trials of these stay."""
+    """Deletes trials and events of jobs that ended, and by age runs and timelines; jobs and kernels with their trials stay."""
     from tuner.app.retention import kept_by
     from tuner.app.retention import prune as run
     from tuner.export.artifacts import ArtifactStore

@@ -80,7 +80,7 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
     """Units of each term, shape (len(TERMS), n)."""
     nest = work.nest
     lanes, accumulators, registers = work.lanes, work.accumulators, target.vector_registers
-    units = fma_units(str(target.tvm.get("mcpu")), lanes * table.dtype_bytes)
+    units = _units(target, lanes * table.dtype_bytes)
     peak = lanes * 2 * units * table.rate
     per_body = np.maximum(work.steps / np.maximum(work.bodies, 1), 1)
     # Multiply-adds of a body; a map without arithmetic still issues something for each vector.
@@ -153,6 +153,10 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
     return counts
 
 
+def _units(target: Target, vector_bytes: int) -> int:
+    return fma_units(str(target.tvm.get("mcpu")), vector_bytes)
+
+
 def _wait(target: Target) -> float:
     """Cycles that the first line of a run from beyond the second cache is waited for; none where nothing was measured.
 
@@ -164,7 +168,7 @@ def _wait(target: Target) -> float:
     read = next((entry.read for entry in target.limits.bandwidth if entry.working_set_bytes >= 2 * target.l2_bytes), None)
     if read is None:
         return 0.0
-    units = fma_units(str(target.tvm.get("mcpu")), target.vector_bytes)
+    units = _units(target, target.vector_bytes)
     clock = target.limits.fma_flops_best / (2 * units * target.vector_bytes / 4)  # float32
     return max(FILLS * LINE_BYTES * clock / read - HIDDEN, 0.0)
 

@@ -286,9 +286,9 @@ class NestTable:
         how = np.zeros((len(self.reads), len(points)), np.int64)
         for slot, (what, table) in enumerate(self._hows):
             how[slot] = table[self._index(points, what)]
-        if self.sketch.threads == 1:
-            # A copy under the loops it depends on is made once before everything where it depends on none; threads share only
-            # the latter.
+        if self.sketch.threads == 1 and self.reductions:
+            # Of a sum, a `pack` copy that no outer loop moves stands at the root, as one of `pack_root` does; they differ with
+            # threads alone, which share the work of the latter.
             around = slice(0, self.spatial + 1)
             for slot, read in enumerate(self.reads):
                 depends = (read.uses[axis[around]] & (extent[around] > 1)).any(axis=0)

@@ -394,7 +394,7 @@ def _in_vectors(table: NestTable, number: int, nest: Nests) -> NDArray[np.bool_]
         return np.ones(count, np.bool_)
     if table.taken:  # contiguous along the numbers that an instruction takes
         taken = bool((read.strides[table.spatial :][~table.stepped] == 1).any())
-        whole = table.in_registers or (vector >= 0 and bool(read.uses[vector]))  # rows, or squares of words
+        whole = table.in_registers or (vector >= 0 and bool(read.uses[vector]))  # rows, or rectangles of words
         return np.full(count, taken and whole and not table.found[number].padded)
     found = np.zeros(count, np.bool_)
     if vector < 0 or read.strides[vector] < 0 or table.found[number].padded or read.dtype_bytes < 4 or lanes < SHORTEST:

@@ -99,13 +99,24 @@ class ArtifactStore:
                 yield file.name
 
     def delete(self, digests: Iterable[str], *, before: datetime) -> None:
-        """Deletes those that were last put before `before`; whoever put one since then is about to refer to it, or does."""
-        with self._reported("deleting"):
-            for digest in digests:
-                file = self._file(digest)
-                with contextlib.suppress(FileNotFoundError), _locked(file, fcntl.LOCK_EX) as stream:
+        """Deletes those that were last put before `before`; whoever put one since then is about to refer to it, or does.
+
+        One that cannot be deleted keeps no other: ArtifactError, at the end, is about the last of them.
+        """
+        failed: OSError | None = None
+        for digest in digests:
+            file = self._file(digest)
+            try:
+                with _locked(file, fcntl.LOCK_EX) as stream:
                     if os.fstat(stream.fileno()).st_mtime < before.timestamp():
                         file.unlink()
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                failed = error
+        if failed is not None:
+            with self._reported("deleting"):
+                raise failed
 
     def _file(self, digest: str) -> Path:
         if not DIGEST.fullmatch(digest):

@@ -44,7 +44,7 @@ def take_dots(mod: tvm.IRModule, isa: Collection[str]) -> tvm.IRModule:
 
 
 def _features(loop: tirx.For) -> frozenset[str]:
-    """Any of which gives the instruction for an annotated sum."""
+    """CPU features, any one of which gives the instruction for an annotated sum."""
     store, _, _ = _innermost(loop)
     features = OF_BFLOAT16 if str(store.buffer.dtype) == "float32" else OF_INTEGERS
     return features[int(loop.body.extent), int(loop.extent)]

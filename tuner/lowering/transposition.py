@@ -17,7 +17,6 @@ from tvm.s_tir import SBlockRealize
 from tvm_ffi import structural_map
 
 TRANSPOSE, TRANSPOSE_WORDS = "tuner_transpose", "tuner_transpose_words"  # the annotations
-WORD = "int32"  # of several narrower numbers
 NEAR_BITS = 128  # within which x86's unpacking and ARM's zipping instructions interleave two vectors
 
 
@@ -60,13 +59,15 @@ def _transposed(loop: tirx.For, inner: tirx.For, within: tirx.For | None, *, siz
             return placed
         return [*placed[:-1], tirx.Ramp(placed[-1], tirx.const(1, kind), count * numbers)]
 
+    word = f"int{numbers * tvm.DataType(str(target.dtype)).bits}"  # of several narrower numbers
+
     def as_words(row: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
-        return row if within is None else tirx.reinterpret(f"{WORD}x{size}", row)
+        return row if within is None else tirx.reinterpret(f"{word}x{size}", row)
 
     def as_numbers(column: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
         return column if within is None else tirx.reinterpret(f"{target.dtype}x{size * numbers}", column)
 
-    network = _Network(str(source.dtype) if within is None else WORD, size)
+    network = _Network(str(source.dtype) if within is None else word, size)
     loaded = [network.bind(as_words(tirx.BufferLoad(source, vector(load.indices, row, 0, size)))) for row in range(rows)]
     stores = []
     for first, count in _powers(rows, size):

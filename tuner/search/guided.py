@@ -25,7 +25,6 @@ from tuner.search.ledger import Ledger, Row
 from tuner.search.pool import Pool
 from tuner.search.random import random_sequence
 from tuner.search.searcher import Plan
-from tuner.search.twins import Twins
 from tuner.spaces.space import Config, Points
 
 Origin = Literal["model", "local", "random", "seed"]
@@ -41,7 +40,7 @@ class GuidedOptions:
     plan: int = 32  # most trials between refits, fewer early on; AutoTVM plans 64, but a refit costs less than a trial here
     explore: float = 0.05  # share of each batch that is random
     diversity: float = 0.3  # what an entirely new point is worth, in standard deviations of the pool's scores
-    pool: int = 512  # best points kept of each exploration
+    pool: int = 1024  # best points kept of each exploration, twins of trials among them
     listed: int = 4096  # spaces up to this size are scored as a whole instead of explored
     reference: int = 1024  # random points whose scores set the scale
     good: int = 64  # best measured points handed to the explorer
@@ -216,8 +215,7 @@ class GuidedSearcher:
             return (self._raw(features) - mean) / spread
 
         told = standardised(np.concatenate(self._features)) if self._features else None
-        twins = Twins(self._featurizer, self._described, told)
-        pool = Pool(self._domain, capacity=self.options.pool, tried=self._ledger.tried, twins=twins)
+        pool = Pool(self._domain, capacity=self.options.pool, tried=self._ledger.tried, known=told)
 
         def score(points: Points) -> Vector:
             return standardised(self._featurizer(points))
@@ -267,7 +265,15 @@ class GuidedSearcher:
                 at += 1
 
     def _novel(self, points: Points) -> NDArray[np.int64]:
-        return Twins(self._featurizer, self._described).without(points)
+        """Rows whose features neither a told trial has nor a row before them. Configs of one description nearly always compile
+        to the same code (the order of loops that run once, blocks as large as the whole): one of them is enough to try."""
+        seen = set(self._described)
+        rows = []
+        for row, described in enumerate(map(bytes, self._featurizer(points))) if len(points) else ():
+            if described not in seen:
+                seen.add(described)
+                rows.append(row)
+        return np.array(rows, np.int64)
 
     def _append(self, points: Points, origin: Origin) -> None:
         for point, key in zip(points, self._domain.keys(points).tolist(), strict=True):

@@ -1,22 +1,26 @@
-"""The best points ever seen while exploring: bounded, each point once, without those already tried and twins of others.
+"""The best points ever seen while exploring: bounded, each point once, without those already tried.
 
-What an explorer returns is this pool, not where its chains happened to end.
+What an explorer returns is this pool, not where its chains happened to end. Twins, configs of one description, have one score: a
+few of each score are enough, or those of the best trials would leave no room for anything else.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tuner.cost_model.model import Vector
 from tuner.search.domain import Domain, Keys, is_in
-from tuner.search.twins import Twins
 from tuner.spaces.space import Points
+
+ALIKE = 8  # points of one score that are kept: others than twins may have it too
 
 
 class Pool:
-    def __init__(self, domain: Domain, *, capacity: int, tried: Keys, twins: Twins | None = None) -> None:
-        """`tried` is sorted; its points never enter, nor do twins of any where `twins` tells them."""
-        self._domain, self._capacity, self._tried, self._twins = domain, capacity, tried, twins
+    def __init__(self, domain: Domain, *, capacity: int, tried: Keys, known: Vector | None = None) -> None:
+        """`tried` is sorted; its points never enter. Of points with a `known` score, that of a tried one, one is kept."""
+        self._domain, self._capacity, self._tried = domain, capacity, tried
+        self._known = np.zeros(0, np.float32) if known is None else known
         self._points = np.zeros((0, len(domain.space.knobs)), np.int32)
         self._scores: Vector = np.zeros(0, np.float32)
         self._fresh: list[tuple[Points, Vector]] = []
@@ -44,9 +48,15 @@ class Pool:
         keys, first = np.unique(self._domain.keys(points), return_index=True)
         first = first[~is_in(keys, self._tried)]
         order = first[np.argsort(-scores[first], kind="stable")]
-        if self._twins is not None:
-            order = order[self._twins.without(points[order], scores[order])]
-        order = order[: self._capacity]
+        order = order[self._few_alike(scores[order])][: self._capacity]
         self._points, self._scores = points[order], scores[order]
         if len(order) == self._capacity:
             self._floor = float(self._scores[-1])
+
+    def _few_alike(self, scores: Vector) -> NDArray[np.bool_]:
+        """Of scores in descending order which to keep, (n,)."""
+        places = np.arange(len(scores))
+        begins = np.concatenate([[True], scores[1:] != scores[:-1]]) if len(scores) else np.zeros(0, np.bool_)
+        place = places - np.maximum.accumulate(np.where(begins, places, 0))
+        kept: NDArray[np.bool_] = place < np.where(np.isin(scores, self._known), 1, ALIKE)
+        return kept

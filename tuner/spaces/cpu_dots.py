@@ -8,7 +8,7 @@ are the vectorised axis, as in the tile sketch.
 
 Where both factors have a sign, or neither has, the one that lanes share is moved by 128 into the other range. What that adds to
 every sum, 128 times the sum of the other factor, is computed once for all rows and subtracted. Reductions so long that such a sum
-might not fit 32 bits are left to pairs: the compiler takes it that none wraps.
+might not fit 32 bits are left to pairs: the compiler assumes that none overflows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tuner.spaces.cpu_products import cut, factors, shared_axes
 from tuner.spaces.cpu_tile_knobs import TileSketch
 from tuner.spaces.groups import TileGroup
 from tuner.spaces.space import Value
-from tuner.spaces.stages import Access, accesses, linear
+from tuner.spaces.stages import Access, accesses
 from tuner.target.target import Target
 from tuner.workload.expression import DType
 
@@ -63,8 +63,7 @@ class DotSketch(TileSketch):
         """Whether the numbers that all lanes share can be read from where they are."""
         if self.vector in found.axes or found.padded or found.read.tensor not in self.inputs:
             return False
-        last = linear(found.read.indices[-1])
-        return last is not None and last.coefficient(self.taken[0]) == 1
+        return found.stride(self.taken[0]) == 1
 
     def plan(self, config: Mapping[str, Value]) -> TilePlan:
         return replace(super().plan(config), offset=self.offset)
@@ -86,7 +85,11 @@ def dot_sketch(
     if operands is None or {vector in one.axes for one in found} != {True, False}:
         return None
     narrow = {dtypes[one.tensor] for one in operands}
-    features = OF_INTEGERS if narrow <= INTEGERS else OF_BFLOAT16 if narrow == {"bfloat16"} else {}
+    features: Mapping[tuple[int, int], frozenset[str]] = {}
+    if narrow <= INTEGERS and anchor.accumulator == "int32":
+        features = OF_INTEGERS
+    elif narrow == {"bfloat16"} and anchor.accumulator == "float32":
+        features = OF_BFLOAT16
     lanes = TileSketch(group, vector, target, threads, shapes, dtypes).lanes
     moved = len(narrow) == 1 and narrow <= INTEGERS
     most = PAIR if moved and prod(axis.extent for axis in anchor.reduce_axes) > LONGEST else FOUR

@@ -309,7 +309,8 @@ class TileNest:
 
     def _place_offset(self, block: Block, host: str, level_of: Mapping[str, Axis]) -> None:
         """Beside the packed copy that it sums."""
-        ((copy,), name) = {read.tensor for read in reads(block.body)}, block.name
+        (copy,) = {read.tensor for read in reads(block.body)}
+        name = block.name
         register = [axis for axis in self.register if axis in block.axes]
         outside = [axis for axis in block.axes if axis not in register]
         if copy in level_of:

@@ -101,10 +101,10 @@ class Mark:
 
     `transpose` stands on the outer of the two innermost loops of a plain copy: what is read is contiguous along that loop, in
     vectors of `lanes`, what is written along the inner one; rectangles are transposed in registers. `transpose_words` stands on
-    the outer of three, the innermost of which goes over the numbers of a word of 32 bits: rectangles of words.
+    the outer of three, the innermost of which goes over the numbers of a word of 16 or 32 bits: rectangles of words.
 
     `interleave` stands on the outer of the two innermost loops of a copy to pairs, or fours: what is read is contiguous along
-    that loop, the inner one goes over the two of a pair, and the pairs lie one after another. `dot` stands on the outer of
+    that loop, the inner one goes over the numbers of one, and they lie one after another. `dot` stands on the outer of
     the two innermost loops of a sum of products of such pairs, or fours, the lanes of its accumulators.
 
     `amx` stands on the outermost loop of a reduction that AMX's registers do, and on the five below it that they replace: rows

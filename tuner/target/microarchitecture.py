@@ -75,6 +75,7 @@ GENERATIONS: tuple[tuple[str, str, frozenset[str]], ...] = (
     ("GenuineIntel", "cooperlake", BF16),
     ("GenuineIntel", "icelake-server", VNNI | {"avx512_vbmi2", "avx512ifma"}),
     ("GenuineIntel", "cascadelake", VNNI),
+    ("GenuineIntel", "alderlake", AVX2 | {"avx_vnni"}),
     ("AuthenticAMD", "znver5", BF16 | {"avx_vnni"}),
     ("AuthenticAMD", "znver4", BF16),
 )

@@ -103,6 +103,31 @@ def test_sums_of_a_block_of_one_tile_stay_in_registers_between_blocks_of_its_red
     assert (partial[~divided] == 0).all()
 
 
+@pytest.mark.parametrize(("threads", "alike"), [(1, True), (2, False)])
+def test_a_copy_that_depends_on_no_loop_is_described_as_made_first(threads: int, alike: bool) -> None:
+    """It compiles to the same code, unless threads share the copy that is made first."""
+    space = CpuSpace(parse_spec("matmul:M=24,N=32,K=16"), detect_cpu(), threads)
+    config = dict(space.space.config(np.zeros(len(space.space.knobs), np.int32)))
+
+    def row(**knobs: Value) -> Features:
+        changed = {name: knobs[what] for name in config if (what := name.rpartition(".")[2]) in knobs}
+        assert len(changed) == len(knobs)
+        return featurizer(space)(space.space.point(config | changed)[None])
+
+    whole = {"block_i": 24, "block_j": 32}
+    same = np.array_equal(row(copy1_B="pack", **whole), row(copy1_B="pack_root", **whole))
+    assert same == alike
+    assert not np.array_equal(row(copy1_B="pack", block_i=24, block_j=0), row(copy1_B="pack_root", block_i=24, block_j=0))
+
+
+def test_a_copy_within_a_tile_of_a_map_is_described_as_made_there() -> None:
+    space = CpuSpace(parse_spec("transpose:M=32,N=32"), WIDE, 1)
+    _, points, rows = described("transpose:M=32,N=32", 300, WIDE)
+    turned = np.array(["turn" in str(space.space.config(point)["sketch"]) for point in points])
+    units = units_of(rows[turned], TERMS)
+    assert turned.any() and not units[:, NAMES.index("packed_first")].any()
+
+
 def restarts(bytes_per_cycle: float | None, **knobs: Value) -> float:
     """Of a product of 1024, by knobs of its operands and blocks, on a machine that reads so fast beyond its second cache."""
     target = replace(detect_cpu(), l1d_bytes=48 << 10, l2_bytes=1 << 20, vector_bytes=32, vector_registers=16, limits=None)

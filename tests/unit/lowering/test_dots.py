@@ -52,6 +52,7 @@ WIDER = (
     "batch_matmul:B=2,M=5,N=33,K=36,transpose_b=true,dtype=int8",
     "conv2d:N=1,H=5,W=6,CI=8,CO=24,KH=3,KW=3,pad=1,dtype=int8",
 )
+APART = "kernel a(A: i8[5, 24, 6], B: i8[24, 40]) -> (C: i32[5, 40]) { C[i, j] += i32(A[i, k, l]) * i32(B[k, j]) }"
 SIGNS = [("i8", "i8"), ("u8", "i8"), ("i8", "u8"), ("u8", "u8")]
 
 
@@ -68,9 +69,8 @@ def sampled(given: str, target: Target, count: int, threads: int = 1) -> tuple[C
     space = CpuSpace(made(given), target, threads)
     points = space.space.sample(np.random.default_rng(2), 60)
     configs: list[Config] = [space.space.config(point) for point in points]
-    return space, [config for config in configs if ":pairs_" in str(config["sketch"]) or ":fours_" in str(config["sketch"])][
-        :count
-    ]
+    found = [config for config in configs if ":pairs_" in str(config["sketch"]) or ":fours_" in str(config["sketch"])]
+    return space, found[:count]
 
 
 def extremes(workload: Workload) -> dict[str, NDArray[Any]]:
@@ -100,13 +100,16 @@ def test_programs_compute_what_the_reference_computes(given: str, target: Target
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("given", [*WIDER, *(product(*signs) for signs in SIGNS)])
-def test_kernels_of_integers_are_right_to_the_last_bit(given: str, threads: int) -> None:
+@pytest.mark.parametrize("given", [*WIDER, APART, *(product(*signs) for signs in SIGNS)])
+@pytest.mark.parametrize("pairs", [False, True], ids=["most", "pairs"])
+def test_kernels_of_integers_are_right_to_the_last_bit(given: str, pairs: bool, threads: int) -> None:
     own = detect_cpu()
+    if pairs:
+        own = replace(own, isa=tuple(sorted(set(own.isa) - {"avx512vnni", "avxvnni"})))
     workload = made(given)
     inputs = extremes(workload)
     want = evaluate(workload.expression, inputs)
-    space, configs = sampled(given, own, 6, threads)
+    space, configs = sampled(given, own, 4, threads)
     if not configs:
         pytest.skip("this CPU has no such instruction")
     for config in configs:
@@ -145,7 +148,7 @@ def test_kernels_of_bfloat16_compute_what_the_reference_computes(spec: str) -> N
     ],
 )
 def test_the_sum_is_taken_by_one_instruction(dtype: str, target: Target, instruction: str) -> None:
-    for shape in ("M=9,N=37,K=12", "M=9,N=37,K=13"):
+    for shape in ("M=9,N=37,K=12", "M=9,N=37,K=13", "M=9,N=37,K=64,transpose_b=true"):
         workload = parse_spec(f"matmul:{shape},dtype={dtype}")
         for config in sampled(workload.spec, target, 2)[1]:
             compiled = compile_kernel(workload=workload, target=target, threads=1, config=config, symbol="kernel")

@@ -37,6 +37,13 @@ def test_divisors_of_rows_may_be_any_number() -> None:
         np.testing.assert_allclose(out.numpy(), want, rtol=2.0**-22)
 
 
+@pytest.mark.parametrize(("spec", "chosen"), [("softmax:M=8,N=64", True), ("layer_norm:M=8,N=64", False)])
+def test_polynomials_are_a_choice_where_a_function_has_one(spec: str, chosen: bool) -> None:
+    """A square root has an instruction: two configs would compile to the same code."""
+    (sketch,) = CpuSpace(parse_spec(spec), detect_cpu(), 1).space.sketches
+    assert any(knob.name.endswith("mathematics") for knob in sketch.knobs) == chosen
+
+
 def test_a_divisor_that_varies_in_a_row_stays_one() -> None:
     text = BY_LARGEST.replace("/ S[i]", "/ (j < 20 ? S[i] : 2)")
     space = CpuSpace(workload_from_notation(text, {}), detect_cpu(), 1)

@@ -82,6 +82,7 @@ def test_fingerprint_holds_nothing_that_changes() -> None:
         ("GenuineIntel", 6, 0xA7, FP16, "sapphirerapids"),  # a hypervisor that gives a newer core this number
         ("GenuineIntel", 6, 0xFE, FP16, "sapphirerapids"),  # a model newer than the table
         ("GenuineIntel", 6, 0xFE, VNNI, "cascadelake"),
+        ("GenuineIntel", 6, 0xFE, AVX2 | {"avx_vnni"}, "alderlake"),  # an instruction no x86-64 level has
         ("AuthenticAMD", 27, 1, FP16 | {"avx_vnni"}, "znver5"),
         ("AuthenticAMD", 26, 2, AVX2, "x86-64-v3"),  # a hypervisor that hides AVX-512
         ("Nobody", 99, 1, AVX512, "x86-64-v4"),
