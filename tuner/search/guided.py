@@ -31,6 +31,7 @@ Origin = Literal["model", "local", "random", "seed"]
 
 _OWN = 0  # group of the workload being searched; history takes others
 _FRUITLESS = 4096  # draws without a new point after which a space too large to list counts as exhausted
+_TURNS = 32  # neighbours looked at of each of the best points where the model is distrusted
 _JUDGED = 48  # last trials by which the model is judged: a rank correlation of so many has a deviation of 0.15
 
 
@@ -234,8 +235,9 @@ class GuidedSearcher:
         pool = Pool(self._domain, capacity=self.options.pool, tried=self._ledger.tried)
         best = self._best()[:8]
         if len(best):
-            for _ in range(32):
-                pool.add(self._domain.neighbours(rng, best), -np.arange(len(best), dtype=np.float32))
+            for turn in range(_TURNS):  # each with scores of its own: these are no twins
+                scores = -np.arange(len(best), dtype=np.float32) - turn / _TURNS
+                pool.add(self._domain.neighbours(rng, best), scores)
         return pool
 
     def _raw(self, features: Features) -> Vector:
