@@ -40,7 +40,8 @@ class GuidedOptions:
     first: int = 8  # trials before the first refit
     plan: int = 32  # most trials between refits, fewer early on; AutoTVM plans 64, but a refit costs less than a trial here
     explore: float = 0.05  # share of each batch that is random
-    diversity: float = 0.3  # what an entirely new point is worth, in standard deviations of the pool's scores
+    choice: int = 256  # best of the pool's points, twins left out, that a batch is chosen from
+    diversity: float = 0.3  # what an entirely new point is worth, in standard deviations of their scores
     pool: int = 1024  # best points kept of each exploration, twins of trials among them
     listed: int = 4096  # spaces up to this size are scored as a whole instead of explored
     reference: int = 1024  # random points whose scores set the scale
@@ -252,7 +253,7 @@ class GuidedSearcher:
         """The pool's choice with a random point mixed in at every 1/ε-th place on average; half random when the model is
         distrusted."""
         points, scores = pool.best()
-        novel = self._novel(points)
+        novel = self._novel(points)[: self.options.choice]
         picked = points[novel][choose(points[novel], scores[novel], count=length, weight=self.options.diversity)]
         by_chance = rng.random(length) < (self.options.explore if origin == "model" else 0.5)
         spare = self._domain.sample(rng, length)
