@@ -16,7 +16,7 @@ from db import cost_models, history
 from db.engine import Database
 from db.history import PastTask
 from db.jobs import Job, Task
-from tuner.cost_model.features import FEATURE_VERSION, TERMS, featurizer
+from tuner.cost_model.features import FEATURE_VERSION, featurizer
 from tuner.cost_model.history import Past, Prior, train_on
 from tuner.errors import UsageError
 from tuner.measure.outcome import Timed, Trial
@@ -37,7 +37,7 @@ LIMIT_S = 0.6  # after which no further workload is taken: a search must not wai
 class Start:
     """Where a search starts from; nothing at all on a target's first workload."""
 
-    prior: Prior | None = None  # trained
+    prior: Prior | None = None
     best: tuple[Config, ...] = ()  # of workloads of the same operator, to be tried first
     learned_from: tuple[str, ...] = ()  # keys of the workloads the prior knows
 
@@ -72,9 +72,9 @@ def _trained(
 ) -> tuple[Prior | None, tuple[str, ...]]:
     """A new model of what is known, stored under the digest; None where no trial's config exists any more."""
     pasts = _pasts(known, target, threads, in_time)
-    prior, workloads = train_on(pasts, terms=TERMS), tuple(past.workload for past in pasts)
-    if not prior.trained:
+    if not pasts:
         return None, ()
+    prior, workloads = train_on(pasts), tuple(past.workload for past in pasts)
     with database.write("ranker") as session:
         cost_models.save(
             session,
@@ -113,7 +113,7 @@ def _stored(database: Database, target: Target, digest: str) -> tuple[Prior, tup
         found = cost_models.latest(session, target.key, FEATURE_VERSION)
     if found is None or found.metrics.get("digest") != digest:
         return None
-    prior = Prior(terms=TERMS)
+    prior = Prior()
     try:
         prior.load(found.blob)
     except UsageError:  # of another version, or damaged: fitted again, it costs half a second

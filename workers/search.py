@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tuner.cost_model.cuda_estimate import CudaFeatures, CudaOpinion, other_algorithms
-from tuner.cost_model.features import TERMS, featurizer
+from tuner.cost_model.features import featurizer
 from tuner.cost_model.history import Prior, TransferRanker
 from tuner.cost_model.model import CostModel, Featurizer
 from tuner.measure.outcome import Trial
@@ -28,9 +28,10 @@ OTHERS = 4  # of them by another algorithm than the one a GPU's estimate favours
 def searcher_for(
     space: TargetSpace, *, strategy: str, seed: int, winners: Sequence[Config] = (), prior: Prior | None = None
 ) -> Searcher:
-    """A new searcher. `winners` are configs of similar workloads, tried early where the strategy has a model; `prior` is a
-    trained ranker of other workloads on the same target, which warms that model up; without one the estimate of cycles does. As
-    far as there is room beside the winners, what it likes nearly as much as its favourite, made otherwise, is tried early too.
+    """A new searcher. `winners` are configs of similar workloads, tried early where the strategy has a model; `prior` is the
+    estimate of cycles calibrated on other workloads of the same target, which warms that model up; without it one of round
+    costs. As far as there is room beside the winners, what it likes nearly as much as its favourite, made otherwise, is tried
+    early too.
 
     Raises UsageError for an unknown strategy.
     """
@@ -38,7 +39,7 @@ def searcher_for(
     if isinstance(space, CudaSpace):
         others = other_algorithms(space, OTHERS, seed)
         points = np.concatenate([points[: MOST_SEEDS - len(others)], others])
-    prior = prior or Prior(terms=TERMS)
+    prior = prior or Prior()
     domain, (described, model) = Domain(space.space), _model(space, prior)
     if isinstance(space, CpuSpace) and strategy in LEARNING and len(points) < MOST_SEEDS:
         points = np.concatenate([points, alternatives(domain, described, prior, seed=seed)])[:MOST_SEEDS]

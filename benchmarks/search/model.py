@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from tuner.app.tables import open_tables, past_of_table
-from tuner.cost_model.features import BATCH, FEATURE_VERSION, TERMS, featurizer
+from tuner.cost_model.features import BATCH, FEATURE_VERSION, featurizer
 from tuner.cost_model.history import Past, train_on
 from tuner.cost_model.metrics import pairwise_accuracy, recall_at
 from tuner.cost_model.model import Features, Vector
@@ -56,7 +56,7 @@ def figures(tables: Sequence[RecordedTable]) -> list[Figures]:
 
 
 def _figures(table: RecordedTable, past: Past, others: Sequence[Past]) -> Figures:
-    prior = train_on(others, terms=TERMS)
+    prior = train_on(others)
     scores = prior.predict(past.features)
     features, labels = _distinct(past)
     scores_distinct = prior.predict(features)

@@ -8,21 +8,22 @@ import numpy as np
 import pytest
 
 from tests.unit.cost_model.synthetic import LearningProblem, problem
-from tuner.cost_model.history import Past, TransferRanker, train_on
+from tuner.cost_model.history import TransferRanker
 from tuner.cost_model.metrics import pairwise_accuracy
 from tuner.cost_model.model import CostModel
-from tuner.cost_model.ranker import Ranker, RankerOptions
+from tuner.cost_model.ranker import Ranker
 from tuner.errors import UsageError
 
 
 def transferred() -> CostModel:
     past = problem(seed=9, rows=300, shift=0.05)
-    return TransferRanker(train_on([Past(workload="other", features=past.features, labels=past.labels)]))
+    opinion = Ranker()
+    opinion.fit(past.features, past.labels, past.groups)
+    return TransferRanker(opinion)
 
 
 MODELS: dict[str, Callable[[], CostModel]] = {
     "pairwise": Ranker,
-    "relative": lambda: Ranker(RankerOptions(objective="relative")),
     "transfer": transferred,
 }
 

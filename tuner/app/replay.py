@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from itertools import chain
 
 from tuner.app.tables import LOOP_NEST, features_of, past_of_table
-from tuner.cost_model.features import TERMS
 from tuner.cost_model.history import Prior, TransferRanker, train_on
 from tuner.cost_model.model import CostModel
 from tuner.cost_model.ranker import Ranker
@@ -57,7 +56,7 @@ def _cold(table: RecordedTable, seed: int) -> SearchSetup:
     """A job without a history: it starts from the estimate of cycles and its alternatives where the table has the terms."""
     if features_of(table) != LOOP_NEST:
         return _setup(table, Ranker(), seed, carried_over(table.space, ()))
-    prior = Prior(terms=TERMS)
+    prior = Prior()
     return _setup(table, TransferRanker(prior), seed, alternatives(table.domain(), table.featurizer(), prior, seed=seed))
 
 
@@ -81,7 +80,7 @@ def _transfer(tables: Sequence[RecordedTable]) -> SearcherFactory:
         others = [other for other in tables if other.name != table.name]
         alike = [other for other in others if other.workload.get("op") == table.workload.get("op") is not None]
         if table.name not in priors:
-            priors[table.name] = train_on([past_of_table(other) for other in alike or others], terms=TERMS)
+            priors[table.name] = train_on([past_of_table(other) for other in alike or others])
         winners = list(chain.from_iterable(best_of(other, CARRIED) for other in alike))
         seeds = carried_over(table.space, winners)
         return build_searcher("annealing", _setup(table, TransferRanker(priors[table.name]), seed, seeds))

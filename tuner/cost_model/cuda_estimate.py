@@ -100,10 +100,6 @@ class CudaFeatures:
 class CudaOpinion:
     """Ranks by the estimate in the last column."""
 
-    @property
-    def trained(self) -> bool:
-        return True
-
     def predict(self, features: Features) -> Vector:
         scores: Vector = (-_SHARPNESS * features[:, -1]).astype(np.float32)
         return scores

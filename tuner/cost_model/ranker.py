@@ -1,62 +1,29 @@
 """The gradient-boosted cost model: the only file that imports XGBoost.
 
-One booster, two ways to learn an order from it; rows are compared only within their workload.
+LambdaMART on pairs of rows of one workload: rows are compared only within their workload.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
 
 import numpy as np
 import xgboost
 
-from tuner.cost_model.metrics import pairwise_accuracy
 from tuner.cost_model.model import Features, Groups, Vector
 from tuner.errors import UsageError
-
-Objective = Literal["pairwise", "relative"]
-
-_FAILED_LABEL = 0.01  # log of a failure's label 0: a hundred times slower than the best, below nearly all that ran
-_HOLDOUT = 32  # rows of the newest batch that judge the number of trees
-_HOLDOUT_FROM = 192  # rows from which giving some away pays; with fewer, stopping early cost 0.02 of pairwise accuracy
-_PATIENCE = 40  # trees without a better judgement
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankerOptions:
-    """`pairwise` is XGBoost's LambdaMART on pairs, `relative` regresses log(label), centred within each workload.
+    """Few trees that learn slowly, each split chosen among some of the features: rows are tens to hundreds, features hundreds,
+    and more or eager trees learn by heart what the next batch refutes (docs/search.md has the table)."""
 
-    `pairwise` is the default: with it annealing reached the best points in the fewest trials (docs/search.md has the table),
-    although `relative` orders random points a little better.
-    """
-
-    objective: Objective = "pairwise"
-    trees: int = 200
+    trees: int = 60
     depth: int = 4
-    learning_rate: float = 0.15
-    columns: float = 1.0  # share of the features each tree may look at
-    rows: float = 1.0  # share of the rows each tree learns from
+    learning_rate: float = 0.1
+    choice: int = 64  # features that a split is chosen from, drawn anew for each; where there are fewer, all
     seed: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Rows:
-    features: Features
-    labels: Vector
-    groups: Groups
-    weights: Vector
-    margin: Vector | None
-
-    def take(self, index: Any) -> _Rows:
-        margin = None if self.margin is None else self.margin[index]
-        return _Rows(
-            features=self.features[index],
-            labels=self.labels[index],
-            groups=self.groups[index],
-            weights=self.weights[index],
-            margin=margin,
-        )
 
 
 class Ranker:
@@ -73,20 +40,22 @@ class Ranker:
     def fit(
         self, features: Features, labels: Vector, groups: Groups, weights: Vector | None = None, *, margin: Vector | None = None
     ) -> None:
-        """As `CostModel.fit`; `pairwise` takes one weight a workload, that of its first row. `margin` (n,) is
-        another model's score, to which this one adds what it missed."""
+        """As `CostModel.fit`, with one weight a workload, that of its first row. `margin` (n,) is another model's score, to which
+        this one adds what it missed."""
         if not len(features):
             raise UsageError("a cost model needs at least one row to learn from; give it measured trials first")
-        rows = _Rows(
-            features=np.ascontiguousarray(features, np.float32),
-            labels=np.asarray(labels, np.float32),
-            groups=np.asarray(groups, np.int64),
-            weights=np.ones(len(features), np.float32) if weights is None else np.asarray(weights, np.float32),
-            margin=margin,
-        )
+        order = np.argsort(groups, kind="stable")  # XGBoost wants the rows of a workload together
+        first = np.unique(groups[order], return_index=True)[1]
         with xgboost.config_context(nthread=1):  # the booster's own nthread does not reach all of its parallel loops
-            trees = self._judged_trees(rows) if len(features) >= _HOLDOUT_FROM else self.options.trees
-            self._booster = xgboost.train(self._parameters(), self._matrix(rows), trees)
+            rows = xgboost.DMatrix(
+                np.ascontiguousarray(features[order], np.float32),
+                labels[order],
+                qid=groups[order],
+                weight=np.ones(len(first), np.float32) if weights is None else weights[order][first],
+                base_margin=None if margin is None else margin[order],
+                nthread=1,
+            )
+            self._booster = xgboost.train(self._parameters(features.shape[1]), rows, self.options.trees)
 
     def predict(self, features: Features) -> Vector:
         if self._booster is None:
@@ -99,7 +68,7 @@ class Ranker:
         return b"" if self._booster is None else bytes(self._booster.save_raw("ubj"))
 
     def load(self, data: bytes) -> None:
-        self._booster = load_booster(data)
+        self._booster = _load_booster(data)
 
     def note(self, **numbers: float) -> None:
         """Writes numbers into the trained model, so that they are saved with it."""
@@ -108,9 +77,7 @@ class Ranker:
 
     def notes(self) -> dict[str, float]:
         attributes = {} if self._booster is None else self._booster.attributes()
-        return {
-            name: float(value) for name, value in attributes.items() if name in {"share", "offset"} or name.startswith("cost")
-        }
+        return {name: float(value) for name, value in attributes.items() if name in {"share", "offset"}}
 
     def _check_width(self, width: int) -> None:
         if self._booster is not None and self._booster.num_features() != width:
@@ -119,47 +86,13 @@ class Ranker:
                 "it belongs to another version of the features, train a new one"
             )
 
-    def _judged_trees(self, rows: _Rows) -> int:
-        """The number of trees at which the newest rows, held out, are ordered best."""
-        old, new = rows.take(slice(0, -_HOLDOUT)), rows.take(slice(-_HOLDOUT, None))
-        labels, groups = new.labels, new.groups
-
-        def disorder(scores: np.ndarray[Any, Any], _: xgboost.DMatrix) -> tuple[str, float]:
-            return "disorder", 1.0 - pairwise_accuracy(scores, labels, groups)
-
-        booster = xgboost.train(
-            self._parameters(),
-            self._matrix(old),
-            self.options.trees,
-            evals=[(self._matrix(new), "newest")],
-            custom_metric=disorder,
-            early_stopping_rounds=_PATIENCE,
-            verbose_eval=False,
-        )
-        return max(self.options.trees // 2, int(booster.best_iteration) + 1)  # a judgement of few rows is noisy
-
-    def _matrix(self, rows: _Rows) -> xgboost.DMatrix:
-        if self.options.objective == "relative":
-            return xgboost.DMatrix(
-                rows.features, relative_target(rows.labels, rows.groups), weight=rows.weights, base_margin=rows.margin, nthread=1
-            )
-        order = np.argsort(rows.groups, kind="stable")
-        rows = rows.take(order)
-        first = np.unique(rows.groups, return_index=True)[1]
-        return xgboost.DMatrix(
-            rows.features, rows.labels, qid=rows.groups, weight=rows.weights[first], base_margin=rows.margin, nthread=1
-        )
-
-    def _parameters(self) -> dict[str, str | int | float]:
-        chosen: dict[Objective, dict[str, str | int | float]] = {
-            "relative": {"objective": "reg:squarederror", "base_score": 0.0},
-            "pairwise": {"objective": "rank:pairwise", "lambdarank_pair_method": "mean", "lambdarank_num_pair_per_sample": 8},
-        }
+    def _parameters(self, width: int) -> dict[str, str | int | float]:
         return {
-            **common_parameters(self.options.depth, self.options.learning_rate, self.options.seed),
-            "colsample_bytree": self.options.columns,
-            "subsample": self.options.rows,
-            **chosen[self.options.objective],
+            **_common_parameters(self.options.depth, self.options.learning_rate, self.options.seed),
+            "objective": "rank:pairwise",
+            "lambdarank_pair_method": "mean",
+            "lambdarank_num_pair_per_sample": 8,
+            "colsample_bynode": min(1.0, self.options.choice / width),
             "disable_default_eval_metric": 1,
         }
 
@@ -179,7 +112,7 @@ class _SmallTrees:
 
     def fit(self, features: Features, targets: Vector) -> None:
         mean = float(np.mean(targets))
-        parameters = {"objective": self._objective, "base_score": mean, **common_parameters(3, 0.3, self._seed)}
+        parameters = {"objective": self._objective, "base_score": mean, **_common_parameters(3, 0.3, self._seed)}
         with xgboost.config_context(nthread=1):
             matrix = xgboost.DMatrix(np.ascontiguousarray(features, np.float32), targets, nthread=1)
             self._booster = xgboost.train(parameters, matrix, 30)
@@ -205,20 +138,11 @@ class Regressor(_SmallTrees):
     _objective = "reg:squarederror"
 
 
-def common_parameters(depth: int, learning_rate: float, seed: int) -> dict[str, str | int | float]:
+def _common_parameters(depth: int, learning_rate: float, seed: int) -> dict[str, str | int | float]:
     return {"tree_method": "hist", "max_depth": depth, "eta": learning_rate, "nthread": 1, "seed": seed, "min_child_weight": 1}
 
 
-def relative_target(labels: Vector, groups: Groups) -> Vector:
-    """log(label) minus its mean within the group: what is left is order and ratio, whatever the workload's own scale."""
-    logs = np.log(np.maximum(labels, _FAILED_LABEL))
-    _, inverse = np.unique(groups, return_inverse=True)
-    means = np.bincount(inverse, weights=logs) / np.bincount(inverse)
-    target: Vector = (logs - means[inverse]).astype(np.float32)
-    return target
-
-
-def load_booster(data: bytes) -> xgboost.Booster | None:
+def _load_booster(data: bytes) -> xgboost.Booster | None:
     if not data:
         return None
     booster = xgboost.Booster({"nthread": 1})

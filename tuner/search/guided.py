@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -19,7 +20,7 @@ from tuner.cost_model.resources import ResourceForecast
 from tuner.cost_model.validity import ValidityFilter
 from tuner.measure.outcome import Trial
 from tuner.search.diversity import choose
-from tuner.search.domain import Domain, is_in
+from tuner.search.domain import Domain
 from tuner.search.explorer import Explorer
 from tuner.search.ledger import Ledger, Row
 from tuner.search.pool import Pool
@@ -31,6 +32,7 @@ Origin = Literal["model", "local", "random", "seed"]
 
 _OWN = 0  # group of the workload being searched; history takes others
 _FRUITLESS = 4096  # draws without a new point after which a space too large to list counts as exhausted
+_AT_ONCE = 512  # points described to see which are new
 _TURNS = 32  # neighbours looked at of each of the best points where the model is distrusted
 _JUDGED = 48  # last trials by which the model is judged: a rank correlation of so many has a deviation of 0.15
 
@@ -44,7 +46,7 @@ class GuidedOptions:
     diversity: float = 0.3  # what an entirely new point is worth, in standard deviations of their scores
     pool: int = 1024  # best points kept of each exploration, twins of trials among them
     listed: int = 4096  # spaces up to this size are scored as a whole instead of explored
-    reference: int = 1024  # random points whose scores set the scale
+    reference: int = 1024  # random points whose scores set the scale, the same throughout
     good: int = 64  # best measured points handed to the explorer
     reserve: int = 64  # points lined up beyond the next refit, for what is in flight while it happens
     trust: float = 0.2  # rank correlation of the last trials from which the model is trusted without further proof
@@ -136,7 +138,7 @@ class GuidedSearcher:
         if seeds is not None and len(seeds):
             self._append(seeds, "seed")
         sample = self._domain.sample(rng, 4 * length)
-        sample = sample[self._novel(sample)]
+        sample = sample[self._novel(sample, len(sample))]
         self._append(sample[choose(sample, np.zeros(len(sample), np.float32), count=length, weight=1.0)], "random")
 
     def _take_turns(self, seeds: Points) -> None:
@@ -209,8 +211,7 @@ class GuidedSearcher:
 
     def _explored(self, rng: np.random.Generator) -> Pool:
         """The best untried points under the model; every point is scored where the domain is small."""
-        reference = self._domain.sample(rng, self.options.reference)
-        scores = self._raw(self._featurizer(reference))
+        scores = self._raw(self._scale)
         mean, spread = float(scores.mean()), float(scores.std()) or 1.0
 
         def standardised(features: Features) -> Vector:
@@ -218,18 +219,24 @@ class GuidedSearcher:
 
         told = standardised(np.concatenate(self._features)) if self._features else None
         pool = Pool(self._domain, capacity=self.options.pool, tried=self._ledger.tried, known=told)
-
-        def score(points: Points) -> Vector:
-            return standardised(self._featurizer(points))
-
         if self._domain.size <= self.options.listed:
-            points = self._domain.points()
-            points = points[~is_in(self._domain.keys(points), self._ledger.tried)]
-            if len(points):
-                pool.add(points, score(points))
-            return pool
-        self._explorer.explore(domain=self._domain, score=score, best=self._best(), pool=pool, rng=rng)
+            pool.add(self._domain.points(), standardised(self._scale))
+        else:
+            self._explorer.explore(
+                domain=self._domain,
+                score=lambda points: standardised(self._featurizer(points)),
+                best=self._best(),
+                pool=pool,
+                rng=rng,
+            )
         return pool
+
+    @cached_property
+    def _scale(self) -> Features:
+        """Of the points whose scores set the scale: all of a small domain, random ones of a large one."""
+        if self._domain.size <= self.options.listed:
+            return self._featurizer(self._domain.points())
+        return self._featurizer(self._domain.sample(np.random.default_rng(self._seed), self.options.reference))
 
     def _local(self, rng: np.random.Generator) -> Pool:
         """Neighbours of the best measured points, nearer ones to better points first, without asking the model."""
@@ -253,11 +260,11 @@ class GuidedSearcher:
         """The pool's choice with a random point mixed in at every 1/ε-th place on average; half random when the model is
         distrusted."""
         points, scores = pool.best()
-        novel = self._novel(points)[: self.options.choice]
+        novel = self._novel(points, self.options.choice)
         picked = points[novel][choose(points[novel], scores[novel], count=length, weight=self.options.diversity)]
         by_chance = rng.random(length) < (self.options.explore if origin == "model" else 0.5)
         spare = self._domain.sample(rng, length)
-        spare = spare[self._novel(spare)]
+        spare = spare[self._novel(spare, length)]
         at = by_luck = 0
         for place in range(length):
             if by_chance[place] and by_luck < len(spare):
@@ -267,16 +274,20 @@ class GuidedSearcher:
                 self._append(picked[at : at + 1], origin)
                 at += 1
 
-    def _novel(self, points: Points) -> NDArray[np.int64]:
-        """Rows whose features neither a told trial has nor a row before them. Configs of one description nearly always compile
-        to the same code (the order of loops that run once, blocks as large as the whole): one of them is enough to try."""
+    def _novel(self, points: Points, most: int) -> NDArray[np.int64]:
+        """The first `most` rows whose features neither a told trial has nor a row before them. Configs of one description nearly
+        always compile to the same code (the order of loops that run once, blocks as large as the whole): one of them is enough to
+        try."""
         seen = set(self._described)
-        rows = []
-        for row, described in enumerate(map(bytes, self._featurizer(points))) if len(points) else ():
-            if described not in seen:
-                seen.add(described)
-                rows.append(row)
-        return np.array(rows, np.int64)
+        rows: list[int] = []
+        for first in range(0, len(points), _AT_ONCE):
+            for row, described in enumerate(map(bytes, self._featurizer(points[first : first + _AT_ONCE])), first):
+                if described not in seen:
+                    seen.add(described)
+                    rows.append(row)
+            if len(rows) >= most:
+                break
+        return np.array(rows[:most], np.int64)
 
     def _append(self, points: Points, origin: Origin) -> None:
         for point, key in zip(points, self._domain.keys(points).tolist(), strict=True):

@@ -35,6 +35,12 @@ def test_other_workloads_teach_the_order_of_a_new_one() -> None:
     assert after > 0.985 and 1.0 - after < (1.0 - before) / 3
 
 
+def test_workloads_weigh_alike_however_many_trials_they_have() -> None:
+    many, few = workload(machine(1), 7, rows=900), workload(machine(2), 8, rows=60)
+    again = np.concatenate([few[0]] * 10), np.concatenate([few[1]] * 10)
+    assert np.allclose(fit([many, few]), fit([many, again]), rtol=1e-3)
+
+
 def test_a_term_that_never_occurs_keeps_its_cost() -> None:
     found = fit([workload(machine(1), seed) for seed in range(3)])
     unused = [at for at in range(len(NAMES)) if at not in USED]

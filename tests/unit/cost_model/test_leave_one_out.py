@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from tuner.app.tables import open_tables, past_of_table
-from tuner.cost_model.features import TERMS
 from tuner.cost_model.history import Past, train_on
 from tuner.cost_model.metrics import pairwise_accuracy, recall_at
 
@@ -25,7 +24,7 @@ def figures() -> dict[str, tuple[float, float]]:
     """(pairwise accuracy, recall@30) of each workload from an estimate calibrated on the others."""
     found = {}
     for past in pasts():
-        scores = train_on([other for other in pasts() if other is not past], terms=TERMS).predict(past.features)
+        scores = train_on([other for other in pasts() if other is not past]).predict(past.features)
         found[past.workload] = pairwise_accuracy(scores, past.labels), recall_at(30, scores, past.labels)
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tuner.cost_model.features import TERMS, featurizer
+from tuner.cost_model.features import featurizer
 from tuner.cost_model.history import Prior
 from tuner.search.alternatives import BEHIND, COUNT, alternatives
 from tuner.search.domain import Domain
@@ -18,7 +18,7 @@ SPECS = (
     "conv2d:N=1,H=28,W=28,CI=32,CO=64,KH=3,KW=3,pad=1",
     "dense:M=64,N=512,K=256,bias=true,act=gelu",
 )
-PRIOR = Prior(terms=TERMS)
+PRIOR = Prior()
 
 
 @pytest.mark.parametrize("spec", SPECS)
