@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.cost_model.allocator import keep_freed
 from tuner.cost_model.cycles import NAMES, ROUND, cycles
 from tuner.cost_model.nests import COPIES, NestTable, tables
 from tuner.cost_model.work import Work, work
@@ -43,17 +44,24 @@ def featurizer(space: CpuSpace) -> Callable[[Points], NDArray[np.float32]]:
     says nothing about the order of its configs, and a model of few workloads would only learn to tell them apart by it
     (docs/search.md).
     """
+    keep_freed()
     plain = _plain_featurizer(space)
     typical = plain(space.space.sample(np.random.default_rng(0), REFERENCE)).mean(axis=0, dtype=np.float64).astype(np.float32)
     typical[WIDTH:] = 0.0
-    return lambda points: plain(points) - typical
+
+    def relative(points: Points) -> NDArray[np.float32]:
+        found = plain(points)
+        found -= typical
+        return found
+
+    return relative
 
 
 def _plain_featurizer(space: CpuSpace) -> Callable[[Points], NDArray[np.float32]]:
     made = [sorted(tables(space, name), key=lambda table: -table.flops) for name in space.combinations]
 
     def features(points: Points) -> NDArray[np.float32]:
-        out = np.zeros((len(points), WIDTH + TERMS), np.float32)
+        out = np.empty((len(points), WIDTH + TERMS), np.float32)
         for row, groups in enumerate(made):
             found = np.flatnonzero(points[:, 0] == row)
             for first in range(0, len(found), BATCH):

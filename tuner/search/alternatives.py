@@ -22,7 +22,7 @@ COUNT = 4  # of a first batch of eight
 BEHIND = 0.25  # logarithm of the estimated time: how wrong the estimate may be about a choice
 MOST = 8  # values looked at, those of the first choices: a look takes a tenth of a second
 DEPTH = ".depth"  # how the knob of a reduction's blocks ends; its last value is the whole reduction
-OPTIONS = AnnealingOptions(chains=64, steps=24)  # a twentieth of a plan's: a good point will do, it need not be the best
+OPTIONS = AnnealingOptions(chains=192, steps=8)  # a twenty-fifth of a plan's: a good point will do, it need not be the best
 REFERENCE = 512  # random points whose estimates set the scale
 _APART = 100.0  # added to the logarithm for points with another value: worse than any with it
 
