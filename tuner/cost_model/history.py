@@ -107,11 +107,11 @@ class TransferRanker:
     def trained(self) -> bool:
         return True
 
-    def fit(self, features: Features, labels: Vector, groups: Groups, weights: Vector | None = None) -> None:
+    def fit(self, features: Features, labels: Vector, groups: Groups) -> None:
         self._share = 2.0 ** (-len(labels) / _HALF_LIFE)
         before = self._prior.predict(features)
         self._offset = float(before.mean())  # only order matters; centred, the local trees need not learn a constant
-        self._local.fit(features, labels, groups, weights, margin=self._share * (before - self._offset))
+        self._local.fit(features, labels, groups, margin=self._share * (before - self._offset))
         self._local.note(share=self._share, offset=self._offset)
 
     def predict(self, features: Features) -> Vector:

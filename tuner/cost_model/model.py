@@ -25,11 +25,8 @@ class CostModel(Protocol):
         """Whether `predict` says anything yet."""
         ...
 
-    def fit(self, features: Features, labels: Vector, groups: Groups, weights: Vector | None = None) -> None:
-        """Learns anew from all rows, oldest first. Labels are best/median time within the group, in [0, 1], failures 0.
-
-        Weights (n,) say how much a row counts; None means alike.
-        """
+    def fit(self, features: Features, labels: Vector, groups: Groups) -> None:
+        """Learns anew from all rows, oldest first. Labels are best/median time within the group, in [0, 1], failures 0."""
         ...
 
     def predict(self, features: Features) -> Vector:

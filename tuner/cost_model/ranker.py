@@ -37,21 +37,16 @@ class Ranker:
     def trained(self) -> bool:
         return self._booster is not None
 
-    def fit(
-        self, features: Features, labels: Vector, groups: Groups, weights: Vector | None = None, *, margin: Vector | None = None
-    ) -> None:
-        """As `CostModel.fit`, with one weight a workload, that of its first row. `margin` (n,) is another model's score, to which
-        this one adds what it missed."""
+    def fit(self, features: Features, labels: Vector, groups: Groups, *, margin: Vector | None = None) -> None:
+        """As `CostModel.fit`. `margin` (n,) is another model's score, to which this one adds what it missed."""
         if not len(features):
             raise UsageError("a cost model needs at least one row to learn from; give it measured trials first")
         order = np.argsort(groups, kind="stable")  # XGBoost wants the rows of a workload together
-        first = np.unique(groups[order], return_index=True)[1]
         with xgboost.config_context(nthread=1):  # the booster's own nthread does not reach all of its parallel loops
             rows = xgboost.DMatrix(
                 np.ascontiguousarray(features[order], np.float32),
                 labels[order],
                 qid=groups[order],
-                weight=np.ones(len(first), np.float32) if weights is None else weights[order][first],
                 base_margin=None if margin is None else margin[order],
                 nthread=1,
             )

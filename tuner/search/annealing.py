@@ -30,7 +30,6 @@ class AnnealingOptions:
     cold: float = 0.02
     restarted: float = 0.3  # share of chains restarted near the best measured points
     renewed: float = 0.1  # share of chains restarted anywhere
-    patience: int = 50  # steps after which a plan ends when no chain accepted a better point
 
 
 class Annealing:
@@ -44,7 +43,7 @@ class Annealing:
     def explore(self, *, domain: Domain, score: Score, best: Points, pool: Pool, rng: np.random.Generator) -> None:
         chains, scores = self._start(domain, score, best, rng)
         pool.add(chains, scores)
-        options, peak, idle = self.options, float(scores.max()), 0
+        options = self.options
         steps = options.steps if self._chains is None else options.resumed
         for temperature in np.geomspace(options.hot, options.cold, steps):
             moved = domain.neighbours(rng, chains)
@@ -52,16 +51,12 @@ class Annealing:
             pool.add(moved, gained)
             accepted = rng.random(len(chains)) < np.exp(np.minimum(0.0, (gained - scores) / temperature))
             chains[accepted], scores[accepted] = moved[accepted], gained[accepted]
-            idle = 0 if float(scores.max()) > peak else idle + 1
-            peak = max(peak, float(scores.max()))
-            if idle >= options.patience and temperature < options.hot / 4:
-                break
         self._chains, self._scores = chains, scores
 
     def _start(self, domain: Domain, score: Score, best: Points, rng: np.random.Generator) -> tuple[Points, Vector]:
         options = self.options
         chains = domain.sample(rng, options.chains) if self._chains is None else self._chains.copy()
-        worst = np.argsort(self._scores, kind="stable")  # under the model before: to ask the new one would double the work
+        worst = np.argsort(self._scores, kind="stable")  # under the model before: asking the new one costs a step and a half
         near = int(options.chains * options.restarted) if len(best) else 0
         anew = int(options.chains * options.renewed)
         if near:

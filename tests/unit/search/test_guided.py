@@ -29,7 +29,7 @@ class Misled:
         self.trained = False
         self._rng = np.random.default_rng(0)
 
-    def fit(self, features: Features, labels: Vector, groups: Groups, weights: Vector | None = None) -> None:
+    def fit(self, features: Features, labels: Vector, groups: Groups) -> None:
         self.trained = True
 
     def predict(self, features: Features) -> Vector:
