@@ -11,6 +11,7 @@ from tuner.spaces.nest import Nest
 from tuner.spaces.phases import phased
 from tuner.spaces.program import Buffer, Program
 from tuner.spaces.stages import hoisted, inlined
+from tuner.spaces.trim import trimmed
 from tuner.spaces.winograd import SAVING, winograd
 from tuner.workload.compulsory import least_flops
 from tuner.workload.expression import DType, Expression
@@ -73,7 +74,7 @@ def algorithms(
 def fewest_flops(workload: Workload) -> int:
     """Operations of the workload by the algorithm that needs least: what a time is judged by."""
     least = least_flops(workload)
-    inline = inlined(hoisted(workload.expression))
+    inline = inlined(hoisted(trimmed(workload.expression)))
     least = min(least, needed_flops(phased(inline)))
     fast = workload.numerics == "fast" and winograd(workload.expression) is not None
     return int(least / SAVING) if fast else least

@@ -18,6 +18,7 @@ from tuner.spaces.phases import phased
 from tuner.spaces.program import Program
 from tuner.spaces.space import Config, Sketch, Space
 from tuner.spaces.stages import hoisted, inlined, materialized, plainly_named
+from tuner.spaces.trim import trimmed
 from tuner.target.target import Target
 from tuner.workload.expression import Expression
 from tuner.workload.workload import Workload
@@ -75,7 +76,7 @@ class CpuSpace:
 
 
 def _prepared(expression: Expression) -> Expression:
-    return collapsed(materialized(phased(inlined(hoisted(expression)))))
+    return collapsed(materialized(phased(inlined(hoisted(trimmed(expression))))))
 
 
 def space_for(workload: Workload, target: Target, threads: int) -> Space:

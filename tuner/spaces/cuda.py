@@ -16,6 +16,7 @@ from tuner.spaces.groups import Group, RowGroup, TileGroup
 from tuner.spaces.program import Program
 from tuner.spaces.space import Config, Sketch, Space
 from tuner.spaces.stages import hoisted, inlined, plainly_named
+from tuner.spaces.trim import trimmed
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
 
@@ -32,7 +33,7 @@ class CudaSpace:
         if target.kind != "cuda":
             raise UsageError(f"target {target.name} is no GPU; its sketches live elsewhere")
         plain = plainly_named(workload.expression)
-        found = algorithms(plain, workload.numerics, lambda expression: inlined(hoisted(expression)), joined=True)
+        found = algorithms(plain, workload.numerics, lambda expression: inlined(hoisted(trimmed(expression))), joined=True)
         self.algorithm = found[0]
         self.expression, self.groups = self.algorithm.expression, self.algorithm.groups
         self.shapes, self.dtypes = self.algorithm.shapes, self.algorithm.dtypes

@@ -201,11 +201,13 @@ def _repeats(reader: Stage, producer: Stage) -> bool:
 
 def bounds(node: Scalar, extents: Mapping[str, int]) -> tuple[int, int] | None:
     """Least and greatest value of an integer index over 0 <= v < extents[v], or None where it is not known (a gather)."""
+    form = linear(node)
+    if form is not None:
+        if not form.coefficients.keys() <= extents.keys():
+            return None
+        ends = [sorted((0, step * (extents[name] - 1))) for name, step in form.coefficients.items()]
+        return form.constant + sum(low for low, _ in ends), form.constant + sum(high for _, high in ends)
     match node:
-        case Const(value=value):
-            return int(value), int(value)
-        case Var(name=name):
-            return (0, extents[name] - 1) if name in extents else None
         case Binary(op=op, lhs=lhs, rhs=rhs):
             a, b = bounds(lhs, extents), bounds(rhs, extents)
             if a is None or b is None:

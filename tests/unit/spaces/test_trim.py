@@ -1,0 +1,109 @@
+"""What nobody reads and what changes nothing is left out, and nothing else is."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.spaces.test_programs import check
+from tuner.spaces.algorithm import fewest_flops
+from tuner.spaces.trim import trimmed
+from tuner.workload.expression import Expression
+from tuner.workload.spec import parse_spec, workload_from_notation
+
+Extents = dict[str, dict[str, int]]  # of a stage's axes
+
+# Text, and of each stage that is left the extents of its axes.
+TRIMMED: list[tuple[str, Extents]] = [
+    # Of a tensor read in part that part is made, along every path to it.
+    (
+        "kernel part(X: f32[9, 7]) -> (Y: f32[3]) { S[i, j] += X[i, j] * X[i, k] for k in 0:7\n T[i, j] = exp(S[i, j])\n"
+        " Y[i] = T[2 * i + 1, 4] for i in 0:3 }",
+        {"S": {"i": 5, "j": 1, "k": 7}, "T": {"i": 5, "j": 1}, "Y": {"i": 3}},
+    ),
+    # Two readers: what either reads, and all between.
+    (
+        "kernel both(X: f32[9]) -> (Y: f32[2], Z: f32[2]) { T[i] = exp(X[i])\n Y[i] = T[i + 1] for i in 0:2\n"
+        " Z[i] = T[i + 5] + T[6] for i in 0:2 }",
+        {"T": {"i": 6}, "Y": {"i": 2}, "Z": {"i": 2}},
+    ),
+    # Its padding is that of the whole.
+    (
+        "kernel edge(X: f32[9]) -> (Y: f32[4]) { T[i] = exp(X[i])\n Y[i] = T[i - 2] else 3 for i in 0:4 }",
+        {"T": {"i": 2}, "Y": {"i": 4}},
+    ),
+    # A reduction reads less once its terms are fewer.
+    (
+        "kernel chain(X: f32[4], W: f32[40]) -> (Y: f32[4]) { T[i] = exp(W[i])\n Y[i] += (X[i + r - 20] else 0) * T[r] }",
+        {"T": {"i": 7}, "Y": {"i": 4, "r": 7}},
+    ),
+    # Taps that meet padding alone, in both directions; an intermediate that is read by nobody else goes with them.
+    (
+        "kernel dilated(X: f32[8], W: f32[3]) -> (Y: f32[8]) { Y[i] += (X[i + 12*r - 12] else 0) * W[r] }",
+        {"Y": {"i": 8, "r": 1}},
+    ),
+    (
+        "kernel gone(X: f32[8]) -> (Y: f32[8]) { T[i] = exp(X[i])\n Y[i] = (T[i + 8] else 2) + X[i] for i in 0:8 }",
+        {"Y": {"i": 8}},
+    ),
+    ("kernel none(X: f32[8]) -> (Y: f32[8]) { Y[i] += X[i + r + 8] else 0 for i in 0:8, r in 0:5 }", {"Y": {"i": 8, "r": 1}}),
+    ("kernel ones(X: f32[4]) -> (Y: f32[1]) { Y[i] *= X[r - 9] else 1 for i in 0:1, r in 0:64 }", {"Y": {"i": 1, "r": 4}}),
+    # The greatest of a window: one of the constants beside it is as good as all.
+    ("kernel most(X: f32[4]) -> (Y: f32[2]) { Y[i] max= -(X[r + i - 9] else 1) for i in 0:2, r in 0:64 }",
+     {"Y": {"i": 2, "r": 5}}),
+    ("kernel least(X: f32[4]) -> (Y: f32[2]) { Y[i] min= X[(r + i) // 2] else 0 for i in 0:2, r in 0:64 }",
+     {"Y": {"i": 2, "r": 8}}),
+    # What is left along one axis leaves less along another.
+    (
+        "kernel corner(X: f32[3, 3]) -> (Y: f32[1]) {\n"
+        " Y[i] max= X[(r + s + 2) // 2, s + 2] else 1 for i in 0:1, r in 0:64, s in 0:31 }",
+        {"Y": {"i": 1, "r": 4, "s": 1}},
+    ),
+]  # fmt: skip
+WHOLE = [
+    "kernel window(X: f32[8], W: f32[3]) -> (Y: f32[8]) { Y[i] += (X[i + r - 1] else 0) * W[r] }",
+    "kernel count(X: f32[4]) -> (Y: f32[2]) { Y[i] += X[r + i - 9] else 1 for i in 0:2, r in 0:64 }",
+    "kernel beside(X: f32[4], W: f32[64]) -> (Y: f32[1]) { Y[i] max= (X[r] else 0) * W[r] for i in 0:1, r in 0:64 }",
+    "kernel two(X: f32[4], W: f32[5]) -> (Y: f32[1]) { Y[i] max= (X[r] else 0) + (W[63 - r] else 0) for i in 0:1, r in 0:64 }",
+    "kernel place(X: f32[4]) -> (Y: f32[1]) { Y[i] max= (X[r] else 0) + f32(r) for i in 0:1, r in 0:64 }",
+    "kernel look(X: f32[9], I: i32[4]) -> (Y: f32[4]) { T[i] = exp(X[i])\n Y[i] = T[clamp(I[i], 0, 8)] }",
+    "kernel out(X: f32[9]) -> (T: f32[9], Y: f32[3]) { T[i] = exp(X[i])\n Y[i] = T[i] for i in 0:3 }",
+]
+
+
+def extents(expression: Expression) -> Extents:
+    return {stage.name: stage.extents for stage in expression.stages}
+
+
+@pytest.mark.parametrize(("text", "left"), TRIMMED)
+def test_what_does_not_count_is_left_out(text: str, left: Extents) -> None:
+    workload = workload_from_notation(text, {})
+    made = trimmed(workload.expression)
+    assert extents(made) == left
+    assert extents(trimmed(made)) == left
+    check(workload, configs=4)
+
+
+@pytest.mark.parametrize("text", WHOLE)
+def test_what_may_count_stays(text: str) -> None:
+    workload = workload_from_notation(text, {})
+    assert trimmed(workload.expression) == workload.expression
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["matmul:M=7,N=5,K=3", "batch_matmul:B=2,M=3,N=4,K=5", "conv2d:N=1,H=9,W=9,CI=4,CO=8,KH=3,KW=3,stride=2,pad=1",
+     "conv2d_transpose:N=1,H=5,W=5,CI=4,CO=3,KH=3,KW=3,stride=2,pad=1", "softmax:M=4,N=9", "layer_norm:M=4,N=9",
+     "max_pool2d:N=1,H=9,W=9,C=4,KH=3,KW=3,stride=2,pad=1", "avg_pool2d:N=1,H=9,W=9,C=4,KH=3,KW=3,stride=2,pad=1",
+     "attention:B=1,H=2,S=5,D=4,causal=true"],
+)  # fmt: skip
+def test_operators_are_whole(spec: str) -> None:
+    workload = parse_spec(spec)
+    assert trimmed(workload.expression) == workload.expression
+
+
+def test_a_dilated_window_on_a_small_image_costs_the_taps_that_meet_it() -> None:
+    small = parse_spec("conv2d:N=1,H=4,W=4,CI=8,CO=8,KH=3,KW=3,pad=6,dilation=6")
+    taps = trimmed(small.expression).stages[0]
+    assert [axis.extent for axis in taps.reduce_axes if axis.extent == 3] == []
+    assert fewest_flops(small) * 9 == small.expression.flops
+    check(small, configs=8)

@@ -1,0 +1,177 @@
+"""What nobody reads is not computed, nor are terms that change nothing: boxes of points that count, found by their indices' ends.
+
+Of a tensor read in part only that part is made. A window that lies outside of its tensor but for a corner, as a dilated
+convolution's does on a small image, is reduced over that corner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from tuner.spaces.groups import shapes_of
+from tuner.spaces.guards import identity
+from tuner.spaces.stages import bounds, linear
+from tuner.spaces.tiles import add, constant
+from tuner.workload.expression import (
+    Axis,
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    Expression,
+    Read,
+    Reducer,
+    Scalar,
+    Stage,
+    Unary,
+    Var,
+    reads,
+    rewrite,
+    substitute,
+    walk,
+)
+
+Span = tuple[int, int]  # of one axis or dimension, both ends included
+Shapes = Mapping[str, tuple[int, ...]]
+
+_IDEMPOTENT: Mapping[Reducer | None, BinaryOp] = {"max": "max", "min": "min"}
+
+
+def trimmed(expression: Expression) -> Expression:
+    """The expression with each intermediate cut to the box that is read of it, each reduction to the box of terms that count.
+
+    In a sum a factor of zero is taken to make a term zero, so that an infinity it would meet makes no NaN. Inputs and outputs
+    keep their shapes; an intermediate of which nothing is read is left out.
+    """
+    shapes = shapes_of(expression)
+    kept: list[Stage] = []  # readers before what they read: what a reduction leaves out is not read
+    for stage in reversed(expression.stages):
+        if stage.name not in expression.outputs:
+            box = _read_box(stage, kept)
+            if box is None:
+                continue
+            kept = [_shifted(reader, stage.name, box) for reader in kept]
+            stage = _cut(stage, {axis.name: span for axis, span in zip(stage.axes, box, strict=True)})
+        counting = _counting(stage, shapes)
+        kept.append(replace(counting, body=_folded(counting, shapes)))
+    return replace(expression, stages=tuple(reversed(kept)))
+
+
+def _read_box(stage: Stage, readers: Iterable[Stage]) -> list[Span] | None:
+    """What is read of a stage, by dimension; None for nothing."""
+    found = [
+        spans
+        for reader in readers
+        for read in reads(reader.body)
+        if read.tensor == stage.name and (spans := _inside(read, stage.tensor.shape, reader.extents)) is not None
+    ]
+    ends = [zip(*spans, strict=True) for spans in zip(*found, strict=True)]
+    return [(min(lows), max(highs)) for lows, highs in ends] or None
+
+
+def _inside(read: Read, shape: Sequence[int], extents: Mapping[str, int]) -> list[Span] | None:
+    """Where in its tensor a read can be, by dimension; None where it never is."""
+    spans = []
+    for index, extent in zip(read.indices, shape, strict=True):
+        low, high = bounds(index, extents) or (0, extent - 1)
+        if high < 0 or low >= extent:
+            return None
+        spans.append((max(low, 0), min(high, extent - 1)))
+    return spans
+
+
+def _shifted(reader: Stage, tensor: str, box: Sequence[Span]) -> Stage:
+    """The reader of a tensor of which a box is left. What is outside of the tensor is outside of the box."""
+
+    def change(node: Scalar) -> Scalar | None:
+        if not (isinstance(node, Read) and node.tensor == tensor):
+            return None
+        indices = (rewrite(index, change) for index in node.indices)
+        return replace(node, indices=tuple(_moved(index, -low) for index, (low, _) in zip(indices, box, strict=True)))
+
+    return replace(reader, body=rewrite(reader.body, change))
+
+
+def _moved(index: Scalar, by: int) -> Scalar:
+    moved = add(index, constant(by))
+    form = linear(moved) if by else None
+    return moved if form is None else form.index
+
+
+def _cut(stage: Stage, spans: Mapping[str, Span]) -> Stage:
+    """The stage with some of its axes running over spans of what they did."""
+
+    def shorter(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        ends = [spans.get(axis.name, (0, axis.extent - 1)) for axis in axes]
+        return tuple(replace(axis, extent=high - low + 1) for axis, (low, high) in zip(axes, ends, strict=True))
+
+    moved = {name: add(Var(name), constant(low)) for name, (low, _) in spans.items() if low}
+    return replace(stage, axes=shorter(stage.axes), reduce_axes=shorter(stage.reduce_axes), body=substitute(stage.body, moved))
+
+
+def _counting(stage: Stage, shapes: Shapes) -> Stage:
+    """The stage reduced over the terms that count: a constant that the reducer makes nothing of is left out, one of which many
+    are as good as one is taken into each of the others."""
+    same: Scalar | None = None  # what each term is that is left out: all that may differ has left its tensor there
+    changed = stage.reducer is not None
+    while changed:  # ends: every turn leaves fewer terms; with fewer along one axis, more of another's may lie outside
+        changed = False
+        for axis in stage.reduce_axes:
+            low, high = _span(stage, axis, shapes)
+            if (low, high) != (0, axis.extent - 1):
+                beyond = low - 1 if low else high + 1
+                same, changed = _folded(_cut(stage, {axis.name: (beyond, beyond)}), shapes), True
+                stage = _cut(stage, {axis.name: (low, high)})
+    if same is None or stage.reducer not in _IDEMPOTENT:
+        return stage
+    return replace(stage, body=Binary(_IDEMPOTENT[stage.reducer], stage.body, same))
+
+
+def _span(stage: Stage, axis: Axis, shapes: Shapes) -> Span:
+    """Where along a reduced axis terms count, whatever the other iterators are; its first place where none does."""
+
+    def found(low: int, high: int, *, last: bool) -> int | None:
+        """The first or last place of a span at which a term counts."""
+        if _is_idle(_cut(stage, {axis.name: (low, high)}), shapes):
+            return None
+        if low == high:
+            return low
+        middle = (low + high) // 2
+        halves = [(low, middle), (middle + 1, high)]
+        places = (found(*half, last=last) for half in (reversed(halves) if last else halves))
+        return next((place for place in places if place is not None), None)  # halves may tell more than the whole
+
+    low, high = (found(0, axis.extent - 1, last=last) for last in (False, True))
+    return (0, 0) if low is None or high is None else (low, high)
+
+
+def _is_idle(stage: Stage, shapes: Shapes) -> bool:
+    """Whether the terms of a reduction are one constant, of which the reducer makes nothing, or the same of many as of one."""
+    assert stage.reducer is not None
+    term = _folded(stage, shapes)
+    if stage.reducer in _IDEMPOTENT:
+        return not any(isinstance(node, Var | Read) for node in walk(term))
+    return isinstance(term, Const) and term.value == identity(stage.reducer, stage.accumulator).value
+
+
+def _folded(stage: Stage, shapes: Shapes) -> Scalar:
+    """The body with reads that are always outside replaced by what they are there, and in a sum products with zero by zero."""
+    extents = stage.extents
+
+    def fold(node: Scalar) -> Scalar:
+        match rewrite(node, lambda found: None if found is node else fold(found)):
+            case Read(tensor=tensor, pad=Const() as pad) as read if _inside(read, shapes[tensor], extents) is None:
+                return pad
+            case Binary(op="mul", lhs=Const(value=0) as zero) | Binary(op="mul", rhs=Const(value=0) as zero) if (
+                stage.reducer == "sum"
+            ):
+                return zero
+            case Unary(op="neg", arg=Const(value=0) as zero):
+                return zero
+            case Cast(dtype=dtype, arg=Const(value=0)):
+                return Const(0, dtype)
+            case folded:
+                return folded
+
+    return fold(stage.body)
