@@ -1,4 +1,4 @@
-"""What a search starts from: an estimate calibrated on other workloads' trials on the same target, and configs that won there.
+"""What a search starts from: an estimate that other workloads' trials on the same target taught, and configs that won there.
 
 The prior is stored with a digest of the trials it learned from; while nothing was added it is loaded instead of trained again.
 Bounded: a few workloads, a few hundred trials of each, about half a second in all, and nothing begun past LIMIT_S.
@@ -26,7 +26,7 @@ from tuner.spaces.space import Config, Space
 from tuner.target.target import Target
 from tuner.workload.spec import from_document
 
-WORKLOADS = 8  # learned from, the newest: of the same operator where there are any, whose order carries furthest
+WORKLOADS = 8  # learned from, the newest: those of the same operator first, whose order carries furthest
 TRIALS = 512  # read of each, by number
 LEAST = 16  # timed trials from which a workload teaches an order
 CARRIED = 2  # best configs taken from each workload of the same operator
@@ -60,21 +60,27 @@ def start_of(
     best = tuple(config for one in known if one.task.op == op and op is not None for config in best_configs(one.trials, CARRIED))
     if not known:
         return Start(best=best)
-    digest = _digest(known)
+    digest = _digest(known, op)
     prior, workloads = _stored(database, target, digest) or _trained(
-        database, known, job.threads, target, digest, lambda: clock() - began < LIMIT_S
+        database, known, job.threads, target, op, digest, lambda: clock() - began < LIMIT_S
     )
     return Start(prior=prior, best=best, learned_from=workloads)
 
 
 def _trained(
-    database: Database, known: Sequence[_Known], threads: int, target: Target, digest: str, in_time: Callable[[], bool]
+    database: Database,
+    known: Sequence[_Known],
+    threads: int,
+    target: Target,
+    op: str | None,
+    digest: str,
+    in_time: Callable[[], bool],
 ) -> tuple[Prior | None, tuple[str, ...]]:
-    """A new model of what is known, stored under the digest; None where no trial's config exists any more."""
+    """A new model of what is known, for the operator, stored under the digest; None where no trial's config exists any more."""
     pasts = _pasts(known, target, threads, in_time)
     if not pasts:
         return None, ()
-    prior, workloads = train_on(pasts), tuple(past.workload for past in pasts)
+    prior, workloads = train_on(pasts, op), tuple(past.workload for past in pasts)
     with database.write("ranker") as session:
         cost_models.save(
             session,
@@ -94,7 +100,7 @@ def _known(database: Database, job: Job, task: Task, op: str | None) -> list[_Kn
             session, target=job.target, threads=job.threads, before=before, job=job.id, position=task.position
         )
         same = [one for one in tasks if op is not None and one.op == op]
-        chosen = (same or tasks)[:WORKLOADS]
+        chosen = [*same, *(one for one in tasks if one not in same)][:WORKLOADS]
         read = []
         for one in chosen:
             until = None if one.job == job.id else before
@@ -102,8 +108,8 @@ def _known(database: Database, job: Job, task: Task, op: str | None) -> list[_Kn
     return [one for one in read if sum(isinstance(trial.outcome, Timed) for trial in one.trials) >= LEAST]
 
 
-def _digest(known: Sequence[_Known]) -> str:
-    content = [(one.task.job, one.task.position, len(one.trials)) for one in known]
+def _digest(known: Sequence[_Known], op: str | None) -> str:
+    content = [op, *((one.task.job, one.task.position, len(one.trials)) for one in known)]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
@@ -130,7 +136,7 @@ def _pasts(known: Sequence[_Known], target: Target, threads: int, in_time: Calla
         space = CpuSpace(from_document(one.task.document), target, threads)
         kept = [trial for trial in one.trials if _is_of(space.space, trial)]
         if sum(isinstance(trial.outcome, Timed) for trial in kept) >= LEAST:
-            described.append(past_of(one.task.workload, space.space, kept, featurizer(space)))
+            described.append(past_of(one.task.workload, one.task.op, space.space, kept, featurizer(space)))
     return described
 
 

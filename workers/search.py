@@ -11,38 +11,35 @@ from tuner.cost_model.features import featurizer
 from tuner.cost_model.history import Prior, TransferRanker
 from tuner.cost_model.model import CostModel, Featurizer
 from tuner.measure.outcome import Trial
-from tuner.search.alternatives import alternatives
 from tuner.search.domain import Domain
 from tuner.search.searcher import Plan, Searcher
-from tuner.search.seeds import carried_over
+from tuner.search.seeds import MOST_SEEDS, carried_over, first_points
 from tuner.search.strategies import LEARNING, SearchSetup, build_searcher
 from tuner.spaces.by_target import TargetSpace
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.cuda import CudaSpace
 from tuner.spaces.space import Config, Points, Space
 
-MOST_SEEDS = 8  # points tried among the search's own: an eighth of a small budget
-OTHERS = 4  # of them by another algorithm than the one a GPU's estimate favours
+OTHERS = 4  # of the first points by another algorithm than the one a GPU's estimate favours
 
 
 def searcher_for(
     space: TargetSpace, *, strategy: str, seed: int, winners: Sequence[Config] = (), prior: Prior | None = None
 ) -> Searcher:
     """A new searcher. `winners` are configs of similar workloads, tried early where the strategy has a model; `prior` is the
-    estimate of cycles calibrated on other workloads of the same target, which warms that model up; without it one of round
-    costs. As far as there is room beside the winners, what it likes nearly as much as its favourite, made otherwise, is tried
-    early too.
+    estimate of cycles that other workloads of the same target taught, which warms that model up; without it one of round costs.
 
     Raises UsageError for an unknown strategy.
     """
-    points = carried_over(space.space, winners)[:MOST_SEEDS]
+    prior = prior or Prior()
+    domain, (described, model) = Domain(space.space), _model(space, prior)
+    if isinstance(space, CpuSpace) and strategy in LEARNING:
+        points = first_points(domain, described, prior, winners, seed=seed)
+    else:
+        points = carried_over(space.space, winners)[:MOST_SEEDS]
     if isinstance(space, CudaSpace):
         others = other_algorithms(space, OTHERS, seed)
         points = np.concatenate([points[: MOST_SEEDS - len(others)], others])
-    prior = prior or Prior()
-    domain, (described, model) = Domain(space.space), _model(space, prior)
-    if isinstance(space, CpuSpace) and strategy in LEARNING and len(points) < MOST_SEEDS:
-        points = np.concatenate([points, alternatives(domain, described, prior, seed=seed)])[:MOST_SEEDS]
     setup = SearchSetup(
         domain=domain,
         featurizer=described,

@@ -13,10 +13,9 @@ from tuner.cost_model.model import CostModel
 from tuner.cost_model.ranker import Ranker
 from tuner.errors import UsageError
 from tuner.replay import RecordedTable, SearcherFactory
-from tuner.search.alternatives import alternatives
 from tuner.search.guided import GuidedOptions
 from tuner.search.searcher import Searcher
-from tuner.search.seeds import carried_over
+from tuner.search.seeds import carried_over, first_points
 from tuner.search.strategies import STRATEGIES, SearchSetup, build_searcher
 from tuner.spaces.space import Config, Points
 
@@ -29,8 +28,8 @@ OPTIONS = GuidedOptions(listed=0)
 
 
 def factories(names: Sequence[str], tables: Sequence[RecordedTable]) -> Mapping[str, SearcherFactory]:
-    """A factory for each name. `transfer` is annealing warmed up as a job is: by the other tables of the operator, whose winners
-    are carried over, or where there are none by all others, without their winners.
+    """A factory for each name. `transfer` is annealing warmed up as a job is: by the other tables, those of the operator carrying
+    their winners over.
 
     Raises UsageError for an unknown name, `tpe` without Optuna, `transfer` with a single table.
     """
@@ -56,8 +55,12 @@ def _cold(table: RecordedTable, seed: int) -> SearchSetup:
     """A job without a history: it starts from the estimate of cycles and its alternatives where the table has the terms."""
     if features_of(table) != LOOP_NEST:
         return _setup(table, Ranker(), seed, carried_over(table.space, ()))
-    prior = Prior()
-    return _setup(table, TransferRanker(prior), seed, alternatives(table.domain(), table.featurizer(), prior, seed=seed))
+    return _warm(table, Prior(), (), seed)
+
+
+def _warm(table: RecordedTable, prior: Prior, winners: Sequence[Config], seed: int) -> SearchSetup:
+    points = first_points(table.domain(), table.featurizer(), prior, winners, seed=seed)
+    return _setup(table, TransferRanker(prior), seed, points)
 
 
 def _setup(table: RecordedTable, model: CostModel, seed: int, seeds: Points) -> SearchSetup:
@@ -80,10 +83,9 @@ def _transfer(tables: Sequence[RecordedTable]) -> SearcherFactory:
         others = [other for other in tables if other.name != table.name]
         alike = [other for other in others if other.workload.get("op") == table.workload.get("op") is not None]
         if table.name not in priors:
-            priors[table.name] = train_on([past_of_table(other) for other in alike or others])
+            priors[table.name] = train_on([past_of_table(other) for other in others], table.workload.get("op"))
         winners = list(chain.from_iterable(best_of(other, CARRIED) for other in alike))
-        seeds = carried_over(table.space, winners)
-        return build_searcher("annealing", _setup(table, TransferRanker(priors[table.name]), seed, seeds))
+        return build_searcher("annealing", _warm(table, priors[table.name], winners, seed))
 
     return build
 

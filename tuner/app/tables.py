@@ -56,7 +56,7 @@ def past_of_table(table: RecordedTable) -> Past:
         raise UsageError(f"table {table.name!r} was recorded from another version of its space; record it again to learn from it")
     labels = np.zeros(len(table.points), np.float32)
     labels[table.outcomes == 0] = table.optimum_s / table.median_s
-    return Past(workload=table.name, features=table.features, labels=labels)
+    return Past(workload=table.name, op=table.workload.get("op"), features=table.features, labels=labels)
 
 
 def _points_in(whole: Space, part: Space, points: Points) -> Points:

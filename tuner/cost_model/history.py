@@ -4,13 +4,15 @@ An opinion formed on the history ranks the first batch; from then on a local mod
 as 2^(-n/64) with the number n of local trials, the schedule of AutoTVM (arXiv 1805.08166, section 4), because after a few batches
 the workload's own times know better.
 
-That opinion is an estimate of cycles whose terms got their costs from the history: few numbers that mean the same for
-every operator carry further than trees, which learn workloads by heart (docs/search.md has both).
+That opinion is an estimate of cycles whose terms got their costs from the history: few numbers that mean the same for every
+operator carry further than trees, which learn workloads by heart. On top of it trees learn what it missed of the workloads of
+the operator that is to be ranked (docs/search.md has both).
 """
 
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -32,23 +34,32 @@ class Past:
     """Trials of one workload, with the features of the same version."""
 
     workload: str  # its key
+    op: str | None  # its operator; None for what was written in the notation
     features: Features  # (n, F)
     labels: Vector  # (n,), best/median within the workload, own failures 0
 
 
 class Prior:
-    """The estimate of cycles, its costs calibrated on what was measured; before `fit` its terms have their round costs.
+    """The estimate of cycles, its costs calibrated on what was measured, corrected by trees that learned what it missed. Before
+    that the terms have their round costs, and nothing is corrected.
 
     The last columns of the features are the terms.
     """
 
     def __init__(self) -> None:
         self._costs = ROUND
+        self._trees = Ranker()
 
-    def fit(self, parts: Sequence[Past]) -> None:
-        """On workloads with at least one trial each, all weighing alike."""
+    def calibrate(self, parts: Sequence[Past]) -> None:
+        """Costs of workloads with at least one trial each, all weighing alike."""
         units = [calibration.units_of(past.features, len(ROUND)) for past in parts]
         self._costs = calibration.fit([(own, past.labels.astype(np.float64)) for own, past in zip(units, parts, strict=True)])
+
+    def correct(self, parts: Sequence[Past]) -> None:
+        """Trees of what the estimate misses of workloads with at least one trial each."""
+        features, labels = np.concatenate([past.features for past in parts]), np.concatenate([past.labels for past in parts])
+        groups = np.repeat(np.arange(len(parts)), [len(past.labels) for past in parts])
+        self._trees.fit(features, labels, groups, margin=self.predict(features))
 
     def predict(self, features: Features) -> Vector:
         scores: Vector = (-_SHARPNESS * self.log_cycles(features)).astype(np.float32)
@@ -60,33 +71,39 @@ class Prior:
             raise UsageError(
                 f"{features.shape[1]} features hold no {len(ROUND)} terms; they belong to another version of the features"
             )
-        return calibration.estimate(calibration.units_of(features, len(ROUND)), self._costs)
+        found: calibration.Floats = calibration.estimate(calibration.units_of(features, len(ROUND)), self._costs)
+        return found - self._trees.predict(features) / _SHARPNESS
 
     def save(self) -> bytes:
-        """JSON of the costs."""
-        return json.dumps({"costs": self._costs.tolist()}).encode()
+        """JSON of the costs and of the trees, in UBJ and base64."""
+        return json.dumps({"costs": self._costs.tolist(), "trees": b64encode(self._trees.save()).decode()}).encode()
 
     def load(self, data: bytes) -> None:
         """Takes up what `save` gave. Raises UsageError for anything else."""
+        trees = Ranker()
         try:
-            costs = np.array(json.loads(data)["costs"], np.float64)
+            found = json.loads(data)
+            costs = np.array(found["costs"], np.float64)
+            trees.load(b64decode(found["trees"]))
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(f"{len(data)} bytes are not the costs of an estimate: {error}") from error
         if costs.shape != ROUND.shape or not (np.isfinite(costs) & (costs > 0)).all():
             raise UsageError(f"costs of {costs.shape[0] if costs.ndim else 0} terms; this version has {len(ROUND)}, all positive")
-        self._costs = costs
+        self._costs, self._trees = costs, trees
 
 
-def train_on(history: Sequence[Past]) -> Prior:
-    """A prior of all workloads of the history, each weighing alike however many trials it has; of round costs when there are
-    none."""
+def train_on(history: Sequence[Past], op: str | None = None) -> Prior:
+    """A prior of all workloads of the history, of round costs when there are none; corrected by those of the operator `op`, which
+    is to be ranked."""
     prior = Prior()
     parts = [past for past in history if len(past.labels)]
     widths = {past.features.shape[1] for past in parts}
     if len(widths) > 1:
         raise UsageError(f"history mixes features of {sorted(widths)} columns; keep records of one version of the features")
     if parts:
-        prior.fit(parts)
+        prior.calibrate(parts)
+    if alike := [past for past in parts if past.op == op is not None]:
+        prior.correct(alike)
     return prior
 
 

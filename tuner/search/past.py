@@ -12,15 +12,15 @@ from tuner.search.ledger import Ledger
 from tuner.spaces.space import Config, Space
 
 
-def past_of(workload: str, space: Space, trials: Sequence[Trial], featurizer: Featurizer) -> Past:
-    """`workload` is its key; `space` and `featurizer` are those of that workload, not of the one to be tuned.
+def past_of(workload: str, op: str | None, space: Space, trials: Sequence[Trial], featurizer: Featurizer) -> Past:
+    """`workload` is its key, `op` its operator; `space` and `featurizer` are those of that workload, not of the one to be tuned.
 
     The default schedule, infrastructure failures and repeats are left out. A config that `space` no longer has raises UsageError.
     """
     ledger = Ledger(Domain(space))
     for trial in trials:
         ledger.tell(trial)
-    return Past(workload=workload, features=featurizer(ledger.points), labels=ledger.labels)
+    return Past(workload=workload, op=op, features=featurizer(ledger.points), labels=ledger.labels)
 
 
 def best_configs(trials: Sequence[Trial], count: int) -> list[Config]:

@@ -1,4 +1,5 @@
-"""Points to try first: what won on similar workloads, carried over into this workload's space by knob name and nearest value."""
+"""Points to try first: what won on similar workloads, carried over into this workload's space by knob name and nearest value, and
+alternatives to an estimate's favourite."""
 
 from __future__ import annotations
 
@@ -7,7 +8,22 @@ from math import inf, log2
 
 import numpy as np
 
+from tuner.cost_model.history import Prior
+from tuner.cost_model.model import Featurizer
+from tuner.search.alternatives import alternatives
+from tuner.search.domain import Domain
 from tuner.spaces.space import Config, Points, Space, Value
+
+MOST_SEEDS = 8  # points tried among the search's own: an eighth of a small budget
+
+
+def first_points(domain: Domain, featurizer: Featurizer, prior: Prior, winners: Sequence[Config], *, seed: int) -> Points:
+    """What won on similar workloads and, as far as there is room, what `prior` likes nearly as much as its favourite, made
+    otherwise; shape (k, knobs), at most MOST_SEEDS."""
+    points = carried_over(domain.space, winners)[:MOST_SEEDS]
+    if len(points) < MOST_SEEDS:
+        points = np.concatenate([points, alternatives(domain, featurizer, prior, seed=seed)])[:MOST_SEEDS]
+    return points
 
 
 def carried_over(space: Space, configs: Sequence[Config]) -> Points:

@@ -24,7 +24,7 @@ def test_rows_are_the_workloads_own_trials_with_labels_relative_to_its_best() ->
         config=SPACE.config(SPACE.unrank(7)),
         outcome=Failed(kind=FailureKind.INFRASTRUCTURE, message="worker lost"),
     )
-    past = past_of("key", SPACE, [*TRIALS, lost, TRIALS[3]], KnobEncoding(SPACE))
+    past = past_of("key", "matmul", SPACE, [*TRIALS, lost, TRIALS[3]], KnobEncoding(SPACE))
     assert np.array_equal(past.features, KnobEncoding(SPACE)(POINTS))
     assert past.labels.max() == 1.0
     assert np.array_equal(past.labels == 0, np.array([isinstance(trial.outcome, Failed) for trial in TRIALS[1:]]))
@@ -33,7 +33,7 @@ def test_rows_are_the_workloads_own_trials_with_labels_relative_to_its_best() ->
 def test_what_a_slowed_core_took_teaches_nearly_the_same() -> None:
     """Of the 1.5 times as long, all but what is not believed is taken off."""
     slowed = [disturbed(trial) if trial.number % 2 else trial for trial in TRIALS]
-    plain, other = (past_of("key", SPACE, trials, KnobEncoding(SPACE)) for trials in (TRIALS, slowed))
+    plain, other = (past_of("key", "matmul", SPACE, trials, KnobEncoding(SPACE)) for trials in (TRIALS, slowed))
     timed = plain.labels > 0
     assert np.array_equal(timed, other.labels > 0)
     assert np.abs(np.log(plain.labels[timed] / other.labels[timed])).max() <= (1 - BELIEVED) * np.log(1.5) + 1e-5

@@ -90,7 +90,7 @@ def test_other_workloads_teach_an_order_and_give_their_best(database: Database, 
     job, _ = queue(database, LARGE)
     found = start(database, job, LARGE)
     assert found.prior is not None
-    assert found.learned_from == (parse_spec(SMALL).key,), "of the same operator where there is one"
+    assert found.learned_from == (parse_spec(SMALL).key, parse_spec(OTHER).key), "of the same operator first"
     space = CpuSpace(parse_spec(LARGE), detect_cpu(), 1)
     rows = featurizer(space)(space.space.sample(np.random.default_rng(5), 200))
     labels = 1e-3 / np.array([seconds_of(row) for row in rows])
