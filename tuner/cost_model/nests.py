@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.spaces.access import Access, accesses, linear
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.cpu_amx import AmxSketch
 from tuner.spaces.cpu_row_knobs import RowSketch
@@ -18,7 +19,7 @@ from tuner.spaces.cpu_tile_knobs import TileSketch
 from tuner.spaces.groups import COLUMN
 from tuner.spaces.guards import operations, share
 from tuner.spaces.space import Knob, Points, Space, Value
-from tuner.spaces.stages import APPROXIMATED, Access, accesses, linear
+from tuner.spaces.stages import APPROXIMATED
 from tuner.spaces.tiles import fit_block
 from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Stage, Unary, walk
 

@@ -20,6 +20,7 @@ from tuner.lowering.module import module
 from tuner.lowering.tensor_cores import know_all, known
 from tuner.lowering.transposition import TRANSPOSE, TRANSPOSE_WORDS
 from tuner.runtime.prepack import Prepack, pack_symbol
+from tuner.spaces.access import bounds
 from tuner.spaces.program import (
     Bind,
     Block,
@@ -39,7 +40,6 @@ from tuner.spaces.program import (
     Tensorize,
 )
 from tuner.spaces.prologue import split
-from tuner.spaces.stages import bounds
 from tuner.workload.bounds import linear
 from tuner.workload.expression import Read, Tensor, Var, reads
 

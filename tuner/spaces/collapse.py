@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from tuner.spaces.stages import linear
+from tuner.spaces.access import linear
 from tuner.workload.expression import Axis, Expression, Read, Scalar, Stage, Tensor, Var, children, reads, rewrite, walk
 
 Pair = tuple[str, str, str]  # a stage, one of its axes, and the one that it is joined with

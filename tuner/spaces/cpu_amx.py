@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tuner.spaces.access import Access, accesses
 from tuner.spaces.cpu_plan import TilePlan
 from tuner.spaces.cpu_products import cut, factors, shared_axes
 from tuner.spaces.cpu_tile_knobs import TileSketch
 from tuner.spaces.groups import TileGroup
 from tuner.spaces.space import Value
-from tuner.spaces.stages import Access, accesses
 from tuner.target.target import Target
 from tuner.workload.expression import DTYPE_BYTES, Axis, DType
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
+from tuner.spaces.access import Access
 from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
 from tuner.spaces.program import Block, Buffer, Mark
-from tuner.spaces.stages import Access
 from tuner.spaces.tiles import add, constant, times
 from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Scalar, Select, Var, substitute, walk
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import count
 from math import prod
 
-from tuner.spaces.stages import Access, accesses, linear
+from tuner.spaces.access import Access, accesses, linear
 from tuner.spaces.tiles import add, times
 from tuner.workload.expression import Axis, Binary, Cast, Const, DType, Read, Scalar, Stage, Var, rewrite, substitute
 

@@ -8,11 +8,12 @@ from functools import cached_property
 from itertools import permutations, product
 from math import prod
 
+from tuner.spaces.access import accesses
 from tuner.spaces.cpu_rows import RowNest, RowPlan, passes, streamed
 from tuner.spaces.groups import COLUMN, RowGroup, TileGroup
 from tuner.spaces.nest import Nest
 from tuner.spaces.space import Knob, Value
-from tuner.spaces.stages import accesses, approximated, costs_mathematics
+from tuner.spaces.stages import approximated, costs_mathematics
 from tuner.spaces.tiles import TiledAxis, fit_block
 from tuner.target.target import Target
 from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Stage, Var, substitute

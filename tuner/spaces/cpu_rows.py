@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tuner.spaces.access import accesses, unpadded
 from tuner.spaces.groups import COLUMN, RowGroup, replace_reads
 from tuner.spaces.guards import identity, names
 from tuner.spaces.needed import in_tile
 from tuner.spaces.nest import Nest, parallel_prefix
 from tuner.spaces.program import Block, Buffer, ComputeAt, DecomposeReduction, Mark, Mathematics, Reorder, Step
-from tuner.spaces.stages import accesses, inline_into, unpadded
+from tuner.spaces.stages import inline_into
 from tuner.spaces.tiles import TiledAxis, add, at_most, constant, times
 from tuner.workload.expression import (
     Axis,

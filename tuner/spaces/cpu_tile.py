@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tuner.spaces.access import Access, accesses, bounds, in_bounds, unpadded
 from tuner.spaces.cpu_offset import iterators, moved
 from tuner.spaces.cpu_pack import PackedCopy, packed_copy
 from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
@@ -18,7 +19,7 @@ from tuner.spaces.guards import guarded
 from tuner.spaces.needed import in_tile
 from tuner.spaces.nest import Nest, parallel_prefix
 from tuner.spaces.program import Block, Buffer, ComputeAt, DecomposeReduction, Fuse, Mark, Reorder, ReverseComputeAt, Step
-from tuner.spaces.stages import Access, accesses, bounds, costs_mathematics, in_bounds, unpadded
+from tuner.spaces.stages import costs_mathematics
 from tuner.spaces.tiles import add, constant
 from tuner.workload.expression import Axis, Binary, Const, DType, Read, Scalar, Select, Var, reads, rewrite, substitute
 

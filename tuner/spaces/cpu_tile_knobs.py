@@ -8,13 +8,14 @@ from functools import cached_property
 from itertools import permutations, product
 from math import prod
 
+from tuner.spaces.access import Access, accesses, in_bounds
 from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
 from tuner.spaces.cpu_tile import TileNest
 from tuner.spaces.groups import TileGroup
 from tuner.spaces.nest import Nest
 from tuner.spaces.program import NEAR, Mathematics
 from tuner.spaces.space import Knob, Value
-from tuner.spaces.stages import Access, accesses, costs_mathematics, in_bounds
+from tuner.spaces.stages import costs_mathematics
 from tuner.spaces.tiles import TiledAxis, fit_block
 from tuner.target.target import Target
 from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Var, walk

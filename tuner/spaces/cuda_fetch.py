@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from tuner.spaces.access import Access, Linear, in_bounds, linear
 from tuner.spaces.cuda_axes import DepthAxis, GridAxis
 from tuner.spaces.program import Bind, Block, Buffer, ComputeAt, Fuse, Hold, Mark, SplitLoop, Step, StorageAlign, ThreadAxis
-from tuner.spaces.stages import Access, Linear, in_bounds, linear
 from tuner.spaces.tiles import add, constant, times
 from tuner.target.cuda import VECTOR_BYTES
 from tuner.workload.expression import Axis, Const, DType, Read, Scalar, Select, Var

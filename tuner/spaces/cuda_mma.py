@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tuner.spaces.access import Access
 from tuner.spaces.cuda_axes import DepthAxis, GridAxis
 from tuner.spaces.cuda_fetch import Fetch, fetch
 from tuner.spaces.cuda_limits import widest
@@ -27,7 +28,6 @@ from tuner.spaces.program import (
     Tensorize,
     ThreadAxis,
 )
-from tuner.spaces.stages import Access
 from tuner.spaces.tiles import add, at_most, times
 from tuner.target.cuda import WARP
 from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Cast, DType, Read, Scalar, Var

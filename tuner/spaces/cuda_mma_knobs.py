@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import product
 from math import prod
 
+from tuner.spaces.access import Access, access, linear
 from tuner.spaces.cuda_axes import DepthAxis, GridAxis
 from tuner.spaces.cuda_fetch import box_shape, fetchable, stretched
 from tuner.spaces.cuda_limits import LEAST_THREADS, OTHER_REGISTERS, Footprint
@@ -21,7 +22,6 @@ from tuner.spaces.cuda_tile_knobs import ASYNC_FROM, MAX_OVERLAP, MAX_WINDOW
 from tuner.spaces.groups import TileGroup
 from tuner.spaces.nest import Nest
 from tuner.spaces.space import Knob, Value
-from tuner.spaces.stages import Access, access, linear
 from tuner.target.cuda import WARP
 from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Cast, DType, Read, Scalar
 

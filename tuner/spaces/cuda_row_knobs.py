@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
+from tuner.spaces.access import linear
 from tuner.spaces.cuda_axes import GridAxis
 from tuner.spaces.cuda_limits import LEAST_THREADS, OTHER_REGISTERS, Footprint, widest
 from tuner.spaces.cuda_rows import CudaRowNest, CudaRowPlan, Keeping, once, optional, repeated
 from tuner.spaces.groups import RowGroup
 from tuner.spaces.nest import Nest
 from tuner.spaces.space import Knob, Value
-from tuner.spaces.stages import linear
 from tuner.target.cuda import WARP
 from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, reads
 

@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from tuner.spaces.access import linear, unpadded
 from tuner.spaces.cuda_axes import GridAxis
 from tuner.spaces.groups import COLUMN, RowGroup, replace_reads
 from tuner.spaces.guards import identity
 from tuner.spaces.nest import Nest
 from tuner.spaces.program import Bind, Block, Buffer, ComputeAt, Fuse, Mark, Reorder, Step
-from tuner.spaces.stages import costs_mathematics, inline_into, linear, unpadded
+from tuner.spaces.stages import costs_mathematics, inline_into
 from tuner.spaces.tiles import add, at_most, times
 from tuner.target.cuda import VECTOR_BYTES
 from tuner.workload.expression import (

@@ -7,12 +7,12 @@ them: the loops over a square are unrolled, and what is picked is known at compi
 
 from __future__ import annotations
 
+from tuner.spaces.access import unpadded
 from tuner.spaces.cuda_axes import SquareAxis
 from tuner.spaces.cuda_fetch import Fetch
 from tuner.spaces.cuda_tile import CudaTileNest
 from tuner.spaces.cuda_vectors import VectorLoad
 from tuner.spaces.program import ComputeAt
-from tuner.spaces.stages import unpadded
 from tuner.workload.expression import Binary, Const, Read, Scalar, Select, Var, children, reads, rewrite, substitute, walk
 
 

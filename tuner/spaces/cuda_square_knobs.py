@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import permutations, product
 from math import prod
 
+from tuner.spaces.access import Access, accesses, linear
 from tuner.spaces.cuda_axes import GridAxis, SquareAxis
 from tuner.spaces.cuda_limits import LEAST_THREADS, OTHER_REGISTERS, Footprint, widest
 from tuner.spaces.cuda_square import CudaSquareNest
@@ -20,7 +21,6 @@ from tuner.spaces.cuda_tile_knobs import MAX_AXES, MAX_OVERLAP, SECTOR_BYTES, TH
 from tuner.spaces.groups import TileGroup
 from tuner.spaces.nest import Nest
 from tuner.spaces.space import Knob, Value
-from tuner.spaces.stages import Access, accesses, linear
 from tuner.target.cuda import WARP
 from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Const, DType, Read, Select, Stage, Var, walk
 

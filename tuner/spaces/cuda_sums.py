@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tuner.spaces.access import unpadded
 from tuner.spaces.cuda_limits import widest
 from tuner.spaces.groups import TileGroup, replace_reads
 from tuner.spaces.nest import Nest
@@ -20,7 +21,7 @@ from tuner.spaces.program import (
     SplitLoop,
     Step,
 )
-from tuner.spaces.stages import costs_mathematics, unpadded
+from tuner.spaces.stages import costs_mathematics
 from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Reducer, Scalar, Var, substitute
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
+from tuner.spaces.access import accesses, unpadded
 from tuner.spaces.cuda_axes import DepthAxis, GridAxis
 from tuner.spaces.cuda_fetch import Fetch, fetch
 from tuner.spaces.cuda_vectors import VectorLoad, vector_loads
@@ -32,7 +33,7 @@ from tuner.spaces.program import (
     Step,
     ThreadAxis,
 )
-from tuner.spaces.stages import accesses, costs_mathematics, unpadded
+from tuner.spaces.stages import costs_mathematics
 from tuner.target.cuda import WARP
 from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Scalar, Select, Var, rewrite, substitute
 

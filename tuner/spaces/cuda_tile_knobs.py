@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import permutations, product
 from math import prod
 
+from tuner.spaces.access import Access, accesses
 from tuner.spaces.cuda_axes import DepthAxis, GridAxis
 from tuner.spaces.cuda_fetch import box_bytes, box_shape, fetchable, turned_forms, turns_around
 from tuner.spaces.cuda_limits import LEAST_THREADS, OTHER_REGISTERS, Footprint, widest
@@ -15,7 +16,6 @@ from tuner.spaces.cuda_tile import CopyPlan, CudaTileNest, CudaTilePlan
 from tuner.spaces.groups import TileGroup
 from tuner.spaces.nest import Nest
 from tuner.spaces.space import Knob, Value
-from tuner.spaces.stages import Access, accesses
 from tuner.target.cuda import WARP
 from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read
 

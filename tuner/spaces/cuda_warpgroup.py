@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from tuner.spaces.access import unpadded
 from tuner.spaces.cuda_axes import DepthAxis, GridAxis
 from tuner.spaces.cuda_sums import SumsNest, store_width
 from tuner.spaces.groups import TileGroup
@@ -33,7 +34,6 @@ from tuner.spaces.program import (
     Tensorize,
     ThreadAxis,
 )
-from tuner.spaces.stages import unpadded
 from tuner.spaces.tiles import add, at_most, times
 from tuner.workload.expression import (
     Axis,

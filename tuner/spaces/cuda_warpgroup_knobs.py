@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import product
 from math import prod
 
+from tuner.spaces.access import Access, access, linear
 from tuner.spaces.cuda_axes import DepthAxis, GridAxis
 from tuner.spaces.cuda_limits import OTHER_REGISTERS, Footprint
 from tuner.spaces.cuda_mma_knobs import bare
@@ -32,7 +33,6 @@ from tuner.spaces.cuda_warpgroup import (
 from tuner.spaces.groups import TileGroup
 from tuner.spaces.nest import Nest
 from tuner.spaces.space import Knob, Value
-from tuner.spaces.stages import Access, access, linear
 from tuner.workload.expression import Axis, Binary, Const, DType
 
 DOWN, SQUARES, ACROSS, PANELS, STAGES = (1, 2, 4), (1, 2), (1, 2), (1, 2, 3, 4), (2, 3, 4, 5)

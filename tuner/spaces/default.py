@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tuner.spaces.access import unpadded
 from tuner.spaces.program import Block, Buffer, Program
-from tuner.spaces.stages import inlined, plainly_named, unpadded
+from tuner.spaces.stages import inlined, plainly_named
 from tuner.workload.expression import Expression, Read, Stage, Var
 from tuner.workload.workload import Workload
 

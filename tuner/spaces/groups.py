@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tuner.spaces.access import Access, accesses
 from tuner.spaces.needed import needed
 from tuner.spaces.program import NEAR
-from tuner.spaces.stages import Access, accesses
 from tuner.workload.expression import Axis, Expression, Read, Scalar, Stage, Var, reads, rewrite, substitute
 
 COLUMN = "_column"  # name every member of a row group gives its column axis; no notation can use it

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from tuner.spaces.access import linear
 from tuner.spaces.guards import conjuncts, counted, everywhere_some, is_plain, names, operations, share
-from tuner.spaces.stages import is_elementwise, linear
+from tuner.spaces.stages import is_elementwise
 from tuner.spaces.tiles import constant
 from tuner.workload.expression import (
     Axis,

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from math import gcd
 
+from tuner.spaces.access import Linear, bounds, in_bounds, linear
 from tuner.spaces.guards import conjuncts, identity
-from tuner.spaces.stages import Linear, bounds, in_bounds, inlined, is_elementwise, linear, unused
+from tuner.spaces.stages import inlined, is_elementwise, unused
 from tuner.spaces.tiles import add, constant
 from tuner.workload.expression import (
     Axis,

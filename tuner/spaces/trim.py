@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from tuner.spaces.access import bounds, linear
 from tuner.spaces.groups import shapes_of
 from tuner.spaces.guards import identity
-from tuner.spaces.stages import bounds, linear
 from tuner.spaces.tiles import add, constant
 from tuner.workload.expression import (
     Axis,

@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from tuner.spaces.stages import linear, unused
+from tuner.spaces.access import linear
+from tuner.spaces.stages import unused
 from tuner.spaces.tiles import add, constant, times
 from tuner.workload.expression import Axis, Binary, Const, Expression, Read, Scalar, Select, Stage, Var, substitute
 
