@@ -27,6 +27,7 @@ def test_a_program_that_writes_its_state_is_refused() -> None:
         read_exported(SimpleNamespace(graph_signature=signature))
 
 
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # of PyTorch to itself
 def test_a_graph_computes_what_the_program_does() -> None:
     torch = pytest.importorskip("torch")
     nn = torch.nn
