@@ -133,15 +133,20 @@ def _epilogue(anchor: Stage, expression: Expression, taken: set[str]) -> Stage |
 
 
 def column_of(stage: Stage, found: Sequence[Access]) -> Axis | None:
-    """The reduction axis along which every read is contiguous or constant, if the reduction reuses nothing between its points."""
+    """The reduction axis along which every read is contiguous or constant, if the reduction reuses nothing between its points.
+
+    One to a single point has no other axis to make vectors of: they are put together of elements that lie apart.
+    """
     spatial = {axis.name for axis in stage.axes if axis.extent > 1}
+    apart = []
     for axis in reversed(stage.reduce_axes):
         moving = [one for one in found if axis.name in one.axes]
-        if not moving or any(one.stride(axis.name) != 1 or one.padded or one.gathered for one in moving):
+        if not moving or any(one.padded or one.gathered or one.axes & spatial not in (spatial, frozenset()) for one in moving):
             continue
-        if all(one.axes & spatial in (spatial, frozenset()) for one in moving):
+        if all(one.stride(axis.name) == 1 for one in moving):
             return axis
-    return None
+        apart.append(axis)
+    return None if spatial else max(apart, key=lambda axis: axis.extent, default=None)
 
 
 def _row_group(

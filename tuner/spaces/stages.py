@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from tuner.spaces.access import access, in_bounds
+from tuner.spaces.tiles import constant
 from tuner.workload.expression import (
     Binary,
     Cast,
@@ -115,26 +116,27 @@ def hoisted(expression: Expression) -> Expression:
 def materialized(expression: Expression) -> Expression:
     """The expression with what a reduction to a single point reads of a padded tensor copied first, padding and all.
 
-    Only what lies side by side can be read as vectors, and such a reduction has no axis but its own to make them of.
+    Such a reduction has no axis but its own to make vectors of, and what may lie outside is not read as vectors.
     """
     tensors = {tensor.name: tensor for tensor in (*expression.inputs, *(stage.tensor for stage in expression.stages))}
     stages: list[Stage] = []
     for stage in expression.stages:
-        alone = stage.reducer is not None and all(axis.extent == 1 for axis in stage.axes)
+        if stage.reducer is None or any(axis.extent > 1 for axis in stage.axes):
+            stages.append(stage)
+            continue
+        body = substitute(stage.body, {axis.name: constant(0) for axis in stage.axes})
         copies: dict[Read, Scalar] = {}
-        for read in dict.fromkeys(reads(stage.body)) if alone else ():
-            names = {node.name for index in read.indices for node in walk(index) if isinstance(node, Var)}
-            gathered = any(isinstance(node, Read) for index in read.indices for node in walk(index))
-            axes = tuple(axis for axis in stage.reduce_axes if axis.name in names)
-            padded = access(read, tensors[read.tensor].shape, stage.extents).padded
-            if not padded or gathered or not axes or names - {axis.name for axis in axes}:
+        for read in dict.fromkeys(reads(body)):
+            found = access(read, tensors[read.tensor].shape, stage.extents)
+            axes = tuple(axis for axis in stage.reduce_axes if axis.name in found.axes)
+            if not found.padded or found.gathered or not axes:
                 continue
             name = next(free for n in range(len(tensors) + 1) if (free := f"{stage.name}p{n}") not in tensors)
             copy = Stage(name=name, axes=axes, body=read, dtype=tensors[read.tensor].dtype)
             tensors[name] = copy.tensor
             stages.append(copy)
             copies[read] = Read(name, tuple(Var(axis.name) for axis in axes))
-        stages.append(replace(stage, body=_with_copies(stage.body, copies)))
+        stages.append(replace(stage, body=_with_copies(body, copies)) if copies else stage)
     return replace(expression, stages=tuple(stages))
 
 

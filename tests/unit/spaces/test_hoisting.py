@@ -47,6 +47,21 @@ def test_what_a_sum_of_all_reads_of_a_padded_vector_is_copied_first() -> None:
     check(workload, configs=6)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kernel k(X: f32[40]) -> (Y: f32[1]) { Y[i] += X[3*r + 1] for i in 0:1, r in 0:13 }",
+        "kernel k(X: f16[40]) -> (Y: f16[1]) { Y[i] max= X[r // 2] for i in 0:1, r in 0:21 }",
+        "kernel k(X: f32[9, 5], Z: f32[4, 9]) -> (Y: f32[1]) { Y[i] += X[r, 2] * Z[s, r] for i in 0:1, s in 0:4 }",
+        "kernel k(X: f32[40]) -> (Y: f32[1]) { Y[i] += X[20 - r] for i in 0:1, r in 0:17 }",
+    ],
+)
+def test_a_sum_of_all_is_of_vectors_of_elements_wherever_they_lie(text: str) -> None:
+    workload = workload_from_notation(text, {})
+    assert any("rows" in name for name in CpuSpace(workload, NARROW, threads=1).combinations)
+    check(workload, configs=6)
+
+
 def test_what_moves_stays_as_it_is() -> None:
     expression = parse_spec("matmul:M=5,N=7,K=6").expression
     assert materialized(hoisted(expression)) == expression
