@@ -1,17 +1,20 @@
 """What nobody reads is not computed, nor are terms that change nothing: boxes of points that count, found by their indices' ends.
 
 Of a tensor read in part only that part is made. A window that lies outside of its tensor but for a corner, as a dilated
-convolution's does on a small image, is reduced over that corner.
+convolution's does on a small image, is reduced over that corner. Where most points of a reduction see nothing but padding and
+are all the same, it is done for the others and once for these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 from tuner.spaces.access import bounds, linear
 from tuner.spaces.groups import shapes_of
 from tuner.spaces.guards import identity
+from tuner.spaces.stages import unused
 from tuner.spaces.tiles import add, constant
 from tuner.workload.expression import (
     Axis,
@@ -23,6 +26,7 @@ from tuner.workload.expression import (
     Read,
     Reducer,
     Scalar,
+    Select,
     Stage,
     Unary,
     Var,
@@ -35,6 +39,7 @@ from tuner.workload.expression import (
 Span = tuple[int, int]  # of one axis or dimension, both ends included
 Shapes = Mapping[str, tuple[int, ...]]
 
+SPARED = 1024  # terms: as many take about as long as a choice among hundreds of points and two more loops
 _IDEMPOTENT: Mapping[Reducer | None, BinaryOp] = {"max": "max", "min": "min"}
 
 
@@ -45,6 +50,7 @@ def trimmed(expression: Expression) -> Expression:
     keep their shapes; an intermediate of which nothing is read is left out.
     """
     shapes = shapes_of(expression)
+    taken = set(shapes)
     kept: list[Stage] = []  # readers before what they read: what a reduction leaves out is not read
     for stage in reversed(expression.stages):
         if stage.name not in expression.outputs:
@@ -53,8 +59,9 @@ def trimmed(expression: Expression) -> Expression:
                 continue
             kept = [_shifted(reader, stage.name, box) for reader in kept]
             stage = _cut(stage, {axis.name: span for axis, span in zip(stage.axes, box, strict=True)})
-        counting = _counting(stage, shapes)
-        kept.append(replace(counting, body=_folded(counting, shapes)))
+        parts = _parts(_counting(stage, shapes), shapes, taken)
+        taken |= {part.name for part in parts}
+        kept += [replace(part, body=_folded(part, shapes)) for part in parts]
     return replace(expression, stages=tuple(reversed(kept)))
 
 
@@ -128,12 +135,72 @@ def _counting(stage: Stage, shapes: Shapes) -> Stage:
     return replace(stage, body=Binary(_IDEMPOTENT[stage.reducer], stage.body, same))
 
 
+def _parts(stage: Stage, shapes: Shapes, taken: Collection[str]) -> list[Stage]:
+    """The stage, or where most points of a reduced one along an axis are the same, because a read is outside of its tensor there:
+    a choice between two, one of the others and one of a single such point."""
+    for axis, (low, high), read in _bordered(stage, shapes):
+        same = replace(stage, body=_with_pad(stage.body, read))
+        if any(isinstance(node, Var) and node.name == axis.name for node in walk(_folded(same, shapes))):
+            continue
+        inner = unused(f"{stage.name}i", taken)
+        outer = unused(f"{stage.name}o", {*taken, inner})
+        halves = (
+            _counting(_cut(replace(stage, name=inner), {axis.name: (low, high)}), shapes),
+            _counting(_cut(replace(same, name=outer), {axis.name: (0, 0)}), shapes),
+        )
+        if stage.points - sum(half.points for half in halves) < max(SPARED, prod(stage.tensor.shape)):
+            continue
+        place = {one.name: Var(one.name) for one in stage.axes}
+        here = tuple((place | {axis.name: add(Var(axis.name), constant(-low))}).values())
+        beyond = tuple((place | {axis.name: constant(0)}).values())
+        body = Select(_between(Var(axis.name), low, high, axis.extent), Read(inner, here), Read(outer, beyond))
+        taken = {*taken, inner, outer}
+        choice = Stage(name=stage.name, axes=stage.axes, body=body, dtype=stage.dtype)
+        return [choice, *(part for half in halves for part in _parts(half, shapes, taken))]
+    return [stage]
+
+
+def _with_pad(body: Scalar, read: Read) -> Scalar:
+    return rewrite(body, lambda node: read.pad if node == read else None)
+
+
+def _bordered(stage: Stage, shapes: Shapes) -> Iterator[tuple[Axis, Span, Read]]:
+    """Axes of a reduced stage along at most half of which a read can be inside of its tensor."""
+    for axis in stage.axes if stage.reducer is not None else ():
+        for read in dict.fromkeys(reads(stage.body)):
+            span = _reach(replace(stage, body=read), axis, shapes[read.tensor]) if read.pad is not None else None
+            if span is not None and 2 * (span[1] - span[0] + 1) <= axis.extent:
+                yield axis, span, read
+
+
+def _reach(stage: Stage, axis: Axis, shape: Sequence[int]) -> Span | None:
+    """Where along an axis the read that is the stage's body can be inside of its tensor."""
+
+    def inside(low: int, high: int) -> bool:
+        part = _cut(stage, {axis.name: (low, high)})
+        assert isinstance(part.body, Read)
+        return _inside(part.body, shape, part.extents) is not None
+
+    return _places(axis, inside)
+
+
+def _between(index: Scalar, low: int, high: int, extent: int) -> Scalar:
+    above, below = Binary("ge", index, constant(low)), Binary("lt", index, constant(high + 1))
+    if low == 0:
+        return below
+    return above if high + 1 == extent else Binary("and", above, below)
+
+
 def _span(stage: Stage, axis: Axis, shapes: Shapes) -> Span:
     """Where along a reduced axis terms count, whatever the other iterators are; its first place where none does."""
+    return _places(axis, lambda low, high: not _is_idle(_cut(stage, {axis.name: (low, high)}), shapes)) or (0, 0)
+
+
+def _places(axis: Axis, counts: Callable[[int, int], bool]) -> Span | None:
+    """The first and last place of an axis that count; of more places than one `counts` says whether some of them may."""
 
     def found(low: int, high: int, *, last: bool) -> int | None:
-        """The first or last place of a span at which a term counts."""
-        if _is_idle(_cut(stage, {axis.name: (low, high)}), shapes):
+        if not counts(low, high):
             return None
         if low == high:
             return low
@@ -142,8 +209,8 @@ def _span(stage: Stage, axis: Axis, shapes: Shapes) -> Span:
         places = (found(*half, last=last) for half in (reversed(halves) if last else halves))
         return next((place for place in places if place is not None), None)  # halves may tell more than the whole
 
-    low, high = (found(0, axis.extent - 1, last=last) for last in (False, True))
-    return (0, 0) if low is None or high is None else (low, high)
+    first, last = (found(0, axis.extent - 1, last=last) for last in (False, True))
+    return None if first is None or last is None else (first, last)
 
 
 def _is_idle(stage: Stage, shapes: Shapes) -> bool:

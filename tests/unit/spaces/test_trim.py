@@ -58,6 +58,22 @@ TRIMMED: list[tuple[str, Extents]] = [
         " Y[i] max= X[(r + s + 2) // 2, s + 2] else 1 for i in 0:1, r in 0:64, s in 0:31 }",
         {"Y": {"i": 1, "r": 4, "s": 1}},
     ),
+    # Most rows see no element of X, and are one sum: of them one is done, and the others apart.
+    (
+        "kernel rows(X: f32[3, 5], W: f32[5, 6]) -> (Y: f32[40, 6]) { Y[i, j] += (X[i - 7, k] else 2) * W[k, j] for i in 0:40 }",
+        {"Yo": {"i": 1, "j": 6, "k": 5}, "Yi": {"i": 3, "j": 6, "k": 5}, "Y": {"i": 40, "j": 6}},
+    ),
+    (
+        "kernel zeros(X: f16[3, 5], W: f16[5, 6]) -> (Y: f16[40, 6]) { Y[i, j] += (X[i, k] else 0) * W[k, j] for i in 0:40 }",
+        {"Yo": {"i": 1, "j": 6, "k": 1}, "Yi": {"i": 3, "j": 6, "k": 5}, "Y": {"i": 40, "j": 6}},
+    ),
+    (
+        "kernel two(X: f32[2], Z: f32[3]) -> (Y: f32[60, 70]) {\n"
+        " Y[i, j] max= (X[i] else 1) + (Z[j + r] else -2) for i in 0:60, j in 0:70, r in 0:2 }",
+        {
+            "Yo": {"i": 1, "j": 70, "r": 2}, "Yi": {"i": 2, "j": 70, "r": 2}, "Y": {"i": 60, "j": 70},
+        },
+    ),
 ]  # fmt: skip
 WHOLE = [
     "kernel window(X: f32[8], W: f32[3]) -> (Y: f32[8]) { Y[i] += (X[i + r - 1] else 0) * W[r] }",
@@ -66,6 +82,10 @@ WHOLE = [
     "kernel two(X: f32[4], W: f32[5]) -> (Y: f32[1]) { Y[i] max= (X[r] else 0) + (W[63 - r] else 0) for i in 0:1, r in 0:64 }",
     "kernel place(X: f32[4]) -> (Y: f32[1]) { Y[i] max= (X[r] else 0) + f32(r) for i in 0:1, r in 0:64 }",
     "kernel look(X: f32[9], I: i32[4]) -> (Y: f32[4]) { T[i] = exp(X[i])\n Y[i] = T[clamp(I[i], 0, 8)] }",
+    "kernel other(X: f32[3, 5], W: f32[40, 5]) -> (Y: f32[40]) { Y[i] += (X[i, k] else 2) * W[i, k] }",
+    "kernel few(X: f32[3, 5], W: f32[5]) -> (Y: f32[40]) { Y[i] += (X[i, k] else 2) * W[k] for i in 0:40 }",
+    "kernel map(X: f32[3]) -> (Y: f32[40]) { Y[i] = X[i] else 2 for i in 0:40 }",
+    "kernel most(X: f32[30, 5]) -> (Y: f32[40]) { Y[i] += X[i, k] else 2 for i in 0:40, k in 0:5 }",
     "kernel out(X: f32[9]) -> (T: f32[9], Y: f32[3]) { T[i] = exp(X[i])\n Y[i] = T[i] for i in 0:3 }",
 ]
 
