@@ -26,6 +26,7 @@ from tuner.cost_model.ranker import Ranker, RankerOptions
 from tuner.errors import UsageError
 
 _HALF_LIFE = 64.0  # local trials at which the history's say is halved
+_AGREEING = 3  # workloads of an operator from which trees learn: of one they learn what is its own (docs/search.md)
 _SHARPNESS = 10.0  # of the estimate's logarithms as margins of pairs: a tenth of the time less is nearly three to one
 
 
@@ -94,7 +95,7 @@ class Prior:
 
 def train_on(history: Sequence[Past], op: str | None = None) -> Prior:
     """A prior of all workloads of the history, of round costs when there are none; corrected by those of the operator `op`, which
-    is to be ranked."""
+    is to be ranked, where they are several."""
     prior = Prior()
     parts = [past for past in history if len(past.labels)]
     widths = {past.features.shape[1] for past in parts}
@@ -102,7 +103,8 @@ def train_on(history: Sequence[Past], op: str | None = None) -> Prior:
         raise UsageError(f"history mixes features of {sorted(widths)} columns; keep records of one version of the features")
     if parts:
         prior.calibrate(parts)
-    if alike := [past for past in parts if past.op == op is not None]:
+    alike = [past for past in parts if past.op == op is not None]
+    if len(alike) >= _AGREEING:
         prior.correct(alike)
     return prior
 
