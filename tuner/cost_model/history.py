@@ -6,7 +6,7 @@ the workload's own times know better.
 
 That opinion is an estimate of cycles whose terms got their costs from the history: few numbers that mean the same for every
 operator carry further than trees, which learn workloads by heart. On top of it trees learn what it missed of the workloads of
-the operator that is to be ranked (docs/search.md has both).
+the operator that is to be ranked, where there are several (docs/search.md has both).
 """
 
 from __future__ import annotations

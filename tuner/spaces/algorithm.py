@@ -63,7 +63,7 @@ def algorithms(
 ) -> tuple[Algorithm, ...]:
     """The algorithms of a plainly named expression, its own first.
 
-    `prepared` inlines as a target wants it; `joined`: squares of a convolution are numbered along one axis.
+    `prepared` simplifies as a target wants it; `joined`: squares of a convolution are numbered along one axis.
     """
     found = [_algorithm(plain, prepared(plain), rewritten=False)]
     if numerics == "fast" and (other := winograd(plain, joined=joined)) is not None:
@@ -71,11 +71,15 @@ def algorithms(
     return tuple(found)
 
 
+def simplified(expression: Expression) -> Expression:
+    """The expression as every target begins with it: nothing computed that nobody needs, or twice, and maps inlined."""
+    return inlined(hoisted(trimmed(expression)))
+
+
 def fewest_flops(workload: Workload) -> int:
     """Operations of the workload by the algorithm that needs least: what a time is judged by."""
     least = least_flops(workload)
-    inline = inlined(hoisted(trimmed(workload.expression)))
-    least = min(least, needed_flops(phased(inline)))
+    least = min(least, needed_flops(phased(simplified(workload.expression))))
     fast = workload.numerics == "fast" and winograd(workload.expression) is not None
     return int(least / SAVING) if fast else least
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice, product
 
 from tuner.errors import UsageError
-from tuner.spaces.algorithm import Algorithm, algorithms
+from tuner.spaces.algorithm import Algorithm, algorithms, simplified
 from tuner.spaces.collapse import collapsed
 from tuner.spaces.cpu_amx import amx_sketch
 from tuner.spaces.cpu_dots import dot_sketch
@@ -17,8 +17,7 @@ from tuner.spaces.groups import Group, RowGroup
 from tuner.spaces.phases import phased
 from tuner.spaces.program import Program
 from tuner.spaces.space import Config, Sketch, Space
-from tuner.spaces.stages import hoisted, inlined, materialized, plainly_named
-from tuner.spaces.trim import trimmed
+from tuner.spaces.stages import materialized, plainly_named
 from tuner.target.target import Target
 from tuner.workload.expression import Expression
 from tuner.workload.workload import Workload
@@ -76,7 +75,7 @@ class CpuSpace:
 
 
 def _prepared(expression: Expression) -> Expression:
-    return collapsed(materialized(phased(inlined(hoisted(trimmed(expression))))))
+    return collapsed(materialized(phased(simplified(expression))))
 
 
 def space_for(workload: Workload, target: Target, threads: int) -> Space:

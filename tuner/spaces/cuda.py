@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice, product
 
 from tuner.errors import UsageError
-from tuner.spaces.algorithm import Algorithm, algorithms
+from tuner.spaces.algorithm import Algorithm, algorithms, simplified
 from tuner.spaces.cuda_mma_knobs import CudaMmaSketch, shape_of
 from tuner.spaces.cuda_row_knobs import CudaRowSketch
 from tuner.spaces.cuda_square_knobs import CudaSquareSketch, sides_of
@@ -15,8 +15,7 @@ from tuner.spaces.cuda_warpgroup_knobs import CudaWarpgroupSketch, warpgroup_sha
 from tuner.spaces.groups import Group, RowGroup, TileGroup
 from tuner.spaces.program import Program
 from tuner.spaces.space import Config, Sketch, Space
-from tuner.spaces.stages import hoisted, inlined, plainly_named
-from tuner.spaces.trim import trimmed
+from tuner.spaces.stages import plainly_named
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
 
@@ -33,7 +32,7 @@ class CudaSpace:
         if target.kind != "cuda":
             raise UsageError(f"target {target.name} is no GPU; its sketches live elsewhere")
         plain = plainly_named(workload.expression)
-        found = algorithms(plain, workload.numerics, lambda expression: inlined(hoisted(trimmed(expression))), joined=True)
+        found = algorithms(plain, workload.numerics, simplified, joined=True)
         self.algorithm = found[0]
         self.expression, self.groups = self.algorithm.expression, self.algorithm.groups
         self.shapes, self.dtypes = self.algorithm.shapes, self.algorithm.dtypes

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from math import prod
 
-from tuner.spaces.access import bounds, linear
+from tuner.spaces.access import bounds, in_bounds, linear
 from tuner.spaces.groups import shapes_of
 from tuner.spaces.guards import identity
 from tuner.spaces.stages import unused
@@ -44,7 +44,8 @@ _IDEMPOTENT: Mapping[Reducer | None, BinaryOp] = {"max": "max", "min": "min"}
 
 
 def trimmed(expression: Expression) -> Expression:
-    """The expression with each intermediate cut to the box that is read of it, each reduction to the box of terms that count.
+    """The expression with each intermediate cut to the box that is read of it, each reduction to the box of terms that count, and
+    of a reduction's points that are the same for seeing padding alone one computed.
 
     In a sum a factor of zero is taken to make a term zero, so that an infinity it would meet makes no NaN. Inputs and outputs
     keep their shapes; an intermediate of which nothing is read is left out.
@@ -143,7 +144,7 @@ def _parts(stage: Stage, shapes: Shapes, taken: Collection[str]) -> list[Stage]:
         if any(isinstance(node, Var) and node.name == axis.name for node in walk(_folded(same, shapes))):
             continue
         inner = unused(f"{stage.name}i", taken)
-        outer = unused(f"{stage.name}o", {*taken, inner})
+        outer = unused(f"{stage.name}o", taken)
         halves = (
             _counting(_cut(replace(stage, name=inner), {axis.name: (low, high)}), shapes),
             _counting(_cut(replace(same, name=outer), {axis.name: (0, 0)}), shapes),
@@ -153,7 +154,9 @@ def _parts(stage: Stage, shapes: Shapes, taken: Collection[str]) -> list[Stage]:
         place = {one.name: Var(one.name) for one in stage.axes}
         here = tuple((place | {axis.name: add(Var(axis.name), constant(-low))}).values())
         beyond = tuple((place | {axis.name: constant(0)}).values())
-        body = Select(_between(Var(axis.name), low, high, axis.extent), Read(inner, here), Read(outer, beyond))
+        among = in_bounds(here, halves[0].tensor.shape, stage.extents)
+        assert among is not None  # they are half of the axis at most
+        body = Select(among, Read(inner, here), Read(outer, beyond))
         taken = {*taken, inner, outer}
         choice = Stage(name=stage.name, axes=stage.axes, body=body, dtype=stage.dtype)
         return [choice, *(part for half in halves for part in _parts(half, shapes, taken))]
@@ -182,13 +185,6 @@ def _reach(stage: Stage, axis: Axis, shape: Sequence[int]) -> Span | None:
         return _inside(part.body, shape, part.extents) is not None
 
     return _places(axis, inside)
-
-
-def _between(index: Scalar, low: int, high: int, extent: int) -> Scalar:
-    above, below = Binary("ge", index, constant(low)), Binary("lt", index, constant(high + 1))
-    if low == 0:
-        return below
-    return above if high + 1 == extent else Binary("and", above, below)
 
 
 def _span(stage: Stage, axis: Axis, shapes: Shapes) -> Span:
