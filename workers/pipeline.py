@@ -2,8 +2,7 @@
 
 Pure and on an injected clock, so that it is tested with thousands of simulated lanes. `driver.py` carries out what it decides.
 Whose candidates are next is the policy's to say (demand.py); those of one job are built in order and measured first come, first
-served. A lane is handed work whenever a built candidate waits. Code that was already measured is not timed again: the trial gets
-the outcome of its twin.
+served. A lane is handed work whenever a built candidate waits, unless its code is measured already (twins.py).
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from workers.demand import Demand
 from workers.messages import BuildRequest, Built, Library, Measured, MeasureRequest, Report, Span
 from workers.policy import POLICIES, LaneShare, Place, PolicyName, Standing
 from workers.station import ANYTHING, Station
+from workers.twins import Twins
 
 MAX_RETRIES = 3  # a candidate that loses its worker more often is quarantined: it is what kills them
 BATCH_S = 0.05  # work packed into one message: long against its cost of about a millisecond, short against a planning round
 MAX_BATCH = 16
-MOST_KNOWN = 8192  # outcomes by library that are kept; each takes a KiB or two
 ALTERNATING_CHUNK = 8  # candidates built before a lane that shares its cores with the builder measures them
 
 UNSHARED = Standing()  # of the only job there is
@@ -50,9 +49,7 @@ class Pipeline:
         self.runners: dict[str, Station] = {}
         self._alternates = False
         self._demand = Demand(POLICIES[policy], LaneShare(most=lane_share))
-        self._in_flight: dict[str, Item] = {}  # library hash -> the item that measures it
-        self._twins: dict[str, list[Item]] = {}
-        self._known: dict[str, Outcome] = {}
+        self._twins = Twins()
         self._reports: list[Report] = []
         self._spans: list[Span] = []
         self._spent: list[Library] = []
@@ -143,7 +140,8 @@ class Pipeline:
     ) -> None:
         """Takes candidates of the problem with this key, of one job. `known` are outcomes by library hash, from earlier runs."""
         for sha256, outcome in (known or {}).items():
-            self._remember(problem, sha256, outcome)
+            self._twins.remember(sha256, outcome)
+            self._note_time(problem, outcome)
         self._demand.submit(standing, problem, candidates)
 
     def built(self, builder: str, results: Sequence[Built]) -> None:
@@ -205,7 +203,7 @@ class Pipeline:
                 else:
                     item.queue.account.measuring -= 1
                     if not item.abandoned:
-                        self._in_flight.pop(item.library.sha256, None)
+                        self._twins.interrupted(item.library.sha256)
                 if started and not behind:
                     self._retry(item, f"{worker}: {reason}")
                 elif not item.abandoned:
@@ -221,12 +219,8 @@ class Pipeline:
             for batch in station.batches:
                 for item in batch:
                     item.abandoned = item.abandoned or item.job == job
-        for sha256, twins in list(self._twins.items()):
-            self._twins[sha256] = [twin for twin in twins if twin.job != job]
-        for sha256, item in list(self._in_flight.items()):
-            if item.job == job:
-                del self._in_flight[sha256]
-                self._next_twin(sha256)
+        for item in self._twins.abandon(job):
+            item.queue.is_ready(item)
         if leaves:
             self._demand.leave(job)
 
@@ -370,13 +364,11 @@ class Pipeline:
     def _enqueue(self, item: Item, library: Library) -> None:
         if item.abandoned:
             return
-        known = self._known.get(library.sha256)
+        known = self._twins.outcome(library.sha256)
         if known is not None:
-            self._finish(item, twin_outcome(known), worker="")
-        elif library.sha256 in self._in_flight:
-            self._twins.setdefault(library.sha256, []).append(item)
-        else:
-            self._in_flight[library.sha256] = item
+            self._finish(item, known, worker="")
+        elif not self._twins.waits(item, library.sha256):
+            self._twins.begin(item, library.sha256)
             item.queue.is_ready(item)
 
     def _settle(self, item: Item, outcome: Outcome, runner: str, held_s: float) -> None:
@@ -384,20 +376,17 @@ class Pipeline:
         if item.abandoned or item.library is None:
             return
         sha256 = item.library.sha256
-        self._in_flight.pop(sha256, None)
         if isinstance(outcome, Failed) and outcome.kind is FailureKind.INFRASTRUCTURE:
+            self._twins.interrupted(sha256)
             self._retry(item, outcome.message)
             return
-        self._remember(item.problem, sha256, outcome)
+        self._note_time(item.problem, outcome)
         self._spent.append(item.library)
         self._finish(item, outcome, worker=runner, measure_s=held_s)
-        for twin in self._twins.pop(sha256, []):
-            self._finish(twin, twin_outcome(outcome), worker="")
+        for twin, reused in self._twins.ended(sha256, outcome):
+            self._finish(twin, reused, worker="")
 
-    def _remember(self, problem: str, sha256: str, outcome: Outcome) -> None:
-        self._known[sha256] = outcome
-        if len(self._known) > MOST_KNOWN:  # the oldest goes; code that comes back later still is timed again
-            del self._known[next(iter(self._known))]
+    def _note_time(self, problem: str, outcome: Outcome) -> None:
         if isinstance(outcome, Timed):
             self._best_s[problem] = min(outcome.median_s, self._best_s.get(problem, outcome.median_s))
 
@@ -412,26 +401,16 @@ class Pipeline:
         reasons = "; ".join(dict.fromkeys(item.lost))
         text = f"given up after {len(item.lost)} attempts, each of which lost its worker or the machine's help: {reasons}"
         self._finish(item, Failed(kind=FailureKind.INFRASTRUCTURE, message=text), worker="", quarantined=True)
-        if item.library is not None:
-            self._next_twin(item.library.sha256)
+        if item.library is not None and (twin := self._twins.successor(item.library.sha256)) is not None:
+            twin.queue.is_ready(twin)
 
     def _again(self, item: Item) -> None:
         """Back to where it waits for a worker, before all others."""
         if item.library is None:
             item.queue.to_build.appendleft(item)
         else:
-            self._in_flight[item.library.sha256] = item
+            self._twins.begin(item, item.library.sha256)
             item.queue.is_ready(item, again=True)
-
-    def _next_twin(self, sha256: str) -> None:
-        """The item that was to measure this code will not: its twins are trials of their own, and the first one gets its turn."""
-        twins = self._twins.pop(sha256, [])
-        if twins:
-            first, *others = twins
-            if others:
-                self._twins[sha256] = others
-            self._in_flight[sha256] = first
-            first.queue.is_ready(first)
 
     def _finish(self, item: Item, outcome: Outcome, *, worker: str, measure_s: float = 0.0, quarantined: bool = False) -> None:
         if item.abandoned:
@@ -450,13 +429,6 @@ class Pipeline:
 def _batch_size(item_s: float) -> int:
     """Candidates in one message, of so many seconds each."""
     return max(1, min(MAX_BATCH, int(BATCH_S / max(item_s, 1e-4))))
-
-
-def twin_outcome(outcome: Outcome) -> Outcome:
-    """The outcome of a trial whose code another trial already measured; timings say so in their conditions."""
-    if isinstance(outcome, Timed):
-        return replace(outcome, conditions=replace(outcome.conditions, reused=True))
-    return outcome
 
 
 def _span(worker: str, activity: str, item: Item, started_s: float, ended_s: float) -> Span:
