@@ -49,6 +49,7 @@ TERMS: tuple[tuple[str, float], ...] = (
     ("restarts", 0.3),  # waits for the first line of a run that comes in from beyond the second cache
     ("starved_l1", 0.3),
     ("starved_l2", 0.3),
+    ("interleaved", 0.5),  # bytes at 16, of more runs at a time than a prefetcher follows, which arithmetic does not hide
     ("padded", 0.5),  # elements
     ("padded_parts", 0.3),
     ("packed", 0.3),
@@ -125,6 +126,7 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "restarts": work.runs[:-1].sum(axis=0) * _wait(target),
         "starved_l1": np.maximum(l1 / 48 - arithmetic, 0.0),
         "starved_l2": np.maximum(l2 / 16 - arithmetic, 0.0),
+        "interleaved": np.maximum(work.interleaved / 16 - arithmetic, 0.0),
         "padded": work.padded,
         "padded_parts": work.padded_parts,
         "packed": work.packed,

@@ -42,8 +42,16 @@ class ReadMap:
 
     @cached_property
     def moving(self) -> list[list[tuple[int, float]]]:
-        """For each dimension the axes that move in it, with their steps."""
-        return [[(int(axis), float(row[axis])) for axis in np.flatnonzero(row)] for row in self.coefficients]
+        """For each dimension the axes that move in it, with their steps in visited positions."""
+        steps = self.coefficients // self._apart[:, None]
+        return [[(int(axis), float(row[axis])) for axis in np.flatnonzero(row)] for row in steps]
+
+    @cached_property
+    def _apart(self) -> Ints:
+        """(dimensions,) positions from one that is visited to the next, 1 along contiguous elements, whose lines come whole."""
+        apart: Ints = np.maximum(np.gcd.reduce(self.coefficients, axis=1), 1)
+        apart[-1] = 1
+        return apart
 
     @cached_property
     def clipped(self) -> NDArray[np.bool_]:
@@ -53,8 +61,9 @@ class ReadMap:
 
     @cached_property
     def pitches(self) -> Ints:
-        """(dimensions,) bytes from one position to the next."""
-        return np.array([prod(map(int, self.shape[at + 1 :])) * self.dtype_bytes for at in range(len(self.shape))], np.int64)
+        """(dimensions,) bytes from one visited position to the next."""
+        inside = [prod(map(int, self.shape[at + 1 :])) * self.dtype_bytes for at in range(len(self.shape))]
+        return np.array(inside, np.int64) * self._apart
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,7 @@ from tuner.target.target import Target
 LINE_BYTES = 64
 PAGE_BYTES = 4096  # addresses a page apart share the sets of a first-level cache
 USABLE = 0.75  # of a cache, before a level counts as too large for it
+FOLLOWED_RUNS = 16.0  # that a prefetcher follows at a time: 8 and 32 fit less of what was timed on a Zen 4 (docs/search.md)
 PAGES = 64  # whose addresses a core's first-level TLB translates: 64 of AMD's Zen 3, 96 of Zen 5 and Intel's Golden Cove
 
 Floats = NDArray[np.float64]
@@ -38,6 +39,7 @@ class Work:
     footprint: Floats  # (reads, depth + 1, n) bytes that one iteration of each level touches, the output last
     traffic: tuple[Floats, Floats, Floats]  # (reads, n) bytes that come in from beyond the first, second, third cache
     runs: Floats  # (reads, n) runs of bytes side by side, as which those from beyond the second cache come in
+    interleaved: Floats  # (n,) bytes from beyond the second cache, of more runs at a time than a prefetcher follows
     pages: Floats  # (reads, n) pages visited whose addresses the first-level TLB does not hold
     accumulators: Floats  # (n,) vectors of results that live in registers
     covered: Floats  # (n,) points computed over points wanted, 1 without overlap
@@ -109,6 +111,7 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
         footprint=footprint,
         traffic=(first, second, third),
         runs=runs,
+        interleaved=_interleaved(table, nest, spans, second),
         pages=paged,
         accumulators=np.maximum(tile // lanes * nest.partials, 1.0),
         covered=nest.covered / max(table.points, 1),
@@ -210,6 +213,24 @@ def _runs(read: ReadMap, spans: Floats) -> Floats:
     return runs
 
 
+def _interleaved(table: NestTable, nest: Nests, spans: Floats, traffic: Floats) -> Floats:
+    """Of what comes in from beyond the second cache, what does so in more runs at a time than a prefetcher follows, (n,) bytes.
+
+    Between two steps along contiguous elements a nest visits as many runs as one iteration of that loop touches.
+    """
+    depth, count = nest.axis.shape
+    found = np.zeros(count)
+    for number, read in enumerate(table.reads[: table.inputs]):
+        along = (read.strides == 1)[nest.axis] & (nest.extent > 1)
+        if not (traffic[number].any() and along.any()):
+            continue
+        inside = depth - along[::-1].argmax(axis=0)  # of the last of these loops; where there is none, the body
+        runs = _runs(read, _flat(spans).take(inside * count + np.arange(count), axis=1))
+        beyond = np.where(along.any(axis=0) & ~nest.packed[number], 1.0 - FOLLOWED_RUNS / np.maximum(runs, FOLLOWED_RUNS), 0.0)
+        found += traffic[number] * beyond
+    return found
+
+
 def _size(read: ReadMap, spans: Floats, dimension: int) -> Floats:
     """Elements of a dimension that each level touches, in the shape of the levels."""
     moving = read.moving[dimension]
@@ -220,6 +241,8 @@ def _size(read: ReadMap, spans: Floats, dimension: int) -> Floats:
         size = np.ones(spans.shape[1:])
         for axis, step in moving:
             size += (spans[axis] - 1.0) * step
+        if len(moving) > 1 and dimension < len(read.shape) - 1:  # with gaps between where a window is a part of its stride
+            size = np.minimum(size, spans[[axis for axis, _ in moving]].prod(axis=0))
     return np.minimum(size, float(read.shape[dimension])) if read.clipped[dimension] else size
 
 

@@ -12,6 +12,7 @@ from tuner.cost_model.cycles import NAMES, ROUND
 from tuner.cost_model.features import ESTIMATE, REFERENCE, TERMS, WIDTH, featurizer
 from tuner.cost_model.model import Features
 from tuner.cost_model.nests import tables
+from tuner.cost_model.work import FOLLOWED_RUNS, work
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.space import Points, Value
 from tuner.target.detect import detect_cpu
@@ -126,6 +127,37 @@ def test_a_copy_within_a_tile_of_a_map_is_described_as_made_there() -> None:
     turned = np.array(["turn" in str(space.space.config(point)["sketch"]) for point in points])
     units = units_of(rows[turned], TERMS)
     assert turned.any() and not units[:, NAMES.index("packed_first")].any()
+
+
+@pytest.mark.parametrize(("window", "rows"), [(1, 14), (3, 28)])
+def test_of_rows_that_a_stride_leaves_out_nothing_is_brought_in(window: int, rows: int) -> None:
+    """A pixel of sixteen channels is a line; windows of three overlap, of one they visit every other row and column."""
+    spec = f"conv2d:N=1,H=28,W=28,CI=16,CO=32,KH={window},KW={window},stride=2,pad={window // 2}"
+    space = CpuSpace(parse_spec(spec), WIDE, 1)
+    (table,) = tables(space, next(iter(space.combinations)))
+    (image,) = (number for number, found in enumerate(table.found) if found.read.tensor == "X")
+    points = space.space.sample(np.random.default_rng(1), 100)
+    nest = work(table, points[points[:, 0] == 0], WIDE)
+    in_place = ~nest.nest.packed[image]
+    assert in_place.any() and (nest.footprint[image, 0, in_place] == rows * rows * 64).all()
+    assert window == 1 or (nest.footprint[image, -2, in_place] < rows * rows * 64).any()
+
+
+def test_rows_that_come_in_by_turns_count_where_they_are_more_than_a_prefetcher_follows() -> None:
+    """Of a product of a row a block of the reduction visits as many rows of the matrix by turns as it is deep; without blocks of
+    columns, all."""
+    target = replace(WIDE, l2_bytes=1 << 20)
+    space = CpuSpace(parse_spec("matmul:M=1,N=2048,K=2048"), target, 1)
+    config = dict(space.space.config(np.zeros(len(space.space.knobs), np.int32)))
+    (depth,) = (knob for knob in space.space.knobs if knob.name.endswith("depth"))
+
+    def interleaved(block: int) -> dict[int, float]:
+        chosen = [config | {"C.tile_j.block_j": block, depth.name: value} for value in depth.values]
+        units = units_of(featurizer(space)(np.array([space.space.point(one) for one in chosen])), TERMS)
+        return dict(zip(map(int, map(str, depth.values)), units[:, NAMES.index("interleaved")].tolist(), strict=True))
+
+    assert {rows for rows, units in interleaved(2048).items() if not units} == {4, 8, FOLLOWED_RUNS}
+    assert all(interleaved(0).values())
 
 
 def restarts(bytes_per_cycle: float | None, **knobs: Value) -> float:
