@@ -140,7 +140,7 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "gathered": work.bodies * work.gathered,
         "scattered": work.scattered,
         "stored": (work.written - work.scattered) / lanes,
-        "folded": work.written * np.log2(lanes) * (table.is_rows and table.reductions > 0),
+        "folded": nest.covered / table.extents[table.spatial :].prod() * np.log2(lanes) * table.is_rows,
         "libm": libm,
         "polynomial": polynomial,
         "aliased": work.bodies * work.aliased + work.lives * work.aliased_writes,

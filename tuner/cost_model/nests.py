@@ -214,13 +214,18 @@ class NestTable:
         return what, np.array([COPIES.index(str(value)) for value in values], np.int64)
 
     def _output(self) -> ReadMap:
-        written = [axis.extent for axis in self.rows]
-        steps = [prod(written[at + 1 :]) for at in range(self.spatial)] + [int(self.is_rows)] * self.reductions
+        """What is written: an element of each row, or of a row sketch whose output has its column too, the whole row."""
+        whole = isinstance(self.sketch, RowSketch) and self.sketch.group.column in self.sketch.group.output.axes
+        uses = np.arange(len(self.axes)) < self.spatial
+        uses[-1] |= whole
+        written = self.extents[uses]
+        strides = np.full(len(self.axes), int(self.is_rows), np.int64)  # elements of rows are written one after the other
+        strides[uses] = [prod(map(int, written[at + 1 :])) for at in range(len(written))]
         return ReadMap(
-            coefficients=np.eye(self.spatial, len(self.axes), dtype=np.int64),
-            shape=np.array(written, np.int64),
-            uses=np.arange(len(self.axes)) < self.spatial,
-            strides=np.array(steps, np.int64),  # a row's elements are written one after the other
+            coefficients=np.eye(len(self.axes), dtype=np.int64)[uses],
+            shape=written,
+            uses=uses,
+            strides=strides,
             dtype_bytes=self.dtype_bytes,
             extents=self.extents,
         )

@@ -100,7 +100,7 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
     operands = [_operand(table, read, nest, nest.packed[number]) for number, read in enumerate(table.reads[: table.inputs])]
     loads, broadcasts, picked, gathered, shared, paired = np.array(operands).reshape(-1, 6, len(points)).sum(axis=0)
     contiguous = lanes > 1 and table.reads[-1].strides[nest.vector] == 1
-    written = nest.covered / max(int(np.prod(table.extents[spatial:])), 1)
+    written = nest.covered / max(int(np.prod(table.extents[~table.reads[-1].uses])), 1)
     padded, padded_parts, packed, packed_first, singly, singly_first = _copies(table, nest)
     checked, checked_twice = _checked(table, nest)
     aliased, aliased_writes = _aliased(table, nest, max(target.l1d_bytes // PAGE_BYTES, 1))
@@ -350,11 +350,13 @@ def _aliased(table: NestTable, nest: Nests, ways: int) -> tuple[Floats, Floats]:
     """(reads of a body, writes of a tile) of lines that push each other out, because they lie a whole part of a page apart and
     the sets they fall into hold fewer; (n,) each. A set of a first-level cache holds `ways` lines."""
     excess = np.zeros((2, nest.span.shape[1]))
+    apart_by_read = np.stack([np.abs(read.strides) * read.dtype_bytes for read in table.reads])
     for number, read in enumerate(table.reads):
         wide = nest.vector >= 0 and read.strides[nest.vector] == 1
         for axis in range(len(table.axes)):
-            apart = abs(int(read.strides[axis])) * read.dtype_bytes
-            room = PAGE_BYTES // int(np.gcd(apart, PAGE_BYTES)) * ways
+            apart = int(apart_by_read[number, axis])
+            sharing = 1 if nest.kind == 0 else int((apart_by_read[:, axis] == apart).sum())
+            room = PAGE_BYTES // int(np.gcd(apart, PAGE_BYTES)) * ways // sharing
             if apart < PAGE_BYTES // 8 or room >= table.extents[axis]:
                 continue
             elements = np.where(nest.packed[number], 0.0, nest.span[read.uses].prod(axis=0))

@@ -143,6 +143,27 @@ def test_of_rows_that_a_stride_leaves_out_nothing_is_brought_in(window: int, row
     assert window == 1 or (nest.footprint[image, -2, in_place] < rows * rows * 64).any()
 
 
+@pytest.mark.parametrize(("spec", "elements"), [("softmax:M=64,N=512", 64 * 512), ("reduce_sum:M=64,N=512", 64)])
+def test_of_rows_their_elements_are_written_or_one_of_each(spec: str, elements: int) -> None:
+    space = CpuSpace(parse_spec(spec), WIDE, 1)
+    (table,) = (one for combination in space.combinations for one in tables(space, combination) if one.is_rows)
+    found = work(table, space.space.sample(np.random.default_rng(1), 50), WIDE)
+    assert (found.written[found.covered == 1] == elements).all() and (found.covered == 1).any()
+    assert (found.footprint[-1, 0] == max(elements * 4, 64)).all()
+
+
+def test_rows_a_page_apart_push_what_is_read_and_what_is_written_out_of_the_same_sets() -> None:
+    """A first-level cache of eight ways holds what is read and written of four rows of 4 KiB at one place, not of five."""
+    target = replace(WIDE, l1d_bytes=32 << 10)
+    for columns, most in ((1024, 4), (1000, 100)):
+        space, points, rows = described(f"layer_norm:M=64,N={columns}", 300, target)
+        (column,) = (at for at, knob in enumerate(space.space.knobs) if knob.name.endswith("register"))
+        tiles = np.array([int(str(space.space.knobs[column].values[value][0])) for value in points[:, column]])
+        aliased = units_of(rows, TERMS)[:, NAMES.index("aliased")]
+        assert (aliased[tiles <= most] == 0).all() and (aliased[tiles > most] > 0).all()
+        assert (tiles > 4).any() and (tiles <= 4).any()
+
+
 def test_rows_that_come_in_by_turns_count_where_they_are_more_than_a_prefetcher_follows() -> None:
     """Of a product of a row a block of the reduction visits as many rows of the matrix by turns as it is deep; without blocks of
     columns, all."""
