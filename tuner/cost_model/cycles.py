@@ -25,23 +25,23 @@ STREAMS = 6.0  # elements broadcast in one step before they cost more than their
 
 # (term, cycles that a unit of it costs until a machine says otherwise)
 TERMS: tuple[tuple[str, float], ...] = (
-    ("arithmetic", 1.0),  # vector operations at full rate
+    ("arithmetic", 2.0),  # vector operations at full rate, beside which half of what follows is done
     ("operands", 1.0),  # loads beyond those that the arithmetic hides
     ("crowded", 0.3),  # the same where loads nearly fill their ports
-    ("latency", 1.0),  # units waiting for too few accumulators
+    ("latency", 0.7),  # units waiting for too few accumulators
     ("pipeline", 0.2),  # the same where they are just enough
     ("loop", 0.5),  # runs of the innermost body
     ("life", 1.0),  # accumulators set up, addresses computed
     ("write_back", 0.5),  # vectors of accumulators written
-    ("partial", 0.5),  # of these, added to what an earlier block of the reduction left
+    ("partial", 1.0),  # of these, added to what an earlier block of the reduction left
     ("loads", 0.1),  # operands, hidden or not
-    ("beyond_l1", 0.3),  # at 48 bytes a cycle
+    ("beyond_l1", 0.2),  # at 48 bytes a cycle
     ("beyond_l2", 0.3),  # at 16
     ("beyond_l3", 0.3),  # at 6
     ("written_l1", 0.3),  # of these, what is written: it comes in first and goes out again
     ("written_l2", 0.3),
-    ("revisited_l1", 0.3),  # sums of a block that come in for the next block of the reduction: one after the other, fetched ahead
-    ("revisited_l2", 0.3),
+    ("revisited_l1", 0.5),  # sums of a block that come in for the next block of the reduction: one after the other, fetched ahead
+    ("revisited_l2", 0.5),
     ("strewn_l1", 8.0),  # lines written one element at a time, which nothing fetches ahead
     ("strewn_l2", 8.0),
     ("pages", 1.5),  # addresses translated anew
@@ -53,18 +53,18 @@ TERMS: tuple[tuple[str, float], ...] = (
     ("padded", 0.5),  # elements
     ("padded_parts", 0.3),
     ("packed", 0.3),
-    ("packed_first", 0.7),
+    ("packed_first", 0.9),
     ("singly", 1.0),  # of these, elements moved one by one
-    ("singly_first", 0.5),
-    ("spilled", 1.0),  # registers wanted beyond those there are
+    ("singly_first", 0.7),
+    ("spilled", 1.7),  # registers wanted beyond those there are
     ("kept", 1.0),  # the same where an unrolled body keeps what it broadcasts
-    ("paired", 0.1),  # neighbours loaded one by one
+    ("paired", 0.05),  # neighbours loaded one by one
     ("picked", 1.0),  # shuffles that make vectors of elements a few places apart
     ("gathered", 0.5),  # elements
     ("scattered", 1.0),
     ("stored", 0.5),  # vectors
     ("folded", 2.5),  # halvings of a vector of partial results
-    ("libm", 25.0),  # calls of a transcendental function
+    ("libm", 35.0),  # calls of a transcendental function
     ("polynomial", 10.0),  # vectors of one
     ("aliased", 10.0),  # lines that push each other out of a set
     ("streams", 0.1),

@@ -30,10 +30,10 @@ def figures() -> dict[str, tuple[float, float]]:
 
 
 def test_workloads_left_out_are_ordered() -> None:
-    """docs/search.md has 0.860 in the mean and 0.78 at worst."""
+    """docs/search.md has 0.875 in the mean and 0.83 at worst."""
     pairs = {name: pairs for name, (pairs, _) in figures().items()}
     assert len(pairs) == 8
-    assert np.mean(list(pairs.values())) >= 0.855 and min(pairs.values()) >= 0.77, pairs
+    assert np.mean(list(pairs.values())) >= 0.865 and min(pairs.values()) >= 0.80, pairs
 
 
 def test_the_fastest_are_found_as_far_as_they_can_be_told_apart() -> None:
