@@ -113,7 +113,7 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
         runs=runs,
         interleaved=_interleaved(table, nest, spans, second),
         pages=paged,
-        accumulators=np.maximum(tile // lanes * nest.partials, 1.0),
+        accumulators=np.maximum((tile if table.is_rows else tile // lanes) * nest.partials, 1.0),
         covered=nest.covered / max(table.points, 1),
         bodies=bodies,
         steps=steps,

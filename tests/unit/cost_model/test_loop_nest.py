@@ -150,6 +150,8 @@ def test_of_rows_their_elements_are_written_or_one_of_each(spec: str, elements: 
     found = work(table, space.space.sample(np.random.default_rng(1), 50), WIDE)
     assert (found.written[found.covered == 1] == elements).all() and (found.covered == 1).any()
     assert (found.footprint[-1, 0] == max(elements * 4, 64)).all()
+    rows, vectors = found.nest.span[0], found.nest.span[1] / found.lanes  # each sums up vectors of its own
+    assert (found.accumulators == rows * vectors).all() and (found.accumulators > 8).any()
 
 
 def test_rows_a_page_apart_push_what_is_read_and_what_is_written_out_of_the_same_sets() -> None:
