@@ -15,7 +15,7 @@ from tuner.cost_model.cycles import ROUND
 
 Floats = NDArray[np.float64]
 
-_STIFFNESS = 0.15  # of the round numbers: a cost e times as high must lessen the mean squared error by the square of this
+_STIFFNESS = 0.2  # of the round numbers: a cost e times as high must lessen the mean squared error by the square of this
 _STEPS = 40
 _ENOUGH = 1e-5  # relative gain of a step below which the costs are learned
 _FLOOR = 1e-6  # of a kernel's estimate relative to the workload's fastest, so that a logarithm exists
