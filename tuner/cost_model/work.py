@@ -348,14 +348,17 @@ def _sizes(read: ReadMap, span: Floats) -> Floats:
 
 def _aliased(table: NestTable, nest: Nests, ways: int) -> tuple[Floats, Floats]:
     """(reads of a body, writes of a tile) of lines that push each other out, because they lie a whole part of a page apart and
-    the sets they fall into hold fewer; (n,) each. A set of a first-level cache holds `ways` lines."""
+    the sets they fall into hold fewer; (n,) each. A set of a first-level cache holds `ways` lines.
+
+    Without accumulators between them what is read and what is written as far apart meet in the same sets.
+    """
     excess = np.zeros((2, nest.span.shape[1]))
-    apart_by_read = np.stack([np.abs(read.strides) * read.dtype_bytes for read in table.reads])
+    pitches = np.stack([np.abs(read.strides) * read.dtype_bytes for read in table.reads])
     for number, read in enumerate(table.reads):
         wide = nest.vector >= 0 and read.strides[nest.vector] == 1
         for axis in range(len(table.axes)):
-            apart = int(apart_by_read[number, axis])
-            sharing = 1 if nest.kind == 0 else int((apart_by_read[:, axis] == apart).sum())
+            apart = int(pitches[number, axis])
+            sharing = 1 if nest.kind == 0 else int((pitches[:, axis] == apart).sum())
             room = PAGE_BYTES // int(np.gcd(apart, PAGE_BYTES)) * ways // sharing
             if apart < PAGE_BYTES // 8 or room >= table.extents[axis]:
                 continue
