@@ -14,6 +14,7 @@ from tvm_ffi import structural_walk
 from tuner.spaces.cpu_amx import REGISTERS
 
 DOT_BFLOAT16 = "tuner_dot_bfloat16x16"
+NOTHING = "tuner_nothing"
 _SHAPES = "tuner_amx_"
 _DOT_BFLOAT16 = f"""
 declare <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float>, <32 x bfloat>, <32 x bfloat>)
@@ -22,6 +23,14 @@ define weak_odr hidden <16 x float> @{DOT_BFLOAT16}(<16 x float> %sums, <32 x i1
   %b = bitcast <32 x i16> %other to <32 x bfloat>
   %added = call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float> %sums, <32 x bfloat> %a, <32 x bfloat> %b)
   ret <16 x float> %added
+}}
+"""
+# The assembly is empty. Because it may do what LLVM does not see it stays in its loop, once an iteration; that it always returns
+# and touches no memory that LLVM knows of lets values live in registers across it.
+_NOTHING = f"""
+define weak_odr hidden void @{NOTHING}() alwaysinline nounwind willreturn nosync memory(inaccessiblemem: readwrite) {{
+  call void asm sideeffect "", ""() nounwind willreturn nosync nocallback memory(inaccessiblemem: readwrite)
+  ret void
 }}
 """
 # ldtilecfg takes 64 bytes: palette 1, from byte 16 two bytes a register for those of its rows, from byte 48 one for its rows.
@@ -81,6 +90,8 @@ def bring_in_functions(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _text(name: str) -> str | None:
+    if name == NOTHING:
+        return _NOTHING
     if name == DOT_BFLOAT16:
         return _DOT_BFLOAT16
     if not shapes_amx(name):

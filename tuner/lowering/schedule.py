@@ -17,6 +17,7 @@ from tuner.lowering.amx import AMX
 from tuner.lowering.dots import DOT, INTERLEAVE
 from tuner.lowering.guarded_copies import GUARDED
 from tuner.lowering.module import module
+from tuner.lowering.rolled import ROLL
 from tuner.lowering.tensor_cores import know_all, known
 from tuner.lowering.transposition import TRANSPOSE, TRANSPOSE_WORDS
 from tuner.runtime.prepack import Prepack, pack_symbol
@@ -118,6 +119,8 @@ class Applier:
                 sch.annotate(self._loops[loop], DOT, 1)
             case Mark(loop=loop, how="amx"):
                 sch.annotate(self._loops[loop], AMX, 1)
+            case Mark(loop=loop, how="roll"):
+                sch.annotate(self._loops[loop], ROLL, 1)
             case Mark(loop=loop, how="guarded_copy"):
                 sch.annotate(self._loops[loop], GUARDED, 1)
             case Mark(loop=loop, how="vectorize") if loop in self._scalar:

@@ -23,6 +23,8 @@ from tuner.spaces.stages import costs_mathematics
 from tuner.spaces.tiles import add, constant
 from tuner.workload.expression import Axis, Binary, Const, DType, Read, Scalar, Select, Var, reads, rewrite, substitute
 
+FEWEST_ROLLED = 16  # iterations of a loop that the compiler is not to unroll; straight code of fewer often pays
+
 
 class TileNest:
     """Builds the blocks and steps of one tile group under one plan."""
@@ -142,6 +144,9 @@ class TileNest:
         for axis in plan.reduction:
             if axis.unroll > 1:
                 self.steps.append(Mark(loop=f"{accumulating}.{axis.unrolled.name}", how="unroll"))
+        if plan.vector is not None and plan.rows is None:
+            rolled = [axis.inner for axis in plan.reduction if axis.inner.extent >= FEWEST_ROLLED]
+            self.steps += [Mark(loop=f"{accumulating}.{axis.name}", how="roll") for axis in rolled]
         for block in dict.fromkeys((accumulating, acc)):
             if block == accumulating and plan.rows is not None:
                 self.steps += [Mark(loop=name, how="amx") for name in self._loops(block, self._in_registers())]

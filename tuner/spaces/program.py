@@ -111,11 +111,13 @@ class Mark:
     and vectors of sums, lanes, words of a step, numbers of a word.
 
     `guarded_copy` stands on the innermost loop of a copy of 16 bytes to shared memory that are read, or zero, as a whole.
+
+    `roll` stands on a loop that the compiler is not to unroll.
     """
 
     loop: str
     how: Literal[
-        "parallel", "vectorize", "unroll", "transpose", "transpose_words", "interleave", "dot", "amx", "guarded_copy"
+        "parallel", "vectorize", "unroll", "roll", "transpose", "transpose_words", "interleave", "dot", "amx", "guarded_copy"
     ]  # fmt: skip
     lanes: int = 0  # of `transpose` and `transpose_words`: a power of two, at most the loop's extent
 
