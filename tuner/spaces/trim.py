@@ -2,7 +2,7 @@
 
 Of a tensor read in part only that part is made. A window that lies outside of its tensor but for a corner, as a dilated
 convolution's does on a small image, is reduced over that corner. Where most points of a reduction see nothing but padding and
-are all the same, it is done for the others and once for these.
+are all the same, it is done for the others and once for these; so are terms of which most are the same along an axis.
 """
 
 from __future__ import annotations
@@ -131,9 +131,35 @@ def _counting(stage: Stage, shapes: Shapes) -> Stage:
                 beyond = low - 1 if low else high + 1
                 same, changed = _folded(_cut(stage, {axis.name: (beyond, beyond)}), shapes), True
                 stage = _cut(stage, {axis.name: (low, high)})
+    for axis in stage.reduce_axes:
+        stage = _once(stage, axis, shapes)
     if same is None or stage.reducer not in _IDEMPOTENT:
         return stage
     return replace(stage, body=Binary(_IDEMPOTENT[stage.reducer], stage.body, same))
+
+
+def _once(stage: Stage, axis: Axis, shapes: Shapes) -> Stage:
+    """The stage reduced over the stretch of an axis whose terms differ, if that is half of it at most. The others are the same as
+    each other: all that moves along the axis has left its tensor there. One of them, for a sum as many times as they are, is
+    taken in with those that stay."""
+
+    def moves(low: int, high: int) -> bool:
+        return _moves(_folded(_cut(stage, {axis.name: (low, high)}), shapes), axis)
+
+    low, high = _places(axis, moves) or (0, 0)
+    stretch = high - low + 1
+    kept = _cut(stage, {axis.name: (low, high)})
+    if stage.reducer == "prod" or 2 * stretch > axis.extent or stage.points - kept.points < SPARED:
+        return stage
+    beyond = low - 1 if low else high + 1
+    same = _folded(_cut(stage, {axis.name: (beyond, beyond)}), shapes)
+    if stage.reducer in _IDEMPOTENT:
+        return replace(kept, body=Binary(_IDEMPOTENT[stage.reducer], kept.body, same))
+    dtype = stage.accumulator
+    others: Scalar = Binary("mul", Cast(dtype, same), Const(axis.extent - stretch, dtype))
+    if stretch > 1:
+        others = Select(Binary("eq", Var(axis.name), constant(0)), others, Const(0, dtype))
+    return replace(kept, body=Binary("add", Cast(dtype, kept.body), others))
 
 
 def _parts(stage: Stage, shapes: Shapes, taken: Collection[str]) -> list[Stage]:
@@ -141,7 +167,7 @@ def _parts(stage: Stage, shapes: Shapes, taken: Collection[str]) -> list[Stage]:
     a choice between two, one of the others and one of a single such point."""
     for axis, (low, high), read in _bordered(stage, shapes):
         same = replace(stage, body=_with_pad(stage.body, read))
-        if any(isinstance(node, Var) and node.name == axis.name for node in walk(_folded(same, shapes))):
+        if _moves(_folded(same, shapes), axis):
             continue
         inner = unused(f"{stage.name}i", taken)
         outer = unused(f"{stage.name}o", taken)
@@ -161,6 +187,10 @@ def _parts(stage: Stage, shapes: Shapes, taken: Collection[str]) -> list[Stage]:
         choice = Stage(name=stage.name, axes=stage.axes, body=body, dtype=stage.dtype)
         return [choice, *(part for half in halves for part in _parts(half, shapes, taken))]
     return [stage]
+
+
+def _moves(body: Scalar, axis: Axis) -> bool:
+    return any(isinstance(node, Var) and node.name == axis.name for node in walk(body))
 
 
 def _with_pad(body: Scalar, read: Read) -> Scalar:

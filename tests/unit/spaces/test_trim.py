@@ -74,10 +74,35 @@ TRIMMED: list[tuple[str, Extents]] = [
             "Yo": {"i": 1, "j": 70, "r": 2}, "Yi": {"i": 2, "j": 70, "r": 2}, "Y": {"i": 60, "j": 70},
         },
     ),
+    # Most terms of a row are the same for having left X behind: one of them is done, with the first that stays.
+    (
+        "kernel tail(X: f32[40, 3], W: f32[40]) -> (Y: f32[1]) {\n"
+        " Y[i] += W[k] * (X[k, r - 2] else -2) for i in 0:1, k in 0:40, r in 0:64 }",
+        {"Y": {"i": 1, "k": 40, "r": 3}},
+    ),
+    ("kernel ints(X: i8[3], W: i8[5, 40]) -> (Y: i32[5]) { "
+     "Y[i] += i32(W[i, k]) * (i32(X[r - 2] else -2)) for k in 0:40, r in 0:64 }",
+     {"Y": {"i": 5, "k": 40, "r": 3}}),
+    ("kernel one(X: f16[40, 1], W: f16[40]) -> (Y: f16[1]) { "
+     "Y[i] += W[k] * (X[k, r - 40] else 2) for i in 0:1, k in 0:40, r in 0:64 }",
+     {"Y": {"i": 1, "k": 40, "r": 1}}),
+    ("kernel most(X: f32[40, 3], W: f32[40]) -> (Y: f32[1]) { "
+     "Y[i] min= W[k] * (X[k, r - 2] else -2) for i in 0:1, k in 0:40, r in 0:64 }",
+     {"Y": {"i": 1, "k": 40, "r": 3}}),
+    # All terms of an axis are the same.
+    ("kernel times(X: f32[4], W: f32[40]) -> (Y: f32[2]) { "
+     "Y[i] += exp(W[k]) * (X[r + 9] else 2) for i in 0:2, k in 0:40, r in 0:64 }",
+     {"Y": {"i": 2, "k": 40, "r": 1}}),
 ]  # fmt: skip
 WHOLE = [
     "kernel window(X: f32[8], W: f32[3]) -> (Y: f32[8]) { Y[i] += (X[i + r - 1] else 0) * W[r] }",
     "kernel count(X: f32[4]) -> (Y: f32[2]) { Y[i] += X[r + i - 9] else 1 for i in 0:2, r in 0:64 }",
+    "kernel product(X: f32[4], W: f32[40]) -> (Y: f32[1]) { "
+    "Y[i] *= W[k] * (X[r + 2] else 2) for i in 0:1, k in 0:40, r in 0:64 }",
+    "kernel half(X: f32[40, 40], W: f32[40]) -> (Y: f32[1]) { "
+    "Y[i] += W[k] * (X[k, r] else 2) for i in 0:1, k in 0:40, r in 0:64 }",
+    "kernel place(X: f32[40, 4], W: f32[64]) -> (Y: f32[1]) { "
+    "Y[i] += (X[k, r] else 2) * W[r] for i in 0:1, k in 0:40, r in 0:64 }",
     "kernel beside(X: f32[4], W: f32[64]) -> (Y: f32[1]) { Y[i] max= (X[r] else 0) * W[r] for i in 0:1, r in 0:64 }",
     "kernel two(X: f32[4], W: f32[5]) -> (Y: f32[1]) { Y[i] max= (X[r] else 0) + (W[63 - r] else 0) for i in 0:1, r in 0:64 }",
     "kernel place(X: f32[4]) -> (Y: f32[1]) { Y[i] max= (X[r] else 0) + f32(r) for i in 0:1, r in 0:64 }",
