@@ -16,7 +16,7 @@ from tuner.lowering.scalars import BITS, Scope, identity, lower, lower_bits
 from tuner.runtime.prepack import pack_symbol
 from tuner.spaces.program import Block, Buffer, Fuse, Mark, Program
 from tuner.spaces.prologue import split
-from tuner.workload.expression import Binary, BinaryOp, Cast, Read, reads
+from tuner.workload.expression import Binary, BinaryOp, Cast, Read, Scalar, reads
 
 _COMBINE: Mapping[str, BinaryOp] = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
@@ -162,14 +162,14 @@ def _block(block: Block, iterators: list[tirx.IterVar], loops: list[tirx.Var], i
         so_far = Read(block.buffer, block.indices)
         body = Binary(_COMBINE[block.reducer], so_far, Cast(dtype, body))  # type: ignore[arg-type]  # a buffer's dtype is one of ours
         init = tirx.BufferStore(target, identity(block.reducer, dtype), indices)
-    if str(target.dtype) == BITS:
-        value = lower_bits(body, inside)
-    else:
-        value = lower(body, inside, block.mathematics).astype(str(target.dtype))
-    store: tirx.Stmt = tirx.BufferStore(target, value, indices)
-    other = None
-    if block.otherwise is not None:
-        other = tirx.BufferStore(target, lower(block.otherwise, inside, "libm").astype(str(target.dtype)), indices)
+
+    def stored(value: Scalar) -> tirx.Stmt:
+        bits = str(target.dtype) == BITS
+        lowered = lower_bits(value, inside) if bits else lower(value, inside, block.mathematics).astype(str(target.dtype))
+        return tirx.BufferStore(target, lowered, indices)
+
+    store = stored(body)
+    other = None if block.otherwise is None else stored(block.otherwise)
     for condition in reversed(block.when):  # each by itself, to be taken out of the loops that it does not vary in
         store = tirx.IfThenElse(lower(condition, inside, "libm"), store, other)
     if _written_again(block, target) and block.buffer not in inside.given:

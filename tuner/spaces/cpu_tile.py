@@ -21,6 +21,7 @@ from tuner.spaces.nest import Nest, parallel_prefix
 from tuner.spaces.program import Block, Buffer, ComputeAt, DecomposeReduction, Fuse, Mark, Reorder, ReverseComputeAt, Step
 from tuner.spaces.stages import costs_mathematics
 from tuner.spaces.tiles import add, constant
+from tuner.spaces.trim import outside
 from tuner.workload.expression import Axis, Binary, Const, DType, Read, Scalar, Select, Var, reads, rewrite, substitute
 
 FEWEST_ROLLED = 16  # iterations of a loop that the compiler is not to unroll; straight code of fewer often pays
@@ -79,11 +80,13 @@ class TileNest:
     # --- pieces -------------------------------------------------------------------------------------------------------
 
     def _map(self) -> None:
-        """A stage without a reduction: the output's tiles straight from its reads."""
+        """A stage without a reduction: the output's tiles straight from its reads, or a constant where they see padding alone."""
         spatial = [*self.outer, *self.inner, *self.register]
         attached: list[PackedCopy] = []
         body = substitute(self._copied(attached), self.indices)
-        self._block(self.name, spatial, (), self.name, self._output_indices(), body)
+        conditions, otherwise = outside(self.group.anchor, self.shapes) or ((), None)
+        when = tuple(in_tile(condition, self.indices, self.register) for condition in conditions)
+        self._block(self.name, spatial, (), self.name, self._output_indices(), body, when, otherwise)
         self.steps.append(Reorder(loops=self._loops(self.name, spatial)))
         for copy in reversed(attached):
             self.buffers = [replace(buffer, scope="stack") if buffer == copy.buffer else buffer for buffer in self.buffers]
@@ -339,6 +342,7 @@ class TileNest:
         indices: tuple[Scalar, ...],
         body: Scalar,
         when: tuple[Scalar, ...] = (),
+        otherwise: Scalar | None = None,
     ) -> None:
         reducer = self.group.anchor.reducer if reduce_axes else None
         self.blocks.append(
@@ -351,6 +355,7 @@ class TileNest:
                 body=body,
                 reducer=reducer,
                 when=when,
+                otherwise=otherwise,
                 mathematics=self.plan.mathematics,
             )
         )

@@ -66,6 +66,27 @@ def trimmed(expression: Expression) -> Expression:
     return replace(expression, stages=tuple(reversed(kept)))
 
 
+def outside(stage: Stage, shapes: Shapes) -> tuple[tuple[Scalar, ...], Scalar] | None:
+    """Of a map that is one constant at most of its points, because a read is outside of its tensor there: comparisons of its axes
+    that hold at all others, and the constant. None of other stages."""
+    for read in dict.fromkeys(reads(stage.body)) if stage.reducer is None else ():
+        value = _folded(replace(stage, body=_with_pad(stage.body, read)), shapes) if read.pad is not None else read
+        if any(isinstance(node, Var | Read) for node in walk(value)):
+            continue
+        ends = [_reach(replace(stage, body=read), axis, shapes[read.tensor]) or (0, -1) for axis in stage.axes]
+        seeing = prod(high - low + 1 for low, high in ends)
+        if 2 * seeing > stage.points or stage.points - seeing < SPARED:
+            continue
+        lows = [Binary("ge", Var(axis.name), constant(low)) for axis, (low, _) in zip(stage.axes, ends, strict=True) if low > 0]
+        highs = [
+            Binary("le", Var(axis.name), constant(high))
+            for axis, (_, high) in zip(stage.axes, ends, strict=True)
+            if high < axis.extent - 1
+        ]
+        return (*lows, *highs), value
+    return None
+
+
 def _read_box(stage: Stage, readers: Iterable[Stage]) -> list[Span] | None:
     """What is read of a stage, by dimension; None for nothing."""
     found = [

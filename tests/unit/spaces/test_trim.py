@@ -6,8 +6,9 @@ import pytest
 
 from tests.unit.spaces.test_programs import check
 from tuner.spaces.algorithm import fewest_flops
-from tuner.spaces.trim import trimmed
-from tuner.workload.expression import Expression
+from tuner.spaces.groups import shapes_of
+from tuner.spaces.trim import outside, trimmed
+from tuner.workload.expression import Binary, BinaryOp, Const, Expression, Scalar, Unary, Var
 from tuner.workload.spec import parse_spec, workload_from_notation
 
 Extents = dict[str, dict[str, int]]  # of a stage's axes
@@ -115,6 +116,27 @@ WHOLE = [
 ]
 
 
+# Maps that are one constant at most of their points: ends of the box that is left, as (axis, which end, where), and the constant.
+BORDERED: list[tuple[str, list[tuple[str, BinaryOp, int]], Scalar]] = [
+    (
+        "kernel corner(X: f64[3]) -> (Y: f64[97, 31]) { Y[i, j] = abs(X[(i + j + 1) // 2] else -2) for i in 0:97, j in 0:31 }",
+        [("i", "le", 4), ("j", "le", 4)],
+        Unary("abs", Const(-2.0, "float64")),
+    ),
+    (
+        "kernel row(X: f32[3, 40]) -> (Y: f32[70, 40]) { Y[i, j] = (X[i - 20, j] else 0.5) + 1 for i in 0:70 }",
+        [("i", "ge", 20), ("i", "le", 22)],
+        Binary("add", Const(0.5, "float32"), Const(1.0, "float32")),
+    ),
+]
+VARIED = [
+    "kernel two(X: f32[3], W: f32[90]) -> (Y: f32[90, 31]) { Y[i, j] = W[i] * (X[j - 28] else 0) for i in 0:90, j in 0:31 }",
+    "kernel half(X: f32[40, 50]) -> (Y: f32[40, 90]) { Y[i, j] = X[i, j] else 0 for j in 0:90 }",
+    "kernel few(X: f32[3]) -> (Y: f32[90]) { Y[i] = X[i] else 0 for i in 0:90 }",
+    "kernel sum(X: f32[3, 9]) -> (Y: f32[900]) { Y[i] += X[i, k] else 2 for i in 0:900 }",
+]
+
+
 def extents(expression: Expression) -> Extents:
     return {stage.name: stage.extents for stage in expression.stages}
 
@@ -126,6 +148,20 @@ def test_what_does_not_count_is_left_out(text: str, left: Extents) -> None:
     assert extents(made) == left
     assert extents(trimmed(made)) == left
     check(workload, configs=4)
+
+
+@pytest.mark.parametrize(("text", "box", "value"), BORDERED)
+def test_a_map_is_a_constant_but_in_a_box(text: str, box: list[tuple[str, BinaryOp, int]], value: Scalar) -> None:
+    workload = workload_from_notation(text, {})
+    conditions = tuple(Binary(op, Var(axis), Const(end, "int64")) for axis, op, end in box)
+    assert outside(workload.expression.stages[0], shapes_of(workload.expression)) == (conditions, value)
+    check(workload, configs=6)
+
+
+@pytest.mark.parametrize("text", VARIED)
+def test_a_map_that_varies_is_computed(text: str) -> None:
+    expression = workload_from_notation(text, {}).expression
+    assert outside(expression.stages[0], shapes_of(expression)) is None
 
 
 @pytest.mark.parametrize("text", WHOLE)
