@@ -169,8 +169,8 @@ def _block(block: Block, iterators: list[tirx.IterVar], loops: list[tirx.Var], i
         return tirx.BufferStore(target, lowered, indices)
 
     store = stored(body)
-    other = None if block.otherwise is None else stored(block.otherwise)
     for condition in reversed(block.when):  # each by itself, to be taken out of the loops that it does not vary in
+        other = None if block.otherwise is None else stored(block.otherwise)  # anew: TVM knows each variable from one place
         store = tirx.IfThenElse(lower(condition, inside, "libm"), store, other)
     if _written_again(block, target) and block.buffer not in inside.given:
         store = tirx.AttrStmt(0, "extern_scope", 0, store)
