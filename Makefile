@@ -6,7 +6,7 @@ PYTEST_ARGS ?=
 NONE := [ $$? -eq 5 ] # pytest's status when the arguments leave no test of a kind
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-TABLES ?= tests/tables/large
+TABLES ?= tests/tables
 
 .PHONY: tables demo test test-slow test-long test-cuda check lint types imports clean
 
@@ -61,14 +61,23 @@ types: $(VENV)/.installed-dev
 imports: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 
-# Eight recorded tables of different kinds, 2,000 to 2,600 configs each; about an hour of a machine that does nothing else.
-RECORD := $(BIN)/python -m benchmarks.search.record -o $(TABLES)
+# Eight recorded tables of different kinds, 1,600 descriptions or more each, and parts of others that teach the model of these;
+# about an hour of a machine that does nothing else.
+RECORD := $(BIN)/python -m benchmarks.search.record
 tables: $(VENV)/.installed
-	$(RECORD) --configs 2600 matmul:M=256,N=256,K=256 dense:M=64,N=512,K=256,bias=true,act=gelu \
-	  conv2d:N=1,H=28,W=28,CI=64,CO=128,KH=1,KW=1,stride=2
-	$(RECORD) --configs 2300 matmul:M=16,N=1024,K=512 batch_matmul:B=8,M=64,N=64,K=64,transpose_b=true transpose:M=1024,N=1024
-	$(RECORD) --configs 2100 conv2d:N=1,H=28,W=28,CI=32,CO=64,KH=3,KW=3,pad=1,act=relu \
-	  depthwise_conv2d:N=1,H=56,W=56,C=64,KH=3,KW=3,pad=1
+	$(RECORD) -o $(TABLES)/large matmul:M=256,N=256,K=256 matmul:M=16,N=1024,K=512 \
+	  dense:M=64,N=512,K=256,bias=true,act=gelu batch_matmul:B=8,M=64,N=64,K=64,transpose_b=true \
+	  conv2d:N=1,H=28,W=28,CI=32,CO=64,KH=3,KW=3,pad=1,act=relu conv2d:N=1,H=28,W=28,CI=64,CO=128,KH=1,KW=1,stride=2 \
+	  depthwise_conv2d:N=1,H=56,W=56,C=64,KH=3,KW=3,pad=1 transpose:M=1024,N=1024
+	$(RECORD) -o $(TABLES)/parts --part 250 matmul:M=192,N=384,K=320 matmul:M=24,N=512,K=768 matmul:M=128,N=512,K=192 \
+	  dense:M=48,N=384,K=320,bias=true,act=gelu dense:M=96,N=256,K=512,bias=true,act=relu dense:M=32,N=768,K=192,bias=true,act=gelu \
+	  batch_matmul:B=12,M=48,N=96,K=80,transpose_b=true batch_matmul:B=4,M=128,N=64,K=96,transpose_b=true \
+	  batch_matmul:B=6,M=80,N=112,K=48 \
+	  conv2d:N=1,H=14,W=14,CI=64,CO=64,KH=3,KW=3,pad=1 conv2d:N=1,H=28,W=28,CI=48,CO=96,KH=3,KW=3,pad=1,stride=2 \
+	  conv2d:N=1,H=56,W=56,CI=32,CO=64,KH=1,KW=1,stride=2 \
+	  depthwise_conv2d:N=1,H=28,W=28,C=96,KH=5,KW=5,pad=2 depthwise_conv2d:N=1,H=40,W=40,C=128,KH=3,KW=3,pad=1,stride=2 \
+	  depthwise_conv2d:N=1,H=14,W=14,C=256,KH=3,KW=3,pad=1 \
+	  transpose:M=768,N=1536 transpose:M=1500,N=1000 transpose:M=512,N=640
 
 clean:
 	rm -rf $(VENV) build dist demo-output *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

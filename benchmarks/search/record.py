@@ -1,13 +1,17 @@
-"""Records a table for `tuner replay`: every config of a sub-lattice of a workload's space, built, checked and timed here.
+"""Records a table for `tuner replay`: a sub-lattice of a workload's space, built, checked and timed here.
 
-    python -m benchmarks.search.record matmul:M=128,N=128,K=128 --configs 3000 -o tests/tables
+    python -m benchmarks.search.record matmul:M=128,N=128,K=128 --configs 1600 -o tests/tables
+
+Of configs of one description, which a search takes for twins, one is measured, and the others share its time; some of them are
+measured too, to see whether they do.
 
 The product's own path: its compiler process on one core, its runner on another, its checks, its screening plan. The fastest tenth
-is then timed again, longer and in another order, and that is what the table keeps of them: the best of thousands of short timings
-is lucky besides fast. Configs that compile to the same code share its time. Stopped at any point, it goes on from its log when
-started again; the log goes once the table is written.
+is then timed again, longer, several times over in changing order and with nothing being built meanwhile, and that is what the
+table keeps of them: the best of thousands of short timings is lucky besides fast. Configs that compile to the same code share its
+time. Stopped at any point, it goes on from its log when started again; the log goes once the table is written.
 
-With --sampled it takes as many random configs of the whole space instead: history to learn from, rather than a space to search.
+With --sampled it takes as many random configs of the whole space instead, with --part a random part of the sub-lattice: history
+to learn from, rather than a space to search.
 """
 
 from __future__ import annotations
@@ -22,14 +26,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from math import ceil
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.search.lattice import sublattice
 from benchmarks.search.log import DEFAULT_ROW, RecordingLog
 from tuner import __version__
+from tuner.cost_model.features import featurizer
 from tuner.errors import UsageError
 from tuner.measure.assignment import Assignment, Lane, Request
 from tuner.measure.outcome import Failed, FailureKind, Outcome, Timed
@@ -37,7 +44,7 @@ from tuner.measure.runner import RunnerProcess
 from tuner.measure.timing import ABANDON_FACTOR, SCREENING, TimingPlan
 from tuner.replay import RecordedTable, outcome_codes, write_table
 from tuner.search.domain import Domain
-from tuner.spaces.cpu import space_for
+from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.space import Points, Space
 from tuner.target.detect import detect_cpu
 from tuner.target.document import target_to_document
@@ -49,6 +56,10 @@ AHEAD = 8  # libraries built before they are timed: the compiler never waits, an
 ATTEMPTS = 3  # of a config that infrastructure lost
 AGAIN_SHARE = 0.1
 AGAIN_PLAN = TimingPlan(budget_s=0.1, min_samples=5)
+AGAIN_ROUNDS = 3  # what disturbs a machine for a while falls on one of them
+GROWTH = 1.1  # of the sub-lattice, until it has as many descriptions as were asked for
+TWINS = 64  # configs measured beside another of their description
+MOST_TWINS = 16  # configs of a sub-lattice for each description asked for; beyond it a space has no more to tell apart
 ABANDON = 4 * ABANDON_FACTOR  # beyond it two calls are enough: that a config is hopeless needs no second digit
 
 
@@ -57,6 +68,7 @@ class Recording:
     problem: Problem
     space: Space  # the sub-lattice, or the whole space where its configs are a sample
     points: Points  # those recorded, by rank
+    measured_as: NDArray[np.intp]  # (points,) the row that is measured in place of each, itself where it is the one
     log: RecordingLog
     build_core: int
     run_core: int
@@ -64,12 +76,28 @@ class Recording:
 
 
 def prepared(
-    spec: str, *, configs: int, sampled: bool, threads: int, folder: Path, name: str | None, cores: Sequence[int]
+    spec: str,
+    *,
+    configs: int,
+    sampled: bool,
+    part: int | None,
+    threads: int,
+    folder: Path,
+    name: str | None,
+    cores: Sequence[int],
 ) -> Recording:
     """Raises UsageError for a spec that is none, and for a log of another recording in the way."""
     workload, target = parse_spec(spec), detect_cpu()
-    whole = space_for(workload, target, threads)
-    space = whole if sampled else sublattice(whole, configs)
+    whole = CpuSpace(workload, target, threads)
+    if sampled:
+        space, points = whole.space, _sample(Domain(whole.space), configs)
+        measured_as = np.arange(len(points))
+    else:
+        space, points, measured_as = _told_apart(whole, configs)
+    if part is not None:
+        described = np.unique(measured_as)
+        points = points[described[np.sort(np.random.default_rng(0).permutation(len(described))[:part])]]
+        measured_as = np.arange(len(points))
     problem = Problem(workload=workload, target=target, threads=threads)
     stem = name or "".join(letter if letter.isalnum() else "_" for letter in spec)
     about = {
@@ -77,17 +105,37 @@ def prepared(
         "target": target.key,
         "threads": threads,
         "sketches": [{knob.name: list(knob.values) for knob in sketch.knobs} for sketch in space.sketches],
-    } | ({"configs": configs} if sampled else {})
+        "points": sha256(np.ascontiguousarray(points, np.int32).tobytes()).hexdigest(),
+    }
     folder.mkdir(parents=True, exist_ok=True)
     return Recording(
         problem=problem,
         space=space,
-        points=_sample(Domain(space), configs) if sampled else Domain(space).points(),
+        points=points,
+        measured_as=measured_as,
         log=RecordingLog(path=folder / f"{stem}.jsonl", about=json.loads(json.dumps(about))),
         build_core=cores[0],
         run_core=cores[-1],
         cut=None,
     )
+
+
+def _told_apart(whole: CpuSpace, configs: int) -> tuple[Space, Points, NDArray[np.intp]]:
+    """A sub-lattice of at least `configs` descriptions, as far as the space has them; its points; for each the row measured in
+    its place, the first of its description, but for TWINS random ones."""
+    describe, most = featurizer(whole), configs
+    while True:
+        space = sublattice(whole.space, most)
+        points = Domain(space).points()
+        features = describe(whole.space.points_of(space, points))
+        _, first, which = np.unique(features, axis=0, return_index=True, return_inverse=True)
+        if len(first) >= configs or space.size == whole.space.size or most > MOST_TWINS * configs:
+            measured_as = first[which.ravel()]
+            twins = np.flatnonzero(measured_as != np.arange(len(points)))
+            checked = np.random.default_rng(0).permutation(twins)[:TWINS]
+            measured_as[checked] = checked
+            return space, points, measured_as
+        most = ceil(most * GROWTH)
 
 
 def _sample(domain: Domain, configs: int) -> Points:
@@ -128,6 +176,19 @@ class Bench:
             row, future = waiting.pop(0)
             yield row, self._measured(row, future.result(), plan, known)
 
+    def raced(self, rows: Sequence[int], plan: TimingPlan, rounds: int) -> Iterator[tuple[int, Timed]]:
+        """Each row with its samples of all rounds. All are built first; each round has an order of its own."""
+        libraries = {row: built for row in rows if isinstance(built := self._build(row), Library)}
+        timed: dict[int, list[Timed]] = {row: [] for row in libraries}
+        for turn in range(rounds):
+            for row in np.random.default_rng(turn).permutation(list(libraries)).tolist():
+                outcome = self._timed(row, libraries[row], plan)
+                timed[row] += [outcome] if isinstance(outcome, Timed) else []
+        for row, found in timed.items():
+            Path(libraries[row].path).unlink(missing_ok=True)
+            if found:
+                yield row, replace(found[-1], samples_s=tuple(sample for one in found for sample in one.samples_s))
+
     def _build(self, row: int) -> Library | Failed:
         recording = self._recording
         config = None if row == DEFAULT_ROW else recording.space.config(recording.points[row])
@@ -138,6 +199,13 @@ class Bench:
             return built
         if built.sha256 in known:
             return known[built.sha256]
+        outcome = self._timed(row, built, plan)
+        if isinstance(outcome, Timed):
+            known[built.sha256] = outcome
+        Path(built.path).unlink(missing_ok=True)
+        return outcome
+
+    def _timed(self, row: int, built: Library, plan: TimingPlan) -> Outcome:
         request = Request(
             name=f"row {row}",
             library=built.path,
@@ -153,8 +221,6 @@ class Bench:
             outcome = self._runner.measure(request)
         if isinstance(outcome, Timed):
             self._best_s = min(self._best_s, outcome.median_s)
-            known[built.sha256] = outcome
-        Path(built.path).unlink(missing_ok=True)
         return outcome
 
 
@@ -162,7 +228,8 @@ def record(recording: Recording, *, progress_every_s: float = 10.0) -> bool:
     """Measures what the log lacks; whether it is complete now."""
     logged, again = recording.log.load()
     known = {row: outcome for row, outcome in logged.items() if not _lost(outcome)}
-    order = np.random.default_rng(0).permutation(len(recording.points)).tolist()  # a drift of the machine falls on all alike
+    rows = np.unique(recording.measured_as)
+    order = np.random.default_rng(0).permutation(rows).tolist()  # a drift of the machine falls on all alike
     missing = [row for row in (DEFAULT_ROW, *order) if row not in known][: recording.cut]
     started = said = time.monotonic()
     with ExitStack() as stack:
@@ -176,9 +243,8 @@ def record(recording: Recording, *, progress_every_s: float = 10.0) -> bool:
                 print(f"{len(known)} of {len(order) + 1} measured, {left_s:.0f} s to go", flush=True)
         if any(row not in known for row in (DEFAULT_ROW, *order)):
             return False
-        for row, outcome in bench.outcomes(sorted(_fastest(known) - again), AGAIN_PLAN):
-            if isinstance(outcome, Timed):
-                recording.log.append(row, outcome, again=True)
+        for row, outcome in bench.raced(sorted(_fastest(known) - again), AGAIN_PLAN, AGAIN_ROUNDS):
+            recording.log.append(row, outcome, again=True)
     return True
 
 
@@ -205,7 +271,7 @@ def table_of(recording: Recording) -> RecordedTable:
     default = known[DEFAULT_ROW]
     if isinstance(default, Failed):
         raise UsageError(f"the default schedule failed: {default.kind}: {default.message}")
-    outcomes = [known[row] for row in range(len(recording.points))]
+    outcomes = [known[row] for row in recording.measured_as.tolist()]
     codes, median_s = outcome_codes(outcomes)
     problem = recording.problem
     samples = [len(outcome.samples_s) for outcome in outcomes if isinstance(outcome, Timed)]
@@ -224,7 +290,7 @@ def table_of(recording: Recording) -> RecordedTable:
             "target": json.dumps(target_to_document(problem.target), sort_keys=True),
             "threads": str(problem.threads),
             "samples": f"{min(samples)} to {max(samples)} samples a config, median {int(np.median(samples))}; medians kept",
-            "again": f"the fastest {AGAIN_SHARE:.0%} timed again for {AGAIN_PLAN.budget_s:g} s each",
+            "again": f"the fastest {AGAIN_SHARE:.0%} timed again, {AGAIN_ROUNDS} times {AGAIN_PLAN.budget_s:g} s each",
             "version": __version__,
         },
     )
@@ -234,8 +300,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     cores = sorted(os.sched_getaffinity(0))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("spec", nargs="+", help="workloads, such as matmul:M=128,N=128,K=128; a table for each")
-    parser.add_argument("--configs", type=int, default=3000, help="most configs of the sub-lattice (default 3000)")
+    parser.add_argument("--configs", type=int, default=1600, help="descriptions of the sub-lattice, at least (default 1600)")
     parser.add_argument("--sampled", action="store_true", help="random configs of the whole space instead")
+    parser.add_argument("--part", type=int, help="so many random ones of these descriptions, and no others")
     parser.add_argument("--cut", type=int, help="stop after so many configs; the next call goes on")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--name", help="of the table's file; default: from the spec")
@@ -247,12 +314,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             spec,
             configs=given.configs,
             sampled=given.sampled,
+            part=given.part,
             threads=given.threads,
             folder=given.output,
             name=given.name,
             cores=given.cores,
         )
-        print(f"{spec}: {len(recording.points)} configs", flush=True)
+        described = len(np.unique(recording.measured_as))
+        print(f"{spec}: {len(recording.points)} configs, {described} to measure", flush=True)
         if record(replace(recording, cut=given.cut)):
             path = recording.log.path.with_suffix(".npz")
             write_table(path, table_of(recording))

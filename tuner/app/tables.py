@@ -14,7 +14,6 @@ from tuner.cost_model.history import Past
 from tuner.errors import UsageError
 from tuner.replay import RecordedTable, read_table
 from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.space import Points, Space
 from tuner.target.document import target_from_document
 from tuner.workload.spec import from_document
 
@@ -44,7 +43,7 @@ def with_features(table: RecordedTable) -> RecordedTable:
     target = target_from_document(json.loads(table.notes["target"]))
     space = CpuSpace(from_document(table.workload), target, int(table.notes.get("threads", "1")))
     try:
-        points = _points_in(space.space, table.space, table.points)
+        points = space.space.points_of(table.space, table.points)
     except UsageError:
         return table
     return replace(table, features=featurizer(space)(points))
@@ -57,22 +56,3 @@ def past_of_table(table: RecordedTable) -> Past:
     labels = np.zeros(len(table.points), np.float32)
     labels[table.outcomes == 0] = table.optimum_s / table.median_s
     return Past(workload=table.name, op=table.workload.get("op"), features=table.features, labels=labels)
-
-
-def _points_in(whole: Space, part: Space, points: Points) -> Points:
-    """The points of `part` as points of the space it was thinned from. Raises UsageError where that lacks a knob or a value."""
-    found = np.zeros((len(points), len(whole.knobs)), np.int32)
-    columns = {knob.name: column for column, knob in enumerate(part.knobs)}
-    if not set(columns) <= {knob.name for knob in whole.knobs}:
-        raise UsageError("the space has lost a knob")
-    for column, knob in enumerate(whole.knobs):
-        if knob.name not in columns:
-            continue
-        values = part.knobs[columns[knob.name]].values
-        missing = set(values) - set(knob.values)
-        if missing:
-            raise UsageError(f"knob {knob.name!r} no longer takes {sorted(missing, key=str)[0]!r}")
-        index = np.array([knob.values.index(value) for value in values], np.int32)
-        found[:, column] = index[points[:, columns[knob.name]]]
-    canonical: Points = whole.canonical(found)
-    return canonical

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.cost_model.nests import NestTable
-from tuner.cost_model.work import LINE_BYTES, Work
+from tuner.cost_model.reuse import LINE_BYTES
+from tuner.cost_model.work import Work
 from tuner.target.microarchitecture import fma_units
 from tuner.target.target import Target
 
@@ -21,6 +22,7 @@ ENOUGH_CHAINS, PLENTY_CHAINS = 4.0, 6.0  # accumulators that keep a unit of four
 FOLLOWED = 4.0  # lines one after the other from which a prefetcher follows
 FILLS = 16.0  # lines that a first-level cache awaits at once: of Intel's Golden Cove
 HIDDEN = 64.0  # cycles of a wait that other work fills
+CROSSING = 3.6  # cycles that a run on another page than the one before it is waited for: nothing fetches it ahead
 STREAMS = 6.0  # elements broadcast in one step before they cost more than their loads
 
 # (term, cycles that a unit of it costs until a machine says otherwise)
@@ -47,7 +49,7 @@ TERMS: tuple[tuple[str, float], ...] = (
     ("pages", 1.5),  # addresses translated anew
     ("jumps", 16.0),  # runs of written lines too short for a prefetcher to follow
     ("restarts", 0.3),  # waits for the first line of a run that comes in from beyond the second cache
-    ("starved_l1", 0.3),
+    ("starved_l1", 0.7),
     ("starved_l2", 0.3),
     ("interleaved", 0.5),  # bytes at 16, of more runs at a time than a prefetcher follows, which arithmetic does not hide
     ("padded", 0.5),  # elements
@@ -57,7 +59,7 @@ TERMS: tuple[tuple[str, float], ...] = (
     ("singly", 1.0),  # of these, elements moved one by one
     ("singly_first", 0.7),
     ("spilled", 1.7),  # registers wanted beyond those there are
-    ("kept", 1.0),  # the same where an unrolled body keeps what it broadcasts
+    ("kept", 1.5),  # the same where an unrolled body keeps what it broadcasts
     ("paired", 0.05),  # neighbours loaded one by one
     ("picked", 1.0),  # shuffles that make vectors of elements a few places apart
     ("gathered", 0.5),  # elements
@@ -69,8 +71,8 @@ TERMS: tuple[tuple[str, float], ...] = (
     ("aliased", 10.0),  # lines that push each other out of a set
     ("streams", 0.1),
     ("checked", 0.1),  # positions compared with a border
-    ("checked_twice", 1.0),  # the same in two dimensions, where the compiler merges fewer
-    ("torn", 0.3),  # accumulators stored and loaded around such a comparison
+    ("checked_twice", 0.5),  # the same in two dimensions, where the compiler merges fewer
+    ("torn", 0.2),  # accumulators stored and loaded around such a comparison
 )
 _COST = dict(TERMS)
 NAMES = tuple(_COST)
@@ -95,9 +97,9 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
     arithmetic = table.flops * work.covered / peak
     # (n,) bytes that come in from beyond the first two caches: operands and what is written once; sums that are written again.
     divided = (reduction_blocks > 1) * reduces
-    sums_l1, sums_l2 = (traffic[-1] * divided for traffic in work.traffic[:2])
-    written_l1, written_l2 = (traffic[-1] * (1.0 - divided) for traffic in work.traffic[:2])
-    l1, l2 = work.traffic[0].sum(axis=0), work.traffic[1].sum(axis=0)
+    sums_l1, sums_l2 = (traffic[-1] * divided for traffic in work.brought.traffic[:2])
+    written_l1, written_l2 = (traffic[-1] * (1.0 - divided) for traffic in work.brought.traffic[:2])
+    l1, l2 = work.brought.traffic[0].sum(axis=0), work.brought.traffic[1].sum(axis=0)
     libm, polynomial = np.where(nest.polynomial, 0.0, work.slow), np.where(nest.polynomial, work.slow / lanes, 0.0)
     # Bytes that are fetched ahead come in while functions are computed and vectors multiplied.
     busy = np.where(nest.ahead > 0, arithmetic + libm * _COST["libm"] + polynomial * _COST["polynomial"], 0.0)
@@ -114,26 +116,26 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "loads": (work.bodies * operands + (nest.ahead > 0) * table.points / lanes) / LOAD_PORTS,
         "beyond_l1": np.maximum((l1 - sums_l1) / 48 - busy, 0.0),
         "beyond_l2": np.maximum((l2 - sums_l2) / 16 - busy, 0.0),
-        "beyond_l3": np.maximum(work.traffic[2].sum(axis=0) / 6 - busy, 0.0),
+        "beyond_l3": np.maximum(work.brought.traffic[2].sum(axis=0) / 6 - busy, 0.0),
         "written_l1": written_l1 / 48,
         "written_l2": written_l2 / 16,
         "revisited_l1": sums_l1 / 48,
         "revisited_l2": sums_l2 / 16,
-        "strewn_l1": np.where(work.scattered > 0, work.traffic[0][-1] / LINE_BYTES, 0.0),
-        "strewn_l2": np.where(work.scattered > 0, work.traffic[1][-1] / LINE_BYTES, 0.0),
-        "pages": work.pages[:-1].sum(axis=0),
-        "jumps": np.maximum(work.pages[-1] - work.traffic[0][-1] / LINE_BYTES / FOLLOWED, 0.0),
-        "restarts": work.runs[:-1].sum(axis=0) * _wait(target),
-        "starved_l1": np.maximum(l1 / 48 - arithmetic, 0.0),
+        "strewn_l1": np.where(work.scattered > 0, work.brought.traffic[0][-1] / LINE_BYTES, 0.0),
+        "strewn_l2": np.where(work.scattered > 0, work.brought.traffic[1][-1] / LINE_BYTES, 0.0),
+        "pages": work.brought.pages[:-1].sum(axis=0),
+        "jumps": np.maximum(work.brought.pages[-1] - work.brought.traffic[0][-1] / LINE_BYTES / FOLLOWED, 0.0),
+        "restarts": work.brought.runs[:-1].sum(axis=0) * _wait(target),
+        "starved_l1": np.maximum(l1 / 32 + CROSSING * work.brought.crossings - arithmetic, 0.0),
         "starved_l2": np.maximum(l2 / 16 - arithmetic, 0.0),
-        "interleaved": np.maximum(work.interleaved / 16 - arithmetic, 0.0),
+        "interleaved": np.maximum(work.brought.interleaved / 16 - arithmetic, 0.0),
         "padded": work.padded,
         "padded_parts": work.padded_parts,
         "packed": work.packed,
         "packed_first": work.packed_first,
         "singly": work.singly,
         "singly_first": work.singly_first,
-        "spilled": vectors * reduces * work.steps * np.maximum(work.held + 1 - registers, 0),
+        "spilled": vectors * reduces * work.steps * np.maximum(work.held - registers, 0),
         "kept": vectors * reduces * work.bodies * np.maximum(work.held + work.shared - registers, 0) * (work.shared > 0),
         "paired": work.bodies * work.paired,
         "picked": work.bodies * work.picked,
@@ -146,7 +148,7 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "aliased": work.bodies * work.aliased + work.lives * work.aliased_writes,
         "checked": work.bodies * work.checked,
         "checked_twice": work.bodies * work.checked_twice,
-        "torn": work.bodies * work.checked_twice * np.maximum(accumulators - registers / 2, 0),
+        "torn": work.bodies * work.checked * np.maximum(accumulators - registers / 2, 0),
         "streams": work.bodies * np.maximum(work.broadcasts / per_body - STREAMS, 0),
     }
     counts = np.empty((len(NAMES), len(work.bodies)))

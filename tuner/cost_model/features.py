@@ -21,11 +21,11 @@ from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.space import Points
 from tuner.target.target import Target
 
-FEATURE_VERSION = 12  # of the meaning of the columns; models are stored with it
+FEATURE_VERSION = 13  # of the meaning of the columns; models are stored with it
 MAX_GROUPS = 3  # groups described, the ones with most arithmetic first
 READS = 3  # reads described one by one, the largest first
 AXES = 4  # of the output, the last ones, whose loops are described
-READ_FEATURES = len(COPIES) + 5
+READ_FEATURES = len(COPIES) + 6
 GROUP_FEATURES = 22 + 3 * (READS + 2) + READS * READ_FEATURES + 2 * AXES
 TERMS = len(NAMES)  # last columns: log2(1 + units) of each term of the estimated cycles, absolute
 ESTIMATE = MAX_GROUPS * GROUP_FEATURES + 2  # column: log2 of the estimated cycles, the lower the faster
@@ -102,9 +102,9 @@ def _critical(tasks: Floats, threads: int) -> Floats:
 def group_features(table: NestTable, done: Work, target: Target, threads: int) -> list[Floats | float]:
     """Features of one group's nest, GROUP_FEATURES of shape (n,) or of one number for all."""
     nest, accumulators, depth = done.nest, done.accumulators, done.depth
-    total = done.footprint.sum(axis=0)  # (depth + 1, n)
+    total = done.brought.footprint.sum(axis=0)  # (depth + 1, n)
     rows: list[Floats | float] = []
-    for traffic in done.traffic:
+    for traffic in done.brought.traffic:
         whole = traffic.sum(axis=0)
         rows += [_log(whole / max(table.flops, 1)), _log(whole / max(table.nbytes, 1))]
         for number in range(READS):
@@ -146,7 +146,7 @@ def _log(values: Floats) -> Floats:
 
 
 def _of_read(table: NestTable, number: int, done: Work, inner_level: int, target: Target) -> list[Floats | float]:
-    """What becomes of one read: its copy, its stride along the vector, how much of it an innermost loop touches."""
+    """What becomes of one read: its copy, its strides along the vector and the innermost loop, how much of it that touches."""
     nest = done.nest
     if number >= table.inputs:
         return [0.0] * READ_FEATURES
@@ -155,9 +155,10 @@ def _of_read(table: NestTable, number: int, done: Work, inner_level: int, target
         *((nest.how[number] == code).astype(np.float64) for code in range(len(COPIES))),
         float(stride == 0),
         float(stride == 1),
-        _log(done.footprint[number, inner_level] / target.l1d_bytes),
-        _log(done.footprint[number, 0] / target.l2_bytes),
-        _log(done.footprint[number, -1]),
+        np.log2(1.0 + np.abs(table.reads[number].strides)).take(nest.axis[-1]),
+        _log(done.brought.footprint[number, inner_level] / target.l1d_bytes),
+        _log(done.brought.footprint[number, 0] / target.l2_bytes),
+        _log(done.brought.footprint[number, -1]),
     ]
 
 

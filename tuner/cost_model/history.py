@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -27,6 +27,7 @@ from tuner.errors import UsageError
 
 _HALF_LIFE = 64.0  # local trials at which the history's say is halved
 _AGREEING = 3  # workloads of an operator from which trees learn: of one they learn what is its own (docs/search.md)
+_MOST_LEARNED = 300  # trials of a workload that trees learn from, at random: of one with more they would learn little else
 _SHARPNESS = 10.0  # of the estimate's logarithms as margins of pairs: a tenth of the time less is nearly three to one
 
 
@@ -58,6 +59,7 @@ class Prior:
 
     def correct(self, parts: Sequence[Past]) -> None:
         """Trees of what the estimate misses of workloads with at least one trial each."""
+        parts = [_learned(past) for past in parts]
         features, labels = np.concatenate([past.features for past in parts]), np.concatenate([past.labels for past in parts])
         groups = np.repeat(np.arange(len(parts)), [len(past.labels) for past in parts])
         self._trees.fit(features, labels, groups, margin=self.predict(features))
@@ -91,6 +93,13 @@ class Prior:
         if costs.shape != ROUND.shape or not (np.isfinite(costs) & (costs > 0)).all():
             raise UsageError(f"costs of {costs.shape[0] if costs.ndim else 0} terms; this version has {len(ROUND)}, all positive")
         self._costs, self._trees = costs, trees
+
+
+def _learned(past: Past) -> Past:
+    if len(past.labels) <= _MOST_LEARNED:
+        return past
+    rows = np.random.default_rng(0).permutation(len(past.labels))[:_MOST_LEARNED]
+    return replace(past, features=past.features[rows], labels=past.labels[rows])
 
 
 def train_on(history: Sequence[Past], op: str | None = None) -> Prior:

@@ -27,6 +27,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 COPIES = ("none", "pad", "pack", "pack_root", "pad_parts")
 NONE, PAD, PACK, PACK_ROOT, PAD_PARTS = range(len(COPIES))
+PAGE_BYTES = 4096  # addresses a page apart share the sets of a first-level cache
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,30 @@ class ReadMap:
         """(dimensions,) bytes from one visited position to the next."""
         inside = [prod(map(int, self.shape[at + 1 :])) * self.dtype_bytes for at in range(len(self.shape))]
         return np.array(inside, np.int64) * self._apart
+
+    @cached_property
+    def crossing(self) -> float:
+        """Share of the runs of bytes side by side that begin on another page than the one before."""
+        apart = [int(self.pitches[dimension]) for dimension, axes in enumerate(self.moving[:-1]) if axes]
+        return min(min(apart) / PAGE_BYTES, 1.0) if apart else 0.0
+
+    def size(self, spans: Floats, dimension: int) -> Floats:
+        """Elements of a dimension that each level touches, in the shape of the levels."""
+        moving = self.moving[dimension]
+        size: Floats
+        if len(moving) == 1 and moving[0][1] == 1:
+            size = spans[moving[0][0]]
+        else:
+            size = np.ones(spans.shape[1:])
+            for axis, step in moving:
+                size += (spans[axis] - 1.0) * step
+            if len(moving) > 1 and dimension < len(self.shape) - 1:  # with gaps between where a window is a part of its stride
+                size = np.minimum(size, spans[[axis for axis, _ in moving]].prod(axis=0))
+        return np.minimum(size, float(self.shape[dimension])) if self.clipped[dimension] else size
+
+    def sizes(self, span: Floats) -> Floats:
+        """Elements of each dimension that a body touches, (dimensions, n)."""
+        return np.stack([self.size(span, dimension) for dimension in range(len(self.shape))])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,9 +225,10 @@ class NestTable:
         longest, last = axes[_main(axes)].extent, len(axes) - 1
         if self.is_rows:
             return [(longest, last, int(column)) for column in self._column]
+        assert isinstance(self.sketch, TileSketch)
         found = []
         for depth in self._values("depth", longest):
-            for position, factor in self._values("unroll", (last, 1)):
+            for position, factor in self._values("unroll", self.sketch.unroll_values()[0]):
                 block = depth if position == _main(axes) else axes[position].extent
                 found.append((depth, position, factor if block % factor == 0 else 1))
         return found

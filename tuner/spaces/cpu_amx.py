@@ -94,8 +94,9 @@ class AmxSketch(TileSketch):
         near = {min(divisors, key=lambda size: abs(size - want)) for want in DEPTHS if divisors and want < axis.extent}
         return [*sorted(near), axis.extent]
 
-    def _unroll_values(self) -> list[tuple[int, int]]:
-        return [(position, factor) for position, factor in super()._unroll_values() if factor == 1]
+    def unroll_values(self) -> list[tuple[int, int]]:
+        """Never unrolled: (innermost reduction axis, 1)."""
+        return [(position, 1) for position in dict.fromkeys(position for position, _ in super().unroll_values())]
 
     def plan(self, config: Mapping[str, Value]) -> TilePlan:
         return replace(super().plan(config), rows=self.row)

@@ -23,6 +23,7 @@ from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Var, walk
 CACHE_BLOCKS = (32, 64, 128, 256, 512, 1024)  # elements of an axis in a cache block, besides none and the whole extent
 MIN_BLOCK = 4  # elements of an axis that fit a register tile: beyond it, several tiles may share what one of them has fetched
 MAX_REGISTER_TILE = 16  # elements of an axis that is not vectorised
+SHORT_REDUCTION = 7  # iterations of a reduction axis that LLVM unrolls by itself, whatever else is in them
 MAX_COSTLY_VECTORS = 4  # vectors of a tile whose points each cost transcendental functions
 MAX_EXPANSION = 12  # times its source that a packed copy may grow to (a 3x3 window packs to 9 times)
 
@@ -103,7 +104,7 @@ class TileSketch:
         orders = tuple(permutations(range(len(self._major()))))
         knobs += [self._knob("outer_order", orders), self._knob("inner_order", orders)]
         if self.group.anchor.reducer is not None:
-            knobs += [self._knob("depth", self._depth_values()), self._knob("unroll", self._unroll_values())]
+            knobs += [self._knob("depth", self._depth_values()), self._knob("unroll", self.unroll_values())]
         for number, found in enumerate(self.reads):
             values = self.copy_values(found)
             if self.copying or values[0] != "none":
@@ -139,13 +140,19 @@ class TileSketch:
                 continue
             vectors = next((size // self.lanes for axis, size in zip(axes, tile, strict=True) if axis.name == self.vector), 1)
             accumulators = prod(tile) // (self.lanes if self.vector else 1)
-            # One register holds a broadcast operand and `vectors` hold the other; AVX-512 broadcasts from memory for free.
-            operands = vectors if self.target.vector_bytes >= 64 else vectors + 1
-            if accumulators + (operands if reduction else 0) <= budget:
+            if accumulators + (self._operands(vectors) if reduction else 0) <= budget:
                 found.append((accumulators, tile))
         most = max(accumulators for accumulators, _ in found)
         least = min(8, most) if reduction and len(self.reads) > 1 else 1
         return [tile for accumulators, tile in sorted(found, key=lambda one: one[1][::-1]) if accumulators >= least]
+
+    def _operands(self, vectors: int) -> int:
+        """Registers that the operands of a step take: one operand's vectors, and the element that lanes share. AVX-512 broadcasts
+        that from memory for free where one vector takes it; for several the compiler keeps it, and where accumulators leave no
+        register for it, stores and loads some of them in every step (docs/spaces.md)."""
+        shared = any(self.vector not in found.axes for found in self.reads)
+        free = self.target.vector_bytes >= 64 and (vectors == 1 or not shared)
+        return vectors if free else vectors + 1
 
     def _block_values(self, name: str) -> list[int]:
         """Elements of a cache block, 0 for no blocking."""
@@ -166,18 +173,19 @@ class TileSketch:
         near = {min(divisors, key=lambda size: abs(size - want)) for want in wanted if divisors and want < extent}
         return [*sorted(near), extent] if extent >= 64 else [extent]
 
-    def _unroll_values(self) -> list[tuple[int, int]]:
-        """(innermost reduction axis, iterations of it unrolled)."""
+    def unroll_values(self) -> list[tuple[int, int]]:
+        """(innermost reduction axis, iterations of it unrolled). A short axis is unrolled as a whole: the compiler would do so
+        anyway."""
+        axes = self.group.anchor.reduce_axes
+        walked = [(position, axis) for position, axis in enumerate(axes) if axis.name not in self.taken and axis.extent > 1]
         values = []
-        for position, axis in enumerate(self.group.anchor.reduce_axes):
-            if axis.name in self.taken:
-                continue
-            for factor in (1, 2, 4):
-                if axis.extent % factor == 0:
-                    values.append((position, factor))
-            if axis.extent in (3, 5, 6, 7, 9):
+        for position, axis in walked:
+            if axis.extent <= SHORT_REDUCTION:
                 values.append((position, axis.extent))
-        return values
+            else:
+                whole = (axis.extent,) if axis.extent == 9 else ()
+                values += [(position, factor) for factor in (1, 2, 4, *whole) if axis.extent % factor == 0]
+        return values or [(len(axes) - 1, 1)]
 
     def copy_values(self, found: Access) -> list[str]:
         stride = 0 if self.vector is None else found.stride(self.vector)
@@ -278,8 +286,9 @@ class TileSketch:
         axes = self.group.anchor.reduce_axes
         main = self._main_reduction()
         depth = int(values.get("depth", main.extent))  # type: ignore[arg-type]  # the depth knob's values are integers
-        unrolled = values.get("unroll")
-        position, factor = unrolled if isinstance(unrolled, tuple) else (len(axes) - 1, 1)
+        unrolled = values.get("unroll") or self.unroll_values()[0]
+        assert isinstance(unrolled, tuple)
+        position, factor = unrolled
         innermost = axes[position]
         ordered = [axis for axis in axes if axis != innermost] + [innermost]
         made = []

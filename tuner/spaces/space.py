@@ -87,6 +87,24 @@ class Space:
         kept[:, 0] = sketch
         return kept
 
+    def points_of(self, part: Space, points: Points) -> Points:
+        """Points of a part of this space, which has fewer values of its knobs, as points of this one. Raises UsageError where
+        this one lacks a knob or a value of the part."""
+        found = np.zeros((len(points), len(self.knobs)), np.int32)
+        columns = {knob.name: column for column, knob in enumerate(part.knobs)}
+        if not set(columns) <= {knob.name for knob in self.knobs}:
+            raise UsageError("the space has lost a knob")
+        for column, knob in enumerate(self.knobs):
+            if knob.name not in columns:
+                continue
+            values = part.knobs[columns[knob.name]].values
+            missing = set(values) - set(knob.values)
+            if missing:
+                raise UsageError(f"knob {knob.name!r} no longer takes {sorted(missing, key=str)[0]!r}")
+            index = np.array([knob.values.index(value) for value in values], np.int32)
+            found[:, column] = index[points[:, columns[knob.name]]]
+        return self.canonical(found)
+
     def rank(self, point: NDArray[np.int32]) -> int:
         """The point's number, 0 <= rank < size; sketches in order, then mixed radix with the last knob fastest."""
         row = int(point[0])

@@ -1,4 +1,5 @@
-"""The estimate of cycles on recorded tables, each left out in turn: how well it orders configs that nobody measured."""
+"""The estimate of cycles and a history's trees on recorded tables, each left out in turn: how well they order configs that nobody
+measured."""
 
 from __future__ import annotations
 
@@ -7,47 +8,53 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.search.model import described_once
 from tuner.app.tables import open_tables, past_of_table
 from tuner.cost_model.history import Past, train_on
 from tuner.cost_model.metrics import pairwise_accuracy, recall_at
 
-TABLES = Path(__file__).parents[2] / "tables" / "large"
+TABLES = Path(__file__).parents[2] / "tables"
 
 
 @cache
-def pasts() -> tuple[Past, ...]:
-    return tuple(past_of_table(table) for table in open_tables(sorted(TABLES.glob("*.npz"))))
+def pasts(folder: str) -> tuple[Past, ...]:
+    return tuple(past_of_table(table) for table in open_tables(sorted((TABLES / folder).glob("*.npz"))))
 
 
 @cache
 def figures() -> dict[str, tuple[float, float]]:
-    """(pairwise accuracy, recall@30) of each workload from an estimate calibrated on the others."""
+    """(pairwise accuracy, recall@30) of each large table from a model of all others, each description once."""
+    known = [described_once(past) for past in (*pasts("large"), *pasts("parts"))]
     found = {}
-    for past in pasts():
-        scores = train_on([other for other in pasts() if other is not past]).predict(past.features)
+    for past in known[: len(pasts("large"))]:
+        assert len(past.labels) >= 1500
+        scores = train_on([other for other in known if other is not past], past.op).predict(past.features)
         found[past.workload] = pairwise_accuracy(scores, past.labels), recall_at(30, scores, past.labels)
     return found
 
 
 def test_workloads_left_out_are_ordered() -> None:
-    """docs/search.md has 0.875 in the mean and 0.83 at worst."""
+    """docs/search.md has 0.886 in the mean and 0.79 at worst."""
     pairs = {name: pairs for name, (pairs, _) in figures().items()}
     assert len(pairs) == 8
-    assert np.mean(list(pairs.values())) >= 0.865 and min(pairs.values()) >= 0.80, pairs
+    assert np.mean(list(pairs.values())) >= 0.87 and min(pairs.values()) >= 0.77, pairs
 
 
-def test_the_fastest_are_found_as_far_as_they_can_be_told_apart() -> None:
-    """docs/search.md has 0.37, and why a measurement itself reaches but half to three quarters."""
+def test_the_fastest_are_found_as_far_as_the_estimate_tells_them_apart() -> None:
+    """docs/search.md has 0.51, and 0.54 of the estimate alone."""
     recalls = {name: recall for name, (_, recall) in figures().items()}
-    assert np.mean(list(recalls.values())) >= 0.35, recalls
+    assert np.mean(list(recalls.values())) >= 0.47, recalls
 
 
 def test_configs_that_differ_in_time_differ_in_features() -> None:
-    """Configs of equal features are twins to the search, of which it tries one: they take the same time, but for
-    noise (0.022 at most when this was written, 0.063 without the columns for the order of loops)."""
-    for past in pasts():
-        _, inverse = np.unique(past.features, axis=0, return_inverse=True)
-        logs = np.log(np.maximum(past.labels, 1e-3))
-        counts = np.bincount(inverse.ravel())
-        means = np.bincount(inverse.ravel(), weights=logs) / counts
-        assert np.abs(logs - means[inverse.ravel()]).mean() < 0.04, past.workload
+    """Configs of equal features are twins to the search, of which it tries one. Of those that were measured beside their
+    description's first most take the same time; the rest are bodies that LLVM spills one way or another."""
+    ratios = []
+    for past in pasts("large"):
+        _, which = np.unique(past.features, axis=0, return_inverse=True)
+        for number in np.unique(which):
+            labels = np.unique(past.labels[which.ravel() == number])
+            if len(labels) > 1 and labels[0] > 0:
+                ratios.append(labels[-1] / labels[0])
+    assert len(ratios) >= 90
+    assert np.median(ratios) <= 1.02 and np.quantile(ratios, 0.8) <= 1.06

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from tuner.cost_model.calibration import estimate, units_of
-from tuner.cost_model.cycles import NAMES, ROUND
+from tuner.cost_model.cycles import CROSSING, NAMES, ROUND
 from tuner.cost_model.features import ESTIMATE, REFERENCE, TERMS, WIDTH, featurizer
 from tuner.cost_model.model import Features
 from tuner.cost_model.nests import tables
-from tuner.cost_model.work import FOLLOWED_RUNS, work
+from tuner.cost_model.reuse import FOLLOWED_RUNS
+from tuner.cost_model.work import work
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.space import Points, Value
 from tuner.target.detect import detect_cpu
@@ -139,8 +140,8 @@ def test_of_rows_that_a_stride_leaves_out_nothing_is_brought_in(window: int, row
     points = space.space.sample(np.random.default_rng(1), 100)
     nest = work(table, points[points[:, 0] == 0], WIDE)
     in_place = ~nest.nest.packed[image]
-    assert in_place.any() and (nest.footprint[image, 0, in_place] == rows * rows * 64).all()
-    assert window == 1 or (nest.footprint[image, -2, in_place] < rows * rows * 64).any()
+    assert in_place.any() and (nest.brought.footprint[image, 0, in_place] == rows * rows * 64).all()
+    assert window == 1 or (nest.brought.footprint[image, -2, in_place] < rows * rows * 64).any()
 
 
 @pytest.mark.parametrize(("spec", "elements"), [("softmax:M=64,N=512", 64 * 512), ("reduce_sum:M=64,N=512", 64)])
@@ -149,7 +150,7 @@ def test_of_rows_their_elements_are_written_or_one_of_each(spec: str, elements: 
     (table,) = (one for combination in space.combinations for one in tables(space, combination) if one.is_rows)
     found = work(table, space.space.sample(np.random.default_rng(1), 50), WIDE)
     assert (found.written[found.covered == 1] == elements).all() and (found.covered == 1).any()
-    assert (found.footprint[-1, 0] == max(elements * 4, 64)).all()
+    assert (found.brought.footprint[-1, 0] == max(elements * 4, 64)).all()
     rows, vectors = found.nest.span[0], found.nest.span[1] / found.lanes  # each sums up vectors of its own
     assert (found.accumulators == rows * vectors).all() and (found.accumulators > 8).any()
 
@@ -209,3 +210,22 @@ def test_short_runs_from_beyond_the_second_cache_are_waited_for_where_that_is_sl
     assert restarts(4.0) == pytest.approx(3 * slow, rel=1e-3)
     assert restarts(8.0, depth=256) == pytest.approx(slow / 2, rel=0.01)
     assert restarts(8.0, copy0_A="pack_root") < slow / 50
+
+
+def starved(columns: int, copy: str, tile: tuple[int, int]) -> float:
+    """Cycles that a product of 16 rows waits for the second cache, of each of its multiply-adds' own."""
+    target = replace(WIDE, l1d_bytes=48 << 10, l2_bytes=1 << 20, tvm={"kind": "llvm", "mcpu": "znver5"})
+    space = CpuSpace(parse_spec(f"matmul:M=16,N={columns},K=512"), target, 1)
+    config = dict(space.space.config(np.zeros(len(space.space.knobs), np.int32)))
+    usual: dict[str, Value] = {"register": tile, "block_i": 16, "block_j": 128, "depth": 64, "copy0_A": "none", "copy1_B": copy}
+    config |= {name: usual[what] for name in config if (what := name.rpartition(".")[2]) in usual}
+    units = units_of(featurizer(space)(space.space.point(config)[None]), TERMS)[0]
+    return float(units[NAMES.index("starved_l1")] / units[NAMES.index("arithmetic")])
+
+
+def test_tiles_wait_for_rows_that_the_first_cache_cannot_keep() -> None:
+    """Of rows a page apart each row of a tile of 32 columns is two lines from the second cache, four cycles, and a run of its own
+    on another page; four rows of two vectors take four cycles, 14 rows 14."""
+    assert CROSSING / 4 < starved(1024, "none", (4, 32)) < CROSSING / 4 + 0.5, "and sums of the blocks of the reduction"
+    assert starved(1024, "none", (14, 32)) == 0.0
+    assert starved(1024, "pack_root", (4, 32)) == 0.0

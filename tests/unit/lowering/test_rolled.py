@@ -29,7 +29,7 @@ TARGET = Target(
     l2_bytes=1 << 20,
     l3_bytes=0,
 )
-ACCUMULATORS = 28  # of 7 rows of 64 elements
+ACCUMULATORS = 24  # of 6 rows of 64 elements: with their operands 29 registers of 32
 
 
 def compiled(spec: str, changes: Mapping[str, Value]) -> Compiled:
@@ -42,7 +42,7 @@ def compiled(spec: str, changes: Mapping[str, Value]) -> Compiled:
 
 @pytest.mark.parametrize("unroll", [1, 2, 4])
 def test_the_compiler_does_not_unroll_what_fills_the_registers(unroll: int) -> None:
-    kernel = compiled("matmul:M=28,N=64,K=512", {"register": (7, 64), "depth": 512, "unroll": (0, unroll)})
+    kernel = compiled("matmul:M=28,N=64,K=512", {"register": (6, 64), "depth": 512, "unroll": (0, unroll)})
     assembly = kernel.sources["asm"]
     assert assembly.count("vfmadd") == unroll * ACCUMULATORS
     assert NOTHING not in assembly, "nothing is called"
@@ -50,5 +50,5 @@ def test_the_compiler_does_not_unroll_what_fills_the_registers(unroll: int) -> N
 
 @pytest.mark.parametrize(("steps", "marked"), [(8, False), (32, True)])
 def test_only_long_reductions_are_marked(steps: int, marked: bool) -> None:
-    kernel = compiled(f"matmul:M=28,N=64,K={steps}", {"register": (7, 64), "unroll": (0, 1)})
+    kernel = compiled(f"matmul:M=28,N=64,K={steps}", {"register": (6, 64), "unroll": (0, 1)})
     assert marked == any(isinstance(step, Mark) and step.how == "roll" for step in kernel.program.steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ from tests.unit.spaces.test_programs import check
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.program import Fuse
 from tuner.target.detect import detect_cpu
+from tuner.target.target import Target
 from tuner.workload.spec import parse_spec, workload_from_notation
 
 EIGHT = replace(detect_cpu(), vector_bytes=32, vector_registers=16, isa=("avx2", "fma"))  # lanes of float32
+SIXTEEN = replace(detect_cpu(), vector_bytes=64, vector_registers=32, isa=("avx2", "fma", "avx512f"))
 
 
 @pytest.mark.parametrize(
@@ -45,6 +48,41 @@ def test_chains_of_arithmetic_take_turns_in_wide_vectors() -> None:
         steps[config["Y.tile_ij.register"], config["Y.tile_ij.mathematics"]] = wide
     assert {key for key, wide in steps.items() if wide} == {((16,), "polynomial"), ((32,), "polynomial")}
     assert len(steps) == 8
+
+
+@pytest.mark.parametrize(
+    ("spec", "target", "most"),
+    [
+        # Most accumulators by vectors side by side, beside these and, for several, the element that they share.
+        ("matmul:M=16,N=256,K=64", SIXTEEN, {1: 16, 2: 28, 3: 27, 4: 24, 6: 24, 8: 16}),
+        ("matmul:M=16,N=256,K=64", EIGHT, {1: 14, 2: 12, 3: 12, 4: 8}),
+        # Lanes share nothing: of the two operands of a step one is kept, the other comes from memory.
+        ("depthwise_conv2d:N=1,H=28,W=28,C=64,KH=3,KW=3,pad=1", SIXTEEN, {1: 30, 2: 30, 3: 27, 4: 28}),
+    ],
+)
+def test_accumulators_leave_registers_for_the_operands(spec: str, target: Target, most: dict[int, int]) -> None:
+    (sketch,) = CpuSpace(parse_spec(spec), target, threads=1).space.sketches
+    lanes, found = target.vector_bytes // 4, dict.fromkeys(most, 0)
+    for tile in next(knob.values for knob in sketch.knobs if knob.name.endswith("register")):
+        assert isinstance(tile, tuple)
+        found[tile[-1] // lanes] = max(found[tile[-1] // lanes], prod(tile) // lanes)
+    assert found == most
+
+
+@pytest.mark.parametrize(
+    ("spec", "values"),
+    [
+        ("conv2d:N=1,H=8,W=8,CI=16,CO=24,KH=3,KW=5", ((0, 3), (1, 5), (2, 1), (2, 2), (2, 4))),
+        ("conv2d:N=1,H=8,W=8,CI=16,CO=24,KH=1,KW=1", ((2, 1), (2, 2), (2, 4))),
+        ("matmul:M=9,N=32,K=9", ((0, 1), (0, 9))),
+        ("matmul:M=9,N=32,K=7", ()),
+        ("matmul:M=9,N=32,K=1", ()),
+    ],
+)
+def test_short_reductions_are_unrolled_as_a_whole(spec: str, values: tuple[tuple[int, int], ...]) -> None:
+    """And axes of a single step are no choice."""
+    sketch = CpuSpace(parse_spec(spec), SIXTEEN, threads=1).space.sketches[0]
+    assert next((knob.values for knob in sketch.knobs if knob.name.endswith("unroll")), ()) == values
 
 
 @pytest.mark.parametrize(("threads", "blocks"), [(1, (0, 32, 64, 100)), (2, (0, 32, 50, 64, 100)), (3, (0, 32, 34, 64, 100))])

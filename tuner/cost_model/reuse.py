@@ -1,0 +1,251 @@
+"""What a loop nest brings in from beyond the caches and the TLB, for a whole batch of configs at once.
+
+The loop-nest model of reuse: a read is fetched again for every loop outside the deepest level at which everything still fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.cost_model.nests import PAGE_BYTES, Nests, NestTable, ReadMap
+from tuner.target.target import Target
+
+LINE_BYTES = 64
+USABLE = 0.75  # of a cache, before a level counts as too large for it
+FOLLOWED_RUNS = 16.0  # that a prefetcher follows at a time: 8 and 32 fit less of what was timed on a Zen 4 (docs/search.md)
+PAGES = 64  # whose addresses a core's first-level TLB translates: 64 of AMD's Zen 3, 96 of Zen 5 and Intel's Golden Cove
+
+Floats = NDArray[np.float64]
+_ONE: Floats = np.ones(())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Brought:
+    """Of n configs; reads include the output, the last."""
+
+    footprint: Floats  # (reads, depth + 1, n) bytes that one iteration of each level touches, the output last
+    traffic: tuple[Floats, Floats, Floats]  # (reads, n) bytes that come in from beyond the first, second, third cache
+    runs: Floats  # (reads, n) runs of bytes side by side, as which those from beyond the second cache come in
+    crossings: Floats  # (n,) runs from beyond the first cache that begin on a page of their own
+    interleaved: Floats  # (n,) bytes from beyond the second cache, of more runs at a time than a prefetcher follows
+    pages: Floats  # (reads, n) pages visited whose addresses the first-level TLB does not hold
+
+
+def brought_in(table: NestTable, nest: Nests, target: Target) -> Brought:
+    """Of one group's nest."""
+    spans = _spans(table, nest)
+    footprint, room, pages = _footprints(table, spans, nest.packed)
+    entered = np.cumprod(np.concatenate([np.ones((1, nest.axis.shape[1])), nest.extent]), axis=0)
+    reuse = _Reuse(table=table, nest=nest, spans=spans, fetched=_fetched(table, nest, entered), entered=entered)
+    last = max(target.l3_bytes // max(target.cores, 1), target.l2_bytes)  # shared: a core counts on its part of it
+    cached = partial(_Holder, touched=footprint)
+    caches = [
+        cached(taken=taken, size=size, in_runs=in_runs)
+        for taken in (_taken(footprint, room), footprint.sum(axis=0))
+        for size, in_runs in ((target.l1d_bytes, True), (target.l2_bytes, True), (last, False))
+    ]
+    *found, paged = reuse.beyond([*caches, _Holder(touched=pages, taken=pages.sum(axis=0), size=PAGES, in_pages=True)])
+    (first, short), (second, runs), (third, _) = (
+        _each(room, *both) for both in zip(found[:3], found[3:], caches[3:], strict=True)
+    )
+    return Brought(
+        footprint=footprint,
+        traffic=(first, second, third),
+        runs=runs,
+        crossings=np.array([read.crossing for read in table.reads]) @ short,
+        interleaved=_interleaved(table, nest, spans, second),
+        pages=paged.traffic,
+    )
+
+
+def _spans(table: NestTable, nest: Nests) -> Floats:
+    """Elements of each axis within one iteration of each level, (axes, depth + 1, n); the last level is the innermost tile."""
+    depth, count = nest.axis.shape
+    spans, configs = np.empty((len(nest.span), depth + 1, count)), np.arange(count)
+    spans[:, depth] = nest.span
+    for level in reversed(range(depth)):
+        spans[:, level] = spans[:, level + 1]
+        spans[nest.axis[level], level, configs] *= nest.extent[level]
+    clipped: Floats = np.minimum(spans, table.extents[:, None, None], out=spans)
+    return clipped
+
+
+def _footprints(table: NestTable, spans: Floats, packed: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
+    """(bytes, room they take in a cache, pages) that each loop level touches, bytes in cache lines, (reads, levels, n) each."""
+    footprint, room, pages = np.empty((3, len(table.reads), *spans.shape[1:]))
+    for number, read in enumerate(table.reads):
+        footprint[number], room[number], pages[number] = _footprint(read, spans)
+        if packed[number].any():  # a packed copy is contiguous
+            copied = float(read.dtype_bytes) * spans[read.uses].prod(axis=0)
+            np.copyto(footprint[number], copied, where=packed[number])
+            np.copyto(room[number], copied, where=packed[number])
+            np.copyto(pages[number], np.maximum(copied / PAGE_BYTES, 1.0), where=packed[number])
+    return footprint, room, pages
+
+
+def _taken(footprint: Floats, room: Floats) -> Floats:
+    """Room in a cache that all reads take together."""
+    taken: Floats = np.maximum(footprint.sum(axis=0), room.max(axis=0))
+    return taken
+
+
+def _footprint(read: ReadMap, spans: Floats) -> tuple[Floats, Floats, Floats]:
+    """`_footprints` of one read in place, (levels, n) each.
+
+    Lines that lie a part of a page apart fall into the same sets, so a row of a tensor takes as much room as the largest power of
+    two that divides its distance to the next, up to a page.
+    """
+    last = len(read.shape) - 1
+    run = reach = read.size(spans, last) * read.dtype_bytes  # bytes side by side; bytes from first to last
+    room, lines, pages = _in_lines(run), _ONE, _ONE
+    for dimension in reversed(range(last)):
+        if not read.moving[dimension]:
+            continue
+        pitch, rows = int(read.pitches[dimension]), read.size(spans, dimension)
+        further, sets = rows * pitch - pitch, int(np.gcd(pitch, PAGE_BYTES))
+        if pitch < PAGE_BYTES:
+            reach = further + reach
+        else:
+            pages = pages * rows
+        room = rows * room if sets <= LINE_BYTES else np.where(rows > 1, rows * np.maximum(room, sets), room)
+        joined = (lines == 1) & (np.maximum(run, LINE_BYTES) >= pitch)
+        if joined.any():
+            lines = np.where(joined, 1.0, lines * rows)
+            run = np.where(joined, further + run, run)
+            room = np.where(joined, _in_lines(run), room)
+        else:
+            lines = lines * rows
+    return lines * _in_lines(run), room, pages * np.maximum(reach / PAGE_BYTES, 1.0)
+
+
+def _runs(read: ReadMap, spans: Floats) -> Floats:
+    """Runs of bytes side by side of one read, in place, (n,): as `_footprint` has lines, but of one level: that is fast."""
+    last = len(read.shape) - 1
+    run, runs = read.size(spans, last) * read.dtype_bytes, _ONE
+    for dimension in reversed(range(last)):
+        if read.moving[dimension]:
+            pitch, rows = int(read.pitches[dimension]), read.size(spans, dimension)
+            joined = (runs == 1) & (np.maximum(run, LINE_BYTES) >= pitch)
+            run = np.where(joined, (rows - 1) * pitch + run, run)
+            runs = np.where(joined, 1.0, runs * rows)
+    return runs
+
+
+def _interleaved(table: NestTable, nest: Nests, spans: Floats, traffic: Floats) -> Floats:
+    """Of what comes in from beyond the second cache, what does so in more runs at a time than a prefetcher follows, (n,) bytes.
+
+    Between two steps along contiguous elements a nest visits as many runs as one iteration of that loop touches.
+    """
+    depth, count = nest.axis.shape
+    found = np.zeros(count)
+    for number, read in enumerate(table.reads[: table.inputs]):
+        along = (read.strides == 1)[nest.axis] & (nest.extent > 1)
+        if not (traffic[number].any() and along.any()):
+            continue
+        inside = depth - along[::-1].argmax(axis=0)  # of the last of these loops; where there is none, the body
+        runs = _runs(read, _flat(spans).take(inside * count + np.arange(count), axis=1))
+        beyond = np.where(along.any(axis=0) & ~nest.packed[number], 1.0 - FOLLOWED_RUNS / np.maximum(runs, FOLLOWED_RUNS), 0.0)
+        found += traffic[number] * beyond
+    return found
+
+
+def _fetched(table: NestTable, nest: Nests, entered: Floats) -> Floats:
+    """How often the footprint of a level is brought in: the loops outside it, down to the last one the read moves with; (reads,
+    depth + 1, n)."""
+    uses = np.stack([read.uses for read in table.reads])  # (reads, axes)
+    times = np.ones((len(uses), len(nest.axis) + 1, nest.axis.shape[1]))
+    times[:, 1:] = np.where(uses.take(nest.axis, axis=1) & (nest.extent > 1), entered[1:], 1.0)
+    for level in range(len(nest.axis)):
+        np.maximum(times[:, level], times[:, level + 1], out=times[:, level + 1])
+    return times
+
+
+def _in_lines(size: Floats) -> Floats:
+    lines: Floats = np.ceil(size * (1 / LINE_BYTES)) * LINE_BYTES
+    return lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Holder:
+    """Something that holds only so much of what each loop level touches: a cache, or the TLB."""
+
+    touched: Floats  # (reads, depth + 1, n)
+    taken: Floats  # (depth + 1, n) room that all reads take there
+    size: float
+    in_pages: bool = False
+    in_runs: bool = False  # whether runs of bytes side by side are counted too
+
+    @property
+    def fits(self) -> NDArray[np.bool_]:
+        """Whether what a level touches is held from one of its iterations to the next, (depth + 1, n)."""
+        fits: NDArray[np.bool_] = self.taken <= USABLE * self.size
+        return fits
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Beyond:
+    """What comes in from beyond a holder: of what the levels touch, and the runs it does so in where they are counted; (reads, n)
+    each. And the deepest level that the holder does not hold as a whole, (n,)."""
+
+    traffic: Floats
+    runs: Floats
+    level: NDArray[np.intp]
+
+
+def _each(room: Floats, crowded: _Beyond, alone: _Beyond, cache: _Holder) -> tuple[Floats, Floats]:
+    """Traffic and runs of a cache where each read is kept or not by itself, (reads, n) each: rows that push each other out of
+    their sets leave the others' lines where they are. `crowded` counts them for all, `alone` for none."""
+    configs = np.arange(room.shape[2])
+    kept = room[:, alone.level, configs] <= USABLE * cache.size
+    return np.where(kept, alone.traffic, crowded.traffic), np.where(kept, alone.runs, crowded.runs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Reuse:
+    """What a nest brings in again and again from beyond something that holds only so much."""
+
+    table: NestTable
+    nest: Nests
+    spans: Floats
+    fetched: Floats
+    entered: Floats  # (depth + 1, n) how often each level is
+
+    def beyond(self, holders: Sequence[_Holder]) -> list[_Beyond]:
+        """For each holder. All at once: most of the time of a batch goes to the number of operations."""
+        _, levels, count = self.spans.shape
+        configs = np.arange(count)
+        fits = np.stack([holder.fits for holder in holders])
+        level = np.where(fits.any(axis=1), fits.argmax(axis=1), levels - 1)
+        # Where two iterations of the loop around it fit, what they share stays: each run of that loop brings in each byte once.
+        outer = np.maximum(level - 1, 0)
+        at, around = level * count + configs, outer * count + configs  # in arrays whose levels and configs are one dimension
+        here = _flat(self.spans).take(at, axis=1)
+        twice = here.copy()
+        axis, which = self.nest.axis[outer, configs], np.arange(len(holders))[:, None]
+        twice[axis, which, configs] = np.minimum(twice[axis, which, configs] * 2, self.table.extents[axis])
+        footprint, room, pages = _footprints(self.table, twice, self.nest.packed)
+        total = footprint.sum(axis=0)
+        fetched, entered = _flat(self.fetched).take(at, axis=1), self.entered.ravel().take(around)
+        found: list[_Beyond] = []
+        for number, holder in enumerate(holders):
+            touched = _flat(holder.touched).take(at[number], axis=1)
+            again = touched * fetched[:, number]
+            stream = _flat(holder.touched).take(around[number], axis=1) * entered[number]
+            both = pages[:, number].sum(axis=0) if holder.in_pages else np.maximum(total[number], room[:, number])
+            few = np.where(both <= USABLE * holder.size, np.minimum(again, stream), again)
+            # What fits as a whole stays from one call to the next.
+            traffic = runs = np.where(fits[number, 0], 0.0, few)
+            if holder.in_runs:
+                places = np.stack([np.broadcast_to(_runs(read, here[:, number]), count) for read in self.table.reads])
+                runs = traffic * np.where(self.nest.packed, 1.0, places) / touched
+            found.append(_Beyond(traffic=traffic, runs=runs, level=level[number]))
+        return found
+
+
+def _flat(levels: Floats) -> Floats:
+    return levels.reshape(len(levels), -1)
