@@ -59,7 +59,7 @@ TERMS: tuple[tuple[str, float], ...] = (
     ("singly", 1.0),  # of these, elements moved one by one
     ("singly_first", 0.7),
     ("spilled", 1.7),  # registers wanted beyond those there are
-    ("kept", 1.5),  # the same where an unrolled body keeps what it broadcasts
+    ("kept", 1.5),  # the same where an unrolled body keeps what it takes again
     ("paired", 0.05),  # neighbours loaded one by one
     ("picked", 1.0),  # shuffles that make vectors of elements a few places apart
     ("gathered", 0.5),  # elements

@@ -39,7 +39,7 @@ class Work:
     broadcasts: Floats  # (n,) single elements by a body
     picked: Floats  # (n,) shuffles of a body that put vectors together of elements a few places apart
     gathered: Floats  # (n,) elements along the vector farther apart, by a body
-    shared: Floats  # (n,) broadcast elements that several iterations of an unrolled body use
+    shared: Floats  # (n,) broadcast elements, and vectors of a step for one accumulator each, that an unrolled body uses again
     paired: Floats  # (n,) broadcast elements whose neighbours in memory the same body uses
     aliased: Floats  # (n,) reads by a body of lines beyond those that the sets they share can hold
     aliased_writes: Floats  # (n,) the same of what is written, each time accumulators are written back
