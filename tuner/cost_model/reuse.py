@@ -190,7 +190,7 @@ class _Holder:
 @dataclass(frozen=True, kw_only=True)
 class _Beyond:
     """What comes in from beyond a holder: of what the levels touch, and the runs it does so in where they are counted; (reads, n)
-    each. And the deepest level that the holder does not hold as a whole, (n,)."""
+    each. And the outermost level of which the holder keeps everything, the last where there is none, (n,)."""
 
     traffic: Floats
     runs: Floats
