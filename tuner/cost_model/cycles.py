@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.cost_model.nests import NestTable
-from tuner.cost_model.reuse import LINE_BYTES
+from tuner.cost_model.reuse import FILLS, LINE_BYTES
 from tuner.cost_model.work import Work
 from tuner.target.microarchitecture import fma_units
 from tuner.target.target import Target
@@ -20,7 +20,6 @@ Floats = NDArray[np.float64]
 LOAD_PORTS = 2.0
 ENOUGH_CHAINS, PLENTY_CHAINS = 4.0, 6.0  # accumulators that keep a unit of four cycles' latency busy; with some to spare
 FOLLOWED = 4.0  # lines one after the other from which a prefetcher follows
-FILLS = 16.0  # lines that a first-level cache awaits at once: of Intel's Golden Cove
 HIDDEN = 64.0  # cycles of a wait that other work fills
 CROSSING = 3.6  # cycles that a run on another page than the one before it is waited for: nothing fetches it ahead
 STREAMS = 6.0  # elements broadcast in one step before they cost more than their loads
@@ -51,6 +50,8 @@ TERMS: tuple[tuple[str, float], ...] = (
     ("restarts", 0.3),  # waits for the first line of a run that comes in from beyond the second cache
     ("starved_l1", 0.7),
     ("starved_l2", 0.3),
+    ("burst_l1", 1.0),  # of what arithmetic could hide, what comes in at once while it waits for a later pass over it
+    ("burst_l2", 1.0),
     ("interleaved", 0.5),  # bytes at 16, of more runs at a time than a prefetcher follows, which arithmetic does not hide
     ("padded", 0.5),  # elements
     ("padded_parts", 0.3),
@@ -128,6 +129,8 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "restarts": work.brought.runs[:-1].sum(axis=0) * _wait(target),
         "starved_l1": np.maximum(l1 / 32 + CROSSING * work.brought.crossings - arithmetic, 0.0),
         "starved_l2": np.maximum(l2 / 16 - arithmetic, 0.0),
+        "burst_l1": _burst(work.brought.traffic[0][:-1] / 48, work.brought.passes[0][:-1], arithmetic),
+        "burst_l2": _burst(work.brought.traffic[1][:-1] / 16, work.brought.passes[1][:-1], arithmetic),
         "interleaved": np.maximum(work.brought.interleaved / 16 - arithmetic, 0.0),
         "padded": work.padded,
         "padded_parts": work.padded_parts,
@@ -155,6 +158,14 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
     for row, name in enumerate(NAMES):
         counts[row] = found[name]
     return counts
+
+
+def _burst(transfers: Floats, passes: Floats, arithmetic: Floats) -> Floats:
+    """Cycles of transfers (reads, n) that arithmetic would hide if it were spread evenly, and does not, since a read brings in
+    all of it in the first of its passes."""
+    at_once, spread = np.maximum(transfers - arithmetic / passes, 0.0), np.maximum(transfers - arithmetic, 0.0)
+    found: Floats = (at_once - spread).sum(axis=0)
+    return found
 
 
 def _units(target: Target, vector_bytes: int) -> int:

@@ -6,7 +6,8 @@ the workload's own times know better.
 
 That opinion is an estimate of cycles whose terms got their costs from the history: few numbers that mean the same for every
 operator carry further than trees, which learn workloads by heart. On top of it trees learn what it missed of the workloads of
-the operator that is to be ranked, where there are several (docs/search.md has both).
+the operator that is to be ranked, where there are several. All they see is what an estimate is made of, the share that each term
+has in it: from other features they learn shapes, which the next workload has not (docs/search.md has both).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -27,8 +28,11 @@ from tuner.errors import UsageError
 
 _HALF_LIFE = 64.0  # local trials at which the history's say is halved
 _AGREEING = 3  # workloads of an operator from which trees learn: of one they learn what is its own (docs/search.md)
-_MOST_LEARNED = 300  # trials of a workload that trees learn from, at random: of one with more they would learn little else
 _SHARPNESS = 10.0  # of the estimate's logarithms as margins of pairs: a tenth of the time less is nearly three to one
+
+# Many trees that learn slowly, each from many pairs: what one draw of pairs, or of features for a split, learns by chance the
+# others do not.
+_TREES = RankerOptions(trees=200, learning_rate=0.05, choice=16, pairs=32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +54,7 @@ class Prior:
 
     def __init__(self) -> None:
         self._costs = ROUND
-        self._trees = Ranker()
+        self._trees = Ranker(_TREES)
 
     def calibrate(self, parts: Sequence[Past]) -> None:
         """Costs of workloads with at least one trial each, all weighing alike."""
@@ -59,10 +63,9 @@ class Prior:
 
     def correct(self, parts: Sequence[Past]) -> None:
         """Trees of what the estimate misses of workloads with at least one trial each."""
-        parts = [_learned(past) for past in parts]
         features, labels = np.concatenate([past.features for past in parts]), np.concatenate([past.labels for past in parts])
         groups = np.repeat(np.arange(len(parts)), [len(past.labels) for past in parts])
-        self._trees.fit(features, labels, groups, margin=self.predict(features))
+        self._trees.fit(self._shares(features), labels, groups, margin=self.predict(features))
 
     def predict(self, features: Features) -> Vector:
         scores: Vector = (-_SHARPNESS * self.log_cycles(features)).astype(np.float32)
@@ -75,7 +78,13 @@ class Prior:
                 f"{features.shape[1]} features hold no {len(ROUND)} terms; they belong to another version of the features"
             )
         found: calibration.Floats = calibration.estimate(calibration.units_of(features, len(ROUND)), self._costs)
-        return found - self._trees.predict(features) / _SHARPNESS
+        return found - self._trees.predict(self._shares(features)) / _SHARPNESS if self._trees.trained else found
+
+    def _shares(self, features: Features) -> Features:
+        """Share of each term in the estimated cycles, shape (n, terms)."""
+        cycles = calibration.units_of(features, len(ROUND)) * self._costs
+        shares: Features = (cycles / np.maximum(cycles.sum(axis=1, keepdims=True), 1.0)).astype(np.float32)
+        return shares
 
     def save(self) -> bytes:
         """JSON of the costs and of the trees, in UBJ and base64."""
@@ -83,7 +92,7 @@ class Prior:
 
     def load(self, data: bytes) -> None:
         """Takes up what `save` gave. Raises UsageError for anything else."""
-        trees = Ranker()
+        trees = Ranker(_TREES)
         try:
             found = json.loads(data)
             costs = np.array(found["costs"], np.float64)
@@ -93,13 +102,6 @@ class Prior:
         if costs.shape != ROUND.shape or not (np.isfinite(costs) & (costs > 0)).all():
             raise UsageError(f"costs of {costs.shape[0] if costs.ndim else 0} terms; this version has {len(ROUND)}, all positive")
         self._costs, self._trees = costs, trees
-
-
-def _learned(past: Past) -> Past:
-    if len(past.labels) <= _MOST_LEARNED:
-        return past
-    rows = np.random.default_rng(0).permutation(len(past.labels))[:_MOST_LEARNED]
-    return replace(past, features=past.features[rows], labels=past.labels[rows])
 
 
 def train_on(history: Sequence[Past], op: str | None = None) -> Prior:

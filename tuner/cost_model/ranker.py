@@ -23,6 +23,7 @@ class RankerOptions:
     depth: int = 4
     learning_rate: float = 0.1
     choice: int = 64  # features that a split is chosen from, drawn anew for each; where there are fewer, all
+    pairs: int = 8  # rows that each row is compared with, drawn anew for each tree
     seed: int = 0
 
 
@@ -86,7 +87,7 @@ class Ranker:
             **_common_parameters(self.options.depth, self.options.learning_rate, self.options.seed),
             "objective": "rank:pairwise",
             "lambdarank_pair_method": "mean",
-            "lambdarank_num_pair_per_sample": 8,
+            "lambdarank_num_pair_per_sample": self.options.pairs,
             "colsample_bynode": min(1.0, self.options.choice / width),
             "disable_default_eval_metric": 1,
         }

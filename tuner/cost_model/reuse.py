@@ -17,6 +17,7 @@ from tuner.target.target import Target
 
 LINE_BYTES = 64
 USABLE = 0.75  # of a cache, before a level counts as too large for it
+FILLS = 16.0  # lines that a first-level cache awaits at once: of Intel's Golden Cove
 FOLLOWED_RUNS = 16.0  # that a prefetcher follows at a time: 8 and 32 fit less of what was timed on a Zen 4 (docs/search.md)
 PAGES = 64  # whose addresses a core's first-level TLB translates: 64 of AMD's Zen 3, 96 of Zen 5 and Intel's Golden Cove
 
@@ -34,6 +35,7 @@ class Brought:
     crossings: Floats  # (n,) runs from beyond the first cache that begin on a page of their own
     interleaved: Floats  # (n,) bytes from beyond the second cache, of more runs at a time than a prefetcher follows
     pages: Floats  # (reads, n) pages visited whose addresses the first-level TLB does not hold
+    passes: tuple[Floats, Floats]  # (reads, n) over what comes in from beyond the first, second cache, which it does in the first
 
 
 def brought_in(table: NestTable, nest: Nests, target: Target) -> Brought:
@@ -60,6 +62,7 @@ def brought_in(table: NestTable, nest: Nests, target: Target) -> Brought:
         crossings=np.array([read.crossing for read in table.reads]) @ short,
         interleaved=_interleaved(table, nest, spans, second),
         pages=paged.traffic,
+        passes=(reuse.passes(footprint, found[3].level), reuse.passes(footprint, found[4].level)),
     )
 
 
@@ -244,6 +247,18 @@ class _Reuse:
                 places = np.stack([np.broadcast_to(_runs(read, here[:, number]), count) for read in self.table.reads])
                 runs = traffic * np.where(self.nest.packed, 1.0, places) / touched
             found.append(_Beyond(traffic=traffic, runs=runs, level=level[number]))
+        return found
+
+    def passes(self, footprint: Floats, kept: NDArray[np.intp]) -> Floats:
+        """How often each read goes over what it touches within the level that a cache keeps, (reads, n). Passes over so little
+        that the next part is awaited while a core computes with this one are none.
+        """
+        axis, extent = self.nest.axis, self.nest.extent
+        inside = (np.arange(len(axis))[:, None] >= kept) & (extent > 1)
+        found = np.empty((len(self.table.reads), axis.shape[1]))
+        for number, read in enumerate(self.table.reads):
+            again = inside & ~read.uses[axis] & (footprint[number, 1:] > FILLS * LINE_BYTES)
+            found[number] = np.where(again, extent, 1.0).prod(axis=0)
         return found
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.unit.cost_model.synthetic import LearningProblem, problem
-from tuner.cost_model.cycles import ROUND
+from tuner.cost_model.cycles import NAMES, ROUND
 from tuner.cost_model.history import Opinion, Past, Prior, TransferRanker, train_on
 from tuner.cost_model.metrics import pairwise_accuracy
 from tuner.cost_model.ranker import Ranker
@@ -59,10 +59,13 @@ def past(columns: int) -> Past:
 
 
 def missed(seed: int, op: str | None = "matmul") -> Past:
-    """A workload whose time is the estimate's but for one feature that is no term: where it is large, twice that."""
+    """A workload whose time is the estimate's but for what one term hides: where its share in it is large, twice that. A feature
+    that is no term says nothing."""
     rng = np.random.default_rng(seed)
     features = rng.random((200, 1 + len(ROUND))).astype(np.float32)
-    seconds = ((np.exp2(features[:, 1:]) - 1.0) @ ROUND) * np.where(features[:, 0] > 0.5, 2.0, 1.0)
+    cycles = (np.exp2(features[:, 1:]) - 1.0) * ROUND
+    hiding = cycles[:, NAMES.index("life")] / cycles.sum(axis=1)
+    seconds = cycles.sum(axis=1) * np.where(hiding > np.median(hiding), 2.0, 1.0)
     return Past(workload=f"w{seed}", op=op, features=features, labels=(seconds.min() / seconds).astype(np.float32))
 
 
