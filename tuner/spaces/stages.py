@@ -18,6 +18,7 @@ from tuner.workload.expression import (
     Stage,
     Unary,
     Var,
+    arithmetic,
     reads,
     rewrite,
     substitute,
@@ -25,6 +26,7 @@ from tuner.workload.expression import (
 )
 
 APPROXIMATED = frozenset({"exp", "log", "tanh", "erf"})  # by polynomials: no instruction computes them
+FUNCTION = 32  # operations
 TRANSCENDENTAL = APPROXIMATED | {"rsqrt", "sqrt"}
 
 
@@ -43,6 +45,12 @@ def costs_mathematics(node: Scalar) -> bool:
         (isinstance(found, Unary) and found.op in TRANSCENDENTAL) or (isinstance(found, Binary) and found.op in {"pow", "div"})
         for found in walk(node)
     )
+
+
+def cost(stage: Stage) -> int:
+    """Of all points of a stage, in operations; a function that no instruction computes takes as long as FUNCTION of them."""
+    functions = sum(isinstance(node, Unary) and node.op in APPROXIMATED for node in walk(stage.body))
+    return stage.points * (arithmetic(stage.body) + 1 + FUNCTION * functions)
 
 
 def call(stage: Stage, indices: tuple[Scalar, ...]) -> Scalar:
