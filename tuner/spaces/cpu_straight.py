@@ -8,21 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
 
-from tuner.spaces.access import Access, accesses
+from tuner.spaces.access import Access, accesses, unpadded
 from tuner.spaces.algorithm import Algorithm
+from tuner.spaces.constants import lifted
+from tuner.spaces.cpu_rows import COMBINE
 from tuner.spaces.cpu_tile_knobs import TileSketch
 from tuner.spaces.default import plain_blocks
 from tuner.spaces.groups import TileGroup
 from tuner.spaces.nest import Nest
-from tuner.spaces.program import Block, Mark, Reorder, Step
+from tuner.spaces.program import Mark
 from tuner.spaces.space import Value
-from tuner.spaces.stages import approximated, cost
+from tuner.spaces.stages import APPROXIMATED, cost, tree
+from tuner.spaces.tiles import constant
 from tuner.target.target import Target
-from tuner.workload.expression import Axis, Read, Select, walk
+from tuner.workload.expression import Cast, Scalar, Select, Stage, Unary, substitute, walk
 
 STRAIGHT = "straight"
 MOST = 4096  # cost of a program, of which each operation is an instruction or two: the compiler takes a second
+
+MOST_TERMS = 128  # of a reduction that is written out
 
 
 @dataclass(frozen=True)
@@ -54,28 +61,43 @@ class StraightSketch(TileSketch):
 
     def _mathematics_values(self) -> list[str]:
         # A polynomial names its steps, which padding makes constant; TVM refuses a name for another constant at the next point.
-        varied = any(isinstance(node, Select) or (isinstance(node, Read) and node.pad) for node in walk(self.group.anchor.body))
+        called = [node for node in walk(self._body) if isinstance(node, Unary) and node.op in APPROXIMATED]
+        varied = any(isinstance(inner, Select) for node in called for inner in walk(node))
         return ["libm"] if varied else super()._mathematics_values()
 
+    @property
+    def _body(self) -> Scalar:
+        """What is computed at a point, padding made explicit and functions of it evaluated."""
+        stage = self.group.anchor
+        return lifted(unpadded(stage.body, self.shapes, stage.extents))
+
     def nest(self, config: Mapping[str, Value]) -> Nest:
-        mathematics = self.plan(config).mathematics
-        blocks, buffers = plain_blocks(self.group.anchor, self.shapes)
-        steps: list[Step] = []
-        for block in blocks:
-            axes = self._order(block)
-            if len(axes) > 1:
-                steps.append(Reorder(loops=tuple(f"{block.name}.{axis.name}" for axis in axes)))
-            steps += [Mark(loop=f"{block.name}.{axis.name}", how="unroll") for axis in axes if axis.extent > 1]
+        blocks, buffers = plain_blocks(self._summed(), self.shapes)
         return Nest(
-            tuple(replace(block, mathematics=mathematics) for block in blocks),
+            tuple(replace(block, mathematics=self.plan(config).mathematics) for block in blocks),
             tuple(replace(buffer, scope="stack") for buffer in buffers),
-            tuple(steps),
+            tuple(
+                Mark(loop=f"{block.name}.{axis.name}", how="unroll")
+                for block in blocks
+                for axis in (*block.axes, *block.reduce_axes)
+                if axis.extent > 1
+            ),
         )
 
-    def _order(self, block: Block) -> tuple[Axis, ...]:
-        """A term of all points before the next, which makes vectors; of functions, of which the compiler merges equal calls only
-        near each other, all terms of a point before the next."""
-        return (*block.axes, *block.reduce_axes) if approximated(block.body) else (*block.reduce_axes, *block.axes)
+    def _summed(self) -> Stage:
+        """The stage with a reduction of few terms written out as a tree, in which none waits for all before it."""
+        stage = replace(self.group.anchor, body=self._body)
+        if stage.reducer is None or prod(axis.extent for axis in stage.reduce_axes) > MOST_TERMS:
+            return stage
+        places = product(*(range(axis.extent) for axis in stage.reduce_axes))
+        terms: list[Scalar] = [
+            Cast(
+                stage.accumulator,
+                substitute(stage.body, {axis.name: constant(at) for axis, at in zip(stage.reduce_axes, place, strict=True)}),
+            )
+            for place in places
+        ]
+        return replace(stage, reducer=None, reduce_axes=(), body=tree(COMBINE[stage.reducer], terms))
 
 
 def straight(algorithm: Algorithm, target: Target, threads: int) -> tuple[Algorithm, Sequence[StraightSketch]] | None:

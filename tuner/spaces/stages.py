@@ -9,6 +9,7 @@ from tuner.spaces.access import access, in_bounds
 from tuner.spaces.tiles import constant
 from tuner.workload.expression import (
     Binary,
+    BinaryOp,
     Cast,
     Const,
     Expression,
@@ -51,6 +52,14 @@ def cost(stage: Stage) -> int:
     """Of all points of a stage, in operations; a function that no instruction computes takes as long as FUNCTION of them."""
     functions = sum(isinstance(node, Unary) and node.op in APPROXIMATED for node in walk(stage.body))
     return stage.points * (arithmetic(stage.body) + 1 + FUNCTION * functions)
+
+
+def tree(op: BinaryOp, values: list[Scalar]) -> Scalar:
+    """A balanced combination, so that additions do not wait for one another."""
+    while len(values) > 1:
+        paired = [Binary(op, a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
+        values = paired + ([values[-1]] if len(values) % 2 else [])
+    return values[0]
 
 
 def call(stage: Stage, indices: tuple[Scalar, ...]) -> Scalar:

@@ -157,7 +157,7 @@ def _counting(stage: Stage, shapes: Shapes) -> Stage:
         stage = _once(stage, axis, shapes)
     if same is None or stage.reducer not in _IDEMPOTENT:
         return stage
-    return replace(stage, body=Binary(_IDEMPOTENT[stage.reducer], stage.body, same))
+    return replace(stage, body=evaluated(Binary(_IDEMPOTENT[stage.reducer], stage.body, same)))
 
 
 def _once(stage: Stage, axis: Axis, shapes: Shapes) -> Stage:
@@ -178,7 +178,7 @@ def _once(stage: Stage, axis: Axis, shapes: Shapes) -> Stage:
     beyond = low - 1 if low else high + 1
     same = _folded(_cut(stage, {axis.name: (beyond, beyond)}), shapes)
     if stage.reducer in _IDEMPOTENT:
-        return replace(kept, body=Binary(_IDEMPOTENT[stage.reducer], kept.body, same))
+        return replace(kept, body=evaluated(Binary(_IDEMPOTENT[stage.reducer], _folded(kept, shapes), same)))
     dtype = stage.accumulator
     others: Scalar = Binary("mul", Cast(dtype, same), Const(axis.extent - stretch, dtype))
     if stretch > 1:

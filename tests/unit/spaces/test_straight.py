@@ -22,6 +22,8 @@ SMALL = [
     " for i in 0:3, j in 0:1, r in 0:8, s in 0:3 }",
     "kernel chain(X: f32[9, 7], W: f32[7]) -> (Y: f32[9]) { S[i] += X[i, k] * W[k]\n T[i] = exp(S[i])\n"
     " Y[i] = T[i] + (T[(i + 1) // 2 - 1] else 0.5) for i in 0:9 }",
+    "kernel long(X: f32[300]) -> (Y: f32[2]) { Y[i] += abs(X[r + i - 1] else 2) for i in 0:2, r in 0:300 }",
+    "kernel padded(X: bf16[3]) -> (Y: bf16[40]) { Y[i] = tanh((X[i - 20] else -2) * 0.5) for i in 0:40 }",
     "kernel rows(X: bf16[4, 9]) -> (Y: bf16[4]) { M[i] max= X[i, k]\n Y[i] += exp(X[i, k] - M[i]) }",
     "kernel ints(X: i8[3, 8], W: i8[5, 8]) -> (Y: i32[3, 5]) { Y[i, j] += i32(X[i, k]) * i32(W[j, k]) }",
 ]
@@ -39,6 +41,13 @@ def test_every_loop_is_unrolled(text: str) -> None:
         f"{block.name}.{axis.name}" for block in program.blocks for axis in (*block.axes, *block.reduce_axes) if axis.extent > 1
     }
     assert {step.loop for step in program.steps if isinstance(step, Mark) and step.how == "unroll"} == loops
+
+
+def test_few_terms_are_a_tree_and_many_a_loop() -> None:
+    text = "kernel sums(X: f32[400]) -> (Y: f32[2]) { Y[i] += X[2*r + i] for i in 0:2, r in 0:COUNT }"
+    few, many = (straight(workload_from_notation(text, {"COUNT": count})) for count in (100, 200))
+    assert [block.reducer for block in few.blocks] == [None]
+    assert [block.reducer for block in many.blocks] == ["sum"]
 
 
 @pytest.mark.parametrize("text", SMALL)
