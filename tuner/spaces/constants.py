@@ -36,6 +36,8 @@ def evaluated(node: Scalar) -> Scalar:
             cond=Binary(op=op, lhs=Const(value=a, dtype=dtype), rhs=Const(value=b, dtype=other)), then=then, other=otherwise
         ) if dtype == other and dtype in _WIDE and op in _COMPARED:
             return then if _COMPARED[op](_WIDE[dtype](a), _WIDE[dtype](b)) else otherwise
+        case Select(then=then, other=otherwise) if then == otherwise:
+            return then
         case Binary(op="max" | "min" as op, lhs=lhs, rhs=rhs) if set(_operands(op, rhs)) <= set(_operands(op, lhs)):
             return lhs
     try:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from tuner.spaces.access import access, in_bounds
+from tuner.spaces.guards import is_plain
 from tuner.spaces.tiles import constant
 from tuner.workload.expression import (
     Binary,
@@ -19,7 +20,7 @@ from tuner.workload.expression import (
     Stage,
     Unary,
     Var,
-    arithmetic,
+    children,
     reads,
     rewrite,
     substitute,
@@ -51,7 +52,20 @@ def costs_mathematics(node: Scalar) -> bool:
 def cost(stage: Stage) -> int:
     """Of all points of a stage, in operations; a function that no instruction computes takes as long as FUNCTION of them."""
     functions = sum(isinstance(node, Unary) and node.op in APPROXIMATED for node in walk(stage.body))
-    return stage.points * (arithmetic(stage.body) + 1 + FUNCTION * functions)
+    return stage.points * (_operations(stage.body) + 1 + FUNCTION * functions)
+
+
+def _operations(node: Scalar) -> int:
+    """What a term costs; what is done to iterators alone is free, as it is in indices."""
+    match node:
+        case Select(cond=cond, then=then, other=other) if is_plain(cond):
+            return _operations(then) + _operations(other)
+        case Binary() | Unary():
+            return 1 + sum(_operations(child) for child in children(node))
+        case Read():
+            return 0
+        case _:
+            return sum(_operations(child) for child in children(node))
 
 
 def tree(op: BinaryOp, values: list[Scalar]) -> Scalar:

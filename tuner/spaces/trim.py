@@ -168,11 +168,15 @@ def _once(stage: Stage, axis: Axis, shapes: Shapes) -> Stage:
     def moves(low: int, high: int) -> bool:
         return _moves(_folded(_cut(stage, {axis.name: (low, high)}), shapes), axis)
 
-    low, high = _places(axis, moves) or (0, 0)
+    found = _places(axis, moves)
+    low, high = found or (0, 0)
     stretch = high - low + 1
     kept = _cut(stage, {axis.name: (low, high)})
     if stage.reducer == "prod" or 2 * stretch > axis.extent:
         return stage
+    if found is None:
+        times = Binary("mul", Cast(stage.accumulator, kept.body), Const(axis.extent, stage.accumulator))
+        return kept if stage.reducer in _IDEMPOTENT else replace(kept, body=times)
     if stretch > 1 and stage.reducer not in _IDEMPOTENT and cost(stage) - cost(kept) < SPARED:
         return stage
     beyond = low - 1 if low else high + 1

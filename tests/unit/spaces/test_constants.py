@@ -23,6 +23,7 @@ TENTH = Const(0.1, "float32")
         (Binary("max", ONE, TENTH), ONE),
         (Select(Binary("gt", ONE, TENTH), Var("i"), ONE), Var("i")),
         (Select(Binary("le", ONE, TENTH), Var("i"), TENTH), TENTH),
+        (Select(Binary("lt", Var("i"), ONE), TENTH, TENTH), TENTH),
         (Binary("min", Binary("min", Var("i"), ONE), ONE), Binary("min", Var("i"), ONE)),
         (Cast("float32", Const(0.1, "float16")), Const(0.0999755859375, "float32")),
     ],
