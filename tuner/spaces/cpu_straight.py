@@ -22,14 +22,15 @@ from tuner.spaces.nest import Nest
 from tuner.spaces.program import Mark
 from tuner.spaces.space import Value
 from tuner.spaces.stages import APPROXIMATED, cost, tree
-from tuner.spaces.tiles import constant
+from tuner.spaces.tiles import add, constant, times
 from tuner.target.target import Target
-from tuner.workload.expression import Cast, Scalar, Select, Stage, Unary, substitute, walk
+from tuner.workload.expression import Cast, Scalar, Select, Stage, Unary, Var, substitute, walk
 
 STRAIGHT = "straight"
 MOST = 4096  # cost of a program, of which each operation is an instruction or two: the compiler takes a second
 
-MOST_TERMS = 128  # of a reduction that is written out
+MOST_TERMS = 32  # of a reduction that is written out as a whole
+AT_ONCE = (8, 4, 2, 1)  # terms of a longer one, the most that divide its last axis
 
 
 @dataclass(frozen=True)
@@ -85,19 +86,25 @@ class StraightSketch(TileSketch):
         )
 
     def _summed(self) -> Stage:
-        """The stage with a reduction of few terms written out as a tree, in which none waits for all before it."""
+        """The stage with a reduction of few terms written out as a tree, in which none waits for all before it; of more terms
+        a few at a time, or the compiler would hold what all of them share."""
         stage = replace(self.group.anchor, body=self._body)
-        if stage.reducer is None or prod(axis.extent for axis in stage.reduce_axes) > MOST_TERMS:
+        if stage.reducer is None:
             return stage
-        places = product(*(range(axis.extent) for axis in stage.reduce_axes))
-        terms: list[Scalar] = [
-            Cast(
-                stage.accumulator,
-                substitute(stage.body, {axis.name: constant(at) for axis, at in zip(stage.reduce_axes, place, strict=True)}),
-            )
-            for place in places
-        ]
-        return replace(stage, reducer=None, reduce_axes=(), body=tree(COMBINE[stage.reducer], terms))
+        whole = prod(axis.extent for axis in stage.reduce_axes) <= MOST_TERMS
+        *outer, inner = stage.reduce_axes
+        count = next(count for count in AT_ONCE if inner.extent % count == 0)
+        written = stage.reduce_axes if whole else (replace(inner, extent=count),)
+        terms: list[Scalar] = []
+        for place in product(*(range(axis.extent) for axis in written)):
+            at: dict[str, Scalar] = {axis.name: constant(term) for axis, term in zip(written, place, strict=True)}
+            if not whole:
+                at = {inner.name: add(times(Var(inner.name), count), at[inner.name])}
+            terms.append(Cast(stage.accumulator, substitute(stage.body, at)))
+        body = tree(COMBINE[stage.reducer], terms)
+        if whole:
+            return replace(stage, reducer=None, reduce_axes=(), body=body)
+        return replace(stage, reduce_axes=(*outer, replace(inner, extent=inner.extent // count)), body=body)
 
 
 def straight(algorithm: Algorithm, target: Target, threads: int) -> tuple[Algorithm, Sequence[StraightSketch]] | None:

@@ -43,11 +43,11 @@ def test_every_loop_is_unrolled(text: str) -> None:
     assert {step.loop for step in program.steps if isinstance(step, Mark) and step.how == "unroll"} == loops
 
 
-def test_few_terms_are_a_tree_and_many_a_loop() -> None:
+@pytest.mark.parametrize(("count", "steps"), [(30, None), (200, 25), (198, 99), (97, 97)])
+def test_terms_are_a_tree_or_a_few_at_a_time(count: int, steps: int | None) -> None:
     text = "kernel sums(X: f32[400]) -> (Y: f32[2]) { Y[i] += X[2*r + i] for i in 0:2, r in 0:COUNT }"
-    few, many = (straight(workload_from_notation(text, {"COUNT": count})) for count in (100, 200))
-    assert [block.reducer for block in few.blocks] == [None]
-    assert [block.reducer for block in many.blocks] == ["sum"]
+    (block,) = straight(workload_from_notation(text, {"COUNT": count})).blocks
+    assert [axis.extent for axis in block.reduce_axes] == ([] if steps is None else [steps])
 
 
 @pytest.mark.parametrize("text", SMALL)
