@@ -17,6 +17,7 @@ from tuner.search.seeds import MOST_SEEDS, carried_over, first_points
 from tuner.search.strategies import LEARNING, SearchSetup, build_searcher
 from tuner.spaces.by_target import TargetSpace
 from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.cpu_straight import STRAIGHT
 from tuner.spaces.cuda import CudaSpace
 from tuner.spaces.space import Config, Points, Space
 
@@ -33,6 +34,7 @@ def searcher_for(
     """
     prior = prior or Prior()
     domain, (described, model) = Domain(space.space), _model(space, prior)
+    winners = ({"sketch": STRAIGHT}, *winners)  # where there is one: no estimate knows what the compiler makes of it
     if isinstance(space, CpuSpace) and strategy in LEARNING:
         points = first_points(domain, described, prior, winners, seed=seed)
     else:

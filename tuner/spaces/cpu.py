@@ -12,6 +12,7 @@ from tuner.spaces.collapse import collapsed
 from tuner.spaces.cpu_amx import amx_sketch
 from tuner.spaces.cpu_dots import dot_sketch
 from tuner.spaces.cpu_row_knobs import RowSketch, lane_sketches, row_sketch
+from tuner.spaces.cpu_straight import STRAIGHT, straight
 from tuner.spaces.cpu_tile_knobs import TileSketch, tile_sketches
 from tuner.spaces.groups import Group, RowGroup
 from tuner.spaces.phases import phased
@@ -45,6 +46,8 @@ class CpuSpace:
             for chosen in islice(product(*variants), MAX_SKETCHES):
                 name = "+".join(f"{one.group.name}:{one.name}" for one in chosen)
                 self.combinations[name], self._algorithms[name] = chosen, algorithm
+        if (whole := straight(self.algorithm, target, threads)) is not None:
+            self._algorithms[STRAIGHT], self.combinations[STRAIGHT] = whole[0], tuple(whole[1])
         self.space = Space(
             tuple(
                 Sketch(name=name, knobs=tuple(knob for one in chosen for knob in one.knobs))

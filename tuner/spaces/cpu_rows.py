@@ -17,7 +17,7 @@ from tuner.spaces.guards import identity, names
 from tuner.spaces.needed import in_tile
 from tuner.spaces.nest import Nest, parallel_prefix
 from tuner.spaces.program import Block, Buffer, ComputeAt, DecomposeReduction, Mark, Mathematics, Reorder, Step
-from tuner.spaces.stages import inline_into
+from tuner.spaces.stages import inline_into, tree
 from tuner.spaces.tiles import TiledAxis, add, at_most, constant, times
 from tuner.workload.expression import (
     Axis,
@@ -127,7 +127,7 @@ class RowNest:
             for part in parts
         ]
         folded = f"{stage.name}_fold{self.lanes.extent}"
-        self._local(folded, [self.lanes], _tree(combine, reads), dtype)
+        self._local(folded, [self.lanes], tree(combine, reads), dtype)
         width = self.lanes.extent
         while width > 1:
             width //= 2
@@ -358,11 +358,3 @@ def _recompute(stages: tuple[Stage, ...], names: frozenset[str]) -> tuple[Stage,
 
 def _rounded(value: Scalar, stage: Stage) -> Scalar:
     return value if stage.dtype == stage.accumulator else Cast(stage.dtype, value)
-
-
-def _tree(op: BinaryOp, values: list[Scalar]) -> Scalar:
-    """A balanced combination, so that additions do not wait for one another."""
-    while len(values) > 1:
-        paired = [Binary(op, a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
-        values = paired + ([values[-1]] if len(values) % 2 else [])
-    return values[0]

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import permutations, product
 from math import prod
 
-from tuner.spaces.access import Access, accesses, in_bounds
+from tuner.spaces.access import Access, accesses, bounds, in_bounds
 from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
 from tuner.spaces.cpu_tile import TileNest
 from tuner.spaces.groups import TileGroup
@@ -25,6 +25,7 @@ MIN_BLOCK = 4  # elements of an axis that fit a register tile: beyond it, severa
 MAX_REGISTER_TILE = 16  # elements of an axis that is not vectorised
 SHORT_REDUCTION = 7  # iterations of a reduction axis that LLVM unrolls by itself, whatever else is in them
 MAX_COSTLY_VECTORS = 4  # vectors of a tile whose points each cost transcendental functions
+MOST_UNREAD = 2  # elements of a padded copy for each that is read
 MAX_EXPANSION = 12  # times its source that a packed copy may grow to (a 3x3 window packs to 9 times)
 
 
@@ -198,11 +199,13 @@ class TileSketch:
         packable = self.packable(found)
         values = []
         if found.padded:
-            if in_vectors and not self._pads_lanes(found):
+            times = self._times_read(found)
+            if (in_vectors and not self._pads_lanes(found)) or times <= 1:
                 values.append("none")
-            values.append("pad")
-            if any(axis.extent > 1 and self._fixed(axis) and found.divides(axis.name) for axis in stage.axes):
-                values.append("pad_parts")
+            if times * MOST_UNREAD >= 1:
+                values.append("pad")
+                if any(axis.extent > 1 and self._fixed(axis) and found.divides(axis.name) for axis in stage.axes):
+                    values.append("pad_parts")
         elif in_vectors or not packable:
             values.append("none")
         if packable:
@@ -226,6 +229,12 @@ class TileSketch:
         extents = self.group.anchor.extents
         grown = prod(extents[name] for name in found.axes)
         return grown <= MAX_EXPANSION * prod(self.shapes[found.read.tensor])
+
+    def _times_read(self, found: Access) -> float:
+        """How often an element of a padded copy is read on average, of one that reaches from the first read to the last."""
+        extents = self.group.anchor.extents
+        reach = [bounds(index, extents) or (0, 0) for index in found.read.indices]
+        return self.group.anchor.points / prod(high - low + 1 for low, high in reach)
 
     def _pads_lanes(self, found: Access) -> bool:
         """Whether being inside the tensor differs between the lanes of a vector."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tuner.spaces.access import unpadded
+from tuner.spaces.groups import shapes_of
 from tuner.spaces.program import Block, Buffer, Program
 from tuner.spaces.stages import inlined, plainly_named
-from tuner.workload.expression import Expression, Read, Stage, Var
+from tuner.workload.expression import Read, Stage, Var
 from tuner.workload.workload import Workload
 
 
@@ -14,9 +17,12 @@ def default_program(workload: Workload) -> Program:
     expression = inlined(plainly_named(workload.expression))
     blocks: list[Block] = []
     buffers: list[Buffer] = []
+    shapes = shapes_of(expression)
     for stage in expression.stages:
-        made, held = plain_blocks(stage, expression)
+        made, held = plain_blocks(stage, shapes)
         blocks += made
+        if stage.name not in expression.outputs:
+            buffers.append(Buffer(name=stage.name, shape=stage.tensor.shape, dtype=stage.dtype))
         buffers += held
     return Program(
         inputs=expression.inputs,
@@ -26,12 +32,11 @@ def default_program(workload: Workload) -> Program:
     )
 
 
-def plain_blocks(stage: Stage, expression: Expression) -> tuple[list[Block], list[Buffer]]:
-    """The stage as it stands: one block, or two where its accumulator has another dtype than what is stored."""
-    shapes = {tensor.name: tensor.shape for tensor in (*expression.inputs, *(other.tensor for other in expression.stages))}
+def plain_blocks(stage: Stage, shapes: Mapping[str, tuple[int, ...]]) -> tuple[list[Block], list[Buffer]]:
+    """The stage as it stands: one block, or two where its accumulator, which is a buffer then, has another dtype than what is
+    stored. `shapes`: of what it reads."""
     body = unpadded(stage.body, shapes, stage.extents)
     indices = tuple(Var(axis.name) for axis in stage.axes)
-    held = [] if stage.name in expression.outputs else [Buffer(name=stage.name, shape=stage.tensor.shape, dtype=stage.dtype)]
     if stage.reducer is None or stage.accumulator == stage.dtype:
         block = Block(
             name=stage.name,
@@ -42,10 +47,10 @@ def plain_blocks(stage: Stage, expression: Expression) -> tuple[list[Block], lis
             body=body,
             reducer=stage.reducer,
         )
-        return [block], held
+        return [block], []
     wide = f"{stage.name}_acc"
     reduction = Block(
         name=wide, axes=stage.axes, reduce_axes=stage.reduce_axes, buffer=wide, indices=indices, body=body, reducer=stage.reducer
     )
     rounding = Block(name=stage.name, axes=stage.axes, buffer=stage.name, indices=indices, body=Read(wide, indices))
-    return [reduction, rounding], [*held, Buffer(name=wide, shape=stage.tensor.shape, dtype=stage.accumulator)]
+    return [reduction, rounding], [Buffer(name=wide, shape=stage.tensor.shape, dtype=stage.accumulator)]

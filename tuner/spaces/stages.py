@@ -6,9 +6,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from tuner.spaces.access import access, in_bounds
+from tuner.spaces.guards import is_plain
 from tuner.spaces.tiles import constant
 from tuner.workload.expression import (
     Binary,
+    BinaryOp,
     Cast,
     Const,
     Expression,
@@ -18,6 +20,7 @@ from tuner.workload.expression import (
     Stage,
     Unary,
     Var,
+    children,
     reads,
     rewrite,
     substitute,
@@ -25,6 +28,7 @@ from tuner.workload.expression import (
 )
 
 APPROXIMATED = frozenset({"exp", "log", "tanh", "erf"})  # by polynomials: no instruction computes them
+FUNCTION = 32  # operations
 TRANSCENDENTAL = APPROXIMATED | {"rsqrt", "sqrt"}
 
 
@@ -43,6 +47,33 @@ def costs_mathematics(node: Scalar) -> bool:
         (isinstance(found, Unary) and found.op in TRANSCENDENTAL) or (isinstance(found, Binary) and found.op in {"pow", "div"})
         for found in walk(node)
     )
+
+
+def cost(stage: Stage) -> int:
+    """Of all points of a stage, in operations; a function that no instruction computes takes as long as FUNCTION of them."""
+    functions = sum(isinstance(node, Unary) and node.op in APPROXIMATED for node in walk(stage.body))
+    return stage.points * (_operations(stage.body) + 1 + FUNCTION * functions)
+
+
+def _operations(node: Scalar) -> int:
+    """What a term costs; what is done to iterators alone is free, as it is in indices."""
+    match node:
+        case Select(cond=cond, then=then, other=other) if is_plain(cond):
+            return _operations(then) + _operations(other)
+        case Binary() | Unary():
+            return 1 + sum(_operations(child) for child in children(node))
+        case Read():
+            return 0
+        case _:
+            return sum(_operations(child) for child in children(node))
+
+
+def tree(op: BinaryOp, values: list[Scalar]) -> Scalar:
+    """A balanced combination, so that additions do not wait for one another."""
+    while len(values) > 1:
+        paired = [Binary(op, a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
+        values = paired + ([values[-1]] if len(values) % 2 else [])
+    return values[0]
 
 
 def call(stage: Stage, indices: tuple[Scalar, ...]) -> Scalar:

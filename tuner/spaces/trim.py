@@ -12,9 +12,10 @@ from dataclasses import replace
 from math import prod
 
 from tuner.spaces.access import bounds, in_bounds, linear
+from tuner.spaces.constants import evaluated
 from tuner.spaces.groups import shapes_of
 from tuner.spaces.guards import identity
-from tuner.spaces.stages import unused
+from tuner.spaces.stages import cost, unused
 from tuner.spaces.tiles import add, constant
 from tuner.workload.expression import (
     Axis,
@@ -39,7 +40,7 @@ from tuner.workload.expression import (
 Span = tuple[int, int]  # of one axis or dimension, both ends included
 Shapes = Mapping[str, tuple[int, ...]]
 
-SPARED = 1024  # terms: as many take about as long as a choice among hundreds of points and two more loops
+SPARED = 2048  # operations: as many take about as long as a choice among hundreds of points and two more loops
 _IDEMPOTENT: Mapping[Reducer | None, BinaryOp] = {"max": "max", "min": "min"}
 
 
@@ -75,7 +76,7 @@ def outside(stage: Stage, shapes: Shapes) -> tuple[tuple[Scalar, ...], Scalar] |
             continue
         ends = [_reach(replace(stage, body=read), axis, shapes[read.tensor]) or (0, -1) for axis in stage.axes]
         seeing = prod(high - low + 1 for low, high in ends)
-        if 2 * seeing > stage.points or stage.points - seeing < SPARED:
+        if 2 * seeing > stage.points or cost(stage) * (stage.points - seeing) < SPARED * stage.points:
             continue
         lows = [Binary("ge", Var(axis.name), constant(low)) for axis, (low, _) in zip(stage.axes, ends, strict=True) if low > 0]
         highs = [
@@ -156,7 +157,7 @@ def _counting(stage: Stage, shapes: Shapes) -> Stage:
         stage = _once(stage, axis, shapes)
     if same is None or stage.reducer not in _IDEMPOTENT:
         return stage
-    return replace(stage, body=Binary(_IDEMPOTENT[stage.reducer], stage.body, same))
+    return replace(stage, body=evaluated(Binary(_IDEMPOTENT[stage.reducer], stage.body, same)))
 
 
 def _once(stage: Stage, axis: Axis, shapes: Shapes) -> Stage:
@@ -167,15 +168,21 @@ def _once(stage: Stage, axis: Axis, shapes: Shapes) -> Stage:
     def moves(low: int, high: int) -> bool:
         return _moves(_folded(_cut(stage, {axis.name: (low, high)}), shapes), axis)
 
-    low, high = _places(axis, moves) or (0, 0)
+    found = _places(axis, moves)
+    low, high = found or (0, 0)
     stretch = high - low + 1
     kept = _cut(stage, {axis.name: (low, high)})
-    if stage.reducer == "prod" or 2 * stretch > axis.extent or stage.points - kept.points < SPARED:
+    if stage.reducer == "prod" or 2 * stretch > axis.extent:
+        return stage
+    if found is None:
+        times = Binary("mul", Cast(stage.accumulator, kept.body), Const(axis.extent, stage.accumulator))
+        return kept if stage.reducer in _IDEMPOTENT else replace(kept, body=times)
+    if stretch > 1 and stage.reducer not in _IDEMPOTENT and cost(stage) - cost(kept) < SPARED:
         return stage
     beyond = low - 1 if low else high + 1
     same = _folded(_cut(stage, {axis.name: (beyond, beyond)}), shapes)
     if stage.reducer in _IDEMPOTENT:
-        return replace(kept, body=Binary(_IDEMPOTENT[stage.reducer], kept.body, same))
+        return replace(kept, body=evaluated(Binary(_IDEMPOTENT[stage.reducer], _folded(kept, shapes), same)))
     dtype = stage.accumulator
     others: Scalar = Binary("mul", Cast(dtype, same), Const(axis.extent - stretch, dtype))
     if stretch > 1:
@@ -196,7 +203,7 @@ def _parts(stage: Stage, shapes: Shapes, taken: Collection[str]) -> list[Stage]:
             _counting(_cut(replace(stage, name=inner), {axis.name: (low, high)}), shapes),
             _counting(_cut(replace(same, name=outer), {axis.name: (0, 0)}), shapes),
         )
-        if stage.points - sum(half.points for half in halves) < max(SPARED, prod(stage.tensor.shape)):
+        if cost(stage) - sum(map(cost, halves)) < max(SPARED, 2 * prod(stage.tensor.shape)):
             continue
         place = {one.name: Var(one.name) for one in stage.axes}
         here = tuple((place | {axis.name: add(Var(axis.name), constant(-low))}).values())
@@ -270,7 +277,8 @@ def _is_idle(stage: Stage, shapes: Shapes) -> bool:
 
 
 def _folded(stage: Stage, shapes: Shapes) -> Scalar:
-    """The body with reads that are always outside replaced by what they are there, and in a sum products with zero by zero."""
+    """The body with reads that are always outside replaced by what they are there, what is constant evaluated, and in a sum
+    products with zero replaced by zero."""
     extents = stage.extents
 
     def fold(node: Scalar) -> Scalar:
@@ -284,8 +292,8 @@ def _folded(stage: Stage, shapes: Shapes) -> Scalar:
             case Unary(op="neg", arg=Const(value=0) as zero):
                 return zero
             case Cast(dtype=dtype, arg=Const(value=0)):
-                return Const(0, dtype)
+                return Const(0, dtype)  # of any dtype
             case folded:
-                return folded
+                return evaluated(folded)
 
     return fold(stage.body)

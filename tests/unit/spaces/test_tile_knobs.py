@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.spaces.test_programs import check
 from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.cpu_tile_knobs import TileSketch
 from tuner.spaces.program import Fuse
 from tuner.target.detect import detect_cpu
 from tuner.target.target import Target
@@ -97,3 +98,24 @@ def test_what_is_turned_may_cost_mathematics(value: str) -> None:
     sketches = CpuSpace(workload, EIGHT, threads=1).space.sketches
     assert any("turn_" in sketch.name for sketch in sketches)
     check(workload, configs=4)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        # What is read along a diagonal is copied with all beside it: no copy is worth that.
+        ("kernel diagonal(X: f32[40, 40]) -> (Y: f32[64]) { Y[i] = abs(X[2 * i, i] else 1) for i in 0:64 }", ["none"]),
+        # A border of one, each element read once: whatever is faster.
+        ("kernel once(X: f32[30, 30]) -> (Y: f32[32, 32]) { Y[i, j] = abs(X[i - 1, j - 1] else 1) for i in 0:32, j in 0:32 }",
+         ["none", "pad"]),
+        # Read again and again, with a border that differs from lane to lane.
+        ("kernel window(X: f32[32]) -> (Y: f32[32]) { Y[i] += X[i + r - 1] else 0 for r in 0:3 }", ["pad"]),
+    ],
+)  # fmt: skip
+def test_padded_copies_are_of_what_is_read(text: str, values: list[str]) -> None:
+    workload = workload_from_notation(text, {})
+    space = CpuSpace(workload, EIGHT, threads=1)
+    sketch = next(sketch for sketch in next(iter(space.combinations.values())) if isinstance(sketch, TileSketch))
+    (found,) = sketch.reads
+    assert sketch.copy_values(found) == values
+    check(workload, configs=6)
