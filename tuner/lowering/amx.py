@@ -213,8 +213,9 @@ def _sets(statement: tirx.Stmt) -> bool:
 
 
 def _configured(statement: tirx.Stmt) -> tirx.Stmt:
-    """The registers shaped once before the outermost loop, or in each task of the threads', instead of before each sum."""
-    if isinstance(statement, tirx.SeqStmt):
+    """The registers shaped once before the outermost loop, or in each task of the threads', instead of before each sum. Those of
+    a sum in no loop stay until its last statement: beside it stands all that it does."""
+    if isinstance(statement, tirx.SeqStmt) and not any(map(_shapes, statement.seq)):
         return tirx.SeqStmt([_configured(one) for one in statement.seq])
     wanted = [name for name in called_functions(statement) if shapes_amx(name)]
     if not wanted:

@@ -98,6 +98,14 @@ def test_kernels_compute_what_the_reference_computes(spec: str) -> None:
             assert agrees(got, want[name]), config
 
 
+def test_a_sum_in_no_loop_has_its_registers_until_it_ends() -> None:
+    spec = "matmul:M=8,N=32,K=64,dtype=int8"
+    for config in sampled(spec, 20)[1]:
+        text = compiled(spec, config).sources["asm"]
+        last = [text.rindex(instruction) for instruction in ("tdpbssd", "tilestored", "tilerelease")]
+        assert last == sorted(last) and text.count("tilerelease") == 1, config
+
+
 @NEEDS_AMX
 def test_blocks_of_the_reduction_and_threads_add_up() -> None:
     spec = "matmul:M=70,N=45,K=2100,dtype=bfloat16"
