@@ -6,8 +6,8 @@ the workload's own times know better.
 
 That opinion is an estimate of cycles whose terms got their costs from the history: few numbers that mean the same for every
 operator carry further than trees, which learn workloads by heart. On top of it trees learn what it missed of the workloads of
-the operator that is to be ranked, where there are several. All they see is what an estimate is made of, the share that each term
-has in it: from other features they learn shapes, which the next workload has not (docs/search.md has both).
+the operator that is to be ranked, where there are several. Beside the features they see the share that each term has in the
+estimate, which means the same for every shape (docs/search.md has trees of either alone).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHARPNESS = 10.0  # of the estimate's logarithms as margins of pairs: a tenth o
 
 # Many trees that learn slowly, each from many pairs: what one draw of pairs, or of features for a split, learns by chance the
 # others do not.
-_TREES = RankerOptions(trees=200, learning_rate=0.05, choice=24, pairs=64)
+_TREES = RankerOptions(trees=200, learning_rate=0.05, choice=128, pairs=64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Prior:
         """Trees of what the estimate misses of workloads with at least one trial each."""
         features, labels = np.concatenate([past.features for past in parts]), np.concatenate([past.labels for past in parts])
         groups = np.repeat(np.arange(len(parts)), [len(past.labels) for past in parts])
-        self._trees.fit(self._shares(features), labels, groups, margin=self.predict(features))
+        self._trees.fit(self._with_shares(features), labels, groups, margin=self.predict(features))
 
     def predict(self, features: Features) -> Vector:
         scores: Vector = (-_SHARPNESS * self.log_cycles(features)).astype(np.float32)
@@ -78,13 +78,13 @@ class Prior:
                 f"{features.shape[1]} features hold no {len(ROUND)} terms; they belong to another version of the features"
             )
         found: calibration.Floats = calibration.estimate(calibration.units_of(features, len(ROUND)), self._costs)
-        return found - self._trees.predict(self._shares(features)) / _SHARPNESS if self._trees.trained else found
+        return found - self._trees.predict(self._with_shares(features)) / _SHARPNESS if self._trees.trained else found
 
-    def _shares(self, features: Features) -> Features:
-        """Share of each term in the estimated cycles, shape (n, terms)."""
+    def _with_shares(self, features: Features) -> Features:
+        """The features, and the share of each term in the estimated cycles, shape (n, F + terms)."""
         cycles = calibration.units_of(features, len(ROUND)) * self._costs
-        shares: Features = (cycles / np.maximum(cycles.sum(axis=1, keepdims=True), 1.0)).astype(np.float32)
-        return shares
+        shares = cycles / np.maximum(cycles.sum(axis=1, keepdims=True), 1.0)
+        return np.concatenate([features, shares], axis=1, dtype=np.float32)
 
     def save(self) -> bytes:
         """JSON of the costs and of the trees, in UBJ and base64."""

@@ -34,14 +34,14 @@ def figures() -> dict[str, tuple[float, float]]:
 
 
 def test_workloads_left_out_are_ordered() -> None:
-    """docs/search.md has 0.881 in the mean and 0.78 at worst."""
+    """docs/search.md has 0.892 in the mean and 0.79 at worst."""
     pairs = {name: pairs for name, (pairs, _) in figures().items()}
     assert len(pairs) == 8
-    assert np.mean(list(pairs.values())) >= 0.87 and min(pairs.values()) >= 0.76, pairs
+    assert np.mean(list(pairs.values())) >= 0.88 and min(pairs.values()) >= 0.76, pairs
 
 
 def test_the_fastest_are_found() -> None:
-    """docs/search.md has 0.65, 0.63 in the mean of seeds, and what a measurement itself would find."""
+    """docs/search.md has 0.64, 0.62 in the mean of seeds, and what a measurement itself would find."""
     recalls = {name: recall for name, (_, recall) in figures().items()}
     assert np.mean(list(recalls.values())) >= 0.6, recalls
 
