@@ -213,23 +213,35 @@ def _sets(statement: tirx.Stmt) -> bool:
 
 
 def _configured(statement: tirx.Stmt) -> tirx.Stmt:
-    """The registers shaped once before the outermost loop, or in each task of the threads', instead of before each sum. Those of
-    a sum in no loop stay until its last statement: beside it stands all that it does."""
-    if isinstance(statement, tirx.SeqStmt) and not any(map(_shapes, statement.seq)):
-        return tirx.SeqStmt([_configured(one) for one in statement.seq])
-    wanted = [name for name in called_functions(statement) if shapes_amx(name)]
-    if not wanted:
-        return statement
+    """The registers shaped once before the outermost loop, or in each task of the threads', instead of before each sum. What
+    follows a sum in no loop, up to the next sum, is done before they are released: its own statements are among that."""
+    if isinstance(statement, tirx.SeqStmt):
+        parts: list[list[tirx.Stmt]] = []
+        for one in statement.seq:
+            if parts and _shapes(parts[-1][0]) and not _wanted(one):
+                parts[-1].append(one)
+            else:
+                parts.append([one])
+        return tirx.SeqStmt([_shaped(tirx.SeqStmt(part)) if _shapes(part[0]) else _configured(*part) for part in parts])
     if isinstance(statement, tirx.For) and any(loop.kind == tirx.ForKind.PARALLEL for loop in _every(tirx.For, statement)):
         body, notes = _configured(statement.body), statement.annotations
         return tirx.For(statement.loop_var, statement.min, statement.extent, statement.kind, body, annotations=notes)
-    assert len(wanted) == 1, "a nest has one sum"
+    return _shaped(statement) if _wanted(statement) else statement
+
+
+def _shaped(statement: tirx.Stmt) -> tirx.Stmt:
+    (wanted,) = _wanted(statement)  # a nest has one sum
     bare = structural_map(statement, (tirx.SeqStmt, lambda found: _sequence([one for one in found.seq if not _shapes(one)])))
-    return tirx.SeqStmt([tirx.Evaluate(tirx.call_extern("void", *wanted)), bare, _call("tilerelease")])
+    return tirx.SeqStmt([tirx.Evaluate(tirx.call_extern("void", wanted)), bare, _call("tilerelease")])
+
+
+def _wanted(statement: tirx.Stmt) -> list[str]:
+    """The functions that shape registers below the statement, each once."""
+    return [name for name in called_functions(statement) if shapes_amx(name)]
 
 
 def _shapes(statement: tirx.Stmt) -> bool:
-    return isinstance(statement, tirx.Evaluate) and any(map(shapes_amx, called_functions(statement)))
+    return isinstance(statement, tirx.Evaluate) and bool(_wanted(statement))
 
 
 def _sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:

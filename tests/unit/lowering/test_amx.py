@@ -14,7 +14,7 @@ from tvm.runtime import tensor
 from tests.property.blocks import run
 from tuner.cost_model.cycles import NAMES
 from tuner.cost_model.features import ESTIMATE, WIDTH, featurizer
-from tuner.lowering.compiler import Compiled, build, compile_kernel, compile_stored
+from tuner.lowering.compiler import Compiled, build, compile_kernel, compile_program, compile_stored
 from tuner.lowering.schedule import replay
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.cpu_amx import TILES, AmxSketch
@@ -22,7 +22,8 @@ from tuner.spaces.space import Config
 from tuner.target.detect import detect_cpu
 from tuner.workload.inputs import make_inputs, numpy_dtype
 from tuner.workload.reference import evaluate
-from tuner.workload.spec import parse_spec
+from tuner.workload.spec import parse_spec, workload_from_notation
+from tuner.workload.workload import Workload
 
 HERE = detect_cpu()
 TARGET = replace(
@@ -59,7 +60,11 @@ def compiled(spec: str, config: Config, threads: int = 1) -> Compiled:
 
 
 def called(built: Compiled, inputs: Mapping[str, Any], spec: str) -> list[np.ndarray[Any, Any]]:
-    expression = parse_spec(spec).expression
+    return ran(built, inputs, parse_spec(spec))
+
+
+def ran(built: Compiled, inputs: Mapping[str, Any], workload: Workload) -> list[np.ndarray[Any, Any]]:
+    expression = workload.expression
     outputs = [expression.tensor(name) for name in expression.outputs]
     given = [tensor(array) for array in inputs.values()]
     made = [tensor(np.zeros(one.shape, numpy_dtype(one.dtype))) for one in outputs]
@@ -104,6 +109,30 @@ def test_a_sum_in_no_loop_has_its_registers_until_it_ends() -> None:
         text = compiled(spec, config).sources["asm"]
         last = [text.rindex(instruction) for instruction in ("tdpbssd", "tilestored", "tilerelease")]
         assert last == sorted(last) and text.count("tilerelease") == 1, config
+
+
+TWO_SUMS = """kernel two(A: i8[8, 64], B: i8[64, 32], C: i8[8, 128], D: i8[128, 16]) -> (Y: i32[8, 32], Z: i32[8, 16]) {
+  Y[i, j] += A[i, k] * B[k, j] for i in 0:8, j in 0:32, k in 0:64
+  Z[i, j] += C[i, k] * D[k, j] for i in 0:8, j in 0:16, k in 0:128
+}"""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_two_sums_one_after_the_other_have_registers_of_their_own_shapes(threads: int) -> None:
+    workload = workload_from_notation(TWO_SUMS, {})
+    inputs = make_inputs(workload.expression, seed=5, kind="normal")
+    want = evaluate(workload.expression, inputs)
+    space = CpuSpace(workload, TARGET, threads)
+    every = [space.space.config(point) for point in space.space.sample(np.random.default_rng(3), 2000)]
+    configs = [config for config in every if str(config["sketch"]).count("amx") == 2][:4]
+    assert configs
+    for config in configs:
+        built = compile_program(space.program(config), TARGET, "kernel")
+        asm = built.sources["asm"]
+        assert len(re.findall(r"^\s+tilerelease", asm, re.MULTILINE)) == 2
+        if "amx-int8" in HERE.isa:
+            for name, got in zip(workload.expression.outputs, ran(built, inputs, workload), strict=True):
+                assert np.array_equal(got, want[name]), config
 
 
 @NEEDS_AMX
