@@ -4,7 +4,8 @@
 
 Prints for each table the pairwise accuracy among valid pairs at least 5% apart and recall@30, from a model of the other tables
 and of those that are known besides; the same from 64 random configs of the table itself, as a search has them early on; and the
-rates at which the candidates of an annealing step are described, and those of a batch without steps, in CPU time of one core.
+rates at which the candidates of an annealing step are described and scored, by the model of the others and what it learned of so
+many configs, and those of a batch without steps, in CPU time of one core.
 Configs of one description count as one, as in a search.
 """
 
@@ -21,7 +22,7 @@ import numpy as np
 
 from tuner.app.tables import open_tables, past_of_table
 from tuner.cost_model.features import BATCH, FEATURE_VERSION, featurizer
-from tuner.cost_model.history import Past, train_on
+from tuner.cost_model.history import Past, TransferRanker, train_on
 from tuner.cost_model.metrics import pairwise_accuracy, recall_at
 from tuner.cost_model.ranker import Ranker
 from tuner.replay import RecordedTable
@@ -61,7 +62,10 @@ def described_once(past: Past) -> Past:
 
 
 def _figures(table: RecordedTable, past: Past, others: Sequence[Past]) -> Figures:
-    scores = train_on(others, past.op).predict(past.features)
+    prior = train_on(others, past.op)
+    scores = prior.predict(past.features)
+    model = TransferRanker(prior)
+    model.fit(past.features[:LOCAL], past.labels[:LOCAL], np.zeros(LOCAL, np.int64))
     local = [_local(past, seed) for seed in range(DRAWS)]
     return Figures(
         table=table.name,
@@ -70,7 +74,7 @@ def _figures(table: RecordedTable, past: Past, others: Sequence[Past]) -> Figure
         recall30=recall_at(30, scores, past.labels),
         local_pairwise=float(np.median([pairwise for pairwise, _ in local])),
         local_recall30=float(np.median([recall for _, recall in local])),
-        candidates_per_s=(_rate(table, AnnealingOptions().chains), _rate(table, BATCH)),
+        candidates_per_s=(_rate(table, model, AnnealingOptions().chains), _rate(table, model, BATCH)),
     )
 
 
@@ -82,7 +86,7 @@ def _local(past: Past, seed: int) -> tuple[float, float]:
     return pairwise_accuracy(scores, past.labels), recall_at(30, scores, past.labels)
 
 
-def _rate(table: RecordedTable, count: int) -> float:
+def _rate(table: RecordedTable, model: TransferRanker, count: int) -> float:
     target = target_from_document(json.loads(table.notes["target"]))
     space = CpuSpace(from_document(table.workload), target, int(table.notes["threads"]))
     describe, rng = featurizer(space), np.random.default_rng(0)
@@ -90,7 +94,7 @@ def _rate(table: RecordedTable, count: int) -> float:
     for _ in range(BATCHES):
         points = space.space.sample(rng, count)
         started = time.process_time()
-        describe(points)
+        model.predict(describe(points))
         seconds.append(time.process_time() - started)
     return count / float(np.median(seconds))
 
