@@ -65,7 +65,7 @@ class Prior:
         """Trees of what the estimate misses of workloads with at least one trial each."""
         features, labels = np.concatenate([past.features for past in parts]), np.concatenate([past.labels for past in parts])
         groups = np.repeat(np.arange(len(parts)), [len(past.labels) for past in parts])
-        seen = _with_shares(features, self._cycles(features))
+        seen = self._with_shares(features, calibration.units_of(features, len(ROUND)))
         self._trees.fit(seen, labels, groups, margin=self.predict(features))
 
     def predict(self, features: Features) -> Vector:
@@ -78,14 +78,14 @@ class Prior:
             raise UsageError(
                 f"{features.shape[1]} features hold no {len(ROUND)} terms; they belong to another version of the features"
             )
-        cycles = self._cycles(features)
-        found: calibration.Floats = np.log(np.maximum(cycles.sum(axis=1), 1.0))
-        return found - self._trees.predict(_with_shares(features, cycles)) / _SHARPNESS if self._trees.trained else found
+        units = calibration.units_of(features, len(ROUND))
+        found = calibration.estimate(units, self._costs)
+        return found - self._trees.predict(self._with_shares(features, units)) / _SHARPNESS if self._trees.trained else found
 
-    def _cycles(self, features: Features) -> calibration.Floats:
-        """That each term is estimated to take, shape (n, terms)."""
-        cycles: calibration.Floats = calibration.units_of(features, len(ROUND)) * self._costs
-        return cycles
+    def _with_shares(self, features: Features, units: calibration.Floats) -> Features:
+        """The features, and the share of each term in the estimated cycles, shape (n, F + terms)."""
+        cycles = units * self._costs
+        return np.concatenate([features, cycles / np.maximum(cycles.sum(axis=1, keepdims=True), 1.0)], axis=1, dtype=np.float32)
 
     def save(self) -> bytes:
         """JSON of the costs and of the trees, in UBJ and base64."""
@@ -103,12 +103,6 @@ class Prior:
         if costs.shape != ROUND.shape or not (np.isfinite(costs) & (costs > 0)).all():
             raise UsageError(f"costs of {costs.shape[0] if costs.ndim else 0} terms; this version has {len(ROUND)}, all positive")
         self._costs, self._trees = costs, trees
-
-
-def _with_shares(features: Features, cycles: calibration.Floats) -> Features:
-    """The features, and the share of each term in the estimated cycles, shape (n, F + terms)."""
-    shares = cycles / np.maximum(cycles.sum(axis=1, keepdims=True), 1.0)
-    return np.concatenate([features, shares], axis=1, dtype=np.float32)
 
 
 def train_on(history: Sequence[Past], op: str | None = None) -> Prior:

@@ -230,7 +230,8 @@ def _configured(statement: tirx.Stmt) -> tirx.Stmt:
 
 
 def _shaped(statement: tirx.Stmt) -> tirx.Stmt:
-    (wanted,) = _wanted(statement)  # a nest has one sum
+    """A nest with the registers shaped before it, and released after."""
+    (wanted,) = _wanted(statement)  # it has one sum
     bare = structural_map(statement, (tirx.SeqStmt, lambda found: _sequence([one for one in found.seq if not _shapes(one)])))
     return tirx.SeqStmt([tirx.Evaluate(tirx.call_extern("void", wanted)), bare, _call("tilerelease")])
 
