@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import xgboost
 
 from tests.unit.cost_model.synthetic import LearningProblem, problem
 from tuner.cost_model.history import TransferRanker
@@ -79,6 +80,34 @@ def test_it_survives_saving_and_loading(model: CostModel, request: pytest.Fixtur
     twin = MODELS[request.node.callspec.params["model"]]()
     twin.load(saved)
     assert np.array_equal(twin.predict(data.features), model.predict(data.features))
+
+
+def test_features_that_do_not_vary_neither_teach_nor_get_in_the_way() -> None:
+    """Rows to be ranked may differ in what the rows learned from had in common, saved or not."""
+    data, unseen = problem(seed=4, rows=150), problem(seed=5, rows=100)
+    constant = np.full((150, 3), 7.0, np.float32)
+    wide = np.concatenate([constant, data.features, constant], axis=1)
+    model, plain, loaded = Ranker(), Ranker(), Ranker()
+    model.fit(wide, data.labels, data.groups)
+    plain.fit(data.features, data.labels, data.groups)
+    loaded.load(model.save())
+    noise = np.random.default_rng(0).normal(size=(2, 100, 3)).astype(np.float32)
+    rows = np.concatenate([noise[0], unseen.features, noise[1]], axis=1)
+    for found in (model, loaded):
+        assert np.array_equal(found.predict(rows), plain.predict(unseen.features))
+    with pytest.raises(UsageError, match=f"trained on {rows.shape[1]} features, the candidates have {unseen.features.shape[1]}"):
+        loaded.predict(unseen.features)
+
+
+def test_a_model_saved_before_features_had_names_is_read() -> None:
+    data = problem(seed=4, rows=150)
+    rows = xgboost.DMatrix(data.features, data.labels, nthread=1)
+    booster = xgboost.train({"nthread": 1, "max_depth": 3}, rows, 10)
+    model = Ranker()
+    model.load(bytes(booster.save_raw("ubj")))
+    assert np.array_equal(model.predict(data.features), booster.predict(rows, output_margin=True))
+    with pytest.raises(UsageError, match="another version of the features"):
+        model.predict(data.features[:, :-1])
 
 
 def test_it_learns_anew_each_time(model: CostModel, request: pytest.FixtureRequest) -> None:

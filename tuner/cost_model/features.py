@@ -30,7 +30,7 @@ GROUP_FEATURES = 22 + 3 * (READS + 2) + READS * READ_FEATURES + 2 * AXES
 TERMS = len(NAMES)  # last columns: log2(1 + units) of each term of the estimated cycles, absolute
 ESTIMATE = MAX_GROUPS * GROUP_FEATURES + 2  # column: log2 of the estimated cycles, the lower the faster
 WIDTH = ESTIMATE + 1 + TERMS  # of the columns before them; after the estimate each term's share in it
-BATCH = 4096  # configs described at once: as many as leave the arrays of a nest in a second-level cache
+BATCH = 2048  # most configs described at once: more, and the arrays of a nest leave a second-level cache
 LEAST = 1e-9  # of what a logarithm is taken
 REFERENCE = 512  # random configs whose mean is typical of a workload
 
@@ -62,11 +62,10 @@ def _plain_featurizer(space: CpuSpace) -> Callable[[Points], NDArray[np.float32]
 
     def features(points: Points) -> NDArray[np.float32]:
         out = np.empty((len(points), WIDTH + TERMS), np.float32)
-        for row, groups in enumerate(made):
+        for row in np.unique(points[:, 0]):
             found = np.flatnonzero(points[:, 0] == row)
-            for first in range(0, len(found), BATCH):
-                chosen = found[first : first + BATCH]
-                out[chosen] = _described(space, groups, points[chosen]).T
+            for chosen in np.array_split(found, -(-len(found) // BATCH)):
+                out[chosen] = np.ascontiguousarray(_described(space, made[row], points[chosen]).T)  # rows go in whole
         return out
 
     return features
@@ -165,11 +164,10 @@ def _of_read(table: NestTable, number: int, done: Work, inner_level: int, target
 def _of_orders(table: NestTable, done: Work) -> list[Floats | float]:
     """How often each loop over the output is begun, log2, 0 for one that runs once: these tell all orders of loops apart."""
     nest, configs = done.nest, np.arange(len(done.bodies))
-    logs = np.log2(nest.extent)
-    begun = np.where(nest.extent > 1, 1.0 + np.cumsum(logs, axis=0) - logs, 0.0)
-    rows: list[Floats | float] = [0.0] * (2 * AXES)
-    for half, first in enumerate((0, table.spatial + 1)):
-        for axis in range(max(table.spatial - AXES, 0), table.spatial):
-            level = first + (nest.axis[first : first + table.spatial] == axis).argmax(axis=0)
-            rows[half * AXES + table.spatial - 1 - axis] = begun[level, configs]
-    return rows
+    begun, rows = np.ones(len(configs)), np.zeros((2, max(table.spatial, AXES), len(configs)))
+    for level in range(2 * table.spatial + 1):
+        half, place = divmod(level, table.spatial + 1)
+        if place < table.spatial:  # beside the loop over blocks of the reduction
+            rows[half, table.spatial - 1 - nest.axis[level], configs] = begun * (nest.extent[level] > 1)
+        begun = begun + np.log2(nest.extent[level])
+    return list(rows[:, :AXES].reshape(2 * AXES, -1))

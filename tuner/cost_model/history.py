@@ -32,7 +32,7 @@ _SHARPNESS = 10.0  # of the estimate's logarithms as margins of pairs: a tenth o
 
 # Many trees that learn slowly, each from many pairs: what one draw of pairs, or of features for a split, learns by chance the
 # others do not.
-_TREES = RankerOptions(trees=200, learning_rate=0.05, choice=128, pairs=64)
+_TREES = RankerOptions(trees=200, learning_rate=0.05, pairs=64)
 
 
 @dataclass(frozen=True, kw_only=True)

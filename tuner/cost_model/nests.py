@@ -79,11 +79,11 @@ class ReadMap:
         if len(moving) == 1 and moving[0][1] == 1:
             size = spans[moving[0][0]]
         else:
-            size = np.ones(spans.shape[1:])
+            size = np.full(spans.shape[1:], 1.0 - sum(step for _, step in moving))
             for axis, step in moving:
-                size += (spans[axis] - 1.0) * step
+                size += spans[axis] * step
             if len(moving) > 1 and dimension < len(self.shape) - 1:  # with gaps between where a window is a part of its stride
-                size = np.minimum(size, spans[[axis for axis, _ in moving]].prod(axis=0))
+                size = np.minimum(size, prod(spans[axis] for axis, _ in moving))
         return np.minimum(size, float(self.shape[dimension])) if self.clipped[dimension] else size
 
     def sizes(self, span: Floats) -> Floats:

@@ -22,7 +22,7 @@ class RankerOptions:
     trees: int = 60
     depth: int = 4
     learning_rate: float = 0.1
-    choice: int = 64  # features that a split is chosen from, drawn anew for each; where there are fewer, all
+    choice: int = 64  # features that a split is chosen from, drawn anew for each of those that vary; where there are fewer, all
     pairs: int = 8  # rows that each row is compared with, drawn anew for each tree
     seed: int = 0
 
@@ -33,6 +33,7 @@ class Ranker:
     def __init__(self, options: RankerOptions | None = None) -> None:
         self.options = options or RankerOptions()
         self._booster: xgboost.Booster | None = None
+        self._columns = np.zeros(0, np.int64)  # features that the booster sees
 
     @property
     def trained(self) -> bool:
@@ -43,21 +44,28 @@ class Ranker:
         if not len(features):
             raise UsageError("a cost model needs at least one row to learn from; give it measured trials first")
         order = np.argsort(groups, kind="stable")  # XGBoost wants the rows of a workload together
+        # Many features of a workload say nothing, e.g. those of a second group where there is one; narrow rows are ranked faster.
+        varied = np.flatnonzero(features.min(axis=0) < features.max(axis=0))
+        columns = varied if len(varied) else np.arange(features.shape[1])
         with xgboost.config_context(nthread=1):  # the booster's own nthread does not reach all of its parallel loops
             rows = xgboost.DMatrix(
-                np.ascontiguousarray(features[order], np.float32),
+                np.ascontiguousarray(features[np.ix_(order, columns)], np.float32),
                 labels[order],
                 qid=groups[order],
                 base_margin=None if margin is None else margin[order],
+                feature_names=[str(column) for column in columns],
                 nthread=1,
             )
-            self._booster = xgboost.train(self._parameters(features.shape[1]), rows, self.options.trees)
+            self._booster = xgboost.train(self._parameters(len(columns)), rows, self.options.trees)
+            self._booster.set_attr(width=str(features.shape[1]))
+        self._columns = columns
 
     def predict(self, features: Features) -> Vector:
         if self._booster is None:
             return np.zeros(len(features), np.float32)
-        self._check_width(features.shape[1])
-        scores: Vector = self._booster.inplace_predict(np.ascontiguousarray(features, np.float32), predict_type="margin")
+        self._check_width(self._booster, features.shape[1])
+        seen = features.take(self._columns, axis=1).astype(np.float32, copy=False)
+        scores: Vector = self._booster.inplace_predict(seen, predict_type="margin")
         return scores
 
     def save(self) -> bytes:
@@ -65,6 +73,9 @@ class Ranker:
 
     def load(self, data: bytes) -> None:
         self._booster = _load_booster(data)
+        if self._booster is not None:
+            names = self._booster.feature_names or range(self._booster.num_features())  # none in what saw all features
+            self._columns = np.array([int(name) for name in names])
 
     def note(self, **numbers: float) -> None:
         """Writes numbers into the trained model, so that they are saved with it."""
@@ -75,10 +86,12 @@ class Ranker:
         attributes = {} if self._booster is None else self._booster.attributes()
         return {name: float(value) for name, value in attributes.items() if name in {"share", "offset"}}
 
-    def _check_width(self, width: int) -> None:
-        if self._booster is not None and self._booster.num_features() != width:
+    @staticmethod
+    def _check_width(booster: xgboost.Booster, width: int) -> None:
+        trained = int(booster.attr("width") or booster.num_features())
+        if trained != width:
             raise UsageError(
-                f"this cost model was trained on {self._booster.num_features()} features, the candidates have {width}; "
+                f"this cost model was trained on {trained} features, the candidates have {width}; "
                 "it belongs to another version of the features, train a new one"
             )
 

@@ -41,9 +41,10 @@ class Brought:
 def brought_in(table: NestTable, nest: Nests, target: Target) -> Brought:
     """Of one group's nest."""
     spans = _spans(table, nest)
-    footprint, room, pages = _footprints(table, spans, nest.packed)
+    footprint, room, pages, runs_touched = _footprints(table, spans, nest.packed)
     entered = np.cumprod(np.concatenate([np.ones((1, nest.axis.shape[1])), nest.extent]), axis=0)
-    reuse = _Reuse(table=table, nest=nest, spans=spans, fetched=_fetched(table, nest, entered), entered=entered)
+    fetched = _fetched(table, nest, entered)
+    reuse = _Reuse(table=table, nest=nest, spans=spans, fetched=fetched, entered=entered, runs=runs_touched)
     last = max(target.l3_bytes // max(target.cores, 1), target.l2_bytes)  # shared: a core counts on its part of it
     cached = partial(_Holder, touched=footprint)
     caches = [
@@ -60,7 +61,7 @@ def brought_in(table: NestTable, nest: Nests, target: Target) -> Brought:
         traffic=(first, second, third),
         runs=runs,
         crossings=np.array([read.crossing for read in table.reads]) @ short,
-        interleaved=_interleaved(table, nest, spans, second),
+        interleaved=_interleaved(table, nest, runs_touched, second),
         pages=paged.traffic,
         passes=(reuse.passes(footprint, found[3].level), reuse.passes(footprint, found[4].level)),
     )
@@ -78,17 +79,20 @@ def _spans(table: NestTable, nest: Nests) -> Floats:
     return clipped
 
 
-def _footprints(table: NestTable, spans: Floats, packed: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
-    """(bytes, room they take in a cache, pages) that each loop level touches, bytes in cache lines, (reads, levels, n) each."""
-    footprint, room, pages = np.empty((3, len(table.reads), *spans.shape[1:]))
+def _footprints(table: NestTable, spans: Floats, packed: NDArray[np.bool_]) -> Floats:
+    """(bytes, room they take in a cache, pages, runs of bytes side by side) that each loop level touches, bytes in cache lines;
+    (4, reads, levels, n)."""
+    found = np.empty((4, len(table.reads), *spans.shape[1:]))
+    footprint, room, pages, runs = found
     for number, read in enumerate(table.reads):
-        footprint[number], room[number], pages[number] = _footprint(read, spans)
+        footprint[number], room[number], pages[number], runs[number] = _footprint(read, spans)
         if packed[number].any():  # a packed copy is contiguous
             copied = float(read.dtype_bytes) * spans[read.uses].prod(axis=0)
             np.copyto(footprint[number], copied, where=packed[number])
             np.copyto(room[number], copied, where=packed[number])
             np.copyto(pages[number], np.maximum(copied / PAGE_BYTES, 1.0), where=packed[number])
-    return footprint, room, pages
+            np.copyto(runs[number], 1.0, where=packed[number])
+    return found
 
 
 def _taken(footprint: Floats, room: Floats) -> Floats:
@@ -97,7 +101,7 @@ def _taken(footprint: Floats, room: Floats) -> Floats:
     return taken
 
 
-def _footprint(read: ReadMap, spans: Floats) -> tuple[Floats, Floats, Floats]:
+def _footprint(read: ReadMap, spans: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     """`_footprints` of one read in place, (levels, n) each.
 
     Lines that lie a part of a page apart fall into the same sets, so a row of a tensor takes as much room as the largest power of
@@ -105,7 +109,7 @@ def _footprint(read: ReadMap, spans: Floats) -> tuple[Floats, Floats, Floats]:
     """
     last = len(read.shape) - 1
     run = reach = read.size(spans, last) * read.dtype_bytes  # bytes side by side; bytes from first to last
-    room, lines, pages = _in_lines(run), _ONE, _ONE
+    room, runs, pages = _in_lines(run), _ONE, _ONE
     for dimension in reversed(range(last)):
         if not read.moving[dimension]:
             continue
@@ -116,33 +120,21 @@ def _footprint(read: ReadMap, spans: Floats) -> tuple[Floats, Floats, Floats]:
         else:
             pages = pages * rows
         room = rows * room if sets <= LINE_BYTES else np.where(rows > 1, rows * np.maximum(room, sets), room)
-        joined = (lines == 1) & (np.maximum(run, LINE_BYTES) >= pitch)
+        joined = (runs == 1) & (np.maximum(run, LINE_BYTES) >= pitch)
         if joined.any():
-            lines = np.where(joined, 1.0, lines * rows)
+            runs = np.where(joined, 1.0, runs * rows)
             run = np.where(joined, further + run, run)
             room = np.where(joined, _in_lines(run), room)
         else:
-            lines = lines * rows
-    return lines * _in_lines(run), room, pages * np.maximum(reach / PAGE_BYTES, 1.0)
+            runs = runs * rows
+    return runs * _in_lines(run), room, pages * np.maximum(reach / PAGE_BYTES, 1.0), runs
 
 
-def _runs(read: ReadMap, spans: Floats) -> Floats:
-    """Runs of bytes side by side of one read, in place, (n,): as `_footprint` has lines, but of one level: that is fast."""
-    last = len(read.shape) - 1
-    run, runs = read.size(spans, last) * read.dtype_bytes, _ONE
-    for dimension in reversed(range(last)):
-        if read.moving[dimension]:
-            pitch, rows = int(read.pitches[dimension]), read.size(spans, dimension)
-            joined = (runs == 1) & (np.maximum(run, LINE_BYTES) >= pitch)
-            run = np.where(joined, (rows - 1) * pitch + run, run)
-            runs = np.where(joined, 1.0, runs * rows)
-    return runs
-
-
-def _interleaved(table: NestTable, nest: Nests, spans: Floats, traffic: Floats) -> Floats:
+def _interleaved(table: NestTable, nest: Nests, touched: Floats, traffic: Floats) -> Floats:
     """Of what comes in from beyond the second cache, what does so in more runs at a time than a prefetcher follows, (n,) bytes.
 
-    Between two steps along contiguous elements a nest visits as many runs as one iteration of that loop touches.
+    Between two steps along contiguous elements a nest visits as many runs as one iteration of that loop touches:
+    `touched`, (reads, depth + 1, n).
     """
     depth, count = nest.axis.shape
     found = np.zeros(count)
@@ -151,9 +143,9 @@ def _interleaved(table: NestTable, nest: Nests, spans: Floats, traffic: Floats) 
         if not (traffic[number].any() and along.any()):
             continue
         inside = depth - along[::-1].argmax(axis=0)  # of the last of these loops; where there is none, the body
-        runs = _runs(read, _flat(spans).take(inside * count + np.arange(count), axis=1))
-        beyond = np.where(along.any(axis=0) & ~nest.packed[number], 1.0 - FOLLOWED_RUNS / np.maximum(runs, FOLLOWED_RUNS), 0.0)
-        found += traffic[number] * beyond
+        runs = touched[number, inside, np.arange(count)]
+        beyond = 1.0 - FOLLOWED_RUNS / np.maximum(runs, FOLLOWED_RUNS)
+        found += traffic[number] * beyond * (along.any(axis=0) & ~nest.packed[number])
     return found
 
 
@@ -217,6 +209,7 @@ class _Reuse:
     spans: Floats
     fetched: Floats
     entered: Floats  # (depth + 1, n) how often each level is
+    runs: Floats  # (reads, depth + 1, n) of bytes side by side that a level touches
 
     def beyond(self, holders: Sequence[_Holder]) -> list[_Beyond]:
         """For each holder. All at once: most of the time of a batch goes to the number of operations."""
@@ -227,27 +220,24 @@ class _Reuse:
         # Where two iterations of the loop around it fit, what they share stays: each run of that loop brings in each byte once.
         outer = np.maximum(level - 1, 0)
         at, around = level * count + configs, outer * count + configs  # in arrays whose levels and configs are one dimension
-        here = _flat(self.spans).take(at, axis=1)
-        twice = here.copy()
+        twice = _flat(self.spans).take(at, axis=1)
         axis, which = self.nest.axis[outer, configs], np.arange(len(holders))[:, None]
         twice[axis, which, configs] = np.minimum(twice[axis, which, configs] * 2, self.table.extents[axis])
-        footprint, room, pages = _footprints(self.table, twice, self.nest.packed)
-        total = footprint.sum(axis=0)
-        fetched, entered = _flat(self.fetched).take(at, axis=1), self.entered.ravel().take(around)
-        found: list[_Beyond] = []
-        for number, holder in enumerate(holders):
-            touched = _flat(holder.touched).take(at[number], axis=1)
-            again = touched * fetched[:, number]
-            stream = _flat(holder.touched).take(around[number], axis=1) * entered[number]
-            both = pages[:, number].sum(axis=0) if holder.in_pages else np.maximum(total[number], room[:, number])
-            few = np.where(both <= USABLE * holder.size, np.minimum(again, stream), again)
-            # What fits as a whole stays from one call to the next.
-            traffic = runs = np.where(fits[number, 0], 0.0, few)
-            if holder.in_runs:
-                places = np.stack([np.broadcast_to(_runs(read, here[:, number]), count) for read in self.table.reads])
-                runs = traffic * np.where(self.nest.packed, 1.0, places) / touched
-            found.append(_Beyond(traffic=traffic, runs=runs, level=level[number]))
-        return found
+        footprint, room, pages, _ = _footprints(self.table, twice, self.nest.packed)
+        touched, outside = (
+            np.stack([_flat(holder.touched).take(here, axis=1) for holder, here in zip(holders, places, strict=True)], axis=1)
+            for places in (at, around)
+        )
+        again, stream = touched * _flat(self.fetched).take(at, axis=1), outside * self.entered.ravel().take(around)
+        both = np.maximum(footprint.sum(axis=0), room)
+        paged = [number for number, holder in enumerate(holders) if holder.in_pages]
+        both[:, paged] = pages[:, paged].sum(axis=0)
+        few = np.where(both <= USABLE * np.array([[holder.size] for holder in holders]), np.minimum(again, stream), again)
+        # What fits as a whole stays from one call to the next.
+        traffic = np.where(fits[:, 0], 0.0, few)
+        runs, counted = traffic.copy(), [number for number, holder in enumerate(holders) if holder.in_runs]
+        runs[:, counted] *= _flat(self.runs).take(at[counted], axis=1) / touched[:, counted]
+        return [_Beyond(traffic=traffic[:, number], runs=runs[:, number], level=level[number]) for number in range(len(holders))]
 
     def passes(self, footprint: Floats, kept: NDArray[np.intp]) -> Floats:
         """How often each read goes over what it touches within the level that a cache keeps, (reads, n). Passes over so little
