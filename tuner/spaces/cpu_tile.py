@@ -22,7 +22,21 @@ from tuner.spaces.program import Block, Buffer, ComputeAt, DecomposeReduction, F
 from tuner.spaces.stages import costs_mathematics
 from tuner.spaces.tiles import add, constant
 from tuner.spaces.trim import outside
-from tuner.workload.expression import Axis, Binary, Const, DType, Read, Scalar, Select, Var, reads, rewrite, substitute
+from tuner.workload.expression import (
+    DTYPE_BYTES,
+    Axis,
+    Binary,
+    Const,
+    DType,
+    Read,
+    Scalar,
+    Select,
+    Stage,
+    Var,
+    reads,
+    rewrite,
+    substitute,
+)
 
 FEWEST_ROLLED = 16  # iterations of a loop that the compiler is not to unroll; straight code of fewer often pays
 
@@ -88,7 +102,8 @@ class TileNest:
         found = None if self.group.anchor.dtype == "bfloat16" else outside(self.group.anchor, self.shapes)
         conditions, otherwise = found or ((), None)
         when = tuple(in_tile(condition, self.indices, self.register) for condition in conditions)
-        self._block(self.name, spatial, (), self.name, self._output_indices(), body, when, otherwise)
+        wide = self._wide(body)
+        self._block(self.name, spatial, (), self.name, self._output_indices(), body, when, otherwise, self._ahead(wide=wide))
         self.steps.append(Reorder(loops=self._loops(self.name, spatial)))
         for copy in reversed(attached):
             self.buffers = [replace(buffer, scope="stack") if buffer == copy.buffer else buffer for buffer in self.buffers]
@@ -97,7 +112,7 @@ class TileNest:
                 if axis in self.register[:-1] and axis.extent > 1 and not axis.name.endswith("_l"):
                     self.steps.append(Mark(loop=f"{copy.block.name}.{axis.name}", how="unroll"))
             self.steps += copy.marks
-        self._innermost(self.name, wide=self._wide(body))
+        self._innermost(self.name, wide=wide)
         self._threads(self.name, self.outer, keep=[])
 
     def _reduce(self) -> None:
@@ -196,6 +211,25 @@ class TileNest:
         self.steps.append(ReverseComputeAt(block=output.name, loop=f"{acc}.{at.name}"))
         self.steps.append(Reorder(loops=self._loops(output.name, [*self.inner, *self.register])))
         self._innermost(output.name, unrolled=not costly and self.plan.rows is None, wide=self._wide(body))
+
+    def _ahead(self, *, wide: bool) -> tuple[Read, ...]:
+        """What a map will read and write some bytes further along its vectors; of vectors that become one each."""
+        if not self.plan.ahead:
+            return ()
+        tiled = self.plan.tiled(str(self.plan.vector))
+        vectors, lanes = tiled.register
+        starts: list[dict[str, Scalar]] = [{lanes.name: constant(0)}]
+        if wide and self._joined():
+            starts = [{lanes.name: constant(0), vectors.name: constant(vector)} for vector in range(vectors.extent)]
+        anchor = self.group.anchor
+        written = Read(self.name, tuple(Var(axis.name) for axis in self.group.output.axes))
+        found = []
+        for read in (*streamed(anchor, self.plan.vector, self.shapes), written):
+            further = constant(self.plan.ahead // DTYPE_BYTES[self.dtypes[read.tensor]])
+            for start in starts:
+                coming = self.indices | {tiled.axis.name: add(substitute(tiled.index, start), further)}
+                found.append(replace(read, indices=tuple(substitute(index, coming) for index in read.indices)))
+        return tuple(found)
 
     def _needed(self) -> list[Scalar]:
         """Conditions under which any term matters of those that the unrolled body adds."""
@@ -345,6 +379,7 @@ class TileNest:
         body: Scalar,
         when: tuple[Scalar, ...] = (),
         otherwise: Scalar | None = None,
+        ahead: tuple[Read, ...] = (),
     ) -> None:
         reducer = self.group.anchor.reducer if reduce_axes else None
         self.blocks.append(
@@ -358,6 +393,7 @@ class TileNest:
                 reducer=reducer,
                 when=when,
                 otherwise=otherwise,
+                ahead=ahead,
                 mathematics=self.plan.mathematics,
             )
         )
@@ -378,7 +414,7 @@ class TileNest:
         which hides the latency of a long chain, and loads each constant once for all.
         """
         register = self.register
-        if wide and register[-1].name == f"{self.plan.vector}_l" and register[-2].extent in (2, 4):
+        if wide and self._joined():
             side_by_side = self._loops(block, register[-2:])
             whole = f"{block}.{self.plan.vector}_v"
             self.steps += [Fuse(loops=side_by_side, into=whole), Mark(loop=whole, how="vectorize")]
@@ -390,12 +426,31 @@ class TileNest:
             elif lanes or (unrolled and axis.extent > 1):
                 self.steps.append(Mark(loop=f"{block}.{axis.name}", how="vectorize" if lanes else "unroll"))
 
+    def _joined(self) -> bool:
+        """Whether a tile has vectors side by side that can become one."""
+        register = self.register
+        return register[-1].name == f"{self.plan.vector}_l" and register[-2].extent in (2, 4)
+
     def _wide(self, body: Scalar) -> bool:
         """Whether what is written takes chains of arithmetic in vectors: polynomials of float32."""
         return self.plan.mathematics == "polynomial" and self.group.output.dtype == "float32" and costs_mathematics(body)
 
     def _threads(self, block: str, axes: list[Axis], keep: list[Axis]) -> None:
         self.steps += parallel_prefix(block, axes, self.plan.threads, keep)
+
+
+def streamed(stage: Stage, vector: str | None, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Read, ...]:
+    """What a map reads once, in whole vectors."""
+    moving = {axis.name for axis in stage.axes if axis.extent > 1}
+    return tuple(
+        found.read
+        for found in accesses(stage, shapes)
+        if stage.reducer is None
+        and vector is not None
+        and not (found.padded or found.gathered)
+        and found.stride(vector) == 1
+        and moving <= found.axes
+    )
 
 
 def _replace(node: Scalar, changes: Mapping[Read, Scalar]) -> Scalar:

@@ -10,7 +10,7 @@ from math import prod
 
 from tuner.spaces.access import Access, accesses, bounds, in_bounds
 from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
-from tuner.spaces.cpu_tile import TileNest
+from tuner.spaces.cpu_tile import TileNest, streamed
 from tuner.spaces.groups import TileGroup
 from tuner.spaces.nest import Nest
 from tuner.spaces.program import NEAR, Mathematics
@@ -26,6 +26,7 @@ MAX_REGISTER_TILE = 16  # elements of an axis that is not vectorised
 SHORT_REDUCTION = 7  # iterations of a reduction axis that LLVM unrolls by itself, whatever else is in them
 MAX_COSTLY_VECTORS = 4  # vectors of a tile whose points each cost transcendental functions
 MOST_UNREAD = 2  # elements of a padded copy for each that is read
+AHEAD = (0, 4096)  # bytes: a page, at whose end the hardware's own fetching stops
 MAX_EXPANSION = 12  # times its source that a packed copy may grow to (a 3x3 window packs to 9 times)
 
 
@@ -110,6 +111,7 @@ class TileSketch:
             values = self.copy_values(found)
             if self.copying or values[0] != "none":
                 knobs.append(self._knob(f"copy{number}_{found.read.tensor}", values))
+        knobs.append(self._knob("ahead", self._ahead_values()))
         knobs.append(self._knob("mathematics", self._mathematics_values()))
         return tuple(knob for knob in knobs if len(knob.values) > 1)
 
@@ -242,6 +244,16 @@ class TileSketch:
         inside = in_bounds(found.read.indices, self.shapes[found.read.tensor], stage.extents)
         return inside is not None and any(isinstance(node, Var) and node.name == self.vector for node in walk(inside))
 
+    def _ahead_values(self) -> tuple[int, ...]:
+        """Bytes that a map fetches what it streams ahead, where that comes from beyond the second cache."""
+        stage = self.group.anchor
+        found = () if self.across is not None or self.lanes == 1 else streamed(stage, self.vector, self.shapes)
+        tensors = (stage.name, *(read.tensor for read in found))
+        # TVM stores narrow floats as integers, under pointers of another type.
+        wide = found and all(self.dtypes[name] in ("float32", "float64") for name in tensors)
+        size = sum(prod(self.shapes[name]) * DTYPE_BYTES[self.dtypes[name]] for name in dict.fromkeys(tensors))
+        return AHEAD if wide and size > self.target.l2_bytes else (0,)
+
     def _mathematics_values(self) -> list[str]:
         bodies = [self.group.anchor.body] + ([self.group.epilogue.body] if self.group.epilogue else [])
         return ["polynomial", "libm"] if any(costs_mathematics(body) for body in bodies) else ["libm"]
@@ -272,6 +284,7 @@ class TileSketch:
             copies=self._copies(values),
             mathematics=self._mathematics(values),
             threads=self.threads,
+            ahead=int(values.get("ahead", 0)),  # type: ignore[arg-type]  # the knob's values are integers
             taken=self.taken,
         )
 

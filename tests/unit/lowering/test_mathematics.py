@@ -55,7 +55,7 @@ SAMPLES = {
     "exp": np.linspace(-87.3, 88.7, 200_001),
     "tanh": np.concatenate([np.linspace(-10, 10, 100_001), np.geomspace(1e-30, 1, 50_000)]),
     "log": np.concatenate([np.geomspace(1e-44, 3e38, 100_000), np.linspace(0.5, 2, 100_001)]),
-    "erf": np.concatenate([np.linspace(-5, 5, 100_001), np.geomspace(1e-30, 1, 50_000)]),
+    "erf": np.concatenate([np.linspace(-5, 5, 100_001), np.geomspace(1e-30, 1, 50_000), np.linspace(3.6, 4, 100_001)]),
 }
 
 
