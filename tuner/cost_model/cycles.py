@@ -104,6 +104,7 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
     libm, polynomial = np.where(nest.polynomial, 0.0, work.slow), np.where(nest.polynomial, work.slow / lanes, 0.0)
     # Bytes that are fetched ahead come in while functions are computed and vectors multiplied.
     busy = np.where(nest.ahead > 0, arithmetic + libm * _COST["libm"] + polynomial * _COST["polynomial"], 0.0)
+    fetches = (nest.ahead > 0) * (work.steps if table.reductions and not table.is_rows else table.points / lanes)
     found = {
         "arithmetic": arithmetic,
         "operands": work.bodies * np.maximum(operands / LOAD_PORTS - hides / units, 0),
@@ -114,7 +115,7 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "life": lives,
         "write_back": reduces * lives * accumulators,
         "partial": reduces * np.where(reduction_blocks > 1, work.lives * accumulators * (1.0 - kept), 0.0),
-        "loads": (work.bodies * operands + (nest.ahead > 0) * table.points / lanes) / LOAD_PORTS,
+        "loads": (work.bodies * operands + fetches) / LOAD_PORTS,
         "beyond_l1": np.maximum((l1 - sums_l1) / 48 - busy, 0.0),
         "beyond_l2": np.maximum((l2 - sums_l2) / 16 - busy, 0.0),
         "beyond_l3": np.maximum(work.brought.traffic[2].sum(axis=0) / 6 - busy, 0.0),

@@ -109,7 +109,7 @@ class Nests:
     packed: NDArray[np.bool_]  # (reads, n)
     polynomial: NDArray[np.bool_]  # (n,)
     recomputed: Floats  # (n,) stages computed again by each reader
-    ahead: Floats  # (n,) tiles of rows that inputs are fetched ahead
+    ahead: Floats  # (n,) tiles of rows, bytes of a map, blocks of a reduction that are fetched ahead; 0 for none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,6 +303,7 @@ class NestTable:
         axis[2 * spatial + 1 :], extent[2 * spatial + 1 :] = self._loops.axis[:, loops], self._loops.extent[:, loops]
         tiles = self._tiles[:, register]
         how = self._copies(points, axis, extent)
+        fetching = extent[spatial] > 1 if self.reductions and not self.is_rows else True  # of a sum the next block
         return Nests(
             lanes=self.sketch.lanes, vector=self.vector, kind=2 if self.is_rows else int(self.reductions == 0),
             axis=axis, extent=extent, span=np.concatenate([tiles, self._loops.span[:, loops]]),
@@ -313,7 +314,7 @@ class NestTable:
                 self._index(points, "mathematics")
             ],
             recomputed=self._recomputed(points),
-            ahead=np.array(self._values("ahead", 0), np.float64)[self._index(points, "ahead")],
+            ahead=np.array(self._values("ahead", 0), np.float64)[self._index(points, "ahead")] * fetching,
         )  # fmt: skip
 
     def _loop_index(self, points: Points, register: Ints) -> Ints:

@@ -14,7 +14,7 @@ from tvm.s_tir.analysis import get_sblock_access_region
 from tuner.lowering.arguments import ARGUMENTS
 from tuner.lowering.scalars import BITS, Scope, identity, lower, lower_bits
 from tuner.runtime.prepack import pack_symbol
-from tuner.spaces.program import Block, Buffer, Fuse, Mark, Program
+from tuner.spaces.program import Block, Buffer, Fetch, Fuse, Mark, Program
 from tuner.spaces.prologue import split
 from tuner.workload.expression import Binary, BinaryOp, Cast, Read, Scalar, reads
 
@@ -137,11 +137,14 @@ def _nest(block: Block, scope: Scope) -> tirx.Stmt:
     return statement
 
 
-def _fetch(read: Read, scope: Scope) -> tirx.Stmt:
+def _fetch(line: Fetch, scope: Scope) -> tirx.Stmt:
     """The line of an element, asked for to be read (0), kept in all caches (3), as data (1)."""
-    element = tirx.BufferLoad(scope.buffers[read.tensor], scope.place(read.indices))
+    element = tirx.BufferLoad(scope.buffers[line.read.tensor], scope.place(line.read.indices))
     how = [tirx.const(value, "int32") for value in (0, 3, 1)]
-    return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(element), *how))
+    statement = tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(element), *how))
+    for condition in reversed(line.when):
+        statement = tirx.IfThenElse(lower(condition, scope, "libm"), statement, None)
+    return statement
 
 
 def _written_again(block: Block, target: tirx.Buffer) -> bool:

@@ -16,7 +16,7 @@ from tuner.spaces.groups import COLUMN, RowGroup, replace_reads
 from tuner.spaces.guards import identity, names
 from tuner.spaces.needed import in_tile
 from tuner.spaces.nest import Nest, parallel_prefix
-from tuner.spaces.program import Block, Buffer, ComputeAt, DecomposeReduction, Mark, Mathematics, Reorder, Step
+from tuner.spaces.program import Block, Buffer, ComputeAt, DecomposeReduction, Fetch, Mark, Mathematics, Reorder, Step
 from tuner.spaces.stages import inline_into, tree
 from tuner.spaces.tiles import TiledAxis, add, at_most, constant, times
 from tuner.workload.expression import (
@@ -269,7 +269,7 @@ class RowNest:
         varying = any(isinstance(inner, Var) and inner.name not in self.rows for inner in walk(node))
         return bool(found) and found <= of_row and not varying and not any(isinstance(inner, Cast) for inner in walk(node))
 
-    def _ahead(self, stage: Stage, at: Scalar) -> tuple[Read, ...]:
+    def _ahead(self, stage: Stage, at: Scalar) -> tuple[Fetch, ...]:
         """What rows to come will read at this place of the column: memory would idle while a pass works on what caches hold."""
         if stage.name != self.fetching:
             return ()
@@ -277,7 +277,8 @@ class RowNest:
         last = next(tiled for tiled in reversed(self.plan.rows) if tiled.axis.extent > 1)
         coming = at_most(add(last.index, constant(self.plan.ahead * last.tile)), last.axis.extent - 1)
         where = self.rows | {last.axis.name: coming, COLUMN: column}
-        return tuple(replace(read, indices=tuple(substitute(index, where) for index in read.indices)) for read in self.fetched)
+        moved = (replace(read, indices=tuple(substitute(index, where) for index in read.indices)) for read in self.fetched)
+        return tuple(Fetch(read=read) for read in moved)
 
     def _local(self, name: str, extra: list[Axis], body: Scalar, dtype: DType) -> None:
         axes = [*self.spatial, *extra]

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tuner.spaces.access import Access, accesses, bounds, in_bounds, unpadded
+from tuner.spaces.cpu_ahead import of_map, of_sum
 from tuner.spaces.cpu_offset import iterators, moved
 from tuner.spaces.cpu_pack import PackedCopy, packed_copy
 from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
@@ -18,25 +19,11 @@ from tuner.spaces.groups import TileGroup, replace_reads
 from tuner.spaces.guards import guarded
 from tuner.spaces.needed import in_tile
 from tuner.spaces.nest import Nest, parallel_prefix
-from tuner.spaces.program import Block, Buffer, ComputeAt, DecomposeReduction, Fuse, Mark, Reorder, ReverseComputeAt, Step
+from tuner.spaces.program import Block, Buffer, ComputeAt, DecomposeReduction, Fetch, Fuse, Mark, Reorder, ReverseComputeAt, Step
 from tuner.spaces.stages import costs_mathematics
 from tuner.spaces.tiles import add, constant
 from tuner.spaces.trim import outside
-from tuner.workload.expression import (
-    DTYPE_BYTES,
-    Axis,
-    Binary,
-    Const,
-    DType,
-    Read,
-    Scalar,
-    Select,
-    Stage,
-    Var,
-    reads,
-    rewrite,
-    substitute,
-)
+from tuner.workload.expression import Axis, Binary, Const, DType, Read, Scalar, Select, Var, reads, rewrite, substitute
 
 FEWEST_ROLLED = 16  # iterations of a loop that the compiler is not to unroll; straight code of fewer often pays
 
@@ -103,7 +90,10 @@ class TileNest:
         conditions, otherwise = found or ((), None)
         when = tuple(in_tile(condition, self.indices, self.register) for condition in conditions)
         wide = self._wide(body)
-        self._block(self.name, spatial, (), self.name, self._output_indices(), body, when, otherwise, self._ahead(wide=wide))
+        written = Read(self.name, tuple(Var(axis.name) for axis in self.group.output.axes))
+        joined = wide and self._joined()
+        ahead = of_map(self.plan, self.group.anchor, written, self.shapes, self.dtypes, wide=joined) if self.plan.ahead else ()
+        self._block(self.name, spatial, (), self.name, self._output_indices(), body, when, otherwise, ahead)
         self.steps.append(Reorder(loops=self._loops(self.name, spatial)))
         for copy in reversed(attached):
             self.buffers = [replace(buffer, scope="stack") if buffer == copy.buffer else buffer for buffer in self.buffers]
@@ -153,7 +143,9 @@ class TileNest:
             self.buffers.append(Buffer(name=part, shape=(*sizes, *shape), dtype=dtype, scope="stack"))
             self.buffers.append(Buffer(name=acc, shape=shape, dtype=dtype, scope="global" if blocks else "stack"))
             partial = (*(Var(axis.name) for axis in blocks), *here)
-            self._block(part, [*blocks, *spatial], [*self.reduction, *self.taken], part, partial, body, when)
+            turns, plain = [*self.inner, *self.reduction], [axis for axis in self.register if axis.name != f"{plan.vector}_l"]
+            ahead = of_sum(plan, anchor, turns, plain, self.shapes, self.dtypes) if plan.ahead else ()
+            self._block(part, [*blocks, *spatial], [*self.reduction, *self.taken], part, partial, body, when, ahead=ahead)
             self._block(acc, spatial, blocks, acc, here, self._without_offset(Read(part, partial)))
             self.steps.append(Reorder(loops=self._loops(acc, [*self.outer, *blocks, *self.inner, *self.register])))
             self.steps.append(ComputeAt(block=part, loop=f"{acc}.{self.inner[-1].name}"))
@@ -211,25 +203,6 @@ class TileNest:
         self.steps.append(ReverseComputeAt(block=output.name, loop=f"{acc}.{at.name}"))
         self.steps.append(Reorder(loops=self._loops(output.name, [*self.inner, *self.register])))
         self._innermost(output.name, unrolled=not costly and self.plan.rows is None, wide=self._wide(body))
-
-    def _ahead(self, *, wide: bool) -> tuple[Read, ...]:
-        """What a map will read and write some bytes further along its vectors; of vectors that become one each."""
-        if not self.plan.ahead:
-            return ()
-        tiled = self.plan.tiled(str(self.plan.vector))
-        vectors, lanes = tiled.register
-        starts: list[dict[str, Scalar]] = [{lanes.name: constant(0)}]
-        if wide and self._joined():
-            starts = [{lanes.name: constant(0), vectors.name: constant(vector)} for vector in range(vectors.extent)]
-        anchor = self.group.anchor
-        written = Read(self.name, tuple(Var(axis.name) for axis in self.group.output.axes))
-        found = []
-        for read in (*streamed(anchor, self.plan.vector, self.shapes), written):
-            further = constant(self.plan.ahead // DTYPE_BYTES[self.dtypes[read.tensor]])
-            for start in starts:
-                coming = self.indices | {tiled.axis.name: add(substitute(tiled.index, start), further)}
-                found.append(replace(read, indices=tuple(substitute(index, coming) for index in read.indices)))
-        return tuple(found)
 
     def _needed(self) -> list[Scalar]:
         """Conditions under which any term matters of those that the unrolled body adds."""
@@ -379,7 +352,7 @@ class TileNest:
         body: Scalar,
         when: tuple[Scalar, ...] = (),
         otherwise: Scalar | None = None,
-        ahead: tuple[Read, ...] = (),
+        ahead: tuple[Fetch, ...] = (),
     ) -> None:
         reducer = self.group.anchor.reducer if reduce_axes else None
         self.blocks.append(
@@ -437,20 +410,6 @@ class TileNest:
 
     def _threads(self, block: str, axes: list[Axis], keep: list[Axis]) -> None:
         self.steps += parallel_prefix(block, axes, self.plan.threads, keep)
-
-
-def streamed(stage: Stage, vector: str | None, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Read, ...]:
-    """What a map reads once, in whole vectors."""
-    moving = {axis.name for axis in stage.axes if axis.extent > 1}
-    return tuple(
-        found.read
-        for found in accesses(stage, shapes)
-        if stage.reducer is None
-        and vector is not None
-        and not (found.padded or found.gathered)
-        and found.stride(vector) == 1
-        and moving <= found.axes
-    )
 
 
 def _replace(node: Scalar, changes: Mapping[Read, Scalar]) -> Scalar:

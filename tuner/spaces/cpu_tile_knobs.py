@@ -9,8 +9,9 @@ from itertools import permutations, product
 from math import prod
 
 from tuner.spaces.access import Access, accesses, bounds, in_bounds
+from tuner.spaces.cpu_ahead import PAGE_BYTES, streamed, walked
 from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
-from tuner.spaces.cpu_tile import TileNest, streamed
+from tuner.spaces.cpu_tile import TileNest
 from tuner.spaces.groups import TileGroup
 from tuner.spaces.nest import Nest
 from tuner.spaces.program import NEAR, Mathematics
@@ -26,7 +27,6 @@ MAX_REGISTER_TILE = 16  # elements of an axis that is not vectorised
 SHORT_REDUCTION = 7  # iterations of a reduction axis that LLVM unrolls by itself, whatever else is in them
 MAX_COSTLY_VECTORS = 4  # vectors of a tile whose points each cost transcendental functions
 MOST_UNREAD = 2  # elements of a padded copy for each that is read
-AHEAD = (0, 4096)  # bytes: a page, at whose end the hardware's own fetching stops
 MAX_EXPANSION = 12  # times its source that a packed copy may grow to (a 3x3 window packs to 9 times)
 
 
@@ -41,7 +41,7 @@ class TileSketch:
     shapes: Mapping[str, tuple[int, ...]]
     dtypes: Mapping[str, DType]
     across: str | None = None  # of a map: the axis along which what is read is contiguous, where that is not the vector
-    copying: bool = True  # whether an operand that can be read in place may be copied instead
+    copying: bool = True  # whether an operand that can be read in place may be copied instead, or fetched ahead
     taken: tuple[str, ...] = ()  # reduction axes that one instruction takes at once, below the lanes
 
     @property
@@ -245,14 +245,21 @@ class TileSketch:
         return inside is not None and any(isinstance(node, Var) and node.name == self.vector for node in walk(inside))
 
     def _ahead_values(self) -> tuple[int, ...]:
-        """Bytes that a map fetches what it streams ahead, where that comes from beyond the second cache."""
+        """How far ahead that is fetched which is read once, or a few times, and comes from beyond the second cache: bytes along
+        the vectors of a map, blocks of a reduction."""
         stage = self.group.anchor
-        found = () if self.across is not None or self.lanes == 1 else streamed(stage, self.vector, self.shapes)
-        tensors = (stage.name, *(read.tensor for read in found))
+        if self.across is not None or self.lanes == 1 or self.taken or not self.copying:
+            return (0,)
+        if stage.reducer is None:
+            streams, far = streamed(stage, self.vector, self.shapes), PAGE_BYTES
+            tensors = {stage.name, *(read.tensor for read in streams)} if streams else set()
+        else:
+            in_place = (one.read for one in walked(stage, self.vector, self.shapes) if "none" in self.copy_values(one))
+            tensors, far = {read.tensor for read in in_place if len(self._depth_values()) > 1}, 1
         # TVM stores narrow floats as integers, under pointers of another type.
-        wide = found and all(self.dtypes[name] in ("float32", "float64") for name in tensors)
-        size = sum(prod(self.shapes[name]) * DTYPE_BYTES[self.dtypes[name]] for name in dict.fromkeys(tensors))
-        return AHEAD if wide and size > self.target.l2_bytes else (0,)
+        wide = all(self.dtypes[name] in ("float32", "float64") for name in tensors)
+        size = sum(prod(self.shapes[name]) * DTYPE_BYTES[self.dtypes[name]] for name in tensors)
+        return (0, far) if wide and size > self.target.l2_bytes else (0,)
 
     def _mathematics_values(self) -> list[str]:
         bodies = [self.group.anchor.body] + ([self.group.epilogue.body] if self.group.epilogue else [])

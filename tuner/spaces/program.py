@@ -35,6 +35,14 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    """A line of memory asked for before it is needed; of a vector once, since its indices name no lane."""
+
+    read: Read
+    when: tuple[Scalar, ...] = ()  # conditions under which it is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """`buffer[indices] reducer= body` for all axes. Overlapping tiles write a point more than once, with the same value."""
 
@@ -49,7 +57,7 @@ class Block:
     mathematics: Mathematics = "libm"
     when: tuple[Scalar, ...] = ()  # conditions under which the body is computed; of a reduction, terms elsewhere change nothing
     otherwise: Scalar | None = None  # what is written where one of them fails; None for nothing
-    ahead: tuple[Read, ...] = ()  # fetched into the caches with each point, of a vector once: their indices name no lane
+    ahead: tuple[Fetch, ...] = ()  # into the caches, with each point
 
     @property
     def extents(self) -> dict[str, int]:

@@ -1,0 +1,170 @@
+"""What a tile nest fetches ahead: every line of the next block once, a page of what a map streams, and nothing changes by it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import product
+from math import prod
+
+import numpy as np
+import pytest
+
+from tests.unit.spaces.kernels import output_of
+from tuner.cost_model.features import featurizer
+from tuner.spaces.access import bounds
+from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.program import Block
+from tuner.spaces.space import Value
+from tuner.spaces.tiles import constant
+from tuner.target.detect import detect_cpu
+from tuner.workload.expression import Axis, Scalar, substitute
+from tuner.workload.inputs import make_inputs
+from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
+from tuner.workload.spec import parse_spec
+
+# So little that the second cache holds nothing of what tests can compute; as many lanes as there are on the machine they run on.
+SMALL = replace(detect_cpu(), l1d_bytes=512, l2_bytes=1024)
+SIXTEEN = replace(SMALL, vector_bytes=64, vector_registers=32, isa=("avx2", "fma", "avx512f"))
+
+
+def configs(space: CpuSpace, count: int) -> Iterator[dict[str, Value]]:
+    """Random ones that fetch ahead."""
+    for point in space.space.sample(np.random.default_rng(3), count):
+        config = space.space.config(point)
+        yield config | {knob.name: knob.values[-1] for knob in space.space.knobs if knob.name.endswith(".ahead")}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "elementwise:M=37,N=61,act=gelu",
+        "elementwise:M=8,N=512,act=exp,dtype=float64",
+        "bias_act:M=31,N=200,act=tanh",
+        "batch_norm:N=3,H=5,W=5,C=40",
+        "matmul:M=5,N=70,K=96",
+        "matmul:M=16,N=128,K=132",
+        "batch_matmul:B=3,M=7,N=48,K=64",
+        "conv2d:N=1,H=5,W=5,CI=64,CO=48,KH=1,KW=1",
+    ],
+)
+def test_results_are_what_they_are_without(spec: str) -> None:
+    workload = parse_spec(spec)
+    space = CpuSpace(workload, SMALL, threads=1)
+    inputs = make_inputs(workload.expression, seed=4)
+    want, magnitude = evaluate_with_magnitude(workload.expression, inputs)
+    (name,) = workload.expression.outputs
+    fetching = 0
+    for config in configs(space, 12):
+        program = space.program(config)
+        fetching += any(block.ahead for block in program.blocks)
+        got = {name: output_of(program, workload.expression, inputs)}
+        assert max_rel_error(workload.expression, got, want, magnitude) <= error_bound(workload.expression)
+    assert fetching
+
+
+def number(index: Scalar, at: Mapping[str, int]) -> int:
+    found = bounds(substitute(index, {name: constant(value) for name, value in at.items()}), {})
+    assert found is not None and found[0] == found[1]
+    return found[0]
+
+
+def turns(axes: list[Axis]) -> Iterator[dict[str, int]]:
+    for values in product(*(range(axis.extent) for axis in axes)):
+        yield {axis.name: value for axis, value in zip(axes, values, strict=True)}
+
+
+def sums(block: Block) -> tuple[list[Axis], list[Axis]]:
+    """The loops of a block of the reduction, and those outside it."""
+    inside = [axis for axis in (*block.axes, *block.reduce_axes) if axis.name.endswith("_1") or axis in block.reduce_axes]
+    return inside, [axis for axis in block.axes if axis.name.endswith("_2")]
+
+
+@pytest.mark.parametrize(
+    ("extents", "register", "block_j", "depth"),
+    [
+        ((16, 128, 64), (8, 32), 128, 16),  # a line a turn
+        ((16, 128, 64), (8, 32), 64, 16),  # of half the row
+        ((16, 128, 64), (2, 64), 128, 16),  # fewer lines than turns
+        ((4, 128, 64), (4, 64), 128, 16),  # four lines a turn
+        ((9, 90, 64), (3, 48), 90, 16),  # tiles and lines that do not divide
+    ],
+)
+def test_a_sum_fetches_each_line_of_the_next_block(
+    extents: tuple[int, int, int], register: tuple[int, int], block_j: int, depth: int
+) -> None:
+    m, n, k = extents
+    space = CpuSpace(parse_spec(f"matmul:M={m},N={n},K={k}"), SIXTEEN, threads=1)
+    chosen: dict[str, Value] = {
+        "register": register,
+        "block_i": m if m > 4 else 0,
+        "block_j": block_j,
+        "depth": depth,
+        "ahead": 1,
+    }
+    names = {knob.name for knob in space.space.knobs}
+    config = {f"C.tile_j.{what}": value for what, value in chosen.items() if f"C.tile_j.{what}" in names}
+    program = space.program({"sketch": "C:tile_j"} | config)
+    block = next(block for block in program.blocks if block.ahead)
+    inside, outside = sums(block)
+    for around in turns(outside):
+        lines: Counter[tuple[int, int]] = Counter()
+        for turn in turns(inside):
+            for line in block.ahead:
+                assert line.read.tensor == "B"
+                row, column = (number(index, around | turn) for index in line.read.indices)
+                lines[row, column] += 1
+        wanted_rows = range(min(around["k_2"] + 1, k // depth - 1) * depth, min(around["k_2"] + 2, k // depth) * depth)
+        assert {row for row, _ in lines} == set(wanted_rows)
+        each_row = {column for _, column in lines}
+        width = min(-(-block_j // register[1]) * register[1], n)
+        assert len(each_row) == -(-width // 16) and max(each_row) - min(each_row) < width
+        assert len(lines) == len(each_row) * depth
+        assert max(lines.values()) <= -(-prod(axis.extent for axis in inside) // len(lines)) + 1
+
+
+def test_a_map_fetches_a_page_ahead_what_it_reads_and_writes() -> None:
+    space = CpuSpace(parse_spec("elementwise:M=64,N=1024,act=gelu"), SIXTEEN, threads=1)
+    config: dict[str, Value] = {
+        "sketch": "Y:tile_ij",
+        "Y.tile_ij.register": (32,),
+        "Y.tile_ij.ahead": 4096,
+        "Y.tile_ij.mathematics": "libm",
+    }
+    (block,) = space.program(config).blocks
+    at = {axis.name: 0 for axis in block.axes}
+    assert [line.read.tensor for line in block.ahead] == ["X", "Y"]
+    assert [number(line.read.indices[0], at) for line in block.ahead] == [1024, 1024]
+    (wide,) = space.program(config | {"Y.tile_ij.mathematics": "polynomial"}).blocks  # two vectors become one
+    assert [number(line.read.indices[0], at) for line in wide.ahead] == [1024, 1040, 1024, 1040]
+
+
+@pytest.mark.parametrize(
+    ("spec", "l2_bytes", "offered"),
+    [
+        ("elementwise:M=64,N=1024,act=gelu", 1 << 18, True),
+        ("elementwise:M=64,N=1024,act=gelu", 1 << 20, False),  # it is all in the cache
+        ("elementwise:M=64,N=1024,act=gelu,dtype=bfloat16", 1 << 10, False),
+        ("transpose:M=128,N=256", 1 << 10, False),
+        ("matmul:M=16,N=256,K=256", 1 << 17, True),
+        ("matmul:M=65,N=256,K=256", 1 << 17, False),  # computing takes longer by far
+        ("matmul:M=16,N=256,K=256,transpose_b=true", 1 << 10, False),  # rows of which are no vectors
+        ("matmul:M=16,N=256,K=32", 1 << 10, False),  # a single block
+    ],
+)
+def test_it_is_offered_where_it_may_pay(spec: str, l2_bytes: int, offered: bool) -> None:
+    space = CpuSpace(parse_spec(spec), replace(SIXTEEN, l2_bytes=l2_bytes), threads=1).space
+    assert any(knob.name.endswith(".ahead") for knob in space.knobs) == offered
+
+
+def test_a_sum_in_one_block_has_nothing_to_fetch() -> None:
+    space = CpuSpace(parse_spec("matmul:M=16,N=256,K=256"), SIXTEEN, threads=1)
+    describe = featurizer(space)
+
+    def described(depth: int, ahead: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+        config: dict[str, Value] = {"sketch": "C:tile_j", "C.tile_j.depth": depth, "C.tile_j.ahead": ahead}
+        return describe(space.space.point(config)[None, :])
+
+    assert np.array_equal(described(256, 0), described(256, 1))
+    assert not np.array_equal(described(64, 0), described(64, 1))
