@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.cost_model.nests import NestTable
-from tuner.cost_model.reuse import FILLS, LINE_BYTES
+from tuner.cost_model.reuse import FILLS
 from tuner.cost_model.work import Work
 from tuner.target.microarchitecture import fma_units
-from tuner.target.target import Target
+from tuner.target.target import LINE_BYTES, Target
 
 Floats = NDArray[np.float64]
 

@@ -21,13 +21,13 @@ from tuner.spaces.guards import operations, share
 from tuner.spaces.space import Knob, Points, Space, Value
 from tuner.spaces.stages import APPROXIMATED
 from tuner.spaces.tiles import fit_block
+from tuner.target.target import PAGE_BYTES
 from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Stage, Unary, walk
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 COPIES = ("none", "pad", "pack", "pack_root", "pad_parts")
 NONE, PAD, PACK, PACK_ROOT, PAD_PARTS = range(len(COPIES))
-PAGE_BYTES = 4096  # addresses a page apart share the sets of a first-level cache
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.cost_model.nests import PAGE_BYTES, Nests, NestTable, ReadMap
-from tuner.target.target import Target
+from tuner.cost_model.nests import Nests, NestTable, ReadMap
+from tuner.target.target import LINE_BYTES, PAGE_BYTES, Target
 
-LINE_BYTES = 64
 USABLE = 0.75  # of a cache, before a level counts as too large for it
 FILLS = 16.0  # lines that a first-level cache awaits at once: of Intel's Golden Cove
 FOLLOWED_RUNS = 16.0  # that a prefetcher follows at a time: 8 and 32 fit less of what was timed on a Zen 4 (docs/search.md)
@@ -48,9 +47,9 @@ def brought_in(table: NestTable, nest: Nests, target: Target) -> Brought:
     last = max(target.l3_bytes // max(target.cores, 1), target.l2_bytes)  # shared: a core counts on its part of it
     cached = partial(_Holder, touched=footprint)
     caches = [
-        cached(taken=taken, size=size, in_runs=in_runs)
+        cached(taken=taken, size=size)
         for taken in (_taken(footprint, room), footprint.sum(axis=0))
-        for size, in_runs in ((target.l1d_bytes, True), (target.l2_bytes, True), (last, False))
+        for size in (target.l1d_bytes, target.l2_bytes, last)
     ]
     *found, paged = reuse.beyond([*caches, _Holder(touched=pages, taken=pages.sum(axis=0), size=PAGES, in_pages=True)])
     (first, short), (second, runs), (third, _) = (
@@ -173,7 +172,6 @@ class _Holder:
     taken: Floats  # (depth + 1, n) room that all reads take there
     size: float
     in_pages: bool = False
-    in_runs: bool = False  # whether runs of bytes side by side are counted too
 
     @property
     def fits(self) -> NDArray[np.bool_]:
@@ -184,7 +182,7 @@ class _Holder:
 
 @dataclass(frozen=True, kw_only=True)
 class _Beyond:
-    """What comes in from beyond a holder: of what the levels touch, and the runs it does so in where they are counted; (reads, n)
+    """What comes in from beyond a holder: of what the levels touch, and the runs of bytes side by side it does so in; (reads, n)
     each. And the outermost level of which the holder keeps everything, the last where there is none, (n,)."""
 
     traffic: Floats
@@ -235,8 +233,7 @@ class _Reuse:
         few = np.where(both <= USABLE * np.array([[holder.size] for holder in holders]), np.minimum(again, stream), again)
         # What fits as a whole stays from one call to the next.
         traffic = np.where(fits[:, 0], 0.0, few)
-        runs, counted = traffic.copy(), [number for number, holder in enumerate(holders) if holder.in_runs]
-        runs[:, counted] *= _flat(self.runs).take(at[counted], axis=1) / touched[:, counted]
+        runs = traffic * (_flat(self.runs).take(at, axis=1) / touched)
         return [_Beyond(traffic=traffic[:, number], runs=runs[:, number], level=level[number]) for number in range(len(holders))]
 
     def passes(self, footprint: Floats, kept: NDArray[np.intp]) -> Floats:

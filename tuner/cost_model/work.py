@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.cost_model.nests import NONE, PACK, PACK_ROOT, PAD, PAD_PARTS, PAGE_BYTES, Nests, NestTable, ReadMap
-from tuner.cost_model.reuse import LINE_BYTES, Brought, brought_in
+from tuner.cost_model.nests import NONE, PACK, PACK_ROOT, PAD, PAD_PARTS, Nests, NestTable, ReadMap
+from tuner.cost_model.reuse import Brought, brought_in
 from tuner.spaces.cpu_pack import SHORTEST
 from tuner.spaces.program import NEAR
 from tuner.spaces.space import Points
-from tuner.target.target import Target
+from tuner.target.target import LINE_BYTES, PAGE_BYTES, Target
 
 Floats = NDArray[np.float64]
 

@@ -14,10 +14,9 @@ from tuner.spaces.access import Access, accesses, linear
 from tuner.spaces.cpu_plan import TilePlan
 from tuner.spaces.program import Fetch
 from tuner.spaces.tiles import add, at_most, constant, times
+from tuner.target.target import LINE_BYTES
 from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, DType, Read, Scalar, Stage, Var, substitute
 
-LINE_BYTES = 64
-PAGE_BYTES = 4096
 MOST_AT_ONCE = 4  # lines before one step of a reduction; more are no longer hidden by what it computes
 MOST_USES = 64  # of an element of an operand: where it has more, computing takes far longer than fetching
 
@@ -86,8 +85,7 @@ def of_sum(
     they lie in memory: hardware that sees lines follow each other fetches along. `turns` are the loops of a block of the
     reduction, each of which fetches its share of them; once a turn, in the first point of its `register` tile.
     """
-    blocked = plan.blocked
-    if blocked is None:
+    if plan.blocked is None:
         return ()
     number: Scalar = constant(0)
     for axis in turns:

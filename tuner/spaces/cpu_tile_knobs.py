@@ -9,7 +9,7 @@ from itertools import permutations, product
 from math import prod
 
 from tuner.spaces.access import Access, accesses, bounds, in_bounds
-from tuner.spaces.cpu_ahead import PAGE_BYTES, streamed, walked
+from tuner.spaces.cpu_ahead import streamed, walked
 from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
 from tuner.spaces.cpu_tile import TileNest
 from tuner.spaces.groups import TileGroup
@@ -18,7 +18,7 @@ from tuner.spaces.program import NEAR, Mathematics
 from tuner.spaces.space import Knob, Value
 from tuner.spaces.stages import costs_mathematics
 from tuner.spaces.tiles import TiledAxis, fit_block
-from tuner.target.target import Target
+from tuner.target.target import PAGE_BYTES, Target
 from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Var, walk
 
 CACHE_BLOCKS = (32, 64, 128, 256, 512, 1024)  # elements of an axis in a cache block, besides none and the whole extent
@@ -245,8 +245,8 @@ class TileSketch:
         return inside is not None and any(isinstance(node, Var) and node.name == self.vector for node in walk(inside))
 
     def _ahead_values(self) -> tuple[int, ...]:
-        """How far ahead that is fetched which is read once, or a few times, and comes from beyond the second cache: bytes along
-        the vectors of a map, blocks of a reduction."""
+        """How far ahead a nest fetches what it uses once or a few times and has beyond the second cache: bytes along the vectors
+        of a map, blocks of a reduction."""
         stage = self.group.anchor
         if self.across is not None or self.lanes == 1 or self.taken or not self.copying:
             return (0,)

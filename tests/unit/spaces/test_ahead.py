@@ -1,4 +1,4 @@
-"""What a tile nest fetches ahead: every line of the next block once, a page of what a map streams, and nothing changes by it."""
+"""What a tile nest fetches ahead: all lines of the next block, a page of what a map streams; and nothing changes by it."""
 
 from __future__ import annotations
 
