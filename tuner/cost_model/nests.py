@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tuner.spaces.access import Access, accesses, linear
 from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.cpu_ahead import boxes, parted, walked
 from tuner.spaces.cpu_amx import AmxSketch
 from tuner.spaces.cpu_row_knobs import RowSketch
 from tuner.spaces.cpu_tile_knobs import TileSketch
@@ -178,6 +179,11 @@ class NestTable:
         self._loops = self._reduction_table(reduce_axes)
         longest = reduce_axes[_main(reduce_axes)] if reduce_axes else None
         self._divided = self.axes.index(longest) if longest in self.axes else self.spatial * (self.reductions > 0)
+        self._fetched: list[tuple[int, bool, bool]] = []  # reads that may come ahead: their number, whether in place, and packed
+        if isinstance(sketch, TileSketch):
+            apart = {one.read for one in boxes(anchor, sketch.shapes)}
+            numbered = [(number, one) for number, one in enumerate(self.found) if one.read in apart]
+            self._fetched = [(number, walked(one, anchor, sketch.vector), parted(one, anchor)) for number, one in numbered]
         self._hows = [] if isinstance(sketch, RowSketch) else [self._how_table(sketch, one) for one in self.found]
 
     def _block_table(self, axis: Axis, tiles: Ints) -> tuple[str, int, Floats]:
@@ -303,7 +309,6 @@ class NestTable:
         axis[2 * spatial + 1 :], extent[2 * spatial + 1 :] = self._loops.axis[:, loops], self._loops.extent[:, loops]
         tiles = self._tiles[:, register]
         how = self._copies(points, axis, extent)
-        fetching = extent[spatial] > 1 if self.reductions and not self.is_rows else True  # of a sum the next block
         return Nests(
             lanes=self.sketch.lanes, vector=self.vector, kind=2 if self.is_rows else int(self.reductions == 0),
             axis=axis, extent=extent, span=np.concatenate([tiles, self._loops.span[:, loops]]),
@@ -314,8 +319,21 @@ class NestTable:
                 self._index(points, "mathematics")
             ],
             recomputed=self._recomputed(points),
-            ahead=np.array(self._values("ahead", 0), np.float64)[self._index(points, "ahead")] * fetching,
+            ahead=np.array(self._values("ahead", 0), np.float64)[self._index(points, "ahead")]
+            * self._fetching(how, extent),
         )  # fmt: skip
+
+    def _fetching(self, how: Ints, extent: Floats) -> NDArray[np.bool_] | bool:
+        """Whether there is anything to fetch ahead, shape (n,) or of all; arguments as of Nests."""
+        if self.is_rows or not self.reductions or "ahead" not in self.knobs:
+            return True
+        found = np.zeros(how.shape[1], np.bool_)
+        for number, in_place, packed in self._fetched:
+            if in_place:
+                found |= (how[number] == NONE) & (extent[self.spatial] > 1)
+            if packed:
+                found |= how[number] == PACK
+        return found
 
     def _loop_index(self, points: Points, register: Ints) -> Ints:
         """Which value of `_loops`, shape (n,)."""

@@ -1,4 +1,5 @@
-"""What a tile nest fetches ahead of its use: the lines that a map streams, and the next block of an operand that a sum walks.
+"""What a tile nest fetches ahead of its use: the lines that a map streams, the next block of an operand that a sum walks, and the
+next part of one that it packs.
 
 A CPU fetches by itself what follows in a page; at its end it stops, and of rows a page apart it knows nothing. While a nest
 computes, memory then idles (docs/spaces.md has the probes).
@@ -18,7 +19,9 @@ from tuner.target.target import LINE_BYTES
 from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, DType, Read, Scalar, Stage, Var, substitute
 
 MOST_AT_ONCE = 4  # lines before one step of a reduction; more are no longer hidden by what it computes
-MOST_USES = 64  # of an element of an operand: where it has more, computing takes far longer than fetching
+# Uses of an element by a sum beyond which computing takes far longer than fetching: read in place, and packed, where the copy
+# waits for all of a part at once (docs/spaces.md has the probes).
+MOST_USES, MOST_USES_PACKED = 64, 256
 
 
 def streamed(stage: Stage, vector: str | None, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Read, ...]:
@@ -33,14 +36,24 @@ def streamed(stage: Stage, vector: str | None, shapes: Mapping[str, tuple[int, .
     )
 
 
-def walked(stage: Stage, vector: str | None, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Access, ...]:
-    """What a sum reads in whole vectors, each element a few times, and whose every dimension a single axis moves."""
-    found = []
-    for one in accesses(stage, shapes) if stage.reducer is not None and vector is not None else ():
-        uses = prod(axis.extent for axis in stage.axes if axis.name not in one.axes)
-        if not (one.padded or one.gathered) and _axes(one.read)[-1:] == [vector] and uses <= MOST_USES:
-            found.append(one)
-    return tuple(found)
+def boxes(stage: Stage, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Access, ...]:
+    """What a sum reads whose every dimension a single axis moves: what a block of its loops reads of it is a box of lines."""
+    found = accesses(stage, shapes) if stage.reducer is not None else ()
+    return tuple(one for one in found if not (one.padded or one.gathered) and _axes(one.read))
+
+
+def walked(one: Access, stage: Stage, vector: str | None) -> bool:
+    """Whether the next block of what is read of boxes in place is worth fetching: whole vectors, each element a few times."""
+    return vector is not None and _axes(one.read)[-1] == vector and _uses(one, stage) <= MOST_USES
+
+
+def parted(one: Access, stage: Stage) -> bool:
+    """Whether the next part of boxes that are packed a part at a time is worth fetching."""
+    return _uses(one, stage) <= MOST_USES_PACKED
+
+
+def _uses(one: Access, stage: Stage) -> int:
+    return prod(axis.extent for axis in stage.axes if axis.name not in one.axes)
 
 
 def _axes(read: Read) -> list[str]:
@@ -76,49 +89,75 @@ def of_map(
 def of_sum(
     plan: TilePlan,
     stage: Stage,
-    turns: Sequence[Axis],
+    levels: Sequence[Axis],
+    inner: Sequence[Axis],
     register: Sequence[Axis],
     shapes: Mapping[str, tuple[int, ...]],
     dtypes: Mapping[str, DType],
 ) -> tuple[Fetch, ...]:
-    """Of the next block of the reduction what operands read in place have in this cache block, line by line in the order in which
-    they lie in memory: hardware that sees lines follow each other fetches along. `turns` are the loops of a block of the
-    reduction, each of which fetches its share of them; once a turn, in the first point of its `register` tile.
+    """Of operands read in place the next block of the reduction in this cache block, of those packed in parts the next part: line
+    by line in the order in which they lie in memory, since hardware that sees lines follow each other fetches along. `levels` are
+    the loops of cache blocks and of blocks of the reduction, in their order; each turn of those below, `inner` and the
+    reduction's, fetches its share, in the first point of its `register` tile.
     """
-    if plan.blocked is None:
-        return ()
-    number: Scalar = constant(0)
-    for axis in turns:
-        number = add(times(number, axis.extent), Var(axis.name)) if axis.extent > 1 else number
-    count = prod(axis.extent for axis in turns)
-    first = tuple(Binary("eq", Var(axis.name), constant(0)) for axis in register if axis.extent > 1)
+    once = [*register, *(axis.unrolled for axis in plan.reduction)]
+    first = tuple(Binary("eq", Var(axis.name), constant(0)) for axis in once if axis.extent > 1)
     found: list[Fetch] = []
-    for one in walked(stage, plan.vector, shapes):
-        if plan.copies.get(one.read, "none") != "none":
+    for one in boxes(stage, shapes):
+        level = _level(plan, stage, one, levels)
+        if level is None:
             continue
+        coming = {level.name: at_most(add(Var(level.name), constant(1)), level.extent - 1)}
         starts, sizes = zip(*(_part(plan, axis) for axis in _axes(one.read)), strict=True)
         elements = LINE_BYTES // DTYPE_BYTES[dtypes[one.read.tensor]]
         sizes = (*sizes[:-1], -(-sizes[-1] // elements))
-        lines = prod(sizes)
-        at_once = -(-lines // count)
-        if at_once > MOST_AT_ONCE:
-            continue
-        turn = number if at_once > 1 or count == lines else Binary("floordiv", number, constant(max(count // lines, 1)))
-        for which in range(at_once):
-            line = add(times(turn, at_once), constant(which))
+        below = [*levels[levels.index(level) + 1 :], *inner, *(axis.inner for axis in plan.reduction)]
+        for line in _shares(below, prod(sizes)):
             places = _unravelled(line, sizes)
             places = (*places[:-1], times(places[-1], elements))
-            indices = tuple(add(start, place) for start, place in zip(starts, places, strict=True))
+            indices = tuple(add(substitute(start, coming), place) for start, place in zip(starts, places, strict=True))
             found.append(Fetch(read=replace(one.read, indices=indices), when=first))
     return tuple(found)
 
 
+def _level(plan: TilePlan, stage: Stage, one: Access, levels: Sequence[Axis]) -> Axis | None:
+    """The loop whose next turn reads what is to be fetched of an operand; None where nothing is."""
+    match plan.copies.get(one.read, "none"):
+        case "none" if walked(one, stage, plan.vector):
+            return None if plan.blocked is None else plan.blocked.outer
+        case "pack" if parted(one, stage):
+            moving = [plan.tiled(axis.axis.name).outer for axis in plan.spatial if axis.axis.name in one.axes]
+            moving += [axis.outer for axis in plan.reduction if axis.axis.name in one.axes]
+            return next((level for level in reversed(levels) if level.extent > 1 and level in moving), None)
+    return None
+
+
+def _shares(loops: Sequence[Axis], lines: int) -> list[Scalar]:
+    """Numbers of the lines that a turn of the loops fetches, so that all turns together fetch all; none where those are too many.
+    Where turns are more than lines, some that follow each other fetch the same, and the last ones the last: that is cheaper than
+    to tell them apart."""
+    *around, steps = loops
+    number: Scalar = constant(0)
+    for axis in around:
+        number = add(times(number, axis.extent), Var(axis.name)) if axis.extent > 1 else number
+    turns, apart = prod(axis.extent for axis in around), 1
+    while turns * (steps.extent // (2 * apart)) >= lines:
+        apart *= 2
+    each = -(-steps.extent // apart)
+    at_once = -(-lines // (turns * each))
+    if at_once > MOST_AT_ONCE:
+        return []
+    step: Scalar = Var(steps.name) if steps.extent > 1 else constant(0)
+    turn = add(times(number, each), step if apart == 1 else Binary("floordiv", step, constant(apart)))
+    found = [add(times(turn, at_once), constant(which)) for which in range(at_once)]
+    return found if turns * each * at_once == lines else [at_most(line, lines - 1) for line in found]
+
+
 def _part(plan: TilePlan, name: str) -> tuple[Scalar, int]:
-    """Where an axis begins, and how much of it there is, in the next block of the reduction in this cache block."""
+    """Where an axis begins, and how much of it there is, in a block of the reduction in a cache block."""
     for axis in plan.reduction:
         if axis.axis.name == name:
-            coming = at_most(add(Var(axis.outer.name), constant(1)), axis.outer.extent - 1)
-            return (times(coming, axis.block) if axis.blocked else constant(0)), axis.block
+            return (times(Var(axis.outer.name), axis.block) if axis.blocked else constant(0)), axis.block
     tiled = plan.tiled(name)
     return substitute(tiled.base, {tiled.inner.name: constant(0)}), min(tiled.block * tiled.tile, tiled.axis.extent)
 

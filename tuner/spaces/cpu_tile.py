@@ -124,11 +124,13 @@ class TileNest:
         if plan.offset:
             body = self._offset(body)
         blocks = [blocked.outer] if blocked is not None else []
+        plain = [axis for axis in self.register if axis.name != f"{plan.vector}_l"]
+        ahead = of_sum(plan, anchor, [*self.outer, *blocks], self.inner, plain, self.shapes, self.dtypes) if plan.ahead else ()
         accumulating = acc
         out_at = self.outer[-1] if blocks else (self.inner or self.outer)[-1]
         if blocked is None and not plan.offset:
             self.buffers.append(Buffer(name=acc, shape=shape, dtype=dtype, scope="stack"))
-            self._block(acc, spatial, [*self.reduction, *self.taken], acc, here, body, when)
+            self._block(acc, spatial, [*self.reduction, *self.taken], acc, here, body, when, ahead=ahead)
             order = [*self.outer, *self.inner, *self.reduction, *self.register, *self.taken]
             self.steps.append(Reorder(loops=self._loops(acc, order)))
         elif plan.rows is not None:
@@ -143,8 +145,6 @@ class TileNest:
             self.buffers.append(Buffer(name=part, shape=(*sizes, *shape), dtype=dtype, scope="stack"))
             self.buffers.append(Buffer(name=acc, shape=shape, dtype=dtype, scope="global" if blocks else "stack"))
             partial = (*(Var(axis.name) for axis in blocks), *here)
-            turns, plain = [*self.inner, *self.reduction], [axis for axis in self.register if axis.name != f"{plan.vector}_l"]
-            ahead = of_sum(plan, anchor, turns, plain, self.shapes, self.dtypes) if plan.ahead else ()
             self._block(part, [*blocks, *spatial], [*self.reduction, *self.taken], part, partial, body, when, ahead=ahead)
             self._block(acc, spatial, blocks, acc, here, self._without_offset(Read(part, partial)))
             self.steps.append(Reorder(loops=self._loops(acc, [*self.outer, *blocks, *self.inner, *self.register])))

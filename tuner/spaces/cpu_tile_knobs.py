@@ -9,7 +9,7 @@ from itertools import permutations, product
 from math import prod
 
 from tuner.spaces.access import Access, accesses, bounds, in_bounds
-from tuner.spaces.cpu_ahead import streamed, walked
+from tuner.spaces.cpu_ahead import boxes, parted, streamed, walked
 from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
 from tuner.spaces.cpu_tile import TileNest
 from tuner.spaces.groups import TileGroup
@@ -245,8 +245,8 @@ class TileSketch:
         return inside is not None and any(isinstance(node, Var) and node.name == self.vector for node in walk(inside))
 
     def _ahead_values(self) -> tuple[int, ...]:
-        """How far ahead a nest fetches what it uses once or a few times and has beyond the second cache: bytes along the vectors
-        of a map, blocks of a reduction."""
+        """How far ahead a nest fetches what it uses seldom and has beyond the second cache: bytes along the vectors of a map,
+        blocks of a reduction, parts that are packed."""
         stage = self.group.anchor
         if self.across is not None or self.lanes == 1 or self.taken or not self.copying:
             return (0,)
@@ -254,12 +254,17 @@ class TileSketch:
             streams, far = streamed(stage, self.vector, self.shapes), PAGE_BYTES
             tensors = {stage.name, *(read.tensor for read in streams)} if streams else set()
         else:
-            in_place = (one.read for one in walked(stage, self.vector, self.shapes) if "none" in self.copy_values(one))
-            tensors, far = {read.tensor for read in in_place if len(self._depth_values()) > 1}, 1
+            tensors, far = {one.read.tensor for one in boxes(stage, self.shapes) if self._fetchable(one)}, 1
         # TVM stores narrow floats as integers, under pointers of another type.
         wide = all(self.dtypes[name] in ("float32", "float64") for name in tensors)
         size = sum(prod(self.shapes[name]) * DTYPE_BYTES[self.dtypes[name]] for name in tensors)
         return (0, far) if wide and size > self.target.l2_bytes else (0,)
+
+    def _fetchable(self, one: Access) -> bool:
+        """Whether a box of what a sum reads can come ahead: a part that is packed, or the next block of the reduction."""
+        copies, stage = self.copy_values(one), self.group.anchor
+        in_place = "none" in copies and len(self._depth_values()) > 1 and walked(one, stage, self.vector)
+        return in_place or ("pack" in copies and parted(one, stage))
 
     def _mathematics_values(self) -> list[str]:
         bodies = [self.group.anchor.body] + ([self.group.epilogue.body] if self.group.epilogue else [])

@@ -1,4 +1,4 @@
-"""What a tile nest fetches ahead: all lines of the next block, a page of what a map streams; and nothing changes by it."""
+"""What a tile nest fetches ahead: lines of the next block or packed part, a page of what a map streams; nothing changes by it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuner.spaces.program import Block
 from tuner.spaces.space import Value
 from tuner.spaces.tiles import constant
 from tuner.target.detect import detect_cpu
-from tuner.workload.expression import Axis, Scalar, substitute
+from tuner.workload.expression import Axis, Scalar, reads, substitute
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
 from tuner.workload.spec import parse_spec
@@ -124,6 +124,59 @@ def test_a_sum_fetches_each_line_of_the_next_block(
         assert max(lines.values()) <= -(-prod(axis.extent for axis in inside) // len(lines)) + 1
 
 
+@pytest.mark.parametrize(
+    ("transpose_b", "register", "block_i", "block_j", "depth", "order"),
+    [
+        (False, (8, 32), 32, 64, 96, (0, 1)),
+        (False, (8, 32), 32, 64, 32, (1, 0)),  # of a block of the reduction
+        (False, (5, 48), 40, 64, 96, (1, 0)),  # a tile and lines that do not divide
+        (True, (8, 32), 32, 64, 96, (1, 0)),  # rows along the reduction
+        (True, (8, 32), 0, 0, 32, (0, 1)),  # a vector of tiles a part
+    ],
+)
+def test_a_sum_fetches_each_line_of_the_next_part_that_it_packs(
+    transpose_b: bool, register: tuple[int, int], block_i: int, block_j: int, depth: int, order: tuple[int, int]
+) -> None:
+    m, n, k = 40, 192, 96
+    space = CpuSpace(parse_spec(f"matmul:M={m},N={n},K={k},transpose_b={str(transpose_b).lower()}"), SIXTEEN, threads=1)
+    chosen: dict[str, Value] = {
+        "register": register,
+        "block_i": block_i,
+        "block_j": block_j,
+        "depth": depth,
+        "outer_order": order,
+        "copy1_B": "pack",
+        "ahead": 1,
+    }
+    program = space.program({"sketch": "C:tile_j"} | {f"C.tile_j.{what}": value for what, value in chosen.items()})
+    block = next(block for block in program.blocks if block.ahead)
+    pack = next(block for block in program.blocks if "pack1" in block.name)
+    # The innermost loop that moves the copy: a turn of it copies what the turn before has fetched.
+    loops = [f"{'ij'[at]}_2" for at in order] + ["k_2"]
+    around = sorted((axis for axis in block.axes if axis.name in loops), key=lambda axis: loops.index(axis.name))
+    level = next(axis for axis in reversed(around) if axis.name != "i_2" and axis.extent > 1)
+    outside = around[: around.index(level) + 1]
+    inside = [axis for axis in (*block.axes, *block.reduce_axes) if axis not in outside and axis.name[-2:] in ("_2", "_1")]
+    for here in turns([axis for axis in outside if axis.name != "i_2"]):
+        here["i_2"] = 0
+        coming = here | {level.name: min(here[level.name] + 1, level.extent - 1)}
+        copied = {
+            tuple(number(index, coming | turn) for index in read.indices)
+            for turn in turns([axis for axis in pack.axes if axis.name not in coming])
+            for read in reads(pack.body)
+        }
+        fetched = {
+            tuple(number(index, here | turn) for index in line.read.indices)
+            for turn in turns(inside)
+            for line in block.ahead
+            if line.read.tensor == "B"
+        }
+        first = min(column for _, column in copied)
+        assert {(row, first + (column - first) // 16) for row, column in copied} == {
+            (row, first + (column - first) // 16) for row, column in fetched
+        }
+
+
 def test_a_map_fetches_a_page_ahead_what_it_reads_and_writes() -> None:
     space = CpuSpace(parse_spec("elementwise:M=64,N=1024,act=gelu"), SIXTEEN, threads=1)
     config: dict[str, Value] = {
@@ -148,9 +201,12 @@ def test_a_map_fetches_a_page_ahead_what_it_reads_and_writes() -> None:
         ("elementwise:M=64,N=1024,act=gelu,dtype=bfloat16", 1 << 10, False),
         ("transpose:M=128,N=256", 1 << 10, False),
         ("matmul:M=16,N=256,K=256", 1 << 17, True),
-        ("matmul:M=65,N=256,K=256", 1 << 17, False),  # computing takes longer by far
-        ("matmul:M=16,N=256,K=256,transpose_b=true", 1 << 10, False),  # rows of which are no vectors
-        ("matmul:M=16,N=256,K=32", 1 << 10, False),  # a single block
+        ("matmul:M=65,N=256,K=256", 1 << 17, True),  # as it is packed
+        ("matmul:M=257,N=257,K=256", 1 << 17, False),  # computing takes longer by far
+        ("matmul:M=16,N=256,K=256,transpose_b=true", 1 << 10, True),
+        ("matmul:M=16,N=256,K=32", 1 << 10, True),
+        ("conv2d:N=1,H=5,W=5,CI=64,CO=48,KH=3,KW=3", 1 << 10, True),  # its weights
+        ("global_avg_pool2d:N=2,H=7,W=7,C=64", 1 << 10, False),  # nothing is read twice
     ],
 )
 def test_it_is_offered_where_it_may_pay(spec: str, l2_bytes: int, offered: bool) -> None:
