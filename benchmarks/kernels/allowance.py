@@ -30,7 +30,8 @@ class Allowance:
     """Seconds each resource needs at least; what takes longest bounds the kernel."""
 
     flops_s: float  # at the multiply-add peak
-    instructions_s: float  # vector instructions that are no multiply-adds at the rate of multiply-adds
+    instructions_s: float  # all vector instructions, each at the rate of multiply-adds
+    products_s: float  # those of them that add a product to a sum
     bytes_s: float  # inputs read once, outputs written once
 
     @property
@@ -39,8 +40,9 @@ class Allowance:
 
     @property
     def by_memory(self) -> bool:
-        """Whether arithmetic that reuses what it reads is not what bounds it: such kernels are held to bytes and instructions."""
-        return self.flops_s < self.seconds
+        """Whether sums of products, which reuse what they read, are not what takes longest: such kernels are held to bytes and
+        instructions."""
+        return self.products_s < max(self.bytes_s, self.instructions_s - self.products_s)
 
 
 def allowance(expression: Expression, target: Target, threads: int) -> Allowance:
@@ -52,9 +54,11 @@ def allowance(expression: Expression, target: Target, threads: int) -> Allowance
     lanes = target.vector_bytes // 4
     per_second = limits.fma_flops / (2 * lanes) * count  # vector instructions of one operation each
     least = phased(inlined(expression))
+    instructions, products = _instructions(least, target)
     return Allowance(
         flops_s=min(expression.flops, needed_flops(least)) / peak,
-        instructions_s=_instructions(least, target) / per_second,
+        instructions_s=instructions / per_second,
+        products_s=products / per_second,
         bytes_s=_bytes_s(expression, limits, count),
     )
 
@@ -82,28 +86,32 @@ def _bandwidth(limits: Limits, working_set_bytes: float, kind: Callable[[Bandwid
     return kind(table[-1])
 
 
-def _instructions(expression: Expression, target: Target) -> float:
-    """Vector instructions of all stages; loads, stores and indices are not counted.
+def _instructions(expression: Expression, target: Target) -> tuple[float, float]:
+    """Vector instructions of all stages, and those that add a product to a sum; loads, stores and indices are not counted.
 
     What multiplies and adds several numbers of a lane at once counts as a part of an instruction for each.
     """
     rate = relative_rate(expression.inputs[0].dtype, target.isa) if expression.inputs else 1.0
     matters = needed(expression)
-    return sum(_stage_instructions(stage, target, rate, matters.get(stage.name, ())) for stage in expression.stages)
+    found = [_stage_instructions(stage, target, rate, matters.get(stage.name, ())) for stage in expression.stages]
+    return sum(count for count, _ in found), sum(products for _, products in found)
 
 
-def _stage_instructions(stage: Stage, target: Target, rate: float, matters: Sequence[Scalar]) -> float:
+def _stage_instructions(stage: Stage, target: Target, rate: float, matters: Sequence[Scalar]) -> tuple[float, float]:
     axes = (*stage.axes, *stage.reduce_axes)
     points = prod(axis.extent for axis in axes) * share(stage, matters)
     _, term = counted(stage)
     per_point: float = _weight(term, axes[-1].name if axes else "")
+    products = 0.0
     if stage.reducer is not None:
         fused = stage.reducer == "sum" and isinstance(term, Binary) and term.op == "mul"
         per_point += 0 if fused else 1
+        products = float(fused)
         if factors(stage) is not None:
-            per_point = 1 / rate
+            per_point = products = 1 / rate
     dtype = stage.accumulator if stage.reducer is not None else stage.dtype
-    return points * per_point / (target.vector_bytes // max(4, DTYPE_BYTES[dtype]))
+    vectors = points / (target.vector_bytes // max(4, DTYPE_BYTES[dtype]))
+    return vectors * per_point, vectors * products
 
 
 def _weight(node: Scalar, along: str) -> int:

@@ -26,7 +26,7 @@ from tuner.target.target import Target
 from tuner.workload.workload import Workload
 from workers.machine import plan_machine, usable_nodes
 
-PEAK_S = 1.0  # for which the machine's limits are measured before each workload
+PEAK_S = 1.0  # for which the machine's limits are measured before each race, and after it
 KERNEL, DEFAULT = "kernel", "default"
 
 
@@ -47,27 +47,31 @@ class Plan:
 def contest(case: Case, plan: Plan) -> Row:
     """Tunes and races one workload."""
     settings = plan.settings
-    target = _measured_target(settings)
-    row = _row(case, target, settings)
+    target = checked_target(settings)
     started = time.monotonic()
     try:
         kernel = tune(case.workload, trials=settings.trials, seconds=settings.seconds, threads=settings.threads, db=settings.db)
     except NoKernel as error:
-        return replace(row, tuned_s=time.monotonic() - started, failure=str(error))
-    row = replace(row, tuned_s=time.monotonic() - started, verified=kernel.verified)
-    others: list[Contender] = []
+        spent = time.monotonic() - started
+        return replace(_row(case, _measured(target, settings), settings), tuned_s=spent, failure=str(error))
+    spent = time.monotonic() - started
+    found = None
     if plan.metaschedule:
         folder = plan.folder / METASCHEDULE / case.name
         found = tune_rival(case.workload, plan.metaschedule, settings.threads, target, folder)
-        others = [found.contender] if found.contender else []
-        absent = {METASCHEDULE: found.why} if found.why else {}
-        row = replace(row, metaschedule_trials=plan.metaschedule, metaschedule_s=found.seconds, absent=absent)
-    return _raced(row, case, kernel, target, plan, others)
+    row = _raced(case, kernel, target, plan, [found.contender] if found and found.contender else [])
+    row = replace(row, tuned_s=spent, verified=kernel.verified)
+    if found is None:
+        return row
+    absent = {**row.absent, METASCHEDULE: found.why} if found.why else row.absent
+    return replace(row, metaschedule_trials=plan.metaschedule, metaschedule_s=found.seconds, absent=absent)
 
 
-def _raced(row: Row, case: Case, kernel: Kernel | CudaKernel, target: Target, plan: Plan, others: Sequence[Contender]) -> Row:
+def _raced(case: Case, kernel: Kernel | CudaKernel, target: Target, plan: Plan, others: Sequence[Contender]) -> Row:
     """The default schedule raced for its promotion; here it would take most of the time, and says no more than it did there."""
+    before = _measured(target, plan.settings)
     result = race_kernel(case.workload, kernel.stored, target, plan.settings, plan.rivals, others)
+    after = _measured(target, plan.settings)
     rounds = _round_ratios(result.rounds)
     ratios = {name: median(found) for name, found in rounds.items()}
     medians = {entry.name: entry.median_s for entry in result.entries}
@@ -75,12 +79,12 @@ def _raced(row: Row, case: Case, kernel: Kernel | CudaKernel, target: Target, pl
         medians[DEFAULT] = kernel.default_median_s
         ratios[DEFAULT] = kernel.default_median_s / kernel.median_s
     return replace(
-        row,
+        _row(case, _between(before, after), plan.settings),
         median_s=medians,
         ci95_s={entry.name: entry.ci95_s for entry in result.entries},
         ratios=ratios,
         rounds=rounds,
-        absent={**row.absent, **result.absent},
+        absent=dict(result.absent),
     )
 
 
@@ -94,9 +98,21 @@ def _round_ratios(rounds: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, 
     }
 
 
-def _measured_target(settings: Settings) -> Target:
+def _measured(target: Target, settings: Settings) -> Target:
     (core, *_) = plan_machine(usable_nodes(), threads=1, declared=settings.lanes).lanes[0].cores
-    return replace(checked_target(settings), limits=measure_limits(core, PEAK_S))
+    return replace(target, limits=measure_limits(core, PEAK_S))
+
+
+def _between(before: Target, after: Target) -> Target:
+    """A target with the means of both's limits: clocks of shared machines drift by a tenth in a minute."""
+    first, last = before.limits, after.limits
+    assert first is not None and last is not None
+    bandwidth = tuple(
+        replace(one, read=(one.read + two.read) / 2, write=(one.write + two.write) / 2, copy=(one.copy + two.copy) / 2)
+        for one, two in zip(first.bandwidth, last.bandwidth, strict=True)
+    )
+    flops = (first.fma_flops + last.fma_flops) / 2
+    return replace(before, limits=replace(first, fma_flops=flops, bandwidth=bandwidth))
 
 
 def _row(case: Case, target: Target, settings: Settings) -> Row:

@@ -88,6 +88,8 @@ def test_an_expression_must_end_verified_and_no_slower_than_the_default() -> Non
         ("transpose:M=512,N=512", 2 * 1024**2 / 100e9, True),
         # 8-bit products are summed four at a time: 1024 GOP/s
         ("matmul:M=512,N=512,K=512,dtype=int8", 2 * 512**3 / 1024e9, False),
+        # as many products, and a sum for each element of the output: few beside them
+        ("dense:M=512,N=512,K=512,bias=true", (512**3 + 512**2) / 16 / 8e9, False),
         # a comparison an element read, 16 elements an instruction, 8e9 instructions a second; its bytes take less
         ("max_pool2d:N=1,H=64,W=64,C=16,KH=9,KW=9,stride=1,pad=4", 64 * 64 * 16 * 81 / 16 / 8e9, True),
         # an element: a comparison, a difference, an exponential, a sum, a product with the row's reciprocal
