@@ -46,7 +46,11 @@ def configs(space: CpuSpace, count: int) -> Iterator[dict[str, Value]]:
         "matmul:M=5,N=70,K=96",
         "matmul:M=16,N=128,K=132",
         "batch_matmul:B=3,M=7,N=48,K=64",
+        "matmul:M=31,N=45,K=70,transpose_a=true,transpose_b=true",
+        "dense:M=13,N=90,K=96,bias=true,act=relu",
         "conv2d:N=1,H=5,W=5,CI=64,CO=48,KH=1,KW=1",
+        "conv2d:N=1,H=7,W=9,CI=12,CO=40,KH=3,KW=3,pad=1,stride=2",
+        "conv1d:N=2,W=19,CI=10,CO=37,KW=3",
     ],
 )
 def test_results_are_what_they_are_without(spec: str) -> None:
