@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import prod
+from math import gcd, prod
 
 from tuner.spaces.access import bounds, in_bounds, linear
 from tuner.spaces.constants import evaluated
@@ -105,9 +105,13 @@ def _inside(read: Read, shape: Sequence[int], extents: Mapping[str, int]) -> lis
     spans = []
     for index, extent in zip(read.indices, shape, strict=True):
         low, high = bounds(index, extents) or (0, extent - 1)
-        if high < 0 or low >= extent:
+        low, high = max(low, 0), min(high, extent - 1)
+        form = linear(index)
+        if form is not None and (step := gcd(*form.coefficients.values())):  # in steps, which may leap over a tensor
+            low, high = low + (form.constant - low) % step, high - (high - form.constant) % step
+        if low > high:
             return None
-        spans.append((max(low, 0), min(high, extent - 1)))
+        spans.append((low, high))
     return spans
 
 

@@ -46,6 +46,15 @@ TRIMMED: list[tuple[str, Extents]] = [
         "kernel gone(X: f32[8]) -> (Y: f32[8]) { T[i] = exp(X[i])\n Y[i] = (T[i + 8] else 2) + X[i] for i in 0:8 }",
         {"Y": {"i": 8}},
     ),
+    # Steps that leap over it, from one beside it to another; those that begin and end within it.
+    (
+        "kernel leap(X: f32[3]) -> (Y: f32[8]) { T[i] = exp(X[i])\n Y[i] = (T[4*i - 1] else 2) for i in 0:8 }",
+        {"Y": {"i": 8}},
+    ),
+    (
+        "kernel steps(X: f32[9]) -> (Y: f32[8]) { T[i] = exp(X[i])\n Y[i] = (T[4*i - 2] else 2) for i in 0:8 }",
+        {"T": {"i": 5}, "Y": {"i": 8}},
+    ),
     ("kernel none(X: f32[8]) -> (Y: f32[8]) { Y[i] += X[i + r + 8] else 0 for i in 0:8, r in 0:5 }", {"Y": {"i": 8, "r": 1}}),
     ("kernel ones(X: f32[4]) -> (Y: f32[1]) { Y[i] *= X[r - 9] else 1 for i in 0:1, r in 0:64 }", {"Y": {"i": 1, "r": 4}}),
     # The greatest of a window: one of the constants beside it is as good as all.
