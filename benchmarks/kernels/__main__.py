@@ -4,8 +4,8 @@
     python -m benchmarks.kernels -o results --report
 
 One workload after the other: the kernel is tuned by the product as `tuner tune` does, then all race in turn, in fresh processes
-pinned to the same cores, by the code of `tuner bench`, between two measurements of the machine's limits. A line a workload goes to
-results.jsonl; a workload that is there already is not run again. results.md and results.svg are made of all lines.
+pinned to the same cores, by the code of `tuner bench`, between two measurements of the machine's limits. A line a workload goes
+to results.jsonl; a workload that is there already is not run again. results.md and results.svg are made of all lines.
 """
 
 from __future__ import annotations
