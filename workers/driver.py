@@ -72,7 +72,7 @@ class Back:
     generation: int
     future: Future[Any]
     ask: Ask | None  # answered by this call; None: a batch of the pipeline, or what `about` says
-    about: Literal["work", "calibration", "description", "preparation"] = "work"
+    about: Literal["work", "calibration", "description", "preparation", "foresight"] = "work"
     problem: str = ""  # that a lane was prepared for
 
 
@@ -84,6 +84,7 @@ class Driver:
         self._events: queue.SimpleQueue[Came | Back] = queue.SimpleQueue()
         self._problems: dict[str, Problem] = {}
         self._questions = Questions(self._send)
+        self._shares = 0  # number of the question whose builds all builders share
         self._silent = 0
         self._spans: list[Span] = []
         self._calibrator = Calibrator()
@@ -94,6 +95,7 @@ class Driver:
         self._lanes_due = False  # lanes may have to be prepared for a problem
         local = [] if self._hosts is not None else crew.make(plan, plan.limits)
         self._workers = {worker.name: worker for worker in local}
+        self._guests = guests_of(plan, local)
         self._pipeline = Pipeline(
             builders=self._builders,
             runners=self._runners,
@@ -102,7 +104,7 @@ class Driver:
             lane_share=plan.lane_share,
             places={worker.name: worker.place for worker in local},
             prepares=preparing(local),
-            guests=guests_of(plan, local),
+            guests=self._guests,
         )
 
     @property
@@ -186,8 +188,7 @@ class Driver:
             self._calibrator.add(lane, time.time())
         if self._hosts is None:
             # From here on nothing of ours but candidates and guests' compilers runs on a lane, and these by turns.
-            guests = guests_of(self._plan, list(self._workers.values()))
-            compilers = {int(one["compiler_pid"]) for one in descriptions if one["name"] in guests}
+            compilers = {int(one["compiler_pid"]) for one in descriptions if one["name"] in self._guests}
             confine_family(self._plan.builder_cores, besides=compilers)
         text = f"{len(self._builders)} builders, {len(self._runners)} lanes"
         self._send(Notice(kind="ready", message=text, details=descriptions))
@@ -300,17 +301,37 @@ class Driver:
         while build := self._pipeline.next_build():
             worker, problem, requests = build
             self._call(worker, "build", problem, requests)
-        if ask is None or any(worker.ask for worker in self._workers.values()) or (self._alone and not self._at_rest):
+        if ask is None or (self._alone and not self._at_rest):
             return
         match ask.what:
-            case BuildAsk(requests=asked):
-                name = self._pipeline.reserved
-                names = self._builders if self._at_rest else [name] if name and not self._workers[name].deadlines else []
-                for at, builder in enumerate(names[: len(asked)]):
-                    self._call(builder, "build", ask.problem.key, asked[at :: len(names)], ask=ask)
-            case RaceAsk():
-                lane = min(self._runners, key=self._calibrator.drained)  # one in its band, if there is one
-                self._call(lane, "race", ask.problem.key, [ask.what], ask=ask, limit_s=ask.what.limit_s)
+            case BuildAsk():
+                self._build_contestants(ask)
+            case RaceAsk() if not any(worker.ask for worker in self._workers.values()):
+                self._call(self._racing_lane, "race", ask.problem.key, [ask.what], ask=ask, limit_s=ask.what.limit_s)
+
+    def _build_contestants(self, ask: Ask) -> None:
+        """Gives each builder one after the other where the fleet was at rest when it began with them, else the one kept free."""
+        if self._at_rest and self._shares != ask.number:
+            self._shares = ask.number
+            self._foresee_race(ask.problem.key)
+        names = self._builders if self._shares == ask.number else [self._pipeline.reserved]
+        for name in names:
+            if name and not self._workers[name].deadlines and (request := self._questions.next_build()):
+                self._call(name, "build", ask.problem.key, [request], ask=ask)
+
+    @property
+    def _racing_lane(self) -> str:
+        """One in its band, if there is one."""
+        return min(self._runners, key=self._calibrator.drained)
+
+    def _foresee_race(self, problem: str) -> None:
+        """Has the lane of the race that will follow make what it verifies by, while the contestants are built."""
+        worker = self._workers[self._racing_lane]
+        if worker.prepares:
+            self._load(worker, problem)
+            worker.deadlines.append(time.monotonic() + worker.limit_s(1, first=True))
+            future = worker.handle.foresee_race.remote(problem).future()
+            self._await(Back(worker.name, worker.generation, future, None, "foresight"))
 
     def _calibrate(self) -> None:
         """Asks the lanes whose turn it is; the answer comes between two of a lane's batches, never within a race."""
@@ -344,13 +365,18 @@ class Driver:
     ) -> None:
         worker = self._workers[name]
         worker.ask, worker.asked_s = ask, time.time()
-        first = problem not in worker.loaded
-        if first:
-            worker.handle.load.remote(self._problems[problem])
-            worker.loaded.add(problem)
+        first = self._load(worker, problem)
         future: Future[Any] = getattr(worker.handle, method).remote(problem, requests).future()
         worker.deadlines.append(time.monotonic() + worker.limit_s(len(requests), first=first) + limit_s)
         self._await(Back(name, worker.generation, future, ask))
+
+    def _load(self, worker: Worker, problem: str) -> bool:
+        """Tells a worker of a problem; whether it is new to it."""
+        if problem in worker.loaded:
+            return False
+        worker.handle.load.remote(self._problems[problem])
+        worker.loaded.add(problem)
+        return True
 
     def _await(self, back: Back) -> None:
         back.future.add_done_callback(lambda done: self._events.put(back))
@@ -371,6 +397,8 @@ class Driver:
         worker.deadlines.pop(0)
         if worker.deadlines:  # the next call starts now
             worker.deadlines[0] = max(worker.deadlines[0], time.monotonic() + worker.limit_s(1, first=False))
+        if event.about == "foresight":
+            return
         results = event.future.result()
         if event.about == "calibration":
             self._calibrated(worker, results)

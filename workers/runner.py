@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -125,6 +126,13 @@ class Runner:
             self._residents.ahead(problem.key, self._assignment(problem), ())
         elif self._near_cores:
             self._residents.ahead(problem.key, self._assignment(problem), self._near_cores)
+
+    def foresee_race(self, problem_key: str) -> None:
+        """Makes what a race verifies by while its contestants are built; where that fails, the race will say why."""
+        with self._busy, suppress(TunerError):
+            process = self._prepare(problem_key)
+            if not isinstance(process, Failed):
+                process.prepare_promotion()
 
     @property
     def prepared_keys(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from db.models import JobRow, KernelRow, TaskRow, TrialRow
 from tests.database_samples import LIBRARY
 from tuner.export.artifacts import ArtifactStore
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
-from tuner.spaces import space_for
+from tuner.spaces.cpu import space_for
 from tuner.spaces.space import Config
 from tuner.target.target import Bandwidth, Limits, Target
 from tuner.workload.spec import parse_spec, to_document, workload_from_notation

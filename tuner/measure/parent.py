@@ -77,6 +77,8 @@ class Parent:
                 return self._prepare(message)
             case "measure":
                 return outcome_to_document(self._measure(request_from_document(message["request"])))
+            case "prepare promotion":
+                return self._prepare_promotion()
             case "isolate":
                 return {"isolation": self._isolation(message["isolation"]).name}
             case "calibrate":
@@ -100,6 +102,13 @@ class Parent:
         problem.cases(SCREENING_CASES)
         gc.freeze()  # children do not touch, and so do not copy, what is there already
         return {"prepared": True, "isolation": yard.isolation.name}
+
+    def _prepare_promotion(self) -> Document:
+        if self._problem is None:
+            raise WireError("a promotion was to be prepared before a workload")
+        self._problem.cases(PROMOTION_CASES)
+        gc.freeze()
+        return {"prepared": True}
 
     def _enter(self, assignment: Assignment) -> Yard:
         """Takes the assignment's lane, and forgets the one before it."""

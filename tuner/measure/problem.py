@@ -66,7 +66,7 @@ class Problem:
         return Expected(
             name=output,
             dtype=numpy_dtype(expression.tensor(output).dtype),
-            reference=reference.astype(np.float64),
+            reference=reference.astype(np.float64, copy=False),
             magnitude=np.where(magnitude > 0, magnitude, SMALLEST),
             bound=error_bound(self.workload.expression, self.workload.numerics),
             confirm=confirm,

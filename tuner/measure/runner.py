@@ -144,8 +144,22 @@ class RunnerProcess:
             return Failed(kind=FailureKind.INFRASTRUCTURE, message=f"the runner was lost while measuring {request.name}: {error}")
         self._measured += 1
         if request.verification == "promotion" and not self._prepared_promotion:
-            self._prepared_promotion, self._prepared_bytes = True, self.resident_bytes  # more inputs, with their truth
+            self._promotion_is_prepared()
         return outcome
+
+    def prepare_promotion(self) -> None:
+        """Makes the inputs and reference of a promotion before the first request that verifies by them. Raises RunnerError."""
+        if self._assignment is None:
+            raise RunnerError("a runner needs a workload before its promotion; call prepare first")
+        try:
+            self._revive()
+            answer = self._exchange({"do": "prepare promotion"}, self._options.prepare_timeout_s)
+        except WireError as error:
+            self._discard()
+            raise RunnerError(f"the runner process was lost while it prepared a promotion: {error}") from error
+        if "failed" in answer:
+            raise RunnerError(f"the runner process could not prepare a promotion: {answer['failed']['message']}")
+        self._promotion_is_prepared()
 
     def execute(self, assignment: Assignment, execution: Execution) -> Failed | None:
         """Runs a kernel once on a caller's arrays, within the execution's timeout and what moving its arrays takes.
@@ -192,6 +206,9 @@ class RunnerProcess:
         if wanted not in answer:
             raise RunnerError(f"the runner process could not {message['do']}: {answer['failed']['message']}")
         return answer[wanted]
+
+    def _promotion_is_prepared(self) -> None:
+        self._prepared_promotion, self._prepared_bytes = True, self.resident_bytes  # more inputs, with their truth
 
     def _needs_preparation(self, request: Request) -> bool:
         return request.verification == "promotion" and not self._prepared_promotion

@@ -36,7 +36,7 @@ class LimitsError(TunerError):
     code = "limits"
 
 
-def measure_limits(core: int, seconds: float = 3.0, *, compiler: str | None = None) -> Limits:
+def measure_limits(core: int, seconds: float = 1.0, *, compiler: str | None = None) -> Limits:
     """The limits of one core, measured on it for about `seconds`.
 
     `compiler` defaults to $CC, then cc, gcc, clang. Raises LimitsError without a compiler, or when the program fails.

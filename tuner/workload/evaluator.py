@@ -197,8 +197,14 @@ def _size_of(read: Read) -> Read:
 
 
 def _finite_size(value: Array) -> Array:
-    size = np.abs(value).astype(np.float64)
-    return np.where(np.isinf(size), 0.0, size)
+    size: Array = np.asarray(np.abs(value), np.float64)  # new in any case, so it can be changed
+    size[np.isinf(size)] = 0.0
+    return size
+
+
+def _whole(array: Array, shape: tuple[int, ...]) -> Array:
+    """The array in this shape and memory of its own. First touched memory is what large tensors take most time for."""
+    return array if array.shape == shape and array.flags.owndata else np.broadcast_to(array, shape).copy()
 
 
 class _Blocks:
@@ -246,8 +252,7 @@ class _Blocks:
         full = tuple(ranges[name][1] - ranges[name][0] for name in self.order)
         found = self._eval(self.stage.body)
         if not self.reduced:
-            size = np.broadcast_to(found.size, full).copy() if self.track else None
-            return Dual(np.broadcast_to(found.value, full).copy(), size)
+            return Dual(_whole(found.value, full), _whole(found.size, full) if self.track else None)
         axes = tuple(range(len(self.kept), len(self.order)))
         value = _REDUCE[self.stage.reducer or "sum"].reduce(np.broadcast_to(found.value, full), axis=axes)
         size = self._magnitude_reducer().reduce(np.broadcast_to(found.size, full), axis=axes) if self.track else None

@@ -76,6 +76,23 @@ def test_promotion_checks_more_inputs(runner: RunnerProcess, request_for: Make) 
     assert isinstance(wrong, Failed) and "on large inputs" in wrong.message
 
 
+def test_a_promotion_can_be_prepared_before_its_first_candidate(lane: Lane, request_for: Make) -> None:
+    with RunnerProcess() as process:
+        with pytest.raises(RunnerError, match="call prepare first"):
+            process.prepare_promotion()
+        process.prepare(Assignment(workload=addition(), lane=lane))
+        process.prepare_promotion()
+        pid = process.pid
+        assert pid is not None
+        assert isinstance(process.measure(request_for("good", verification="promotion")), Timed)
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        process.prepare_promotion()  # in a new process
+        assert process.pid != pid
+        wrong = process.measure(request_for("wrong", verification="promotion"))
+        assert isinstance(wrong, Failed) and "on large inputs" in wrong.message
+
+
 def test_a_hopeless_candidate_is_abandoned(runner: RunnerProcess, request_for: Make) -> None:
     outcome = runner.measure(request_for("slow", abandon_above_s=0.01))
     assert isinstance(outcome, Timed) and outcome.conditions.abandoned and len(outcome.samples_s) == 2
