@@ -20,12 +20,13 @@ from tuner.spaces.space import Points
 class AnnealingOptions:
     """Temperatures are in standard deviations of the scores of random points.
 
-    AutoTVM runs 128 chains for 500 steps one candidate at a time; the same number of predictions is cheaper in wider batches.
+    AutoTVM runs 128 chains for 500 steps, one candidate at a time. As many predictions are cheaper in wider batches and find as
+    much (docs/search.md has the table).
     """
 
-    chains: int = 1024
-    steps: int = 40  # three times as many found nothing better on spaces of 10^5 to 10^8 points
-    resumed: int = 6  # steps of later plans, whose chains go on from where they stood under a model that has changed a little
+    chains: int = 2048
+    steps: int = 20
+    resumed: int = 3  # steps of later plans, whose chains go on from where they stood under a model that has changed a little
     hot: float = 1.0
     cold: float = 0.02
     restarted: float = 0.3  # share of chains restarted near the best measured points
