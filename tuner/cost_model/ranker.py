@@ -53,11 +53,11 @@ class Ranker:
                 labels[order],
                 qid=groups[order],
                 base_margin=None if margin is None else margin[order],
-                feature_names=[str(column) for column in columns],
                 nthread=1,
             )
+            # Columns are noted once: names of features, which XGBoost compares for each tree, take as long as the trees.
             self._booster = xgboost.train(self._parameters(len(columns)), rows, self.options.trees)
-            self._booster.set_attr(width=str(features.shape[1]))
+            self._booster.set_attr(width=str(features.shape[1]), columns=" ".join(map(str, columns)))
         self._columns = columns
 
     def predict(self, features: Features) -> Vector:
@@ -74,8 +74,10 @@ class Ranker:
     def load(self, data: bytes) -> None:
         self._booster = _load_booster(data)
         if self._booster is not None:
-            names = self._booster.feature_names or range(self._booster.num_features())  # none in what saw all features
-            self._columns = np.array([int(name) for name in names])
+            noted = (self._booster.attr("columns") or "").split()
+            # Older boosters have them as names of features, and none where they saw all.
+            columns = noted or self._booster.feature_names or range(self._booster.num_features())
+            self._columns = np.array([int(column) for column in columns])
 
     def note(self, **numbers: float) -> None:
         """Writes numbers into the trained model, so that they are saved with it."""
