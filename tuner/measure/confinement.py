@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 
 from tuner.measure import namespaces
 from tuner.measure.isolation import Isolation
-from tuner.measure.process_limit import ROOM, ControlGroup, join_control_group
+from tuner.measure.process_limit import ROOM, SEALED, ControlGroup, join_control_group
 from tuner.measure.support import Mechanism
 
 _SYSTEM = (
@@ -33,6 +33,8 @@ class Confinement:
 
     def __init__(self) -> None:
         self._group: ControlGroup | None = None
+        self._tasks = 0
+        self.home = os.sched_getaffinity(0)  # cores of this process before it keeps to a lane
         self._apart = False
 
     def apply(self, isolation: Isolation, threads: int) -> int:
@@ -46,6 +48,7 @@ class Confinement:
                 self._group = join_control_group()
         if self._group is None and isolation.way(Mechanism.PROCESSES) == "cgroup":
             raise OSError("the control group that was tried a moment ago cannot be joined any more")
+        self._tasks = tasks
         if self._group is not None:
             self._group.limit(tasks)
         ways = {isolation.way(Mechanism.NETWORK), isolation.way(Mechanism.PROCESSES)}
@@ -57,6 +60,19 @@ class Confinement:
     def strays(self) -> list[int]:
         """Processes under this runner's limit but itself: all that a candidate started, wherever they hid."""
         return [] if self._group is None else [pid for pid in self._group.members() if pid != os.getpid()]
+
+    @contextmanager
+    def sealed(self) -> Iterator[None]:
+        """Nothing under this runner's limit starts a process or thread meanwhile; what is refused for that is no hit of it."""
+        if self._group is None:
+            yield
+            return
+        self._group.limit(SEALED)
+        try:
+            yield
+        finally:
+            self._group.limit(self._tasks)
+            self._group.hit()
 
     def limit_hit(self) -> bool:
         """Whether a process or thread was refused for the limit since the last time this was asked."""

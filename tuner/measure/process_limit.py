@@ -7,11 +7,15 @@ user namespace (without root) or a user number of the child's own (as root) give
 from __future__ import annotations
 
 import os
+import signal
+import time
 from contextlib import suppress
 from pathlib import Path
 
 ROOM = 64  # tasks beyond what the lane's threads need: libraries start pools before they are told not to
 FIRST_USER = 0x7C000000  # user numbers that no distribution or service manager hands out begin here
+SEALED = 1  # tasks of a group whose members are to end: none may start another
+END_TIMEOUT_S = 5.0  # for what was killed to be gone; a storm of processes takes turns at dying
 _NAME = "tuner-runner-"
 
 
@@ -69,6 +73,25 @@ def join_control_group() -> ControlGroup:
             with suppress(OSError):
                 folder.rmdir()
     raise reason
+
+
+def end_group(runner: int) -> None:
+    """Ends what a runner left behind that was killed itself, for instance while it ended a storm of processes."""
+    for parent, home in _places():
+        folder = parent / f"{_NAME}{runner}"
+        if not folder.is_dir():
+            continue
+        group, deadline = ControlGroup(folder, home), time.monotonic() + END_TIMEOUT_S
+        with suppress(OSError):
+            group.limit(SEALED)
+        while (members := group.members()) and time.monotonic() < deadline:
+            for pid in members:
+                if pid > 0:  # 0 stands for one of another namespace
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def own_user(runner: int) -> int:

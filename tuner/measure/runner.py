@@ -26,6 +26,7 @@ from tuner.measure.assignment import (
 )
 from tuner.measure.execution import Execution
 from tuner.measure.outcome import Failed, FailureKind, Outcome
+from tuner.measure.process_limit import end_group
 from tuner.measure.wire import Document, WireError, receive, send
 from tuner.runtime.features import WITHOUT
 
@@ -254,8 +255,10 @@ class RunnerProcess:
             process.wait(timeout=ANSWER_MARGIN_S)
         except subprocess.TimeoutExpired:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # its own session; the children die with it
+                os.killpg(process.pid, signal.SIGKILL)  # its own session; children in sessions of theirs stay
             process.wait()
+        if process.returncode != 0:
+            end_group(process.pid)
 
 
 def parent_environment(environment: Mapping[str, str]) -> dict[str, str]:

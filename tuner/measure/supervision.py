@@ -22,6 +22,9 @@ from tuner.measure.refusals import Refusals
 
 RESULT_LIMIT_BYTES = 4 << 20
 QUOTED_BYTES = 2000  # of the child's own output in a message
+# After so long, which few take that end by themselves, the child is waited for from other cores than its own. Beside a storm of
+# processes on them this one gets some 4 ms in 300 and wants 20, and would not be done before it is given up itself.
+ASIDE_S = 0.5
 VMSTAT = Path("/proc/vmstat")
 _OUT_OF_MEMORY_TEXTS = ("bad_alloc", "MemoryError", "Cannot allocate memory", "out of memory")
 
@@ -52,8 +55,9 @@ def supervise(
     """
     deadline = time.monotonic() + timeout_s
     data, timed_out, owner_gone = bytearray(), False, False
-    memory_kills = oom_kills()
+    memory_kills, lane = oom_kills(), os.sched_getaffinity(0)
     refused: str | None = None
+    aside = False  # waits on other cores than the lane's
     ended = os.pidfd_open(pid)
     waiting = select.poll()
     waiting.register(result, select.POLLIN)
@@ -64,8 +68,12 @@ def supervise(
         waiting.register(refusals.descriptor, select.POLLIN)
     try:
         while True:
-            left_ms = (deadline - time.monotonic()) * 1000
-            events = dict(waiting.poll(max(0.0, left_ms)))
+            left_s = deadline - time.monotonic()
+            events = dict(waiting.poll(1000 * max(0.0, left_s if aside else min(left_s, ASIDE_S))))
+            if not events and not aside and time.monotonic() < deadline:
+                aside = True
+                os.sched_setaffinity(0, confinement.home - lane or lane)
+                continue
             timed_out = not events
             owner_gone = bool(events.get(owner, 0) & (select.POLLHUP | select.POLLERR))
             if result in events and not _drain(result, data):
@@ -75,8 +83,10 @@ def supervise(
             if timed_out or owner_gone or refused or ended in events or len(data) > RESULT_LIMIT_BYTES:
                 break
     finally:
+        crowded = confinement.limit_hit()  # before nothing is let start any more
         status = _end(pid, confinement)
         os.close(ended)
+        os.sched_setaffinity(0, lane)
     _drain(result, data)
     if owner_gone:
         raise OwnerGone
@@ -89,7 +99,7 @@ def supervise(
         flooded=len(data) > RESULT_LIMIT_BYTES,
         refused=refused,
         memory_bytes=0 if refusals is None else refusals.memory_bytes,
-        crowded=confinement.limit_hit(),
+        crowded=crowded,
         starved=oom_kills() > memory_kills,
     )
 
@@ -190,22 +200,24 @@ def _end(pid: int, confinement: Confinement) -> int:
     """Kills the child's group, every descendant that became ours and all that shares our limit, and reaps them; the child's
     own status.
 
-    Waits for nobody before all were killed: a storm of processes keeps the lane's cores from those that are to end.
+    Waits for nobody before all were killed: a storm of processes keeps the lane's cores from those that are to end, and would
+    start others meanwhile.
     """
-    for kill in (os.killpg, os.kill):
-        with suppress(ProcessLookupError):  # no group before the child has made its own
-            kill(pid, signal.SIGKILL)
-    status = 0
-    while True:  # ends: whoever is killed forks no more, and orphans of the killed come to us
-        for descendant in {*_children(), *confinement.strays()}:
-            with suppress(ProcessLookupError):
-                os.kill(descendant, signal.SIGKILL)
-        try:
-            while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                status = found[1] if found[0] == pid else status
-        except ChildProcessError:
-            return status
-        time.sleep(0.001)
+    with confinement.sealed():
+        for kill in (os.killpg, os.kill):
+            with suppress(ProcessLookupError):  # no group before the child has made its own
+                kill(pid, signal.SIGKILL)
+        status = 0
+        while True:  # ends: whoever is killed forks no more, and orphans of the killed come to us
+            for descendant in {*_children(), *confinement.strays()}:
+                with suppress(ProcessLookupError):
+                    os.kill(descendant, signal.SIGKILL)
+            try:
+                while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                    status = found[1] if found[0] == pid else status
+            except ChildProcessError:
+                return status
+            time.sleep(0.001)
 
 
 def _children() -> list[int]:

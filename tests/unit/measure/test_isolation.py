@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -241,7 +242,25 @@ def test_a_group_of_a_killed_runner_is_swept(lane: Lane) -> None:
         lost = process.pid
         assert lost is not None
         os.kill(lost, 9)
-    assert list(Path("/sys/fs/cgroup").glob(f"**/tuner-runner-{lost}")) != []
+        os.waitid(os.P_PID, lost, os.WEXITED | os.WNOWAIT)
+        (left,) = Path("/sys/fs/cgroup").glob(f"**/tuner-runner-{lost}")
+    assert not left.exists()
+    left.mkdir()  # as where its owner was killed, too
     with RunnerProcess() as process:
         process.prepare(Assignment(workload=addition(), lane=lane))
-    assert list(Path("/sys/fs/cgroup").glob(f"**/tuner-runner-{lost}")) == []
+    assert not left.exists()
+
+
+@pytest.mark.alone
+@pytest.mark.skipif(SUPPORT.findings[Mechanism.PROCESSES].way != "cgroup", reason="no control group to find root's processes by")
+def test_a_bomb_does_not_outlive_a_killed_runner(lane: Lane, attack: Attack) -> None:
+    with RunnerProcess() as process:
+        process.prepare(Assignment(workload=addition(), lane=lane, isolation="process"))
+        assert process.pid is not None
+        killer = threading.Timer(0.5, os.kill, (process.pid, 9))
+        killer.start()
+        outcome = process.measure(attack("session_bomb"))
+        killer.join()
+        assert isinstance(outcome, Failed) and outcome.kind is FailureKind.INFRASTRUCTURE, outcome
+        assert strays(attack("session_bomb")) == []
+        assert isinstance(process.measure(attack("writes_scratch")), Timed)
