@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.cost_model.cycles import ROUND
+from tuner.cost_model.model import Features
 
 Floats = NDArray[np.float64]
 
@@ -52,13 +53,13 @@ def fit(history: Sequence[tuple[Floats, Floats]], start: Floats = ROUND) -> Floa
     return costs
 
 
-def units_of(features: NDArray[np.float32], terms: int) -> Floats:
+def units_of(features: Features, terms: int) -> Features:
     """Units of the terms, shape (n, terms), from features whose last columns are log2(1 + units)."""
-    units: Floats = np.exp2(features[:, features.shape[1] - terms :].astype(np.float64)) - 1.0
+    units: Features = np.exp2(features[:, features.shape[1] - terms :]) - 1
     return units
 
 
-def estimate(terms: Floats, costs: Floats) -> Floats:
+def estimate(terms: NDArray[np.floating], costs: Floats) -> Floats:
     """log of the estimated cycles, shape (n,)."""
     found: Floats = np.log(np.maximum(terms @ costs, 1.0))
     return found

@@ -7,15 +7,13 @@ How much a unit of each costs is another question: round numbers to begin with, 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.cost_model.arrays import Floats
 from tuner.cost_model.nests import NestTable
 from tuner.cost_model.reuse import FILLS
 from tuner.cost_model.work import Work
 from tuner.target.microarchitecture import fma_units
 from tuner.target.target import LINE_BYTES, Target
-
-Floats = NDArray[np.float64]
 
 LOAD_PORTS = 2.0
 ENOUGH_CHAINS, PLENTY_CHAINS = 4.0, 6.0  # accumulators that keep a unit of four cycles' latency busy; with some to spare
@@ -88,7 +86,7 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
     peak = lanes * 2 * units * table.rate
     per_body = np.maximum(work.steps / np.maximum(work.bodies, 1), 1)
     # Multiply-adds of a body; a map without arithmetic still issues something for each vector.
-    operations = accumulators * np.maximum(table.flops / max(table.points * table.share, 1) / 2, 0.5) * per_body
+    operations = accumulators * max(table.flops / max(table.points * table.share, 1) / 2, 0.5) * per_body
     operands = work.loads + work.broadcasts
     hides = 0.0 if table.in_registers else operations  # registers of matrices wait for their rows
     vectors = 0.0 if table.in_registers else 1.0
@@ -97,14 +95,15 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
     lives = work.lives * (1.0 - kept) + work.lives / reduction_blocks * kept
     arithmetic = table.flops * work.covered / peak
     # (n,) bytes that come in from beyond the first two caches: operands and what is written once; sums that are written again.
-    divided = (reduction_blocks > 1) * reduces
+    divided = ((reduction_blocks > 1) & (table.reductions > 0)).astype(np.float32)
     sums_l1, sums_l2 = (traffic[-1] * divided for traffic in work.brought.traffic[:2])
     written_l1, written_l2 = (traffic[-1] * (1.0 - divided) for traffic in work.brought.traffic[:2])
     l1, l2 = work.brought.traffic[0].sum(axis=0), work.brought.traffic[1].sum(axis=0)
-    libm, polynomial = np.where(nest.polynomial, 0.0, work.slow), np.where(nest.polynomial, work.slow / lanes, 0.0)
+    libm, polynomial = work.slow * ~nest.polynomial, work.slow / lanes * nest.polynomial
     # Bytes that are fetched ahead come in while functions are computed and vectors multiplied.
-    busy = np.where(nest.ahead > 0, arithmetic + libm * _COST["libm"] + polynomial * _COST["polynomial"], 0.0)
-    fetches = (nest.ahead > 0) * (work.steps if table.reductions and not table.is_rows else table.points / lanes)
+    busy = (arithmetic + libm * _COST["libm"] + polynomial * _COST["polynomial"]) * (nest.ahead > 0)
+    fetched = work.steps if table.reductions and not table.is_rows else np.float32(table.points / lanes)
+    fetches = fetched * (nest.ahead > 0)
     found = {
         "arithmetic": arithmetic,
         "operands": work.bodies * np.maximum(operands / LOAD_PORTS - hides / units, 0),
@@ -114,7 +113,7 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "loop": work.bodies,
         "life": lives,
         "write_back": reduces * lives * accumulators,
-        "partial": reduces * np.where(reduction_blocks > 1, work.lives * accumulators * (1.0 - kept), 0.0),
+        "partial": reduces * work.lives * accumulators * (1.0 - kept) * (reduction_blocks > 1),
         "loads": (work.bodies * operands + fetches) / LOAD_PORTS,
         "beyond_l1": np.maximum((l1 - sums_l1) / 48 - busy, 0.0),
         "beyond_l2": np.maximum((l2 - sums_l2) / 16 - busy, 0.0),
@@ -123,8 +122,8 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "written_l2": written_l2 / 16,
         "revisited_l1": sums_l1 / 48,
         "revisited_l2": sums_l2 / 16,
-        "strewn_l1": np.where(work.scattered > 0, work.brought.traffic[0][-1] / LINE_BYTES, 0.0),
-        "strewn_l2": np.where(work.scattered > 0, work.brought.traffic[1][-1] / LINE_BYTES, 0.0),
+        "strewn_l1": work.brought.traffic[0][-1] / LINE_BYTES * (work.scattered > 0),
+        "strewn_l2": work.brought.traffic[1][-1] / LINE_BYTES * (work.scattered > 0),
         "pages": work.brought.pages[:-1].sum(axis=0),
         "jumps": np.maximum(work.brought.pages[-1] - work.brought.traffic[0][-1] / LINE_BYTES / FOLLOWED, 0.0),
         "restarts": work.brought.runs[:-1].sum(axis=0) * _wait(target),
@@ -155,7 +154,7 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "torn": work.bodies * work.checked * np.maximum(accumulators - registers / 2, 0),
         "streams": work.bodies * np.maximum(work.broadcasts / per_body - STREAMS, 0),
     }
-    counts = np.empty((len(NAMES), len(work.bodies)))
+    counts = np.empty((len(NAMES), len(work.bodies)), np.float32)
     for row, name in enumerate(NAMES):
         counts[row] = found[name]
     return counts
@@ -196,5 +195,5 @@ def _kept(table: NestTable, work: Work, registers: int) -> Floats:
     of the block, as far as there are registers for both.
     """
     tiles = work.nest.extent[table.spatial + 1 : 2 * table.spatial + 1].prod(axis=0)
-    kept: Floats = np.where(tiles == 1, np.clip((registers - work.held) / work.accumulators, 0.0, 1.0), 0.0)
+    kept: Floats = np.clip((registers - work.held) / work.accumulators, 0.0, 1.0) * (tiles == 1)
     return kept

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.cost_model.allocator import keep_freed
+from tuner.cost_model.arrays import Floats
 from tuner.cost_model.cycles import NAMES, ROUND, cycles
 from tuner.cost_model.nests import COPIES, NestTable, tables
 from tuner.cost_model.work import Work, work
@@ -33,8 +34,6 @@ WIDTH = ESTIMATE + 1 + TERMS  # of the columns before them; after the estimate e
 BATCH = 2048  # most configs described at once: more, and the arrays of a nest leave a second-level cache
 LEAST = 1e-9  # of what a logarithm is taken
 REFERENCE = 512  # random configs whose mean is typical of a workload
-
-Floats = NDArray[np.float64]
 
 
 def featurizer(space: CpuSpace) -> Callable[[Points], NDArray[np.float32]]:
@@ -74,7 +73,7 @@ def _plain_featurizer(space: CpuSpace) -> Callable[[Points], NDArray[np.float32]
 def _described(space: CpuSpace, groups: Sequence[NestTable], points: Points) -> NDArray[np.float32]:
     """Features of points of one combination of sketches, shape (WIDTH + TERMS, n)."""
     found = np.zeros((WIDTH + TERMS, len(points)), np.float32)
-    units = np.zeros((TERMS, len(points)))
+    units = np.zeros((TERMS, len(points)), np.float32)
     for slot, table in enumerate(groups):
         done = work(table, points, space.target)
         units += cycles(table, done, space.target) * _critical(done.nest.blocks, space.threads)
@@ -84,7 +83,7 @@ def _described(space: CpuSpace, groups: Sequence[NestTable], points: Points) -> 
                 of_group[number] = row
     found[ESTIMATE - 2] = len(groups)
     found[ESTIMATE - 1] = space.threads
-    costs = units * ROUND[:, None]
+    costs = units * ROUND.astype(np.float32)[:, None]
     total = np.maximum(costs.sum(axis=0), 1.0)
     found[ESTIMATE] = np.log2(total)
     found[ESTIMATE + 1 : WIDTH] = np.log2(1e-3 + costs / total)
@@ -130,7 +129,7 @@ def group_features(table: NestTable, done: Work, target: Target, threads: int) -
         _log(total[inner_level] / target.l1d_bytes),
         _log(total[max(inner_level - table.spatial, 0)] / target.l2_bytes),
         _log(nest.blocks),
-        nest.polynomial.astype(np.float64),
+        nest.polynomial.astype(np.float32),
         nest.recomputed,
         np.log2(1.0 + nest.ahead),
         _log(threads / np.maximum(np.minimum(nest.blocks, threads), 1)),
@@ -151,10 +150,10 @@ def _of_read(table: NestTable, number: int, done: Work, inner_level: int, target
         return [0.0] * READ_FEATURES
     stride = table.reads[number].strides[nest.vector] if nest.vector >= 0 else 0
     return [
-        *((nest.how[number] == code).astype(np.float64) for code in range(len(COPIES))),
+        *((nest.how[number] == code).astype(np.float32) for code in range(len(COPIES))),
         float(stride == 0),
         float(stride == 1),
-        np.log2(1.0 + np.abs(table.reads[number].strides)).take(nest.axis[-1]),
+        np.log2(1.0 + np.abs(table.reads[number].strides)).astype(np.float32).take(nest.axis[-1]),
         _log(done.brought.footprint[number, inner_level] / target.l1d_bytes),
         _log(done.brought.footprint[number, 0] / target.l2_bytes),
         _log(done.brought.footprint[number, -1]),
@@ -164,7 +163,7 @@ def _of_read(table: NestTable, number: int, done: Work, inner_level: int, target
 def _of_orders(table: NestTable, done: Work) -> list[Floats | float]:
     """How often each loop over the output is begun, log2, 0 for one that runs once: these tell all orders of loops apart."""
     nest, configs = done.nest, np.arange(len(done.bodies))
-    begun, rows = np.ones(len(configs)), np.zeros((2, max(table.spatial, AXES), len(configs)))
+    begun, rows = np.ones(len(configs), np.float32), np.zeros((2, max(table.spatial, AXES), len(configs)), np.float32)
     for level in range(2 * table.spatial + 1):
         half, place = divmod(level, table.spatial + 1)
         if place < table.spatial:  # beside the loop over blocks of the reduction

@@ -58,7 +58,7 @@ class Prior:
 
     def calibrate(self, parts: Sequence[Past]) -> None:
         """Costs of workloads with at least one trial each, all weighing alike."""
-        units = [calibration.units_of(past.features, len(ROUND)) for past in parts]
+        units = [calibration.units_of(past.features, len(ROUND)).astype(np.float64) for past in parts]
         self._costs = calibration.fit([(own, past.labels.astype(np.float64)) for own, past in zip(units, parts, strict=True)])
 
     def correct(self, parts: Sequence[Past]) -> None:
@@ -82,10 +82,10 @@ class Prior:
         found = calibration.estimate(units, self._costs)
         return found - self._trees.predict(self._with_shares(features, units)) / _SHARPNESS if self._trees.trained else found
 
-    def _with_shares(self, features: Features, units: calibration.Floats) -> Features:
+    def _with_shares(self, features: Features, units: Features) -> Features:
         """The features, and the share of each term in the estimated cycles, shape (n, F + terms)."""
-        cycles = units * self._costs
-        return np.concatenate([features, cycles / np.maximum(cycles.sum(axis=1, keepdims=True), 1.0)], axis=1, dtype=np.float32)
+        cycles = units * self._costs.astype(np.float32)
+        return np.concatenate([features, cycles / np.maximum(cycles.sum(axis=1, keepdims=True), 1.0)], axis=1)
 
     def save(self) -> bytes:
         """JSON of the costs and of the trees, in UBJ and base64."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.cost_model.arrays import Floats, Mask
 from tuner.spaces.access import Access, accesses, linear
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.cpu_ahead import boxes, parted, walked
@@ -26,7 +27,6 @@ from tuner.target.target import PAGE_BYTES
 from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Stage, Unary, walk
 
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 COPIES = ("none", "pad", "pack", "pack_root", "pad_parts")
 NONE, PAD, PACK, PACK_ROOT, PAD_PARTS = range(len(COPIES))
 
@@ -80,7 +80,7 @@ class ReadMap:
         if len(moving) == 1 and moving[0][1] == 1:
             size = spans[moving[0][0]]
         else:
-            size = np.full(spans.shape[1:], 1.0 - sum(step for _, step in moving))
+            size = np.full(spans.shape[1:], 1.0 - sum(step for _, step in moving), np.float32)
             for axis, step in moving:
                 size += spans[axis] * step
             if len(moving) > 1 and dimension < len(self.shape) - 1:  # with gaps between where a window is a part of its stride
@@ -95,7 +95,7 @@ class ReadMap:
 @dataclass(frozen=True, kw_only=True)
 class Nests:
     """n configs of one group, decoded. Loop levels run outermost first. Configs come last, because NumPy's arithmetic on whole
-    rows is several times as fast; numbers of iterations and elements are float64, in which they are multiplied."""
+    rows is several times as fast; numbers of iterations and elements are float32, in which they are multiplied."""
 
     lanes: int
     vector: int  # the vectorised axis, -1 for none
@@ -107,8 +107,8 @@ class Nests:
     covered: Floats  # (n,) points computed, overlap included
     blocks: Floats  # (n,) cache blocks, each a task of its own
     how: Ints  # (reads, n) index into COPIES
-    packed: NDArray[np.bool_]  # (reads, n)
-    polynomial: NDArray[np.bool_]  # (n,)
+    packed: Mask  # (reads, n)
+    polynomial: Mask  # (n,)
     recomputed: Floats  # (n,) stages computed again by each reader
     ahead: Floats  # (n,) tiles of rows, bytes of a map, blocks of a reduction that are fetched ahead; 0 for none
 
@@ -145,6 +145,7 @@ class NestTable:
         self.axes = (*self.rows, *self.reduced)
         self.spatial, self.reductions = len(self.rows), len(self.reduced)
         self.extents = np.array([axis.extent for axis in self.axes], np.int64)
+        self.lengths = self.extents.astype(np.float32)  # the same, to bound numbers of elements by
         self.points = prod(axis.extent for axis in self.axes)
         self.dtype_bytes = DTYPE_BYTES[anchor.accumulator if anchor.reducer else anchor.dtype]
         # Of the points those that are computed: neither rows nor instructions that take several leave any out.
@@ -172,8 +173,10 @@ class NestTable:
         tiled = [axis.name for axis in (sketch.tiled_rows() if isinstance(sketch, RowSketch) else anchor.axes)]
         ones = np.ones(len(registers), np.int64)
         tiles = [registers[:, tiled.index(axis.name)] if axis.name in tiled else ones for axis in self.rows]
-        self._tiles = np.array(tiles, np.float64)
-        self._column = registers[:, -1].astype(np.float64)
+        self._tiles = np.array(tiles, np.float32)
+        self._column = registers[:, -1].astype(np.float32)
+        of_rows = np.maximum(self._column // max(self.sketch.lanes, 1), 1.0)
+        self._partials = of_rows if self.is_rows else np.ones_like(self._column)
         self._blocks = [self._block_table(axis, tile) for axis, tile in zip(self.rows, tiles, strict=True)]
         self._orders = {what: self._order_table(what) for what in ("outer_order", "inner_order")}
         self._loops = self._reduction_table(reduce_axes)
@@ -196,7 +199,7 @@ class NestTable:
             count = -(-axis.extent // tile)
             fitting = [fit_block(count, -(-want // tile)) for want in wanted]
             pairs += [(block, -(-count // block)) for block in fitting]
-        return what, len(wanted), np.array(pairs, np.float64).T.copy()
+        return what, len(wanted), np.array(pairs, np.float32).T.copy()
 
     def _order_table(self, what: str) -> Ints:
         """Positions of the spatial axes in loop order, by index of the knob's value; shape (spatial, values)."""
@@ -219,9 +222,9 @@ class NestTable:
         shape = (len(blocks), self.reductions)
         return _Reductions(
             axis=np.array(order, np.int64).reshape(shape).T.copy(),
-            extent=np.array(extent, np.float64).reshape(shape).T.copy(),
-            span=np.array(span, np.float64).reshape(shape).T.copy(),
-            blocks=np.array(blocks, np.float64),
+            extent=np.array(extent, np.float32).reshape(shape).T.copy(),
+            span=np.array(span, np.float32).reshape(shape).T.copy(),
+            blocks=np.array(blocks, np.float32),
         )
 
     def _reduction_choices(self, axes: Sequence[Axis]) -> list[tuple[int, int, int]]:
@@ -295,11 +298,11 @@ class NestTable:
         """Of points (n, knobs)."""
         n, spatial, levels = len(points), self.spatial, 2 * self.spatial + 1 + self.reductions
         register = self._index(points, "register")
-        block, blocks = np.empty((2, spatial, n))
+        block, blocks = np.empty((2, spatial, n), np.float32)
         for position, (what, values, table) in enumerate(self._blocks):
             block[position], blocks[position] = table[:, register * values + self._index(points, what)]
         loops = self._loop_index(points, register)
-        axis, extent = np.empty((levels, n), np.int64), np.empty((levels, n))
+        axis, extent = np.empty((levels, n), np.int64), np.empty((levels, n), np.float32)
         for first, what, iterations in ((0, "outer_order", blocks), (spatial + 1, "inner_order", block)):
             here = slice(first, first + spatial)
             axis[here] = self._orders[what][:, self._index(points, what)]
@@ -312,14 +315,14 @@ class NestTable:
         return Nests(
             lanes=self.sketch.lanes, vector=self.vector, kind=2 if self.is_rows else int(self.reductions == 0),
             axis=axis, extent=extent, span=np.concatenate([tiles, self._loops.span[:, loops]]),
-            partials=np.maximum(self._column[register] // max(self.sketch.lanes, 1), 1.0) if self.is_rows else np.ones(n),
+            partials=self._partials[register],
             covered=(blocks * block * tiles).prod(axis=0) * prod(axis.extent for axis in self.reduced),
             blocks=blocks.prod(axis=0), how=how, packed=(how == PACK) | (how == PACK_ROOT),
             polynomial=np.array([value == "polynomial" for value in self._values("mathematics", "libm")])[
                 self._index(points, "mathematics")
             ],
             recomputed=self._recomputed(points),
-            ahead=np.array(self._values("ahead", 0), np.float64)[self._index(points, "ahead")]
+            ahead=np.array(self._values("ahead", 0), np.float32)[self._index(points, "ahead")]
             * self._fetching(how, extent),
         )  # fmt: skip
 
@@ -356,10 +359,10 @@ class NestTable:
         return how
 
     def _recomputed(self, points: Points) -> Floats:
-        total = np.zeros(len(points))
+        total = np.zeros(len(points), np.float32)
         for what, knob in self.knobs.items():
             if what.startswith("keep_"):
-                total += np.array([value == "recompute" for value in knob.values], np.float64)[self._index(points, what)]
+                total += np.array([value == "recompute" for value in knob.values], np.float32)[self._index(points, what)]
         return total
 
 

@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.cost_model.arrays import Floats, Mask, either, products_before
 from tuner.cost_model.nests import Nests, NestTable, ReadMap
 from tuner.target.target import LINE_BYTES, PAGE_BYTES, Target
 
@@ -20,8 +21,7 @@ FILLS = 16.0  # lines that a first-level cache awaits at once: of Intel's Golden
 FOLLOWED_RUNS = 16.0  # that a prefetcher follows at a time: 8 and 32 fit less of what was timed on a Zen 4 (docs/search.md)
 PAGES = 64  # whose addresses a core's first-level TLB translates: 64 of AMD's Zen 3, 96 of Zen 5 and Intel's Golden Cove
 
-Floats = NDArray[np.float64]
-_ONE: Floats = np.ones(())
+_ONE: Floats = np.ones((), np.float32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ def brought_in(table: NestTable, nest: Nests, target: Target) -> Brought:
     """Of one group's nest."""
     spans = _spans(table, nest)
     footprint, room, pages, runs_touched = _footprints(table, spans, nest.packed)
-    entered = np.cumprod(np.concatenate([np.ones((1, nest.axis.shape[1])), nest.extent]), axis=0)
+    entered = products_before(nest.extent)
     fetched = _fetched(table, nest, entered)
     reuse = _Reuse(table=table, nest=nest, spans=spans, fetched=fetched, entered=entered, runs=runs_touched)
     last = max(target.l3_bytes // max(target.cores, 1), target.l2_bytes)  # shared: a core counts on its part of it
@@ -59,7 +59,7 @@ def brought_in(table: NestTable, nest: Nests, target: Target) -> Brought:
         footprint=footprint,
         traffic=(first, second, third),
         runs=runs,
-        crossings=np.array([read.crossing for read in table.reads]) @ short,
+        crossings=np.array([read.crossing for read in table.reads], np.float32) @ short,
         interleaved=_interleaved(table, nest, runs_touched, second),
         pages=paged.traffic,
         passes=(reuse.passes(footprint, found[3].level), reuse.passes(footprint, found[4].level)),
@@ -69,19 +69,19 @@ def brought_in(table: NestTable, nest: Nests, target: Target) -> Brought:
 def _spans(table: NestTable, nest: Nests) -> Floats:
     """Elements of each axis within one iteration of each level, (axes, depth + 1, n); the last level is the innermost tile."""
     depth, count = nest.axis.shape
-    spans, configs = np.empty((len(nest.span), depth + 1, count)), np.arange(count)
+    spans, configs = np.empty((len(nest.span), depth + 1, count), np.float32), np.arange(count)
     spans[:, depth] = nest.span
     for level in reversed(range(depth)):
         spans[:, level] = spans[:, level + 1]
         spans[nest.axis[level], level, configs] *= nest.extent[level]
-    clipped: Floats = np.minimum(spans, table.extents[:, None, None], out=spans)
+    clipped: Floats = np.minimum(spans, table.lengths[:, None, None], out=spans)
     return clipped
 
 
-def _footprints(table: NestTable, spans: Floats, packed: NDArray[np.bool_]) -> Floats:
+def _footprints(table: NestTable, spans: Floats, packed: Mask) -> Floats:
     """(bytes, room they take in a cache, pages, runs of bytes side by side) that each loop level touches, bytes in cache lines;
     (4, reads, levels, n)."""
-    found = np.empty((4, len(table.reads), *spans.shape[1:]))
+    found = np.empty((4, len(table.reads), *spans.shape[1:]), np.float32)
     footprint, room, pages, runs = found
     for number, read in enumerate(table.reads):
         footprint[number], room[number], pages[number], runs[number] = _footprint(read, spans)
@@ -108,7 +108,8 @@ def _footprint(read: ReadMap, spans: Floats) -> tuple[Floats, Floats, Floats, Fl
     """
     last = len(read.shape) - 1
     run = reach = read.size(spans, last) * read.dtype_bytes  # bytes side by side; bytes from first to last
-    room, runs, pages = _in_lines(run), _ONE, _ONE
+    lines = room = _in_lines(run)
+    runs = pages = _ONE
     for dimension in reversed(range(last)):
         if not read.moving[dimension]:
             continue
@@ -118,15 +119,18 @@ def _footprint(read: ReadMap, spans: Floats) -> tuple[Floats, Floats, Floats, Fl
             reach = further + reach
         else:
             pages = pages * rows
-        room = rows * room if sets <= LINE_BYTES else np.where(rows > 1, rows * np.maximum(room, sets), room)
+        if sets > LINE_BYTES:
+            room = np.maximum(room, sets * (rows > 1).astype(np.float32))
         joined = (runs == 1) & (np.maximum(run, LINE_BYTES) >= pitch)
         if joined.any():
-            runs = np.where(joined, 1.0, runs * rows)
-            run = np.where(joined, further + run, run)
-            room = np.where(joined, _in_lines(run), room)
-        else:
-            runs = runs * rows
-    return runs * _in_lines(run), room, pages * np.maximum(reach / PAGE_BYTES, 1.0), runs
+            together = joined.astype(np.float32)
+            apart = 1 - together
+            rows = np.maximum(rows * apart, 1)
+            run = run + further * together
+            lines = _in_lines(run)
+            room = np.maximum(room * apart, lines)
+        room, runs = room * rows, runs * rows
+    return runs * lines, room, pages * np.maximum(reach / PAGE_BYTES, 1.0), runs
 
 
 def _interleaved(table: NestTable, nest: Nests, touched: Floats, traffic: Floats) -> Floats:
@@ -136,7 +140,7 @@ def _interleaved(table: NestTable, nest: Nests, touched: Floats, traffic: Floats
     `touched`, (reads, depth + 1, n).
     """
     depth, count = nest.axis.shape
-    found = np.zeros(count)
+    found = np.zeros(count, np.float32)
     for number, read in enumerate(table.reads[: table.inputs]):
         along = (read.strides == 1)[nest.axis] & (nest.extent > 1)
         if not (traffic[number].any() and along.any()):
@@ -152,8 +156,8 @@ def _fetched(table: NestTable, nest: Nests, entered: Floats) -> Floats:
     """How often the footprint of a level is brought in: the loops outside it, down to the last one the read moves with; (reads,
     depth + 1, n)."""
     uses = np.stack([read.uses for read in table.reads])  # (reads, axes)
-    times = np.ones((len(uses), len(nest.axis) + 1, nest.axis.shape[1]))
-    times[:, 1:] = np.where(uses.take(nest.axis, axis=1) & (nest.extent > 1), entered[1:], 1.0)
+    times = np.ones((len(uses), len(nest.axis) + 1, nest.axis.shape[1]), np.float32)
+    np.maximum(entered[1:] * (uses.take(nest.axis, axis=1) & (nest.extent > 1)), 1.0, out=times[:, 1:])
     for level in range(len(nest.axis)):
         np.maximum(times[:, level], times[:, level + 1], out=times[:, level + 1])
     return times
@@ -174,9 +178,9 @@ class _Holder:
     in_pages: bool = False
 
     @property
-    def fits(self) -> NDArray[np.bool_]:
+    def fits(self) -> Mask:
         """Whether what a level touches is held from one of its iterations to the next, (depth + 1, n)."""
-        fits: NDArray[np.bool_] = self.taken <= USABLE * self.size
+        fits: Mask = self.taken <= USABLE * self.size
         return fits
 
 
@@ -195,7 +199,7 @@ def _each(room: Floats, crowded: _Beyond, alone: _Beyond, cache: _Holder) -> tup
     their sets leave the others' lines where they are. `crowded` counts them for all, `alone` for none."""
     configs = np.arange(room.shape[2])
     kept = room[:, alone.level, configs] <= USABLE * cache.size
-    return np.where(kept, alone.traffic, crowded.traffic), np.where(kept, alone.runs, crowded.runs)
+    return either(kept, alone.traffic, crowded.traffic), either(kept, alone.runs, crowded.runs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,7 +224,7 @@ class _Reuse:
         at, around = level * count + configs, outer * count + configs  # in arrays whose levels and configs are one dimension
         twice = _flat(self.spans).take(at, axis=1)
         axis, which = self.nest.axis[outer, configs], np.arange(len(holders))[:, None]
-        twice[axis, which, configs] = np.minimum(twice[axis, which, configs] * 2, self.table.extents[axis])
+        twice[axis, which, configs] = np.minimum(twice[axis, which, configs] * 2, self.table.lengths[axis])
         footprint, room, pages, _ = _footprints(self.table, twice, self.nest.packed)
         touched, outside = (
             np.stack([_flat(holder.touched).take(here, axis=1) for holder, here in zip(holders, places, strict=True)], axis=1)
@@ -230,9 +234,9 @@ class _Reuse:
         both = np.maximum(footprint.sum(axis=0), room)
         paged = [number for number, holder in enumerate(holders) if holder.in_pages]
         both[:, paged] = pages[:, paged].sum(axis=0)
-        few = np.where(both <= USABLE * np.array([[holder.size] for holder in holders]), np.minimum(again, stream), again)
+        few = either(both <= USABLE * np.array([[holder.size] for holder in holders]), np.minimum(again, stream), again)
         # What fits as a whole stays from one call to the next.
-        traffic = np.where(fits[:, 0], 0.0, few)
+        traffic = few * ~fits[:, 0]
         runs = traffic * (_flat(self.runs).take(at, axis=1) / touched)
         return [_Beyond(traffic=traffic[:, number], runs=runs[:, number], level=level[number]) for number in range(len(holders))]
 
@@ -242,10 +246,10 @@ class _Reuse:
         """
         axis, extent = self.nest.axis, self.nest.extent
         inside = (np.arange(len(axis))[:, None] >= kept) & (extent > 1)
-        found = np.empty((len(self.table.reads), axis.shape[1]))
+        found = np.empty((len(self.table.reads), axis.shape[1]), np.float32)
         for number, read in enumerate(self.table.reads):
             again = inside & ~read.uses[axis] & (footprint[number, 1:] > FILLS * LINE_BYTES)
-            found[number] = np.where(again, extent, 1.0).prod(axis=0)
+            found[number] = np.maximum(extent * again, 1.0).prod(axis=0)
         return found
 
 

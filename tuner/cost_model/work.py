@@ -9,16 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tuner.cost_model.arrays import Floats, Mask, either, products_before
 from tuner.cost_model.nests import NONE, PACK, PACK_ROOT, PAD, PAD_PARTS, Nests, NestTable, ReadMap
 from tuner.cost_model.reuse import Brought, brought_in
 from tuner.spaces.cpu_pack import SHORTEST
 from tuner.spaces.program import NEAR
 from tuner.spaces.space import Points
 from tuner.target.target import LINE_BYTES, PAGE_BYTES, Target
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +72,7 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
     bodies = nest.covered / nest.span.prod(axis=0) * table.share
     steps = bodies * unrolled
     inside = nest.extent[depth - table.reductions :].prod(axis=0) * unrolled if table.reductions else 1.0
-    accumulators = np.maximum((tile if table.is_rows else tile // lanes) * nest.partials, 1.0)
+    accumulators = np.maximum((tile if table.is_rows else np.floor(tile / lanes)) * nest.partials, 1.0)
     operands = [
         _operand(table, read, nest, nest.packed[number], accumulators) for number, read in enumerate(table.reads[: table.inputs])
     ]
@@ -93,7 +91,7 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
         covered=nest.covered / max(table.points, 1),
         bodies=bodies,
         steps=steps,
-        lives=steps / table.share / np.maximum(inside, 1.0),
+        lives=steps / table.share / inside,
         loads=loads,
         reused=reused,
         broadcasts=broadcasts,
@@ -117,7 +115,7 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
     )
 
 
-def _operand(table: NestTable, read: ReadMap, nest: Nests, packed: NDArray[np.bool_], accumulators: Floats) -> tuple[Floats, ...]:
+def _operand(table: NestTable, read: ReadMap, nest: Nests, packed: Mask, accumulators: Floats) -> tuple[Floats, ...]:
     """(vectors loaded, those of a step that several accumulators take, elements broadcast, shuffles, elements gathered, shared,
     paired) of one read by one body, (n,) each.
 
@@ -125,24 +123,24 @@ def _operand(table: NestTable, read: ReadMap, nest: Nests, packed: NDArray[np.bo
     takes from memory.
     """
     uses = nest.span[read.uses].prod(axis=0)
-    none = np.zeros(len(uses))
+    none = np.zeros(len(uses), np.float32)
     if table.in_registers:  # of matrices, whole rows at a time
         return uses * (read.dtype_bytes / LINE_BYTES), none, none, none, none, none, none
-    distinct = np.where(packed, uses, np.minimum(uses, read.sizes(nest.span).prod(axis=0)))
+    distinct = either(packed, uses, np.minimum(uses, read.sizes(nest.span).prod(axis=0)))
     at_once = nest.span[table.spatial :][~table.stepped].prod(axis=0)
     uses, distinct = uses / at_once, distinct / at_once
     if nest.vector >= 0 and read.uses[nest.vector]:
-        apart = np.where(packed, 1, read.strides[nest.vector])  # of neighbours along the vector
-        vectors = np.where((apart >= 1) & (apart <= NEAR), distinct / max(nest.lanes, 1), 0.0)
+        apart = either(packed, 1, int(read.strides[nest.vector]))  # of neighbours along the vector
+        vectors = distinct / max(nest.lanes, 1) * ((apart >= 1) & (apart <= NEAR))
         of_step = nest.span[: table.spatial][read.uses[: table.spatial]].prod(axis=0) / max(nest.lanes, 1)
-        reused = np.where(of_step < accumulators, of_step, 0.0)
-        again = np.where((of_step >= accumulators) & (distinct < uses), of_step, 0.0)
-        return vectors * apart, reused, none, vectors * (apart - 1), np.where(vectors == 0, distinct, 0.0), again, none
+        reused = of_step * (of_step < accumulators)
+        again = of_step * ((of_step >= accumulators) & (distinct < uses))
+        return vectors * apart, reused, none, vectors * (apart - 1), distinct * (vectors == 0), again, none
     neighbours = np.zeros(len(uses), np.bool_)
     for axis in range(table.spatial, len(table.axes)):
         if read.strides[axis] == 1 and table.stepped[axis - table.spatial]:
             neighbours |= nest.span[axis] > 1
-    return none, none, distinct, none, none, np.where(distinct < uses, distinct, 0.0), np.where(neighbours, distinct, 0.0)
+    return none, none, distinct, none, none, distinct * (distinct < uses), distinct * neighbours
 
 
 def _aliased(table: NestTable, nest: Nests, ways: int) -> tuple[Floats, Floats]:
@@ -151,7 +149,7 @@ def _aliased(table: NestTable, nest: Nests, ways: int) -> tuple[Floats, Floats]:
 
     Without accumulators between them what is read and what is written as far apart meet in the same sets.
     """
-    excess = np.zeros((2, nest.span.shape[1]))
+    excess = np.zeros((2, nest.span.shape[1]), np.float32)
     pitches = np.stack([np.abs(read.strides) * read.dtype_bytes for read in table.reads])
     for number, read in enumerate(table.reads):
         wide = nest.vector >= 0 and read.strides[nest.vector] == 1
@@ -161,7 +159,7 @@ def _aliased(table: NestTable, nest: Nests, ways: int) -> tuple[Floats, Floats]:
             room = PAGE_BYTES // int(np.gcd(apart, PAGE_BYTES)) * ways // sharing
             if apart < PAGE_BYTES // 8 or room >= table.extents[axis]:
                 continue
-            elements = np.where(nest.packed[number], 0.0, nest.span[read.uses].prod(axis=0))
+            elements = nest.span[read.uses].prod(axis=0) * ~nest.packed[number]
             beyond = np.maximum(1.0 - room / nest.span[axis], 0.0)
             excess[int(number >= table.inputs)] += elements / (max(nest.lanes, 1) if wide else 1) * beyond
     return excess[0], excess[1]
@@ -170,7 +168,7 @@ def _aliased(table: NestTable, nest: Nests, ways: int) -> tuple[Floats, Floats]:
 def _checked(table: NestTable, nest: Nests) -> tuple[Floats, Floats]:
     """Vectors that a body loads only after a comparison with the border of a tensor read in place; of these, those compared in
     two dimensions along which the tile extends. Along one the compiler compares ahead of the innermost loop."""
-    once, twice = np.zeros((2, nest.span.shape[1]))
+    once, twice = np.zeros((2, nest.span.shape[1]), np.float32)
     tile = nest.span.copy()
     tile[table.spatial :] = 1.0
     for number, (read, found) in enumerate(zip(table.reads, table.found, strict=False)):
@@ -181,9 +179,9 @@ def _checked(table: NestTable, nest: Nests) -> tuple[Floats, Floats]:
         sizes[along] = np.ceil(sizes[along] / max(nest.lanes, 1))
         bordered = (read.coefficients > 0).sum(axis=1) > 1  # dimensions in which a window moves
         wide = read.sizes(tile)[bordered & ~along] > 1
-        loads = np.where(nest.how[number] == NONE, sizes.prod(axis=0), 0.0)
+        loads = sizes.prod(axis=0) * (nest.how[number] == NONE)
         once += loads
-        twice += np.where(wide.sum(axis=0) > 1, loads, 0.0)
+        twice += loads * (wide.sum(axis=0) > 1)
     return once, twice
 
 
@@ -191,22 +189,22 @@ def _copies(table: NestTable, nest: Nests) -> Floats:
     """Elements copied with a border, at once and in parts, packed where used (again for each loop outside the last they move
     with), packed first; and of the last two those moved one by one; shape (6, n)."""
     count = nest.span.shape[1]
-    copies = np.zeros((6, count))
+    copies = np.zeros((6, count), np.float32)
     if table.is_rows:
         return copies
     padded, parts, packed, first, singly, singly_first = copies
     for number, read in enumerate(table.reads[: table.inputs]):
         how, whole, each_call = nest.how[number], float(np.prod(read.shape)), float(not table.constant[number])
-        padded += np.where(how == PAD, whole * each_call, 0.0)
-        parts += np.where(how == PAD_PARTS, whole, 0.0)
+        padded += whole * each_call * (how == PAD).astype(np.float32)
+        parts += whole * (how == PAD_PARTS).astype(np.float32)
         if not nest.packed[number].any():
             continue
         elements = float(np.where(read.uses, table.extents, 1).prod())
         moves, extent = read.uses[nest.axis[: table.spatial + 1]], nest.extent[: table.spatial + 1]
-        outside = np.cumprod(np.where(moves, 1.0, extent), axis=0)
-        repeats = np.where(moves & (extent > 1), outside, 1.0).max(axis=0)
+        outside = products_before(np.maximum(extent * ~moves, 1.0))[1:]
+        repeats = np.maximum((outside * (moves & (extent > 1))).max(axis=0), 1.0)
         by_one = ~_in_vectors(table, number, nest)
-        used, ahead = np.where(how == PACK, elements * repeats, 0.0), np.where(how == PACK_ROOT, elements * each_call, 0.0)
+        used, ahead = elements * repeats * (how == PACK), elements * each_call * (how == PACK_ROOT).astype(np.float32)
         packed += used
         first += ahead
         singly += used * by_one
@@ -214,7 +212,7 @@ def _copies(table: NestTable, nest: Nests) -> Floats:
     return copies
 
 
-def _in_vectors(table: NestTable, number: int, nest: Nests) -> NDArray[np.bool_]:
+def _in_vectors(table: NestTable, number: int, nest: Nests) -> Mask:
     """Whether a packed copy moves whole vectors, (n,): contiguous along the lanes, or along another axis, in rectangles."""
     read, lanes, vector, count = table.reads[number], nest.lanes, nest.vector, nest.span.shape[1]
     if vector >= 0 and read.uses[vector] and read.strides[vector] == 1:
@@ -227,9 +225,9 @@ def _in_vectors(table: NestTable, number: int, nest: Nests) -> NDArray[np.bool_]
     if vector < 0 or read.strides[vector] < 0 or table.found[number].padded or read.dtype_bytes < 4 or lanes < SHORTEST:
         return found
     for axis in np.flatnonzero(read.strides == 1):
-        block = np.where(nest.axis[table.spatial] == axis, nest.extent[table.spatial], 1.0)  # of the reduction
-        length = table.extents[axis] // block if axis >= table.spatial else nest.span[axis]
-        found |= (length >= lanes) if axis >= table.spatial else (length % lanes == 0)
+        block = np.maximum(nest.extent[table.spatial] * (nest.axis[table.spatial] == axis), 1.0)  # of the reduction
+        vectors = nest.span[axis] / lanes
+        found |= (table.lengths[axis] >= lanes * block) if axis >= table.spatial else (vectors == np.floor(vectors))
     if not read.uses[vector]:  # rows of a register tile, beside what the reduction walks
         walked = bool((read.strides[table.spatial :] == 1).any())
         found &= walked & (nest.span[: table.spatial][read.uses[: table.spatial]].prod(axis=0) > 1)

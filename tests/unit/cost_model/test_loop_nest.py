@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tuner.cost_model.calibration import estimate, units_of
-from tuner.cost_model.cycles import CROSSING, NAMES, ROUND
+from tuner.cost_model.cycles import CROSSING, NAMES, ROUND, cycles
 from tuner.cost_model.features import ESTIMATE, REFERENCE, TERMS, WIDTH, featurizer
 from tuner.cost_model.model import Features
 from tuner.cost_model.nests import tables
@@ -47,6 +47,24 @@ def test_rows_have_one_width_and_only_numbers(spec: str) -> None:
     assert np.array_equal(featurizer(space)(points[7:19]), rows[7:19]), "a batch does not change its rows"
     typical = featurizer(space)(space.space.sample(np.random.default_rng(0), REFERENCE))
     assert np.abs(typical[:, :WIDTH].mean(axis=0)).max() < 1e-3, "relative to what is typical"
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_nest_is_described_in_single_precision_throughout(spec: str) -> None:
+    """Half of it in double would take longer and change nothing."""
+    space = CpuSpace(parse_spec(spec), detect_cpu(), 1)
+    points = space.space.sample(np.random.default_rng(1), 100)
+    for number, name in enumerate(space.combinations):
+        for table in tables(space, name):
+            done = work(table, points[points[:, 0] == number], space.target)
+            counted = {
+                f"{type(part).__name__}.{key}": value
+                for part in (done, done.nest, done.brought)
+                for key, value in vars(part).items()
+            }
+            counted["cycles"] = cycles(table, done, space.target)
+            arrays = [(key, one) for key, value in counted.items() for one in (value if isinstance(value, tuple) else (value,))]
+            assert not {key for key, one in arrays if isinstance(one, np.ndarray) and one.dtype == np.float64}
 
 
 def test_scalar_calls_are_estimated_slower_than_vectors_of_polynomials() -> None:
