@@ -35,7 +35,7 @@ from tuner.spaces.cpu import CpuSpace
 from tuner.target.document import target_from_document
 from tuner.workload.spec import from_document
 
-MACHINE = RankerOptions(trees=300, depth=6)  # learns a table by heart, as well as trees can
+MACHINE = RankerOptions(rounds=300, depth=6)  # learns a table by heart, as well as trees can
 REPORTED = (16, 64, 256)  # trials after which the best is told
 IN_FLIGHT = 4
 REFERENCE = 1024  # random configs whose scores set the scale

@@ -30,9 +30,9 @@ _HALF_LIFE = 64.0  # local trials at which the history's say is halved
 _AGREEING = 3  # workloads of an operator from which trees learn: of one they learn what is its own (docs/search.md)
 _SHARPNESS = 10.0  # of the estimate's logarithms as margins of pairs: a tenth of the time less is nearly three to one
 
-# Many trees that learn slowly, each from many pairs: what one draw of pairs, or of features for a split, learns by chance the
-# others do not.
-_TREES = RankerOptions(trees=200, learning_rate=0.05, pairs=64)
+# Rounds of several trees, each of other rows, and many pairs: what one draw of rows, pairs, or features for a split learns by
+# chance the others do not.
+_TREES = RankerOptions(rounds=50, parallel=4, learning_rate=0.2, subsample=0.7, pairs=64)
 
 
 @dataclass(frozen=True, kw_only=True)

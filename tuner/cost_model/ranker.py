@@ -19,11 +19,13 @@ class RankerOptions:
     """Few trees that learn slowly, each split chosen among some of the features: rows are tens to hundreds, features hundreds,
     and more or eager trees learn by heart what the next batch refutes (docs/search.md has the table)."""
 
-    trees: int = 60
+    rounds: int = 60
+    parallel: int = 1  # trees of a round, of which it takes the mean
     depth: int = 4
     learning_rate: float = 0.1
     choice: int = 64  # features that a split is chosen from, drawn anew for each of those that vary; where there are fewer, all
-    pairs: int = 8  # rows that each row is compared with, drawn anew for each tree
+    subsample: float = 1.0  # rows that a tree sees
+    pairs: int = 8  # rows that each row is compared with, drawn anew for each round
     seed: int = 0
 
 
@@ -56,7 +58,7 @@ class Ranker:
                 nthread=1,
             )
             # Noted beside the trees: names of features, which XGBoost would compare for each tree, took a twentieth of the time.
-            self._booster = xgboost.train(self._parameters(len(columns)), rows, self.options.trees)
+            self._booster = xgboost.train(self._parameters(len(columns)), rows, self.options.rounds)
             self._booster.set_attr(width=str(features.shape[1]), columns=" ".join(map(str, columns)))
         self._columns = columns
 
@@ -104,6 +106,8 @@ class Ranker:
             "lambdarank_pair_method": "mean",
             "lambdarank_num_pair_per_sample": self.options.pairs,
             "colsample_bynode": min(1.0, self.options.choice / width),
+            "num_parallel_tree": self.options.parallel,
+            "subsample": self.options.subsample,
             "disable_default_eval_metric": 1,
         }
 
