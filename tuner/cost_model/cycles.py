@@ -39,6 +39,7 @@ TERMS: tuple[tuple[str, float], ...] = (
     ("beyond_l3", 0.3),  # at 6
     ("written_l1", 0.3),  # of these, what is written: it comes in first and goes out again
     ("written_l2", 0.3),
+    ("streamed", 1.0),  # the same past the caches, at 16
     ("revisited_l1", 0.5),  # sums of a block that come in for the next block of the reduction: one after the other, fetched ahead
     ("revisited_l2", 0.5),
     ("strewn_l1", 8.0),  # lines written one element at a time, which nothing fetches ahead
@@ -97,8 +98,10 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
     # (n,) bytes that come in from beyond the first two caches: operands and what is written once; sums that are written again.
     divided = ((reduction_blocks > 1) & (table.reductions > 0)).astype(np.float32)
     sums_l1, sums_l2 = (traffic[-1] * divided for traffic in work.brought.traffic[:2])
-    written_l1, written_l2 = (traffic[-1] * (1.0 - divided) for traffic in work.brought.traffic[:2])
-    l1, l2 = work.brought.traffic[0].sum(axis=0), work.brought.traffic[1].sum(axis=0)
+    through, past = (1.0 - divided) * ~nest.streamed, (1.0 - divided) * nest.streamed
+    written_l1, written_l2 = (traffic[-1] * through for traffic in work.brought.traffic[:2])
+    # What is written past the caches does not come in first.
+    first, second, third = (traffic.sum(axis=0) - traffic[-1] * past for traffic in work.brought.traffic)
     libm, polynomial = work.slow * ~nest.polynomial, work.slow / lanes * nest.polynomial
     # Bytes that are fetched ahead come in while functions are computed and vectors multiplied.
     busy = (arithmetic + libm * _COST["libm"] + polynomial * _COST["polynomial"]) * (nest.ahead > 0)
@@ -115,20 +118,21 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "write_back": reduces * lives * accumulators,
         "partial": reduces * work.lives * accumulators * (1.0 - kept) * (reduction_blocks > 1),
         "loads": (work.bodies * operands + fetches) / LOAD_PORTS,
-        "beyond_l1": np.maximum((l1 - sums_l1) / 48 - busy, 0.0),
-        "beyond_l2": np.maximum((l2 - sums_l2) / 16 - busy, 0.0),
-        "beyond_l3": np.maximum(work.brought.traffic[2].sum(axis=0) / 6 - busy, 0.0),
+        "beyond_l1": np.maximum((first - sums_l1) / 48 - busy, 0.0),
+        "beyond_l2": np.maximum((second - sums_l2) / 16 - busy, 0.0),
+        "beyond_l3": np.maximum(third / 6 - busy, 0.0),
         "written_l1": written_l1 / 48,
         "written_l2": written_l2 / 16,
+        "streamed": work.brought.traffic[0][-1] * past / 16 * _in_parts(table, work),
         "revisited_l1": sums_l1 / 48,
         "revisited_l2": sums_l2 / 16,
         "strewn_l1": work.brought.traffic[0][-1] / LINE_BYTES * (work.scattered > 0),
         "strewn_l2": work.brought.traffic[1][-1] / LINE_BYTES * (work.scattered > 0),
         "pages": work.brought.pages[:-1].sum(axis=0),
-        "jumps": np.maximum(work.brought.pages[-1] - work.brought.traffic[0][-1] / LINE_BYTES / FOLLOWED, 0.0),
+        "jumps": np.maximum(work.brought.pages[-1] - work.brought.traffic[0][-1] / LINE_BYTES / FOLLOWED, 0.0) * ~nest.streamed,
         "restarts": work.brought.runs[:-1].sum(axis=0) * _wait(target),
-        "starved_l1": np.maximum(l1 / 32 + CROSSING * work.brought.crossings - arithmetic, 0.0),
-        "starved_l2": np.maximum(l2 / 16 - arithmetic, 0.0),
+        "starved_l1": np.maximum(first / 32 + CROSSING * work.brought.crossings - arithmetic, 0.0),
+        "starved_l2": np.maximum(second / 16 - arithmetic, 0.0),
         "burst_l1": _burst(work.brought.traffic[0][:-1] / 48, work.brought.passes[0][:-1], arithmetic),
         "burst_l2": _burst(work.brought.traffic[1][:-1] / 16, work.brought.passes[1][:-1], arithmetic),
         "interleaved": np.maximum(work.brought.interleaved / 16 - arithmetic, 0.0),
@@ -148,7 +152,7 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
         "folded": nest.covered / table.extents[table.spatial :].prod() * np.log2(lanes) * table.is_rows,
         "libm": libm,
         "polynomial": polynomial,
-        "aliased": work.bodies * work.aliased + work.lives * work.aliased_writes,
+        "aliased": work.bodies * work.aliased + work.lives * work.aliased_writes * ~nest.streamed,
         "checked": work.bodies * work.checked,
         "checked_twice": work.bodies * work.checked_twice,
         "torn": work.bodies * work.checked * np.maximum(accumulators - registers / 2, 0),
@@ -158,6 +162,15 @@ def cycles(table: NestTable, work: Work, target: Target) -> Floats:
     for row, name in enumerate(NAMES):
         counts[row] = found[name]
     return counts
+
+
+def _in_parts(table: NestTable, work: Work) -> Floats:
+    """How many parts a line is written in that goes past the caches, (n,): a core joins those that follow each other at once, in
+    one tile; each other goes to memory by itself."""
+    nest = work.nest
+    wide = nest.span[nest.vector] if nest.vector >= 0 else np.ones(len(work.bodies), np.float32)
+    parts: Floats = np.maximum(LINE_BYTES / table.dtype_bytes / wide, 1.0)
+    return parts
 
 
 def _burst(transfers: Floats, passes: Floats, arithmetic: Floats) -> Floats:

@@ -22,7 +22,7 @@ from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.space import Points
 from tuner.target.target import Target
 
-FEATURE_VERSION = 15  # of the meaning of the columns; models are stored with it
+FEATURE_VERSION = 16  # of the meaning of the columns; models are stored with it
 MAX_GROUPS = 3  # groups described, the ones with most arithmetic first
 READS = 3  # reads described one by one, the largest first
 AXES = 4  # of the output, the last ones, whose loops are described

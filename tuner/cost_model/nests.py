@@ -17,6 +17,7 @@ from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.cpu_ahead import boxes, parted, walked
 from tuner.spaces.cpu_amx import AmxSketch
 from tuner.spaces.cpu_row_knobs import RowSketch
+from tuner.spaces.cpu_stores import CACHED, STREAMED
 from tuner.spaces.cpu_tile_knobs import TileSketch
 from tuner.spaces.groups import COLUMN
 from tuner.spaces.guards import operations, share
@@ -110,6 +111,7 @@ class Nests:
     packed: Mask  # (reads, n)
     polynomial: Mask  # (n,)
     recomputed: Floats  # (n,) stages computed again by each reader
+    streamed: Mask  # (n,) whether the output goes past the caches
     ahead: Floats  # (n,) tiles of rows, bytes of a map, blocks of a reduction that are fetched ahead; 0 for none
 
 
@@ -322,6 +324,7 @@ class NestTable:
                 self._index(points, "mathematics")
             ],
             recomputed=self._recomputed(points),
+            streamed=np.array([value == STREAMED for value in self._values("stores", CACHED)])[self._index(points, "stores")],
             ahead=np.array(self._values("ahead", 0), np.float32)[self._index(points, "ahead")]
             * self._fetching(how, extent),
         )  # fmt: skip

@@ -12,10 +12,12 @@ from tvm import tirx
 from tvm_ffi import structural_walk
 
 from tuner.spaces.cpu_amx import REGISTERS
+from tuner.target.target import LINE_BYTES
 
 DOT_BFLOAT16 = "tuner_dot_bfloat16x16"
 NOTHING = "tuner_nothing"
-_SHAPES = "tuner_amx_"
+FENCE = "tuner_fence"
+_SHAPES, _STREAM = "tuner_amx_", "tuner_stream_"
 _DOT_BFLOAT16 = f"""
 declare <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float>, <32 x bfloat>, <32 x bfloat>)
 define weak_odr hidden <16 x float> @{DOT_BFLOAT16}(<16 x float> %sums, <32 x i16> %one, <32 x i16> %other) alwaysinline {{
@@ -30,6 +32,20 @@ define weak_odr hidden <16 x float> @{DOT_BFLOAT16}(<16 x float> %sums, <32 x i1
 _NOTHING = f"""
 define weak_odr hidden void @{NOTHING}() alwaysinline nounwind willreturn nosync memory(inaccessiblemem: readwrite) {{
   call void asm sideeffect "", ""() nounwind willreturn nosync nocallback memory(inaccessiblemem: readwrite)
+  ret void
+}}
+"""
+_STREAMING_STORE = """
+define weak_odr hidden void @{name}(ptr %to, <{lanes} x {element}> %values) alwaysinline {{
+  store <{lanes} x {element}> %values, ptr %to, align {align}, !nontemporal !0
+  ret void
+}}
+!0 = !{{i32 1}}
+"""
+# Of both kinds of ordering LLVM knows only that between threads; x86's instruction for that waits for such stores too.
+_FENCE = f"""
+define weak_odr hidden void @{FENCE}() alwaysinline {{
+  fence seq_cst
   ret void
 }}
 """
@@ -64,6 +80,12 @@ def shapes_amx(name: str) -> bool:
     return name.startswith(_SHAPES)
 
 
+def streaming_store(dtype: str, lanes: int) -> str:
+    """The function that stores a vector past the caches, where it begins at a multiple of its size or of a cache line; void, of
+    an address and the vector. `dtype`: float32 or float64."""
+    return f"{_STREAM}{dtype}x{lanes}"
+
+
 def called_functions(node: Any) -> list[str]:
     """Names of foreign functions that are called below the node, each once."""
     found: dict[str, None] = {}
@@ -94,6 +116,10 @@ def _text(name: str) -> str | None:
         return _NOTHING
     if name == DOT_BFLOAT16:
         return _DOT_BFLOAT16
+    if name == FENCE:
+        return _FENCE
+    if name.startswith(_STREAM):
+        return _streaming_store(name)
     if not shapes_amx(name):
         return None
     sizes = bytes.fromhex(name.removeprefix(_SHAPES))
@@ -102,3 +128,9 @@ def _text(name: str) -> str | None:
     for register in range(REGISTERS):
         data[16 + 2 * register], data[48 + register] = sizes[register], sizes[REGISTERS + register]
     return _SHAPE_REGISTERS.format(name=name, shapes="".join(f"\\{value:02X}" for value in data))
+
+
+def _streaming_store(name: str) -> str:
+    dtype, lanes = name.removeprefix(_STREAM).split("x")
+    element, size = {"float32": ("float", 4), "float64": ("double", 8)}[dtype]
+    return _STREAMING_STORE.format(name=name, lanes=lanes, element=element, align=min(int(lanes) * size, LINE_BYTES))

@@ -13,6 +13,7 @@ from tvm.s_tir.analysis import get_sblock_access_region
 
 from tuner.lowering.arguments import ARGUMENTS
 from tuner.lowering.scalars import BITS, Scope, identity, lower, lower_bits
+from tuner.lowering.streaming import STREAM
 from tuner.runtime.prepack import pack_symbol
 from tuner.spaces.program import Block, Buffer, Fetch, Fuse, Mark, Program
 from tuner.spaces.prologue import split
@@ -181,6 +182,8 @@ def _block(block: Block, iterators: list[tirx.IterVar], loops: list[tirx.Var], i
     read, write, _ = get_sblock_access_region(bare, {buffer: buffer for buffer in inside.buffers.values()})
     if init is not None:
         read = [region for region in read if not region.source.same_as(target)]
+    if block.streamed:
+        store = tirx.AttrStmt(0, STREAM, 0, store)
     # What is fetched ahead is no access: the block depends on nothing by it.
     statement = _sequence([*(_fetch(one, inside) for one in block.ahead), store])
     made = SBlock(iterators, read, write, block.name, statement, init=init)

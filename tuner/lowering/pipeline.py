@@ -9,6 +9,7 @@ from tvm.tirx import compilation_pipeline as pipelines
 
 from tuner.lowering.imported import bring_in_functions
 from tuner.lowering.rolled import keep_rolled
+from tuner.lowering.streaming import stream_stores
 from tuner.lowering.strides import pick_neighbours
 
 PIPELINE = "tuner"
@@ -27,7 +28,8 @@ def _pipeline() -> tuple[Any, Any, Any]:
     def finish() -> Any:
         loads = tvm.transform.module_pass(lambda mod, _: pick_neighbours(mod), opt_level=0, name="tuner.PickNeighbours")
         rolled = tvm.transform.module_pass(lambda mod, _: keep_rolled(mod), opt_level=0, name="tuner.KeepRolled")
+        streams = tvm.transform.module_pass(lambda mod, _: stream_stores(mod), opt_level=0, name="tuner.StreamStores")
         functions = tvm.transform.module_pass(lambda mod, _: bring_in_functions(mod), opt_level=0, name="tuner.BringInFunctions")
-        return tvm.ir.transform.Sequential([loads, rolled, functions, finish_host()])
+        return tvm.ir.transform.Sequential([loads, rolled, streams, functions, finish_host()])
 
     return lower, finish, finish_device

@@ -70,7 +70,8 @@ def _axes(read: Read) -> list[str]:
 def of_map(
     plan: TilePlan, stage: Stage, written: Read, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType], *, wide: bool
 ) -> tuple[Fetch, ...]:
-    """What a map will read and write further along its vectors; `wide`: a tile's vectors are one."""
+    """What a map will read further along its vectors, and write unless that goes past the caches; `wide`: a tile's vectors are
+    one."""
     tiled = plan.tiled(str(plan.vector))
     vectors, lanes = tiled.register
     starts: list[dict[str, Scalar]] = [{lanes.name: constant(0)}]
@@ -78,7 +79,8 @@ def of_map(
         starts = [{lanes.name: constant(0), vectors.name: constant(number)} for number in range(vectors.extent)]
     indices = {axis.axis.name: axis.index for axis in plan.spatial}
     found = []
-    for read in (*streamed(stage, plan.vector, shapes), written):
+    own = () if plan.streamed else (written,)
+    for read in (*streamed(stage, plan.vector, shapes), *own):
         further = constant(plan.ahead // DTYPE_BYTES[dtypes[read.tensor]])
         for start in starts:
             coming = indices | {tiled.axis.name: add(substitute(tiled.index, start), further)}

@@ -57,6 +57,7 @@ class TilePlan:
     mathematics: Mathematics
     threads: int
     ahead: int = 0  # bytes that a map fetches ahead; of a sum, blocks of the reduction and packed parts, one at most
+    streamed: bool = False  # whether the output is written past the caches
     taken: tuple[str, ...] = ()  # reduction axes that one instruction takes at once: tuner.spaces.cpu_dots, tuner.spaces.cpu_amx
     rows: str | None = None  # the axis along which AMX's registers have their rows
     offset: int = 0  # added to the factor without the vector's lanes, so that an instruction takes it: tuner.spaces.cpu_dots

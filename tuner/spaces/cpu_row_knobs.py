@@ -10,6 +10,7 @@ from math import prod
 
 from tuner.spaces.access import accesses
 from tuner.spaces.cpu_rows import RowNest, RowPlan, passes, streamed
+from tuner.spaces.cpu_stores import STREAMED, store_values
 from tuner.spaces.groups import COLUMN, RowGroup, TileGroup
 from tuner.spaces.nest import Nest
 from tuner.spaces.space import Knob, Value
@@ -69,6 +70,7 @@ class RowSketch:
             knobs += [self._knob("outer_order", orders), self._knob("inner_order", orders)]
         knobs += [self._knob(f"keep_{stage.name}", ("keep", "recompute")) for stage in self._optional()]
         knobs.append(self._knob("ahead", self._ahead_values()))
+        knobs.append(self._knob("stores", store_values(self.group.output, COLUMN, self.lanes, self.target)))
         if any(approximated(stage.body) for stage in self.group.stages):
             knobs.append(self._knob("mathematics", ("polynomial", "libm")))
         return tuple(knob for knob in knobs if len(knob.values) > 1)
@@ -133,6 +135,7 @@ class RowSketch:
             recomputed=frozenset(stage.name for stage in self._optional() if values.get(f"keep_{stage.name}") == "recompute"),
             mathematics="polynomial" if values.get("mathematics") == "polynomial" else "libm",
             ahead=int(values.get("ahead", 0)),  # type: ignore[arg-type]  # the knob's values are integers
+            streamed=values.get("stores") == STREAMED,
             threads=self.threads,
         )
 

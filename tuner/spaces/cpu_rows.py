@@ -54,6 +54,7 @@ class RowPlan:
     mathematics: Mathematics
     ahead: int  # tiles of rows that what the first pass reads is fetched ahead of it, by the second pass; 0 for not at all
     threads: int
+    streamed: bool = False  # whether an output of whole rows is written past the caches
 
     def row(self, name: str) -> TiledAxis:
         return next(tiled for tiled in self.rows if tiled.axis.name == name)
@@ -212,6 +213,7 @@ class RowNest:
                 otherwise=identity("sum", stage.dtype) if when else None,
                 mathematics=self.plan.mathematics,
                 ahead=self._ahead(stage, column.index) if along else (),
+                streamed=self.plan.streamed,
             )
         )
 

@@ -93,7 +93,7 @@ class TileNest:
         written = Read(self.name, tuple(Var(axis.name) for axis in self.group.output.axes))
         joined = wide and self._joined()
         ahead = of_map(self.plan, self.group.anchor, written, self.shapes, self.dtypes, wide=joined) if self.plan.ahead else ()
-        self._block(self.name, spatial, (), self.name, self._output_indices(), body, when, otherwise, ahead)
+        self._block(self.name, spatial, (), self.name, self._output_indices(), body, when, otherwise, ahead, self.plan.streamed)
         self.steps.append(Reorder(loops=self._loops(self.name, spatial)))
         for copy in reversed(attached):
             self.buffers = [replace(buffer, scope="stack") if buffer == copy.buffer else buffer for buffer in self.buffers]
@@ -199,7 +199,7 @@ class TileNest:
                 self.group.epilogue.body, self.shapes, {axis.axis.name: axis.axis.extent for axis in self.plan.spatial}
             )
             body = replace_reads(substitute(plain, self.indices), {self.group.anchor.name: finished})
-        self._block(output.name, spatial, (), output.name, self._output_indices(), body)
+        self._block(output.name, spatial, (), output.name, self._output_indices(), body, streamed=self.plan.streamed)
         self.steps.append(ReverseComputeAt(block=output.name, loop=f"{acc}.{at.name}"))
         self.steps.append(Reorder(loops=self._loops(output.name, [*self.inner, *self.register])))
         self._innermost(output.name, unrolled=not costly and self.plan.rows is None, wide=self._wide(body))
@@ -353,6 +353,7 @@ class TileNest:
         when: tuple[Scalar, ...] = (),
         otherwise: Scalar | None = None,
         ahead: tuple[Fetch, ...] = (),
+        streamed: bool = False,
     ) -> None:
         reducer = self.group.anchor.reducer if reduce_axes else None
         self.blocks.append(
@@ -367,6 +368,7 @@ class TileNest:
                 when=when,
                 otherwise=otherwise,
                 ahead=ahead,
+                streamed=streamed,
                 mathematics=self.plan.mathematics,
             )
         )

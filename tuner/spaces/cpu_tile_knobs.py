@@ -9,8 +9,9 @@ from itertools import permutations, product
 from math import prod
 
 from tuner.spaces.access import Access, accesses, bounds, in_bounds
-from tuner.spaces.cpu_ahead import boxes, parted, streamed, walked
+from tuner.spaces.cpu_ahead import MOST_USES, boxes, parted, streamed, walked
 from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
+from tuner.spaces.cpu_stores import CACHED, STREAMED, store_values
 from tuner.spaces.cpu_tile import TileNest
 from tuner.spaces.groups import TileGroup
 from tuner.spaces.nest import Nest
@@ -112,6 +113,7 @@ class TileSketch:
             if self.copying or values[0] != "none":
                 knobs.append(self._knob(f"copy{number}_{found.read.tensor}", values))
         knobs.append(self._knob("ahead", self._ahead_values()))
+        knobs.append(self._knob("stores", self._store_values()))
         knobs.append(self._knob("mathematics", self._mathematics_values()))
         return tuple(knob for knob in knobs if len(knob.values) > 1)
 
@@ -260,6 +262,11 @@ class TileSketch:
         size = sum(prod(self.shapes[name]) * DTYPE_BYTES[self.dtypes[name]] for name in tensors)
         return (0, far) if wide and size > self.target.l2_bytes else (0,)
 
+    def _store_values(self) -> tuple[str, ...]:
+        """Whether an output goes past the caches; of a sum one that computes little for each element, and so waits for memory."""
+        often = prod(axis.extent for axis in self.group.anchor.reduce_axes) > MOST_USES
+        return (CACHED,) if often or self.taken else store_values(self.group.output, self.vector, self.lanes, self.target)
+
     def _fetchable(self, one: Access) -> bool:
         """Whether a box of what a sum reads can come ahead: a part that is packed, or the next block of the reduction."""
         copies, stage = self.copy_values(one), self.group.anchor
@@ -297,6 +304,7 @@ class TileSketch:
             mathematics=self._mathematics(values),
             threads=self.threads,
             ahead=int(values.get("ahead", 0)),  # type: ignore[arg-type]  # the knob's values are integers
+            streamed=values.get("stores") == STREAMED,
             taken=self.taken,
         )
 

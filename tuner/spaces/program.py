@@ -58,6 +58,7 @@ class Block:
     when: tuple[Scalar, ...] = ()  # conditions under which the body is computed; of a reduction, terms elsewhere change nothing
     otherwise: Scalar | None = None  # what is written where one of them fails; None for nothing
     ahead: tuple[Fetch, ...] = ()  # into the caches, with each point
+    streamed: bool = False  # whether whole vectors are written past the caches, where they lie as such
 
     @property
     def extents(self) -> dict[str, int]:

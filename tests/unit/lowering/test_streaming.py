@@ -1,0 +1,132 @@
+"""Stores past the caches: the same results, by instructions that do it where vectors lie whole, with a fence for each thread."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tvm
+from tvm import tirx
+
+from tests.unit.spaces.kernels import output_of
+from tuner.cost_model.calibration import units_of
+from tuner.cost_model.cycles import NAMES
+from tuner.cost_model.features import TERMS, featurizer
+from tuner.lowering.compiler import compile_program
+from tuner.lowering.imported import FENCE, called_functions, streaming_store
+from tuner.lowering.streaming import STREAM, stream_stores
+from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.space import Value
+from tuner.target.detect import detect_cpu
+from tuner.workload.inputs import make_inputs
+from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
+from tuner.workload.spec import parse_spec
+
+SMALL = replace(detect_cpu(), l2_bytes=1024)  # holds nothing of what tests can compute
+SIXTEEN = replace(SMALL, tvm={"kind": "llvm", "mcpu": "skylake-avx512"}, vector_bytes=64, vector_registers=32)
+
+
+def streamed(space: CpuSpace, count: int) -> Iterator[dict[str, Value]]:
+    """Random configs, with all outputs past the caches."""
+    for point in space.space.sample(np.random.default_rng(5), count):
+        config = space.space.config(point)
+        yield config | {knob.name: "streamed" for knob in space.space.knobs if knob.name.endswith(".stores")}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "elementwise:M=33,N=64,act=relu",
+        "elementwise:M=24,N=64,act=gelu",
+        "elementwise:M=9,N=64,act=exp,dtype=float64",
+        "bias_act:M=31,N=208,act=tanh",
+        "transpose:M=48,N=80",
+        "transpose:M=64,N=33,dtype=float64",
+        "batch_norm:N=3,H=5,W=5,C=48",
+        "softmax:M=19,N=96",
+        "layer_norm:M=7,N=256",
+        "max_pool2d:N=1,H=13,W=11,C=32,KH=3,KW=3,stride=2,pad=1",
+        "depthwise_conv2d:N=1,H=9,W=9,C=32,KH=3,KW=3,pad=1,act=relu,bias=true",
+        "conv2d:N=1,H=9,W=9,CI=8,CO=48,KH=1,KW=1",
+    ],
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_results_are_what_they_are_through_the_caches(spec: str, threads: int) -> None:
+    workload = parse_spec(spec)
+    space = CpuSpace(workload, SMALL, threads=threads)
+    inputs = make_inputs(workload.expression, seed=4)
+    want, magnitude = evaluate_with_magnitude(workload.expression, inputs)
+    (name,) = workload.expression.outputs
+    past = 0
+    for config in streamed(space, 4):
+        program = space.program(config)
+        past += any(block.streamed for block in program.blocks)
+        got = {name: output_of(program, workload.expression, inputs)}
+        assert max_rel_error(workload.expression, got, want, magnitude) <= error_bound(workload.expression)
+    assert past
+
+
+def assembly(spec: str, threads: int, config: dict[str, Value]) -> str:
+    space = CpuSpace(parse_spec(spec), SIXTEEN, threads)
+    return compile_program(space.program(config), SIXTEEN, "kernel").sources["asm"]
+
+
+TILE: dict[str, Value] = {"sketch": "Y:tile_ij", "Y.tile_ij.register": (32,)}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_whole_vectors_go_past_the_caches_and_a_fence_waits_for_them(threads: int) -> None:
+    spec = "elementwise:M=64,N=512,act=relu"
+    through, past = (assembly(spec, threads, TILE | {"Y.tile_ij.stores": how}) for how in ("cached", "streamed"))
+    assert "vmovntps" in past and "vmovntps" not in through
+    fence = r"\bmfence\b|lock\s+or"
+    assert len(re.findall(fence, past)) > len(re.findall(fence, through))
+    assert FENCE not in past and "tuner_stream" not in past, "nothing is called"
+
+
+@pytest.mark.parametrize(("first", "apart", "past"), [(0, 16, True), (32, 48, True), (8, 16, False), (0, 8, False)])
+def test_vectors_that_begin_between_multiples_of_a_line_are_stored_as_ever(first: int, apart: int, past: bool) -> None:
+    """An instruction that stores past the caches takes only addresses of whole vectors."""
+    one, other = (tirx.decl_buffer((1024,), "float32", name=name) for name in ("X", "Y"))
+    turn, begin = tirx.Var("turn", "int32"), tirx.Var("begin", "int32")
+    vector = tirx.Ramp(begin, tirx.const(1, "int32"), 16)
+    store = tirx.AttrStmt(0, STREAM, 0, tirx.BufferStore(other, tirx.BufferLoad(one, [vector]), [vector]))
+    body = tirx.SeqStmt([tirx.Bind(begin, tirx.min(turn * apart, tirx.const(512, "int32")) + first), store])
+    loop = tirx.For(turn, tirx.const(0, "int32"), tirx.const(20, "int32"), tirx.ForKind.SERIAL, body)
+    found = stream_stores(tvm.IRModule({"kernel": tirx.PrimFunc([one, other], loop)}))["kernel"].body
+    assert (streaming_store("float32", 16) in called_functions(found)) == past
+    assert f'"{STREAM}"' not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("spec", "l2_bytes", "offered"),
+    [
+        ("elementwise:M=64,N=1024,act=gelu", 1 << 17, True),
+        ("elementwise:M=64,N=1024,act=gelu", 1 << 18, False),  # the cache holds it
+        ("bias_act:M=64,N=1001,act=relu", 1 << 10, False),  # rows begin anywhere
+        ("elementwise:M=64,N=1024,act=gelu,dtype=bfloat16", 1 << 10, False),
+        ("transpose:M=128,N=256", 1 << 10, True),
+        ("softmax:M=64,N=256", 1 << 10, True),
+        ("reduce_sum:M=512,N=64", 1 << 10, False),  # one number a row
+        ("max_pool2d:N=1,H=13,W=11,C=32,KH=3,KW=3,stride=2,pad=1", 1 << 10, True),
+        ("matmul:M=64,N=64,K=512", 1 << 10, False),  # computing takes longer by far
+    ],
+)
+def test_it_is_offered_where_it_may_pay(spec: str, l2_bytes: int, offered: bool) -> None:
+    space = CpuSpace(parse_spec(spec), replace(SIXTEEN, l2_bytes=l2_bytes), threads=1).space
+    assert any(knob.name.endswith(".stores") for knob in space.knobs) == offered
+
+
+def test_the_model_sees_what_is_written_where() -> None:
+    space = CpuSpace(parse_spec("elementwise:M=2048,N=2048,act=relu"), replace(SIXTEEN, l2_bytes=1 << 20), 1)
+    rows = featurizer(space)(np.stack([space.space.point(TILE | {"Y.tile_ij.stores": how}) for how in ("cached", "streamed")]))
+    through, past = ({name: units[NAMES.index(name)] for name in NAMES} for units in units_of(rows, TERMS))
+    assert through["written_l1"] > 0 and not through["streamed"]
+    assert not past["written_l1"] and not past["written_l2"]
+    assert past["streamed"] == pytest.approx(4 * 2048 * 2048 / 16, rel=1e-5)
+    assert past["beyond_l1"] < through["beyond_l1"]
+    narrow = featurizer(space)(space.space.point(TILE | {"Y.tile_ij.register": (16,), "Y.tile_ij.stores": "streamed"})[None])
+    assert units_of(narrow, TERMS)[0, NAMES.index("streamed")] == pytest.approx(past["streamed"], rel=1e-5), "a line at a time"
