@@ -42,7 +42,8 @@ define weak_odr hidden void @{name}(ptr %to, <{lanes} x {element}> %values) alwa
 }}
 !0 = !{{i32 1}}
 """
-# Of both kinds of ordering LLVM knows only that between threads; x86's instruction for that waits for such stores too.
+# LLVM orders only what is stored as ever by it; what x86 has for the strongest fence, mfence or a locked instruction, waits until
+# what goes past the caches is written too (Intel's Software Developer's Manual, volume 3, write combining).
 _FENCE = f"""
 define weak_odr hidden void @{FENCE}() alwaysinline {{
   fence seq_cst

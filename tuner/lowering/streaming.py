@@ -1,7 +1,7 @@
 """Stores past the caches: of outputs that these would not hold until they are read, and would first fetch to write into.
 
-The processor collects such stores in buffers of its own and writes them when it likes; a fence at the end of what a thread does
-makes sure that they are there for whoever is told that it is done.
+The processor collects such stores in buffers of its own and writes them when it likes, also after what it stores later as ever; a
+fence at the end of what a thread does, and before others are given work, makes sure that they are there for whoever is told.
 """
 
 from __future__ import annotations
@@ -69,10 +69,11 @@ def _is_one(stride: tvm.ir.PrimExpr) -> bool:
 
 
 def _fenced_turns(loop: tirx.For) -> tirx.Stmt:
-    """Each turn is what one thread does without anybody being told."""
+    """Each turn is what one thread does without anybody being told; what came before the loop its threads may read."""
     if loop.kind != tirx.ForKind.PARALLEL:
         return loop
-    return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, _fenced(loop.body), annotations=loop.annotations)
+    turns = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, _fenced(loop.body), annotations=loop.annotations)
+    return tirx.SeqStmt([_fence(), turns])
 
 
 def _fenced_whole(scope: tirx.AttrStmt) -> tirx.Stmt:
@@ -82,4 +83,8 @@ def _fenced_whole(scope: tirx.AttrStmt) -> tirx.Stmt:
 
 
 def _fenced(body: tirx.Stmt) -> tirx.Stmt:
-    return tirx.SeqStmt([body, tirx.Evaluate(tirx.call_extern("void", FENCE))])
+    return tirx.SeqStmt([body, _fence()])
+
+
+def _fence() -> tirx.Stmt:
+    return tirx.Evaluate(tirx.call_extern("void", FENCE))

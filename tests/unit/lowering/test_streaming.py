@@ -75,6 +75,7 @@ def assembly(spec: str, threads: int, config: dict[str, Value]) -> str:
 
 
 TILE: dict[str, Value] = {"sketch": "Y:tile_ij", "Y.tile_ij.register": (32,)}
+AT = NAMES.index("streamed")
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -120,6 +121,13 @@ def test_it_is_offered_where_it_may_pay(spec: str, l2_bytes: int, offered: bool)
     assert any(knob.name.endswith(".stores") for knob in space.knobs) == offered
 
 
+def test_the_model_counts_lines_that_go_past_the_caches_in_parts() -> None:
+    space = CpuSpace(parse_spec("elementwise:M=2048,N=2048,act=relu"), replace(SIXTEEN, vector_bytes=32, l2_bytes=1 << 20), 1)
+    configs = [TILE | {"Y.tile_ij.register": (width,), "Y.tile_ij.stores": "streamed"} for width in (8, 16, 32)]
+    half, line, lines = units_of(featurizer(space)(np.stack([space.space.point(one) for one in configs])), TERMS)[:, AT]
+    assert half == pytest.approx(2 * line, rel=1e-4) and line == pytest.approx(lines, rel=1e-4)
+
+
 def test_the_model_sees_what_is_written_where() -> None:
     space = CpuSpace(parse_spec("elementwise:M=2048,N=2048,act=relu"), replace(SIXTEEN, l2_bytes=1 << 20), 1)
     rows = featurizer(space)(np.stack([space.space.point(TILE | {"Y.tile_ij.stores": how}) for how in ("cached", "streamed")]))
@@ -128,5 +136,3 @@ def test_the_model_sees_what_is_written_where() -> None:
     assert not past["written_l1"] and not past["written_l2"]
     assert past["streamed"] == pytest.approx(4 * 2048 * 2048 / 16, rel=1e-5)
     assert past["beyond_l1"] < through["beyond_l1"]
-    narrow = featurizer(space)(space.space.point(TILE | {"Y.tile_ij.register": (16,), "Y.tile_ij.stores": "streamed"})[None])
-    assert units_of(narrow, TERMS)[0, NAMES.index("streamed")] == pytest.approx(past["streamed"], rel=1e-5), "a line at a time"
