@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,16 @@ def output_of(program: Program, expression: Expression, inputs: Arrays) -> NDArr
     compile_program(program, detect_cpu(), "kernel").generated["kernel"](*map(tvm.runtime.tensor, inputs.values()), got)
     output: NDArray[Any] = got.numpy()
     return output
+
+
+def check_programs(workload: Workload, programs: Iterable[Program]) -> None:
+    """Of a workload with one output, on this machine."""
+    inputs = make_inputs(workload.expression, seed=4)
+    want, magnitude = evaluate_with_magnitude(workload.expression, inputs)
+    (name,) = workload.expression.outputs
+    for program in programs:
+        got = {name: output_of(program, workload.expression, inputs)}
+        assert max_rel_error(workload.expression, got, want, magnitude) <= error_bound(workload.expression)
 
 
 def check_kernels(workload: Workload, configs: int, kind: Kind = "normal") -> None:
