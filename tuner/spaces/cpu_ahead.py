@@ -24,7 +24,7 @@ MOST_AT_ONCE = 4  # lines before one step of a reduction; more are no longer hid
 MOST_USES, MOST_USES_PACKED = 64, 256
 
 
-def streamed(stage: Stage, vector: str | None, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Read, ...]:
+def read_once(stage: Stage, vector: str | None, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Read, ...]:
     """What a map reads once, in whole vectors, as it writes them."""
     moving = [axis.name for axis in stage.axes if axis.extent > 1]
     if stage.reducer is not None or vector is None or moving[-1:] != [vector]:
@@ -80,7 +80,7 @@ def of_map(
     indices = {axis.axis.name: axis.index for axis in plan.spatial}
     found = []
     own = () if plan.streamed else (written,)
-    for read in (*streamed(stage, plan.vector, shapes), *own):
+    for read in (*read_once(stage, plan.vector, shapes), *own):
         further = constant(plan.ahead // DTYPE_BYTES[dtypes[read.tensor]])
         for start in starts:
             coming = indices | {tiled.axis.name: add(substitute(tiled.index, start), further)}

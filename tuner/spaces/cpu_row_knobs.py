@@ -9,7 +9,7 @@ from itertools import permutations, product
 from math import prod
 
 from tuner.spaces.access import accesses
-from tuner.spaces.cpu_rows import RowNest, RowPlan, passes, streamed
+from tuner.spaces.cpu_rows import RowNest, RowPlan, passes, row_reads
 from tuner.spaces.cpu_stores import STREAMED, store_values
 from tuner.spaces.groups import COLUMN, RowGroup, TileGroup
 from tuner.spaces.nest import Nest
@@ -103,7 +103,7 @@ class RowSketch:
     def _ahead_values(self) -> tuple[int, ...]:
         """Tiles of rows that inputs are fetched ahead, where a later pass over a row has the time for it."""
         first, *later = passes(self.group.stages, len(self.group.rows))
-        found = streamed(first, self.group, self.shapes) if later and not self.reuse else ()
+        found = row_reads(first, self.group, self.shapes) if later and not self.reuse else ()
         # TVM stores narrow floats as integers, under pointers of another type.
         wide = found and all(self.dtypes[read.tensor] in ("float32", "float64") for read in found)
         return AHEAD if wide else (0,)

@@ -79,7 +79,7 @@ class RowNest:
         self.vectors, self.lanes = plan.column.register
         first, *later = passes(self.stages, len(plan.rows))
         self.fetching = later[0].name if plan.ahead and later else None
-        self.fetched = streamed(first, group, shapes) if self.fetching else ()
+        self.fetched = row_reads(first, group, shapes) if self.fetching else ()
         self.finished: dict[str, Scalar] = {}  # value of each stage that has none along the column
         self.reciprocals: dict[Scalar, tuple[str, str]] = {}  # by divisor: its scale, its reciprocal
         self.kept: set[str] = set()  # stages kept along the column
@@ -336,7 +336,7 @@ def passes(stages: Sequence[Stage], rows: int) -> list[Stage]:
     return [stage for stage in stages if stage.reducer is not None or len(stage.axes) > rows]
 
 
-def streamed(stage: Stage, group: RowGroup, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Read, ...]:
+def row_reads(stage: Stage, group: RowGroup, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Read, ...]:
     """What a stage reads of the group's inputs in whole vectors, other elements for each row of the last axis of rows."""
     inside = {one.name for one in group.stages}
     known = {COLUMN, *(axis.name for axis in group.rows)}  # to every pass

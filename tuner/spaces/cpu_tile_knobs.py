@@ -9,7 +9,7 @@ from itertools import permutations, product
 from math import prod
 
 from tuner.spaces.access import Access, accesses, bounds, in_bounds
-from tuner.spaces.cpu_ahead import MOST_USES, boxes, parted, streamed, walked
+from tuner.spaces.cpu_ahead import MOST_USES, boxes, parted, read_once, walked
 from tuner.spaces.cpu_plan import ReductionAxis, TilePlan
 from tuner.spaces.cpu_stores import CACHED, STREAMED, store_values
 from tuner.spaces.cpu_tile import TileNest
@@ -253,7 +253,7 @@ class TileSketch:
         if self.across is not None or self.lanes == 1 or self.taken or not self.copying:
             return (0,)
         if stage.reducer is None:
-            streams, far = streamed(stage, self.vector, self.shapes), PAGE_BYTES
+            streams, far = read_once(stage, self.vector, self.shapes), PAGE_BYTES
             tensors = {stage.name, *(read.tensor for read in streams)} if streams else set()
         else:
             tensors, far = {one.read.tensor for one in boxes(stage, self.shapes) if self._fetchable(one)}, 1

@@ -30,6 +30,9 @@ SECRET = "a token of 0600"
 COMPLETE = all(finding.state is State.AVAILABLE for finding in SUPPORT.findings.values())
 NAMED = SUPPORT.findings[Mechanism.SECCOMP].way == "listener"
 needs_all = pytest.mark.skipif(not (COMPLETE and NAMED), reason=f"this kernel lacks some of the isolation: {SUPPORT.findings}")
+# Root's processes are bounded, and found again, by a control group alone.
+GROUPED = SUPPORT.findings[Mechanism.PROCESSES].way == "cgroup"
+needs_group = pytest.mark.skipif(not GROUPED, reason="no control group of a runner can be made here")
 
 Attack = Callable[[str], Request]
 
@@ -206,7 +209,7 @@ def test_nothing_escapes_where_a_mechanism_is_left_out(
 
 
 @pytest.mark.alone  # the bomb takes a processor for itself until it is ended, within the timeout and a second
-@pytest.mark.skipif(SUPPORT.findings[Mechanism.PROCESSES].way != "cgroup", reason="no control group to bound root's processes")
+@needs_group
 @pytest.mark.parametrize("level", ["process", "sealed without seccomp"])
 @pytest.mark.parametrize("name", ["fork_bomb", "session_bomb", "thread_bomb"])
 def test_a_bomb_is_bounded_by_the_limit_alone(
@@ -235,7 +238,7 @@ def test_the_scratch_folder_and_the_group_go_with_the_runner(lane: Lane, attack:
 
 
 def test_a_group_of_a_killed_runner_is_swept(lane: Lane) -> None:
-    if SUPPORT.findings[Mechanism.PROCESSES].way != "cgroup":
+    if not GROUPED:
         pytest.skip("no control group here")
     with RunnerProcess() as process:
         process.prepare(Assignment(workload=addition(), lane=lane))
@@ -252,7 +255,7 @@ def test_a_group_of_a_killed_runner_is_swept(lane: Lane) -> None:
 
 
 @pytest.mark.alone
-@pytest.mark.skipif(SUPPORT.findings[Mechanism.PROCESSES].way != "cgroup", reason="no control group to find root's processes by")
+@needs_group
 def test_a_bomb_does_not_outlive_a_killed_runner(lane: Lane, attack: Attack) -> None:
     with RunnerProcess() as process:
         process.prepare(Assignment(workload=addition(), lane=lane, isolation="process"))
