@@ -171,9 +171,8 @@ def make(torch: Any, race: dict[str, Any]) -> Case:
 
 def quiet() -> None:
     """Before PyTorch is imported: its compiler logs all that it tries; what goes wrong with it is said in one line here."""
-    os.environ |= {"TORCH_LOGS": "-all", "TRITON_PRINT_AUTOTUNING": "0", "TORCHINDUCTOR_MAX_AUTOTUNE_REPORT_CHOICES_STATS": "0"}
-    for name in ("torch", "torch._dynamo", "torch._inductor"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    os.environ |= {"TRITON_PRINT_AUTOTUNING": "0", "TORCHINDUCTOR_MAX_AUTOTUNE_REPORT_CHOICES_STATS": "0"}
+    logging.disable(logging.CRITICAL)  # PyTorch sets the levels of its loggers itself, and logs each kernel that does not fit
 
 
 def compiled(torch: Any, rivals: dict[str, Callable[[], Any]]) -> dict[str, Callable[[], Any]]:

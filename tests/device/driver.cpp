@@ -25,7 +25,7 @@ typedef uint64_t CUdeviceptr;
 enum {
   SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, INVALID_DEVICE = 101, INVALID_IMAGE = 200,
   INVALID_CONTEXT = 201, NO_BINARY_FOR_GPU = 209, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700,
-  OUT_OF_RESOURCES = 701, MISALIGNED_ADDRESS = 716, LAUNCH_FAILED = 719, CAPTURE_UNSUPPORTED = 900,
+  OUT_OF_RESOURCES = 701, MISALIGNED_ADDRESS = 716, LAUNCH_FAILED = 719, NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900,
 };
 static const std::map<int, std::pair<const char *, const char *>> TEXTS = {
     {INVALID_VALUE, {"CUDA_ERROR_INVALID_VALUE", "invalid argument"}},
@@ -377,6 +377,11 @@ API cuFuncSetAttribute(void *function, int attribute, int value) {
   if (attribute != 8 || value > 227 << 10) return INVALID_VALUE;
   return ((Function *)function)->dynamic_bytes = value, SUCCESS;
 }
+
+/* What TVM's own library for CUDA is linked with and the product never calls. */
+API cuLaunchKernelEx() { return NOT_SUPPORTED; }
+API cuModuleUnload() { return NOT_SUPPORTED; }
+API cuTensorMapEncodeTiled() { return NOT_SUPPORTED; }
 
 API cuGetErrorName(CUresult error, const char **name) {
   auto found = TEXTS.find(error);

@@ -1,4 +1,4 @@
-"""A machine with a GPU that is none: the doubles of NVIDIA's driver, management library and programs, put in place.
+"""A machine with a GPU that is none: the doubles of NVIDIA's driver, management library, runtime and programs, put in place.
 
 Nothing of ours is replaced: the product finds libcuda.so.1, libnvidia-ml.so.1, nvcc and compute-sanitizer as it does on a machine
 that has them.
@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-LIBRARIES = {"libcuda.so.1": "driver.cpp", "libnvidia-ml.so.1": "management.cpp"}
+# With the runtime, which the product never calls, TVM's own library for CUDA loads, as it does where there is a GPU.
+LIBRARIES = {"libcuda.so.1": "driver.cpp", "libnvidia-ml.so.1": "management.cpp", "libcudart.so.13": "runtime.cpp"}
 PROGRAMS = ("nvcc", "compute-sanitizer")
 DEVICE = "double of a GPU"  # as the driver names it
 
@@ -27,9 +28,12 @@ def build(folder: Path) -> Mapping[str, str]:
     libraries, home = folder / "lib", folder / "cuda"
     libraries.mkdir(parents=True)
     (home / "bin").mkdir(parents=True)
+    versions = folder / "versions"
+    versions.write_text("libcudart.so.13 { global: cuda*; };")  # the names that TVM's library asks for have it
     for name, source in LIBRARIES.items():
         command = ["g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-o", str(libraries / name)]
-        subprocess.run([*command, str(HERE / source), "-ldl"], check=True, timeout=120)
+        versioned = [f"-Wl,--version-script={versions}"] if source == "runtime.cpp" else []
+        subprocess.run([*command, *versioned, str(HERE / source), "-ldl"], check=True, timeout=120)
     for program in PROGRAMS:
         (home / "bin" / program).symlink_to(HERE / program)
     path = os.pathsep.join(filter(None, (str(libraries), os.environ.get("LD_LIBRARY_PATH", ""))))

@@ -6,7 +6,9 @@ Source comes from TVM's code generator, the cubin from `tuner.lowering.cuda_comp
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -30,6 +32,7 @@ from tuner.target.target import Target
 from tuner.workload.expression import Tensor
 
 _Getter = Callable[..., list[Any]]  # of TVM's expressions, whose class has no public name
+_SOURCE_ALONE: ContextVar[bool] = ContextVar("source_alone", default=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +60,7 @@ def cuda_kernels(program: Program, target: Target, symbol: str) -> CudaSource:
     scheduled = schedule(program, symbol)
     watch = LaunchWatch(symbol)
     try:
-        with tvm.transform.PassContext(config=_config(program), instruments=[watch]):
+        with tvm.transform.PassContext(config=_config(program), instruments=[watch]), _source_alone():
             host = tvm.tirx.build(guard_copies(scheduled.mod), target=tvm.target.Target(dict(target.tvm), host="llvm"))
     except (RuntimeError, ValueError, TypeError) as error:
         raise BuildError(f"the code generator refused the schedule: {error}") from error
@@ -131,6 +134,32 @@ def _resources(kernels: Sequence[KernelResources], launches: Sequence[Launch], t
             for (kernel, launch), taken in zip(pairs, shared, strict=True)
         ),
     )
+
+
+@contextmanager
+def _source_alone() -> Iterator[None]:
+    """Within it, TVM compiles nothing that this thread generates.
+
+    Where its library for CUDA loads (a driver and CUDA's runtime suffice), TVM compiles each source at once, through other
+    packages and without the instructions that are still to be added. What others in this process generate is compiled as before.
+    """
+    _leave_compiling()
+    before = _SOURCE_ALONE.set(True)
+    try:
+        yield
+    finally:
+        _SOURCE_ALONE.reset(before)
+
+
+@cache
+def _leave_compiling() -> None:
+    name = "tvm_callback_cuda_compile"  # TVM's, of its tvm/support/nvcc.py
+    theirs = tvm_ffi.get_global_func(name)
+
+    def compiled(code: str) -> Any:
+        return b"" if _SOURCE_ALONE.get() else theirs(code)
+
+    tvm_ffi.register_global_func(name, compiled, override=True)
 
 
 @cache

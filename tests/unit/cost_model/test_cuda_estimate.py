@@ -51,14 +51,19 @@ def test_measured_kernels_are_ordered(spec: str) -> None:
     guessed = CudaEstimate(space)(points)
     for sketch in np.unique(sketches):
         own = sketches == sketch
-        assert spearman(guessed[own], seconds[own]) > 0.65, space.space.sketches[sketch].name
+        if seconds[own].max() > 2 * seconds[own].min():  # closer ones are ordered by noise
+            assert spearman(guessed[own], seconds[own]) > 0.65, space.space.sketches[sketch].name
         favourites = seconds[own][np.argsort(guessed[own], kind="stable")[:8]]
         assert favourites.min() <= 1.1 * seconds[own].min()
 
 
-def test_tensor_cores_come_before_other_ways_to_multiply() -> None:
-    space, points, seconds, _ = measured("matmul:M=4096,N=4096,K=4096,dtype=float16")
-    assert spearman(CudaEstimate(space)(points), seconds) > 0.85
+@pytest.mark.parametrize("spec", [spec for spec in MEASURED if "float16" in spec])
+def test_warpgroups_come_before_warps_on_tensor_cores_and_these_before_other_ways_to_multiply(spec: str) -> None:
+    space, points, seconds, _ = measured(spec)
+    guessed = CudaEstimate(space)(points)
+    assert spearman(guessed, seconds) > 0.9
+    first = space.space.config(points[np.argmin(guessed)])
+    assert str(first["sketch"]).endswith("warpgroup")
 
 
 @pytest.mark.slow

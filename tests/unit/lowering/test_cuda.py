@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.device.machine import build, needs_compiler
 from tests.gpu_machine import needs_nvcc
 from tuner.errors import UsageError
 from tuner.lowering.compiler import BuildError
@@ -137,6 +139,25 @@ def test_the_process_that_made_source_ends_well() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "2"), done.stderr
+
+
+@needs_compiler
+def test_what_tvm_could_compile_it_leaves_to_us_and_compiles_for_others(tmp_path: Path) -> None:
+    """On a machine with a driver and CUDA's runtime, TVM's own library for CUDA loads and compiles what is generated."""
+    code = (
+        "import tvm, tvm_ffi\n"
+        "asked = []\n"
+        "tvm_ffi.register_global_func('tvm_callback_cuda_compile', lambda code: asked.append(code) or b'', override=True)\n"
+        "from tests.unit.lowering.test_cuda import sources\n"
+        "made = sources('softmax:M=4,N=64', 'sm_90', 1)[0]\n"
+        "ours = len(asked)\n"
+        "tvm_ffi.get_global_func('tvm_callback_cuda_compile')('of another')\n"
+        "loaded = tvm_ffi.get_global_func('ffi.Module.create.cuda', allow_missing=True) is not None\n"
+        "print(loaded, made.count('__global__'), ours, asked)\n"
+    )
+    env = os.environ | dict(build(tmp_path))
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "True 2 0 ['of another']"), done.stderr
 
 
 def test_a_schedule_without_a_grid_is_no_kernel() -> None:
