@@ -26,8 +26,8 @@ from tuner.spaces.space import Points, Value
 
 Floats = NDArray[np.float64]
 
-# Doublings between the best kernels of a sketch and those of `mma` where a group has both, warpgroups' the mean of a product (-0.8)
-# and a convolution (-1.8).
+# Doublings between the best kernels of a sketch and those of `mma` where a group has both; warpgroups' is the mean of a product's
+# (-0.8) and a convolution's (-1.8).
 WITHOUT_TENSOR_CORES, WARPGROUPS = 3.0, -1.3
 # Share that is believed of the doublings that multiplications, bytes and launches put between two algorithms: no GPU has measured
 # them, so that few measurements are to overturn them.
