@@ -34,6 +34,7 @@ def known(spec: str) -> tuple[CudaSpace, Points, list[Resources], np.ndarray[Any
         Resources(registers=registers, spill_bytes=spilled, shared_bytes=shared, resident_warps=warps)
         for registers, spilled, shared, warps in SAID[spec]
     ]
+    assert len(said) == len(points)
     return space, points, said, seconds
 
 
