@@ -31,8 +31,9 @@ COMPLETE = all(finding.state is State.AVAILABLE for finding in SUPPORT.findings.
 NAMED = SUPPORT.findings[Mechanism.SECCOMP].way == "listener"
 needs_all = pytest.mark.skipif(not (COMPLETE and NAMED), reason=f"this kernel lacks some of the isolation: {SUPPORT.findings}")
 # Root's processes are bounded, and found again, by a control group alone.
-GROUPED = SUPPORT.findings[Mechanism.PROCESSES].way == "cgroup"
-needs_group = pytest.mark.skipif(not GROUPED, reason="no control group of a runner can be made here")
+needs_group = pytest.mark.skipif(
+    SUPPORT.findings[Mechanism.PROCESSES].way != "cgroup", reason="no control group of a runner can be made here"
+)
 
 Attack = Callable[[str], Request]
 
@@ -237,9 +238,8 @@ def test_the_scratch_folder_and_the_group_go_with_the_runner(lane: Lane, attack:
     assert pid is not None and not psutil.pid_exists(pid)
 
 
+@needs_group
 def test_a_group_of_a_killed_runner_is_swept(lane: Lane) -> None:
-    if not GROUPED:
-        pytest.skip("no control group here")
     with RunnerProcess() as process:
         process.prepare(Assignment(workload=addition(), lane=lane))
         lost = process.pid
