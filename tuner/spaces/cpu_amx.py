@@ -53,7 +53,9 @@ class AmxSketch(TileSketch):
 
     @property
     def rate(self) -> float:
-        return RATE / DTYPE_BYTES[self.dtypes[self.reads[0].read.tensor]]
+        """An instruction takes the time of its rows or of a step's words, whichever are more (docs/spaces.md)."""
+        words = next(axis.extent for axis in self.group.anchor.reduce_axes if axis.name == self.taken[0])
+        return RATE / DTYPE_BYTES[self.dtypes[self.reads[0].read.tensor]] * min(self.rows, words) / ROWS
 
     @property
     def rows(self) -> int:

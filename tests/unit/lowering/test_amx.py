@@ -250,6 +250,17 @@ def test_rows_are_shared_evenly_among_registers() -> None:
         assert found[0].rows == rows
 
 
+def test_registers_that_are_not_full_compute_less_in_the_same_time() -> None:
+    def rate(spec: str) -> float:
+        space, _ = sampled(spec, 1)
+        return next(one.rate for chosen in space.combinations.values() for one in chosen if isinstance(one, AmxSketch))
+
+    full = rate("matmul:M=64,N=40,K=64,dtype=bfloat16")
+    assert rate("matmul:M=64,N=40,K=8,dtype=bfloat16") == full / 4  # four words of two
+    assert rate("matmul:M=4,N=40,K=64,dtype=bfloat16") == full / 4  # four rows
+    assert rate("matmul:M=4,N=40,K=8,dtype=bfloat16") == full / 4
+
+
 def test_the_cost_model_expects_it_to_be_faster() -> None:
     space, _ = sampled("matmul:M=256,N=256,K=256,dtype=bfloat16", 1)
     points = space.space.sample(np.random.default_rng(0), 300)
