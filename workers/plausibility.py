@@ -20,7 +20,7 @@ def work_of(problem: Problem) -> Work:
     expression = problem.workload.expression
     dtype = expression.inputs[0].dtype if expression.inputs else "float32"
     nbytes = least_bytes(problem.workload)
-    return Work(flops=fewest_flops(problem.workload), nbytes=nbytes, dtype=dtype, threads=problem.threads)
+    return Work(flops=fewest_flops(problem.workload, problem.target.isa), nbytes=nbytes, dtype=dtype, threads=problem.threads)
 
 
 class Judge:

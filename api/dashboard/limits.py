@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from api.dashboard.charts.plots import Roof
 from tuner.errors import WorkloadError
+from tuner.spaces.algorithm import fewest_flops
 from tuner.target.roofline import Work, bandwidth_at, least_seconds, relative_rate
 from tuner.target.target import Target
 from tuner.workload.spec import from_document
@@ -31,17 +33,21 @@ def least_s(workload: Workload | None, target: Target, threads: int) -> float | 
     """Seconds at the roofline; None where workload or limits are not known."""
     if workload is None or target.limits is None:
         return None
-    found = least_seconds(work_of(workload, threads), target)
+    work = replace(work_of(workload, threads), flops=fewest_flops(workload, target.isa))
+    found = least_seconds(work, target)
     return found if found > 0 else None
 
 
 def roofs(workload: Workload, target: Target, threads: int) -> tuple[Roof, ...]:
-    """The arithmetic limit with the bandwidth of each level of memory, for the roofline plot; empty without limits."""
+    """The arithmetic limit, in operations as they are stated, with the bandwidth of each level of memory, for the roofline plot;
+    empty without limits."""
     limits = target.limits
     if limits is None:
         return ()
     cores = min(threads, target.cores)
-    flat = limits.fma_flops * relative_rate(work_of(workload, threads).dtype, target.isa) * cores
+    work = work_of(workload, threads)
+    spared = work.flops / max(fewest_flops(workload, target.isa), 1)  # by an algorithm that does fewer
+    flat = limits.fma_flops * relative_rate(work.dtype, target.isa) * cores * spared
     levels = [("L1", target.l1d_bytes / 2), ("L2", target.l2_bytes / 2), ("memory", target.l3_bytes * 4.0)]
     found = [Roof(name=name, bytes_per_s=bandwidth_at(limits, size) * cores, flops=flat) for name, size in levels]
     distinct = {roof.bytes_per_s: roof for roof in found}

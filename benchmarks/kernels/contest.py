@@ -126,7 +126,7 @@ def _row(case: Case, target: Target, settings: Settings) -> Row:
         spec=case.workload.spec,
         notation=case.workload.notation if case.workload.op is None else None,
         bound="memory" if allowed.by_memory else "compute",
-        flops=fewest_flops(case.workload),
+        flops=fewest_flops(case.workload, target.isa),
         threads=settings.threads,
         trials=settings.trials,
         tuned_s=0.0,

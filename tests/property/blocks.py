@@ -25,6 +25,7 @@ _BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
 _UNARY: Mapping[str, Callable[[Any], Any]] = {
     "neg": lambda a: -a, "exp": math.exp, "log": math.log, "sqrt": math.sqrt, "rsqrt": lambda a: 1 / math.sqrt(a),
     "tanh": math.tanh, "erf": math.erf, "abs": abs, "not": lambda a: not a,
+    "bfloat16": lambda a: math.ldexp(round(math.ldexp(math.frexp(a)[0], 8)), math.frexp(a)[1] - 8),
 }  # fmt: skip
 _START = {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf}
 _REDUCE: Mapping[str, str] = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}

@@ -77,14 +77,16 @@ def lower(node: Scalar, scope: Scope, how: Mathematics) -> tvm.ir.PrimExpr:
             # Small integers may be part of an index; where they meet values of int64 they are widened.
             narrow = dtype == "int64" and -(2**31) <= value < 2**31
             return tirx.const(value, scope.index_dtype if narrow else dtype)
-        case Read(tensor=tensor, indices=indices):
-            load = tirx.BufferLoad(scope.buffers[tensor], scope.place(indices))
+        case Read():
+            load = _load(node, scope)
             return tirx.reinterpret("bfloat16", load) if str(load.ty) == BITS else load
         case Cast(dtype=dtype, arg=arg):
             value = lower(arg, scope, how)
             if dtype in ("int8", "uint8") and "float" in str(value.ty):
                 value = value.astype("int32")  # of what a narrow integer does not hold LLVM makes what it likes
             return value.astype(dtype)
+        case Unary(op="bfloat16", arg=arg):
+            return tirx.reinterpret("float32", _nearest(lower(arg, scope, how)))
         case Unary(op=op, arg=arg):
             return mathematics.unary(op, lower(arg, scope, how), how, scope.naming)
         case Select(cond=cond, then=then, other=other):
@@ -93,6 +95,10 @@ def lower(node: Scalar, scope: Scope, how: Mathematics) -> tvm.ir.PrimExpr:
         case Binary(op=op, lhs=lhs, rhs=rhs):
             a, b = _same_dtype(lower(lhs, scope, how), lower(rhs, scope, how))
             return _binary(op, a, b)
+
+
+def _load(read: Read, scope: Scope) -> tirx.BufferLoad:
+    return tirx.BufferLoad(scope.buffers[read.tensor], scope.place(read.indices))
 
 
 def _blended(node: Select, scope: Scope) -> bool:
@@ -113,19 +119,29 @@ def _stays_inside(read: Read, scope: Scope) -> bool:
 
 
 def lower_bits(node: Scalar, scope: Scope) -> tvm.ir.PrimExpr:
-    """A copy of bfloat16 values as their bits. What is no input TVM holds in float32: it is rounded, to even where it ties."""
+    """Values as the bits of bfloat16: as they are where they lie so in memory, else rounded, to even where it ties. What is no
+    input TVM holds in float32."""
     match node:
         case Select(cond=cond, then=then, other=other):
             return tirx.if_then_else(lower(cond, scope, "libm"), lower_bits(then, scope), lower_bits(other, scope))
         case Const(value=value):
             return tirx.const(int(np.float32(value).view(np.uint32) >> 16), BITS)
-        case Read(tensor=tensor) if tensor in scope.given:
-            return tirx.reinterpret(BITS, lower(node, scope, "libm"))
+        case Unary(op="bfloat16", arg=arg):
+            return lower_bits(arg, scope)
+        case Read(tensor=tensor) if str(scope.buffers[tensor].dtype) == BITS:
+            return _load(node, scope)
+        case Read(tensor=tensor) if tensor in scope.given and str(scope.buffers[tensor].dtype) == "bfloat16":
+            return tirx.reinterpret(BITS, _load(node, scope))
         case _:
-            word = tirx.reinterpret("uint32", lower(node, scope, "libm").astype("float32"))
-            one, half = tirx.const(1, "uint32"), tirx.const(0x7FFF, "uint32")
-            even = tirx.bitwise_and(tirx.shift_right(word, tirx.const(16, "uint32")), one)
-            return tirx.shift_right(word + half + even, tirx.const(16, "uint32")).astype(BITS)
+            nearest = _nearest(lower(node, scope, "libm").astype("float32"))
+            return tirx.shift_right(nearest, tirx.const(16, "uint32")).astype(BITS)
+
+
+def _nearest(value: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
+    """The bits of the nearest float32 whose lower half is zero."""
+    word = tirx.reinterpret("uint32", value)
+    odd = tirx.bitwise_and(tirx.shift_right(word, tirx.const(16, "uint32")), tirx.const(1, "uint32"))
+    return tirx.bitwise_and(word + tirx.const(0x7FFF, "uint32") + odd, tirx.const(0xFFFF0000, "uint32"))
 
 
 def _same_dtype(a: tvm.ir.PrimExpr, b: tvm.ir.PrimExpr) -> tuple[tvm.ir.PrimExpr, tvm.ir.PrimExpr]:

@@ -2,7 +2,9 @@
 
 The favourites of an estimate resemble each other: where it is wrong about what a copy or a vectorised loop costs on a machine,
 none of their times tells. So the best point with each other value of each choice (an operand packed or not, one loop vectorised
-or another, a reduction in one block or several) is looked for, and those not far behind are tried early.
+or another, a reduction in one block or several) is looked for, and those not far behind are tried early. Of several
+algorithms the best of each is tried however far behind: what an estimate knows of one kind of instructions says little about
+another.
 """
 
 from __future__ import annotations
@@ -29,8 +31,18 @@ _APART = 100.0  # added to the logarithm for points with another value: worse th
 _Found = tuple[float, tuple[int, ...]]  # logarithm of the estimated time, and the point
 
 
-def alternatives(domain: Domain, featurizer: Featurizer, prior: Prior, *, seed: int, count: int = COUNT) -> Points:
-    """Up to `count` points that differ from the favourite of `prior` in a choice, the most promising first; shape (k, knobs)."""
+def alternatives(
+    domain: Domain,
+    featurizer: Featurizer,
+    prior: Prior,
+    algorithms: Sequence[Sequence[int]] = (),
+    *,
+    seed: int,
+    count: int = COUNT,
+) -> Points:
+    """Up to `count` points that differ from the favourite of `prior` in a choice: of several algorithms the best of each, then
+    the most promising; shape (k, knobs). `algorithms`: of each the places of its sketches among the first knob's values.
+    """
     rng = np.random.default_rng((seed, 0))
     reference = domain.sample(rng, REFERENCE)
     times = prior.log_cycles(featurizer(reference))
@@ -52,9 +64,12 @@ def alternatives(domain: Domain, featurizer: Featurizer, prior: Prior, *, seed: 
 
     knobs = domain.space.knobs
     least, favourite = best(0, range(len(knobs[0].values)))
+    # Of its own algorithm too: what so short a look takes for the favourite need not be of the one that a search will favour.
+    of_each = [best(0, places)[1] for places in algorithms] if len(algorithms) > 1 else []
     others = [(column, value) for column, knob in enumerate(knobs) for value in _kinds(knob) if value != favourite[column]]
     near = {found for column, value in others[:MOST] if (found := best(column, (value,)))[0] < least + BEHIND}
-    return np.array([point for _, point in sorted(near)[:count]], np.int32).reshape(-1, len(knobs))
+    points = dict.fromkeys((*of_each, *(point for _, point in sorted(near))))
+    return np.array([*points][:count], np.int32).reshape(-1, len(knobs))
 
 
 def _kinds(knob: Knob) -> range:

@@ -17,12 +17,22 @@ from tuner.spaces.space import Config, Points, Space, Value
 MOST_SEEDS = 8  # points tried among the search's own: an eighth of a small budget
 
 
-def first_points(domain: Domain, featurizer: Featurizer, prior: Prior, winners: Sequence[Config], *, seed: int) -> Points:
-    """What won on similar workloads and, as far as there is room, what `prior` likes nearly as much as its favourite, made
-    otherwise; shape (k, knobs), at most MOST_SEEDS."""
-    points = carried_over(domain.space, winners)[:MOST_SEEDS]
+def first_points(
+    domain: Domain,
+    featurizer: Featurizer,
+    prior: Prior,
+    winners: Sequence[Config],
+    algorithms: Sequence[Sequence[int]] = (),
+    *,
+    seed: int,
+) -> Points:
+    """What won on similar workloads, the best of each algorithm where there are several, and as far as there is room what `prior`
+    likes nearly as much as its favourite, made otherwise; shape (k, knobs), at most MOST_SEEDS. `algorithms`: as `alternatives`
+    takes them."""
+    room = MOST_SEEDS - (len(algorithms) if len(algorithms) > 1 else 0)
+    points = carried_over(domain.space, winners)[:room]
     if len(points) < MOST_SEEDS:
-        points = np.concatenate([points, alternatives(domain, featurizer, prior, seed=seed)])[:MOST_SEEDS]
+        points = np.concatenate([points, alternatives(domain, featurizer, prior, algorithms, seed=seed)])[:MOST_SEEDS]
     return points
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tuner.spaces.bf16x3 import PRODUCTS, bf16x3
 from tuner.spaces.groups import Group, groups, shapes_of
 from tuner.spaces.needed import needed_flops
 from tuner.spaces.nest import Nest
@@ -13,9 +14,12 @@ from tuner.spaces.program import Buffer, Program
 from tuner.spaces.stages import hoisted, inlined
 from tuner.spaces.trim import trimmed
 from tuner.spaces.winograd import SAVING, winograd
+from tuner.target.roofline import relative_rate
 from tuner.workload.compulsory import least_flops
 from tuner.workload.expression import DType, Expression
 from tuner.workload.workload import Workload
+
+BF16X3 = "amx-bf16"  # the feature that makes three products of bfloat16 faster than one of float32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +33,12 @@ class Algorithm:
     groups: tuple[Group, ...]
     rewritten: bool
 
+    @property
+    def exact(self) -> frozenset[str]:
+        """Tensors that lie in memory in their own dtypes: the inputs, and of a rewritten one the stages."""
+        inputs = frozenset(tensor.name for tensor in self.expression.inputs)
+        return inputs | {stage.name for stage in self.expression.stages} if self.rewritten else inputs
+
     def program(self, nests: Sequence[Nest], constants: tuple[str, ...] = ()) -> Program:
         """The program of one nest for each group, in the groups' order. `constants`: inputs known ahead."""
         outputs = set(self.expression.outputs)
@@ -37,7 +47,7 @@ class Algorithm:
             for name, written in zip(self.stated.outputs, self.expression.outputs, strict=True)
         ]
         between = tuple(
-            Buffer(name=group.name, shape=self.shapes[group.name], dtype=self.dtypes[group.name])
+            Buffer(name=group.name, shape=self.shapes[group.name], dtype=self.dtypes[group.name], exact=self.rewritten)
             for group in self.groups
             if group.name not in outputs
         )
@@ -59,16 +69,18 @@ class Algorithm:
 
 
 def algorithms(
-    plain: Expression, numerics: str, prepared: Callable[[Expression], Expression], *, joined: bool
+    plain: Expression, numerics: str, prepared: Callable[[Expression], Expression], *, joined: bool, isa: Collection[str] = ()
 ) -> tuple[Algorithm, ...]:
     """The algorithms of a plainly named expression, its own first.
 
-    `prepared` simplifies as a target wants it; `joined`: squares of a convolution are numbered along one axis.
+    `prepared` simplifies as a target wants it; `joined`: squares of a convolution are numbered along one axis; `isa`: what the
+    target has beside plain arithmetic.
     """
-    found = [_algorithm(plain, prepared(plain), rewritten=False)]
-    if numerics == "fast" and (other := winograd(plain, joined=joined)) is not None:
-        found.append(_algorithm(plain, prepared(other), rewritten=True))
-    return tuple(found)
+    others: list[Expression | None] = []
+    if numerics == "fast":
+        others = [winograd(plain, joined=joined), bf16x3(plain) if BF16X3 in isa else None]
+    rewritten = (_algorithm(plain, prepared(other), rewritten=True) for other in others if other is not None)
+    return (_algorithm(plain, prepared(plain), rewritten=False), *rewritten)
 
 
 def simplified(expression: Expression) -> Expression:
@@ -76,12 +88,17 @@ def simplified(expression: Expression) -> Expression:
     return inlined(hoisted(trimmed(expression)))
 
 
-def fewest_flops(workload: Workload) -> int:
-    """Operations of the workload by the algorithm that needs least: what a time is judged by."""
+def fewest_flops(workload: Workload, isa: Collection[str] = ()) -> int:
+    """Operations of the workload by the algorithm that needs least time, as many as are done in that time without its
+    instructions: what a time is judged by."""
     least = least_flops(workload)
     least = min(least, needed_flops(phased(simplified(workload.expression))))
-    fast = workload.numerics == "fast" and winograd(workload.expression) is not None
-    return int(least / SAVING) if fast else least
+    if workload.numerics != "fast":
+        return least
+    saving = SAVING if winograd(workload.expression) is not None else 1.0
+    if BF16X3 in isa and bf16x3(workload.expression) is not None:
+        saving = max(saving, relative_rate("bfloat16", tuple(isa)) / PRODUCTS)
+    return int(least / saving)
 
 
 def _algorithm(stated: Expression, whole: Expression, *, rewritten: bool) -> Algorithm:

@@ -11,6 +11,7 @@ from tuner.spaces.algorithm import Algorithm, algorithms, simplified
 from tuner.spaces.collapse import collapsed
 from tuner.spaces.cpu_amx import amx_sketch
 from tuner.spaces.cpu_dots import dot_sketch
+from tuner.spaces.cpu_products import factors
 from tuner.spaces.cpu_row_knobs import RowSketch, lane_sketches, row_sketch
 from tuner.spaces.cpu_straight import STRAIGHT, straight
 from tuner.spaces.cpu_tile_knobs import TileSketch, tile_sketches
@@ -36,7 +37,7 @@ class CpuSpace:
         given = zip(workload.expression.inputs, plain.inputs, strict=True)
         self.constants = tuple(named.name for tensor, named in given if tensor.name in workload.constants)
         self.target, self.threads = target, threads
-        found = algorithms(plain, workload.numerics, _prepared, joined=False)
+        found = algorithms(plain, workload.numerics, _prepared, joined=False, isa=target.isa)
         self.algorithm = found[0]
         self.expression, self.groups = self.algorithm.expression, self.algorithm.groups
         self._algorithms: dict[str, Algorithm] = {}
@@ -55,18 +56,27 @@ class CpuSpace:
             )
         )
 
+    @property
+    def by_algorithm(self) -> list[list[int]]:
+        """The places of each algorithm's sketches among the space's."""
+        found: dict[int, list[int]] = {}
+        for place, algorithm in enumerate(self._algorithms.values()):
+            found.setdefault(id(algorithm.expression), []).append(place)
+        return list(found.values())
+
     def _variants(self, group: Group, algorithm: Algorithm) -> Sequence[TileSketch | RowSketch]:
         facts = (self.target, self.threads, algorithm.shapes, algorithm.dtypes)
         if isinstance(group, RowGroup):
             return [row_sketch(group, *facts)]
         tiles: list[TileSketch | RowSketch] = [*tile_sketches(group, *facts)]
+        vectors = [one.vector for one in tiles if isinstance(one, TileSketch) and one.vector]
+        matrices = [amx_sketch(group, vector, *facts, algorithm.exact) for vector in vectors]
         if algorithm.rewritten:
             # Of so many stages neither every combination of sketches is offered nor a copy of each read of a map.
+            if factors(group.anchor) is not None:  # of bfloat16, which other units sum no faster than float32
+                return [one for one in matrices[:1] if one is not None]
             return [replace(one, copying=group.anchor.reducer is not None) for one in tiles[:1] if isinstance(one, TileSketch)]
-        vectors = [one.vector for one in tiles if isinstance(one, TileSketch) and one.vector]
-        inputs = frozenset(tensor.name for tensor in algorithm.expression.inputs)
-        special: list[TileSketch | None] = [dot_sketch(group, vector, *facts, inputs) for vector in vectors]
-        special += [amx_sketch(group, vector, *facts, inputs) for vector in vectors]
+        special = [*(dot_sketch(group, vector, *facts, algorithm.exact) for vector in vectors), *matrices]
         return [*tiles, *(one for one in special if one is not None), *lane_sketches(group, *facts)]
 
     def program(self, config: Config) -> Program:

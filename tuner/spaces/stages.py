@@ -102,14 +102,14 @@ def inlined(expression: Expression) -> Expression:
     """The expression with elementwise stages inlined where nothing expensive would be computed more often than before.
 
     A stage stays when it is an output, when it costs mathematics and has several readers or is read at more points than it has,
-    or when it combines several reads and is read at more points than it has.
+    when it combines several reads and is read at more points than it has, or when it rounds: what is inlined is not stored.
     """
     changed = True
     while changed:
         changed = False
         for stage in expression.stages:
             readers = expression.consumers(stage.name)
-            if stage.name in expression.outputs or not is_elementwise(stage) or not readers:
+            if stage.name in expression.outputs or not is_elementwise(stage) or not readers or _rounds(stage):
                 continue
             costly = costs_mathematics(stage.body)
             if costly and len(readers) > 1:
@@ -203,6 +203,26 @@ def plainly_named(expression: Expression) -> Expression:
     )
 
 
+def names(expression: Expression) -> set[str]:
+    """Of its tensors."""
+    return {tensor.name for tensor in expression.inputs} | {stage.name for stage in expression.stages}
+
+
+def renamed(expression: Expression, suffix: str) -> Expression:
+    """The expression with its stages under new names, so that knobs of a rewritten one are others than those of the original."""
+    new: dict[str, str] = {}
+    for stage in expression.stages:
+        new[stage.name] = unused(f"{stage.name}{suffix}", {*names(expression), *new.values()})
+
+    def change(node: Scalar) -> Scalar | None:
+        if not isinstance(node, Read):
+            return None
+        return Read(new.get(node.tensor, node.tensor), tuple(rewrite(index, change) for index in node.indices), node.pad)
+
+    stages = tuple(replace(stage, name=new[stage.name], body=rewrite(stage.body, change)) for stage in expression.stages)
+    return replace(expression, stages=stages, outputs=tuple(new[name] for name in expression.outputs))
+
+
 def unused(name: str, taken: Collection[str]) -> str:
     """The name, made longer until it is none of those taken."""
     while name in taken:
@@ -216,6 +236,10 @@ def _plain(names: list[str]) -> dict[str, str]:
         stem = name.replace("_", "") or "x"
         plain[name] = next(free for free in (stem, *(f"{stem}x{n}" for n in range(len(names)))) if free not in plain.values())
     return plain
+
+
+def _rounds(stage: Stage) -> bool:
+    return any(isinstance(node, Unary) and node.op == "bfloat16" for node in walk(stage.body))
 
 
 def _repeats(reader: Stage, producer: Stage) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tuner.spaces.access import linear
-from tuner.spaces.stages import unused
+from tuner.spaces.stages import names, renamed, unused
 from tuner.spaces.tiles import add, constant, times
 from tuner.workload.expression import Axis, Binary, Const, Expression, Read, Scalar, Select, Stage, Var, substitute
 
@@ -57,39 +57,9 @@ def winograd(expression: Expression, *, joined: bool = False) -> Expression | No
     found = next((window for stage in expression.stages if (window := _window(stage, expression)) is not None), None)
     if found is None:
         return None
-    made = _rewritten(found, _names(expression), joined=joined)
+    made = _rewritten(found, names(expression), joined=joined)
     stages = tuple(one for stage in expression.stages for one in (made if stage is found.stage else (stage,)))
-    return _renamed(replace(expression, stages=stages))
-
-
-def _renamed(expression: Expression) -> Expression:
-    names: dict[str, str] = {}
-    for stage in expression.stages:
-        names[stage.name] = unused(f"{stage.name}{SUFFIX}", {*_names(expression), *names.values()})
-
-    def read(node: Scalar) -> Scalar:
-        return _mapped(node, lambda one: replace(one, tensor=names.get(one.tensor, one.tensor)))
-
-    stages = tuple(replace(stage, name=names[stage.name], body=read(stage.body)) for stage in expression.stages)
-    return replace(expression, stages=stages, outputs=tuple(names[name] for name in expression.outputs))
-
-
-def _names(expression: Expression) -> set[str]:
-    return {tensor.name for tensor in expression.inputs} | {stage.name for stage in expression.stages}
-
-
-def _mapped(node: Scalar, change: Callable[[Read], Read]) -> Scalar:
-    match node:
-        case Read():
-            return change(node)
-        case Binary(op=op, lhs=lhs, rhs=rhs):
-            return Binary(op, _mapped(lhs, change), _mapped(rhs, change))
-        case Select(cond=cond, then=then, other=other):
-            return Select(_mapped(cond, change), _mapped(then, change), _mapped(other, change))
-        case Var() | Const():
-            return node
-        case _:
-            return replace(node, arg=_mapped(node.arg, change))
+    return renamed(replace(expression, stages=stages), SUFFIX)
 
 
 # --- what a convolution is --------------------------------------------------------------------------------------------

@@ -19,6 +19,14 @@ from tuner.workload.windows import BLOCK, Array, Contraction, Ranges, View, wind
 
 _REDUCE: Mapping[str, Any] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 _ERF = np.frompyfunc(math.erf, 1, 1)
+
+
+def _nearest_bfloat16(x: Array) -> Array:
+    """The multiple of its last place that is nearest to each float32, to even where two are; of 8 significant bits."""
+    fraction, exponent = np.frexp(x)
+    return np.asarray(np.ldexp(np.rint(np.ldexp(fraction, 8)), exponent - 8))
+
+
 _UNARY: Mapping[str, Callable[[Array], Array]] = {
     "neg": np.negative,
     "exp": np.exp,
@@ -29,6 +37,7 @@ _UNARY: Mapping[str, Callable[[Array], Array]] = {
     "erf": lambda x: np.asarray(_ERF(x), np.float64),
     "abs": np.abs,
     "not": np.logical_not,
+    "bfloat16": _nearest_bfloat16,
 }
 _BINARY: Mapping[str, Callable[[Array, Array], Array]] = {
     "add": np.add,

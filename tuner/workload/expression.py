@@ -13,7 +13,10 @@ from typing import Literal
 
 DType = Literal["float64", "float32", "float16", "bfloat16", "int32", "int64", "int8", "uint8", "bool"]
 Reducer = Literal["sum", "prod", "max", "min"]
-UnaryOp = Literal["neg", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "abs", "not"]
+UnaryOp = Literal[
+    "neg", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "abs", "not",
+    "bfloat16",  # the nearest number that bfloat16 holds; made by rewritings, since conversions of intermediates round nothing
+]  # fmt: skip
 BinaryOp = Literal[
     "add", "sub", "mul", "div", "floordiv", "floormod", "max", "min", "pow", "lt", "le", "gt", "ge", "eq", "ne", "and", "or",
     "xor",  # of indices, which sketches permute

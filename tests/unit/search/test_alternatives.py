@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from tuner.cost_model.features import featurizer
 from tuner.cost_model.history import Prior
 from tuner.search.alternatives import BEHIND, COUNT, alternatives
 from tuner.search.domain import Domain
+from tuner.search.seeds import MOST_SEEDS, carried_over, first_points
 from tuner.spaces.cpu import CpuSpace
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
@@ -32,6 +35,32 @@ def test_they_are_near_the_best_and_differ_in_choices(spec: str) -> None:
     assert len(np.unique(found[:, choices], axis=0)) >= min(2, len(found)), "not one way of making it alone"
     assert np.array_equal(found, alternatives(domain, features, PRIOR, seed=3))
     assert np.array_equal(found, space.space.canonical(found))
+
+
+def of_three_algorithms() -> CpuSpace:
+    """The sum, Winograd's, and three products of bfloat16."""
+    target = replace(detect_cpu(), isa=("amx-bf16", "amx-int8", "amx-tile", "avx512f"), vector_bytes=64, vector_registers=32)
+    space = CpuSpace(parse_spec("conv2d:N=1,H=28,W=28,CI=64,CO=64,KH=3,KW=3,pad=1,numerics=fast"), target, 1)
+    assert sorted(place for places in space.by_algorithm for place in places) == list(range(len(space.space.sketches)))
+    assert len(space.by_algorithm) == 3
+    return space
+
+
+def test_the_best_of_each_algorithm_is_among_them_however_far_behind() -> None:
+    space = of_three_algorithms()
+    found = alternatives(Domain(space.space), featurizer(space), PRIOR, space.by_algorithm, seed=3)
+    assert [np.isin(found[:3, 0], places).sum() for places in space.by_algorithm] == [1, 1, 1]
+
+
+def test_winners_leave_room_for_each_algorithm() -> None:
+    space = of_three_algorithms()
+    domain = Domain(space.space)
+    winners = [space.space.config(point) for point in domain.sample(np.random.default_rng(0), 200) if point[0] == 0]
+    assert len(winners) > MOST_SEEDS
+    found = first_points(domain, featurizer(space), PRIOR, winners, space.by_algorithm, seed=3)
+    assert len(found) <= MOST_SEEDS
+    assert all(np.isin(found[:, 0], places).any() for places in space.by_algorithm)
+    assert np.array_equal(found[: MOST_SEEDS - 3], carried_over(space.space, winners)[: MOST_SEEDS - 3])
 
 
 @pytest.mark.parametrize("spec", ["reduce_sum:M=3,N=2,axis=1", "transpose:M=1,N=1", "matmul:M=1,N=1,K=1"])

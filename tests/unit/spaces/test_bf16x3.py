@@ -1,0 +1,174 @@
+"""Products of float32 as three of bfloat16: the sum but for 2^-15 of its terms' sizes, offered where that is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tvm.runtime import tensor
+
+from tests.property.blocks import run
+from tuner.cost_model.features import featurizer
+from tuner.lowering.compiler import build, compile_kernel
+from tuner.lowering.schedule import replay
+from tuner.spaces.algorithm import fewest_flops
+from tuner.spaces.bf16x3 import SUFFIX, bf16x3
+from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.space import Config
+from tuner.spaces.stages import plainly_named
+from tuner.target.detect import detect_cpu
+from tuner.workload.expression import Expression
+from tuner.workload.inputs import make_inputs
+from tuner.workload.reference import evaluate
+from tuner.workload.spec import parse_spec, workload_from_notation
+from tuner.workload.workload import Workload
+
+HERE = detect_cpu()
+AMX = replace(
+    HERE,
+    tvm={"kind": "llvm", "mcpu": "sapphirerapids"},
+    isa=("amx-bf16", "amx-int8", "amx-tile", "avx2", "avx512bf16", "avx512bw", "avx512f", "avx512vnni"),
+    vector_bytes=64,
+    vector_registers=32,
+)
+LOST = 2.0**-15  # of the size of each term
+NEEDS_AMX = pytest.mark.skipif("amx-bf16" not in HERE.isa, reason="this CPU has no AMX")
+PRODUCT = "matmul:M=18,N=20,K=37"
+LINEAR = (
+    PRODUCT,
+    "matmul:M=17,N=5,K=40,transpose_a=true,transpose_b=true",
+    "batch_matmul:B=2,M=6,N=7,K=34",
+    "conv2d:N=1,H=5,W=6,CI=3,CO=17,KH=3,KW=3,stride=2,pad=1",
+    "conv2d:N=1,H=5,W=6,CI=4,CO=6,KH=3,KW=2,layout=NCHW,pad=1",
+)
+GRAM = "kernel gram(A: f32[9, 33]) -> (G: f32[9, 9]) { G[i, j] += A[i, k] * A[j, k] }"
+
+Array = NDArray[np.float64]
+
+
+def size(expression: Expression, inputs: dict[str, NDArray[np.generic]]) -> Array:
+    """The sum of the sizes of the terms of each element of a linear expression's output."""
+    found = evaluate(expression, {name: np.abs(array) for name, array in inputs.items()})
+    return found[expression.outputs[0]].astype(np.float64)
+
+
+@pytest.mark.parametrize("workload", [*map(parse_spec, LINEAR), workload_from_notation(GRAM, {})], ids=[*LINEAR, "gram"])
+def test_the_rewritten_stages_lose_what_is_left_out_and_no_more(workload: Workload) -> None:
+    expression = plainly_named(workload.expression)
+    rewritten = bf16x3(expression)
+    assert rewritten is not None
+    inputs = make_inputs(expression, seed=1, kind="normal")
+    want, got = (evaluate(one, inputs)[one.outputs[0]] for one in (expression, rewritten))
+    error = np.abs(got - want) / size(expression, inputs)
+    assert 0 < error.max() <= LOST
+
+
+def test_the_worst_numbers_lose_as_much_as_is_said() -> None:
+    """A rest of 2^-8 beside a number near 1, and a rest that is halfway between two numbers."""
+    rewritten = bf16x3(plainly_named(parse_spec("matmul:M=2,N=2,K=1").expression))
+    assert rewritten is not None
+    worst = 1 + 2.0**-8 - 2.0**-17
+    (got,) = evaluate(rewritten, {"A": np.full((2, 1), worst, np.float32), "B": np.full((1, 2), worst, np.float32)}).values()
+    assert 0.4 * LOST < np.abs(got - worst**2).max() / worst**2 <= LOST
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "matmul:M=9,N=8,K=7,dtype=float16",
+        "matmul:M=9,N=8,K=7,dtype=float64",
+        "matmul:M=1,N=8,K=7",
+        "conv2d:N=1,H=5,W=6,CI=4,CO=6,KH=3,KW=2,groups=2",
+        "depthwise_conv2d:N=1,H=9,W=9,C=5,KH=3,KW=3,pad=1",
+        "reduce_sum:M=9,N=8,axis=1",
+        "softmax:M=9,N=8",
+    ],
+)
+def test_other_stages_are_left_as_they_are(spec: str) -> None:
+    assert bf16x3(parse_spec(spec).expression) is None
+
+
+def test_padding_with_anything_but_zero_is_left_as_it_is() -> None:
+    text = "kernel k(A: f32[8, 9], B: f32[9, 7]) -> (C: f32[8, 7]) { C[i, j] += (A[i - 1, k] else 1) * B[k, j] for k in 0:9 }"
+    assert bf16x3(workload_from_notation(text, {}).expression) is None
+
+
+def test_it_is_a_sketch_under_fast_numerics_where_the_target_has_the_unit() -> None:
+    strict, fast = (CpuSpace(parse_spec(spec), AMX, 1).space for spec in (PRODUCT, f"{PRODUCT},numerics=fast"))
+    assert not any(SUFFIX in sketch.name for sketch in strict.sketches)
+    assert [sketch.name for sketch in fast.sketches if SUFFIX not in sketch.name] == [sketch.name for sketch in strict.sketches]
+    assert [sketch.name for sketch in fast.sketches if SUFFIX in sketch.name] == [
+        "CAsplit:tile_p1+CBsplit:tile_p1+Csplit:amx_j",
+    ]
+    assert len({knob.name for knob in fast.knobs}) == len(fast.knobs)
+    without = CpuSpace(parse_spec(f"{PRODUCT},numerics=fast"), replace(AMX, isa=("avx512f", "avx512bf16")), 1)
+    assert without.space == strict
+
+
+def test_every_product_of_a_workload_is_offered() -> None:
+    space = CpuSpace(parse_spec("attention:B=1,H=2,S=64,D=32,numerics=fast"), AMX, 1).space
+    (name,) = (sketch.name for sketch in space.sketches if SUFFIX in sketch.name)
+    assert name.count(":amx_") == 2
+
+
+def test_a_sum_that_the_unit_cannot_take_is_not_rewritten_in_vain() -> None:
+    """A gathered factor is read one by one."""
+    text = """kernel k(A: f32[64, 64], I: i32[64], B: f32[64, 64]) -> (C: f32[64, 64]) {
+      C[i, j] += A[i, clamp(I[k], 0, 63)] * B[k, j]
+    }"""
+    space = CpuSpace(workload_from_notation(text, {}, numerics="fast"), AMX, 1).space
+    assert space.sketches and not any(SUFFIX in sketch.name for sketch in space.sketches)
+
+
+def test_a_time_is_judged_by_the_unit_that_needs_least() -> None:
+    strict, fast = parse_spec(PRODUCT), parse_spec(f"{PRODUCT},numerics=fast")
+    assert fewest_flops(strict, AMX.isa) == fewest_flops(fast) == strict.expression.flops
+    assert fewest_flops(fast, AMX.isa) == strict.expression.flops * 3 // 16
+
+
+def rewritten_configs(workload: Workload, count: int) -> tuple[CpuSpace, list[Config]]:
+    space = CpuSpace(workload, AMX, 1)
+    rewritten = [SUFFIX in sketch.name for sketch in space.space.sketches]
+    points = [point for point in space.space.sample(np.random.default_rng(3), 400) if rewritten[point[0]]]
+    assert np.isfinite(featurizer(space)(np.stack(points))).all()
+    return space, [space.space.config(point) for point in points[:count]]
+
+
+@pytest.mark.parametrize("spec", [LINEAR[0], LINEAR[3]])
+def test_programs_compute_what_the_reference_computes(spec: str) -> None:
+    workload = parse_spec(f"{spec},numerics=fast")
+    inputs = make_inputs(workload.expression, seed=5, kind="normal")
+    want = evaluate(workload.expression, inputs)[workload.expression.outputs[0]]
+    space, configs = rewritten_configs(workload, 2)
+    for config in configs:
+        (got,) = run(space.program(config), dict(inputs))
+        assert (np.abs(got - want) <= LOST * size(workload.expression, inputs)).all(), config
+
+
+@pytest.mark.parametrize("spec", LINEAR)
+@pytest.mark.parametrize("poorer", [pytest.param(False, marks=NEEDS_AMX), True])
+def test_kernels_compute_what_the_reference_computes(spec: str, poorer: bool) -> None:
+    """With the unit's instructions, and with plain loops where a CPU has none."""
+    workload = parse_spec(f"{spec},numerics=fast")
+    expression = workload.expression
+    inputs = make_inputs(expression, seed=5, kind="normal")
+    want = evaluate(expression, inputs)[expression.outputs[0]]
+    for config in rewritten_configs(workload, 3)[1]:
+        built = compile_kernel(workload=workload, target=AMX, threads=1, config=config, symbol="kernel")
+        assert "tdpbf16ps" in built.sources["asm"]
+        if poorer:
+            plain = replace(AMX, tvm={"kind": "llvm", "mcpu": "x86-64"}, isa=("sse2",))
+            built = replace(built, generated=build(replay(built.schedule), plain))
+        made = tensor(np.zeros(want.shape, np.float32))
+        built.generated["kernel"](*(tensor(array) for array in inputs.values()), made)
+        sums = 2.0**-24 * 40  # float32's own rounding of sums of up to a few hundred terms
+        assert (np.abs(made.numpy() - want) <= (LOST + sums) * size(expression, inputs)).all(), config
+
+
+def test_parts_of_constants_are_made_ahead_of_any_call() -> None:
+    workload = parse_spec(f"{PRODUCT},const=B,numerics=fast")
+    config = rewritten_configs(workload, 1)[1][0]
+    built = compile_kernel(workload=workload, target=AMX, threads=1, config=config, symbol="kernel")
+    assert built.prepack is not None and all(one.shape[0] == 3 or "pack" in one.name for one in built.prepack.packed)
