@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tvm.runtime import tensor
 
+from tests.amx import HERE, NEEDS_AMX, TARGET
 from tests.property.blocks import run
 from tuner.cost_model.cycles import NAMES
 from tuner.cost_model.features import ESTIMATE, WIDTH, featurizer
@@ -19,21 +20,11 @@ from tuner.lowering.schedule import replay
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.cpu_amx import TILES, AmxSketch
 from tuner.spaces.space import Config
-from tuner.target.detect import detect_cpu
 from tuner.workload.inputs import make_inputs, numpy_dtype
 from tuner.workload.reference import evaluate
 from tuner.workload.spec import parse_spec, workload_from_notation
 from tuner.workload.workload import Workload
 
-HERE = detect_cpu()
-TARGET = replace(
-    HERE,
-    tvm={"kind": "llvm", "mcpu": "sapphirerapids"},
-    isa=("amx-bf16", "amx-int8", "amx-tile", "avx2", "avx512bf16", "avx512bw", "avx512f", "avx512vnni"),
-    vector_bytes=64,
-    vector_registers=32,
-)
-NEEDS_AMX = pytest.mark.skipif("amx-int8" not in HERE.isa, reason="this CPU has no AMX")
 SPECS = (
     "matmul:M=3,N=11,K=6,dtype=int8",
     "matmul:M=35,N=18,K=67,dtype=int8",

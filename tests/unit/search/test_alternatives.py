@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
+from tests.amx import TARGET
 from tuner.cost_model.features import featurizer
 from tuner.cost_model.history import Prior
 from tuner.search.alternatives import BEHIND, COUNT, alternatives
@@ -39,8 +38,7 @@ def test_they_are_near_the_best_and_differ_in_choices(spec: str) -> None:
 
 def of_three_algorithms() -> CpuSpace:
     """The sum, Winograd's, and three products of bfloat16."""
-    target = replace(detect_cpu(), isa=("amx-bf16", "amx-int8", "amx-tile", "avx512f"), vector_bytes=64, vector_registers=32)
-    space = CpuSpace(parse_spec("conv2d:N=1,H=28,W=28,CI=64,CO=64,KH=3,KW=3,pad=1,numerics=fast"), target, 1)
+    space = CpuSpace(parse_spec("conv2d:N=1,H=28,W=28,CI=64,CO=64,KH=3,KW=3,pad=1,numerics=fast"), TARGET, 1)
     assert sorted(place for places in space.by_algorithm for place in places) == list(range(len(space.space.sketches)))
     assert len(space.by_algorithm) == 3
     return space

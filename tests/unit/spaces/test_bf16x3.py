@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from tvm.runtime import tensor
 
+from tests.amx import NEEDS_AMX, TARGET
 from tests.property.blocks import run
 from tuner.cost_model.features import featurizer
 from tuner.lowering.compiler import build, compile_kernel
@@ -18,23 +19,13 @@ from tuner.spaces.bf16x3 import SUFFIX, bf16x3
 from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.space import Config
 from tuner.spaces.stages import plainly_named
-from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Expression
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate
 from tuner.workload.spec import parse_spec, workload_from_notation
 from tuner.workload.workload import Workload
 
-HERE = detect_cpu()
-AMX = replace(
-    HERE,
-    tvm={"kind": "llvm", "mcpu": "sapphirerapids"},
-    isa=("amx-bf16", "amx-int8", "amx-tile", "avx2", "avx512bf16", "avx512bw", "avx512f", "avx512vnni"),
-    vector_bytes=64,
-    vector_registers=32,
-)
 LOST = 2.0**-15  # of the size of each term
-NEEDS_AMX = pytest.mark.skipif("amx-bf16" not in HERE.isa, reason="this CPU has no AMX")
 PRODUCT = "matmul:M=18,N=20,K=37"
 LINEAR = (
     PRODUCT,
@@ -96,19 +87,19 @@ def test_padding_with_anything_but_zero_is_left_as_it_is() -> None:
 
 
 def test_it_is_a_sketch_under_fast_numerics_where_the_target_has_the_unit() -> None:
-    strict, fast = (CpuSpace(parse_spec(spec), AMX, 1).space for spec in (PRODUCT, f"{PRODUCT},numerics=fast"))
+    strict, fast = (CpuSpace(parse_spec(spec), TARGET, 1).space for spec in (PRODUCT, f"{PRODUCT},numerics=fast"))
     assert not any(SUFFIX in sketch.name for sketch in strict.sketches)
     assert [sketch.name for sketch in fast.sketches if SUFFIX not in sketch.name] == [sketch.name for sketch in strict.sketches]
     assert [sketch.name for sketch in fast.sketches if SUFFIX in sketch.name] == [
         "CAsplit:tile_p1+CBsplit:tile_p1+Csplit:amx_j",
     ]
     assert len({knob.name for knob in fast.knobs}) == len(fast.knobs)
-    without = CpuSpace(parse_spec(f"{PRODUCT},numerics=fast"), replace(AMX, isa=("avx512f", "avx512bf16")), 1)
+    without = CpuSpace(parse_spec(f"{PRODUCT},numerics=fast"), replace(TARGET, isa=("avx512f", "avx512bf16")), 1)
     assert without.space == strict
 
 
 def test_every_product_of_a_workload_is_offered() -> None:
-    space = CpuSpace(parse_spec("attention:B=1,H=2,S=64,D=32,numerics=fast"), AMX, 1).space
+    space = CpuSpace(parse_spec("attention:B=1,H=2,S=64,D=32,numerics=fast"), TARGET, 1).space
     (name,) = (sketch.name for sketch in space.sketches if SUFFIX in sketch.name)
     assert name.count(":amx_") == 2
 
@@ -118,18 +109,18 @@ def test_a_sum_that_the_unit_cannot_take_is_not_rewritten_in_vain() -> None:
     text = """kernel k(A: f32[64, 64], I: i32[64], B: f32[64, 64]) -> (C: f32[64, 64]) {
       C[i, j] += A[i, clamp(I[k], 0, 63)] * B[k, j]
     }"""
-    space = CpuSpace(workload_from_notation(text, {}, numerics="fast"), AMX, 1).space
+    space = CpuSpace(workload_from_notation(text, {}, numerics="fast"), TARGET, 1).space
     assert space.sketches and not any(SUFFIX in sketch.name for sketch in space.sketches)
 
 
 def test_a_time_is_judged_by_the_unit_that_needs_least() -> None:
     strict, fast = parse_spec(PRODUCT), parse_spec(f"{PRODUCT},numerics=fast")
-    assert fewest_flops(strict, AMX.isa) == fewest_flops(fast) == strict.expression.flops
-    assert fewest_flops(fast, AMX.isa) == strict.expression.flops * 3 // 16
+    assert fewest_flops(strict, TARGET.isa) == fewest_flops(fast) == strict.expression.flops
+    assert fewest_flops(fast, TARGET.isa) == strict.expression.flops * 3 // 16
 
 
 def rewritten_configs(workload: Workload, count: int) -> tuple[CpuSpace, list[Config]]:
-    space = CpuSpace(workload, AMX, 1)
+    space = CpuSpace(workload, TARGET, 1)
     rewritten = [SUFFIX in sketch.name for sketch in space.space.sketches]
     points = [point for point in space.space.sample(np.random.default_rng(3), 400) if rewritten[point[0]]]
     assert np.isfinite(featurizer(space)(np.stack(points))).all()
@@ -156,10 +147,10 @@ def test_kernels_compute_what_the_reference_computes(spec: str, poorer: bool) ->
     inputs = make_inputs(expression, seed=5, kind="normal")
     want = evaluate(expression, inputs)[expression.outputs[0]]
     for config in rewritten_configs(workload, 3)[1]:
-        built = compile_kernel(workload=workload, target=AMX, threads=1, config=config, symbol="kernel")
+        built = compile_kernel(workload=workload, target=TARGET, threads=1, config=config, symbol="kernel")
         assert "tdpbf16ps" in built.sources["asm"]
         if poorer:
-            plain = replace(AMX, tvm={"kind": "llvm", "mcpu": "x86-64"}, isa=("sse2",))
+            plain = replace(TARGET, tvm={"kind": "llvm", "mcpu": "x86-64"}, isa=("sse2",))
             built = replace(built, generated=build(replay(built.schedule), plain))
         made = tensor(np.zeros(want.shape, np.float32))
         built.generated["kernel"](*(tensor(array) for array in inputs.values()), made)
@@ -170,5 +161,5 @@ def test_kernels_compute_what_the_reference_computes(spec: str, poorer: bool) ->
 def test_parts_of_constants_are_made_ahead_of_any_call() -> None:
     workload = parse_spec(f"{PRODUCT},const=B,numerics=fast")
     config = rewritten_configs(workload, 1)[1][0]
-    built = compile_kernel(workload=workload, target=AMX, threads=1, config=config, symbol="kernel")
+    built = compile_kernel(workload=workload, target=TARGET, threads=1, config=config, symbol="kernel")
     assert built.prepack is not None and all(one.shape[0] == 3 or "pack" in one.name for one in built.prepack.packed)
