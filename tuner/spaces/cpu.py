@@ -59,9 +59,9 @@ class CpuSpace:
     @property
     def by_algorithm(self) -> list[list[int]]:
         """The places of each algorithm's sketches among the space's."""
-        found: dict[int, list[int]] = {}
+        found: dict[Expression, list[int]] = {}
         for place, algorithm in enumerate(self._algorithms.values()):
-            found.setdefault(id(algorithm.expression), []).append(place)
+            found.setdefault(algorithm.expression, []).append(place)
         return list(found.values())
 
     def _variants(self, group: Group, algorithm: Algorithm) -> Sequence[TileSketch | RowSketch]:
