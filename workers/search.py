@@ -36,7 +36,7 @@ def searcher_for(
     domain, (described, model) = Domain(space.space), _model(space, prior)
     winners = ({"sketch": STRAIGHT}, *winners)  # where there is one: no estimate knows what the compiler makes of it
     if isinstance(space, CpuSpace) and strategy in LEARNING:
-        points = first_points(domain, described, prior, winners, space.by_algorithm, seed=seed)
+        points = first_points(domain, described, Prior(), winners, space.by_algorithm, seed=seed)
     else:
         points = carried_over(space.space, winners)[:MOST_SEEDS]
     if isinstance(space, CudaSpace):

@@ -59,7 +59,7 @@ def _cold(table: RecordedTable, seed: int) -> SearchSetup:
 
 
 def _warm(table: RecordedTable, prior: Prior, winners: Sequence[Config], seed: int) -> SearchSetup:
-    points = first_points(table.domain(), table.featurizer(), prior, winners, seed=seed)
+    points = first_points(table.domain(), table.featurizer(), Prior(), winners, seed=seed)
     return _setup(table, TransferRanker(prior), seed, points)
 
 

@@ -1,4 +1,4 @@
-"""Points to try first where nothing was measured yet: what an estimate likes nearly as much as its favourite, made otherwise.
+"""Points to try first where nothing was measured yet: an estimate's favourite, and what it likes nearly as much, made otherwise.
 
 The favourites of an estimate resemble each other: where it is wrong about what a copy or a vectorised loop costs on a machine,
 none of their times tells. So the best point with each other value of each choice (an operand packed or not, one loop vectorised
@@ -40,8 +40,8 @@ def alternatives(
     seed: int,
     count: int = COUNT,
 ) -> Points:
-    """Up to `count` points that differ from the favourite of `prior` in a choice: of several algorithms the best of each, then
-    the most promising; shape (k, knobs). `algorithms`: of each the places of its sketches among the first knob's values.
+    """The favourite of `prior` and up to `count` points that differ from it in a choice: of several algorithms the best of each,
+    then the most promising; shape (k, knobs). `algorithms`: of each the places of its sketches among the first knob's values.
     """
     rng = np.random.default_rng((seed, 0))
     reference = domain.sample(rng, REFERENCE)
@@ -68,8 +68,8 @@ def alternatives(
     of_each = [best(0, places)[1] for places in algorithms] if len(algorithms) > 1 else []
     others = [(column, value) for column, knob in enumerate(knobs) for value in _kinds(knob) if value != favourite[column]]
     near = {found for column, value in others[:MOST] if (found := best(column, (value,)))[0] < least + BEHIND}
-    points = dict.fromkeys((*of_each, *(point for _, point in sorted(near))))
-    return np.array([*points][:count], np.int32).reshape(-1, len(knobs))
+    points = dict.fromkeys((favourite, *of_each, *(point for _, point in sorted(near))))
+    return np.array([*points][: 1 + count], np.int32).reshape(-1, len(knobs))
 
 
 def _kinds(knob: Knob) -> range:

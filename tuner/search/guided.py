@@ -142,9 +142,10 @@ class GuidedSearcher:
         self._append(sample[choose(sample, np.zeros(len(sample), np.float32), count=length, weight=1.0)], "random")
 
     def _take_turns(self, seeds: Points) -> None:
-        """Puts the seeds at every second place of the line, in their order; the model's favourite is first."""
+        """Puts the seeds at every second place of the line, in their order and without twins; the model's favourite is first."""
         line, self._line = self._line, []
-        self._append(seeds, "seed")
+        points = np.concatenate([self._ledger.stack(line[:1]), seeds])
+        self._append(points[self._novel(points, len(points))][len(line[:1]) :], "seed")
         for place, row in enumerate(self._line):
             line.insert(min(2 * place + 1, len(line)), row)
         self._line = line

@@ -1,9 +1,10 @@
-"""Points to try first: what won on similar workloads, carried over into this workload's space by knob name and nearest value, and
-alternatives to an estimate's favourite."""
+"""Points to try first: an estimate's favourite and alternatives to it, and what won on similar workloads, carried over into this
+workload's space by knob name and nearest value."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from math import inf, log2
 
 import numpy as np
@@ -20,20 +21,21 @@ MOST_SEEDS = 8  # points tried among the search's own: an eighth of a small budg
 def first_points(
     domain: Domain,
     featurizer: Featurizer,
-    prior: Prior,
+    estimate: Prior,
     winners: Sequence[Config],
     algorithms: Sequence[Sequence[int]] = (),
     *,
     seed: int,
 ) -> Points:
-    """What won on similar workloads, the best of each algorithm where there are several, and as far as there is room what `prior`
-    likes nearly as much as its favourite, made otherwise; shape (k, knobs), at most MOST_SEEDS. `algorithms`: as `alternatives`
-    takes them."""
-    room = MOST_SEEDS - (len(algorithms) if len(algorithms) > 1 else 0)
-    points = carried_over(domain.space, winners)[:room]
-    if len(points) < MOST_SEEDS:
-        points = np.concatenate([points, alternatives(domain, featurizer, prior, algorithms, seed=seed)])[:MOST_SEEDS]
-    return points
+    """What `estimate` likes best, made in one way and others, in turn with what won on similar workloads; shape (k, knobs), at
+    most MOST_SEEDS. `algorithms`: as `alternatives` takes them.
+
+    The estimate is the one that no history has taught: what a history taught wrongly shows in none of the favourites that it has
+    a search try beside these.
+    """
+    liked = alternatives(domain, featurizer, estimate, algorithms, seed=seed)
+    points = [point for turn in zip_longest(liked, carried_over(domain.space, winners)) for point in turn if point is not None]
+    return np.array(points[:MOST_SEEDS], np.int32)
 
 
 def carried_over(space: Space, configs: Sequence[Config]) -> Points:
