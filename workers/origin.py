@@ -110,6 +110,9 @@ class CudaOrigin:
     def made(self, config: Config | None) -> Made:
         program, target, symbol = self.program(config), self.problem.target, symbol_of(self.problem)
         built = cuda_built(program, target, symbol, self.compiler)
+        # A program calls its tensors as is good for it; callers are told of the workload's.
+        expression = self.problem.workload.expression
+        module = built.module.named([*(one.name for one in expression.inputs), *expression.outputs])
 
         def described() -> Mapping[str, Any]:
             scheduled = schedule(program, symbol)
@@ -118,8 +121,8 @@ class CudaOrigin:
             return {**asdict(stored(program, symbol, scheduled)), "sources": texts}
 
         return Made(
-            library=link_cuda(LIBRARY, [built.module]),
-            code=built.module.pack(),
+            library=link_cuda(LIBRARY, [module]),
+            code=module.pack(),
             symbol=symbol,
             described=described,
             resources=built.resources,

@@ -162,10 +162,11 @@ def rowwise(torch: Any, race: dict[str, Any], what: str) -> Case:
 
 def make(torch: Any, race: dict[str, Any]) -> Case:
     kind = race["kind"]
+    dtype = torch.float32 if kind.endswith("fp32") else torch.float16
     if kind.startswith("matmul"):
-        return matmul(torch, race, torch.float32 if kind.endswith("fp32") else torch.float16)
+        return matmul(torch, race, dtype)
     if kind.startswith("conv"):
-        return convolution(torch, race, torch.float16)
+        return convolution(torch, race, dtype)
     return rowwise(torch, race, kind)
 
 
@@ -340,20 +341,20 @@ def table(document: dict[str, Any]) -> str:
         "",
         f"{document['clocks']}; PyTorch {document['torch']}, CUDA {document['cuda']}; kernels by {document['compiler']}",
         "",
-        "| race | kernel | fastest library | library / kernel | bar | of copy rate | TFLOP/s | candidates (wrong) | verdict |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| race | kernel | fastest library | library / kernel | bar | of copy rate | TFLOP/s | error | tried (wrong) | verdict |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in document["races"]:
         counted = f"{row['candidates']} ({row['wrong']})"
         if "ratio" not in row:
-            lines.append(f"| {row['spec']} | – | – | – | – | – | – | {counted} | {row['verdict']} |")
+            lines.append(f"| {row['spec']} | – | – | – | – | – | – | – | {counted} | {row['verdict']} |")
             continue
         name = min(row["rivals_s"], key=row["rivals_s"].get)
         copied = f"{row['of_copy']:.0%}" if "of_copy" in row else "–"
         library = f"{name}, {row['rivals_s'][name] * 1e6:.1f} µs"
         lines.append(
             f"| {row['spec']} | {row['kernel_s'] * 1e6:.1f} µs | {library} | {row['ratio']:.2f} | {row['bar']} | {copied} "
-            f"| {row['tflops']:.1f} | {counted} | {row['verdict']} |"
+            f"| {row['tflops']:.1f} | {row['error']:.1e} | {counted} | {row['verdict']} |"
         )
     lines += ["", "| race | contender | time |", "|---|---|---|"]
     for row in document["races"]:

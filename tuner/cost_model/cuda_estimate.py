@@ -6,7 +6,8 @@ well it orders them is in docs/cuda.md. It knows a sketch's knobs and no operato
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from math import log2, prod
 
 import numpy as np
@@ -16,6 +17,7 @@ from tuner.cost_model.cuda_footprint import CudaFootprint
 from tuner.cost_model.cuda_kernels import least_seconds
 from tuner.cost_model.encoding import KnobEncoding
 from tuner.cost_model.model import Features, Vector
+from tuner.spaces.algorithm import Algorithm
 from tuner.spaces.cuda import AnySketch, CudaSpace
 from tuner.spaces.cuda_mma_knobs import CudaMmaSketch
 from tuner.spaces.cuda_row_knobs import CudaRowSketch
@@ -45,7 +47,7 @@ class CudaEstimate:
         place = {knob.name: number for number, knob in enumerate(self._space.knobs)}
         combinations = space.combinations.values()
         cored = {one.group.name for sketches in combinations for one in sketches if isinstance(one, CudaMmaSketch)}
-        rewriting, shares = _rewriting(space)
+        shares = _shares(space)
         # The first knob is which combination of sketches it is.
         self._tables[0] = np.array([sum(_level(one, cored) for one in sketches) for sketches in combinations])
         for sketch in {one.prefix: one for sketches in combinations for one in sketches}.values():
@@ -53,14 +55,19 @@ class CudaEstimate:
                 what = knob.name.removeprefix(f"{sketch.prefix}.")
                 costs = np.array([_cost(sketch, what, value) for value in knob.values])
                 self._tables[place[knob.name]] = shares.get(sketch.group.name, 1.0) * costs
-        for row, algorithm in enumerate(space.algorithms.values()):
-            if algorithm.rewritten:
-                # Between the best of both, whatever costs their best knobs have.
-                self._tables[0][row] += rewriting + self._floor(0) - self._floor(row)
+        algorithms = [*space.algorithms.values()]
+        own, *others = space.by_algorithm
+        least = self._floor(own)
+        for rows in others:
+            # Between the best of both, whatever costs their best knobs have.
+            self._tables[0][rows] += _doublings(space.algorithm, algorithms[rows[0]]) + least - self._floor(rows)
 
-    def _floor(self, row: int) -> float:
-        """The costs of the best knobs of a combination of sketches."""
-        return float(sum(self._tables[column].min() for column in self._space.columns[row]))
+    def _floor(self, rows: Sequence[int]) -> float:
+        """The costs of the best combination of sketches with its best knobs."""
+        return min(
+            float(self._tables[0][row] + sum(self._tables[column].min() for column in self._space.columns[row] if column))
+            for row in rows
+        )
 
     def __call__(self, points: Points) -> Floats:
         active = self._space.active[points[:, 0]]
@@ -72,16 +79,18 @@ class CudaEstimate:
 
 
 def other_algorithms(space: CudaSpace, count: int, seed: int) -> Points:
-    """The `count` points that the estimate favours most of those by another algorithm than its favourite, shape (≤ count, knobs).
+    """The points that the estimate favours most of those by each other algorithm than its favourite's, the best of each first;
+    shape (≤ count, knobs).
 
     None where there is one algorithm. The estimate orders kernels of one algorithm; between two it may be wrong, and a search
     that follows it might never see the other.
     """
     points = space.space.sample(np.random.default_rng((seed, SAMPLED)), SAMPLED)
-    costs = CudaEstimate(space)(points)
-    points = points[np.argsort(costs, kind="stable")]
-    rewritten = np.array([one.rewritten for one in space.algorithms.values()])[points[:, 0]]
-    others: Points = points[rewritten != rewritten[0]][:count]
+    points = points[np.argsort(CudaEstimate(space)(points), kind="stable")]
+    ranks = [np.flatnonzero(np.isin(points[:, 0], rows)) for rows in space.by_algorithm]
+    turns = zip_longest(*(rows for rows in ranks if len(rows) and rows[0] > 0))
+    chosen = [row for turn in turns for row in turn if row is not None]
+    others: Points = points[chosen[:count]]
     return others
 
 
@@ -105,17 +114,20 @@ class CudaOpinion:
         return scores
 
 
-def _rewriting(space: CudaSpace) -> tuple[float, Mapping[str, float]]:
-    """Doublings between the rewritten algorithm and the expression's own, and what share of it each of its groups is.
+def _doublings(own: Algorithm, other: Algorithm) -> float:
+    """Between the best kernels of another algorithm and of the expression's own."""
+    return TRUST * log2(sum(least_seconds(other).values()) / sum(least_seconds(own).values()))
 
-    A share tells how much of the whole is doubled where one kernel's time is.
-    """
-    other = next((one for one in space.algorithms.values() if one.rewritten), None)
-    if other is None:
-        return 0.0, {}
-    seconds, plain = least_seconds(other), least_seconds(space.algorithm)
-    total = sum(seconds.values())
-    return TRUST * log2(total / sum(plain.values())), {name: one / total for name, one in seconds.items()}
+
+def _shares(space: CudaSpace) -> Mapping[str, float]:
+    """What share of a rewritten algorithm each of its groups is, by the group's name: how much of the whole is doubled where one
+    kernel's time is."""
+    shares: dict[str, float] = {}
+    for algorithm in space.algorithms.values():
+        seconds = least_seconds(algorithm)
+        if algorithm.rewritten:
+            shares |= {name: one / sum(seconds.values()) for name, one in seconds.items()}
+    return shares
 
 
 def _level(sketch: AnySketch, cored: set[str]) -> float:

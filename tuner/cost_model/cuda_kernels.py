@@ -11,10 +11,11 @@ from math import prod
 
 from tuner.spaces.algorithm import Algorithm
 from tuner.spaces.groups import Group, RowGroup
-from tuner.workload.expression import DTYPE_BYTES, reads
+from tuner.workload.expression import DTYPE_BYTES, Stage, reads
 
 # Of one NVIDIA H200 (docs/cuda.md): float32 products of 2048 each way in 480 us, softmax over 512 MiB in 129 us.
 MULTIPLICATIONS_PER_S, BYTES_PER_S = 18e12, 4.2e12
+TENSOR_CORES_PER_S = 250e12  # multiplications of 16-bit numbers: float16 products of 4096 each way in 272 us
 LAUNCH_S = 2e-6  # of a kernel after another of the same call, its first and last blocks included; chosen by hand
 
 
@@ -28,5 +29,11 @@ def _seconds(group: Group, algorithm: Algorithm) -> float:
     own = {stage.name for stage in stages}
     moved = {read.tensor for stage in stages for read in reads(stage.body)} - own | {group.name}
     nbytes = sum(prod(algorithm.shapes[name]) * DTYPE_BYTES[algorithm.dtypes[name]] for name in moved)
-    points = sum(stage.points for stage in stages if stage.reducer is not None)
-    return LAUNCH_S + float(max(points / MULTIPLICATIONS_PER_S, nbytes / BYTES_PER_S))
+    computed = sum(stage.points / _rate(stage, algorithm) for stage in stages if stage.reducer is not None)
+    return LAUNCH_S + float(max(computed, nbytes / BYTES_PER_S))
+
+
+def _rate(stage: Stage, algorithm: Algorithm) -> float:
+    """Terms of its sum a second."""
+    read = {algorithm.dtypes[one.tensor] for one in reads(stage.body)}
+    return TENSOR_CORES_PER_S if read and read <= {"float16", "bfloat16"} else MULTIPLICATIONS_PER_S

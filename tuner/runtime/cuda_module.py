@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import struct
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import Any
 
@@ -48,6 +49,29 @@ class CudaModule:
     def buffers(self) -> tuple[Tensor, ...]:
         """Inputs, outputs, workspace: what launches name."""
         return (*self.inputs, *self.outputs, *self.workspace)
+
+    def named(self, arguments: Sequence[str]) -> CudaModule:
+        """The same module with its arguments called so; workspace makes way. Raises CudaModuleError for more or fewer names."""
+        own = [tensor.name for tensor in (*self.inputs, *self.outputs)]
+        if len(arguments) != len(own):
+            raise CudaModuleError(f"{self.symbol} has {len(own)} arguments, not {list(arguments)}")
+        new = dict(zip(own, arguments, strict=True))
+        for tensor in self.workspace:
+            name = tensor.name
+            while name in new.values():
+                name += "_"
+            new[tensor.name] = name
+
+        def renamed(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            return tuple(replace(tensor, name=new[tensor.name]) for tensor in tensors)
+
+        return replace(
+            self,
+            inputs=renamed(self.inputs),
+            outputs=renamed(self.outputs),
+            workspace=renamed(self.workspace),
+            launches=tuple(replace(one, arguments=tuple(new[name] for name in one.arguments)) for one in self.launches),
+        )
 
     def check(self) -> None:
         """Raises CudaModuleError for a launch of an unknown buffer or with an empty grid, and an unknown form of architecture."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tuner.spaces.bf16x3 import PRODUCTS, bf16x3
@@ -19,7 +19,7 @@ from tuner.workload.compulsory import least_flops
 from tuner.workload.expression import DType, Expression
 from tuner.workload.workload import Workload
 
-BF16X3 = "amx-bf16"  # the feature that makes three products of bfloat16 faster than one of float32
+BF16X3 = frozenset({"amx-bf16", "sm_80", "sm_90"})  # with one of them three products of bfloat16 are faster than one of float32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +39,16 @@ class Algorithm:
         inputs = frozenset(tensor.name for tensor in self.expression.inputs)
         return inputs | {stage.name for stage in self.expression.stages} if self.rewritten else inputs
 
-    def program(self, nests: Sequence[Nest], constants: tuple[str, ...] = ()) -> Program:
-        """The program of one nest for each group, in the groups' order. `constants`: inputs known ahead."""
+    def program(self, nests: Sequence[Nest], constants: tuple[str, ...] = (), *, exact: bool = False) -> Program:
+        """The program of one nest for each group, in the groups' order. `constants`: inputs known ahead; `exact`: what lies
+        between groups is kept in its dtype's own bits, where the compiler would widen it."""
         outputs = set(self.expression.outputs)
         written = [
             replace(self.stated.tensor(name), name=written)
             for name, written in zip(self.stated.outputs, self.expression.outputs, strict=True)
         ]
         between = tuple(
-            Buffer(name=group.name, shape=self.shapes[group.name], dtype=self.dtypes[group.name], exact=self.rewritten)
+            Buffer(name=group.name, shape=self.shapes[group.name], dtype=self.dtypes[group.name], exact=exact)
             for group in self.groups
             if group.name not in outputs
         )
@@ -78,9 +79,17 @@ def algorithms(
     """
     others: list[Expression | None] = []
     if numerics == "fast":
-        others = [winograd(plain, joined=joined), bf16x3(plain) if BF16X3 in isa else None]
+        others = [winograd(plain, joined=joined), None if BF16X3.isdisjoint(isa) else bf16x3(plain)]
     rewritten = (_algorithm(plain, prepared(other), rewritten=True) for other in others if other is not None)
     return (_algorithm(plain, prepared(plain), rewritten=False), *rewritten)
+
+
+def places(computed: Iterable[Algorithm]) -> list[list[int]]:
+    """Where each algorithm stands in a sequence of them, in the order in which they come first."""
+    found: dict[Expression, list[int]] = {}
+    for place, algorithm in enumerate(computed):
+        found.setdefault(algorithm.expression, []).append(place)
+    return list(found.values())
 
 
 def simplified(expression: Expression) -> Expression:
@@ -96,7 +105,7 @@ def fewest_flops(workload: Workload, isa: Collection[str] = ()) -> int:
     if workload.numerics != "fast":
         return least
     saving = SAVING if winograd(workload.expression) is not None else 1.0
-    if BF16X3 in isa and bf16x3(workload.expression) is not None:
+    if not BF16X3.isdisjoint(isa) and bf16x3(workload.expression) is not None:
         saving = max(saving, relative_rate("bfloat16", tuple(isa)) / PRODUCTS)
     return int(least / saving)
 

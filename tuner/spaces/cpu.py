@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice, product
 
 from tuner.errors import UsageError
-from tuner.spaces.algorithm import Algorithm, algorithms, simplified
+from tuner.spaces.algorithm import Algorithm, algorithms, places, simplified
 from tuner.spaces.collapse import collapsed
 from tuner.spaces.cpu_amx import amx_sketch
 from tuner.spaces.cpu_dots import dot_sketch
@@ -59,10 +59,7 @@ class CpuSpace:
     @property
     def by_algorithm(self) -> list[list[int]]:
         """The places of each algorithm's sketches among the space's."""
-        found: dict[Expression, list[int]] = {}
-        for place, algorithm in enumerate(self._algorithms.values()):
-            found.setdefault(algorithm.expression, []).append(place)
-        return list(found.values())
+        return places(self._algorithms.values())
 
     def _variants(self, group: Group, algorithm: Algorithm) -> Sequence[TileSketch | RowSketch]:
         facts = (self.target, self.threads, algorithm.shapes, algorithm.dtypes)
@@ -84,7 +81,7 @@ class CpuSpace:
         full = self.space.config(self.space.point(config))
         name = str(full["sketch"])
         chosen, algorithm = self.combinations[name], self._algorithms[name]
-        return algorithm.program([sketch.nest(full) for sketch in chosen], self.constants)
+        return algorithm.program([sketch.nest(full) for sketch in chosen], self.constants, exact=algorithm.rewritten)
 
 
 def _prepared(expression: Expression) -> Expression:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice, product
 
 from tuner.errors import UsageError
-from tuner.spaces.algorithm import Algorithm, algorithms, simplified
+from tuner.spaces.algorithm import Algorithm, algorithms, places, simplified
+from tuner.spaces.cpu_products import factors
 from tuner.spaces.cuda_mma_knobs import CudaMmaSketch, shape_of
 from tuner.spaces.cuda_row_knobs import CudaRowSketch
 from tuner.spaces.cuda_square_knobs import CudaSquareSketch, sides_of
@@ -17,6 +18,7 @@ from tuner.spaces.program import Program
 from tuner.spaces.space import Config, Sketch, Space
 from tuner.spaces.stages import plainly_named
 from tuner.target.target import Target
+from tuner.workload.expression import DType
 from tuner.workload.workload import Workload
 
 WARPGROUPS = "sm_90"  # the architecture that has instructions of whole warpgroups, which no later one kept
@@ -32,7 +34,7 @@ class CudaSpace:
         if target.kind != "cuda":
             raise UsageError(f"target {target.name} is no GPU; its sketches live elsewhere")
         plain = plainly_named(workload.expression)
-        found = algorithms(plain, workload.numerics, simplified, joined=True)
+        found = algorithms(plain, workload.numerics, simplified, joined=True, isa=target.isa)
         self.algorithm = found[0]
         self.expression, self.groups = self.algorithm.expression, self.algorithm.groups
         self.shapes, self.dtypes = self.algorithm.shapes, self.algorithm.dtypes
@@ -52,30 +54,41 @@ class CudaSpace:
             )
         )
 
+    @property
+    def by_algorithm(self) -> list[list[int]]:
+        """The places of each algorithm's sketches among the space's, the expression's own first."""
+        return places(self.algorithms.values())
+
     def _variants(self, group: Group, algorithm: Algorithm) -> Sequence[AnySketch]:
         facts = (algorithm.shapes, algorithm.dtypes)
         if isinstance(group, RowGroup):
             return [CudaRowSketch(group, *facts)]
+        cores: list[AnySketch] = [*self._tensor_cores(group, *facts), *self._warpgroups(group, *facts)]
         if algorithm.rewritten:
             # Of so many stages not every combination of sketches is offered, nor threads along the places of a square.
+            if factors(group.anchor) is not None:  # of bfloat16, which only tensor cores sum faster than float32
+                return cores
             return _squares(group, algorithm) or [CudaTileSketch(group, *facts, self.architecture, batches=False)]
-        tile = CudaTileSketch(group, *facts, self.architecture)
-        return [tile, *self._tensor_cores(group), *self._warpgroups(group)]
+        return [CudaTileSketch(group, *facts, self.architecture), *cores]
 
-    def _tensor_cores(self, group: TileGroup) -> list[CudaMmaSketch]:
-        shape = shape_of(group, self.shapes, self.dtypes)
+    def _tensor_cores(
+        self, group: TileGroup, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]
+    ) -> list[CudaMmaSketch]:
+        shape = shape_of(group, shapes, dtypes)
         if shape is None:
             return []
-        sketch = CudaMmaSketch(group, self.shapes, self.dtypes, shape, self.architecture, self._shared_bytes)
+        sketch = CudaMmaSketch(group, shapes, dtypes, shape, self.architecture, self._shared_bytes)
         return [sketch] if sketch.tile_values() else []
 
-    def _warpgroups(self, group: TileGroup) -> list[CudaWarpgroupSketch]:
+    def _warpgroups(
+        self, group: TileGroup, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]
+    ) -> list[CudaWarpgroupSketch]:
         if self.target.tvm["arch"] != WARPGROUPS:
             return []
-        shape = warpgroup_shape(group, self.shapes, self.dtypes)
+        shape = warpgroup_shape(group, shapes, dtypes)
         if shape is None:
             return []
-        sketch = CudaWarpgroupSketch(group, self.shapes, self.dtypes, shape, self._shared_bytes)
+        sketch = CudaWarpgroupSketch(group, shapes, dtypes, shape, self._shared_bytes)
         return [sketch] if sketch.tile_values() else []
 
     @property

@@ -70,7 +70,7 @@ def test_each_race_has_a_space_and_bars_for_both_architectures(race: Any) -> Non
     space = CudaSpace(workload, parse_target("cuda:sm_90"))
     assert set(race.bars) == {"sm_80", "sm_90"} and space.space.size > 1
     tensor_cores = any(":mma" in sketch.name for sketch in space.space.sketches)
-    assert tensor_cores == ("fp16" in race.name)
+    assert tensor_cores == race.name.endswith(("fp16", "fast"))
     assert all(workload.params[name] == value for name, value in race.sizes.items())
 
 
@@ -117,7 +117,8 @@ def test_the_table_shows_every_race() -> None:
     row = {"name": "softmax", "spec": "softmax:M=2,N=2", "candidates": 3, "wrong": 1}
     timed = row | {
         "kernel_s": 2e-6, "rivals_s": {"torch": 3e-6, "torch.compile max-autotune": 4e-6}, "ratio": 1.5, "bar": 1.0,
-        "tflops": 0.5, "of_copy": 0.9, "verdict": "met", "tuned": {"trials": 64, "seconds": 9.6, "kernel_s": 2.5e-6},
+        "tflops": 0.5, "error": 1e-6, "of_copy": 0.9, "verdict": "met",
+        "tuned": {"trials": 64, "seconds": 9.6, "kernel_s": 2.5e-6},
     }  # fmt: skip
     document = {
         "gpu": "G", "arch": "sm_90", "date": "2026-01-02", "clocks": "c", "torch": "t", "cuda": "13", "compiler": "nvcc",

@@ -204,3 +204,13 @@ def test_the_driver_is_declared_as_nvidia_declares_it(tmp_path: Path) -> None:
     wrong = header.replace("int (*cuCtxGetDevice)(int *device)", "int (*cuCtxGetDevice)(int device)")
     (tmp_path / "tuner_cuda_driver.h").write_text(wrong)
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode != 0
+
+
+def test_arguments_get_a_callers_names_and_workspace_makes_way() -> None:
+    named = MODULE.named(["T", "my_out"])
+    named.check()
+    assert [tensor.name for tensor in named.buffers] == ["T", "my_out", "T_"]
+    assert [launch.arguments for launch in named.launches] == [("T_", "T"), ("my_out", "T_")]
+    assert named.named(["X", "Y"]).buffers[:2] == MODULE.buffers[:2]
+    with pytest.raises(CudaModuleError, match="2 arguments"):
+        MODULE.named(["X"])

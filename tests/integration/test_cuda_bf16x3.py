@@ -1,0 +1,192 @@
+"""Products of float32 as three of bfloat16 on a GPU's tensor cores: who has them, that they are the sum, and that they compile.
+
+As of the other sketches, schedules run serially on the CPU, kernels thread by thread on the double of a GPU, and cubins are
+made for each architecture; how fast they are only a GPU shows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.device.machine import build, needs_compiler
+from tests.gpu_machine import needs_nvcc
+from tests.integration.test_cuda_emulated import BRIEF
+from tests.integration.test_cuda_spaces_serial import run_serially
+from tests.property.blocks import run
+from tuner.errors import IllegalSchedule
+from tuner.lowering.cuda import cuda_kernels
+from tuner.lowering.cuda_compiler import cuda_compiler
+from tuner.measure.assignment import Request
+from tuner.measure.gpu_runner import GpuRunner
+from tuner.measure.outcome import Timed
+from tuner.runtime.cuda_module import unpacked
+from tuner.spaces.bf16x3 import SUFFIX
+from tuner.spaces.cuda import CudaSpace
+from tuner.spaces.cuda_mma import described
+from tuner.spaces.space import Config
+from tuner.target.cuda import cuda_targets
+from tuner.target.detect import parse_target
+from tuner.workload.inputs import make_inputs
+from tuner.workload.reference import evaluate, evaluate_with_magnitude, max_rel_error
+from tuner.workload.spec import parse_spec
+from tuner.workload.workload import Workload
+from workers.messages import Problem
+from workers.origin import CudaOrigin
+from workers.search import searcher_for
+from workers.shipping import place
+
+pytestmark = pytest.mark.slow
+
+LOST = 2.0**-15 + 2.0**-24 * 40  # of the size of each term, and what float32's own rounding of sums loses
+# Extents that blocks divide and that they do not, operands lying either way, windows, epilogues; under fast numerics.
+SPECS = (
+    "matmul:M=64,N=64,K=64", "matmul:M=61,N=67,K=71", "matmul:M=72,N=64,K=40,transpose_b=true",
+    "batch_matmul:B=3,M=64,N=72,K=40", "dense:M=64,N=128,K=64,bias=true,act=gelu",
+    "conv2d:N=2,H=5,W=32,CI=24,CO=64,KH=3,KW=3,pad=1,act=relu", "conv2d:N=8,H=8,W=8,CI=16,CO=64,KH=3,KW=2,stride=2,pad=1",
+)  # fmt: skip
+WITHOUT = (
+    "matmul:M=64,N=64,K=64", "matmul:M=64,N=64,K=64,dtype=float64,numerics=fast", "matmul:M=8,N=64,K=64,numerics=fast",
+    "matmul:M=64,N=64,K=64,dtype=float16,numerics=fast", "matmul:M=64,N=64,K=64,transpose_a=true,numerics=fast",
+    "depthwise_conv2d:N=1,H=32,W=32,C=32,KH=3,KW=3,numerics=fast", "softmax:M=64,N=64,numerics=fast",
+)  # fmt: skip
+HOPPER = parse_target("cuda:sm_90")
+
+
+def fast(spec: str) -> str:
+    return f"{spec},numerics=fast"
+
+
+def split_sketches(space: CudaSpace) -> dict[str, int]:
+    """Places of the sketches with three products, by the name of the one that sums them."""
+    return {one.name.rsplit(":", 1)[1]: place for place, one in enumerate(space.space.sketches) if f"{SUFFIX}:" in one.name}
+
+
+def configs(space: CudaSpace, count: int, seed: str) -> list[Config]:
+    """`count` points of each of these sketches, of those that fit."""
+    points = space.space.sample(np.random.default_rng(zlib.crc32(seed.encode())), 4000)
+    found: list[Config] = []
+    for row in split_sketches(space).values():
+        own = (space.space.config(point) for point in points[points[:, 0] == row])
+        found += islice((config for config in own if fits(space, config)), count)
+    assert len(found) == count * len(split_sketches(space))
+    return found
+
+
+def fits(space: CudaSpace, config: Config) -> bool:
+    """Whether a block can have so many copies of its operands, of all three products at once."""
+    try:
+        space.program(config)
+    except IllegalSchedule:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("spec", WITHOUT)
+def test_what_tensor_cores_do_not_take_is_not_rewritten(spec: str) -> None:
+    assert not split_sketches(CudaSpace(parse_spec(spec), HOPPER))
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_it_comes_after_the_sum_itself_and_is_summed_on_tensor_cores_alone(spec: str) -> None:
+    space, strict = CudaSpace(parse_spec(fast(spec)), HOPPER), CudaSpace(parse_spec(spec), HOPPER)
+    assert space.space.sketches[: len(strict.space.sketches)] == strict.space.sketches
+    found = split_sketches(space)
+    assert found and found.keys() <= {"mma", "warpgroup"}
+    older = split_sketches(CudaSpace(parse_spec(fast(spec)), parse_target("cuda:sm_80")))
+    assert older.keys() == found.keys() - {"warpgroup"}
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_loops_compute_the_expression(spec: str) -> None:
+    check_serially(spec, 1)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("spec", SPECS)
+def test_many_points_compute_the_expression(spec: str) -> None:
+    check_serially(spec, 12)
+
+
+def check_serially(spec: str, points: int) -> None:
+    workload = parse_spec(fast(spec))
+    arrays = make_inputs(workload.expression, seed=4, kind="normal")
+    want, scale = evaluate_with_magnitude(workload.expression, arrays)
+    space = CudaSpace(workload, HOPPER)
+    for config in configs(space, points, spec):
+        off = max_rel_error(workload.expression, run_serially(workload, described(space.program(config)), arrays), want, scale)
+        assert off <= LOST, f"{config} is {off:.3g} off"
+
+
+@pytest.mark.parametrize("spec", ["matmul:M=64,N=64,K=24", "matmul:M=17,N=19,K=21"])
+def test_programs_read_and_write_inside_their_buffers(spec: str) -> None:
+    workload = parse_spec(fast(spec))
+    inputs = make_inputs(workload.expression, seed=5, kind="normal")
+    want = evaluate(workload.expression, inputs)[workload.expression.outputs[0]]
+    size = evaluate(workload.expression, {name: np.abs(array) for name, array in inputs.items()})[workload.expression.outputs[0]]
+    space = CudaSpace(workload, HOPPER)
+    for config in configs(space, 1, spec):
+        (got,) = run(space.program(config), dict(inputs))
+        assert (np.abs(got - want) <= LOST * size).all(), config
+
+
+def names(workload: Workload) -> tuple[str, ...]:
+    """Of the arguments."""
+    return (*(one.name for one in workload.expression.inputs), *workload.expression.outputs)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("spec", "points"), [("matmul:M=64,N=72,K=40", 1), *(pytest.param(spec, 2, marks=pytest.mark.long) for spec in SPECS)]
+)
+def test_kernels_are_right_thread_by_thread(
+    spec: str, points: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """On inputs of all kinds."""
+    for name, value in build(tmp_path_factory.mktemp("device")).items():
+        monkeypatch.setenv(name, value)
+    workload = parse_spec(fast(spec))
+    origin = CudaOrigin(Problem(workload=workload, target=HOPPER, threads=1), tmp_path / "cubins")
+    with GpuRunner() as runner:
+        runner.prepare(workload)
+        for config in configs(origin.space, points, f"threads {spec}"):
+            made = origin.made(config)
+            module = unpacked(made.code)
+            assert [one.name for one in (*module.inputs, *module.outputs)] == list(names(workload)), "as callers know them"
+            path = place(tmp_path, f"{hashlib.sha256(made.library).hexdigest()}.so", made.library)
+            outcome = runner.measure(Request(name=spec, library=str(path), symbol=made.symbol, timeout_s=120.0, plan=BRIEF))
+            assert isinstance(outcome, Timed), f"{config}: {outcome}"
+
+
+@needs_nvcc
+@pytest.mark.parametrize("arch", cuda_targets())
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "matmul:M=1024,N=1024,K=1024",
+        *(pytest.param(spec, marks=pytest.mark.long) for spec in ("attention:B=2,H=4,S=256,D=64", SPECS[4], SPECS[5])),
+    ],
+)
+def test_cubins_read_halves_from_memory_as_they_lie_there_and_do_not_spill(spec: str, arch: str, tmp_path: Path) -> None:
+    target = parse_target(f"cuda:{arch}")
+    space = CudaSpace(parse_spec(fast(spec)), target)
+    compiler = cuda_compiler(tmp_path)
+    for config in configs(space, 2, spec):
+        source = cuda_kernels(space.program(config), target, "k")
+        assert "nv_bfloat16* __restrict__" in source.text and "ushort* __restrict__" not in source.text
+        if "async" in str(config) or "warpgroup" in str(config["sketch"]):
+            assert "cp_async" in source.text, "numbers that are copied as they are"
+        assert not any(kernel.spills for kernel in compiler.compile(source.text, target).kernels), config
+
+
+def test_a_search_tries_it_early() -> None:
+    space = CudaSpace(parse_spec("matmul:M=2048,N=2048,K=2048,numerics=fast"), HOPPER)
+    asked = space.algorithms, searcher_for(space, strategy="annealing", seed=0).ask(8)
+    names = [space.space.sketches[point[0]].name for point in asked[1]]
+    assert any(f"{SUFFIX}:" in name for name in names) and any(f"{SUFFIX}:" not in name for name in names)
