@@ -30,11 +30,13 @@ def bf16x3(expression: Expression) -> Expression | None:
         which = Axis(name=unused("t", stage.extents), extent=PRODUCTS)
         parts = []
         for read, rest in zip(found, RESTS, strict=False):
-            made = _parts(tensors[read.tensor], unused(f"{stage.name}{read.tensor}", tensors), rest)
+            order = _order(read, stage)
+            made = _parts(tensors[read.tensor], unused(f"{stage.name}{read.tensor}", tensors), rest, order)
             tensors[made.name] = made.tensor
             stages.append(made)
             pad = None if read.pad is None else replace(read.pad, dtype=made.dtype)
-            parts.append(Cast("float32", Read(made.name, (Var(which.name), *read.indices), pad)))
+            indices = (Var(which.name), *(read.indices[dimension] for dimension in order))
+            parts.append(Cast("float32", Read(made.name, indices, pad)))
         if found:
             stage = replace(stage, reduce_axes=(which, *stage.reduce_axes), body=Binary("mul", *parts))
         stages.append(stage)
@@ -57,10 +59,22 @@ def _is_reused(read: Read, stage: Stage) -> bool:
     return any(axis.extent > 1 and axis.name not in moving for axis in stage.axes)
 
 
-def _parts(tensor: Tensor, name: str, rest: int) -> Stage:
+def _order(read: Read, stage: Stage) -> tuple[int, ...]:
+    """The factor's dimensions as its parts have them: they are written anew anyway, so where neighbours in the output share it,
+    neighbours in memory are what is summed, as units take it."""
+    natural = tuple(range(len(read.indices)))
+    summed = [place for place, index in enumerate(read.indices) if index in [Var(axis.name) for axis in stage.reduce_axes]]
+    shared = not any(node == Var(stage.axes[-1].name) for index in read.indices for node in walk(index))
+    if not shared or not summed or natural[-1] in summed:
+        return natural
+    return (*(place for place in natural if place != summed[-1]), summed[-1])
+
+
+def _parts(tensor: Tensor, name: str, rest: int, order: tuple[int, ...]) -> Stage:
     """What each of the products takes of a tensor: one of them the rest, the others the bfloat16 nearest to it."""
     axes = tuple(Axis(name=f"p{dimension}", extent=extent) for dimension, extent in enumerate(tensor.shape))
     value = Read(tensor.name, tuple(Var(axis.name) for axis in axes))
     nearest = Unary("bfloat16", value)
     body = Select(Binary("eq", Var("t"), constant(rest)), Binary("sub", value, nearest), nearest)
-    return Stage(name=name, axes=(Axis(name="t", extent=PRODUCTS), *axes), body=body, dtype="bfloat16")
+    written = (Axis(name="t", extent=PRODUCTS), *(axes[dimension] for dimension in order))
+    return Stage(name=name, axes=written, body=body, dtype="bfloat16")

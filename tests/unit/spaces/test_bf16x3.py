@@ -79,6 +79,15 @@ def test_padding_with_anything_but_zero_is_left_as_it_is() -> None:
     assert bf16x3(workload_from_notation(text, {}).expression) is None
 
 
+def test_what_is_summed_lies_together_in_the_factor_that_neighbours_share() -> None:
+    """The other one may lie either way."""
+    for transposed in ("transpose_a=true", "transpose_a=true,transpose_b=true", "transpose_b=true"):
+        rewritten = bf16x3(parse_spec(f"matmul:M=5,N=6,K=7,{transposed}").expression)
+        assert rewritten is not None
+        shapes = [stage.tensor.shape for stage in rewritten.stages]
+        assert shapes == [(3, 5, 7), (3, 6, 7) if "transpose_b" in transposed else (3, 7, 6), (5, 6)]
+
+
 def test_it_is_a_sketch_under_fast_numerics_where_the_target_has_the_unit() -> None:
     strict, fast = (CpuSpace(parse_spec(spec), TARGET, 1).space for spec in (PRODUCT, f"{PRODUCT},numerics=fast"))
     assert not any(SUFFIX in sketch.name for sketch in strict.sketches)
