@@ -31,8 +31,8 @@ Floats = NDArray[np.float64]
 # Doublings between the best kernels of a sketch and those of `mma` where a group has both; warpgroups' is the mean of a product's
 # (-0.8) and a convolution's (-1.8).
 WITHOUT_TENSOR_CORES, WARPGROUPS = 3.0, -1.3
-# Share that is believed of the doublings that multiplications, bytes and launches put between two algorithms: no GPU has measured
-# them, so that few measurements are to overturn them.
+# Share that is believed of the doublings that multiplications, bytes and launches put between two algorithms: few measurements
+# are to overturn them (docs/cuda.md has the first).
 TRUST = 0.5
 SAMPLED = 4096  # random points among which another algorithm's best are looked for
 _SHARPNESS = 3.0  # of a doubling as the margin of a pair: half the time is twenty to one
