@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import log2, prod
 
-from tuner.spaces.cpu_products import factors
 from tuner.spaces.guards import counted, share
 from tuner.spaces.needed import needed, needed_flops
 from tuner.spaces.phases import phased
+from tuner.spaces.products import factors
 from tuner.spaces.stages import inlined
 from tuner.target.roofline import relative_rate
 from tuner.target.target import Bandwidth, Limits, Target

@@ -11,12 +11,12 @@ from tuner.spaces.algorithm import Algorithm, algorithms, places, simplified
 from tuner.spaces.collapse import collapsed
 from tuner.spaces.cpu_amx import amx_sketch
 from tuner.spaces.cpu_dots import dot_sketch
-from tuner.spaces.cpu_products import factors
 from tuner.spaces.cpu_row_knobs import RowSketch, lane_sketches, row_sketch
 from tuner.spaces.cpu_straight import STRAIGHT, straight
 from tuner.spaces.cpu_tile_knobs import TileSketch, tile_sketches
 from tuner.spaces.groups import Group, RowGroup
 from tuner.spaces.phases import phased
+from tuner.spaces.products import factors
 from tuner.spaces.program import Program
 from tuner.spaces.space import Config, Sketch, Space
 from tuner.spaces.stages import materialized, plainly_named

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 from tuner.spaces.access import Access, accesses
 from tuner.spaces.cpu_plan import TilePlan
-from tuner.spaces.cpu_products import cut, factors, shared_axes
 from tuner.spaces.cpu_tile_knobs import TileSketch
 from tuner.spaces.groups import TileGroup
+from tuner.spaces.products import cut, factors, shared_axes
 from tuner.spaces.space import Value
 from tuner.target.target import Target
 from tuner.workload.expression import DTYPE_BYTES, Axis, DType

@@ -7,13 +7,13 @@ from itertools import islice, product
 
 from tuner.errors import UsageError
 from tuner.spaces.algorithm import Algorithm, algorithms, places, simplified
-from tuner.spaces.cpu_products import factors
 from tuner.spaces.cuda_mma_knobs import CudaMmaSketch, shape_of
 from tuner.spaces.cuda_row_knobs import CudaRowSketch
 from tuner.spaces.cuda_square_knobs import CudaSquareSketch, sides_of
 from tuner.spaces.cuda_tile_knobs import CudaTileSketch
 from tuner.spaces.cuda_warpgroup_knobs import CudaWarpgroupSketch, warpgroup_shape
 from tuner.spaces.groups import Group, RowGroup, TileGroup
+from tuner.spaces.products import factors
 from tuner.spaces.program import Program
 from tuner.spaces.space import Config, Sketch, Space
 from tuner.spaces.stages import plainly_named

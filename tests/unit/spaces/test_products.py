@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tuner.spaces.access import accesses
-from tuner.spaces.cpu_products import cut, factors, shared_axes
 from tuner.spaces.groups import shapes_of
+from tuner.spaces.products import cut, factors, shared_axes
 from tuner.workload.expression import DType, Stage
 from tuner.workload.spec import parse_spec, workload_from_notation
 
