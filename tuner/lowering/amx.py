@@ -19,9 +19,10 @@ from tvm_ffi import structural_map, structural_walk
 
 from tuner.lowering.dots import element
 from tuner.lowering.imported import amx_shapes, called_functions, shapes_amx
+from tuner.spaces.bf16x3 import PRODUCTS, RESTS
 from tuner.spaces.cpu_amx import FEATURES, REGISTERS, ROWS, WORD_BYTES
 
-AMX = "tuner_amx"  # the annotation
+AMX, PARTS = "tuner_amx", "tuner_amx_parts"  # the annotations
 INNER = 5  # annotated loops that instructions replace, below the reduction's: rows, vectors, lanes, words, numbers of a word
 MULTIPLY_ADD = {
     ("bfloat16", "bfloat16"): "tdpbf16ps",
@@ -86,6 +87,7 @@ class _Sum:
     narrow: tvm.ir.TensorLoad  # the factor that all lanes share
     wide: tvm.ir.TensorLoad
     instruction: str
+    rests: tuple[int, int] = (0, 0)  # of the products of parts that with the rest of the narrow factor, and of the wide one
 
     @property
     def rows(self) -> int:
@@ -130,28 +132,46 @@ class _Sum:
         else:
             before = [_call("tileloadd64", number, *self._place(self.sums, 0, at)) for number, at in enumerate(sums)]
         after = [_call("tilestored64", number, *self._place(self.sums, 0, at)) for number, at in enumerate(sums)]
-        step: tirx.Stmt = tirx.SeqStmt(list(self._step()))
-        for loop in reversed(self.steps):
+        parts = next((loop for loop in self.steps if PARTS in loop.annotations), None)
+        step: tirx.Stmt = tirx.SeqStmt([*(self._step() if parts is None else self._products(parts.loop_var))])
+        for loop in (one for one in reversed(self.steps) if one is not parts):
             step = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, step)
         shape = tirx.Evaluate(tirx.call_extern("void", self.shapes))
         return tirx.SeqStmt([shape, *before, step, *after])
 
-    def _step(self) -> Iterator[tirx.Stmt]:
-        """The side of fewer registers is loaded first, the other one as far as there are registers at once."""
+    def _products(self, which: tirx.Var) -> Iterator[tirx.Stmt]:
+        """The products of parts one after another, so that each changes one factor: what stays is not loaded anew."""
+        held: dict[int, tuple[int, bool]] = {}
+        of_nearest = next(product for product in range(PRODUCTS) if product not in self.rests)
+        for product in (self.rests[0], of_nearest, self.rests[1]):
+            for one in self._step(held, product):
+                yield _with(one, which, product)
+
+    def _step(self, held: dict[int, tuple[int, bool]] | None = None, product: int = 0) -> Iterator[tirx.Stmt]:
+        """The side of fewer registers is loaded first, the other one as far as there are registers at once. `held`: of which
+        number along its side a register has what, the rest or the nearest."""
         down, across = self.tiles
         kept, streamed = (self._narrow, self._wide) if down <= across else (self._wide, self._narrow)
         for number, register in enumerate(kept):
-            yield self._load(register, number)
+            yield from self._loaded(register, number, held, product)
         count = max(down, across)
         for first in range(0, count, len(streamed)):
             part = list(zip(streamed, range(first, count), strict=False))
             for register, number in part:
-                yield self._load(register, number)
+                yield from self._loaded(register, number, held, product)
             for register, number in part:
                 for beside, other in zip(kept, range(len(kept)), strict=True):
                     row, column = (other, number) if down <= across else (number, other)
                     factors = (beside, register) if down <= across else (register, beside)
                     yield _call(self.instruction, row * across + column, *factors)
+
+    def _loaded(self, register: int, number: int, held: dict[int, tuple[int, bool]] | None, product: int) -> Iterator[tirx.Stmt]:
+        """The load, unless the register has it."""
+        wanted = (number, product == self.rests[0 if register in self._narrow else 1])
+        if held is None or held.get(register) != wanted:
+            yield self._load(register, number)
+        if held is not None:
+            held[register] = wanted
 
     def _load(self, register: int, number: int) -> tirx.Stmt:
         narrow = register in self._narrow
@@ -188,6 +208,7 @@ def _sum(loop: tirx.For) -> _Sum | None:
     inner, product = chain[-INNER:], inside.value.b
     factors = [element(factor.value) for factor in (product.a, product.b)]
     wide, narrow = sorted(factors, key=lambda one: not _moves(one[0], inner[2].loop_var))
+    rests = RESTS if narrow is factors[0] else (RESTS[1], RESTS[0])
     return _Sum(
         steps=chain[:-INNER],
         inner=inner,
@@ -195,7 +216,13 @@ def _sum(loop: tirx.For) -> _Sum | None:
         narrow=narrow[0],
         wide=wide[0],
         instruction=MULTIPLY_ADD[narrow[1], wide[1]],
+        rests=rests,
     )
+
+
+def _with(statement: tirx.Stmt, loop: tirx.Var, value: int) -> tirx.Stmt:
+    fixed = tirx.const(value, str(loop.ty))
+    return structural_map(statement, (tirx.Var, lambda name: fixed if name.same_as(loop) else name))
 
 
 def _moves(load: tvm.ir.TensorLoad, name: tirx.Var) -> bool:

@@ -13,7 +13,7 @@ from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV
 
 from tuner.errors import IllegalSchedule
-from tuner.lowering.amx import AMX
+from tuner.lowering.amx import AMX, PARTS
 from tuner.lowering.dots import DOT, INTERLEAVE
 from tuner.lowering.guarded_copies import GUARDED
 from tuner.lowering.module import module
@@ -119,6 +119,8 @@ class Applier:
                 sch.annotate(self._loops[loop], DOT, 1)
             case Mark(loop=loop, how="amx"):
                 sch.annotate(self._loops[loop], AMX, 1)
+            case Mark(loop=loop, how="amx_parts"):
+                sch.annotate(self._loops[loop], PARTS, 1)
             case Mark(loop=loop, how="roll"):
                 sch.annotate(self._loops[loop], ROLL, 1)
             case Mark(loop=loop, how="guarded_copy"):

@@ -43,6 +43,16 @@ def bf16x3(expression: Expression) -> Expression | None:
     return renamed(replace(expression, stages=tuple(stages)), SUFFIX) if len(stages) > len(expression.stages) else None
 
 
+def part_axis(stage: Stage) -> str | None:
+    """The axis of a rewritten stage that goes over the products of parts; None where the stage was not rewritten."""
+    match stage.body:
+        case Binary(op="mul", lhs=Cast(arg=Read(indices=(Var(name=one), *_))), rhs=Cast(arg=Read(indices=(Var(name=other), *_)))):
+            extents = {axis.name: axis.extent for axis in stage.reduce_axes}
+            return one if one == other and extents.get(one) == PRODUCTS else None
+        case _:
+            return None
+
+
 def _factors(stage: Stage) -> tuple[Read, ...]:
     """The two factors of a sum of products of float32, each for several sums and zero outside its tensor; none where it is no
     such sum."""

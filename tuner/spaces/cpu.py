@@ -8,6 +8,7 @@ from itertools import islice, product
 
 from tuner.errors import UsageError
 from tuner.spaces.algorithm import Algorithm, algorithms, places, simplified
+from tuner.spaces.bf16x3 import part_axis
 from tuner.spaces.collapse import collapsed
 from tuner.spaces.cpu_amx import amx_sketch
 from tuner.spaces.cpu_dots import dot_sketch
@@ -67,7 +68,8 @@ class CpuSpace:
             return [row_sketch(group, *facts)]
         tiles: list[TileSketch | RowSketch] = [*tile_sketches(group, *facts)]
         vectors = [one.vector for one in tiles if isinstance(one, TileSketch) and one.vector]
-        matrices = [amx_sketch(group, vector, *facts, algorithm.exact) for vector in vectors]
+        parts = part_axis(group.anchor) if algorithm.rewritten else None
+        matrices = [amx_sketch(group, vector, *facts, algorithm.exact, parts) for vector in vectors]
         if algorithm.rewritten:
             # Of so many stages neither every combination of sketches is offered nor a copy of each read of a map.
             if factors(group.anchor) is not None:  # of bfloat16, which other units sum no faster than float32

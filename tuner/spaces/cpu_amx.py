@@ -46,6 +46,7 @@ class AmxSketch(TileSketch):
 
     row: str = ""  # the axis along which the sums of a register have their rows
     inputs: frozenset[str] = frozenset()  # tensors that the kernel is given, as they lie in memory
+    parts: str | None = None  # the reduction axis that goes over products of parts, where factors are numbers in parts
 
     @property
     def name(self) -> str:
@@ -97,11 +98,13 @@ class AmxSketch(TileSketch):
         return [*sorted(near), axis.extent]
 
     def unroll_values(self) -> list[tuple[int, int]]:
-        """Never unrolled: (innermost reduction axis, 1)."""
-        return [(position, 1) for position in dict.fromkeys(position for position, _ in super().unroll_values())]
+        """Never unrolled: (innermost reduction axis, 1). Products of parts are done one after another wherever their axis is."""
+        axes = self.group.anchor.reduce_axes
+        positions = dict.fromkeys(position for position, _ in super().unroll_values())
+        return [(position, 1) for position in positions if axes[position].name != self.parts] or [(len(axes) - 1, 1)]
 
     def plan(self, config: Mapping[str, Value]) -> TilePlan:
-        return replace(super().plan(config), rows=self.row)
+        return replace(super().plan(config), rows=self.row, parts=self.parts)
 
 
 def amx_sketch(
@@ -112,9 +115,10 @@ def amx_sketch(
     shapes: Mapping[str, tuple[int, ...]],
     dtypes: Mapping[str, DType],
     inputs: frozenset[str],
+    parts: str | None = None,
 ) -> AmxSketch | None:
     """None where the target has no such registers for the anchor's operands, or the anchor is no sum of products with an axis
-    for a register's rows and one for its steps."""
+    for a register's rows and one for its steps. `parts`: its reduction axis over products of parts, if it has one."""
     anchor, found = group.anchor, accesses(group.anchor, shapes)
     operands = factors(anchor)
     if operands is None or FEATURES.get(frozenset(dtypes[one.tensor] for one in operands), "none") not in target.isa:
@@ -131,12 +135,12 @@ def amx_sketch(
     numbers = WORD_BYTES // DTYPE_BYTES[dtypes[operands[0].tensor]]
     wanted = ROWS * numbers
     longest = sorted(shared, key=lambda axis: (-min(axis.extent, wanted), narrow.stride(axis.name) != 1))
-    parts = ((axis, (-(-min(axis.extent, wanted) // numbers), numbers)) for axis in longest)
-    made = next((made for axis, part in parts if (made := cut(anchor, axis, part, shapes, dtypes)) is not None), None)
+    steps = ((axis, (-(-min(axis.extent, wanted) // numbers), numbers)) for axis in longest if axis.name != parts)
+    made = next((made for axis, step in steps if (made := cut(anchor, axis, step, shapes, dtypes)) is not None), None)
     if made is None:
         return None
     group = replace(group, anchor=made[0])
-    sketch = AmxSketch(group, vector, target, threads, shapes, dtypes, row=row.name, taken=made[1], inputs=inputs)
+    sketch = AmxSketch(group, vector, target, threads, shapes, dtypes, row=row.name, taken=made[1], inputs=inputs, parts=parts)
     wide = next(one for one in sketch.reads if vector in one.axes)
     packable = not any(one.gathered for one in sketch.reads) and sketch.copy_values(wide)[-1] == "pack_root"
     return sketch if packable and sketch.register_values() else None

@@ -60,6 +60,7 @@ class TilePlan:
     streamed: bool = False  # whether the output is written past the caches
     taken: tuple[str, ...] = ()  # reduction axes that one instruction takes at once: tuner.spaces.cpu_dots, tuner.spaces.cpu_amx
     rows: str | None = None  # the axis along which AMX's registers have their rows
+    parts: str | None = None  # the reduction axis that goes over products of parts, whose registers share what they load
     offset: int = 0  # added to the factor without the vector's lanes, so that an instruction takes it: tuner.spaces.cpu_dots
 
     @property

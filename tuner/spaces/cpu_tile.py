@@ -162,6 +162,8 @@ class TileNest:
         for block in dict.fromkeys((accumulating, acc)):
             if block == accumulating and plan.rows is not None:
                 self.steps += [Mark(loop=name, how="amx") for name in self._loops(block, self._in_registers())]
+                parts = [axis.inner for axis in plan.reduction if axis.axis.name == plan.parts]
+                self.steps += [Mark(loop=name, how="amx_parts") for name in self._loops(block, parts)]
             else:
                 self._innermost(block, dot=bool(self.taken) and block == accumulating)
         copied = [axis for copy in attached for axis in copy.levels] + [level for _, level in self.padded_parts]

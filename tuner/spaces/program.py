@@ -117,7 +117,8 @@ class Mark:
     the two innermost loops of a sum of products of such pairs, or fours, the lanes of its accumulators.
 
     `amx` stands on the outermost loop of a reduction that AMX's registers do, and on the five below it that they replace: rows
-    and vectors of sums, lanes, words of a step, numbers of a word.
+    and vectors of sums, lanes, words of a step, numbers of a word. `amx_parts` stands on the loop of that reduction that
+    goes over the products of two numbers' parts (tuner.spaces.bf16x3).
 
     `guarded_copy` stands on the innermost loop of a copy of 16 bytes to shared memory that are read, or zero, as a whole.
 
@@ -126,7 +127,8 @@ class Mark:
 
     loop: str
     how: Literal[
-        "parallel", "vectorize", "unroll", "roll", "transpose", "transpose_words", "interleave", "dot", "amx", "guarded_copy"
+        "parallel", "vectorize", "unroll", "roll", "transpose", "transpose_words", "interleave", "dot", "amx", "amx_parts",
+        "guarded_copy",
     ]  # fmt: skip
     lanes: int = 0  # of `transpose` and `transpose_words`: a power of two, at most the loop's extent
 

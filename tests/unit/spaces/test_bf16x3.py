@@ -13,8 +13,9 @@ from tvm.runtime import tensor
 from tests.amx import NEEDS_AMX, TARGET
 from tests.property.blocks import run
 from tuner.cost_model.features import featurizer
+from tuner.lowering.amx import use_tile_registers
 from tuner.lowering.compiler import build, compile_kernel
-from tuner.lowering.schedule import replay
+from tuner.lowering.schedule import replay, schedule
 from tuner.spaces.algorithm import fewest_flops
 from tuner.spaces.bf16x3 import SUFFIX, bf16x3
 from tuner.spaces.cpu import CpuSpace
@@ -151,6 +152,18 @@ def called(workload: Workload, config: Config, inputs: Mapping[str, NDArray[np.g
     made = tensor(np.zeros(workload.expression.tensor(name).shape, np.float32))
     built.generated["kernel"](*(tensor(array) for array in inputs.values()), made)
     return np.asarray(made.numpy(), np.float64)
+
+
+def test_what_two_products_share_is_loaded_once() -> None:
+    """Of two by two registers each product changes one factor: eight loads of registers for three products, not twelve."""
+    workload = parse_spec("matmul:M=64,N=64,K=64,numerics=fast")
+    space, configs = rewritten_configs(workload, 400)
+    for config in configs:
+        if config["Csplit.amx_j.register"] == (32, 32) and config["Csplit.amx_j.copy1_CBsplit"] == "pack_root":
+            text = str(use_tile_registers(schedule(space.program(config), "kernel").mod, TARGET.isa).script())
+            assert text.count("tdpbf16ps") == 12 and text.count("tileloadd64") == 8
+            return
+    raise AssertionError("no such config among those drawn")
 
 
 @pytest.mark.parametrize("spec", LINEAR)
