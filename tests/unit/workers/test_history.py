@@ -98,14 +98,15 @@ def test_other_workloads_teach_an_order_and_give_their_best(database: Database, 
     assert len(found.best) == 2 and all(set(config) > {"sketch"} for config in found.best), "of the same operator only"
 
 
-def test_a_warm_search_proposes_the_carried_configs_in_turn_with_its_own(database: Database, clock: ManualClock) -> None:
+def test_a_warm_search_proposes_the_carried_configs_among_its_first(database: Database, clock: ManualClock) -> None:
     search_past(database, SMALL, clock)
     job, _ = queue(database, SMALL)
     found = start(database, job, SMALL)
     space = CpuSpace(parse_spec(SMALL), detect_cpu(), 1)
     searcher = searcher_for(space, strategy="annealing", seed=0, winners=found.best, prior=found.prior)
-    asked = [space.space.config(point) for point in searcher.ask(4)]
-    assert asked[1::2] == [dict(config) for config in found.best]
+    asked = [space.space.config(point) for point in searcher.ask(12)]
+    places = [asked.index(dict(config)) for config in found.best]
+    assert places == sorted(places) and places[0] < 8, "the better one first, in turn with others"
 
 
 def test_a_model_is_stored_once_and_loaded_while_nothing_was_added(database: Database, clock: ManualClock) -> None:
