@@ -45,7 +45,7 @@ test-long: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m long $(PYTEST_ARGS)
 
 # Without a GPU: kernels compiled for two architectures, run thread by thread on the CPU, and whole jobs on a double of the driver.
-CUDA_TESTS := $(addprefix tests/integration/,test_cuda_jobs.py test_cuda_emulated.py test_cuda_tensor_cores.py test_cuda_warpgroup.py test_cuda_winograd.py test_gpu_benchmark.py) tests/unit/lowering/test_cuda.py
+CUDA_TESTS := $(addprefix tests/integration/,test_cuda_jobs.py test_cuda_emulated.py test_cuda_tensor_cores.py test_cuda_warpgroup.py test_cuda_winograd.py test_cuda_bf16x3.py test_gpu_benchmark.py) tests/unit/lowering/test_cuda.py
 test-cuda: $(VENV)/.installed-cuda
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m long $(PYTEST_ARGS) $(CUDA_TESTS)
 
