@@ -6,7 +6,6 @@ made for each architecture; how fast they are only a GPU shows.
 
 from __future__ import annotations
 
-import hashlib
 import zlib
 from itertools import islice
 from pathlib import Path
@@ -16,15 +15,13 @@ import pytest
 
 from tests.device.machine import build, needs_compiler
 from tests.gpu_machine import needs_nvcc
-from tests.integration.test_cuda_emulated import BRIEF
+from tests.integration.test_cuda_emulated import run as check
 from tests.integration.test_cuda_spaces_serial import run_serially
 from tests.property.blocks import run
 from tuner.errors import IllegalSchedule
 from tuner.lowering.cuda import cuda_kernels
 from tuner.lowering.cuda_compiler import cuda_compiler
-from tuner.measure.assignment import Request
 from tuner.measure.gpu_runner import GpuRunner
-from tuner.measure.outcome import Timed
 from tuner.runtime.cuda_module import unpacked
 from tuner.spaces.bf16x3 import SUFFIX
 from tuner.spaces.cuda import CudaSpace
@@ -39,7 +36,6 @@ from tuner.workload.workload import Workload
 from workers.messages import Problem
 from workers.origin import CudaOrigin
 from workers.search import searcher_for
-from workers.shipping import place
 
 pytestmark = pytest.mark.slow
 
@@ -157,12 +153,9 @@ def test_kernels_are_right_thread_by_thread(
     with GpuRunner() as runner:
         runner.prepare(workload)
         for config in configs(origin.space, points, f"threads {spec}"):
-            made = origin.made(config)
-            module = unpacked(made.code)
+            module = unpacked(origin.made(config).code)
             assert [one.name for one in (*module.inputs, *module.outputs)] == list(names(workload)), "as callers know them"
-            path = place(tmp_path, f"{hashlib.sha256(made.library).hexdigest()}.so", made.library)
-            outcome = runner.measure(Request(name=spec, library=str(path), symbol=made.symbol, timeout_s=120.0, plan=BRIEF))
-            assert isinstance(outcome, Timed), f"{config}: {outcome}"
+            check(runner, origin, config, tmp_path)
 
 
 @needs_nvcc
