@@ -16,4 +16,5 @@ TARGET = replace(
     vector_bytes=64,
     vector_registers=32,
 )
+# The instructions run only where there are some; the same kernels are run as plain loops on every CPU.
 NEEDS_AMX = pytest.mark.skipif(not set(TARGET.isa) <= set(HERE.isa), reason="this CPU has no AMX")

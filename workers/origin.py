@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+from tuner.export.kernel import arguments_of
 from tuner.lowering.compiler import Compiled, compile_program, shortened
 from tuner.lowering.cuda import cuda_built, cuda_kernels
 from tuner.lowering.cuda_compiler import CudaCompiler
@@ -111,8 +112,7 @@ class CudaOrigin:
         program, target, symbol = self.program(config), self.problem.target, symbol_of(self.problem)
         built = cuda_built(program, target, symbol, self.compiler)
         # A program calls its tensors as is good for it; callers are told of the workload's.
-        expression = self.problem.workload.expression
-        module = built.module.named([*(one.name for one in expression.inputs), *expression.outputs])
+        module = built.module.named([argument.name for argument in arguments_of(self.problem.workload.expression)])
 
         def described() -> Mapping[str, Any]:
             scheduled = schedule(program, symbol)

@@ -19,6 +19,7 @@ from tests.integration.test_cuda_emulated import run as check
 from tests.integration.test_cuda_spaces_serial import run_serially
 from tests.property.blocks import run
 from tuner.errors import IllegalSchedule
+from tuner.export.kernel import arguments_of
 from tuner.lowering.cuda import cuda_kernels
 from tuner.lowering.cuda_compiler import cuda_compiler
 from tuner.measure.gpu_runner import GpuRunner
@@ -32,7 +33,6 @@ from tuner.target.detect import parse_target
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate, evaluate_with_magnitude, max_rel_error
 from tuner.workload.spec import parse_spec
-from tuner.workload.workload import Workload
 from workers.messages import Problem
 from workers.origin import CudaOrigin
 from workers.search import searcher_for
@@ -133,11 +133,6 @@ def test_programs_read_and_write_inside_their_buffers(spec: str) -> None:
         assert (np.abs(got - want) <= LOST * size).all(), config
 
 
-def names(workload: Workload) -> tuple[str, ...]:
-    """Of the arguments."""
-    return (*(one.name for one in workload.expression.inputs), *workload.expression.outputs)
-
-
 @needs_compiler
 @pytest.mark.parametrize(
     ("spec", "points"), [("matmul:M=64,N=72,K=40", 1), *(pytest.param(spec, 2, marks=pytest.mark.long) for spec in SPECS)]
@@ -150,11 +145,12 @@ def test_kernels_are_right_thread_by_thread(
         monkeypatch.setenv(name, value)
     workload = parse_spec(fast(spec))
     origin = CudaOrigin(Problem(workload=workload, target=HOPPER, threads=1), tmp_path / "cubins")
+    arguments = [one.name for one in arguments_of(workload.expression)]
     with GpuRunner() as runner:
         runner.prepare(workload)
         for config in configs(origin.space, points, f"threads {spec}"):
             module = unpacked(origin.made(config).code)
-            assert [one.name for one in (*module.inputs, *module.outputs)] == list(names(workload)), "as callers know them"
+            assert [one.name for one in (*module.inputs, *module.outputs)] == arguments, "as callers know them"
             check(runner, origin, config, tmp_path)
 
 

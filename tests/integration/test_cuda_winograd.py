@@ -6,7 +6,6 @@ made for each architecture; how fast they are only a GPU shows.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import zlib
 from collections.abc import Sequence
@@ -18,15 +17,13 @@ import pytest
 
 from tests.device.machine import build, needs_compiler
 from tests.gpu_machine import needs_nvcc
-from tests.integration.test_cuda_emulated import BRIEF
+from tests.integration.test_cuda_emulated import run as check
 from tests.integration.test_cuda_spaces_serial import run_serially
 from tests.property.blocks import run
 from tuner.cost_model.cuda_estimate import CudaEstimate
 from tuner.lowering.cuda import cuda_kernels
 from tuner.lowering.cuda_compiler import cuda_compiler
-from tuner.measure.assignment import Request
 from tuner.measure.gpu_runner import GpuRunner
-from tuner.measure.outcome import Timed
 from tuner.spaces.cuda import CudaSpace
 from tuner.spaces.cuda_square_knobs import CudaSquareSketch
 from tuner.spaces.cuda_tile_knobs import CudaTileSketch
@@ -43,7 +40,6 @@ from tuner.workload.workload import Workload
 from workers.messages import Problem
 from workers.origin import CudaOrigin
 from workers.search import searcher_for
-from workers.shipping import place
 
 pytestmark = pytest.mark.slow
 
@@ -170,10 +166,7 @@ def test_kernels_are_right_thread_by_thread(
     with GpuRunner() as runner:
         runner.prepare(workload)
         for config in configs(origin.space, points, f"threads {spec}"):
-            made = origin.made(config)
-            path = place(tmp_path, f"{hashlib.sha256(made.library).hexdigest()}.so", made.library)
-            outcome = runner.measure(Request(name=spec, library=str(path), symbol=made.symbol, timeout_s=120.0, plan=BRIEF))
-            assert isinstance(outcome, Timed), f"{config}: {outcome}"
+            check(runner, origin, config, tmp_path)
 
 
 @needs_nvcc

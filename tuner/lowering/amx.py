@@ -87,7 +87,7 @@ class _Sum:
     narrow: tvm.ir.TensorLoad  # the factor that all lanes share
     wide: tvm.ir.TensorLoad
     instruction: str
-    rests: tuple[int, int] = (0, 0)  # of the products of parts that with the rest of the narrow factor, and of the wide one
+    rests: tuple[int, int]  # of the products of parts that with the rest of the narrow factor, and of the wide one
 
     @property
     def rows(self) -> int:
@@ -133,7 +133,7 @@ class _Sum:
             before = [_call("tileloadd64", number, *self._place(self.sums, 0, at)) for number, at in enumerate(sums)]
         after = [_call("tilestored64", number, *self._place(self.sums, 0, at)) for number, at in enumerate(sums)]
         parts = next((loop for loop in self.steps if PARTS in loop.annotations), None)
-        step: tirx.Stmt = tirx.SeqStmt([*(self._step() if parts is None else self._products(parts.loop_var))])
+        step: tirx.Stmt = tirx.SeqStmt([*(self._step({}) if parts is None else self._products(parts.loop_var))])
         for loop in (one for one in reversed(self.steps) if one is not parts):
             step = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, step)
         shape = tirx.Evaluate(tirx.call_extern("void", self.shapes))
@@ -147,7 +147,7 @@ class _Sum:
             for one in self._step(held, product):
                 yield _with(one, which, product)
 
-    def _step(self, held: dict[int, tuple[int, bool]] | None = None, product: int = 0) -> Iterator[tirx.Stmt]:
+    def _step(self, held: dict[int, tuple[int, bool]], product: int = 0) -> Iterator[tirx.Stmt]:
         """The side of fewer registers is loaded first, the other one as far as there are registers at once. `held`: of which
         number along its side a register has what, the rest or the nearest."""
         down, across = self.tiles
@@ -165,13 +165,12 @@ class _Sum:
                     factors = (beside, register) if down <= across else (register, beside)
                     yield _call(self.instruction, row * across + column, *factors)
 
-    def _loaded(self, register: int, number: int, held: dict[int, tuple[int, bool]] | None, product: int) -> Iterator[tirx.Stmt]:
+    def _loaded(self, register: int, number: int, held: dict[int, tuple[int, bool]], product: int) -> Iterator[tirx.Stmt]:
         """The load, unless the register has it."""
         wanted = (number, product == self.rests[0 if register in self._narrow else 1])
-        if held is None or held.get(register) != wanted:
-            yield self._load(register, number)
-        if held is not None:
+        if held.get(register) != wanted:
             held[register] = wanted
+            yield self._load(register, number)
 
     def _load(self, register: int, number: int) -> tirx.Stmt:
         narrow = register in self._narrow

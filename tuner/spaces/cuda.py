@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice, product
 
 from tuner.errors import UsageError
@@ -18,7 +18,6 @@ from tuner.spaces.program import Program
 from tuner.spaces.space import Config, Sketch, Space
 from tuner.spaces.stages import plainly_named
 from tuner.target.target import Target
-from tuner.workload.expression import DType
 from tuner.workload.workload import Workload
 
 WARPGROUPS = "sm_90"  # the architecture that has instructions of whole warpgroups, which no later one kept
@@ -63,7 +62,7 @@ class CudaSpace:
         facts = (algorithm.shapes, algorithm.dtypes)
         if isinstance(group, RowGroup):
             return [CudaRowSketch(group, *facts)]
-        cores: list[AnySketch] = [*self._tensor_cores(group, *facts), *self._warpgroups(group, *facts)]
+        cores: list[AnySketch] = [*self._tensor_cores(group, algorithm), *self._warpgroups(group, algorithm)]
         if algorithm.rewritten:
             # Of so many stages not every combination of sketches is offered, nor threads along the places of a square.
             if factors(group.anchor) is not None:  # of bfloat16, which only tensor cores sum faster than float32
@@ -71,24 +70,22 @@ class CudaSpace:
             return _squares(group, algorithm) or [CudaTileSketch(group, *facts, self.architecture, batches=False)]
         return [CudaTileSketch(group, *facts, self.architecture), *cores]
 
-    def _tensor_cores(
-        self, group: TileGroup, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]
-    ) -> list[CudaMmaSketch]:
-        shape = shape_of(group, shapes, dtypes)
+    def _tensor_cores(self, group: TileGroup, algorithm: Algorithm) -> list[CudaMmaSketch]:
+        facts = (algorithm.shapes, algorithm.dtypes)
+        shape = shape_of(group, *facts)
         if shape is None:
             return []
-        sketch = CudaMmaSketch(group, shapes, dtypes, shape, self.architecture, self._shared_bytes)
+        sketch = CudaMmaSketch(group, *facts, shape, self.architecture, self._shared_bytes)
         return [sketch] if sketch.tile_values() else []
 
-    def _warpgroups(
-        self, group: TileGroup, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]
-    ) -> list[CudaWarpgroupSketch]:
+    def _warpgroups(self, group: TileGroup, algorithm: Algorithm) -> list[CudaWarpgroupSketch]:
+        facts = (algorithm.shapes, algorithm.dtypes)
         if self.target.tvm["arch"] != WARPGROUPS:
             return []
-        shape = warpgroup_shape(group, shapes, dtypes)
+        shape = warpgroup_shape(group, *facts)
         if shape is None:
             return []
-        sketch = CudaWarpgroupSketch(group, shapes, dtypes, shape, self._shared_bytes)
+        sketch = CudaWarpgroupSketch(group, *facts, shape, self._shared_bytes)
         return [sketch] if sketch.tile_values() else []
 
     @property
