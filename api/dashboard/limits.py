@@ -11,6 +11,7 @@ from tuner.errors import WorkloadError
 from tuner.spaces.algorithm import fewest_flops
 from tuner.target.roofline import Work, bandwidth_at, least_seconds, relative_rate
 from tuner.target.target import Target
+from tuner.workload.compulsory import least_bytes
 from tuner.workload.spec import from_document
 from tuner.workload.workload import Workload
 
@@ -26,7 +27,7 @@ def workload_of(document: Mapping[str, Any]) -> Workload | None:
 def work_of(workload: Workload, threads: int) -> Work:
     expression = workload.expression
     dtype = expression.inputs[0].dtype if expression.inputs else "float32"
-    return Work(flops=expression.flops, nbytes=expression.nbytes, dtype=dtype, threads=threads)
+    return Work(flops=expression.flops, nbytes=least_bytes(workload), dtype=dtype, threads=threads)
 
 
 def least_s(workload: Workload | None, target: Target, threads: int) -> float | None:

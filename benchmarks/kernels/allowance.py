@@ -18,7 +18,9 @@ from tuner.spaces.products import factors
 from tuner.spaces.stages import inlined
 from tuner.target.roofline import relative_rate
 from tuner.target.target import Bandwidth, Limits, Target
+from tuner.workload.compulsory import least_bytes
 from tuner.workload.expression import DTYPE_BYTES, Binary, Cast, Expression, Read, Scalar, Select, Stage, Unary, Var, walk
+from tuner.workload.workload import Workload
 
 # Vector instructions of a function, counted in the polynomials of tuner.lowering.mathematics (a select with its comparison:
 # two); a division and a square root by their cost in multiply-adds on current cores.
@@ -45,9 +47,10 @@ class Allowance:
         return self.products_s < max(self.bytes_s, self.instructions_s - self.products_s)
 
 
-def allowance(expression: Expression, target: Target, threads: int) -> Allowance:
+def allowance(workload: Workload, target: Target, threads: int) -> Allowance:
     """Of a machine with limits measured; threads beyond its cores do not count."""
     assert target.limits is not None
+    expression = workload.expression
     limits, count = target.limits, min(threads, target.cores)
     dtype = expression.inputs[0].dtype if expression.inputs else "float32"
     peak = limits.fma_flops * relative_rate(dtype, target.isa) * count
@@ -59,14 +62,14 @@ def allowance(expression: Expression, target: Target, threads: int) -> Allowance
         flops_s=min(expression.flops, needed_flops(least)) / peak,
         instructions_s=instructions / per_second,
         products_s=products / per_second,
-        bytes_s=_bytes_s(expression, limits, count),
+        bytes_s=_bytes_s(workload, limits, count),
     )
 
 
-def _bytes_s(expression: Expression, limits: Limits, threads: int) -> float:
+def _bytes_s(workload: Workload, limits: Limits, threads: int) -> float:
     """Reads and writes pair up at the rate of copies, the rest moves at the rate of its own kind; cores share evenly."""
-    inputs = sum(tensor.nbytes for tensor in expression.inputs)
-    outputs = sum(expression.tensor(name).nbytes for name in expression.outputs)
+    outputs = sum(workload.expression.tensor(name).nbytes for name in workload.expression.outputs)
+    inputs = least_bytes(workload) - outputs
     at = (inputs + outputs) / threads
     copied = 2 * min(inputs, outputs) / _bandwidth(limits, at, lambda entry: entry.copy)
     read = max(0, inputs - outputs) / _bandwidth(limits, at, lambda entry: entry.read)

@@ -120,7 +120,7 @@ def _row(case: Case, target: Target, settings: Settings) -> Row:
     dtype = expression.inputs[0].dtype if expression.inputs else "float32"
     assert target.limits is not None
     threads = min(settings.threads, target.cores)
-    allowed = allowance(expression, target, threads)
+    allowed = allowance(case.workload, target, threads)
     return Row(
         name=case.name,
         spec=case.workload.spec,
