@@ -1,4 +1,4 @@
-"""The ways to compute a workload: its stages as they stand, and under fast numerics what they are rewritten to."""
+"""The ways to compute a workload: its stages as they stand, reductions in parts, and what fast numerics lets them become."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tuner.spaces.needed import needed_flops
 from tuner.spaces.nest import Nest
 from tuner.spaces.phases import phased
 from tuner.spaces.program import Buffer, Program
+from tuner.spaces.rfactor import rfactored
 from tuner.spaces.stages import hoisted, inlined
 from tuner.spaces.trim import trimmed
 from tuner.spaces.winograd import SAVING, winograd
@@ -70,18 +71,26 @@ class Algorithm:
 
 
 def algorithms(
-    plain: Expression, numerics: str, prepared: Callable[[Expression], Expression], *, joined: bool, isa: Collection[str] = ()
+    plain: Expression,
+    numerics: str,
+    prepared: Callable[[Expression], Expression],
+    *,
+    joined: bool,
+    isa: Collection[str] = (),
+    threads: int = 1,
 ) -> tuple[Algorithm, ...]:
     """The algorithms of a plainly named expression, its own first.
 
     `prepared` simplifies as a target wants it; `joined`: squares of a convolution are numbered along one axis; `isa`: what the
-    target has beside plain arithmetic.
+    target has beside plain arithmetic; `threads`: that share a reduction.
     """
+    whole = prepared(plain)
+    stated = [one for one in (whole, rfactored(whole, threads)) if one is not None]
     others: list[Expression | None] = []
     if numerics == "fast":
         others = [winograd(plain, joined=joined), None if BF16X3.isdisjoint(isa) else bf16x3(plain)]
     rewritten = (_algorithm(plain, prepared(other), rewritten=True) for other in others if other is not None)
-    return (_algorithm(plain, prepared(plain), rewritten=False), *rewritten)
+    return (*(_algorithm(plain, one, rewritten=False) for one in stated), *rewritten)
 
 
 def places(computed: Iterable[Algorithm]) -> list[list[int]]:

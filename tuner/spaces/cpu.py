@@ -38,7 +38,7 @@ class CpuSpace:
         given = zip(workload.expression.inputs, plain.inputs, strict=True)
         self.constants = tuple(named.name for tensor, named in given if tensor.name in workload.constants)
         self.target, self.threads = target, threads
-        found = algorithms(plain, workload.numerics, _prepared, joined=False, isa=target.isa)
+        found = algorithms(plain, workload.numerics, _prepared, joined=False, isa=target.isa, threads=threads)
         self.algorithm = found[0]
         self.expression, self.groups = self.algorithm.expression, self.algorithm.groups
         self._algorithms: dict[str, Algorithm] = {}

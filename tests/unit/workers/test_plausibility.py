@@ -71,6 +71,7 @@ def test_without_limits_nothing_is_judged() -> None:
 def test_rows_that_no_index_names_are_not_read() -> None:
     """A hundred rows of a table of 4 GB in 2 us: 50 GB/s of them, and of what is written."""
     workload = parse_spec("embedding:N=100,V=1000000,D=1000")
-    one = Judge(Problem(workload=workload, target=replace(detect_cpu(), limits=LIMITS), threads=1), core=0, on_limits=lambda _: None)
+    problem = Problem(workload=workload, target=replace(detect_cpu(), limits=LIMITS), threads=1)
+    one = Judge(problem, core=0, on_limits=lambda _: None)
     assert one.judged(trial(2e-6)) == trial(2e-6)
     assert one.fraction(2e-6) == pytest.approx(0.4, rel=1e-3)

@@ -1,0 +1,107 @@
+"""Reductions in parts: the same values, offered where threads would wait for one another's points and nowhere else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.property.expressions import expressions
+from tests.unit.spaces.kernels import check_programs
+from tuner.spaces import rfactor
+from tuner.spaces.algorithm import simplified
+from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.rfactor import SUFFIX, rfactored
+from tuner.spaces.stages import plainly_named
+from tuner.target.detect import detect_cpu
+from tuner.workload.expression import Expression, Stage
+from tuner.workload.inputs import make_inputs
+from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
+from tuner.workload.spec import parse_spec
+
+FEW = (
+    "reduce_sum:M=1,N=65536",
+    "reduce_max:M=5,N=40000,dtype=float64",
+    "reduce_mean:M=30000,N=24,axis=0",
+    "reduce_sum:M=2,N=65536,dtype=int8",
+    "reduce_sum:M=3,N=32768,dtype=float16",
+    "softmax:M=2,N=32768,dtype=bfloat16",
+    "layer_norm:M=3,N=20000",
+    "log_softmax:M=1,N=50000",
+    "matmul:M=1,N=1,K=48000",
+    "matmul:M=8,N=9,K=2000",
+    "matmul:M=7,N=8,K=1600,dtype=int8",
+    "matmul:M=7,N=8,K=1600,dtype=bfloat16",
+    "global_avg_pool2d:N=1,H=60,W=60,C=24",
+    "conv2d:N=1,H=3,W=3,CI=160,CO=24,KH=3,KW=3,pad=1",
+)
+MANY = (
+    "reduce_sum:M=64,N=65536",  # rows enough
+    "matmul:M=64,N=64,K=65536",  # tiles enough
+    "reduce_sum:M=1,N=4096",  # too short
+    "reduce_sum:M=1,N=1000003",  # no parts of equal length
+    "elementwise:M=1,N=100000,act=relu",
+)
+
+
+def sketches(spec: str, threads: int) -> list[str]:
+    return [sketch.name for sketch in CpuSpace(parse_spec(spec), detect_cpu(), threads).space.sketches if SUFFIX in sketch.name]
+
+
+@pytest.mark.parametrize("spec", FEW)
+def test_kernels_in_parts_compute_the_same(spec: str) -> None:
+    workload = parse_spec(spec)
+    space = CpuSpace(workload, detect_cpu(), threads=2)
+    points = space.space.sample(np.random.default_rng(3), 400)
+    names = np.array([SUFFIX in str(space.space.config(point)["sketch"]) for point in points])
+    assert names.any()
+    check_programs(workload, [space.program(space.space.config(point)) for point in points[names][:2]])
+
+
+@pytest.mark.parametrize("spec", MANY)
+def test_they_are_offered_where_threads_lack_points(spec: str) -> None:
+    assert sketches(spec, 2) == []
+
+
+def test_one_thread_shares_nothing_and_more_share_more_rows() -> None:
+    rows = "reduce_sum:M=64,N=65536"
+    assert sketches(FEW[0], 1) == [] and sketches(FEW[0], 2) == ["Yprf:rows+Yrf:rows"]
+    assert sketches(rows, 2) == [] and sketches(rows, 8) != []
+
+
+def test_parts_are_a_few_for_each_thread_and_of_one_length() -> None:
+    parts, combined = _in_parts(parse_spec("reduce_sum:M=1,N=90000").expression, 3)
+    (part,) = combined.reduce_axes
+    assert part.extent == 12 and parts.extents == {"p": 12, "i": 1, "j": 7500}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_parts_are_kept_in_the_accumulator_s_dtype(dtype: str) -> None:
+    parts, combined = _in_parts(parse_spec(f"reduce_sum:M=1,N=65536,dtype={dtype}").expression, 2)
+    assert (parts.dtype, combined.dtype, combined.accumulator) == ("float32", dtype, "float32")
+
+
+@settings(max_examples=100, deadline=None)
+@given(expressions(), st.integers(2, 3))
+def test_any_expression_in_parts_is_itself(expression: Expression, threads: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rfactor, "LEAST_TERMS", 0)
+        patch.setattr(rfactor, "PARTS", range(1, 17))
+        plain = simplified(plainly_named(expression))
+        found = rfactored(plain, threads)
+    if found is None:
+        return
+    inputs = make_inputs(plain, seed=2)
+    with np.errstate(all="ignore"):
+        want, magnitude = evaluate_with_magnitude(plain, inputs)
+        got = evaluate_with_magnitude(found, inputs)[0]
+    results = {name: got[other] for name, other in zip(plain.outputs, found.outputs, strict=True)}
+    wanted = {name: want[name] for name in plain.outputs}
+    assert max_rel_error(plain, results, wanted, magnitude) <= error_bound(plain)
+
+
+def _in_parts(expression: Expression, threads: int) -> tuple[Stage, Stage]:
+    found = rfactored(plainly_named(expression), threads)
+    assert found is not None
+    return found.stages[0], found.stages[1]
