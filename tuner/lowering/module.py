@@ -17,9 +17,7 @@ from tuner.lowering.streaming import STREAM
 from tuner.runtime.prepack import pack_symbol
 from tuner.spaces.program import Block, Buffer, Fetch, Fuse, Mark, Program
 from tuner.spaces.prologue import split
-from tuner.workload.expression import Binary, BinaryOp, Cast, Read, Scalar, reads
-
-_COMBINE: Mapping[str, BinaryOp] = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+from tuner.workload.expression import COMBINE, Binary, Cast, Read, Scalar, reads
 
 
 def module(program: Program, symbol: str) -> tvm.IRModule:
@@ -164,7 +162,7 @@ def _block(block: Block, iterators: list[tirx.IterVar], loops: list[tirx.Var], i
     if block.reducer is not None:
         dtype = str(target.dtype)
         so_far = Read(block.buffer, block.indices)
-        body = Binary(_COMBINE[block.reducer], so_far, Cast(dtype, body))  # type: ignore[arg-type]  # a buffer's dtype is one of ours
+        body = Binary(COMBINE[block.reducer], so_far, Cast(dtype, body))  # type: ignore[arg-type]  # a buffer's dtype is one of ours
         init = tirx.BufferStore(target, identity(block.reducer, dtype), indices)
 
     def stored(value: Scalar) -> tirx.Stmt:

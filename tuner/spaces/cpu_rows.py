@@ -20,14 +20,13 @@ from tuner.spaces.program import Block, Buffer, ComputeAt, DecomposeReduction, F
 from tuner.spaces.stages import inline_into, tree
 from tuner.spaces.tiles import TiledAxis, add, at_most, constant, times
 from tuner.workload.expression import (
+    COMBINE,
     Axis,
     Binary,
-    BinaryOp,
     Cast,
     Const,
     DType,
     Read,
-    Reducer,
     Scalar,
     Select,
     Stage,
@@ -38,8 +37,6 @@ from tuner.workload.expression import (
     substitute,
     walk,
 )
-
-COMBINE: Mapping[Reducer, BinaryOp] = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,6 @@ from math import prod
 from tuner.spaces.access import Access, accesses, unpadded
 from tuner.spaces.algorithm import Algorithm
 from tuner.spaces.constants import lifted
-from tuner.spaces.cpu_rows import COMBINE
 from tuner.spaces.cpu_tile_knobs import TileSketch
 from tuner.spaces.default import plain_blocks
 from tuner.spaces.groups import TileGroup
@@ -24,7 +23,7 @@ from tuner.spaces.space import Value
 from tuner.spaces.stages import APPROXIMATED, cost, tree
 from tuner.spaces.tiles import add, constant, times
 from tuner.target.target import Target
-from tuner.workload.expression import Cast, Scalar, Select, Stage, Unary, Var, substitute, walk
+from tuner.workload.expression import COMBINE, Cast, Scalar, Select, Stage, Unary, Var, substitute, walk
 
 STRAIGHT = "straight"
 MOST = 4096  # cost of a program, of which each operation is an instruction or two: the compiler takes a second

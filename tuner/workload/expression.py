@@ -22,6 +22,7 @@ BinaryOp = Literal[
     "xor",  # of indices, which sketches permute
 ]  # fmt: skip
 
+COMBINE: Mapping[Reducer, BinaryOp] = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 DTYPE_BYTES: Mapping[str, int] = {
     "float64": 8,
     "float32": 4,

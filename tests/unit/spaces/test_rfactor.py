@@ -15,7 +15,7 @@ from tuner.spaces.cpu import CpuSpace
 from tuner.spaces.rfactor import SUFFIX, rfactored
 from tuner.spaces.stages import plainly_named
 from tuner.target.detect import detect_cpu
-from tuner.workload.expression import Expression, Stage
+from tuner.workload.expression import Binary, Expression, Stage
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
 from tuner.workload.spec import parse_spec
@@ -23,6 +23,10 @@ from tuner.workload.spec import parse_spec
 FEW = (
     "reduce_sum:M=1,N=65536",
     "reduce_max:M=5,N=40000,dtype=float64",
+    "reduce_sum:M=1,N=100003",
+    "reduce_max:M=3,N=30011",
+    "rms_norm:M=2,N=40009,dtype=float16",
+    "matmul:M=8,N=9,K=1999",
     "reduce_mean:M=30000,N=24,axis=0",
     "reduce_sum:M=2,N=65536,dtype=int8",
     "reduce_sum:M=3,N=32768,dtype=float16",
@@ -40,7 +44,6 @@ MANY = (
     "reduce_sum:M=64,N=65536",  # rows enough
     "matmul:M=64,N=64,K=65536",  # tiles enough
     "reduce_sum:M=1,N=4096",  # too short
-    "reduce_sum:M=1,N=1000003",  # no parts of equal length
     "elementwise:M=1,N=100000,act=relu",
 )
 
@@ -76,6 +79,12 @@ def test_parts_are_a_few_for_each_thread_and_of_one_length() -> None:
     assert part.extent == 12 and parts.extents == {"p": 12, "i": 1, "j": 7500}
 
 
+def test_what_parts_of_one_length_leave_is_reduced_by_itself() -> None:
+    parts, combined, left, both = _in_parts(parse_spec("reduce_max:M=1,N=90001").expression, 3)
+    assert (parts.extents, combined.extents) == ({"p": 12, "i": 1, "j": 7500}, {"i": 1, "p": 12})
+    assert left.extents == {"i": 1, "j": 1} and both.reducer is None and isinstance(both.body, Binary) and both.body.op == "max"
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_parts_are_kept_in_the_accumulator_s_dtype(dtype: str) -> None:
     parts, combined = _in_parts(parse_spec(f"reduce_sum:M=1,N=65536,dtype={dtype}").expression, 2)
@@ -83,11 +92,11 @@ def test_parts_are_kept_in_the_accumulator_s_dtype(dtype: str) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(expressions(), st.integers(2, 3))
-def test_any_expression_in_parts_is_itself(expression: Expression, threads: int) -> None:
+@given(expressions(), st.integers(2, 3), st.sampled_from([range(1, 2), range(1, 17)]))
+def test_any_expression_in_parts_is_itself(expression: Expression, threads: int, parts: range) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rfactor, "LEAST_TERMS", 0)
-        patch.setattr(rfactor, "PARTS", range(1, 17))
+        patch.setattr(rfactor, "PARTS", parts)
         plain = simplified(plainly_named(expression))
         found = rfactored(plain, threads)
     if found is None:
@@ -101,7 +110,7 @@ def test_any_expression_in_parts_is_itself(expression: Expression, threads: int)
     assert max_rel_error(plain, results, wanted, magnitude) <= error_bound(plain)
 
 
-def _in_parts(expression: Expression, threads: int) -> tuple[Stage, Stage]:
+def _in_parts(expression: Expression, threads: int) -> tuple[Stage, ...]:
     found = rfactored(plainly_named(expression), threads)
     assert found is not None
-    return found.stages[0], found.stages[1]
+    return found.stages
