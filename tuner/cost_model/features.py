@@ -57,32 +57,38 @@ def featurizer(space: CpuSpace) -> Callable[[Points], NDArray[np.float32]]:
 
 
 def _plain_featurizer(space: CpuSpace) -> Callable[[Points], NDArray[np.float32]]:
-    made = [sorted(tables(space, name), key=lambda table: -table.flops) for name in space.combinations]
+    made = [(_groups(space, name), space.threads_of(name)) for name in space.combinations]
 
     def features(points: Points) -> NDArray[np.float32]:
         out = np.empty((len(points), WIDTH + TERMS), np.float32)
         for row in np.unique(points[:, 0]):
             found = np.flatnonzero(points[:, 0] == row)
+            groups, threads = made[row]
             for chosen in np.array_split(found, -(-len(found) // BATCH)):
-                out[chosen] = np.ascontiguousarray(_described(space, made[row], points[chosen]).T)  # rows go in whole
+                columns = _described(space.target, groups, threads, points[chosen])
+                out[chosen] = np.ascontiguousarray(columns.T)  # rows go in whole
         return out
 
     return features
 
 
-def _described(space: CpuSpace, groups: Sequence[NestTable], points: Points) -> NDArray[np.float32]:
-    """Features of points of one combination of sketches, shape (WIDTH + TERMS, n)."""
+def _groups(space: CpuSpace, combination: str) -> list[NestTable]:
+    return sorted(tables(space, combination), key=lambda table: -table.flops)
+
+
+def _described(target: Target, groups: Sequence[NestTable], threads: int, points: Points) -> NDArray[np.float32]:
+    """Features of points of one combination of sketches, which so many threads share, shape (WIDTH + TERMS, n)."""
     found = np.zeros((WIDTH + TERMS, len(points)), np.float32)
     units = np.zeros((TERMS, len(points)), np.float32)
     for slot, table in enumerate(groups):
-        done = work(table, points, space.target)
-        units += cycles(table, done, space.target) * _critical(done.nest.blocks, space.threads)
+        done = work(table, points, target)
+        units += cycles(table, done, target) * _critical(done.nest.blocks, threads)
         if slot < MAX_GROUPS:
             of_group = found[slot * GROUP_FEATURES : (slot + 1) * GROUP_FEATURES]
-            for number, row in enumerate(group_features(table, done, space.target, space.threads)):
+            for number, row in enumerate(group_features(table, done, target, threads)):
                 of_group[number] = row
     found[ESTIMATE - 2] = len(groups)
-    found[ESTIMATE - 1] = space.threads
+    found[ESTIMATE - 1] = threads
     costs = units * ROUND.astype(np.float32)[:, None]
     total = np.maximum(costs.sum(axis=0), 1.0)
     found[ESTIMATE] = np.log2(total)

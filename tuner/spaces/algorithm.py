@@ -12,7 +12,7 @@ from tuner.spaces.nest import Nest
 from tuner.spaces.phases import phased
 from tuner.spaces.program import Buffer, Program
 from tuner.spaces.rfactor import rfactored
-from tuner.spaces.stages import hoisted, inlined
+from tuner.spaces.stages import cost, hoisted, inlined, renamed
 from tuner.spaces.trim import trimmed
 from tuner.spaces.winograd import SAVING, winograd
 from tuner.target.roofline import relative_rate
@@ -20,6 +20,8 @@ from tuner.workload.compulsory import least_flops
 from tuner.workload.expression import DType, Expression
 from tuner.workload.workload import Workload
 
+ALONE = 1 << 22  # operations, a function as several: of fewer starting threads may take longer than they save
+ALONE_SUFFIX = "alone"  # of the names of the stages that one thread does where several could
 BF16X3 = frozenset({"amx-bf16", "sm_80", "sm_90"})  # with one of them three products of bfloat16 are faster than one of float32
 
 
@@ -33,6 +35,7 @@ class Algorithm:
     dtypes: Mapping[str, DType]
     groups: tuple[Group, ...]
     rewritten: bool
+    threads: int = 1  # that share its loops
 
     @property
     def exact(self) -> frozenset[str]:
@@ -82,15 +85,19 @@ def algorithms(
     """The algorithms of a plainly named expression, its own first.
 
     `prepared` simplifies as a target wants it; `joined`: squares of a convolution are numbered along one axis; `isa`: what the
-    target has beside plain arithmetic; `threads`: that share a reduction.
+    target has beside plain arithmetic; `threads`: that share loops, or have little enough to do to leave it to one of them.
     """
     whole = prepared(plain)
-    stated = [one for one in (whole, rfactored(whole, threads)) if one is not None]
+    stated = [(whole, threads)]
+    if (parts := rfactored(whole, threads)) is not None:
+        stated.append((parts, threads))
+    if threads > 1 and sum(map(cost, whole.stages)) <= ALONE:
+        stated.append((renamed(whole, ALONE_SUFFIX), 1))
     others: list[Expression | None] = []
     if numerics == "fast":
         others = [winograd(plain, joined=joined), None if BF16X3.isdisjoint(isa) else bf16x3(plain)]
-    rewritten = (_algorithm(plain, prepared(other), rewritten=True) for other in others if other is not None)
-    return (*(_algorithm(plain, one, rewritten=False) for one in stated), *rewritten)
+    rewritten = (_algorithm(plain, prepared(other), threads, rewritten=True) for other in others if other is not None)
+    return (*(_algorithm(plain, one, count, rewritten=False) for one, count in stated), *rewritten)
 
 
 def places(computed: Iterable[Algorithm]) -> list[list[int]]:
@@ -119,7 +126,7 @@ def fewest_flops(workload: Workload, isa: Collection[str] = ()) -> int:
     return int(least / saving)
 
 
-def _algorithm(stated: Expression, whole: Expression, *, rewritten: bool) -> Algorithm:
+def _algorithm(stated: Expression, whole: Expression, threads: int, *, rewritten: bool) -> Algorithm:
     return Algorithm(
         stated=stated,
         expression=whole,
@@ -127,4 +134,5 @@ def _algorithm(stated: Expression, whole: Expression, *, rewritten: bool) -> Alg
         dtypes={tensor.name: tensor.dtype for tensor in (*whole.inputs, *(stage.tensor for stage in whole.stages))},
         groups=groups(whole),
         rewritten=rewritten,
+        threads=threads,
     )

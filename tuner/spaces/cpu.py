@@ -62,8 +62,12 @@ class CpuSpace:
         """The places of each algorithm's sketches among the space's."""
         return places(self._algorithms.values())
 
+    def threads_of(self, combination: str) -> int:
+        """Threads that share the loops of a combination's kernels."""
+        return self._algorithms[combination].threads
+
     def _variants(self, group: Group, algorithm: Algorithm) -> Sequence[TileSketch | RowSketch]:
-        facts = (self.target, self.threads, algorithm.shapes, algorithm.dtypes)
+        facts = (self.target, algorithm.threads, algorithm.shapes, algorithm.dtypes)
         if isinstance(group, RowGroup):
             return [row_sketch(group, *facts)]
         tiles: list[TileSketch | RowSketch] = [*tile_sketches(group, *facts)]

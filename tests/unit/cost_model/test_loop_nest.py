@@ -130,8 +130,8 @@ def test_a_copy_that_depends_on_no_loop_is_described_as_made_first(threads: int,
     config = dict(space.space.config(np.zeros(len(space.space.knobs), np.int32)))
 
     def row(**knobs: Value) -> Features:
-        changed = {name: knobs[what] for name in config if (what := name.rpartition(".")[2]) in knobs}
-        assert len(changed) == len(knobs)
+        changed = {f"C.tile_j.{what}": value for what, value in knobs.items()}
+        assert changed.keys() <= config.keys()
         return featurizer(space)(space.space.point(config | changed)[None])
 
     whole = {"block_i": 24, "block_j": 32}

@@ -1,0 +1,54 @@
+"""What little work several threads are given one of them may do alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.unit.spaces.kernels import check_programs
+from tuner.cost_model.features import ESTIMATE, featurizer
+from tuner.spaces.algorithm import ALONE_SUFFIX
+from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.program import Mark, Program
+from tuner.target.detect import detect_cpu
+from tuner.workload.spec import parse_spec
+
+LITTLE = "softmax:M=16,N=64"
+
+
+def offered(spec: str, threads: int) -> list[str]:
+    space = CpuSpace(parse_spec(spec), detect_cpu(), threads).space
+    return [sketch.name for sketch in space.sketches if ALONE_SUFFIX in sketch.name]
+
+
+def is_shared(program: Program) -> bool:
+    return any(isinstance(step, Mark) and step.how == "parallel" for step in program.steps)
+
+
+@pytest.mark.parametrize(
+    ("spec", "found"), [(LITTLE, True), ("matmul:M=64,N=64,K=64", True), ("matmul:M=256,N=256,K=256", False)]
+)
+def test_one_thread_alone_is_offered_where_there_is_little_to_do(spec: str, found: bool) -> None:
+    assert bool(offered(spec, 2)) is found
+    assert offered(spec, 1) == []
+
+
+@pytest.mark.parametrize("spec", [LITTLE, "matmul:M=15,N=18,K=33", "dense:M=4,N=20,K=30,bias=true,act=relu"])
+def test_its_kernels_start_no_threads_and_compute_the_same(spec: str) -> None:
+    space = CpuSpace(parse_spec(spec), detect_cpu(), threads=2)
+    points = space.space.sample(np.random.default_rng(7), 60)
+    configs = [space.space.config(point) for point in points]
+    alone = [space.program(config) for config in configs if ALONE_SUFFIX in str(config["sketch"])]
+    assert alone and not any(map(is_shared, alone))
+    assert any(is_shared(space.program(config)) for config in configs)
+    check_programs(parse_spec(spec), alone[:3])
+
+
+def test_an_estimate_knows_who_works_alone() -> None:
+    space = CpuSpace(parse_spec(LITTLE), detect_cpu(), threads=2)
+    points = space.space.sample(np.random.default_rng(1), 200)
+    alone = np.array([ALONE_SUFFIX in str(space.space.config(point)["sketch"]) for point in points])
+    found = featurizer(space)(points)
+    assert len(np.unique(found[alone, ESTIMATE - 1])) == len(np.unique(found[~alone, ESTIMATE - 1])) == 1
+    assert found[alone, ESTIMATE - 1].max() < found[~alone, ESTIMATE - 1].min()
+    assert found[alone, ESTIMATE].min() > found[~alone, ESTIMATE].min()
