@@ -120,12 +120,12 @@ def _doublings(own: Algorithm, other: Algorithm) -> float:
 
 
 def _shares(space: CudaSpace) -> Mapping[str, float]:
-    """What share of a rewritten algorithm each of its groups is, by the group's name: how much of the whole is doubled where one
+    """What share of another algorithm each of its groups is, by the group's name: how much of the whole is doubled where one
     kernel's time is."""
     shares: dict[str, float] = {}
     for algorithm in space.algorithms.values():
         seconds = least_seconds(algorithm)
-        if algorithm.rewritten:
+        if algorithm is not space.algorithm:
             shares |= {name: one / sum(seconds.values()) for name, one in seconds.items()}
     return shares
 

@@ -11,7 +11,7 @@ from tuner.spaces.needed import needed_flops
 from tuner.spaces.nest import Nest
 from tuner.spaces.phases import phased
 from tuner.spaces.program import Buffer, Program
-from tuner.spaces.rfactor import rfactored
+from tuner.spaces.rfactor import ONE_THREAD, Sharing, rfactored
 from tuner.spaces.stages import cost, hoisted, inlined, renamed
 from tuner.spaces.trim import trimmed
 from tuner.spaces.winograd import SAVING, winograd
@@ -20,7 +20,6 @@ from tuner.workload.compulsory import least_flops
 from tuner.workload.expression import DType, Expression
 from tuner.workload.workload import Workload
 
-ALONE = 1 << 22  # operations, a function as several: of fewer starting threads may take longer than they save
 ALONE_SUFFIX = "alone"  # of the names of the stages that one thread does where several could
 BF16X3 = frozenset({"amx-bf16", "sm_80", "sm_90"})  # with one of them three products of bfloat16 are faster than one of float32
 
@@ -35,7 +34,7 @@ class Algorithm:
     dtypes: Mapping[str, DType]
     groups: tuple[Group, ...]
     rewritten: bool
-    threads: int = 1  # that share its loops
+    units: int  # threads or multiprocessors that share its loops
 
     @property
     def exact(self) -> frozenset[str]:
@@ -80,23 +79,23 @@ def algorithms(
     *,
     joined: bool,
     isa: Collection[str] = (),
-    threads: int = 1,
+    sharing: Sharing = ONE_THREAD,
 ) -> tuple[Algorithm, ...]:
     """The algorithms of a plainly named expression, its own first.
 
     `prepared` simplifies as a target wants it; `joined`: squares of a convolution are numbered along one axis; `isa`: what the
-    target has beside plain arithmetic; `threads`: that share loops, or have little enough to do to leave it to one of them.
+    target has beside plain arithmetic; `sharing`: who shares loops and long reductions.
     """
     whole = prepared(plain)
-    stated = [(whole, threads)]
-    if (parts := rfactored(whole, threads)) is not None:
-        stated.append((parts, threads))
-    if threads > 1 and sum(map(cost, whole.stages)) <= ALONE:
+    stated = [(whole, sharing.units)]
+    if (parts := rfactored(whole, sharing)) is not None:
+        stated.append((inlined(parts), sharing.units))
+    if sum(map(cost, whole.stages)) <= sharing.alone:
         stated.append((renamed(whole, ALONE_SUFFIX), 1))
     others: list[Expression | None] = []
     if numerics == "fast":
         others = [winograd(plain, joined=joined), None if BF16X3.isdisjoint(isa) else bf16x3(plain)]
-    rewritten = (_algorithm(plain, prepared(other), threads, rewritten=True) for other in others if other is not None)
+    rewritten = (_algorithm(plain, prepared(other), sharing.units, rewritten=True) for other in others if other is not None)
     return (*(_algorithm(plain, one, count, rewritten=False) for one, count in stated), *rewritten)
 
 
@@ -126,7 +125,7 @@ def fewest_flops(workload: Workload, isa: Collection[str] = ()) -> int:
     return int(least / saving)
 
 
-def _algorithm(stated: Expression, whole: Expression, threads: int, *, rewritten: bool) -> Algorithm:
+def _algorithm(stated: Expression, whole: Expression, units: int, *, rewritten: bool) -> Algorithm:
     return Algorithm(
         stated=stated,
         expression=whole,
@@ -134,5 +133,5 @@ def _algorithm(stated: Expression, whole: Expression, threads: int, *, rewritten
         dtypes={tensor.name: tensor.dtype for tensor in (*whole.inputs, *(stage.tensor for stage in whole.stages))},
         groups=groups(whole),
         rewritten=rewritten,
-        threads=threads,
+        units=units,
     )

@@ -19,6 +19,7 @@ from tuner.spaces.groups import Group, RowGroup
 from tuner.spaces.phases import phased
 from tuner.spaces.products import factors
 from tuner.spaces.program import Program
+from tuner.spaces.rfactor import among_threads
 from tuner.spaces.space import Config, Sketch, Space
 from tuner.spaces.stages import materialized, plainly_named
 from tuner.target.target import Target
@@ -38,7 +39,7 @@ class CpuSpace:
         given = zip(workload.expression.inputs, plain.inputs, strict=True)
         self.constants = tuple(named.name for tensor, named in given if tensor.name in workload.constants)
         self.target, self.threads = target, threads
-        found = algorithms(plain, workload.numerics, _prepared, joined=False, isa=target.isa, threads=threads)
+        found = algorithms(plain, workload.numerics, _prepared, joined=False, isa=target.isa, sharing=among_threads(threads))
         self.algorithm = found[0]
         self.expression, self.groups = self.algorithm.expression, self.algorithm.groups
         self._algorithms: dict[str, Algorithm] = {}
@@ -64,10 +65,10 @@ class CpuSpace:
 
     def threads_of(self, combination: str) -> int:
         """Threads that share the loops of a combination's kernels."""
-        return self._algorithms[combination].threads
+        return self._algorithms[combination].units
 
     def _variants(self, group: Group, algorithm: Algorithm) -> Sequence[TileSketch | RowSketch]:
-        facts = (self.target, algorithm.threads, algorithm.shapes, algorithm.dtypes)
+        facts = (self.target, algorithm.units, algorithm.shapes, algorithm.dtypes)
         if isinstance(group, RowGroup):
             return [row_sketch(group, *facts)]
         tiles: list[TileSketch | RowSketch] = [*tile_sketches(group, *facts)]

@@ -15,6 +15,7 @@ from tuner.spaces.cuda_warpgroup_knobs import CudaWarpgroupSketch, warpgroup_sha
 from tuner.spaces.groups import Group, RowGroup, TileGroup
 from tuner.spaces.products import factors
 from tuner.spaces.program import Program
+from tuner.spaces.rfactor import among_multiprocessors
 from tuner.spaces.space import Config, Sketch, Space
 from tuner.spaces.stages import plainly_named
 from tuner.target.target import Target
@@ -33,7 +34,8 @@ class CudaSpace:
         if target.kind != "cuda":
             raise UsageError(f"target {target.name} is no GPU; its sketches live elsewhere")
         plain = plainly_named(workload.expression)
-        found = algorithms(plain, workload.numerics, simplified, joined=True, isa=target.isa)
+        sharing = among_multiprocessors(target.cores)
+        found = algorithms(plain, workload.numerics, simplified, joined=True, isa=target.isa, sharing=sharing)
         self.algorithm = found[0]
         self.expression, self.groups = self.algorithm.expression, self.algorithm.groups
         self.shapes, self.dtypes = self.algorithm.shapes, self.algorithm.dtypes

@@ -1,60 +1,82 @@
-"""Reductions to few points in parts, of which each is a task of a thread, and what combines the parts.
+"""Reductions to few points in parts, tasks for units that would have none: a CPU's threads, a GPU's multiprocessors.
 
-The name is that of Suriana, Adams & Kamil, "Parallel associative reductions in Halide" (CGO 2017). One thread needs none of it:
-its sums have as many lanes and accumulators as pay. Of several most would have nothing to do where there is hardly a point each.
+The name is that of Suriana, Adams & Kamil, "Parallel associative reductions in Halide" (CGO 2017); of a product it is split-K.
+One thread needs none of it: its sums have as many lanes and accumulators as pay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 from tuner.spaces.access import accesses
 from tuner.spaces.groups import column_of, shapes_of
-from tuner.spaces.stages import inlined, names, renamed, unused
+from tuner.spaces.stages import names, renamed, unused
 from tuner.spaces.tiles import add, constant, times
 from tuner.workload.expression import COMBINE, Axis, Binary, Expression, Read, Scalar, Stage, Var, substitute
 
 SUFFIX = "rf"  # of the names of rewritten stages; their knobs are others than those of the reduction
-MOST_ROWS = 8  # for each thread: with more of them threads share rows
-MOST_POINTS = 256  # the same of points that are computed in tiles, which have up to as many
-LEAST_TERMS = 1 << 14  # for each thread: a task of one takes some microseconds to start
-PARTS = range(4, 17)  # for each thread: the fewest of them that leave no rest, or the fewest
+LEAST = 4  # parts: fewer gain less than their combination costs, or is as easily had by smaller tiles
+MOST = 4  # times as many parts as are wanted, if they leave no rest
+LEAST_LENGTH = 32  # of a part, along the axis that is divided
 
 
-def rfactored(expression: Expression, threads: int) -> Expression | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """Who shares the work, and when it is worth it."""
+
+    units: int
+    tasks: int  # of a reduction that each unit should have
+    tile: int  # points that one task computes where they are computed in tiles; else it is a row
+    terms: int  # of a reduction for each unit, below which nothing is divided
+    alone: int = 0  # operations, a function as several, of which one unit may do all: of fewer starting others may take longer
+
+
+ONE_THREAD = Sharing(units=1, tasks=0, tile=1, terms=0)
+
+
+def among_threads(count: int) -> Sharing:
+    """A microsecond or more goes by until threads have started."""
+    return ONE_THREAD if count == 1 else Sharing(units=count, tasks=8, tile=256, terms=1 << 14, alone=1 << 22)
+
+
+def among_multiprocessors(count: int) -> Sharing:
+    """A block of many threads keeps one busy, and what is left to be combined goes through memory."""
+    return Sharing(units=count, tasks=1, tile=4096, terms=1 << 12)
+
+
+def rfactored(expression: Expression, sharing: Sharing) -> Expression | None:
     """The expression with each long reduction to few points done in parts, stages under new names; None where there is none."""
     shapes = shapes_of(expression)
     taken, stages = names(expression), list[Stage]()
     for stage in expression.stages:
-        parts = _parts(stage, shapes, threads)
+        parts = _parts(stage, shapes, sharing)
         made = (stage,) if parts is None else _in_parts(stage, *parts, taken)
         taken |= {one.name for one in made}
         stages += made
-    if len(stages) == len(expression.stages):
-        return None
-    return renamed(inlined(replace(expression, stages=tuple(stages))), SUFFIX)
+    return renamed(replace(expression, stages=tuple(stages)), SUFFIX) if len(stages) > len(expression.stages) else None
 
 
-def _parts(stage: Stage, shapes: Mapping[str, tuple[int, ...]], threads: int) -> tuple[Axis, int] | None:
-    """The axis of the reduction that is done in parts, the longest, and how many there are."""
-    if threads == 1 or not stage.reduce_axes or stage.points < LEAST_TERMS * threads:
-        return None
-    most = MOST_POINTS if column_of(stage, accesses(stage, shapes)) is None else MOST_ROWS
-    if prod(axis.extent for axis in stage.axes) > most * threads:
+def _parts(stage: Stage, shapes: Mapping[str, tuple[int, ...]], sharing: Sharing) -> tuple[Axis, int] | None:
+    """The axis of the reduction that is done in parts, the longest, and how many there are: the fewest that leave no rest, if
+    they are not too many more than are wanted."""
+    if not stage.reduce_axes or stage.points < sharing.terms * sharing.units:
         return None
     axis = max(stage.reduce_axes, key=lambda one: one.extent)
-    counts = range(PARTS.start * threads, PARTS.stop * threads)
-    return axis, next((count for count in counts if axis.extent % count == 0), counts.start)
+    of_task = sharing.tile if column_of(stage, accesses(stage, shapes)) is None else 1
+    tasks = -(-prod(one.extent for one in stage.axes) // of_task)
+    wanted = min(-(-sharing.units * sharing.tasks // tasks), axis.extent // LEAST_LENGTH)
+    if wanted < LEAST:
+        return None
+    most = min(MOST * wanted, axis.extent // LEAST_LENGTH)
+    return axis, next((count for count in range(wanted, most + 1) if axis.extent % count == 0), wanted)
 
 
 def _in_parts(stage: Stage, axis: Axis, count: int, taken: Collection[str]) -> tuple[Stage, ...]:
     """The parts, their combination, and where a rest is left the rest and both."""
     part = Axis(name=unused("p", stage.extents), extent=count)
     length, rest = divmod(axis.extent, count)
-    if length == 0:
-        return (stage,)
     start = times(Var(part.name), length)
     parts = _reduced(stage, axis, length, start, unused(f"{stage.name}p", taken), (part,))
     combined = replace(stage, reduce_axes=(part,), body=_read(parts))

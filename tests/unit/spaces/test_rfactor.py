@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from tests.property.expressions import expressions
 from tests.unit.spaces.kernels import check_programs
 from tuner.spaces import rfactor
-from tuner.spaces.algorithm import simplified
 from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.rfactor import SUFFIX, rfactored
+from tuner.spaces.rfactor import SUFFIX, Sharing, among_threads, rfactored
 from tuner.spaces.stages import plainly_named
 from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Binary, Expression, Stage
@@ -41,7 +40,7 @@ FEW = (
     "conv2d:N=1,H=3,W=3,CI=160,CO=24,KH=3,KW=3,pad=1",
 )
 MANY = (
-    "reduce_sum:M=64,N=65536",  # rows enough
+    "reduce_sum:M=16,N=65536",  # rows enough
     "matmul:M=64,N=64,K=65536",  # tiles enough
     "reduce_sum:M=1,N=4096",  # too short
     "elementwise:M=1,N=100000,act=relu",
@@ -68,7 +67,7 @@ def test_they_are_offered_where_threads_lack_points(spec: str) -> None:
 
 
 def test_one_thread_shares_nothing_and_more_share_more_rows() -> None:
-    rows = "reduce_sum:M=64,N=65536"
+    rows = "reduce_sum:M=16,N=65536"
     assert sketches(FEW[0], 1) == [] and sketches(FEW[0], 2) == ["Yprf:rows+Yrf:rows"]
     assert sketches(rows, 2) == [] and sketches(rows, 8) != []
 
@@ -76,12 +75,12 @@ def test_one_thread_shares_nothing_and_more_share_more_rows() -> None:
 def test_parts_are_a_few_for_each_thread_and_of_one_length() -> None:
     parts, combined = _in_parts(parse_spec("reduce_sum:M=1,N=90000").expression, 3)
     (part,) = combined.reduce_axes
-    assert part.extent == 12 and parts.extents == {"p": 12, "i": 1, "j": 7500}
+    assert part.extent == 24 and parts.extents == {"p": 24, "i": 1, "j": 3750}
 
 
 def test_what_parts_of_one_length_leave_is_reduced_by_itself() -> None:
     parts, combined, left, both = _in_parts(parse_spec("reduce_max:M=1,N=90001").expression, 3)
-    assert (parts.extents, combined.extents) == ({"p": 12, "i": 1, "j": 7500}, {"i": 1, "p": 12})
+    assert (parts.extents, combined.extents) == ({"p": 24, "i": 1, "j": 3750}, {"i": 1, "p": 24})
     assert left.extents == {"i": 1, "j": 1} and both.reducer is None and isinstance(both.body, Binary) and both.body.op == "max"
 
 
@@ -92,13 +91,14 @@ def test_parts_are_kept_in_the_accumulator_s_dtype(dtype: str) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(expressions(), st.integers(2, 3), st.sampled_from([range(1, 2), range(1, 17)]))
-def test_any_expression_in_parts_is_itself(expression: Expression, threads: int, parts: range) -> None:
+@given(expressions(), st.integers(2, 3), st.sampled_from([1, 4]))
+def test_any_expression_in_parts_is_itself(expression: Expression, threads: int, most: int) -> None:
+    plain = plainly_named(expression)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rfactor, "LEAST_TERMS", 0)
-        patch.setattr(rfactor, "PARTS", parts)
-        plain = simplified(plainly_named(expression))
-        found = rfactored(plain, threads)
+        patch.setattr(rfactor, "LEAST", 2)
+        patch.setattr(rfactor, "LEAST_LENGTH", 1)
+        patch.setattr(rfactor, "MOST", most)
+        found = rfactored(plain, Sharing(units=threads, tasks=64, tile=64, terms=0))
     if found is None:
         return
     inputs = make_inputs(plain, seed=2)
@@ -111,6 +111,6 @@ def test_any_expression_in_parts_is_itself(expression: Expression, threads: int,
 
 
 def _in_parts(expression: Expression, threads: int) -> tuple[Stage, ...]:
-    found = rfactored(plainly_named(expression), threads)
+    found = rfactored(plainly_named(expression), among_threads(threads))
     assert found is not None
     return found.stages
