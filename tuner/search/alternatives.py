@@ -26,6 +26,7 @@ MOST = 8  # values looked at, those of the first choices: a look takes a tenth o
 DEPTH = ".depth"  # how the knob of a reduction's blocks ends; its last value is the whole reduction
 OPTIONS = AnnealingOptions(chains=192, steps=8)  # a twenty-fifth of a plan's: a good point will do, it need not be the best
 REFERENCE = 512  # random points whose estimates set the scale
+EQUALS = 8  # points a look keeps: of equally good ones it then takes the one that a search takes, not the one it met first
 _APART = 100.0  # added to the logarithm for points with another value: worse than any with it
 
 _Found = tuple[float, tuple[int, ...]]  # logarithm of the estimated time, and the point
@@ -56,10 +57,10 @@ def alternatives(
             scores: Vector = ((mean - prior.log_cycles(featurizer(points)) - apart) / spread).astype(np.float32)
             return scores
 
-        pool = Pool(domain, capacity=1, tried=np.zeros(0, np.uint64))
+        pool = Pool(domain, capacity=EQUALS, tried=np.zeros(0, np.uint64))
         pool.add(reference, score(reference))
         Annealing(OPTIONS).explore(domain=domain, score=score, best=reference[:0], pool=pool, rng=rng)
-        (point,), (standing,) = pool.best()
+        (point, *_), (standing, *_) = pool.best()
         return mean - spread * float(standing), tuple(point.tolist())
 
     knobs = domain.space.knobs

@@ -6,15 +6,17 @@ import json
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tests.amx import TARGET
 from tuner.cost_model.cycles import ROUND
-from tuner.cost_model.features import featurizer
+from tuner.cost_model.features import TERMS, WIDTH, featurizer
 from tuner.cost_model.history import Prior
 from tuner.search.alternatives import BEHIND, COUNT, alternatives
 from tuner.search.domain import Domain
 from tuner.search.seeds import MOST_SEEDS, carried_over, first_points
 from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.space import Knob, Points, Sketch, Space
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 from workers.search import searcher_for
@@ -86,3 +88,17 @@ def test_a_space_of_few_points_has_few(spec: str) -> None:
     found = alternatives(domain, featurizer(space), PRIOR, seed=0, count=3)
     assert found.shape[1] == len(space.space.knobs) and len(found) <= min(3, domain.size)
     assert np.isin(domain.keys(found), domain.keys(domain.points())).all()
+
+
+def test_of_equally_good_points_every_look_takes_the_same() -> None:
+    """Where an estimate cannot tell some values of a knob apart, a search and a look do not differ in what they call the best."""
+    cared = tuple(Knob(name=f"a.x{number}", values=tuple(range(4))) for number in range(3))
+    space = Space((Sketch(name="a", knobs=(*cared, Knob(name="a.any", values=(0, 1, 2)))),))
+
+    def features(points: Points) -> NDArray[np.float32]:
+        found = np.zeros((len(points), WIDTH + TERMS), np.float32)
+        found[:, WIDTH] = 10 + points[:, 1:4].sum(axis=1)
+        return found
+
+    favourites = {tuple(alternatives(Domain(space), features, PRIOR, seed=seed)[0].tolist()) for seed in range(12)}
+    assert favourites == {(0,) * 5}
