@@ -34,7 +34,9 @@ def first_points(
     a search try beside these.
     """
     liked = alternatives(domain, featurizer, estimate, algorithms, seed=seed)
-    points = [point for turn in zip_longest(liked, carried_over(domain.space, winners)) for point in turn if point is not None]
+    carried = carried_over(domain.space, winners)
+    carried = carried[domain.contains(carried)]
+    points = [point for turn in zip_longest(liked, carried) for point in turn if point is not None]
     return np.array(points[:MOST_SEEDS], np.int32)
 
 

@@ -81,6 +81,16 @@ def test_winners_leave_room_for_each_algorithm() -> None:
     assert np.array_equal(found[1::2][:3], carried_over(space.space, winners)[:3]), "in turn with what won elsewhere"
 
 
+def test_first_points_lie_in_a_domain_of_few_rows() -> None:
+    """A table of sampled configs has hardly one of those that won elsewhere."""
+    space = CpuSpace(parse_spec(SPECS[0]), TARGET, 1)
+    drawn = np.unique(space.space.sample(np.random.default_rng(2), 400), axis=0)
+    domain = Domain(space.space, drawn[:200])
+    winners = [space.space.config(point) for point in drawn[196:204]]
+    found = first_points(domain, featurizer(space), PRIOR, winners, seed=1)
+    assert domain.contains(found).all() and np.isin(domain.keys(drawn[196:199]), domain.keys(found)).all()
+
+
 @pytest.mark.parametrize("spec", ["reduce_sum:M=3,N=2,axis=1", "transpose:M=1,N=1", "matmul:M=1,N=1,K=1"])
 def test_a_space_of_few_points_has_few(spec: str) -> None:
     space = CpuSpace(parse_spec(spec), detect_cpu(), 1)
