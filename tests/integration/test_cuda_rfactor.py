@@ -36,7 +36,13 @@ FEW = (
     "matmul:M=7,N=8,K=10000",
     "matmul:M=16,N=32,K=2048,dtype=bfloat16",
 )
-MANY = ("reduce_sum:M=64,N=65536", "layer_norm:M=4096,N=1024", "matmul:M=512,N=512,K=512", "reduce_sum:M=1,N=65536")
+MANY = (
+    "reduce_sum:M=64,N=65536",
+    "layer_norm:M=4096,N=1024",
+    "matmul:M=512,N=512,K=512",
+    "matmul:M=128,N=256,K=512",
+    "reduce_sum:M=1,N=65536",
+)
 
 
 def in_parts(space: CudaSpace, count: int) -> Sequence[Config]:

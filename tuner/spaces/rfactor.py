@@ -19,7 +19,7 @@ from tuner.workload.expression import COMBINE, Axis, Binary, Expression, Read, S
 SUFFIX = "rf"  # of the names of rewritten stages; their knobs are others than those of the reduction
 LEAST = 4  # parts: fewer gain less than their combination costs, or is as easily had by smaller tiles
 MOST = 4  # times as many parts as are wanted, if they leave no rest
-LEAST_LENGTH = 32  # of a part, along the axis that is divided
+LEAST_TERMS = 256  # of a point in a part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +66,11 @@ def _parts(stage: Stage, shapes: Mapping[str, tuple[int, ...]], sharing: Sharing
     axis = max(stage.reduce_axes, key=lambda one: one.extent)
     of_task = sharing.tile if column_of(stage, accesses(stage, shapes)) is None else 1
     tasks = -(-prod(one.extent for one in stage.axes) // of_task)
-    wanted = min(-(-sharing.units * sharing.tasks // tasks), axis.extent // LEAST_LENGTH)
+    most = min(axis.extent, prod(one.extent for one in stage.reduce_axes) // LEAST_TERMS)
+    wanted = min(-(-sharing.units * sharing.tasks // tasks), most)
     if wanted < LEAST:
         return None
-    most = min(MOST * wanted, axis.extent // LEAST_LENGTH)
+    most = min(MOST * wanted, most)
     return axis, next((count for count in range(wanted, most + 1) if axis.extent % count == 0), wanted)
 
 

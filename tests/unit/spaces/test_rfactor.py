@@ -43,6 +43,7 @@ MANY = (
     "reduce_sum:M=16,N=65536",  # rows enough
     "matmul:M=64,N=64,K=65536",  # tiles enough
     "reduce_sum:M=1,N=4096",  # too short
+    "matmul:M=16,N=16,K=512",  # parts would be
     "elementwise:M=1,N=100000,act=relu",
 )
 
@@ -96,7 +97,7 @@ def test_any_expression_in_parts_is_itself(expression: Expression, threads: int,
     plain = plainly_named(expression)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rfactor, "LEAST", 2)
-        patch.setattr(rfactor, "LEAST_LENGTH", 1)
+        patch.setattr(rfactor, "LEAST_TERMS", 1)
         patch.setattr(rfactor, "MOST", most)
         found = rfactored(plain, Sharing(units=threads, tasks=64, tile=64, terms=0))
     if found is None:
