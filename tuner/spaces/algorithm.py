@@ -11,7 +11,8 @@ from tuner.spaces.needed import needed_flops
 from tuner.spaces.nest import Nest
 from tuner.spaces.phases import phased
 from tuner.spaces.program import Buffer, Program
-from tuner.spaces.rfactor import ONE_THREAD, Sharing, rfactored
+from tuner.spaces.rfactor import rfactored
+from tuner.spaces.sharing import ONE_THREAD, Sharing
 from tuner.spaces.stages import cost, hoisted, inlined, renamed
 from tuner.spaces.trim import trimmed
 from tuner.spaces.winograd import SAVING, winograd

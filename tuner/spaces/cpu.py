@@ -19,7 +19,7 @@ from tuner.spaces.groups import Group, RowGroup
 from tuner.spaces.phases import phased
 from tuner.spaces.products import factors
 from tuner.spaces.program import Program
-from tuner.spaces.rfactor import among_threads
+from tuner.spaces.sharing import among_threads
 from tuner.spaces.space import Config, Sketch, Space
 from tuner.spaces.stages import materialized, plainly_named
 from tuner.target.target import Target

@@ -15,7 +15,7 @@ from tuner.spaces.cuda_warpgroup_knobs import CudaWarpgroupSketch, warpgroup_sha
 from tuner.spaces.groups import Group, RowGroup, TileGroup
 from tuner.spaces.products import factors
 from tuner.spaces.program import Program
-from tuner.spaces.rfactor import among_multiprocessors
+from tuner.spaces.sharing import among_multiprocessors
 from tuner.spaces.space import Config, Sketch, Space
 from tuner.spaces.stages import plainly_named
 from tuner.target.target import Target

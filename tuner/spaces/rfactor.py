@@ -7,11 +7,12 @@ One thread needs none of it: its sums have as many lanes and accumulators as pay
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from tuner.spaces.access import accesses
 from tuner.spaces.groups import column_of, shapes_of
+from tuner.spaces.sharing import Sharing
 from tuner.spaces.stages import names, renamed, unused
 from tuner.spaces.tiles import add, constant, times
 from tuner.workload.expression import COMBINE, Axis, Binary, Expression, Read, Scalar, Stage, Var, substitute
@@ -20,30 +21,6 @@ SUFFIX = "rf"  # of the names of rewritten stages; their knobs are others than t
 LEAST = 4  # parts: fewer gain less than their combination costs, or is as easily had by smaller tiles
 MOST = 4  # times as many parts as are wanted, if they leave no rest
 LEAST_TERMS = 256  # of a point in a part
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sharing:
-    """Who shares the work, and when it is worth it."""
-
-    units: int
-    tasks: int  # of a reduction that each unit should have
-    tile: int  # points that one task computes where they are computed in tiles; else it is a row
-    terms: int  # of a reduction for each unit, below which nothing is divided
-    alone: int = 0  # operations, a function as several, of which one unit may do all: of fewer starting others may take longer
-
-
-ONE_THREAD = Sharing(units=1, tasks=0, tile=1, terms=0)
-
-
-def among_threads(count: int) -> Sharing:
-    """A microsecond or more goes by until threads have started."""
-    return ONE_THREAD if count == 1 else Sharing(units=count, tasks=8, tile=256, terms=1 << 14, alone=1 << 22)
-
-
-def among_multiprocessors(count: int) -> Sharing:
-    """A block of many threads keeps one busy, and what is left to be combined goes through memory."""
-    return Sharing(units=count, tasks=1, tile=4096, terms=1 << 12)
 
 
 def rfactored(expression: Expression, sharing: Sharing) -> Expression | None:

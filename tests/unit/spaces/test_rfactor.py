@@ -11,7 +11,8 @@ from tests.property.expressions import expressions
 from tests.unit.spaces.kernels import check_programs
 from tuner.spaces import rfactor
 from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.rfactor import SUFFIX, Sharing, among_threads, rfactored
+from tuner.spaces.rfactor import SUFFIX, rfactored
+from tuner.spaces.sharing import Sharing, among_threads
 from tuner.spaces.stages import plainly_named
 from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Binary, Expression, Stage
