@@ -10,7 +10,7 @@ import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.metrics import Metrics
+from tuner.api.metrics import Metrics
 
 ACCEPTED_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
 QUIET = frozenset({"/v1/health/live", "/v1/health/ready", "/v1/metrics"})  # probes come every few seconds and say nothing

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from api.schemas import (
+from tuner.api.schemas import (
     EventAnswer,
     JobAnswer,
     KernelAnswer,
@@ -19,15 +19,15 @@ from api.schemas import (
     WorkerAnswer,
     WorkloadAnswer,
 )
-from db.events import Event
-from db.jobs import Job, Task
-from db.kernels import Kernel
-from db.runners import SILENT
-from db.trials import StoredTrial
-from db.workers import ACTIVE, DRAINING, LOST, Worker
-from db.workloads import StoredWorkload
+from tuner.db.events import Event
+from tuner.db.jobs import Job, Task
+from tuner.db.kernels import Kernel
+from tuner.db.runners import SILENT
+from tuner.db.trials import StoredTrial
+from tuner.db.workers import ACTIVE, DRAINING, LOST, Worker
+from tuner.db.workloads import StoredWorkload
 from tuner.measure.outcome import Failed, Timed
-from tuner.spaces.space import Config
+from tuner.spaces.core.space import Config
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
 

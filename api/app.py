@@ -14,27 +14,27 @@ from functools import partial
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from api import problems
-from api.access import Access
-from api.auth import Authentication, verify
-from api.body_limit import BodyLimit
-from api.dashboard.install import install as install_dashboard
-from api.event_feed import EventFeed
-from api.headers import SecurityHeaders
-from api.known_answers import KnownAnswers
-from api.metrics import Metrics
-from api.openapi import DESCRIPTION, TAGS, document
-from api.options import ServiceOptions
-from api.origin import ForeignOrigin
-from api.rate_limit import TokenBuckets
-from api.routes import documents, events, fleet, health, jobs, kernels, lookup, models, runs
-from api.service import Service
-from api.workloads import Parsed
-from db import events as stored_events
-from db import targets
-from db.engine import Database, open_database
-from tuner import __version__ as VERSION
+from tuner.api import problems
+from tuner.api.access import Access
+from tuner.api.auth import Authentication, verify
+from tuner.api.body_limit import BodyLimit
+from tuner.api.dashboard.install import install as install_dashboard
+from tuner.api.event_feed import EventFeed
+from tuner.api.headers import SecurityHeaders
+from tuner.api.known_answers import KnownAnswers
+from tuner.api.metrics import Metrics
+from tuner.api.openapi import DESCRIPTION, TAGS, document
+from tuner.api.options import ServiceOptions
+from tuner.api.origin import ForeignOrigin
+from tuner.api.rate_limit import TokenBuckets
+from tuner.api.routes import documents, events, fleet, health, jobs, kernels, lookup, models, runs
+from tuner.api.service import Service
+from tuner.api.workloads import Parsed
+from tuner.db import events as stored_events
+from tuner.db import targets
+from tuner.db.engine import Database, open_database
 from tuner.export.artifacts import ArtifactStore
+from tuner.version import __version__ as VERSION
 
 BUSY_TIMEOUT_S = 5.0  # a client is told to come back rather than kept longer
 

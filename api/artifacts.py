@@ -7,9 +7,9 @@ from typing import Annotated
 
 from fastapi import Header, Response
 
-from api.ranges import deliver
-from api.service import Service
-from db.artifacts import Artifact
+from tuner.api.ranges import deliver
+from tuner.api.service import Service
+from tuner.db.artifacts import Artifact
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,12 +22,12 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.options import is_loopback
-from api.problems import Problem, on_http_exception, on_tuner_error
-from api.rate_limit import retry_after
-from api.service import Service, ServiceDep
-from db import keys
-from db.engine import Database
+from tuner.api.options import is_loopback
+from tuner.api.problems import Problem, on_http_exception, on_tuner_error
+from tuner.api.rate_limit import retry_after
+from tuner.api.service import Service, ServiceDep
+from tuner.db import keys
+from tuner.db.engine import Database
 from tuner.errors import DatabaseError, TunerError
 
 LAST_USED_WITHIN = timedelta(hours=1)  # a key's last use is noted as often, so that requests seldom write

@@ -9,7 +9,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.problems import Problem, on_http_exception
+from tuner.api.problems import Problem, on_http_exception
 
 LENGTH = re.compile(r"[0-9]{1,18}")
 # A client that is still sending when the connection closes may never see the refusal: this much more is read and dropped first.

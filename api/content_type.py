@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import Depends
 from starlette.requests import Request
 
-from api.problems import Problem
+from tuner.api.problems import Problem
 
 
 def require_type(request: Request, *accepted: str) -> None:

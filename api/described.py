@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from api import answers, workloads
-from api.schemas import JobAnswer, KernelAnswer
-from db import runners, targets
-from db.engine import Session
-from db.jobs import Job
-from db.kernels import Kernel
+from tuner.api import answers, workloads
+from tuner.api.schemas import JobAnswer, KernelAnswer
+from tuner.db import runners, targets
+from tuner.db.engine import Session
+from tuner.db.jobs import Job
+from tuner.db.kernels import Kernel
 
 
 def described_jobs(session: Session, found: Sequence[Job]) -> list[JobAnswer]:

@@ -9,8 +9,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from threading import Lock
 
-from db.engine import Database
-from db.served import Served, served
+from tuner.db.engine import Database
+from tuner.db.served import Served, served
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from api import answers
-from api.schemas import StationAnswer, WorkerAnswer
-from db import lanes, workers
-from db.engine import Session
+from tuner.api import answers
+from tuner.api.schemas import StationAnswer, WorkerAnswer
+from tuner.db import lanes, workers
+from tuner.db.engine import Session
 
 
 def described_workers(session: Session) -> list[WorkerAnswer]:

@@ -7,8 +7,8 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from api.examples import EXAMPLES
-from api.problems import ProblemBody
+from tuner.api.examples import EXAMPLES
+from tuner.api.problems import ProblemBody
 
 DESCRIPTION = (
     "Finds fast schedules for tensor kernels: submit workloads, follow their jobs, fetch and run the winners. "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from api.schemas import OperatorAnswer, OperatorParameter
+from tuner.api.schemas import OperatorAnswer, OperatorParameter
 from tuner.workload.operator import Operator, Param
 
 

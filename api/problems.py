@@ -21,10 +21,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.routing import Match
 
-from api.headers import SECURITY_HEADERS
-from api.npz import ArrayError
-from api.targets import UnknownTarget
-from db.errors import IdempotencyConflict, IllegalTransition, LeaseHeld, NotFound
+from tuner.api.headers import SECURITY_HEADERS
+from tuner.api.npz import ArrayError
+from tuner.api.targets import UnknownTarget
+from tuner.db.errors import IdempotencyConflict, IllegalTransition, LeaseHeld, NotFound
 from tuner.errors import DatabaseError, TunerError, UsageError, WorkloadError
 from tuner.export.artifacts import ArtifactError, ArtifactMissing
 

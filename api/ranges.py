@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from fastapi import Response
 
-from api.problems import Problem
+from tuner.api.problems import Problem
 
 RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 TAG = re.compile(r'(?:W/)?"[^"]*"')

@@ -11,9 +11,9 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from api import logs
-from api.app import create_app
-from api.options import ServiceOptions
+from tuner.api import logs
+from tuner.api.app import create_app
+from tuner.api.options import ServiceOptions
 from tuner.errors import TunerError
 
 BACKLOG = 2048  # connections not yet accepted, as uvicorn asks for

@@ -8,13 +8,13 @@ from typing import Annotated, cast
 from fastapi import Depends
 from starlette.requests import Request
 
-from api.event_feed import EventFeed
-from api.known_answers import KnownAnswers
-from api.metrics import Metrics
-from api.options import ServiceOptions
-from api.rate_limit import TokenBuckets
-from api.workloads import Parsed
-from db.engine import Database
+from tuner.api.event_feed import EventFeed
+from tuner.api.known_answers import KnownAnswers
+from tuner.api.metrics import Metrics
+from tuner.api.options import ServiceOptions
+from tuner.api.rate_limit import TokenBuckets
+from tuner.api.workloads import Parsed
+from tuner.db.engine import Database
 from tuner.export.artifacts import ArtifactStore
 
 

@@ -6,10 +6,10 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from threading import Lock
 
-from api.schemas import CatalogueWorkload, NotationWorkload
-from db import workloads
-from db.engine import Session
-from db.workloads import StoredWorkload
+from tuner.api.schemas import CatalogueWorkload, NotationWorkload
+from tuner.db import workloads
+from tuner.db.engine import Session
+from tuner.db.workloads import StoredWorkload
 from tuner.errors import WorkloadError
 from tuner.workload.spec import to_document, workload_from_notation, workload_from_params
 from tuner.workload.workload import Workload

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from db.engine import open_database
 from tuner.app.export import chosen_kernels, export_kernels
 from tuner.app.tune import tune
+from tuner.db.engine import open_database
 from tuner.export.artifacts import ArtifactStore
 from tuner.measure.assignment import Assignment
 from tuner.measure.race import Contender, race
@@ -29,8 +29,8 @@ from tuner.measure.statistics import ratio_of_medians
 from tuner.runtime.link import Function, link, runtime_sources, system_toolchain
 from tuner.runtime.loader import Library
 from tuner.settings import load_settings
+from tuner.workers.fleet.machine import plan_machine, usable_nodes
 from tuner.workload.expression import Tensor
-from workers.machine import plan_machine, usable_nodes
 
 SPEC = "matmul:M=128,N=128,K=128"
 ROUNDS = 11

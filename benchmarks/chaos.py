@@ -25,19 +25,19 @@ from pathlib import Path
 import psutil
 
 from benchmarks.family import Family, of_kind, wait_until_gone
-from db import events, jobs, targets, trials, workloads
-from db.engine import Database, open_database
+from tuner.db import events, jobs, targets, trials, workloads
+from tuner.db.engine import Database, open_database
 from tuner.measure.outcome import Failed, FailureKind
 from tuner.target.detect import detect_cpu
+from tuner.workers.fleet.messages import Limits
+from tuner.workers.jobs.orchestrator import OrchestratorOptions, run_job
 from tuner.workload.spec import parse_spec, to_document
-from workers.messages import Limits
-from workers.orchestrator import OrchestratorOptions, run_job
 
 ROOT = Path(__file__).resolve().parents[1]
 SPEC = "matmul:M=48,N=40,K=32"
 QUICK = Limits(race_rounds=3, race_budget_s=0.02)
 EVERY_S = 5.0  # between two kills
-VICTIMS = ("ray::Builder", "ray::Runner", "workers.build_server", "tuner.measure.parent")
+VICTIMS = ("ray::Builder", "ray::Runner", "tuner.workers.fleet.build_server", "tuner.measure.parent")
 RAYLET = "/raylet/raylet "
 RETURN_S = 60.0  # in which everything must be given back
 FAILING: Mapping[str, tuple[int, int]] = {  # calls of Ray's: percent that get lost on the way there, and on the way back

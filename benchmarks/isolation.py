@@ -27,14 +27,14 @@ import numpy as np
 
 from tuner.lowering.compiler import Compiled, compile_kernel
 from tuner.measure.assignment import Assignment, Lane, Request
-from tuner.measure.isolation import LEVELS
 from tuner.measure.outcome import Timed
 from tuner.measure.runner import RunnerProcess
+from tuner.measure.sandbox.isolation import LEVELS
 from tuner.measure.statistics import ratio_of_medians
 from tuner.measure.timing import PROMOTION, SCREENING, TimingPlan, time_calls
 from tuner.runtime.link import Function, link
 from tuner.runtime.loader import Array, Library, aligned_empty
-from tuner.spaces.cpu import space_for
+from tuner.spaces.cpu.space import space_for
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 from tuner.workload.workload import Workload

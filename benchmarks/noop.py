@@ -16,12 +16,12 @@ from pathlib import Path
 
 from tuner.measure.assignment import Request
 from tuner.measure.timing import TimingPlan
-from workers.builder import Builder
-from workers.crew import Crew
-from workers.driver import main
-from workers.messages import BuildRequest, Built, Library, MeasureRequest
-from workers.runner import Runner
-from workers.shipping import place
+from tuner.workers.fleet.actors import Crew
+from tuner.workers.fleet.builder import Builder
+from tuner.workers.fleet.driver import main
+from tuner.workers.fleet.messages import BuildRequest, Built, Library, MeasureRequest
+from tuner.workers.fleet.runner import Runner
+from tuner.workers.fleet.shipping import place
 
 BARE = TimingPlan(budget_s=0.0, min_samples=1, min_repeat_s=0.0, warmup_s=0.0)
 

@@ -20,12 +20,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from db import events, jobs, targets, trials, workloads
-from db.engine import Database, open_database
+from tuner.db import events, jobs, targets, trials, workloads
+from tuner.db.engine import Database, open_database
 from tuner.target.detect import detect_cpu
+from tuner.workers.fleet.messages import Limits
+from tuner.workers.jobs.orchestrator import Orchestrator, OrchestratorOptions
 from tuner.workload.spec import parse_spec, to_document
-from workers.messages import Limits
-from workers.orchestrator import Orchestrator, OrchestratorOptions
 
 LEASE_S = 8.0  # short, so that a killed orchestrator's job is soon another's
 QUICK = Limits(race_rounds=3, race_budget_s=0.02)

@@ -22,12 +22,12 @@ from pathlib import Path
 
 import numpy as np
 
-from db import jobs
-from db.engine import Database, open_database
-from db.kernels import Kernel
 from tuner.app.jobs import requeue, results, run, submit
 from tuner.app.machine import checked_target, with_limits
 from tuner.app.portfolio import members_to_tune, portfolio_kernel, rows_checked
+from tuner.db import jobs
+from tuner.db.engine import Database, open_database
+from tuner.db.kernels import Kernel
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.library import export_library
 from tuner.measure.assignment import Assignment
@@ -37,11 +37,11 @@ from tuner.measure.statistics import race_median_ci95, ratio_of_medians
 from tuner.runtime.loader import Library
 from tuner.settings import Settings, load_settings
 from tuner.target.target import Target
+from tuner.workers.fleet.machine import plan_machine, usable_nodes
+from tuner.workers.jobs.orchestrator import Interruption
 from tuner.workload.rows import member
 from tuner.workload.spec import Portfolio, parse_portfolio
 from tuner.workload.workload import Workload
-from workers.machine import plan_machine, usable_nodes
-from workers.orchestrator import Interruption
 
 SPEC = "matmul:M=1..512,N=1024,K=1024"
 ROUNDS = 5

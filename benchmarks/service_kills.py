@@ -24,7 +24,7 @@ from pathlib import Path
 
 from benchmarks.service.acknowledged import Client, Record, faults, prepared
 from benchmarks.service.whole import WholeService
-from db.engine import Database, open_database
+from tuner.db.engine import Database, open_database
 
 LONGEST_S = 3.0  # of a random while
 PATIENCE_S = 90.0  # for something that should take seconds; then the cycle counts as failed

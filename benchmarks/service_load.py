@@ -25,7 +25,7 @@ from benchmarks.service.fill import KNOWN, Filled, fill
 from benchmarks.service.open_loop import Connections, Latencies, get, offer, post
 from benchmarks.service.process import ServiceProcess, serving
 from benchmarks.service.streams import measure, running_jobs
-from db.engine import open_database
+from tuner.db.engine import open_database
 
 PARTS = ("lookups", "trials", "streams")
 BOUND_MS = 15.0  # p99 of a lookup

@@ -27,19 +27,19 @@ from statistics import median
 import psutil
 
 from benchmarks.chaos import queue
-from db import events, jobs, leases, trials
-from db.engine import Database, open_database
+from tuner.db import events, jobs, leases, trials
+from tuner.db.engine import Database, open_database
 from tuner.measure.outcome import Timed
-from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.cpu.space import CpuSpace
 from tuner.target.detect import detect_cpu
 from tuner.tuning import Budget, TrialRecorded, tune
+from tuner.workers.fleet import machine
+from tuner.workers.fleet.handle import Fleet
+from tuner.workers.fleet.messages import FleetPlan, Limits, Problem, Report
+from tuner.workers.fleet.ray_measurer import RayMeasurer
+from tuner.workers.jobs.heartbeat import Heartbeat
+from tuner.workers.jobs.search import searcher_for
 from tuner.workload.spec import parse_spec
-from workers import machine
-from workers.fleet import Fleet
-from workers.heartbeat import Heartbeat
-from workers.messages import FleetPlan, Limits, Problem, Report
-from workers.pool import RayMeasurer
-from workers.search import searcher_for
 
 ROOT = Path(__file__).resolve().parents[1]
 WARM = 3000  # trials by which allocators and caches have grown to what they need, however many follow
@@ -55,7 +55,7 @@ KINDS: Mapping[str, str] = {  # by what stands in a command line or title, the f
     "benchmarks.noop": "driver",
     "ray::NoopBuilder": "builder",
     "ray::NoopRunner": "runner",
-    "workers.build_server": "compiler",
+    "tuner.workers.fleet.build_server": "compiler",
     "tuner.measure.parent": "runner process",
     "gcs_server": "Ray: gcs",
     "raylet/raylet": "Ray: raylet",

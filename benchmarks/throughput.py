@@ -16,13 +16,13 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from db import jobs, lanes, targets, trials, workloads
-from db.engine import Database, open_database
-from db.lanes import LaneSpan
+from tuner.db import jobs, lanes, targets, trials, workloads
+from tuner.db.engine import Database, open_database
+from tuner.db.lanes import LaneSpan
 from tuner.target.detect import detect_cpu
+from tuner.workers.fleet.messages import Limits
+from tuner.workers.jobs.orchestrator import OrchestratorOptions, run_job
 from tuner.workload.spec import parse_spec, to_document
-from workers.messages import Limits
-from workers.orchestrator import OrchestratorOptions, run_job
 
 SPEC = "matmul:M=512,N=512,K=512"
 WARM = 8  # trials that are left out: the first ones wait for the compiler and the inputs

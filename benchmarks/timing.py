@@ -26,12 +26,12 @@ from tuner.measure.assignment import Assignment, Request
 from tuner.measure.runner import RunnerProcess
 from tuner.measure.statistics import ratio_of_medians
 from tuner.measure.timing import SCREENING
-from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.cpu.space import CpuSpace
 from tuner.target.detect import detect_cpu
+from tuner.workers.fleet.builder import Compiler
+from tuner.workers.fleet.machine import plan_machine, usable_nodes
+from tuner.workers.fleet.messages import BuildRequest, Limits, Problem
 from tuner.workload.spec import parse_spec
-from workers.builder import Compiler
-from workers.machine import plan_machine, usable_nodes
-from workers.messages import BuildRequest, Limits, Problem
 
 BUILT = "matmul:M=512,N=512,K=512"  # what the builder builds meanwhile
 TRIALS = 8  # measured in each block

@@ -8,9 +8,9 @@ from datetime import datetime
 
 from sqlalchemy import and_, delete, exists, or_, select
 
-from db.engine import Session
-from db.errors import NotFound
-from db.models import ArtifactRow, KernelRow, RunRow
+from tuner.db.engine import Session
+from tuner.db.errors import NotFound
+from tuner.db.models import ArtifactRow, KernelRow, RunRow
 
 OF_RUNS = ("input", "output")  # kinds that go with the last run that refers to them; all others stay
 

@@ -15,10 +15,10 @@ from urllib.parse import quote
 
 from sqlalchemy.engine import URL
 
-from db import schema, sqlite
-from db.engine import Database, open_database, sqlite_file
-from db.errors import DatabaseDamaged
-from db.failures import translated
+from tuner.db import schema, sqlite
+from tuner.db.engine import Database, open_database, sqlite_file
+from tuner.db.errors import DatabaseDamaged
+from tuner.db.failures import translated
 from tuner.errors import DatabaseError, UsageError
 
 DUMP_TIMEOUT_S = 3600

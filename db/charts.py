@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Float, Select, cast, exists, func, or_, select
 
-from db.engine import Session
-from db.jobs import STATES
-from db.kernels import IS_PROMOTED
-from db.models import JobRow, KernelRow, LaneSpanRow, TaskRow, TrialRow, WorkloadRow
-from db.pages import Page, checked_limit, decode, page
-from db.trials import OK, StoredTrial, stored
+from tuner.db.engine import Session
+from tuner.db.jobs import STATES
+from tuner.db.kernels import IS_PROMOTED
+from tuner.db.models import JobRow, KernelRow, LaneSpanRow, TaskRow, TrialRow, WorkloadRow
+from tuner.db.pages import Page, checked_limit, decode, page
+from tuner.db.trials import OK, StoredTrial, stored
 from tuner.errors import UsageError
 
 TRIALS = TrialRow.__table__.c

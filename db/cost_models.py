@@ -10,9 +10,9 @@ from typing import Any
 from sqlalchemy import delete, select
 from sqlalchemy.orm import undefer
 
-from db.engine import Session
-from db.models import CostModelRow
-from db.values import plain
+from tuner.db.engine import Session
+from tuner.db.models import CostModelRow
+from tuner.db.values import plain
 
 KEEP = 3  # models per target and feature version
 

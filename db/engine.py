@@ -19,11 +19,11 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects import sqlite as sqlite_dialect
 from sqlalchemy.engine import URL, make_url
 
-from db import postgres, schema, sqlite
-from db.failpoints import reach
-from db.failures import refuse_odd_values, refuse_url, translated
-from db.models import Base
-from db.values import to_json
+from tuner.db import postgres, schema, sqlite
+from tuner.db.failpoints import reach
+from tuner.db.failures import refuse_odd_values, refuse_url, translated
+from tuner.db.models import Base
+from tuner.db.values import to_json
 from tuner.errors import DatabaseError
 
 Clock = Callable[[], datetime]  # gives an aware datetime in UTC

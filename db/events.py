@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import delete, insert, select, update
 
-from db.engine import Session
-from db.errors import NotFound
-from db.models import EventRow, JobRow
+from tuner.db.engine import Session
+from tuner.db.errors import NotFound
+from tuner.db.models import EventRow, JobRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

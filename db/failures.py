@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from sqlalchemy import Engine, event, exc
 from sqlalchemy.engine import URL, ExceptionContext
 
-from db.errors import DatabaseBusy, DatabaseDamaged, DatabaseFull, DatabaseUnreachable
+from tuner.db.errors import DatabaseBusy, DatabaseDamaged, DatabaseFull, DatabaseUnreachable
 from tuner.errors import DatabaseError, UsageError
 
 FORMS = "sqlite:///FILE, the path of an SQLite file, or postgresql://USER:PASSWORD@HOST:PORT/NAME"

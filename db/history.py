@@ -12,9 +12,9 @@ from typing import Any
 
 from sqlalchemy import and_, or_, select
 
-from db.engine import Session
-from db.models import JobRow, TaskRow, TrialRow, WorkloadRow
-from db.trials import stored
+from tuner.db.engine import Session
+from tuner.db.models import JobRow, TaskRow, TrialRow, WorkloadRow
+from tuner.db.trials import stored
 from tuner.measure.outcome import FailureKind, Trial
 
 TASKS_READ = 64  # the newest, among which workloads are found: one that is tuned again and again must not hide the others

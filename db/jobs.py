@@ -12,12 +12,12 @@ from typing import Any
 
 from sqlalchemy import delete, func, insert, select
 
-from db import events
-from db.engine import Session
-from db.errors import IdempotencyConflict, IllegalTransition, NotFound
-from db.ids import new_id
-from db.models import IdempotencyRow, JobRow, TaskRow
-from db.pages import Page, checked_limit, decode, page
+from tuner.db import events
+from tuner.db.engine import Session
+from tuner.db.errors import IdempotencyConflict, IllegalTransition, NotFound
+from tuner.db.ids import new_id
+from tuner.db.models import IdempotencyRow, JobRow, TaskRow
+from tuner.db.pages import Page, checked_limit, decode, page
 from tuner.errors import UsageError
 
 QUEUED, RUNNING, CANCELLING = "queued", "running", "cancelling"

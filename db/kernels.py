@@ -12,16 +12,16 @@ from typing import Any
 
 from sqlalchemy import insert, literal, select, update
 
-from db import events
-from db.engine import Session
-from db.errors import IllegalTransition, IncumbentChanged, NotFound
-from db.ids import new_id
-from db.leases import Lease, held
-from db.models import KernelRow, TaskRow, WorkloadRow
-from db.pages import Page, checked_limit, decode, page
-from db.values import config_from_json
+from tuner.db import events
+from tuner.db.engine import Session
+from tuner.db.errors import IllegalTransition, IncumbentChanged, NotFound
+from tuner.db.ids import new_id
+from tuner.db.leases import Lease, held
+from tuner.db.models import KernelRow, TaskRow, WorkloadRow
+from tuner.db.pages import Page, checked_limit, decode, page
+from tuner.db.values import config_from_json
 from tuner.errors import UsageError
-from tuner.spaces.space import Config
+from tuner.spaces.core.space import Config
 
 PROMOTED, SUPERSEDED, ROLLED_BACK = "promoted", "superseded", "rolled back"
 STATES = (PROMOTED, SUPERSEDED, ROLLED_BACK)

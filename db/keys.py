@@ -14,9 +14,9 @@ from datetime import datetime
 
 from sqlalchemy import insert, select, update
 
-from db.engine import Session
-from db.errors import NotFound
-from db.models import ApiKeyRow
+from tuner.db.engine import Session
+from tuner.db.errors import NotFound
+from tuner.db.models import ApiKeyRow
 from tuner.errors import UsageError
 
 SCOPES = ("read", "submit", "admin", "worker")

@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, delete, extract, func, insert, select
 
-from db.engine import Session
-from db.models import CalibrationRow, LaneSpanRow
+from tuner.db.engine import Session
+from tuner.db.models import CalibrationRow, LaneSpanRow
 from tuner.errors import UsageError
 
 KINDS = ("build", "wait", "check", "time", "idle")

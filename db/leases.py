@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement, and_, or_, select, update
 from sqlalchemy.orm import InstrumentedAttribute
 
-from db.engine import Session
-from db.errors import IllegalTransition, LeaseHeld, NotFound, StaleLease
-from db.jobs import CANCELLED, CANCELLING, FAILED, FINISHED, QUEUED, RUNNING, Job, enter, get, locked_row
-from db.models import JobRow, TaskRow
+from tuner.db.engine import Session
+from tuner.db.errors import IllegalTransition, LeaseHeld, NotFound, StaleLease
+from tuner.db.jobs import CANCELLED, CANCELLING, FAILED, FINISHED, QUEUED, RUNNING, Job, enter, get, locked_row
+from tuner.db.models import JobRow, TaskRow
 
 DEFAULT_LEASE = timedelta(seconds=30)
 # A lease that ends later than this was given before the clock was set back; its holder, if it lives, renews it by the new time.

@@ -25,8 +25,8 @@ from sqlalchemy import (
 from sqlalchemy.engine.default import DefaultExecutionContext
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from db.knob_bits import knob_bits
-from db.values import CleanText, UtcDateTime, json_type
+from tuner.db.knob_bits import knob_bits
+from tuner.db.values import CleanText, UtcDateTime, json_type
 
 SHA256 = String(64)
 IDENTIFIER = String(32)

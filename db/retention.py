@@ -14,10 +14,10 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Select, and_, delete, exists, func, select
 from sqlalchemy.orm import InstrumentedAttribute
 
-from db import artifacts
-from db.engine import Session
-from db.jobs import FINISHED, SUCCEEDED, locked_row
-from db.models import EventRow, JobRow, KernelRow, RunRow, TrialRow
+from tuner.db import artifacts
+from tuner.db.engine import Session
+from tuner.db.jobs import FINISHED, SUCCEEDED, locked_row
+from tuner.db.models import EventRow, JobRow, KernelRow, RunRow, TrialRow
 
 REFERRED = exists().where(KernelRow.job_id == TrialRow.job_id, KernelRow.trial_number == TrialRow.number)
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from db.engine import Session
-from db.jobs import PREPARE, UNFINISHED
-from db.kernels import IS_PROMOTED
-from db.models import JobRow, KernelRow, TaskRow
+from tuner.db.engine import Session
+from tuner.db.jobs import PREPARE, UNFINISHED
+from tuner.db.kernels import IS_PROMOTED
+from tuner.db.models import JobRow, KernelRow, TaskRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 from sqlalchemy import select
 
-from db import targets
-from db.engine import Session
-from db.jobs import QUEUED, Job
-from db.models import WorkerRow
-from db.workers import ACTIVE
+from tuner.db import targets
+from tuner.db.engine import Session
+from tuner.db.jobs import QUEUED, Job
+from tuner.db.models import WorkerRow
+from tuner.db.workers import ACTIVE
 from tuner.target.capability import called, serves
 from tuner.target.target import Target
 

@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Select, and_, insert, or_, select
 
-from db.engine import Session
-from db.errors import NotFound, StaleLease
-from db.ids import new_id
-from db.models import KernelRow, RunRow
+from tuner.db.engine import Session
+from tuner.db.errors import NotFound, StaleLease
+from tuner.db.ids import new_id
+from tuner.db.models import KernelRow, RunRow
 
 QUEUED, RUNNING, SUCCEEDED, FAILED = "queued", "running", "succeeded", "failed"
 

@@ -11,9 +11,9 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, Engine, inspect, text
 
-from db import postgres
-from db.errors import SchemaMismatch
-from db.sqlite import MODE, WRITING
+from tuner.db import postgres
+from tuner.db.errors import SchemaMismatch
+from tuner.db.sqlite import MODE, WRITING
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 UPGRADE_LOCK = 7_316_529_044  # any number, the same in every version: PostgreSQL's advisory lock held while upgrading

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import bindparam, func, literal_column, select
 
-from db.engine import Database
-from db.models import KernelRow, TargetRow
+from tuner.db.engine import Database
+from tuner.db.models import KernelRow, TargetRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

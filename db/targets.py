@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlalchemy import select, update
 
-from db.engine import Session
-from db.errors import NotFound
-from db.models import TargetRow
+from tuner.db.engine import Session
+from tuner.db.errors import NotFound
+from tuner.db.models import TargetRow
 from tuner.target.target import Bandwidth, Limits, Target
 
 

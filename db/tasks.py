@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from sqlalchemy import func, insert, select
 
-from db import events
-from db.engine import Session
-from db.jobs import QUEUED, Job, get, locked_row
-from db.leases import Lease, held
-from db.models import TaskRow
+from tuner.db import events
+from tuner.db.engine import Session
+from tuner.db.jobs import QUEUED, Job, get, locked_row
+from tuner.db.leases import Lease, held
+from tuner.db.models import TaskRow
 
 LIBRARY = "library"  # in a model's job's settings: the digest of its library's archive
 

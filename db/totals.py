@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from sqlalchemy import func, select
 
-from db.engine import Session
-from db.jobs import STATES as JOB_STATES
-from db.kernels import IS_PROMOTED
-from db.models import JobRow, KernelRow, RunRow, TaskRow, WorkerRow
-from db.runs import QUEUED, RUNNING
-from db.workers import STATES as WORKER_STATES
+from tuner.db.engine import Session
+from tuner.db.jobs import STATES as JOB_STATES
+from tuner.db.kernels import IS_PROMOTED
+from tuner.db.models import JobRow, KernelRow, RunRow, TaskRow, WorkerRow
+from tuner.db.runs import QUEUED, RUNNING
+from tuner.db.workers import STATES as WORKER_STATES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

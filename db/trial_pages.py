@@ -8,15 +8,15 @@ from typing import Literal
 
 from sqlalchemy import ColumnElement, SQLColumnExpression, func, select
 
-from db import trial_walks
-from db.engine import Session
-from db.models import TrialRow
-from db.pages import Page, checked_limit, decode, encode
-from db.trial_walks import Conditions, Place, Walk
-from db.trials import OK, StoredTrial, stored
+from tuner.db import trial_walks
+from tuner.db.engine import Session
+from tuner.db.models import TrialRow
+from tuner.db.pages import Page, checked_limit, decode, encode
+from tuner.db.trial_walks import Conditions, Place, Walk
+from tuner.db.trials import OK, StoredTrial, stored
 from tuner.errors import UsageError
 from tuner.measure.outcome import FailureKind
-from tuner.spaces.space import Value
+from tuner.spaces.core.space import Value
 
 Sort = Literal["number", "-number", "median_s", "-median_s"]
 FAILURES = frozenset(kind.value for kind in FailureKind)

@@ -13,11 +13,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, case, func, literal, select, tuple_, type_coerce
 
-from db.engine import Session
-from db.knob_bits import knob_bits
-from db.models import TrialRow
+from tuner.db.engine import Session
+from tuner.db.knob_bits import knob_bits
+from tuner.db.models import TrialRow
 from tuner.errors import UsageError
-from tuner.spaces.space import Value
+from tuner.spaces.core.space import Value
 
 # Trials looked at for one page, and no more: first few, which is enough for a value that many trials have.
 REACHES = (2_000, 48_000)

@@ -12,15 +12,15 @@ from typing import Any
 
 from sqlalchemy import case, delete, func, select, update
 
-from db.engine import Session
-from db.errors import AlreadyRecorded, NotFound
-from db.jobs import FINISHED
-from db.leases import Lease, held
-from db.models import JobRow, LaneSpanRow, TaskRow, TrialRow
-from db.values import clean_text, config_from_json
+from tuner.db.engine import Session
+from tuner.db.errors import AlreadyRecorded, NotFound
+from tuner.db.jobs import FINISHED
+from tuner.db.leases import Lease, held
+from tuner.db.models import JobRow, LaneSpanRow, TaskRow, TrialRow
+from tuner.db.values import clean_text, config_from_json
 from tuner.errors import DatabaseError
+from tuner.measure.gpu.resources import Resources
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
-from tuner.measure.resources import Resources
 
 OK = "ok"
 RESOURCES = "resources"  # beside the conditions, in the same column: what a GPU's candidate takes, also of one that failed

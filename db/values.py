@@ -16,7 +16,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
 from tuner.errors import DatabaseError
-from tuner.spaces.space import Value
+from tuner.spaces.core.space import Value
 
 
 def clean_text(text: str) -> str:

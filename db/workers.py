@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import select, update
 
-from db.engine import Session
-from db.errors import NotFound
-from db.models import WorkerRow
+from tuner.db.engine import Session
+from tuner.db.errors import NotFound
+from tuner.db.models import WorkerRow
 from tuner.errors import UsageError
 
 ACTIVE, DRAINING, QUARANTINED, LOST = "active", "draining", "quarantined", "lost"

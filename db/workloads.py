@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import select
 
-from db.engine import Session
-from db.errors import NotFound
-from db.models import WorkloadRow
+from tuner.db.engine import Session
+from tuner.db.errors import NotFound
+from tuner.db.models import WorkloadRow
 from tuner.workload.workload import Workload
 
 

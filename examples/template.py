@@ -20,7 +20,7 @@ from tuner.measure.assignment import Lane
 from tuner.measure.outcome import Failed
 from tuner.search.domain import Domain
 from tuner.search.strategies import SearchSetup, build_searcher
-from tuner.spaces.template import Knobs
+from tuner.spaces.core.template import Knobs
 from tuner.target.detect import detect_cpu
 from tuner.tuning import Budget, Stopped, TrialRecorded, TuningResult, tune
 

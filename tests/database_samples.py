@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from db import artifacts, jobs, kernels, leases, targets, workloads
-from db.engine import Database, Session
+from tuner.db import artifacts, jobs, kernels, leases, targets, workloads
+from tuner.db.engine import Database, Session
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
 from tuner.target.target import Bandwidth, Limits, Target
 from tuner.workload.expression import Axis, Expression, Read, Stage, Tensor, Var

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuner.errors import TunerError
-from tuner.lowering.cuda_compiler import find_nvcc
+from tuner.lowering.cuda.nvcc import find_nvcc
 from tuner.runtime.cuda_driver import device_count
 
 

@@ -9,6 +9,8 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from tuner.version import __version__
+
 if TYPE_CHECKING:
     from tuner.app.kernel import Kernel
     from tuner.app.tune import tune
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from tuner.errors import DatabaseError, TunerError, UsageError, WorkloadError
     from tuner.settings import Settings
 
-__version__ = "0.1.0"
 __all__ = [
     "DatabaseError",
     "Kernel",

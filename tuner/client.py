@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from api.schemas import (
+from tuner.api.schemas import (
     EventAnswer,
     HealthAnswer,
     JobAnswer,

@@ -26,7 +26,7 @@ from tuner.errors import UsageError
 from tuner.measure.outcome import Candidate, Conditions, Failed, FailureKind, Outcome, Timed, Trial
 from tuner.search.domain import Domain
 from tuner.search.searcher import Searcher
-from tuner.spaces.space import Knob, Points, Sketch, Space
+from tuner.spaces.core.space import Knob, Points, Sketch, Space
 from tuner.tuning import Budget, TrialRecorded, tune
 
 SCHEMA = 1

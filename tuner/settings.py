@@ -19,7 +19,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from tuner.errors import UsageError
-from tuner.measure.isolation import check_level
+from tuner.measure.sandbox.isolation import check_level
 
 FILE_NAME = "tuner.toml"
 ENVIRONMENT_PREFIX = "TUNER_"

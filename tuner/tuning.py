@@ -16,7 +16,7 @@ from tuner.measure.measurer import Measurer
 from tuner.measure.outcome import Candidate, Failed, FailureKind, Timed, Trial, kept_pace
 from tuner.search.expectation import Expectation, expect
 from tuner.search.searcher import Plan, Searcher
-from tuner.spaces.space import Space
+from tuner.spaces.core.space import Space
 
 _POLL_S = 0.25  # how often cancellation and the time budget are looked at while workers are busy
 _NEAR_TARGET = 0.98  # share of the target's rate from which a job is done: what is left is within the noise of a measurement

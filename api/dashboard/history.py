@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from api.dashboard.charts.curve import Curve, Level, first_of_columns, record_mask, thinned
-from api.dashboard.importance import KnobImportance, importance
-from db import charts
-from db.charts import Timings
-from db.engine import Session
-from db.trials import StoredTrial
+from tuner.api.dashboard.charts.curve import Curve, Level, first_of_columns, record_mask, thinned
+from tuner.api.dashboard.importance import KnobImportance, importance
 from tuner.cost_model.metrics import spearman
+from tuner.db import charts
+from tuner.db.charts import Timings
+from tuner.db.engine import Session
+from tuner.db.trials import StoredTrial
 from tuner.measure.outcome import Timed
 
 SAMPLE = 3000  # trials that the analysis looks at

@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from api.dashboard.pages import make_dashboard
-from api.dashboard.views import compare, downloads, fleet, job, kernel, kernels, live, overview, sign_in, static, submit, trial
+from tuner.api.dashboard.pages import make_dashboard
+from tuner.api.dashboard.views import (
+    compare,
+    downloads,
+    fleet,
+    job,
+    kernel,
+    kernels,
+    live,
+    overview,
+    sign_in,
+    static,
+    submit,
+    trial,
+)
 
 
 def install(app: FastAPI) -> None:

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from api.auth import Caller
-from api.dashboard import history, labels, limits
-from api.dashboard.charts.curve import Curve, Level
-from api.problems import Problem
-from api.routes.jobs import seen
-from db import charts, events, kernels, runners, targets, workloads
-from db.engine import Session
-from db.events import Event
-from db.jobs import CANCELLING, FINISHED, QUEUED, RUNNING, Job, Task
-from db.kernels import Kernel
-from db.workloads import StoredWorkload
+from tuner.api.auth import Caller
+from tuner.api.dashboard import history, labels, limits
+from tuner.api.dashboard.charts.curve import Curve, Level
+from tuner.api.problems import Problem
+from tuner.api.routes.jobs import seen
+from tuner.db import charts, events, kernels, runners, targets, workloads
+from tuner.db.engine import Session
+from tuner.db.events import Event
+from tuner.db.jobs import CANCELLING, FINISHED, QUEUED, RUNNING, Job, Task
+from tuner.db.kernels import Kernel
+from tuner.db.workloads import StoredWorkload
 from tuner.search.expectation import Expectation, expect
 from tuner.target.target import Target
 from tuner.workload.workload import Workload

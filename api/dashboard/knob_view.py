@@ -9,13 +9,13 @@ from typing import Any
 
 from starlette.datastructures import QueryParams
 
-from api.dashboard.charts import parallel as drawing
-from api.dashboard.charts import plots
-from api.dashboard.history import Analysis
-from api.dashboard.importance import KnobImportance, ValueGroup
-from api.dashboard.pages import with_query
-from api.dashboard.trial_table import Selection
-from api.routes.jobs import knob_filter
+from tuner.api.dashboard.charts import parallel as drawing
+from tuner.api.dashboard.charts import plots
+from tuner.api.dashboard.history import Analysis
+from tuner.api.dashboard.importance import KnobImportance, ValueGroup
+from tuner.api.dashboard.pages import with_query
+from tuner.api.dashboard.trial_table import Selection
+from tuner.api.routes.jobs import knob_filter
 
 SHOWN = 12  # knobs with a row of their own
 VALUES = 16  # of one knob

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from db.workloads import StoredWorkload
+from tuner.db.workloads import StoredWorkload
 from tuner.errors import WorkloadError
 from tuner.workload.catalogue import operator
 

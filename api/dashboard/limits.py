@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from api.dashboard.charts.plots import Roof
+from tuner.api.dashboard.charts.plots import Roof
 from tuner.errors import WorkloadError
-from tuner.spaces.algorithm import fewest_flops
+from tuner.spaces.rewrite.algorithm import fewest_flops
 from tuner.target.roofline import Work, bandwidth_at, least_seconds, relative_rate
 from tuner.target.target import Target
 from tuner.workload.compulsory import least_bytes

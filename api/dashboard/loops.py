@@ -12,10 +12,19 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from db.kernels import Kernel
+from tuner.db.kernels import Kernel
 from tuner.errors import TunerError
-from tuner.spaces.cpu import program_for
-from tuner.spaces.program import Block, ComputeAt, DecomposeReduction, Fuse, Mark, Program, Reorder, ReverseComputeAt
+from tuner.spaces.cpu.space import program_for
+from tuner.spaces.program.program import (
+    Block,
+    ComputeAt,
+    DecomposeReduction,
+    Fuse,
+    Mark,
+    Program,
+    Reorder,
+    ReverseComputeAt,
+)
 from tuner.target.target import Target
 from tuner.workload.expression import Binary, Cast, Const, Read, Reducer, Scalar, Select, Unary, Var
 from tuner.workload.workload import Workload

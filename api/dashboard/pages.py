@@ -18,13 +18,13 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from api.auth import Caller
-from api.dashboard import sessions, units
-from api.dashboard.assets import Asset, read_assets
-from api.dashboard.sessions import SignIn
-from api.problems import Problem, status_of
-from tuner import __version__ as VERSION
+from tuner.api.auth import Caller
+from tuner.api.dashboard import sessions, units
+from tuner.api.dashboard.assets import Asset, read_assets
+from tuner.api.dashboard.sessions import SignIn
+from tuner.api.problems import Problem, status_of
 from tuner.errors import TunerError
+from tuner.version import __version__ as VERSION
 
 POLICY = (
     "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; object-src 'none'; "

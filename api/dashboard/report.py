@@ -12,16 +12,16 @@ from typing import Any
 
 from markupsafe import Markup
 
-from api.auth import OPERATOR
-from api.dashboard import history, loops
-from api.dashboard.charts import curve as curves
-from api.dashboard.charts import parallel, plots
-from api.dashboard.job_view import NEXT, JobView, curve_of, load
-from api.dashboard.pages import make_dashboard
-from api.dashboard.views.kernel import race
-from db import jobs, kernels, targets, trials
-from db.engine import Session
-from tuner import __version__ as VERSION
+from tuner.api.auth import OPERATOR
+from tuner.api.dashboard import history, loops
+from tuner.api.dashboard.charts import curve as curves
+from tuner.api.dashboard.charts import parallel, plots
+from tuner.api.dashboard.job_view import NEXT, JobView, curve_of, load
+from tuner.api.dashboard.pages import make_dashboard
+from tuner.api.dashboard.views.kernel import race
+from tuner.db import jobs, kernels, targets, trials
+from tuner.db.engine import Session
+from tuner.version import __version__ as VERSION
 
 FASTEST = 20  # trials listed with their configs
 FAILURES = 20  # groups

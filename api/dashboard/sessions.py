@@ -18,11 +18,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.auth import OPERATOR, Caller, take_token, verify
-from api.options import is_loopback
-from api.problems import Problem
-from api.rate_limit import retry_after
-from api.service import Service, ServiceDep
+from tuner.api.auth import OPERATOR, Caller, take_token, verify
+from tuner.api.options import is_loopback
+from tuner.api.problems import Problem
+from tuner.api.rate_limit import retry_after
+from tuner.api.service import Service, ServiceDep
 
 SESSION, FORM = "tuner_session", "tuner_form"  # cookies
 FIELD = "form_token"

@@ -8,13 +8,13 @@ from typing import Annotated, Any, cast
 
 from fastapi import Depends, Query
 
-from api.dashboard import units
-from api.dashboard.job_view import JobView
-from api.routes.jobs import knob_filter
-from db import trial_pages
-from db.engine import Session
-from db.trial_pages import Sort, TrialFilter
-from db.trials import StoredTrial
+from tuner.api.dashboard import units
+from tuner.api.dashboard.job_view import JobView
+from tuner.api.routes.jobs import knob_filter
+from tuner.db import trial_pages
+from tuner.db.engine import Session
+from tuner.db.trial_pages import Sort, TrialFilter
+from tuner.db.trials import StoredTrial
 from tuner.errors import UsageError
 from tuner.measure.outcome import Failed, FailureKind
 

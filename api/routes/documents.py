@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 
-from api import reference_page
+from tuner.api import reference_page
 
 router = APIRouter(prefix="/docs", include_in_schema=False)
 

@@ -17,15 +17,15 @@ from fastapi.responses import StreamingResponse
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from starlette.concurrency import run_in_threadpool
 
-from api import answers
-from api.auth import Reader
-from api.problems import Problem, documented
-from api.routes.jobs import JobId, seen
-from api.schemas import EventAnswer
-from api.service import Service, ServiceDep
-from db import events, jobs, keys
-from db.events import Event
-from db.jobs import FINISHED
+from tuner.api import answers
+from tuner.api.auth import Reader
+from tuner.api.problems import Problem, documented
+from tuner.api.routes.jobs import JobId, seen
+from tuner.api.schemas import EventAnswer
+from tuner.api.service import Service, ServiceDep
+from tuner.db import events, jobs, keys
+from tuner.db.events import Event
+from tuner.db.jobs import FINISHED
 from tuner.errors import DatabaseError
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from api import answers
-from api.auth import Reader
-from api.machines import described_workers
-from api.operators import described_operator
-from api.problems import documented
-from api.schemas import OperatorAnswer, Page, TargetAnswer, WorkerAnswer
-from api.service import ServiceDep
-from db import targets
+from tuner.api import answers
+from tuner.api.auth import Reader
+from tuner.api.machines import described_workers
+from tuner.api.operators import described_operator
+from tuner.api.problems import documented
+from tuner.api.schemas import OperatorAnswer, Page, TargetAnswer, WorkerAnswer
+from tuner.api.service import ServiceDep
+from tuner.db import targets
 from tuner.workload.catalogue import CATALOGUE
 
 router = APIRouter(prefix="/v1", tags=["fleet"])

@@ -5,12 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
-from api.auth import Reader
-from api.problems import documented
-from api.schemas import HealthAnswer
-from api.service import ServiceDep
-from db import totals
-from tuner import __version__ as VERSION
+from tuner.api.auth import Reader
+from tuner.api.problems import documented
+from tuner.api.schemas import HealthAnswer
+from tuner.api.service import ServiceDep
+from tuner.db import totals
+from tuner.version import __version__ as VERSION
 
 router = APIRouter(prefix="/v1", tags=["operation"])
 

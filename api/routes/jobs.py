@@ -10,20 +10,20 @@ import structlog
 from fastapi import APIRouter, Body, Header, Path, Query, Response
 from pydantic import BaseModel
 
-from api import answers, workloads
-from api.auth import Caller, Reader, Requester, Submitter
-from api.content_type import JSON_BODY
-from api.described import described_jobs
-from api.problems import Problem, documented
-from api.schemas import IDENTIFIER, CreationSort, JobAnswer, JobRequest, Page, ResumeRequest, State, TrialAnswer
-from api.service import Service, ServiceDep
-from api.targets import choose
-from db import jobs, keys, targets, trial_pages
-from db.engine import Session
-from db.jobs import Idempotency, Job, NewJob
-from db.trial_pages import Sort, TrialFilter
+from tuner.api import answers, workloads
+from tuner.api.auth import Caller, Reader, Requester, Submitter
+from tuner.api.content_type import JSON_BODY
+from tuner.api.described import described_jobs
+from tuner.api.problems import Problem, documented
+from tuner.api.schemas import IDENTIFIER, CreationSort, JobAnswer, JobRequest, Page, ResumeRequest, State, TrialAnswer
+from tuner.api.service import Service, ServiceDep
+from tuner.api.targets import choose
+from tuner.db import jobs, keys, targets, trial_pages
+from tuner.db.engine import Session
+from tuner.db.jobs import Idempotency, Job, NewJob
+from tuner.db.trial_pages import Sort, TrialFilter
 from tuner.errors import UsageError
-from tuner.spaces.space import Value
+from tuner.spaces.core.space import Value
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 log = structlog.get_logger("api.jobs")

@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Response
 
-from api.artifacts import Asked, deliver_artifact
-from api.auth import Administrator, Reader
-from api.described import described_kernels
-from api.problems import Problem, documented
-from api.schemas import IDENTIFIER, CreationSort, KernelAnswer, Page, RollbackAnswer, ScheduleAnswer, SourceAnswer
-from api.service import ServiceDep
-from db import artifacts, kernels
-from db.kernels import PROMOTED, ROLLED_BACK, SUPERSEDED
+from tuner.api.artifacts import Asked, deliver_artifact
+from tuner.api.auth import Administrator, Reader
+from tuner.api.described import described_kernels
+from tuner.api.problems import Problem, documented
+from tuner.api.schemas import IDENTIFIER, CreationSort, KernelAnswer, Page, RollbackAnswer, ScheduleAnswer, SourceAnswer
+from tuner.api.service import ServiceDep
+from tuner.db import artifacts, kernels
+from tuner.db.kernels import PROMOTED, ROLLED_BACK, SUPERSEDED
 
 router = APIRouter(prefix="/v1/kernels", tags=["kernels"])
 

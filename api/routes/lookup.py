@@ -8,21 +8,21 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Body, Response
 from starlette.concurrency import run_in_threadpool
 
-from api import answers, workloads
-from api.auth import Caller, Reader, take_work
-from api.content_type import JSON_BODY
-from api.known_answers import KnownAnswer
-from api.nearest import nearest
-from api.problems import documented
-from api.routes.kernels import answer
-from api.schemas import KernelAnswer, LookupAnswer, LookupRequest
-from api.service import Service, ServiceDep
-from api.targets import choose
-from db import jobs, kernels, targets
-from db.engine import Session
-from db.jobs import Idempotency, NewJob
-from db.kernels import Kernel
-from db.served import Served
+from tuner.api import answers, workloads
+from tuner.api.auth import Caller, Reader, take_work
+from tuner.api.content_type import JSON_BODY
+from tuner.api.known_answers import KnownAnswer
+from tuner.api.nearest import nearest
+from tuner.api.problems import documented
+from tuner.api.routes.kernels import answer
+from tuner.api.schemas import KernelAnswer, LookupAnswer, LookupRequest
+from tuner.api.service import Service, ServiceDep
+from tuner.api.targets import choose
+from tuner.db import jobs, kernels, targets
+from tuner.db.engine import Session
+from tuner.db.jobs import Idempotency, NewJob
+from tuner.db.kernels import Kernel
+from tuner.db.served import Served
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
 

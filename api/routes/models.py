@@ -9,17 +9,17 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from api.artifacts import Asked, deliver_artifact
-from api.auth import Caller, Reader, Requester
-from api.content_type import require_type
-from api.problems import Problem, documented
-from api.routes.jobs import IdempotencyKey, JobId, accepted, answer, create, seen
-from api.schemas import JobAnswer, StrategyName, TargetName
-from api.service import Service, ServiceDep
-from api.targets import choose
-from db import artifacts, targets
-from db.jobs import NewJob
-from db.tasks import LIBRARY
+from tuner.api.artifacts import Asked, deliver_artifact
+from tuner.api.auth import Caller, Reader, Requester
+from tuner.api.content_type import require_type
+from tuner.api.problems import Problem, documented
+from tuner.api.routes.jobs import IdempotencyKey, JobId, accepted, answer, create, seen
+from tuner.api.schemas import JobAnswer, StrategyName, TargetName
+from tuner.api.service import Service, ServiceDep
+from tuner.api.targets import choose
+from tuner.db import artifacts, targets
+from tuner.db.jobs import NewJob
+from tuner.db.tasks import LIBRARY
 
 router = APIRouter(prefix="/v1/models", tags=["jobs"])
 

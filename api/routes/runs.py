@@ -13,15 +13,15 @@ from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 
-from api.auth import Caller, Reader, Requester
-from api.content_type import require_type
-from api.npz import ArraySpec, check_npz
-from api.problems import Problem, documented
-from api.routes.kernels import KernelId
-from api.schemas import IDENTIFIER, RunAnswer
-from api.service import Service, ServiceDep
-from db import artifacts, kernels, runs, targets, totals, workloads
-from db.runs import FAILED, SUCCEEDED, Run
+from tuner.api.auth import Caller, Reader, Requester
+from tuner.api.content_type import require_type
+from tuner.api.npz import ArraySpec, check_npz
+from tuner.api.problems import Problem, documented
+from tuner.api.routes.kernels import KernelId
+from tuner.api.schemas import IDENTIFIER, RunAnswer
+from tuner.api.service import Service, ServiceDep
+from tuner.db import artifacts, kernels, runs, targets, totals, workloads
+from tuner.db.runs import FAILED, SUCCEEDED, Run
 from tuner.workload.spec import from_document
 
 router = APIRouter(prefix="/v1/kernels", tags=["kernels"])

@@ -16,10 +16,10 @@ from benchmarks.gpu.choose import chosen
 from benchmarks.gpu.suite import SUITE, Race
 from tuner.errors import IllegalSchedule, UsageError
 from tuner.lowering.compiler import BuildError
-from tuner.lowering.cuda import cuda_kernels, cuda_module
-from tuner.lowering.cuda_compiler import CudaCompiler
-from tuner.lowering.cuda_nvrtc import any_compiler
-from tuner.spaces.cuda import CudaSpace
+from tuner.lowering.cuda.codegen import cuda_kernels, cuda_module
+from tuner.lowering.cuda.nvcc import CudaCompiler
+from tuner.lowering.cuda.nvrtc import any_compiler
+from tuner.spaces.cuda.space import CudaSpace
 from tuner.target.detect import parse_target
 from tuner.target.target import Target
 from tuner.workload.reference import error_bound

@@ -7,10 +7,10 @@ from itertools import zip_longest
 
 import numpy as np
 
-from tuner.cost_model.cuda_estimate import CudaEstimate
+from tuner.cost_model.cuda.estimate import CudaEstimate
 from tuner.errors import IllegalSchedule
-from tuner.spaces.cuda import CudaSpace
-from tuner.spaces.space import Config
+from tuner.spaces.core.space import Config
+from tuner.spaces.cuda.space import CudaSpace
 
 SAMPLED = 20_000  # points that the estimate orders
 RANDOM = 0.25  # share of the carried ones taken without it

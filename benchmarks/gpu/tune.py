@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from db import kernels
-from db.engine import open_database
 from tuner import tune
+from tuner.db import kernels
+from tuner.db.engine import open_database
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.settings import load_settings
 from tuner.tuning import TrialRecorded
-from workers.progress import Progress
+from tuner.workers.jobs.progress import Progress
 
 
 def tune_races(folder: Path, *, arch: str, trials: int, only: Sequence[str], said: Callable[[str], None]) -> None:

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import log2, prod
 
-from tuner.spaces.guards import counted, share
-from tuner.spaces.needed import needed, needed_flops
-from tuner.spaces.phases import phased
-from tuner.spaces.products import factors
-from tuner.spaces.stages import inlined
+from tuner.spaces.rewrite.dot_products import factors
+from tuner.spaces.rewrite.liveness import needed, needed_flops
+from tuner.spaces.rewrite.polyphase import phased
+from tuner.spaces.rewrite.predicates import counted, share
+from tuner.spaces.rewrite.stages import inlined
 from tuner.target.roofline import relative_rate
 from tuner.target.target import Bandwidth, Limits, Target
 from tuner.workload.compulsory import least_bytes
 from tuner.workload.expression import DTYPE_BYTES, Binary, Cast, Expression, Read, Scalar, Select, Stage, Unary, Var, walk
 from tuner.workload.workload import Workload
 
-# Vector instructions of a function, counted in the polynomials of tuner.lowering.mathematics (a select with its comparison:
+# Vector instructions of a function, counted in the polynomials of tuner.lowering.math_functions (a select with its comparison:
 # two); a division and a square root by their cost in multiply-adds on current cores.
 COST: Mapping[str, int] = {"exp": 18, "log": 40, "tanh": 28, "erf": 30, "pow": 59, "div": 8, "sqrt": 10, "rsqrt": 18}
 

@@ -19,12 +19,12 @@ from tuner.app.race import race_kernel
 from tuner.app.tune import NoKernel, tune
 from tuner.measure.race import Contender
 from tuner.settings import Settings
-from tuner.spaces.algorithm import fewest_flops
+from tuner.spaces.rewrite.algorithm import fewest_flops
 from tuner.target.limits import measure_limits
 from tuner.target.roofline import relative_rate
 from tuner.target.target import Target
+from tuner.workers.fleet.machine import plan_machine, usable_nodes
 from tuner.workload.workload import Workload
-from workers.machine import plan_machine, usable_nodes
 
 PEAK_S = 1.0  # for which the machine's limits are measured before each race, and after it
 KERNEL, DEFAULT = "kernel", "default"

@@ -25,7 +25,7 @@ from tvm import te, topi
 from tvm.s_tir import meta_schedule
 
 from tuner.lowering.module import module
-from tuner.spaces.default import default_program
+from tuner.spaces.default_schedule import default_program
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec, workload_from_notation
 from tuner.workload.workload import Workload

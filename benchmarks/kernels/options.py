@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 from benchmarks.kernels.contest import Plan
-from db.engine import open_database
+from tuner.db.engine import open_database
 from tuner.errors import TunerError
-from tuner.measure.rivals import check_rival
+from tuner.measure.rivals.rivals import check_rival
 from tuner.settings import load_settings
 
 

@@ -31,7 +31,7 @@ from tuner.search.annealing import Annealing, AnnealingOptions
 from tuner.search.domain import Domain
 from tuner.search.guided import GuidedSearcher
 from tuner.search.seeds import first_points
-from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.cpu.space import CpuSpace
 from tuner.target.document import target_from_document
 from tuner.workload.spec import from_document
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import prod
 
-from tuner.spaces.space import Knob, Sketch, Space
+from tuner.spaces.core.space import Knob, Sketch, Space
 
 _HALVINGS = 40
 

@@ -27,7 +27,7 @@ from tuner.cost_model.metrics import pairwise_accuracy, recall_at
 from tuner.cost_model.ranker import Ranker
 from tuner.replay import RecordedTable
 from tuner.search.annealing import AnnealingOptions
-from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.cpu.space import CpuSpace
 from tuner.target.document import target_from_document
 from tuner.workload.spec import from_document
 

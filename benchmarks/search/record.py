@@ -35,7 +35,6 @@ from numpy.typing import NDArray
 
 from benchmarks.search.lattice import sublattice
 from benchmarks.search.log import DEFAULT_ROW, RecordingLog
-from tuner import __version__
 from tuner.cost_model.features import featurizer
 from tuner.errors import UsageError
 from tuner.measure.assignment import Assignment, Lane, Request
@@ -44,13 +43,14 @@ from tuner.measure.runner import RunnerProcess
 from tuner.measure.timing import ABANDON_FACTOR, SCREENING, TimingPlan
 from tuner.replay import RecordedTable, outcome_codes, write_table
 from tuner.search.domain import Domain
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.space import Points, Space
+from tuner.spaces.core.space import Points, Space
+from tuner.spaces.cpu.space import CpuSpace
 from tuner.target.detect import detect_cpu
 from tuner.target.document import target_to_document
+from tuner.version import __version__
+from tuner.workers.fleet.builder import Compiler
+from tuner.workers.fleet.messages import BuildRequest, Library, Limits, Problem
 from tuner.workload.spec import parse_spec, to_document
-from workers.builder import Compiler
-from workers.messages import BuildRequest, Library, Limits, Problem
 
 AHEAD = 8  # libraries built before they are timed: the compiler never waits, and few files lie about
 ATTEMPTS = 3  # of a config that infrastructure lost

@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 from sqlalchemy import func, select
 
-from db import jobs, keys, schema, targets, workloads
-from db.engine import Database
-from db.models import EventRow, JobRow, TaskRow, TrialRow
 from tuner.app.machine import with_limits
+from tuner.db import jobs, keys, schema, targets, workloads
+from tuner.db.engine import Database
+from tuner.db.models import EventRow, JobRow, TaskRow, TrialRow
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec, to_document
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import count
 
 from benchmarks.service.process import ServiceProcess
-from db import events, jobs, leases
-from db.engine import Database
-from db.jobs import Job
+from tuner.db import events, jobs, leases
+from tuner.db.engine import Database
+from tuner.db.jobs import Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

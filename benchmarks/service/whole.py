@@ -17,8 +17,8 @@ import psutil
 from sqlalchemy import func, select
 
 from benchmarks.service.process import ROOT
-from db.engine import Database
-from db.models import TaskRow
+from tuner.db.engine import Database
+from tuner.db.models import TaskRow
 from tuner.errors import DatabaseError
 
 POLL_S = 0.05

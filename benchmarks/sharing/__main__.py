@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.sharing.real import Measured, RealJob, serve
 from benchmarks.sharing.virtual import Course, Durations, VirtualFleet, VirtualJob, simulate
-from workers.policy import POLICIES
+from tuner.workers.fleet.policy import POLICIES
 
 RECORDED = Path(__file__).with_name("durations.json")
 ONE_LANE = VirtualFleet(lanes=(1,), builders=3)

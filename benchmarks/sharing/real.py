@@ -11,14 +11,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from benchmarks.sharing.virtual import jain
-from db import jobs, lanes, targets, trials, workloads
-from db.engine import Database, open_database
-from db.lanes import LaneSpan
+from tuner.db import jobs, lanes, targets, trials, workloads
+from tuner.db.engine import Database, open_database
+from tuner.db.lanes import LaneSpan
 from tuner.target.detect import detect_cpu
+from tuner.workers.fleet.messages import Limits
+from tuner.workers.fleet.policy import PolicyName
+from tuner.workers.jobs.orchestrator import Orchestrator, OrchestratorOptions
 from tuner.workload.spec import parse_spec, to_document
-from workers.messages import Limits
-from workers.orchestrator import Orchestrator, OrchestratorOptions
-from workers.policy import PolicyName
 
 QUICK = Limits(race_rounds=3, race_budget_s=0.05)  # promotion is not what is looked at here
 

@@ -13,9 +13,9 @@ from itertools import count, cycle, islice
 from typing import Any
 
 from tuner.measure.outcome import Candidate, Conditions, Timed
-from workers.messages import BuildRequest, Built, Library, Measured, MeasureRequest
-from workers.pipeline import Pipeline
-from workers.policy import Place, PolicyName, Standing
+from tuner.workers.fleet.messages import BuildRequest, Built, Library, Measured, MeasureRequest
+from tuner.workers.fleet.pipeline import Pipeline
+from tuner.workers.fleet.policy import Place, PolicyName, Standing
 
 Durations = Sequence[tuple[float, float]]  # (seconds at a builder, seconds on a lane) of recorded trials, in their order
 

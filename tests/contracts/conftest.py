@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from db.engine import Database, open_database
 from tests.database_samples import ManualClock
+from tuner.db.engine import Database, open_database
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from db import charts, kernels, lanes, trials, workers
-from db.engine import Database, Session
 from tests.database_samples import ManualClock, add_claimed, add_job, failed, sample_kernel, timed
+from tuner.db import charts, kernels, lanes, trials, workers
+from tuner.db.engine import Database, Session
 from tuner.errors import UsageError
 
 

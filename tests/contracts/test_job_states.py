@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from db import events, jobs, kernels, leases, targets, trials, workloads
-from db.engine import Database
-from db.errors import IdempotencyConflict, IllegalTransition, NotFound
 from tests.contracts.together import together
 from tests.database_samples import ManualClock, add_claimed, add_job, queue_job, sample_target, sample_workload
+from tuner.db import events, jobs, kernels, leases, targets, trials, workloads
+from tuner.db.engine import Database
+from tuner.db.errors import IdempotencyConflict, IllegalTransition, NotFound
 from tuner.errors import DatabaseError, UsageError
 
 

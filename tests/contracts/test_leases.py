@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from db import artifacts, jobs, kernels, leases, runs, trials
-from db.engine import Database
-from db.errors import LeaseHeld, NotFound, StaleLease
 from tests.contracts.together import together
 from tests.database_samples import ManualClock, add_claimed, add_job, sample_kernel, sample_target, timed
+from tuner.db import artifacts, jobs, kernels, leases, runs, trials
+from tuner.db.engine import Database
+from tuner.db.errors import LeaseHeld, NotFound, StaleLease
 
 LEASE = timedelta(seconds=10)
 

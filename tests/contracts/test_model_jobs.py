@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from db import events, jobs, leases, targets, tasks, workloads
-from db.engine import Database
-from db.errors import StaleLease
 from tests.database_samples import sample_target, sample_workload
+from tuner.db import events, jobs, leases, targets, tasks, workloads
+from tuner.db.engine import Database
+from tuner.db.errors import StaleLease
 from tuner.errors import UsageError
 
 MODEL = "1" * 64

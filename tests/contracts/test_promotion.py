@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from db import events, jobs, kernels
-from db.engine import Database
-from db.errors import IllegalTransition, IncumbentChanged
 from tests.contracts.together import together
 from tests.database_samples import ManualClock, add_claimed, sample_kernel
+from tuner.db import events, jobs, kernels
+from tuner.db.engine import Database
+from tuner.db.errors import IllegalTransition, IncumbentChanged
 
 
 def test_promotion_supersedes_and_rolls_back(database: Database, clock: ManualClock) -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import delete
 
-from db import artifacts, events, jobs, kernels, lanes, leases, retention, runs, targets, trials, workers, workloads
-from db.engine import Database, Session
-from db.errors import NotFound
-from db.jobs import NewJob
-from db.models import RunRow
 from tests.database_samples import LIBRARY, sample_kernel, sample_target
 from tuner.app.retention import BATCH, RUNS, Keep, prune
+from tuner.db import artifacts, events, jobs, kernels, lanes, leases, retention, runs, targets, trials, workers, workloads
+from tuner.db.engine import Database, Session
+from tuner.db.errors import NotFound
+from tuner.db.jobs import NewJob
+from tuner.db.models import RunRow
 from tuner.export.artifacts import ArtifactError, ArtifactStore
 from tuner.measure.outcome import Conditions, Timed, Trial
 from tuner.workload.spec import to_document, workload_from_params

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from db import artifacts, jobs, kernels, leases, targets, trials, workers, workloads
-from db.engine import Database, open_database
-from db.jobs import Job, NewJob
 from tests.database_samples import sample_kernel, sample_target
+from tuner.db import artifacts, jobs, kernels, leases, targets, trials, workers, workloads
+from tuner.db.engine import Database, open_database
+from tuner.db.jobs import Job, NewJob
 from tuner.measure.outcome import Conditions, Timed, Trial
-from tuner.spaces.space import Config
+from tuner.spaces.core.space import Config
+from tuner.workers.jobs.kernel_cache import given_configs, known_kernel
+from tuner.workers.jobs.revalidation import FEW, IDLE_PRIORITY, TASKS, note_change, queue
 from tuner.workload.spec import to_document, workload_from_params
-from workers.known import given_configs, known_kernel
-from workers.revalidation import FEW, IDLE_PRIORITY, TASKS, note_change, queue
 
 CONDITIONS = Conditions(lane="cpu:1", isolation="none")
 DIGEST = "ab" * 32

@@ -15,7 +15,7 @@ from tuner.measure.outcome import Candidate, Failed, FailureKind, Outcome, Trial
 from tuner.search.domain import Domain
 from tuner.search.searcher import Searcher
 from tuner.search.strategies import STRATEGIES, SearchSetup, build_searcher
-from tuner.spaces.space import Points, Space
+from tuner.spaces.core.space import Points, Space
 
 LARGE = large_space()
 RESPONSE = Response(space=LARGE)

@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
-from db import cost_models, keys, lanes, targets, workers
-from db.engine import Database
-from db.errors import NotFound
-from db.models import ApiKeyRow
 from tests.database_samples import ManualClock, sample_target
+from tuner.db import cost_models, keys, lanes, targets, workers
+from tuner.db.engine import Database
+from tuner.db.errors import NotFound
+from tuner.db.models import ApiKeyRow
 from tuner.errors import UsageError
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from db import trial_pages, trial_walks, trials
-from db.engine import Database
-from db.trial_pages import TrialFilter
 from tests.database_samples import add_claimed, failed, timed
+from tuner.db import trial_pages, trial_walks, trials
+from tuner.db.engine import Database
+from tuner.db.trial_pages import TrialFilter
 from tuner.errors import UsageError
 from tuner.measure.outcome import Failed, FailureKind, Timed, Trial
-from tuner.spaces.space import Value
+from tuner.spaces.core.space import Value
 
 
 def all_numbers(database: Database, job_id: str, limit: int = 3, **listing: object) -> list[int]:

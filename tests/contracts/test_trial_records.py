@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from db import jobs, trials
-from db.engine import Database
-from db.errors import AlreadyRecorded, NotFound
 from tests.contracts.together import together
 from tests.database_samples import ManualClock, add_claimed, failed, timed
+from tuner.db import jobs, trials
+from tuner.db.engine import Database
+from tuner.db.errors import AlreadyRecorded, NotFound
 from tuner.errors import DatabaseError
 from tuner.measure.outcome import Failed, FailureKind, Trial
 

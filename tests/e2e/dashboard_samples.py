@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import func, select, text, update
 
-from db import artifacts, events, jobs, kernels, lanes, leases, targets, trials, workers, workloads
-from db.engine import Database, Session
-from db.leases import Lease
-from db.models import JobRow, KernelRow, TaskRow, TrialRow
 from tests.database_samples import LIBRARY
+from tuner.db import artifacts, events, jobs, kernels, lanes, leases, targets, trials, workers, workloads
+from tuner.db.engine import Database, Session
+from tuner.db.leases import Lease
+from tuner.db.models import JobRow, KernelRow, TaskRow, TrialRow
 from tuner.export.artifacts import ArtifactStore
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
-from tuner.spaces.cpu import space_for
-from tuner.spaces.space import Config
+from tuner.spaces.core.space import Config
+from tuner.spaces.cpu.space import space_for
 from tuner.target.target import Bandwidth, Limits, Target
 from tuner.workload.spec import parse_spec, to_document, workload_from_notation
 from tuner.workload.workload import Workload

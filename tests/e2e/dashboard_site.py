@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from db import trials
 from tests.e2e import dashboard_samples as samples
 from tests.e2e.dashboard_samples import Samples
 from tests.integration.live_service import LiveService
+from tuner.db import trials
 
 LARGE = 100_000
 

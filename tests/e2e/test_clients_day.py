@@ -18,12 +18,12 @@ import pytest
 from numpy.typing import NDArray
 
 import tuner
-from api.schemas import JobAnswer
-from db import keys
-from db.engine import open_database
 from tests.e2e.cable import Cable, cable
 from tests.e2e.test_service import listening
+from tuner.api.schemas import JobAnswer
 from tuner.client import Client, Retries, ServiceError
+from tuner.db import keys
+from tuner.db.engine import open_database
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1500), pytest.mark.xdist_group("fleet")]
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from db import jobs
 from tests.e2e import dashboard_samples as samples
 from tests.e2e.cable import cable
 from tests.e2e.chromium import Watched
 from tests.e2e.dashboard_site import Site
+from tuner.db import jobs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180), pytest.mark.xdist_group("dashboard")]
 

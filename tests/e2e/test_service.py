@@ -20,7 +20,7 @@ import pytest
 import tuner
 from tests.archives import unpack
 from tuner.export.manifest import read_manifest
-from workers.packing import check_signature
+from tuner.workers.jobs.delivery import check_signature
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("fleet")]
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from db import jobs, kernels, targets, workloads
-from db.engine import Database, Session
-from db.models import JobRow, KernelRow, RunRow
 from tests.database_samples import sample_kernel, sample_target
 from tests.integration.failpoint_steps import cancelled, counted, in_state, only_job, queued
+from tuner.db import jobs, kernels, targets, workloads
+from tuner.db.engine import Database, Session
+from tuner.db.models import JobRow, KernelRow, RunRow
 from tuner.workload.spec import parse_spec, to_document
 
 SPEC = "matmul:M=16,N=8,K=4"

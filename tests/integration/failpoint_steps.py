@@ -16,9 +16,16 @@ from pathlib import Path
 
 from sqlalchemy import func, select, update
 
-from db import artifacts, jobs, kernels, leases, runs, targets, workers, workloads
-from db.engine import Database, open_database
-from db.models import (
+from tests.database_samples import LIBRARY, ManualClock, sample_kernel
+from tests.integration.fleet_job import QUICK, queue_job
+from tests.unit.workers.test_history import search_past
+from tuner.app import imports
+from tuner.app.abandoned import take_back
+from tuner.app.jobs import requeue
+from tuner.app.retention import Keep, prune
+from tuner.db import artifacts, jobs, kernels, leases, runs, targets, workers, workloads
+from tuner.db.engine import Database, open_database
+from tuner.db.models import (
     ArtifactRow,
     CalibrationRow,
     CostModelRow,
@@ -32,34 +39,27 @@ from db.models import (
     TaskRow,
     WorkerRow,
 )
-from tests.database_samples import LIBRARY, ManualClock, sample_kernel
-from tests.integration.fleet_job import QUICK, queue_job
-from tests.unit.workers.test_history import search_past
-from tuner.app import imports
-from tuner.app.abandoned import take_back
-from tuner.app.jobs import requeue
-from tuner.app.retention import Keep, prune
 from tuner.export.artifacts import ArtifactStore
-from tuner.lowering.records import ForeignRecord
+from tuner.lowering.importers.records import ForeignRecord
 from tuner.measure.assignment import Lane
 from tuner.measure.race import RaceResult
 from tuner.models.workloads import ModelWorkload
 from tuner.settings import load_settings
 from tuner.target.detect import detect_cpu
 from tuner.target.target import Limits as MachineLimits
+from tuner.workers.fleet.messages import Calibrated, FleetPlan, Limits, Span
+from tuner.workers.jobs import model_jobs as models
+from tuner.workers.jobs.cluster_hosts import Neighbours, worker_id
+from tuner.workers.jobs.fleet_cache import FleetKeeper
+from tuner.workers.jobs.job_run import JobRun
+from tuner.workers.jobs.kernel_cache import unanswered
+from tuner.workers.jobs.options import Interruption, OrchestratorOptions
+from tuner.workers.jobs.presence import Presence
+from tuner.workers.jobs.progress import unobserved
+from tuner.workers.jobs.runs import RunOptions, RunServer
+from tuner.workers.jobs.timeline import Timeline, join
+from tuner.workers.jobs.transfer import start_of
 from tuner.workload.spec import parse_spec, to_document
-from workers import models
-from workers.history import start_of
-from workers.job_run import JobRun
-from workers.keeper import FleetKeeper
-from workers.known import unanswered
-from workers.messages import Calibrated, FleetPlan, Limits, Span
-from workers.neighbours import Neighbours, worker_id
-from workers.options import Interruption, OrchestratorOptions
-from workers.presence import Presence
-from workers.progress import unobserved
-from workers.runs import RunOptions, RunServer
-from workers.timeline import Timeline, join
 
 SPEC = "matmul:M=64,N=64,K=64"
 LANE = Lane(name="cpu:1", cores=(1,))

@@ -9,14 +9,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from db import jobs, targets, workloads
-from db.engine import Database, open_database
+from tuner.db import jobs, targets, workloads
+from tuner.db.engine import Database, open_database
 from tuner.target.detect import detect_cpu
+from tuner.workers.fleet.messages import Limits
+from tuner.workers.jobs.options import LEASE_S
+from tuner.workers.jobs.orchestrator import JobReport, OrchestratorOptions, run_job
+from tuner.workers.jobs.progress import Observer, unobserved
 from tuner.workload.spec import parse_spec, to_document
-from workers.messages import Limits
-from workers.options import LEASE_S
-from workers.orchestrator import JobReport, OrchestratorOptions, run_job
-from workers.progress import Observer, unobserved
 
 QUICK = Limits(race_rounds=3, race_budget_s=0.02)
 

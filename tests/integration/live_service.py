@@ -12,14 +12,14 @@ from typing import Any
 
 import httpx
 
-from api.app import BUSY_TIMEOUT_S, create_app
-from api.options import ServiceOptions
-from api.server import listen, server_of
-from db import jobs, keys, leases, targets, workloads
-from db.engine import Database, open_database
-from db.leases import Lease
 from tests.database_samples import sample_target
+from tuner.api.app import BUSY_TIMEOUT_S, create_app
+from tuner.api.options import ServiceOptions
+from tuner.api.server import listen, server_of
 from tuner.client import Client, Retries
+from tuner.db import jobs, keys, leases, targets, workloads
+from tuner.db.engine import Database, open_database
+from tuner.db.leases import Lease
 from tuner.export.artifacts import ArtifactStore
 from tuner.workload.spec import to_document, workload_from_params
 

@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from db import jobs, keys, leases, trials
 from tests.database_samples import failed, timed
 from tests.integration.live_service import MATMUL, NOTATION, LiveService, options_for, serving, wait_for
 from tuner.client import ServiceError
+from tuner.db import jobs, keys, leases, trials
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)], scope="module")

@@ -11,11 +11,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from db import events, keys, leases
-from db.engine import Database
-from db.leases import Lease
 from tests.integration.live_service import MATMUL, LiveService, options_for, serving, wait_for
 from tuner.client import Client, Retries
+from tuner.db import events, keys, leases
+from tuner.db.engine import Database
+from tuner.db.leases import Lease
 
 
 @pytest.fixture(scope="module")

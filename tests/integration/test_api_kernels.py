@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from db import artifacts, jobs, kernels, runs, workloads
 from tests.database_samples import sample_kernel
 from tests.integration.live_service import LiveService, options_for, serving, wait_for
 from tuner.client import ServiceError
+from tuner.db import artifacts, jobs, kernels, runs, workloads
 from tuner.workload.spec import to_document, workload_from_params
 
 ARCHIVE = bytes(range(256)) * 40

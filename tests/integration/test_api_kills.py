@@ -19,10 +19,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from db import jobs, keys, schema, targets
-from db.engine import open_database
 from tests.database_samples import sample_target
 from tests.integration.live_service import MATMUL
+from tuner.db import jobs, keys, schema, targets
+from tuner.db.engine import open_database
 
 CYCLES = int(os.environ.get("TUNER_KILL_CYCLES", "8"))
 BACK_WITHIN_S = 15.0  # the promise is 5 s on a machine of one's own

@@ -17,9 +17,9 @@ from schemathesis import checks
 from schemathesis.core.result import Ok
 from schemathesis.generation import GenerationMode
 
-from api.app import create_app
 from tests.integration.live_service import MATMUL, LiveService, options_for, serving
 from tests.integration.test_api_kernels import promote
+from tuner.api.app import create_app
 
 COMMITTED = Path(__file__).resolve().parents[2] / "docs/openapi.json"
 # What a key may do is the auth matrix of test_api.py; here every request carries an administrator's key.

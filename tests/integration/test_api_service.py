@@ -16,12 +16,12 @@ import httpx
 import pytest
 import structlog
 
-from api import logs
-from api.app import BUSY_TIMEOUT_S
-from api.server import AddressInUse, listen
-from db.engine import open_database
 from tests.integration.live_service import MATMUL, options_for, serving
+from tuner.api import logs
+from tuner.api.app import BUSY_TIMEOUT_S
+from tuner.api.server import AddressInUse, listen
 from tuner.client import Client, Retries, ServiceError, ServiceUnreachable
+from tuner.db.engine import open_database
 from tuner.errors import UsageError
 
 SERVE = """

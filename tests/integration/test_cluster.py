@@ -21,22 +21,22 @@ from pathlib import Path
 import psutil
 import pytest
 
-from db import events, jobs, workers
-from db.engine import Database
 from tests.integration.fleet_job import QUICK, open_in, queue_job
 from tests.integration.test_api_kills import free_port
 from tests.integration.test_workers import assert_complete, assert_computes, recorded
+from tuner.db import events, jobs, workers
+from tuner.db.engine import Database
 from tuner.measure.outcome import Timed
 from tuner.target.detect import detect_cpu
 from tuner.tuning import TrialRecorded
-from workers import session
-from workers.channel import Child, spawn
-from workers.host import mismatch
-from workers.machine import plan_machine, usable_nodes
-from workers.messages import HostPlan
-from workers.orchestrator import JobReport, OrchestratorOptions, run_job
-from workers.progress import Progress
-from workers.timeline import PROTOCOL, versions
+from tuner.workers.fleet import session
+from tuner.workers.fleet.channel import Child, spawn
+from tuner.workers.fleet.host import mismatch
+from tuner.workers.fleet.machine import plan_machine, usable_nodes
+from tuner.workers.fleet.messages import HostPlan
+from tuner.workers.jobs.orchestrator import JobReport, OrchestratorOptions, run_job
+from tuner.workers.jobs.progress import Progress
+from tuner.workers.jobs.timeline import PROTOCOL, versions
 
 ROOT = Path(__file__).resolve().parents[2]
 BUDGET = 40
@@ -139,7 +139,7 @@ def host_of_another_version(address: str) -> Child:
     """A host that speaks an older protocol, started as `tuner worker` starts one."""
     folder = session.make_session()
     environment = session.driver_environment(folder, local=False)
-    child = spawn("workers.host", str(folder), directory=folder / "empty", environment=environment, flags=("-P",))
+    child = spawn("tuner.workers.fleet.host", str(folder), directory=folder / "empty", environment=environment, flags=("-P",))
     plan = host_plan("outdated", address)
     child.connection.send(replace(plan, versions={**plan.versions, "protocol": "0"}))
     return child

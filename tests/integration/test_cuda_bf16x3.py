@@ -20,22 +20,22 @@ from tests.integration.test_cuda_spaces_serial import run_serially
 from tests.property.blocks import run
 from tuner.errors import IllegalSchedule
 from tuner.export.kernel import arguments_of
-from tuner.lowering.cuda import cuda_kernels
-from tuner.lowering.cuda_compiler import cuda_compiler
-from tuner.measure.gpu_runner import GpuRunner
+from tuner.lowering.cuda.codegen import cuda_kernels
+from tuner.lowering.cuda.nvcc import cuda_compiler
+from tuner.measure.gpu.runner import GpuRunner
 from tuner.runtime.cuda_module import unpacked
-from tuner.spaces.bf16x3 import SUFFIX
-from tuner.spaces.cuda import CudaSpace
-from tuner.spaces.cuda_mma import described
-from tuner.spaces.space import Config
+from tuner.spaces.core.space import Config
+from tuner.spaces.cuda.mma import described
+from tuner.spaces.cuda.space import CudaSpace
+from tuner.spaces.rewrite.bf16x3 import SUFFIX
 from tuner.target.cuda import cuda_targets
 from tuner.target.detect import parse_target
+from tuner.workers.fleet.candidate_compiler import CudaOrigin
+from tuner.workers.fleet.messages import Problem
+from tuner.workers.jobs.search import searcher_for
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate, evaluate_with_magnitude, max_rel_error
 from tuner.workload.spec import parse_spec
-from workers.messages import Problem
-from workers.origin import CudaOrigin
-from workers.search import searcher_for
 
 pytestmark = pytest.mark.slow
 

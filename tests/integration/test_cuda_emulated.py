@@ -20,15 +20,15 @@ from tests.device.machine import build, needs_compiler
 from tests.integration.test_cuda_spaces_serial import by_operator
 from tuner.errors import IllegalSchedule
 from tuner.measure.assignment import Request
-from tuner.measure.gpu_runner import GpuRunner
+from tuner.measure.gpu.runner import GpuRunner
 from tuner.measure.outcome import Timed
 from tuner.measure.timing import TimingPlan
-from tuner.spaces.space import Config
+from tuner.spaces.core.space import Config
 from tuner.target.detect import parse_target
+from tuner.workers.fleet.candidate_compiler import CudaOrigin
+from tuner.workers.fleet.messages import Problem
+from tuner.workers.fleet.shipping import place
 from tuner.workload.spec import parse_spec
-from workers.messages import Problem
-from workers.origin import CudaOrigin
-from workers.shipping import place
 
 BRIEF = TimingPlan(budget_s=0.0, min_repeat_s=0.0, min_samples=1, max_samples=1, warmup_s=0.0)
 LONG = 4  # points of each spec

@@ -22,14 +22,14 @@ from tests.integration.test_cuda_spaces_serial import by_operator
 from tests.integration.test_cuda_winograd import SPECS as WINOGRAD
 from tuner.errors import IllegalSchedule
 from tuner.measure.assignment import Request
-from tuner.measure.gpu_runner import GpuRunner
+from tuner.measure.gpu.runner import GpuRunner
 from tuner.measure.outcome import Timed
 from tuner.measure.timing import TimingPlan
 from tuner.target.detect import parse_target
+from tuner.workers.fleet.candidate_compiler import CudaOrigin
+from tuner.workers.fleet.messages import Problem
+from tuner.workers.fleet.shipping import place
 from tuner.workload.spec import parse_spec
-from workers.messages import Problem
-from workers.origin import CudaOrigin
-from workers.shipping import place
 
 POINTS = 2  # of each sketch of a spec
 MOST_SKETCHES = 8

@@ -14,17 +14,17 @@ import pytest
 from tests.device.machine import build, needs_compiler
 from tests.integration.test_cuda_emulated import run
 from tests.integration.test_cuda_spaces_serial import run_serially
-from tuner.cost_model.cuda_estimate import CudaEstimate, other_algorithms
-from tuner.measure.gpu_runner import GpuRunner
-from tuner.spaces.cuda import CudaSpace
-from tuner.spaces.rfactor import SUFFIX
-from tuner.spaces.space import Config
+from tuner.cost_model.cuda.estimate import CudaEstimate, other_algorithms
+from tuner.measure.gpu.runner import GpuRunner
+from tuner.spaces.core.space import Config
+from tuner.spaces.cuda.space import CudaSpace
+from tuner.spaces.rewrite.rfactor import SUFFIX
 from tuner.target.detect import parse_target
+from tuner.workers.fleet.candidate_compiler import CudaOrigin
+from tuner.workers.fleet.messages import Problem
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import error_bound, evaluate, magnitude, max_rel_error
 from tuner.workload.spec import parse_spec
-from workers.messages import Problem
-from workers.origin import CudaOrigin
 
 TARGET = parse_target("cuda:sm_90")
 FEW = (

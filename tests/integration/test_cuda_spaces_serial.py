@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from tests.unit.lowering.serial import serial
 from tuner.errors import IllegalSchedule
 from tuner.lowering.schedule import schedule
-from tuner.spaces.cuda import CudaSpace
-from tuner.spaces.cuda_mma import described
-from tuner.spaces.program import Program
+from tuner.spaces.cuda.mma import described
+from tuner.spaces.cuda.space import CudaSpace
+from tuner.spaces.program.program import Program
 from tuner.target.cuda import cuda_target
 from tuner.workload.catalogue import OPERATORS
 from tuner.workload.inputs import make_inputs, numpy_dtype

@@ -21,24 +21,24 @@ from tests.gpu_machine import needs_nvcc
 from tests.integration.test_cuda_emulated import BRIEF
 from tests.integration.test_cuda_spaces_serial import run_serially
 from tuner.errors import IllegalSchedule
-from tuner.lowering.cuda import cuda_kernels
-from tuner.lowering.cuda_compiler import cuda_compiler
+from tuner.lowering.cuda.codegen import cuda_kernels
+from tuner.lowering.cuda.nvcc import cuda_compiler
 from tuner.lowering.schedule import schedule, stored
 from tuner.measure.assignment import Request
-from tuner.measure.gpu_runner import GpuRunner
+from tuner.measure.gpu.runner import GpuRunner
 from tuner.measure.outcome import Timed
-from tuner.spaces.cuda import CudaSpace
-from tuner.spaces.cuda_mma_knobs import CudaMmaSketch
-from tuner.spaces.program import Pipeline, Program, Tensorize
-from tuner.spaces.space import Config
+from tuner.spaces.core.space import Config
+from tuner.spaces.cuda.mma_knobs import CudaMmaSketch
+from tuner.spaces.cuda.space import CudaSpace
+from tuner.spaces.program.program import Pipeline, Program, Tensorize
 from tuner.target.cuda import cuda_targets
 from tuner.target.detect import parse_target
+from tuner.workers.fleet.candidate_compiler import CudaOrigin
+from tuner.workers.fleet.messages import Problem
+from tuner.workers.fleet.shipping import place
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error
 from tuner.workload.spec import parse_spec
-from workers.messages import Problem
-from workers.origin import CudaOrigin
-from workers.shipping import place
 
 pytestmark = pytest.mark.slow
 

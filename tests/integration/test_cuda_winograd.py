@@ -20,26 +20,26 @@ from tests.gpu_machine import needs_nvcc
 from tests.integration.test_cuda_emulated import run as check
 from tests.integration.test_cuda_spaces_serial import run_serially
 from tests.property.blocks import run
-from tuner.cost_model.cuda_estimate import CudaEstimate
-from tuner.lowering.cuda import cuda_kernels
-from tuner.lowering.cuda_compiler import cuda_compiler
-from tuner.measure.gpu_runner import GpuRunner
-from tuner.spaces.cuda import CudaSpace
-from tuner.spaces.cuda_square_knobs import CudaSquareSketch
-from tuner.spaces.cuda_tile_knobs import CudaTileSketch
-from tuner.spaces.groups import TileGroup
-from tuner.spaces.space import Config
-from tuner.spaces.winograd import SUFFIX
+from tuner.cost_model.cuda.estimate import CudaEstimate
+from tuner.lowering.cuda.codegen import cuda_kernels
+from tuner.lowering.cuda.nvcc import cuda_compiler
+from tuner.measure.gpu.runner import GpuRunner
+from tuner.spaces.core.space import Config
+from tuner.spaces.cuda.space import CudaSpace
+from tuner.spaces.cuda.square_knobs import CudaSquareSketch
+from tuner.spaces.cuda.tile_knobs import CudaTileSketch
+from tuner.spaces.rewrite.groups import TileGroup
+from tuner.spaces.rewrite.winograd import SUFFIX
 from tuner.target.cuda import cuda_targets
 from tuner.target.detect import parse_target
 from tuner.target.target import Target
+from tuner.workers.fleet.candidate_compiler import CudaOrigin
+from tuner.workers.fleet.messages import Problem
+from tuner.workers.jobs.search import searcher_for
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import error_bound, evaluate, evaluate_with_magnitude, max_rel_error
 from tuner.workload.spec import parse_spec, workload_from_notation
 from tuner.workload.workload import Workload
-from workers.messages import Problem
-from workers.origin import CudaOrigin
-from workers.search import searcher_for
 
 pytestmark = pytest.mark.slow
 

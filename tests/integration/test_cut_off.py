@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from db import jobs, trials
 from tests.integration.fleet_job import QUICK, open_in, queue_job
 from tests.integration.test_cluster import running_head, wait_until_joined, worker
 from tests.integration.test_workers import assert_complete, recorded
+from tuner.db import jobs, trials
 from tuner.measure.outcome import Timed
 from tuner.tuning import TrialRecorded
-from workers.orchestrator import OrchestratorOptions, run_job
-from workers.pipeline import MAX_BATCH
-from workers.progress import Progress, WorkerNotice
+from tuner.workers.fleet.pipeline import MAX_BATCH
+from tuner.workers.jobs.orchestrator import OrchestratorOptions, run_job
+from tuner.workers.jobs.progress import Progress, WorkerNotice
 
 BUDGET = 60
 CUT_S = 20.0  # longer than a node may be silent: three checks of two seconds, a second apart

@@ -9,10 +9,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from api.dashboard.report import report
-from db import jobs, leases, targets
 from tests.database_samples import sample_target
 from tests.integration.live_service import LiveService, options_for, serving
+from tuner.api.dashboard.report import report
+from tuner.db import jobs, leases, targets
 
 TOKEN = "t" * 43
 

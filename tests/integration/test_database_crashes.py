@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from db import jobs, leases, schema, trials
-from db.engine import open_database
-from db.errors import DatabaseUnreachable
 from tests.database_samples import add_claimed, add_job
 from tests.postgres import PostgresServer
+from tuner.db import jobs, leases, schema, trials
+from tuner.db.engine import open_database
+from tuner.db.errors import DatabaseUnreachable
 
 WRITER = """
 import sys

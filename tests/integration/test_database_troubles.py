@@ -16,12 +16,12 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
-from db import jobs, leases, schema, trials
-from db.engine import open_database
 from tests.database_samples import ManualClock, add_job, timed
 from tests.integration.live_service import MATMUL, LiveService, options_for, serving
 from tests.integration.small_disk import empty, fill_up, small_disk
 from tests.postgres import ACCOUNT, PostgresServer
+from tuner.db import jobs, leases, schema, trials
+from tuner.db.engine import open_database
 
 HOLDER = """
 import sqlite3, sys, time
@@ -247,7 +247,7 @@ def test_a_clock_that_jumps_neither_loses_nor_holds_a_job(tmp_path: Path, second
 @pytest.mark.postgres
 def test_a_servers_clock_decides_not_the_machines(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     database = open_database(postgres_url)
-    monkeypatch.setattr("db.engine.datetime", None)  # this machine's clock is not looked at
+    monkeypatch.setattr("tuner.db.engine.datetime", None)  # this machine's clock is not looked at
     add_job(database)
     with database.read() as session:
         server = session.scalar(text("SELECT clock_timestamp()"))

@@ -14,15 +14,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from db import events, jobs, kernels, keys, schema, targets, trials
-from db.engine import Database, open_database
-from db.failpoints import VARIABLE
 from tests.database_samples import sample_target
 from tests.integration.failpoint_requests import REQUESTS, Answered
 from tests.integration.failpoint_steps import STEPS
 from tests.integration.fleet_job import queue_job
 from tests.integration.live_service import MATMUL
 from tests.integration.test_api_kills import SERVE, free_port, wait_until_ready
+from tuner.db import events, jobs, kernels, keys, schema, targets, trials
+from tuner.db.engine import Database, open_database
+from tuner.db.failpoints import VARIABLE
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("fleet")]
 

@@ -11,14 +11,14 @@ import tvm
 from tvm import te
 from tvm.s_tir import meta_schedule as ms
 
-from db import kernels, workloads
-from db.engine import Database, open_database
 from tuner.app.export import chosen_kernels
 from tuner.app.imports import import_database
 from tuner.app.kernel import Kernel
 from tuner.app.schedules import export_schedules
+from tuner.db import kernels, workloads
+from tuner.db.engine import Database, open_database
 from tuner.export.artifacts import ArtifactStore
-from tuner.lowering.records import RECORDS, WORKLOADS
+from tuner.lowering.importers.records import RECORDS, WORKLOADS
 from tuner.settings import Settings
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import from_document

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.schemas import KernelAnswer
-from db import kernels, targets
-from db.engine import Database, open_database
-from db.served import served
 from tests.database_samples import sample_target
 from tests.integration.live_service import LiveService, options_for, serving
 from tests.integration.test_api_kernels import promote
+from tuner.api.schemas import KernelAnswer
 from tuner.client import Client, ServiceError
+from tuner.db import kernels, targets
+from tuner.db.engine import Database, open_database
+from tuner.db.served import served
 
 WORKLOAD = {"op": "matmul", "params": {"M": 16, "N": 8, "K": 4}}
 

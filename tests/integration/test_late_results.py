@@ -13,14 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from db import events, jobs
-from db.engine import Database
 from tests.integration.fleet_job import QUICK, open_in, queue_job, run_here
 from tests.integration.test_resume import rows
 from tests.integration.test_workers import assert_complete, descendants, recorded
+from tuner.db import events, jobs
+from tuner.db.engine import Database
 from tuner.measure.outcome import Timed
 from tuner.tuning import TrialRecorded
-from workers.progress import Progress, WorkerNotice
+from tuner.workers.jobs.progress import Progress, WorkerNotice
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(400)]
 

@@ -11,18 +11,18 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from benchmarks.models import nets
-from db import artifacts, events, jobs, targets
-from db.engine import Database
 from tests.archives import unpack
 from tests.integration.fleet_job import open_in, run_here
 from tests.integration.live_service import options_for, serving
 from tuner.app.models import export_model, submit_model
+from tuner.db import artifacts, events, jobs, targets
+from tuner.db.engine import Database
 from tuner.export.artifacts import ArtifactStore
 from tuner.models.importer import import_model
 from tuner.runtime.loader import Library
 from tuner.settings import Settings, load_settings
 from tuner.target.detect import detect_cpu
-from workers.model_library import Model
+from tuner.workers.jobs.model_library import Model
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(300)]
 

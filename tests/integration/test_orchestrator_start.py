@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from db import workers
-from db.engine import open_database
 from tests.postgres import PostgresServer
+from tuner.db import workers
+from tuner.db.engine import open_database
 from tuner.target.detect import detect_cpu
-from workers.orchestrator import Orchestrator, OrchestratorOptions
-from workers.timeline import worker_id
+from tuner.workers.jobs.orchestrator import Orchestrator, OrchestratorOptions
+from tuner.workers.jobs.timeline import worker_id
 
 pytestmark = pytest.mark.timeout(170)
 

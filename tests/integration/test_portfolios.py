@@ -27,7 +27,7 @@ from tuner.lowering.compiler import compile_kernel
 from tuner.runtime.loader import DTypeError, Library, LibraryError, ShapeError, TunedFunction, aligned_empty
 from tuner.runtime.portfolio import Portfolio
 from tuner.settings import Settings
-from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.cpu.space import CpuSpace
 from tuner.target.detect import detect_cpu
 from tuner.workload.rows import member, rows_of
 from tuner.workload.spec import parse_portfolio

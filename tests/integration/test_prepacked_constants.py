@@ -29,8 +29,8 @@ from tuner.runtime.link import link
 from tuner.runtime.loader import Library, LibraryError, aligned_empty
 from tuner.runtime.prepack import prepack_from
 from tuner.settings import Settings
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.prologue import split
+from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.program.prepacking import split
 from tuner.target.detect import detect_cpu
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from db import events, jobs, kernels, trials, workers
-from db.engine import Database
 from tests.integration.fleet_job import open_in, queue_job, run_here
 from tests.integration.live_service import options_for, serving
+from tuner.db import events, jobs, kernels, trials, workers
+from tuner.db.engine import Database
 from tuner.target.detect import detect_cpu
-from workers.orchestrator import JobReport
-from workers.presence import Presence
-from workers.revalidation import FEW
+from tuner.workers.jobs.orchestrator import JobReport
+from tuner.workers.jobs.presence import Presence
+from tuner.workers.jobs.revalidation import FEW
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(175)]
 

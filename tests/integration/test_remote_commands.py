@@ -20,14 +20,14 @@ from typing import Any
 import pytest
 import structlog
 
-from db import artifacts, events, jobs, kernels, leases, targets, trials, workloads
-from db.engine import Session
-from db.jobs import Job
-from db.leases import Lease
 from tests.database_samples import sample_kernel, sample_target
 from tests.integration.live_service import LiveService, options_for, serving
 from tests.unit.app.subjects import SPEC, relu_kernel
 from tuner.cli import main
+from tuner.db import artifacts, events, jobs, kernels, leases, targets, trials, workloads
+from tuner.db.engine import Session
+from tuner.db.jobs import Job
+from tuner.db.leases import Lease
 from tuner.export.archive import export_archive
 from tuner.export.signature import Signer, signer_at
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial

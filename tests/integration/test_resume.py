@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from db import events, jobs, trials
-from db.engine import Database
 from tests.integration.fleet_job import open_in, queue_job
+from tuner.db import events, jobs, trials
+from tuner.db.engine import Database
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(175)]
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from tuner.errors import IllegalSchedule
 from tuner.lowering.compiler import build
 from tuner.lowering.schedule import schedule
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.default import default_program
-from tuner.spaces.program import Program
+from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.default_schedule import default_program
+from tuner.spaces.program.program import Program
 from tuner.target.detect import detect_cpu
 from tuner.workload.inputs import make_inputs, numpy_dtype
 from tuner.workload.reference import error_bound, evaluate, magnitude, max_rel_error

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.orchestrators import share
-from workers.options import RUNNING_JOBS
+from tuner.workers.jobs.options import RUNNING_JOBS
 
 pytestmark = [
     pytest.mark.long,

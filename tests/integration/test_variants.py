@@ -23,7 +23,7 @@ from tuner.export.library import export_library
 from tuner.lowering.compiler import compile_kernel
 from tuner.runtime.features import LEVELS
 from tuner.settings import Settings
-from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.cpu.space import CpuSpace
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from db import jobs, runners, targets, workers, workloads
-from db.engine import Database, open_database
 from tests.database_samples import ManualClock, sample_target
 from tests.integration.fleet_job import QUICK, open_in, queue_job
 from tests.integration.live_service import options_for, serving, wait_for
+from tuner.db import jobs, runners, targets, workers, workloads
+from tuner.db.engine import Database, open_database
 from tuner.target.detect import detect_cpu, parse_target
 from tuner.target.target import Target
+from tuner.workers.jobs.orchestrator import Orchestrator, OrchestratorOptions
+from tuner.workers.jobs.presence import Presence
+from tuner.workers.jobs.timeline import worker_id
 from tuner.workload.spec import parse_spec, to_document
-from workers.orchestrator import Orchestrator, OrchestratorOptions
-from workers.presence import Presence
-from workers.timeline import worker_id
 
 ROOT = Path(__file__).resolve().parents[2]
 WAITS = "waiting for a runner of cuda:sm_90"
@@ -67,7 +67,7 @@ def test_a_job_waits_as_long_as_no_runner_of_its_target_was_heard_of(tmp_path: P
 
 
 def test_presence_joins_beats_and_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workers.presence.BEAT_S", 0.05)
+    monkeypatch.setattr("tuner.workers.jobs.presence.BEAT_S", 0.05)
     database, target = open_database(tmp_path / "t.db"), sample_target("here")
     job = queue(database, target)
     presence = Presence(database, target, [])

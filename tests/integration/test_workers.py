@@ -17,25 +17,25 @@ import numpy as np
 import psutil
 import pytest
 
-from db import events, jobs, kernels, lanes, trials, workloads
-from db import workers as worker_rows
-from db.engine import Database
 from tests.archives import unpack
 from tests.integration.fleet_job import QUICK, open_in, queue_job, run_here
+from tuner.db import events, jobs, kernels, lanes, trials, workloads
+from tuner.db import workers as worker_rows
+from tuner.db.engine import Database
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.manifest import read_manifest
 from tuner.measure.outcome import Candidate, Failed, FailureKind, Timed, Trial
 from tuner.runtime.loader import Library
 from tuner.target.detect import detect_cpu
 from tuner.tuning import TrialRecorded
+from tuner.workers.fleet import machine
+from tuner.workers.fleet.calibration import LEARNED
+from tuner.workers.fleet.handle import Fleet
+from tuner.workers.fleet.messages import FleetPlan, Limits, Problem
+from tuner.workers.fleet.ray_measurer import RayMeasurer
+from tuner.workers.jobs.orchestrator import Orchestrator, OrchestratorOptions
+from tuner.workers.jobs.progress import Progress, WorkerNotice
 from tuner.workload.spec import parse_spec
-from workers import machine
-from workers.calibration import LEARNED
-from workers.fleet import Fleet
-from workers.messages import FleetPlan, Limits, Problem
-from workers.orchestrator import Orchestrator, OrchestratorOptions
-from workers.pool import RayMeasurer
-from workers.progress import Progress, WorkerNotice
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("fleet"), pytest.mark.timeout(170)]
 
@@ -177,7 +177,14 @@ def test_killed_workers_cost_no_trial(database: Database, tmp_path: Path) -> Non
     More trials lie between two kills than are ever in flight, so that some pass every station after each.
     """
     apart = 12
-    victims = ["workers.build_server", "tuner.measure.parent", "ray::Builder", "ray::Runner", "workers.driver", "raylet/raylet"]
+    victims = [
+        "tuner.workers.fleet.build_server",
+        "tuner.measure.parent",
+        "ray::Builder",
+        "ray::Runner",
+        "tuner.workers.fleet.driver",
+        "raylet/raylet",
+    ]
     notices: list[str] = []
     done = 0
 

@@ -10,11 +10,11 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
-from db import events, jobs, keys, leases, trials
-from db.backup import backup
-from db.engine import open_database
-from db.kernels import promote
 from tests.database_samples import ManualClock, add_claimed, failed, sample_kernel, timed
+from tuner.db import events, jobs, keys, leases, trials
+from tuner.db.backup import backup
+from tuner.db.engine import open_database
+from tuner.db.kernels import promote
 
 FROZEN = Path(__file__).parent / "frozen"
 

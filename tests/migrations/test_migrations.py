@@ -14,14 +14,14 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect
 
-from db import events, jobs, kernels, keys, schema, trial_pages, trials
-from db.engine import Database, open_database
-from db.models import Base
-from db.pages import Page
-from db.trial_pages import TrialFilter
-from db.trials import StoredTrial
 from tests.database_samples import add_claimed, add_job, failed, timed
 from tests.migrations.freeze import freeze
+from tuner.db import events, jobs, kernels, keys, schema, trial_pages, trials
+from tuner.db.engine import Database, open_database
+from tuner.db.models import Base
+from tuner.db.pages import Page
+from tuner.db.trial_pages import TrialFilter
+from tuner.db.trials import StoredTrial
 from tuner.measure.outcome import Failed, Trial
 
 FROZEN = sorted((Path(__file__).parent / "frozen").glob("*.sqlite"))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.spaces.program import Block, Program
+from tuner.spaces.program.program import Block, Program
 from tuner.workload.expression import Binary, Cast, Const, Read, Scalar, Select, Unary, Var
 
 Arrays = dict[str, NDArray[Any]]

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from tests.property.expressions import expressions
 from tests.unit.lowering.serial import serial
 from tuner.errors import IllegalSchedule
-from tuner.lowering.cuda import cuda_source
+from tuner.lowering.cuda.codegen import cuda_source
 from tuner.lowering.schedule import schedule
-from tuner.spaces.cuda import CudaSpace
-from tuner.spaces.cuda_mma import described
+from tuner.spaces.cuda.mma import described
+from tuner.spaces.cuda.space import CudaSpace
 from tuner.target.cuda import cuda_target
 from tuner.workload.expression import Expression
 from tuner.workload.inputs import make_inputs, numpy_dtype

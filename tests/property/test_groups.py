@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from tests.property.expressions import expressions
 from tuner.errors import IllegalSchedule
 from tuner.lowering.arguments import state_arguments
-from tuner.lowering.lift_fusion import guarded
+from tuner.lowering.importers.lift_fusion import guarded
 from tuner.lowering.schedule import schedule
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.default import default_program
-from tuner.spaces.groups import Group, RowGroup, groups
-from tuner.spaces.program import Program
-from tuner.spaces.stages import inlined
+from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.default_schedule import default_program
+from tuner.spaces.program.program import Program
+from tuner.spaces.rewrite.groups import Group, RowGroup, groups
+from tuner.spaces.rewrite.stages import inlined
 from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Expression, Stage, reads
 from tuner.workload.inputs import make_inputs, numpy_dtype

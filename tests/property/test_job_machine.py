@@ -24,11 +24,11 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import text
 
-from db import events, jobs, leases, trials
-from db.engine import open_database
-from db.errors import AlreadyRecorded, IllegalTransition, StaleLease
-from db.leases import Lease
 from tests.database_samples import ManualClock, add_job, failed, timed
+from tuner.db import events, jobs, leases, trials
+from tuner.db.engine import open_database
+from tuner.db.errors import AlreadyRecorded, IllegalTransition, StaleLease
+from tuner.db.leases import Lease
 
 LEASE_S = 30
 MEMORY = "/dev/shm"  # this test is about states, not about disks

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 
 from tests.property.expressions import expressions
-from tuner.lowering.lift import lift
+from tuner.lowering.importers.lift import lift
 from tuner.lowering.module import module
-from tuner.spaces.default import default_program
-from tuner.spaces.stages import inlined
+from tuner.spaces.default_schedule import default_program
+from tuner.spaces.rewrite.stages import inlined
 from tuner.workload.expression import Expression
 from tuner.workload.inputs import make_inputs
 from tuner.workload.keys import workload_key

@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.property.expressions import programs
 from tuner.measure.outcome import Conditions, Timed, Trial
-from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.cpu.space import CpuSpace
 from tuner.target.detect import detect_cpu
+from tuner.workers.jobs.search import searcher_for
 from tuner.workload.spec import workload_from_notation
-from workers.search import searcher_for
 
 TOLD = 20  # beyond the second plan
 

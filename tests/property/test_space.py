@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tuner.errors import UsageError
 from tuner.search.domain import Domain
-from tuner.spaces.space import Knob, Sketch, Space, Value
+from tuner.spaces.core.space import Knob, Sketch, Space, Value
 
 VALUES: st.SearchStrategy[Value] = st.one_of(
     st.integers(0, 512),

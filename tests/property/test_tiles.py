@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.property.blocks import value
-from tuner.spaces.tiles import TiledAxis, fit_block
+from tuner.spaces.program.tiles import TiledAxis, fit_block
 from tuner.workload.expression import Axis
 
 

@@ -14,7 +14,7 @@ import tuner
 from tuner.cli.doctor import PINNED
 
 ROOT = Path(tuner.__file__).parent.parent
-TOP = ("tuner", "workers", "api", "db")
+LINKED = ("api", "db", "workers")  # folders beside `tuner` that are packages inside it, by a link
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +23,16 @@ def project() -> Any:
 
 
 def files() -> list[Path]:
-    found = (path.relative_to(ROOT) for name in TOP for path in (ROOT / name).rglob("*") if path.is_file())
-    return [path for path in found if not any(part == "__pycache__" or part.startswith(".") for part in path.parts)]
+    """Every file of the package, by its path in the installed package."""
+    own = [path.relative_to(ROOT) for path in (ROOT / "tuner").rglob("*") if path.is_file()]
+    linked = ["tuner" / path.relative_to(ROOT) for name in LINKED for path in (ROOT / name).rglob("*") if path.is_file()]
+    return [
+        path for path in (*own, *linked) if not any(part == "__pycache__" or part.startswith(".") for part in path.parts)
+    ]
+
+
+def test_folders_beside_the_package_are_linked_into_it() -> None:
+    assert {name: (ROOT / "tuner" / name).resolve() for name in LINKED} == {name: ROOT / name for name in LINKED}
 
 
 def test_every_folder_with_code_is_a_listed_package(project: Any) -> None:

@@ -27,7 +27,7 @@ from tuner.replay import (
 from tuner.search.guided import GuidedOptions
 from tuner.search.searcher import Searcher
 from tuner.search.strategies import SearchSetup, build_searcher
-from tuner.spaces.space import Knob, Sketch, Space
+from tuner.spaces.core.space import Knob, Sketch, Space
 
 
 def sublattice() -> Space:

@@ -24,7 +24,7 @@ from tuner.measure.outcome import Candidate, Failed, FailureKind, Timed, Trial
 from tuner.search.domain import Domain
 from tuner.search.searcher import Plan, Searcher
 from tuner.search.strategies import SearchSetup, build_searcher
-from tuner.spaces.space import Config, Points, Space
+from tuner.spaces.core.space import Config, Points, Space
 from tuner.tuning import BestImproved, Budget, RoundPlanned, Stopped, StopReason, TrialRecorded, TuningResult, tune
 
 SPACE = large_space()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import socket
 
-from db import jobs, leases
-from db.engine import Database, Session
-from db.jobs import Job
+from tuner.db import jobs, leases
+from tuner.db.engine import Database, Session
+from tuner.db.jobs import Job
 
 
 def take_back(database: Database, *, owner: str) -> tuple[str, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from db.kernels import Kernel as StoredKernel
 from tuner.app.promoted import Promoted
+from tuner.db.kernels import Kernel as StoredKernel
 from tuner.export.artifacts import ArtifactStore
 from tuner.runtime.cuda_loader import CudaFunction, CudaLibrary
 from tuner.workload.workload import Workload

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from db import kernels
-from db.engine import Database
-from db.kernels import Kernel
+from tuner.db import kernels
+from tuner.db.engine import Database
+from tuner.db.kernels import Kernel
 from tuner.errors import UsageError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.kernel import ExportKernel
@@ -15,7 +15,7 @@ from tuner.export.library import export_library
 from tuner.export.manifest import Manifest
 from tuner.export.signature import signer_at
 from tuner.target.detect import detect_cpu
-from workers.described import Widen, describe
+from tuner.workers.jobs.kernel_descriptions import Widen, describe
 
 PAGE = 500
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from db import kernels, targets, workloads
-from db.engine import Database, Session
-from db.kernels import Kernel
+from tuner.db import kernels, targets, workloads
+from tuner.db.engine import Database, Session
+from tuner.db.kernels import Kernel
 from tuner.errors import UsageError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.cuda import ExportCudaKernel, export_cuda_library

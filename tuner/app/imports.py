@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from db import artifacts, kernels, targets, workloads
-from db.engine import Database
-from db.kernels import Kernel, NewKernel
 from tuner.app.race import PLAN
+from tuner.db import artifacts, kernels, targets, workloads
+from tuner.db.engine import Database
+from tuner.db.kernels import Kernel, NewKernel
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
-from tuner.lowering.records import ForeignRecord, RecordError, read_database
+from tuner.lowering.importers.records import ForeignRecord, RecordError, read_database
 from tuner.measure.assignment import Assignment
 from tuner.measure.outcome import Failed
 from tuner.measure.race import Contender, RaceResult, race
@@ -29,16 +29,16 @@ from tuner.settings import Settings
 from tuner.target.document import target_to_document
 from tuner.target.roofline import roofline_fraction
 from tuner.target.target import Target
+from tuner.workers.fleet.build_server import build
+from tuner.workers.fleet.builder import compiler_environment
+from tuner.workers.fleet.candidate_compiler import origin_of
+from tuner.workers.fleet.machine import plan_machine, usable_nodes
+from tuner.workers.fleet.messages import BuildRequest, Problem
+from tuner.workers.jobs.plausibility import work_of
+from tuner.workers.jobs.timeline import versions
 from tuner.workload.spec import to_document, workload_from_expression
 from tuner.workload.tree import expression_from
 from tuner.workload.workload import Workload
-from workers.build_server import build
-from workers.builder import compiler_environment
-from workers.machine import plan_machine, usable_nodes
-from workers.messages import BuildRequest, Problem
-from workers.origin import origin_of
-from workers.plausibility import work_of
-from workers.timeline import versions
 
 SYMBOL = "imported"  # of a record's function, as the process that compiles it names it
 DEFAULT, INCUMBENT = "default", "incumbent"
@@ -110,7 +110,7 @@ def _refused(number: int, reason: str, record: ForeignRecord | None = None) -> I
 def _replay(record: ForeignRecord, target: Target, threads: int) -> _Replayed:
     """The record's program and code, by a process of its own. Raises TunerError."""
     request = {"workload": record.workload, "trace": record.trace, "target": target_to_document(target)}
-    command = [sys.executable, "-P", "-m", "tuner.lowering.import_server"]
+    command = [sys.executable, "-P", "-m", "tuner.lowering.importers.import_server"]
     try:
         with tempfile.TemporaryDirectory(prefix="tuner-import-") as folder:  # all it may write to
             done = subprocess.run(

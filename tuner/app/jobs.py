@@ -7,22 +7,22 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from db import jobs, kernels, leases, targets, trials, workloads
-from db.engine import Database, Session
-from db.jobs import Job, NewJob
-from db.kernels import Kernel
 from tuner.app.abandoned import is_gone, settled
 from tuner.app.machine import gpus_for
 from tuner.app.waiting import target_of, wait
+from tuner.db import jobs, kernels, leases, targets, trials, workloads
+from tuner.db.engine import Database, Session
+from tuner.db.jobs import Job, NewJob
+from tuner.db.kernels import Kernel
 from tuner.export.signature import KEY_FILE
 from tuner.measure.outcome import FailureKind
 from tuner.settings import Settings
 from tuner.target.target import Target
+from tuner.workers.fleet.messages import Limits
+from tuner.workers.jobs.orchestrator import Interrupt, JobReport, OrchestratorOptions, run_job
+from tuner.workers.jobs.progress import Observer, unobserved
 from tuner.workload.spec import from_document, to_document
 from tuner.workload.workload import Workload
-from workers.messages import Limits
-from workers.orchestrator import Interrupt, JobReport, OrchestratorOptions, run_job
-from workers.progress import Observer, unobserved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

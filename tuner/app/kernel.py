@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from db.kernels import Kernel as StoredKernel
 from tuner.app.promoted import Promoted
+from tuner.db.kernels import Kernel as StoredKernel
 from tuner.export.artifacts import ArtifactStore
 from tuner.runtime.loader import Library, Signature, TunedFunction
 from tuner.workload.workload import Workload

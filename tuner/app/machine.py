@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from db import targets
-from db.engine import Database
+from tuner.db import targets
+from tuner.db.engine import Database
 from tuner.errors import UsageError
 from tuner.runtime.cuda_driver import CudaError, NoDriver, device_count
 from tuner.settings import Settings
@@ -13,7 +13,7 @@ from tuner.target.capability import called, serves
 from tuner.target.detect import detect_gpu, parse_target
 from tuner.target.limits import measure_limits
 from tuner.target.target import Target
-from workers.machine import plan_machine, usable_nodes
+from tuner.workers.fleet.machine import plan_machine, usable_nodes
 
 
 def checked_target(settings: Settings, *, elsewhere: bool = False) -> Target:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from db import artifacts, jobs, targets, workloads
-from db.engine import Database
-from db.jobs import Job, NewJob
 from tuner.app.models_batch import Family, family_kernel
 from tuner.app.models_profile import KernelShare, profile
+from tuner.db import artifacts, jobs, targets, workloads
+from tuner.db.engine import Database
+from tuner.db.jobs import Job, NewJob
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.library import export_library
 from tuner.export.manifest import Manifest
@@ -18,10 +18,10 @@ from tuner.export.signature import signer_at
 from tuner.models.workloads import workloads_of
 from tuner.settings import Settings
 from tuner.target.target import Target
+from tuner.workers.fleet.machine import plan_machine, usable_nodes
+from tuner.workers.jobs.model_jobs import CALLS, MODEL, SHAPES
+from tuner.workers.jobs.model_library import Model, checked_kernel, kernels_of, random_inputs
 from tuner.workload.spec import to_document
-from workers.machine import plan_machine, usable_nodes
-from workers.model_library import Model, checked_kernel, kernels_of, random_inputs
-from workers.models import CALLS, MODEL, SHAPES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

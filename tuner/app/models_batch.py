@@ -26,9 +26,9 @@ from tuner.runtime.loader import ALIGNMENT
 from tuner.runtime.portfolio import Portfolio
 from tuner.target.roofline import bandwidth_at
 from tuner.target.target import Target
+from tuner.workers.jobs.model_library import Model, largest_error
 from tuner.workload.expression import Tensor
 from tuner.workload.rows import Rows
-from workers.model_library import Model, largest_error
 
 MOST_MEMBERS = 4  # each is a whole model to tune
 GREATEST = 1024  # of a batch

@@ -12,18 +12,18 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from db.engine import open_database
 from tuner.app.abandoned import take_back
 from tuner.app.jobs import orchestrator_options
 from tuner.app.machine import checked_target, gpus_for
 from tuner.app.retention import kept_by, prune_now_and_then
+from tuner.db.engine import open_database
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.signature import signer_at
 from tuner.settings import Settings, load_settings
 from tuner.target.detect import detect_cpu
-from workers.machine import plan_machine, usable_nodes
-from workers.orchestrator import Orchestrator, OrchestratorOptions
-from workers.runs import RunOptions, RunServer
+from tuner.workers.fleet.machine import plan_machine, usable_nodes
+from tuner.workers.jobs.orchestrator import Orchestrator, OrchestratorOptions
+from tuner.workers.jobs.runs import RunOptions, RunServer
 
 
 def main() -> None:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
-from db import kernels, workloads
-from db.engine import Database
-from db.kernels import Kernel
+from tuner.db import kernels, workloads
+from tuner.db.engine import Database
+from tuner.db.kernels import Kernel
 from tuner.errors import UsageError
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.errors import ExportRefused
@@ -20,10 +20,10 @@ from tuner.runtime.loader import ALIGNMENT
 from tuner.runtime.portfolio import Portfolio as KernelPortfolio
 from tuner.target.roofline import bandwidth_at, relative_rate
 from tuner.target.target import Target
+from tuner.workers.jobs.kernel_descriptions import Widen, describe
 from tuner.workload.rows import Rows, member, rows_of
 from tuner.workload.spec import Portfolio
 from tuner.workload.workload import Workload
-from workers.described import Widen, describe
 
 PAGE = 500
 COPY_BYTES_PER_S = 8e9  # of padding, read and written; a careful figure, because padding is to be the exception

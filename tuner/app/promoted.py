@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from db.kernels import Kernel as StoredKernel
+from tuner.db.kernels import Kernel as StoredKernel
 from tuner.export.artifacts import ArtifactStore
-from tuner.spaces.space import Config
+from tuner.spaces.core.space import Config
 from tuner.workload.workload import Workload
 
 

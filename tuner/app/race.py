@@ -8,18 +8,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from db import kernels, targets
-from db.engine import Database
-from db.errors import NotFound
-from db.kernels import Kernel
 from tuner.app.machine import gpus_for
+from tuner.db import kernels, targets
+from tuner.db.engine import Database
+from tuner.db.errors import NotFound
+from tuner.db.kernels import Kernel
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.measure.assignment import Assignment
-from tuner.measure.gpu_runner import FreshProcesses, GpuLane, GpuRunner
+from tuner.measure.gpu.runner import FreshProcesses, GpuLane, GpuRunner
 from tuner.measure.outcome import Failed
 from tuner.measure.race import Contender, RaceResult, Runs, race, rival_contender
-from tuner.measure.rivals import check_rival
+from tuner.measure.rivals.rivals import check_rival
 from tuner.measure.runner import RunnerProcess
 from tuner.measure.statistics import race_median_ci95, ratio_of_medians
 from tuner.measure.timing import PROMOTION
@@ -27,11 +27,11 @@ from tuner.runtime.cuda_loader import CudaLibrary
 from tuner.runtime.loader import Library
 from tuner.settings import Settings
 from tuner.target.target import Target
+from tuner.workers.fleet.build_server import build
+from tuner.workers.fleet.candidate_compiler import origin_of
+from tuner.workers.fleet.machine import plan_machine, usable_nodes
+from tuner.workers.fleet.messages import BuildRequest, Problem
 from tuner.workload.workload import Workload
-from workers.build_server import build
-from workers.machine import plan_machine, usable_nodes
-from workers.messages import BuildRequest, Problem
-from workers.origin import origin_of
 
 KERNEL, DEFAULT = "kernel", "default"
 ROUNDS = 7  # from 6 on, the extremes of the rounds' medians enclose the true one with more than 95%

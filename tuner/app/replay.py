@@ -17,7 +17,7 @@ from tuner.search.guided import GuidedOptions
 from tuner.search.searcher import Searcher
 from tuner.search.seeds import carried_over, first_points
 from tuner.search.strategies import STRATEGIES, SearchSetup, build_searcher
-from tuner.spaces.space import Config, Points
+from tuner.spaces.core.space import Config, Points
 
 TRANSFER, TPE = "transfer", "tpe"
 NAMES = (*STRATEGIES, TRANSFER, TPE)

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
-from db import jobs, lanes, retention
-from db.engine import Database, Session
+from tuner.db import jobs, lanes, retention
+from tuner.db.engine import Database, Session
 from tuner.errors import DatabaseError
 from tuner.export.artifacts import ArtifactError, ArtifactStore
 from tuner.settings import Settings

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from db import kernels, targets
-from db.engine import Database
-from db.kernels import Kernel
+from tuner.db import kernels, targets
+from tuner.db.engine import Database
+from tuner.db.kernels import Kernel
 from tuner.errors import UsageError
 from tuner.export.directory import place
 from tuner.lowering.metaschedule import Record, database, scheduled_script

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from api.options import ServiceOptions
-from api.server import serve
-from db.engine import open_database
+from tuner.api.options import ServiceOptions
+from tuner.api.server import serve
 from tuner.app.kept import kept
 from tuner.app.machine import checked_target, with_limits
+from tuner.db.engine import open_database
 from tuner.models.importer import available
 from tuner.settings import ENVIRONMENT_PREFIX, Settings
 

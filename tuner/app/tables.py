@@ -13,7 +13,7 @@ from tuner.cost_model.features import featurizer
 from tuner.cost_model.history import Past
 from tuner.errors import UsageError
 from tuner.replay import RecordedTable, read_table
-from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.cpu.space import CpuSpace
 from tuner.target.document import target_from_document
 from tuner.workload.spec import from_document
 

@@ -12,7 +12,7 @@ from tuner.measure.outcome import Failed, FailureKind, Timed, Trial
 from tuner.search.domain import Domain
 from tuner.search.random import random_sequence
 from tuner.search.searcher import Plan
-from tuner.spaces.space import Config, Points
+from tuner.spaces.core.space import Config, Points
 
 _REPEATS = 64  # suggestions in a row that were tried before, after which a random point is taken
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from db.engine import open_database
 from tuner.app.cuda_kernel import CudaKernel
 from tuner.app.jobs import results, run, submit
 from tuner.app.kernel import Kernel
 from tuner.app.machine import checked_target, with_limits
 from tuner.app.workloads import Source, as_workload
+from tuner.db.engine import open_database
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
 from tuner.settings import Strategy, load_settings
-from workers.progress import Observer, unobserved
+from tuner.workers.jobs.progress import Observer, unobserved
 
 
 class NoKernel(TunerError):

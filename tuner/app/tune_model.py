@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from db import jobs
-from db.engine import open_database
 from tuner.app.jobs import run
 from tuner.app.machine import checked_target, with_limits
 from tuner.app.models import TunedModel, export_model, submit_model
+from tuner.db import jobs
+from tuner.db.engine import open_database
 from tuner.errors import TunerError, UsageError
 from tuner.export.directory import check_replaceable
 from tuner.export.naming import check_library_name
@@ -22,8 +22,8 @@ from tuner.models.exported_program import is_exported_program, read_exported
 from tuner.models.graph import Graph, packed
 from tuner.models.importer import import_file, read_file
 from tuner.settings import Settings, Strategy, load_settings
-from workers.model_library import Model
-from workers.progress import Observer, unobserved
+from tuner.workers.jobs.model_library import Model
+from tuner.workers.jobs.progress import Observer, unobserved
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

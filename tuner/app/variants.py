@@ -25,8 +25,8 @@ from tuner.runtime.link import link
 from tuner.settings import Settings
 from tuner.target.microarchitecture import FEATURES
 from tuner.target.target import Target
+from tuner.workers.fleet.machine import plan_machine, usable_nodes
 from tuner.workload.workload import Workload
-from workers.machine import plan_machine, usable_nodes
 
 TUNED, DEFAULT = "tuned", "default"
 SYMBOL = "kernel"

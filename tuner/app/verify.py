@@ -27,23 +27,23 @@ from tuner.export.directory import unlisted_files
 from tuner.export.errors import ManifestError
 from tuner.export.manifest import Manifest, open_regular, verify_hashes
 from tuner.measure.assignment import Assignment
-from tuner.measure.gpu_check import Subject
-from tuner.measure.gpu_runner import FreshProcesses, GpuRunner
+from tuner.measure.gpu.check import Subject
+from tuner.measure.gpu.runner import FreshProcesses, GpuRunner
+from tuner.measure.gpu.sanitizer import SanitizerError, find_sanitizer
+from tuner.measure.gpu.sanitizer import sanitize as sanitize_kernel
 from tuner.measure.race import Contender, Runs, race
 from tuner.measure.runner import RunnerOptions, RunnerProcess
-from tuner.measure.sanitizer import SanitizerError, find_sanitizer
-from tuner.measure.sanitizer import sanitize as sanitize_kernel
 from tuner.measure.statistics import MIN_ROUNDS, race_median_ci95
 from tuner.runtime.cuda_driver import CudaError, NoDriver
 from tuner.settings import Settings
 from tuner.target.detect import detect_cpu, detect_gpu
 from tuner.target.microarchitecture import FEATURES
 from tuner.target.target import Target
+from tuner.workers.fleet.machine import plan_machine, usable_nodes
 from tuner.workload.rows import member
 from tuner.workload.spec import Portfolio, to_document, workload_from_expression, workload_from_notation, workload_from_params
 from tuner.workload.tree import expression_from
 from tuner.workload.workload import Numerics, Workload
-from workers.machine import plan_machine, usable_nodes
 
 Runner = RunnerProcess | GpuRunner
 SUBJECT = "kernel"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 
-from db import jobs, runners, targets
-from db.engine import Database
-from db.jobs import FINISHED
+from tuner.db import jobs, runners, targets
+from tuner.db.engine import Database
+from tuner.db.jobs import FINISHED
 from tuner.target.capability import called
 from tuner.target.target import Target
-from workers.orchestrator import Interrupt, JobReport
-from workers.progress import Observer, WorkerNotice
+from tuner.workers.jobs.orchestrator import Interrupt, JobReport
+from tuner.workers.jobs.progress import Observer, WorkerNotice
 
 LOOK_S = 0.5  # between two looks at the job
 

@@ -15,11 +15,11 @@ from tuner.errors import TunerError, UsageError
 from tuner.settings import Settings
 from tuner.target.capability import serves
 from tuner.target.detect import declared_targets
-from workers import session
-from workers.channel import spawn
-from workers.machine import plan_gpus, plan_machine, usable_nodes
-from workers.messages import HostPlan, Notice
-from workers.timeline import versions
+from tuner.workers.fleet import session
+from tuner.workers.fleet.channel import spawn
+from tuner.workers.fleet.machine import plan_gpus, plan_machine, usable_nodes
+from tuner.workers.fleet.messages import HostPlan, Notice
+from tuner.workers.jobs.timeline import versions
 
 STOP_S = 15.0  # for the host to leave the cluster in good order
 REJOIN_S = 900.0  # for which a cluster that was lost is looked for again
@@ -102,7 +102,14 @@ def _join_once(plan: HostPlan, said: Callable[[str], None]) -> _Lost:
     folder, joined = session.make_session(), False
     environment = session.driver_environment(folder, local=False)
     with (folder / "host.log").open("wb") as log:
-        child = spawn("workers.host", str(folder), directory=folder / "empty", environment=environment, output=log, flags=("-P",))
+        child = spawn(
+            "tuner.workers.fleet.host",
+            str(folder),
+            directory=folder / "empty",
+            environment=environment,
+            output=log,
+            flags=("-P",),
+        )
     try:
         child.connection.send(plan)
         while True:

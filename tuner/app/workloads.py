@@ -28,7 +28,7 @@ def as_workload(source: Source, *, shapes: Mapping[str, int] | None, constants: 
             raise UsageError("a Workload has its own constants and numerics; give them when it is made")
         return source
     if isinstance(source, list | tuple) and source:
-        from tuner.lowering.lift import lift_te  # noqa: PLC0415  # whoever has te tensors has loaded TVM; nobody else should wait for it
+        from tuner.lowering.importers.lift import lift_te  # noqa: PLC0415  # whoever has te tensors has loaded TVM; nobody else should wait for it
 
         return workload_from_expression(lift_te(source), known, numerics)
     raise UsageError(f"a workload is a spec, a notation text, te tensors or a Workload, not a {type(source).__name__}")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from api.dashboard.charts.curve import Curve, Level
-    from api.schemas import JobAnswer, KernelAnswer, TrialAnswer
+    from tuner.api.dashboard.charts.curve import Curve, Level
+    from tuner.api.schemas import JobAnswer, KernelAnswer, TrialAnswer
     from tuner.cli.backend.roles import Backend
 
 RIVALS = 5  # lines of libraries
@@ -16,7 +16,7 @@ OWN = ("default", "incumbent")  # contestants of a race that are no libraries, b
 
 def curve_lines(backend: Backend, job: JobAnswer, width: int) -> list[str]:
     """Best so far of each of the job's workloads as text, at most `width` columns."""
-    from api.dashboard.charts.terminal import plot
+    from tuner.api.dashboard.charts.terminal import plot
 
     trials: dict[int, list[TrialAnswer]] = {}
     for trial in backend.jobs.trials(job.id, outcomes=()):
@@ -33,7 +33,7 @@ def curve_of(trials: Sequence[TrialAnswer], levels: Sequence[Level]) -> Curve:
     """The curve of one workload's trials, given by number."""
     import numpy as np
 
-    from api.dashboard.charts.curve import Curve, record_mask
+    from tuner.api.dashboard.charts.curve import Curve, record_mask
 
     ok = [(trial.number, trial.median_s) for trial in trials if trial.median_s is not None]
     failed = np.array([trial.number for trial in trials if trial.median_s is None], np.int64)
@@ -59,7 +59,7 @@ def curve_of(trials: Sequence[TrialAnswer], levels: Sequence[Level]) -> Curve:
 
 def levels_of(trials: Sequence[TrialAnswer], kernel: KernelAnswer | None) -> list[Level]:
     """The default schedule, the roofline, and the libraries in the kernel's race."""
-    from api.dashboard.charts.curve import Level
+    from tuner.api.dashboard.charts.curve import Level
 
     found = [
         Level(name="default", seconds=trial.median_s, kind="default")

@@ -14,8 +14,8 @@ from tuner.errors import UsageError
 
 def upgrade(context: typer.Context) -> None:
     """Brings the database's schema to this program's version, in one transaction; makes a missing database."""
-    from db import schema
-    from db.engine import open_database
+    from tuner.db import schema
+    from tuner.db.engine import open_database
 
     invocation = Invocation.of(context)
     opened = open_database(invocation.database_settings().values.db, check_schema=False)
@@ -34,9 +34,9 @@ def upgrade(context: typer.Context) -> None:
 
 def check(context: typer.Context) -> None:
     """Checks schema and integrity of the database; exit code 1 when something is wrong."""
-    from db import schema
-    from db.engine import open_database
-    from db.errors import DatabaseDamaged
+    from tuner.db import schema
+    from tuner.db.engine import open_database
+    from tuner.db.errors import DatabaseDamaged
 
     invocation = Invocation.of(context)
     opened = open_database(invocation.database_settings().values.db, create=False, check_schema=False)
@@ -63,8 +63,8 @@ def backup(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="a new file")],
 ) -> None:
     """Writes a copy of the database while it is in use: an SQLite file, or an archive of pg_dump."""
-    from db import backup as backups
-    from db.engine import open_database
+    from tuner.db import backup as backups
+    from tuner.db.engine import open_database
 
     invocation = Invocation.of(context)
     # An older schema can be backed up too: that is what comes before its upgrade.
@@ -84,7 +84,7 @@ def restore(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="a backup")],
 ) -> None:
     """Replaces everything in the database by a backup, in one transaction; stop all other programs that use it first."""
-    from db import backup as backups
+    from tuner.db import backup as backups
 
     invocation = Invocation.of(context)
     url = backups.restore_at(invocation.database_settings().values.db, file)

@@ -94,8 +94,8 @@ def _target(invocation: Invocation) -> Finding:
 
 
 def _gpus(invocation: Invocation) -> Finding:
-    from tuner.lowering.cuda_compiler import find_nvcc
-    from tuner.lowering.cuda_nvrtc import find_nvrtc, header_folders
+    from tuner.lowering.cuda.nvcc import find_nvcc
+    from tuner.lowering.cuda.nvrtc import find_nvrtc, header_folders
     from tuner.runtime.cuda_driver import device_count
     from tuner.target.detect import detect_gpu
 
@@ -124,7 +124,7 @@ def _cores(invocation: Invocation) -> Finding:
 
 
 def _database(invocation: Invocation) -> Finding:
-    from db.engine import open_database
+    from tuner.db.engine import open_database
 
     url = invocation.settings().values.db
     try:
@@ -155,7 +155,7 @@ def _disk(invocation: Invocation) -> Finding:
 
 def _isolation(invocation: Invocation) -> list[Finding]:
     """How candidates would be fenced in, one row a mechanism."""
-    from tuner.measure.isolation import isolation_report
+    from tuner.measure.sandbox.isolation import isolation_report
 
     try:
         rows = isolation_report(invocation.settings().values.isolation)

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from api.schemas import JobAnswer, KernelAnswer, TargetRef, TrialAnswer, WorkerAnswer, WorkloadAnswer
-    from tuner.spaces.space import Config
+    from tuner.api.schemas import JobAnswer, KernelAnswer, TargetRef, TrialAnswer, WorkerAnswer, WorkloadAnswer
+    from tuner.spaces.core.space import Config
     from tuner.target.target import Target
     from tuner.workload.workload import Workload
 

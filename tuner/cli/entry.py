@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from tuner import __version__
 from tuner.cli.bench import bench
 from tuner.cli.config import config
 from tuner.cli.database import database
@@ -30,6 +29,7 @@ from tuner.cli.tune import resume, submit, tune, watch
 from tuner.cli.verify import verify
 from tuner.cli.worker import worker
 from tuner.errors import TunerError
+from tuner.version import __version__
 
 COMMANDS = (
     tune, submit, watch, ops, space, jobs, show, trials, report, resume, cancel,

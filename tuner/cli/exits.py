@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from db.errors import DatabaseBusy, DatabaseFull
+from tuner.db.errors import DatabaseBusy, DatabaseFull
 from tuner.errors import DatabaseError, TunerError, UsageError
 
 TOO_MANY_REQUESTS = 429

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from api.schemas import EventAnswer, JobAnswer
+from tuner.api.schemas import EventAnswer, JobAnswer
 from tuner.cli.interruption import raised_on_signal
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from tuner.cli.output import Output
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
-    from db.engine import Database
     from tuner.cli.backend.roles import Backend, Fleet
+    from tuner.db.engine import Database
     from tuner.settings import LoadedSettings
 
 
@@ -84,7 +84,7 @@ class Invocation:
 
         Raises UsageError where the settings name a service: this command needs the database itself.
         """
-        from db.engine import open_database
+        from tuner.db.engine import open_database
 
         loaded = self.database_settings()
         opened = open_database(loaded.values.db, create=create or _may_be_made(loaded))

@@ -12,7 +12,7 @@ from tuner.cli.curve import curve_lines
 from tuner.cli.invocation import Invocation
 
 if TYPE_CHECKING:
-    from api.schemas import JobAnswer
+    from tuner.api.schemas import JobAnswer
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="the job's id, or 'last' for the newest")]
 

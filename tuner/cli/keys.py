@@ -11,7 +11,7 @@ from tuner.cli import units
 from tuner.cli.invocation import Invocation
 
 if TYPE_CHECKING:
-    from db.keys import ApiKey
+    from tuner.db.keys import ApiKey
 
 
 def create(
@@ -24,7 +24,7 @@ def create(
     days: Annotated[int | None, typer.Option("--days", metavar="N", min=1, max=36500, help="how long it is valid")] = None,
 ) -> None:
     """Makes a key and prints its token, which cannot be read back later. Without --scope it may read and submit."""
-    from db import keys
+    from tuner.db import keys
 
     invocation = Invocation.of(context)
     expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
@@ -39,7 +39,7 @@ def create(
 
 def list_keys(context: typer.Context) -> None:
     """Lists the keys, revoked ones too, without their tokens."""
-    from db import keys
+    from tuner.db import keys
 
     invocation = Invocation.of(context)
     with invocation.database() as database, database.read() as session:
@@ -64,7 +64,7 @@ def list_keys(context: typer.Context) -> None:
 
 def revoke(context: typer.Context, key: Annotated[str, typer.Argument(metavar="KEY", help="the key's id")]) -> None:
     """Ends a key at once."""
-    from db import keys
+    from tuner.db import keys
 
     invocation = Invocation.of(context)
     with invocation.database() as database, database.write() as session:

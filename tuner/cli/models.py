@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tuner.app.models_batch import Batch
     from tuner.app.models_profile import KernelShare
     from tuner.cli.invocation import Invocation
-    from workers.model_library import Model
+    from tuner.workers.jobs.model_library import Model
 
 SUFFIX = ".onnx"
 _COLUMNS = ("kernel", "calls", "of the model", "a call, inside", "alone", "speed", "of peak")
@@ -41,7 +41,7 @@ def tune_model(
     from tuner.export.naming import check_library_name
     from tuner.export.signature import KEY_FILE
     from tuner.models.importer import import_file, read_file
-    from workers.model_library import Model
+    from tuner.workers.jobs.model_library import Model
 
     settings = invocation.settings(**flags).values
     if settings.server:

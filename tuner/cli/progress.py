@@ -18,7 +18,7 @@ from rich.text import Text
 from tuner.cli import units
 from tuner.measure.outcome import Failed
 from tuner.tuning import BestImproved, RoundPlanned, Stopped, TrialRecorded
-from workers.progress import Phase, Progress, TaskFinished, TaskStarted, WorkerNotice
+from tuner.workers.jobs.progress import Phase, Progress, TaskFinished, TaskStarted, WorkerNotice
 
 LINE_EVERY_S = 2.0  # between two lines where no terminal can be updated
 

@@ -23,7 +23,7 @@ def report(
     ] = None,
 ) -> None:
     """Writes a job as one page with its drawings, tables and style inside: no script, nothing loaded from anywhere."""
-    from api.dashboard.report import report as page
+    from tuner.api.dashboard.report import report as page
     from tuner.cli.backend.local import resolve
 
     invocation = Invocation.of(context)

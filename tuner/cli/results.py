@@ -12,7 +12,7 @@ from tuner.cli import documents, units
 from tuner.cli.exits import Exit
 
 if TYPE_CHECKING:
-    from api.schemas import JobAnswer, KernelAnswer, TaskAnswer
+    from tuner.api.schemas import JobAnswer, KernelAnswer, TaskAnswer
     from tuner.cli.backend.roles import Backend
     from tuner.cli.invocation import Invocation
 

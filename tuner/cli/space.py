@@ -13,7 +13,7 @@ from tuner.cli.workloads import Notation, Shapes, TargetText, Threads, read_work
 from tuner.errors import WorkloadError
 
 if TYPE_CHECKING:
-    from api.schemas import OperatorAnswer, OperatorParameter
+    from tuner.api.schemas import OperatorAnswer, OperatorParameter
 
 
 def ops(context: typer.Context, op: Annotated[str | None, typer.Argument(metavar="OP", help="one operator")] = None) -> None:

@@ -17,7 +17,7 @@ from tuner.cli.workloads import Notation, Shapes, Specs, TargetText, Threads, Tr
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
-    from api.schemas import JobAnswer
+    from tuner.api.schemas import JobAnswer
     from tuner.cli.backend.roles import Backend, Request
 
 Trials = Annotated[int | None, typer.Option("--trials", metavar="N", help="trials for each workload, trial 0 among them")]

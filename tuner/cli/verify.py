@@ -51,7 +51,7 @@ def verify(
     from tuner.app.verify import verify_export
     from tuner.export.errors import ManifestError
     from tuner.export.signature import public_key_of
-    from tuner.measure.sanitizer import parse_tools
+    from tuner.measure.gpu.sanitizer import parse_tools
 
     required = None if public_key is None else public_key_of(public_key)
     try:

@@ -10,7 +10,7 @@ from math import log2
 import numpy as np
 
 from tuner.cost_model.model import Features
-from tuner.spaces.space import Points, Space, Value
+from tuner.spaces.core.space import Points, Space, Value
 
 
 class KnobEncoding:

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from tuner.cost_model.allocator import keep_freed
 from tuner.cost_model.arrays import Floats
-from tuner.cost_model.cycles import NAMES, ROUND, cycles
-from tuner.cost_model.nests import COPIES, NestTable, tables
-from tuner.cost_model.work import Work, work
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.space import Points
+from tuner.cost_model.cpu.cycles import NAMES, ROUND, cycles
+from tuner.cost_model.cpu.nests import COPIES, NestTable, tables
+from tuner.cost_model.cpu.work import Work, work
+from tuner.spaces.core.space import Points
+from tuner.spaces.cpu.space import CpuSpace
 from tuner.target.target import Target
 
 FEATURE_VERSION = 16  # of the meaning of the columns; models are stored with it

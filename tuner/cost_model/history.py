@@ -20,8 +20,8 @@ from typing import Protocol
 
 import numpy as np
 
-from tuner.cost_model import calibration
-from tuner.cost_model.cycles import ROUND
+from tuner.cost_model.cpu import calibration
+from tuner.cost_model.cpu.cycles import ROUND
 from tuner.cost_model.model import Features, Groups, Vector
 from tuner.cost_model.ranker import Ranker, RankerOptions
 from tuner.errors import UsageError

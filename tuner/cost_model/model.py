@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.spaces.space import Points
+from tuner.spaces.core.space import Points
 
 Features = NDArray[np.float32]  # shape (n, F), F fixed for a version of the features
 Vector = NDArray[np.float32]  # shape (n,)

@@ -12,17 +12,17 @@ import tvm
 from tvm.s_tir import Schedule
 
 from tuner.errors import TunerError
-from tuner.lowering.amx import use_tile_registers
 from tuner.lowering.arguments import state_arguments
-from tuner.lowering.dots import take_dots
-from tuner.lowering.pipeline import know_pipeline
+from tuner.lowering.passes.amx import use_tile_registers
+from tuner.lowering.passes.dots import take_dots
+from tuner.lowering.passes.pipeline import know_pipeline
+from tuner.lowering.passes.transposition import transpose_in_registers
 from tuner.lowering.schedule import StoredSchedule, prepack_of, replay, schedule, stored
-from tuner.lowering.transposition import transpose_in_registers
 from tuner.runtime.prepack import Prepack
-from tuner.spaces.cpu import program_for
-from tuner.spaces.default import default_program
-from tuner.spaces.program import Program
-from tuner.spaces.space import Config
+from tuner.spaces.core.space import Config
+from tuner.spaces.cpu.space import program_for
+from tuner.spaces.default_schedule import default_program
+from tuner.spaces.program.program import Program
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
 

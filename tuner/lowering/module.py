@@ -12,11 +12,11 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm.s_tir.analysis import get_sblock_access_region
 
 from tuner.lowering.arguments import ARGUMENTS
+from tuner.lowering.passes.non_temporal import STREAM
 from tuner.lowering.scalars import BITS, Scope, identity, lower, lower_bits
-from tuner.lowering.streaming import STREAM
 from tuner.runtime.prepack import pack_symbol
-from tuner.spaces.program import Block, Buffer, Fetch, Fuse, Mark, Program
-from tuner.spaces.prologue import split
+from tuner.spaces.program.prepacking import split
+from tuner.spaces.program.program import Block, Buffer, Fetch, Fuse, Mark, Program
 from tuner.workload.expression import COMBINE, Binary, Cast, Read, Scalar, reads
 
 

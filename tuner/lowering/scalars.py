@@ -9,10 +9,10 @@ import numpy as np
 import tvm
 from tvm import tirx
 
-from tuner.lowering import mathematics
+from tuner.lowering import math_functions as mathematics
 from tuner.lowering.indices import mistakable, without_cancelled
-from tuner.spaces.access import in_bounds
-from tuner.spaces.program import Block, Mathematics
+from tuner.spaces.program.program import Block, Mathematics
+from tuner.spaces.rewrite.access import in_bounds
 from tuner.workload.expression import Binary, Cast, Const, Read, Scalar, Select, Unary, Var, reads, walk
 
 BITS = "uint16"  # of a bfloat16 buffer that is kept as it is

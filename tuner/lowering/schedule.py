@@ -13,16 +13,16 @@ from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir.schedule import LoopRV
 
 from tuner.errors import IllegalSchedule
-from tuner.lowering.amx import AMX, PARTS
-from tuner.lowering.dots import DOT, INTERLEAVE
-from tuner.lowering.guarded_copies import GUARDED
+from tuner.lowering.cuda.tensor_cores import know_all, known
 from tuner.lowering.module import module
-from tuner.lowering.rolled import ROLL
-from tuner.lowering.tensor_cores import know_all, known
-from tuner.lowering.transposition import TRANSPOSE, TRANSPOSE_WORDS
+from tuner.lowering.passes.amx import AMX, PARTS
+from tuner.lowering.passes.dots import DOT, INTERLEAVE
+from tuner.lowering.passes.guarded_copies import GUARDED
+from tuner.lowering.passes.rolled import ROLL
+from tuner.lowering.passes.transposition import TRANSPOSE, TRANSPOSE_WORDS
 from tuner.runtime.prepack import Prepack, pack_symbol
-from tuner.spaces.access import bounds
-from tuner.spaces.program import (
+from tuner.spaces.program.prepacking import split
+from tuner.spaces.program.program import (
     Bind,
     Block,
     Buffer,
@@ -40,7 +40,7 @@ from tuner.spaces.program import (
     StorageAlign,
     Tensorize,
 )
-from tuner.spaces.prologue import split
+from tuner.spaces.rewrite.access import bounds
 from tuner.workload.bounds import linear
 from tuner.workload.expression import Read, Tensor, Var, reads
 

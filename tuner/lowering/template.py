@@ -19,12 +19,12 @@ from tvm.s_tir import Schedule, ScheduleError
 
 from tuner.errors import IllegalSchedule, UsageError
 from tuner.lowering.compiler import compile_module
-from tuner.lowering.lift import lift, te_function
+from tuner.lowering.importers.lift import lift, te_function
 from tuner.lowering.module import module
 from tuner.lowering.schedule import StoredSchedule
-from tuner.spaces.default import default_program
-from tuner.spaces.space import Config
-from tuner.spaces.template import Knobs
+from tuner.spaces.core.space import Config
+from tuner.spaces.core.template import Knobs
+from tuner.spaces.default_schedule import default_program
 from tuner.target.target import Target
 from tuner.workload.expression import Expression
 from tuner.workload.spec import workload_from_expression

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-from tuner.measure.isolation import DEFAULT_LEVEL
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
+from tuner.measure.sandbox.isolation import DEFAULT_LEVEL
 from tuner.measure.timing import SCREENING, TimingPlan
 from tuner.measure.wire import Document
 from tuner.workload.spec import from_document, to_document
@@ -30,7 +30,7 @@ class Assignment:
     lane: Lane
     threads: int = 1  # of the kernel, at most the lane's cores
     seed: int = 0  # of the inputs
-    isolation: str = DEFAULT_LEVEL  # "required", a level, or a level without some mechanisms: tuner.measure.isolation
+    isolation: str = DEFAULT_LEVEL  # "required", a level, or a level without some mechanisms: tuner.measure.sandbox.isolation
     memory_bytes: int = 8 << 30  # address space a candidate may map
 
 
@@ -41,7 +41,7 @@ class Request:
     name: str  # of the contender, for messages
     library: str | None = None  # path of the shared library; None for a rival
     symbol: str = ""  # of the kernel in the library
-    rival: str | None = None  # one of tuner.measure.rivals.RIVALS
+    rival: str | None = None  # one of tuner.measure.rivals.rivals.RIVALS
     timeout_s: float = 10.0  # of the child, from its start to its result
     verification: Verification = "screening"
     plan: TimingPlan = field(default_factory=lambda: SCREENING)

@@ -24,11 +24,11 @@ from tuner.measure.assignment import Assignment, Request
 from tuner.measure.buffers import GuardedBuffer, guarded
 from tuner.measure.check import POISONS, Array, Case, Invoke, WrongAnswer, check_after_timing, check_case, poison
 from tuner.measure.fault import GuardWatch
-from tuner.measure.fence import Fence, enter
 from tuner.measure.outcome import FailureKind
 from tuner.measure.pace import Pace, Taken
-from tuner.measure.refusals import REPORTED_FRACTION
-from tuner.measure.rivals import RIVAL_BOUND_FACTOR, open_rival
+from tuner.measure.rivals.rivals import RIVAL_BOUND_FACTOR, open_rival
+from tuner.measure.sandbox.fence import Fence, enter
+from tuner.measure.sandbox.refusals import REPORTED_FRACTION
 from tuner.measure.timing import LONG_CALL_S, Clock, Timing, time_calls
 from tuner.runtime.loader import Library, LibraryError
 

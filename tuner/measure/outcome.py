@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import median
 
-from tuner.measure.resources import Resources
-from tuner.spaces.space import Config
+from tuner.measure.gpu.resources import Resources
+from tuner.spaces.core.space import Config
 from tuner.target.roofline import STEADY_FACTOR
 
 # Of a kernel's slowness, in logarithms, that its core's tells. It is told with an error that grows with it, and the minimum of

@@ -31,18 +31,18 @@ from tuner.measure.assignment import (
 )
 from tuner.measure.calibration import PACE_SIDE, CalibrationKernel
 from tuner.measure.child import Work
-from tuner.measure.confinement import Confinement, readable_for_kernels, readable_for_libraries
 from tuner.measure.execution import Execution, SharedOutputs, compute, read_inputs
 from tuner.measure.fault import warm_up
-from tuner.measure.fence import Fence, adopt_orphans
-from tuner.measure.isolation import Isolation, check_level, resolve
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
 from tuner.measure.pace import Lesson, Pace
 from tuner.measure.problem import PROMOTION_CASES, SCREENING_CASES, Problem
-from tuner.measure.refusals import REPORTED_FRACTION, Refusals
-from tuner.measure.seccomp import Filter, kernel_filter, library_filter
+from tuner.measure.sandbox.confinement import Confinement, readable_for_kernels, readable_for_libraries
+from tuner.measure.sandbox.fence import Fence, adopt_orphans
+from tuner.measure.sandbox.isolation import Isolation, check_level, resolve
+from tuner.measure.sandbox.refusals import REPORTED_FRACTION, Refusals
+from tuner.measure.sandbox.seccomp import Filter, kernel_filter, library_filter
+from tuner.measure.sandbox.support import Mechanism, Support, probe
 from tuner.measure.supervision import End, OwnerGone, classify, supervise
-from tuner.measure.support import Mechanism, Support, probe
 from tuner.measure.wire import Document, WireError, receive, send
 from tuner.runtime.features import WITHOUT
 

@@ -13,7 +13,7 @@ from typing import Protocol
 from tuner.errors import UsageError
 from tuner.measure.assignment import Request, Verification
 from tuner.measure.outcome import Failed, FailureKind, Outcome, Timed
-from tuner.measure.rivals import RIVALS, check_rival
+from tuner.measure.rivals.rivals import RIVALS, check_rival
 from tuner.measure.statistics import MIN_ROUNDS, Decision, decide, ratio_of_medians
 from tuner.measure.timing import PROMOTION, TimingPlan
 

@@ -26,7 +26,7 @@ from tuner.measure.assignment import (
 )
 from tuner.measure.execution import Execution
 from tuner.measure.outcome import Failed, FailureKind, Outcome
-from tuner.measure.process_limit import end_group
+from tuner.measure.sandbox.process_limit import end_group
 from tuner.measure.wire import Document, WireError, receive, send
 from tuner.runtime.features import WITHOUT
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.measure.confinement import Confinement
-from tuner.measure.fence import OUTPUT_LIMIT_BYTES
 from tuner.measure.outcome import Failed, FailureKind
-from tuner.measure.refusals import Refusals
+from tuner.measure.sandbox.confinement import Confinement
+from tuner.measure.sandbox.fence import OUTPUT_LIMIT_BYTES
+from tuner.measure.sandbox.refusals import Refusals
 
 RESULT_LIMIT_BYTES = 4 << 20
 QUOTED_BYTES = 2000  # of the child's own output in a message

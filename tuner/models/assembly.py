@@ -11,7 +11,7 @@ import numpy as np
 
 from tuner.lowering.indices import tidy
 from tuner.models.graph import Array, Graph
-from tuner.spaces.stages import is_elementwise
+from tuner.spaces.rewrite.stages import is_elementwise
 from tuner.workload.expression import (
     Binary,
     Cast,

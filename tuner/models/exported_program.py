@@ -18,7 +18,7 @@ def is_exported_program(source: object) -> bool:
 
 def read_exported(program: Any) -> Graph:
     """The fused graph. Raises ModelRefused for one that writes its state, and NotImported for what has no expression."""
-    from tuner.lowering.relax import import_exported  # noqa: PLC0415  # loads TVM and, through it, torch
+    from tuner.lowering.importers.relax import import_exported  # noqa: PLC0415  # loads TVM and, through it, torch
 
     signature = program.graph_signature
     if signature.buffers_to_mutate or signature.user_inputs_to_mutate:

@@ -12,7 +12,7 @@ from math import prod
 
 from tuner.models.assembly import reads_below, without_unused
 from tuner.models.graph import Graph
-from tuner.spaces.stages import inline_into, inlined, is_elementwise
+from tuner.spaces.rewrite.stages import inline_into, inlined, is_elementwise
 from tuner.workload.expression import Expression, Read, Stage, Tensor, Var, reads
 from tuner.workload.limits import LIMITS
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import TunerError
-from tuner.measure.reading_fence import fence
+from tuner.measure.sandbox.reading_fence import fence
 from tuner.models.errors import ModelRefused
 
 MEMORY_BYTES = 24 << 30  # of address space; TVM maps some gigabytes before it begins

@@ -34,7 +34,7 @@ def _evaluated(content: bytes, shapes: Mapping[str, int], inputs: bytes) -> byte
 
 def read_graph(content: bytes, shapes: Mapping[str, int]) -> Graph:
     """The fused graph of an ONNX file, read in this process. Raises ModelRefused and WorkloadError."""
-    from tuner.lowering.relax import import_onnx  # noqa: PLC0415  # loads TVM
+    from tuner.lowering.importers.relax import import_onnx  # noqa: PLC0415  # loads TVM
     from tuner.models.assembly import assemble  # noqa: PLC0415
     from tuner.models.fusion import fuse  # noqa: PLC0415
     from tuner.models.normal_form import fold_batch_norms  # noqa: PLC0415  # loads onnx

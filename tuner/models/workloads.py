@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tuner.models.assembly import renamed
 from tuner.models.graph import Graph
-from tuner.spaces.stages import inlined
+from tuner.spaces.rewrite.stages import inlined
 from tuner.workload.expression import Expression
 from tuner.workload.spec import workload_from_expression
 from tuner.workload.workload import Numerics, Workload

@@ -18,7 +18,7 @@ from tuner.cost_model.model import Featurizer, Vector
 from tuner.search.annealing import Annealing, AnnealingOptions
 from tuner.search.domain import Domain
 from tuner.search.pool import Pool
-from tuner.spaces.space import Knob, Points
+from tuner.spaces.core.space import Knob, Points
 
 COUNT = 4  # of a first batch of eight
 BEHIND = 0.25  # logarithm of the estimated time: how wrong the estimate may be about a choice

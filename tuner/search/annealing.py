@@ -13,7 +13,7 @@ from tuner.cost_model.model import Vector
 from tuner.search.domain import Domain
 from tuner.search.explorer import Score
 from tuner.search.pool import Pool
-from tuner.spaces.space import Points
+from tuner.spaces.core.space import Points
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.cost_model.model import Vector
-from tuner.spaces.space import Points
+from tuner.spaces.core.space import Points
 
 
 def choose(points: Points, scores: Vector, *, count: int, weight: float) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.errors import UsageError
-from tuner.spaces.space import Points, Space
+from tuner.spaces.core.space import Points, Space
 
 Keys = NDArray[np.uint64]  # shape (n,), one number for each point, equal exactly for equal points
 

@@ -10,7 +10,7 @@ import numpy as np
 from tuner.cost_model.model import Vector
 from tuner.search.domain import Domain
 from tuner.search.pool import Pool
-from tuner.spaces.space import Points
+from tuner.spaces.core.space import Points
 
 Score = Callable[[Points], Vector]  # a whole batch at once; standardised: 0 and 1 are mean and deviation of random points
 

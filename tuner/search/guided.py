@@ -14,9 +14,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.cost_model.cuda.resources import ResourceForecast
 from tuner.cost_model.metrics import spearman
 from tuner.cost_model.model import CostModel, Features, Featurizer, Vector
-from tuner.cost_model.resources import ResourceForecast
 from tuner.cost_model.validity import ValidityFilter
 from tuner.measure.outcome import Trial
 from tuner.search.diversity import choose
@@ -26,7 +26,7 @@ from tuner.search.ledger import Ledger, Row
 from tuner.search.pool import Pool
 from tuner.search.random import random_sequence
 from tuner.search.searcher import Plan
-from tuner.spaces.space import Config, Points
+from tuner.spaces.core.space import Config, Points
 
 Origin = Literal["model", "local", "random", "seed"]
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.cost_model.model import Vector
+from tuner.measure.gpu.resources import Resources
 from tuner.measure.outcome import Failed, FailureKind, Timed, Trial
-from tuner.measure.resources import Resources
 from tuner.search.domain import Domain, Keys
-from tuner.spaces.space import Points
+from tuner.spaces.core.space import Points
 
 Row = NDArray[np.int32]  # one point, shape (knobs,)
 

@@ -9,7 +9,7 @@ from tuner.cost_model.model import Featurizer
 from tuner.measure.outcome import Timed, Trial
 from tuner.search.domain import Domain
 from tuner.search.ledger import Ledger
-from tuner.spaces.space import Config, Space
+from tuner.spaces.core.space import Config, Space
 
 
 def past_of(workload: str, op: str | None, space: Space, trials: Sequence[Trial], featurizer: Featurizer) -> Past:

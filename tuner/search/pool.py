@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tuner.cost_model.model import Vector
 from tuner.search.domain import Domain, Keys, is_in
-from tuner.spaces.space import Points
+from tuner.spaces.core.space import Points
 
 ALIKE = 8  # points of one score that are kept: others than twins may have it too
 

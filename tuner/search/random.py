@@ -13,7 +13,7 @@ from tuner.measure.outcome import Trial
 from tuner.search.domain import Domain
 from tuner.search.ledger import Ledger, Row
 from tuner.search.searcher import Plan
-from tuner.spaces.space import Config, Points
+from tuner.spaces.core.space import Config, Points
 
 _ENUMERATED = 1 << 16  # spaces up to this size are shuffled as a whole, so that they are exhausted exactly
 _BLOCK = 64

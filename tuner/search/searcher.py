@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tuner.measure.outcome import Trial
-from tuner.spaces.space import Config, Points
+from tuner.spaces.core.space import Config, Points
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

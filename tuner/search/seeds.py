@@ -13,7 +13,7 @@ from tuner.cost_model.history import Prior
 from tuner.cost_model.model import Featurizer
 from tuner.search.alternatives import alternatives
 from tuner.search.domain import Domain
-from tuner.spaces.space import Config, Points, Space, Value
+from tuner.spaces.core.space import Config, Points, Space, Value
 
 MOST_SEEDS = 8  # points tried among the search's own: an eighth of a small budget
 

@@ -16,7 +16,7 @@ from tuner.search.grid import grid_searcher
 from tuner.search.guided import GuidedOptions, GuidedSearcher
 from tuner.search.random import random_searcher
 from tuner.search.searcher import Searcher
-from tuner.spaces.space import Points
+from tuner.spaces.core.space import Points
 
 Strategy = Literal["annealing", "evolutionary", "random", "grid"]
 

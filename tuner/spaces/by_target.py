@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.cuda import CudaSpace
+from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.cuda.space import CudaSpace
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from api.dashboard import units
-from api.dashboard.charts import svg
-from api.dashboard.charts.svg import Scale
+from tuner.api.dashboard import units
+from tuner.api.dashboard.charts import svg
+from tuner.api.dashboard.charts.svg import Scale
 
 WIDTH, HEIGHT = 1120, 360
 LEFT, RIGHT, TOP, BOTTOM = 64, 118, 14, 50

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from api.dashboard import units
-from api.dashboard.charts import svg
+from tuner.api.dashboard import units
+from tuner.api.dashboard.charts import svg
 
 MOST_AXES, MOST_LINES, MOST_VALUES = 8, 200, 14
 SHARES = (0.04, 0.2, 0.5)  # of all trials, fastest first: each has its own look

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 
-from api.dashboard import units
-from api.dashboard.charts import svg
-from api.dashboard.charts.svg import Scale
+from tuner.api.dashboard import units
+from tuner.api.dashboard.charts import svg
+from tuner.api.dashboard.charts.svg import Scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import log
 
-from api.dashboard import units
-from api.dashboard.charts.curve import Curve
-from api.dashboard.charts.svg import log_ticks
+from tuner.api.dashboard import units
+from tuner.api.dashboard.charts.curve import Curve
+from tuner.api.dashboard.charts.svg import log_ticks
 
 MARK, POINT, LEVEL = "█", "·", "╌"
 MARGIN = 11  # columns of the labels

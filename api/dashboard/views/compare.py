@@ -8,21 +8,21 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.auth import Caller
-from api.dashboard import loops, units
-from api.dashboard.charts import plots
-from api.dashboard.charts.plots import Interval
-from api.dashboard.job_view import JobView
-from api.dashboard.job_view import load as load_job
-from api.dashboard.pages import PageRoute, render
-from api.dashboard.sessions import Viewer
-from api.dashboard.views.kernel import load as load_kernel
-from api.service import ServiceDep
-from db import charts
-from db.engine import Session
+from tuner.api.auth import Caller
+from tuner.api.dashboard import loops, units
+from tuner.api.dashboard.charts import plots
+from tuner.api.dashboard.charts.plots import Interval
+from tuner.api.dashboard.job_view import JobView
+from tuner.api.dashboard.job_view import load as load_job
+from tuner.api.dashboard.pages import PageRoute, render
+from tuner.api.dashboard.sessions import Viewer
+from tuner.api.dashboard.views.kernel import load as load_kernel
+from tuner.api.service import ServiceDep
+from tuner.db import charts
+from tuner.db.engine import Session
 from tuner.errors import UsageError
 from tuner.measure.outcome import Timed
-from tuner.spaces.space import Config
+from tuner.spaces.core.space import Config
 
 router = APIRouter(prefix="/compare", route_class=PageRoute)
 

@@ -13,18 +13,18 @@ from typing import Any
 from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 
-from api import answers
-from api.dashboard.job_view import load
-from api.dashboard.pages import PageRoute
-from api.dashboard.sessions import Viewer
-from api.dashboard.trial_table import FilterQuery, at, selection
-from api.dashboard.views.job import TaskQuery
-from api.problems import Problem
-from api.routes.jobs import JobId
-from api.service import Service, ServiceDep
-from db import trial_pages
-from db.trial_pages import Sort, TrialFilter
-from db.trials import StoredTrial
+from tuner.api import answers
+from tuner.api.dashboard.job_view import load
+from tuner.api.dashboard.pages import PageRoute
+from tuner.api.dashboard.sessions import Viewer
+from tuner.api.dashboard.trial_table import FilterQuery, at, selection
+from tuner.api.dashboard.views.job import TaskQuery
+from tuner.api.problems import Problem
+from tuner.api.routes.jobs import JobId
+from tuner.api.service import Service, ServiceDep
+from tuner.db import trial_pages
+from tuner.db.trial_pages import Sort, TrialFilter
+from tuner.db.trials import StoredTrial
 from tuner.errors import UsageError
 
 router = APIRouter(prefix="/jobs", route_class=PageRoute)

@@ -9,15 +9,15 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.dashboard import units
-from api.dashboard.charts import plots
-from api.dashboard.charts.plots import Strip
-from api.dashboard.pages import PageRoute, render
-from api.dashboard.sessions import Viewer
-from api.service import ServiceDep
-from db import charts, lanes, workers
-from db.charts import LaneTotal
-from db.lanes import KINDS, Calibration
+from tuner.api.dashboard import units
+from tuner.api.dashboard.charts import plots
+from tuner.api.dashboard.charts.plots import Strip
+from tuner.api.dashboard.pages import PageRoute, render
+from tuner.api.dashboard.sessions import Viewer
+from tuner.api.service import ServiceDep
+from tuner.db import charts, lanes, workers
+from tuner.db.charts import LaneTotal
+from tuner.db.lanes import KINDS, Calibration
 from tuner.errors import UsageError
 
 router = APIRouter(prefix="/fleet", route_class=PageRoute)

@@ -7,21 +7,21 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.auth import Caller, take_work
-from api.dashboard import history
-from api.dashboard.charts import curve as curves
-from api.dashboard.charts import plots
-from api.dashboard.job_view import NEXT, JobView, curve_of, load, unread
-from api.dashboard.knob_view import knob_rows, parallel
-from api.dashboard.pages import PageRoute, redirect, render
-from api.dashboard.sessions import Form, Submitter, Viewer
-from api.dashboard.trial_table import FilterQuery, Selection, selection, table
-from api.problems import Problem
-from api.routes.jobs import JobId, cancel_job, resume_job, seen
-from api.service import ServiceDep
-from db import runners, targets, trials
-from db.engine import Session
-from db.jobs import FINISHED, Job
+from tuner.api.auth import Caller, take_work
+from tuner.api.dashboard import history
+from tuner.api.dashboard.charts import curve as curves
+from tuner.api.dashboard.charts import plots
+from tuner.api.dashboard.job_view import NEXT, JobView, curve_of, load, unread
+from tuner.api.dashboard.knob_view import knob_rows, parallel
+from tuner.api.dashboard.pages import PageRoute, redirect, render
+from tuner.api.dashboard.sessions import Form, Submitter, Viewer
+from tuner.api.dashboard.trial_table import FilterQuery, Selection, selection, table
+from tuner.api.problems import Problem
+from tuner.api.routes.jobs import JobId, cancel_job, resume_job, seen
+from tuner.api.service import ServiceDep
+from tuner.db import runners, targets, trials
+from tuner.db.engine import Session
+from tuner.db.jobs import FINISHED, Job
 
 router = APIRouter(prefix="/jobs", route_class=PageRoute)
 

@@ -9,20 +9,20 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from api.artifacts import Asked
-from api.dashboard import labels, limits, loops
-from api.dashboard.charts import plots
-from api.dashboard.charts.plots import Interval
-from api.dashboard.pages import PageRoute, render
-from api.dashboard.sessions import Viewer
-from api.dashboard.snippets import delivery, snippets
-from api.routes.kernels import KernelId, get_artifact
-from api.service import ServiceDep
-from db import artifacts, jobs, kernels, targets, workloads
-from db.engine import Session
-from db.errors import NotFound
-from db.kernels import Kernel
-from db.workloads import StoredWorkload
+from tuner.api.artifacts import Asked
+from tuner.api.dashboard import labels, limits, loops
+from tuner.api.dashboard.charts import plots
+from tuner.api.dashboard.charts.plots import Interval
+from tuner.api.dashboard.pages import PageRoute, render
+from tuner.api.dashboard.sessions import Viewer
+from tuner.api.dashboard.snippets import delivery, snippets
+from tuner.api.routes.kernels import KernelId, get_artifact
+from tuner.api.service import ServiceDep
+from tuner.db import artifacts, jobs, kernels, targets, workloads
+from tuner.db.engine import Session
+from tuner.db.errors import NotFound
+from tuner.db.kernels import Kernel
+from tuner.db.workloads import StoredWorkload
 from tuner.export.artifacts import ArtifactMissing
 from tuner.target.target import Target
 from tuner.workload.workload import Workload

@@ -6,11 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.dashboard import labels
-from api.dashboard.pages import PageRoute, render
-from api.dashboard.sessions import Viewer
-from api.service import ServiceDep
-from db import kernels, targets, workloads
+from tuner.api.dashboard import labels
+from tuner.api.dashboard.pages import PageRoute, render
+from tuner.api.dashboard.sessions import Viewer
+from tuner.api.service import ServiceDep
+from tuner.db import kernels, targets, workloads
 from tuner.workload.catalogue import CATALOGUE
 
 router = APIRouter(prefix="/kernels", route_class=PageRoute)

@@ -6,11 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from api.dashboard.pages import PageRoute
-from api.dashboard.sessions import Viewer
-from api.routes.events import stream_events
-from api.routes.jobs import JobId
-from api.service import ServiceDep
+from tuner.api.dashboard.pages import PageRoute
+from tuner.api.dashboard.sessions import Viewer
+from tuner.api.routes.events import stream_events
+from tuner.api.routes.jobs import JobId
+from tuner.api.service import ServiceDep
 
 router = APIRouter(prefix="/jobs", route_class=PageRoute)
 

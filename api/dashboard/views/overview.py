@@ -9,18 +9,18 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from api.auth import Caller
-from api.dashboard import labels, units
-from api.dashboard.charts import plots
-from api.dashboard.job_view import JobView, load, unread
-from api.dashboard.pages import PageRoute, render
-from api.dashboard.sessions import Viewer
-from api.routes.jobs import seen
-from api.service import ServiceDep
-from db import charts, kernels, totals, workers, workloads
-from db.engine import Session
-from db.jobs import STATES, Job
-from db.kernels import Kernel
+from tuner.api.auth import Caller
+from tuner.api.dashboard import labels, units
+from tuner.api.dashboard.charts import plots
+from tuner.api.dashboard.job_view import JobView, load, unread
+from tuner.api.dashboard.pages import PageRoute, render
+from tuner.api.dashboard.sessions import Viewer
+from tuner.api.routes.jobs import seen
+from tuner.api.service import ServiceDep
+from tuner.db import charts, kernels, totals, workers, workloads
+from tuner.db.engine import Session
+from tuner.db.jobs import STATES, Job
+from tuner.db.kernels import Kernel
 from tuner.errors import UsageError
 
 router = APIRouter(route_class=PageRoute)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from api.dashboard import sessions
-from api.dashboard.pages import PageRoute, redirect, render
-from api.dashboard.sessions import Form
-from api.service import ServiceDep
+from tuner.api.dashboard import sessions
+from tuner.api.dashboard.pages import PageRoute, redirect, render
+from tuner.api.dashboard.sessions import Form
+from tuner.api.service import ServiceDep
 
 router = APIRouter(route_class=PageRoute)
 

@@ -6,8 +6,8 @@ from typing import cast
 
 from fastapi import APIRouter, Request, Response
 
-from api.dashboard.pages import Dashboard
-from api.problems import Problem
+from tuner.api.dashboard.pages import Dashboard
+from tuner.api.problems import Problem
 
 router = APIRouter(prefix="/static")
 

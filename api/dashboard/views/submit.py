@@ -11,18 +11,18 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import ValidationError
 
-from api import workloads
-from api.auth import Caller, take_work
-from api.dashboard import limits
-from api.dashboard.pages import PageRoute, redirect, render
-from api.dashboard.sessions import Form, Submitter, Viewer
-from api.routes.jobs import submit_job
-from api.schemas import CatalogueWorkload, JobRequest, NotationWorkload
-from api.service import Service, ServiceDep
-from api.targets import choose
-from db import targets
+from tuner.api import workloads
+from tuner.api.auth import Caller, take_work
+from tuner.api.dashboard import limits
+from tuner.api.dashboard.pages import PageRoute, redirect, render
+from tuner.api.dashboard.sessions import Form, Submitter, Viewer
+from tuner.api.routes.jobs import submit_job
+from tuner.api.schemas import CatalogueWorkload, JobRequest, NotationWorkload
+from tuner.api.service import Service, ServiceDep
+from tuner.api.targets import choose
+from tuner.db import targets
 from tuner.errors import TunerError, UsageError, WorkloadError
-from tuner.spaces.cpu import space_for
+from tuner.spaces.cpu.space import space_for
 from tuner.target.target import Target
 from tuner.workload.catalogue import CATALOGUE, operator
 from tuner.workload.operator import Operator, Param

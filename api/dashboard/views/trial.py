@@ -6,13 +6,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from api.dashboard.job_view import load
-from api.dashboard.pages import PageRoute, render
-from api.dashboard.sessions import Viewer
-from api.dashboard.trial_table import outcome_of
-from api.routes.jobs import JobId
-from api.service import ServiceDep
-from db import trials
+from tuner.api.dashboard.job_view import load
+from tuner.api.dashboard.pages import PageRoute, render
+from tuner.api.dashboard.sessions import Viewer
+from tuner.api.dashboard.trial_table import outcome_of
+from tuner.api.routes.jobs import JobId
+from tuner.api.service import ServiceDep
+from tuner.db import trials
 
 router = APIRouter(prefix="/jobs", route_class=PageRoute)
 

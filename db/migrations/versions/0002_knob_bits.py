@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-from db.knob_bits import knob_bits
+from tuner.db.knob_bits import knob_bits
 
 revision = "0002"
 down_revision = "0001"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from api.options import ServiceOptions
+from tuner.api.options import ServiceOptions
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = (ROOT / "docs/api.md").read_text()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from api import schemas
-from api.examples import EXAMPLES
+from tuner.api import schemas
+from tuner.api.examples import EXAMPLES
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))

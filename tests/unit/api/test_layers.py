@@ -11,10 +11,10 @@ import pytest
 from fastapi import FastAPI, Request
 from starlette.datastructures import Headers
 
-from api import problems
-from api.body_limit import BodyLimit
-from api.headers import SECURITY_HEADERS, SecurityHeaders
-from api.origin import refusal
+from tuner.api import problems
+from tuner.api.body_limit import BodyLimit
+from tuner.api.headers import SECURITY_HEADERS, SecurityHeaders
+from tuner.api.origin import refusal
 from tuner.errors import DatabaseError, WorkloadError
 
 

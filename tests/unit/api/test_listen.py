@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from api.server import AddressInUse, listen
+from tuner.api.server import AddressInUse, listen
 
 
 def test_who_is_told_the_address_can_connect_at_once() -> None:

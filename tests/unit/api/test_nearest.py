@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.nearest import distance, nearest
+from tuner.api.nearest import distance, nearest
 
 BASE = {"M": 128, "N": 128, "dtype": "float32", "bias": True}
 

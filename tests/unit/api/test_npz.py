@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from api.npz import ArrayError, ArraySpec, check_npz
+from tuner.api.npz import ArrayError, ArraySpec, check_npz
 
 SPECS = (ArraySpec(name="A", dtype="float32", shape=(4, 3)), ArraySpec(name="B", dtype="bfloat16", shape=(3,)))
 

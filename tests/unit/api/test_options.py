@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from api.options import ServiceOptions, is_loopback
+from tuner.api.options import ServiceOptions, is_loopback
 from tuner.errors import UsageError
 
 

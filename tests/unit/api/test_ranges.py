@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from api.problems import Problem
-from api.ranges import deliver
+from tuner.api.problems import Problem
+from tuner.api.ranges import deliver
 
 DATA = bytes(range(100))
 TAG = '"abc"'

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.rate_limit import TokenBuckets, retry_after
+from tuner.api.rate_limit import TokenBuckets, retry_after
 
 
 class Clock:

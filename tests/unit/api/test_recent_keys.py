@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from api.auth import Caller, RecentKeys
+from tuner.api.auth import Caller, RecentKeys
 
 
 def test_a_key_is_remembered_for_its_moment_only() -> None:

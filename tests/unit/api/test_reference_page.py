@@ -5,7 +5,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from typing import Any
 
-from api.reference_page import render
+from tuner.api.reference_page import render
 
 HOSTILE = "</pre><script>alert(1)</script>"
 DOCUMENT: dict[str, Any] = {

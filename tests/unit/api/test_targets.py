@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from api.targets import UnknownTarget, choose
+from tuner.api.targets import UnknownTarget, choose
 from tuner.target.target import Target
 
 

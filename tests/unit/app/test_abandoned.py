@@ -8,10 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from db import jobs, leases
-from db.engine import open_database
 from tests.database_samples import add_job
 from tuner.app.abandoned import cancel, is_gone, take_back
+from tuner.db import jobs, leases
+from tuner.db.engine import open_database
 
 HOST = socket.gethostname()
 

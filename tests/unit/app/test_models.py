@@ -13,11 +13,11 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from benchmarks.models import nets
-from db import artifacts, jobs, kernels, targets, workloads
-from db.engine import Database, open_database
 from tuner.app.models import export_family, export_model, submit_model
 from tuner.app.models_batch import Batch, family_of
 from tuner.app.verify import Retimed, verify_export
+from tuner.db import artifacts, jobs, kernels, targets, workloads
+from tuner.db.engine import Database, open_database
 from tuner.errors import UsageError
 from tuner.export.artifacts import ArtifactStore
 from tuner.lowering.compiler import compile_kernel
@@ -27,8 +27,8 @@ from tuner.runtime.loader import Library, ShapeError
 from tuner.settings import Settings, load_settings
 from tuner.target.detect import detect_cpu
 from tuner.target.target import Bandwidth, Limits, Target
+from tuner.workers.jobs.model_library import Model, ModelUnfinished, ModelWrong, largest_error
 from tuner.workload.spec import to_document
-from workers.model_library import Model, ModelUnfinished, ModelWrong, largest_error
 
 
 @pytest.fixture

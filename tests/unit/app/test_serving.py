@@ -10,7 +10,7 @@ import tuner
 
 NOT_NEEDED = (
     *("ray", "tvm", "xgboost", "scipy"),
-    *("tuner.cost_model.ranker", "tuner.tuning", "tuner.lowering", "workers.orchestrator"),
+    *("tuner.cost_model.ranker", "tuner.tuning", "tuner.lowering", "tuner.workers.jobs.orchestrator"),
 )
 
 

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.chaos import Survived, failures
 from benchmarks.soak import Growth, Look, Soaked, _growth
 from benchmarks.throughput import Throughput, _waiting_s
-from db.lanes import LaneSpan
+from tuner.db.lanes import LaneSpan
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

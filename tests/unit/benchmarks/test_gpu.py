@@ -17,11 +17,11 @@ from benchmarks.gpu.choose import by_turns, chosen
 from benchmarks.gpu.standalone import Refused, read_module, table
 from benchmarks.gpu.suite import SUITE
 from tests.gpu_machine import REASON, needs_nvcc
-from tuner.cost_model.cuda_estimate import CudaEstimate
+from tuner.cost_model.cuda.estimate import CudaEstimate
 from tuner.errors import UsageError
 from tuner.runtime.cuda_module import unpacked
-from tuner.spaces.cuda import CudaSpace
-from tuner.spaces.space import Config
+from tuner.spaces.core.space import Config
+from tuner.spaces.cuda.space import CudaSpace
 from tuner.target.detect import parse_target
 from tuner.workload.spec import parse_spec
 

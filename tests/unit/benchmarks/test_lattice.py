@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks.search.lattice import sublattice
 from tests.unit.search.synthetic import large_space, small_space
-from tuner.spaces.cpu import space_for
-from tuner.spaces.space import Space
+from tuner.spaces.core.space import Space
+from tuner.spaces.cpu.space import space_for
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 

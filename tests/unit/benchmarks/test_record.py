@@ -10,7 +10,7 @@ import pytest
 from benchmarks.search.record import TWINS, Recording, prepared
 from tuner.cost_model.features import featurizer
 from tuner.cost_model.model import Features
-from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.cpu.space import CpuSpace
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.sharing.__main__ import mixed_lanes, one_lane
 from benchmarks.sharing.virtual import Course, VirtualFleet, VirtualJob, jain, simulate
-from workers.policy import POLICIES, PolicyName
+from tuner.workers.fleet.policy import POLICIES, PolicyName
 
 pytestmark = pytest.mark.slow
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import tuner as product
-from db.errors import DatabaseBusy, DatabaseFull, NotFound, SchemaMismatch, StaleLease
 from tuner.cli.entry import hoist
 from tuner.cli.exits import Exit, exit_code
+from tuner.db.errors import DatabaseBusy, DatabaseFull, NotFound, SchemaMismatch, StaleLease
 from tuner.errors import DatabaseError, TunerError, UsageError, WorkloadError
 
 HEAVY = ("tvm", "ray", "xgboost", "fastapi", "sqlalchemy", "scipy")

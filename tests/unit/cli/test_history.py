@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from db import leases, trials
-from db.engine import Database, open_database
-from db.errors import LeaseHeld
-from db.jobs import Job
 from tuner.app.jobs import requeue, submit
+from tuner.db import leases, trials
+from tuner.db.engine import Database, open_database
+from tuner.db.errors import LeaseHeld
+from tuner.db.jobs import Job
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
 from tuner.settings import load_settings
 from tuner.target.detect import detect_cpu

@@ -9,8 +9,8 @@ from rich.console import Console
 from tuner.cli.progress import TuningDisplay
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
 from tuner.tuning import BestImproved, TrialRecorded
+from tuner.workers.jobs.progress import Phase, TaskFinished, TaskStarted, WorkerNotice
 from tuner.workload.spec import parse_spec
-from workers.progress import Phase, TaskFinished, TaskStarted, WorkerNotice
 
 CONDITIONS = Conditions(lane="cpu:1", isolation="none")
 MATMUL = parse_spec("matmul:M=100,N=100,K=100")  # two million operations

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from db import leases, trials
-from db.engine import Database, open_database
 from tuner.app.jobs import submit
+from tuner.db import leases, trials
+from tuner.db.engine import Database, open_database
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
 from tuner.settings import load_settings
-from tuner.spaces.space import Config
+from tuner.spaces.core.space import Config
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 

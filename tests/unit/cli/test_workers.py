@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from db import lanes, workers
-from db.engine import open_database
 from tests.unit.cli.conftest import Tuner
+from tuner.db import lanes, workers
+from tuner.db.engine import open_database
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tuner.cost_model.calibration import Floats, estimate, fit, units_of
-from tuner.cost_model.cycles import NAMES, ROUND
+from tuner.cost_model.cpu.calibration import Floats, estimate, fit, units_of
+from tuner.cost_model.cpu.cycles import NAMES, ROUND
 from tuner.cost_model.metrics import pairwise_accuracy
 
 USED = [NAMES.index(name) for name in ("arithmetic", "beyond_l1", "write_back", "packed_first")]

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from tests.unit.search.synthetic import CONDITIONS
-from tuner.cost_model.cuda_estimate import CudaEstimate, CudaFeatures, CudaOpinion
+from tuner.cost_model.cuda.estimate import CudaEstimate, CudaFeatures, CudaOpinion
+from tuner.cost_model.cuda.resources import COLUMNS
 from tuner.cost_model.encoding import KnobEncoding
-from tuner.cost_model.resources import COLUMNS
 from tuner.measure.outcome import Timed, Trial
-from tuner.spaces.cuda import CudaSpace
-from tuner.spaces.space import Config, Points
+from tuner.spaces.core.space import Config, Points
+from tuner.spaces.cuda.space import CudaSpace
 from tuner.target.detect import parse_target
+from tuner.workers.jobs.search import searcher_for
 from tuner.workload.spec import parse_spec
-from workers.search import searcher_for
 
 HOPPER = parse_target("cuda:sm_90")
 TABLE = Path(__file__).parents[2] / "tables" / "h200.json.gz"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.unit.cost_model.synthetic import LearningProblem, problem
-from tuner.cost_model.cycles import NAMES, ROUND
+from tuner.cost_model.cpu.cycles import NAMES, ROUND
 from tuner.cost_model.history import Opinion, Past, Prior, TransferRanker, train_on
 from tuner.cost_model.metrics import pairwise_accuracy
 from tuner.cost_model.ranker import Ranker

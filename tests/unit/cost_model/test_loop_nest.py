@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tuner.cost_model.calibration import estimate, units_of
-from tuner.cost_model.cycles import CROSSING, NAMES, ROUND, cycles
+from tuner.cost_model.cpu.calibration import estimate, units_of
+from tuner.cost_model.cpu.cycles import CROSSING, NAMES, ROUND, cycles
+from tuner.cost_model.cpu.nests import tables
+from tuner.cost_model.cpu.reuse import FOLLOWED_RUNS
+from tuner.cost_model.cpu.work import work
 from tuner.cost_model.features import ESTIMATE, REFERENCE, TERMS, WIDTH, featurizer
 from tuner.cost_model.model import Features
-from tuner.cost_model.nests import tables
-from tuner.cost_model.reuse import FOLLOWED_RUNS
-from tuner.cost_model.work import work
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.space import Points, Value
+from tuner.spaces.core.space import Points, Value
+from tuner.spaces.cpu.space import CpuSpace
 from tuner.target.detect import detect_cpu
 from tuner.target.target import Bandwidth, Limits, Target
 from tuner.workload.spec import parse_spec

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from tests.unit.cost_model.test_cuda_estimate import HOPPER, MEASURED, TABLE, measured
-from tuner.cost_model.cuda_estimate import CudaFeatures, CudaOpinion
-from tuner.cost_model.cuda_footprint import CudaFootprint
+from tuner.cost_model.cuda.estimate import CudaFeatures, CudaOpinion
+from tuner.cost_model.cuda.footprint import CudaFootprint
+from tuner.cost_model.cuda.resources import COLUMNS, SPILLED_BYTES, ResourceForecast
 from tuner.cost_model.history import TransferRanker
 from tuner.cost_model.metrics import spearman as spearman_of
 from tuner.cost_model.model import Features
-from tuner.cost_model.resources import COLUMNS, SPILLED_BYTES, ResourceForecast
-from tuner.measure.resources import Resources
-from tuner.spaces.cuda import CudaSpace
-from tuner.spaces.space import Points
+from tuner.measure.gpu.resources import Resources
+from tuner.spaces.core.space import Points
+from tuner.spaces.cuda.space import CudaSpace
 from tuner.workload.spec import parse_spec
 
 # Of the same kernels, in the same order: registers, bytes spilled, bytes of shared memory of a block, resident warps.

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.dashboard.charts import curve as curves
-from api.dashboard.charts.curve import Curve, Level, first_of_columns, record_mask, thinned
-from api.dashboard.charts.terminal import plot
+from tuner.api.dashboard.charts import curve as curves
+from tuner.api.dashboard.charts.curve import Curve, Level, first_of_columns, record_mask, thinned
+from tuner.api.dashboard.charts.terminal import plot
 
 MEDIANS = st.lists(st.floats(1e-6, 1.0, allow_nan=False), min_size=1, max_size=200)
 

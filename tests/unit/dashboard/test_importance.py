@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from api.dashboard.importance import importance, omega_squared
+from tuner.api.dashboard.importance import importance, omega_squared
 
 
 def test_the_knob_that_decides_has_almost_all_the_variance() -> None:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from api.dashboard.limits import least_s, roofs, work_of
 from tests.unit.target.test_roofline import TARGET
+from tuner.api.dashboard.limits import least_s, roofs, work_of
 from tuner.workload.spec import parse_spec
 
 CONVOLUTION = "conv2d:N=1,H=56,W=56,CI=64,CO=64,KH=3,KW=3,pad=1"

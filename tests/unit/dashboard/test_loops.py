@@ -8,9 +8,9 @@ from math import prod
 import numpy as np
 import pytest
 
-from api.dashboard import loops
 from tests.database_samples import sample_target
-from tuner.spaces.cpu import program_for, space_for
+from tuner.api.dashboard import loops
+from tuner.spaces.cpu.space import program_for, space_for
 from tuner.workload.spec import parse_spec
 
 SPECS = ("matmul:M=48,N=40,K=32", "softmax:M=16,N=50", "layer_norm:M=12,N=33", "reduce_sum:shape=24x36,axis=1")

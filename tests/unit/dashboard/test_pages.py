@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from starlette.datastructures import QueryParams
 
-from api.dashboard.pages import make_dashboard, with_query
-from api.dashboard.views.sign_in import safe
+from tuner.api.dashboard.pages import make_dashboard, with_query
+from tuner.api.dashboard.views.sign_in import safe
 
 TEMPLATES = sorted((Path(__file__).parents[3] / "api/dashboard/templates").glob("*.html"))
 SCRIPTS = sorted((Path(__file__).parents[3] / "api/dashboard/static").glob("*.js"))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from api.dashboard.snippets import Delivery, delivery, snippets
+from tuner.api.dashboard.snippets import Delivery, delivery, snippets
 from tuner.workload.spec import parse_spec
 
 

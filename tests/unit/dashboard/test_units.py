@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.dashboard import units
+from tuner.api.dashboard import units
 from tuner.errors import UsageError
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from db import jobs, schema, sqlite
-from db.backup import backup, restore, restore_at
-from db.engine import Database, open_database
 from tests.database_samples import add_job
+from tuner.db import jobs, schema, sqlite
+from tuner.db.backup import backup, restore, restore_at
+from tuner.db.engine import Database, open_database
 from tuner.errors import DatabaseError, UsageError
 
 

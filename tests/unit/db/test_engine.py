@@ -14,11 +14,11 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
-from db import jobs, schema, sqlite
-from db.engine import Database, open_database
-from db.errors import DatabaseBusy, DatabaseFull, DatabaseUnreachable, SchemaMismatch
 from tests.database_samples import add_job
 from tests.postgres import PostgresServer
+from tuner.db import jobs, schema, sqlite
+from tuner.db.engine import Database, open_database
+from tuner.db.errors import DatabaseBusy, DatabaseFull, DatabaseUnreachable, SchemaMismatch
 from tuner.errors import DatabaseError, TunerError
 
 

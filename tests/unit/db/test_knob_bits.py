@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from db.knob_bits import BITS, knob_bits
-from tuner.spaces.space import Value
+from tuner.db.knob_bits import BITS, knob_bits
+from tuner.spaces.core.space import Value
 
 
 def test_the_bits_are_the_same_in_every_release() -> None:

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from db import pages, trials
-from db.engine import Database, open_database
-from db.ids import new_id
-from db.leases import Lease
-from db.values import UtcDateTime, clean_text, config_from_json, to_json
 from tests.database_samples import LIBRARY, add_claimed
+from tuner.db import pages, trials
+from tuner.db.engine import Database, open_database
+from tuner.db.ids import new_id
+from tuner.db.leases import Lease
+from tuner.db.values import UtcDateTime, clean_text, config_from_json, to_json
 from tuner.errors import DatabaseError, UsageError
+from tuner.measure.gpu.resources import Resources
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
-from tuner.measure.resources import Resources
 
 texts = st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=40)
 seconds = st.floats(min_value=1e-12, max_value=1e6, allow_subnormal=False)

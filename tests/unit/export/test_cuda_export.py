@@ -21,12 +21,12 @@ from tests.gpu_machine import needs_gpu
 from tests.unit.runtime.test_cuda_link import MODULE, no_driver
 from tuner.export.cuda import ExportCudaKernel, export_cuda_library
 from tuner.export.errors import ExportRefused
-from tuner.lowering.cuda import cuda_module
-from tuner.lowering.cuda_compiler import cuda_compiler
+from tuner.lowering.cuda.codegen import cuda_module
+from tuner.lowering.cuda.nvcc import cuda_compiler
 from tuner.runtime.cuda_driver import Device
 from tuner.runtime.cuda_loader import CudaLibrary
 from tuner.runtime.toolchain import Toolchain
-from tuner.spaces.cuda import CudaSpace
+from tuner.spaces.cuda.space import CudaSpace
 from tuner.target.detect import detect_gpu
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate

@@ -13,13 +13,13 @@ from tvm.runtime import tensor
 
 from tests.amx import HERE, NEEDS_AMX, TARGET
 from tests.property.blocks import run
-from tuner.cost_model.cycles import NAMES
+from tuner.cost_model.cpu.cycles import NAMES
 from tuner.cost_model.features import ESTIMATE, WIDTH, featurizer
 from tuner.lowering.compiler import Compiled, build, compile_kernel, compile_program, compile_stored
 from tuner.lowering.schedule import replay
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.cpu_amx import TILES, AmxSketch
-from tuner.spaces.space import Config
+from tuner.spaces.core.space import Config
+from tuner.spaces.cpu.amx import TILES, AmxSketch
+from tuner.spaces.cpu.space import CpuSpace
 from tuner.workload.inputs import make_inputs, numpy_dtype
 from tuner.workload.reference import evaluate
 from tuner.workload.spec import parse_spec, workload_from_notation

@@ -7,7 +7,7 @@ import pytest
 import tvm
 
 from tuner.lowering.compiler import compile_program, compile_stored
-from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.cpu.space import CpuSpace
 from tuner.target.detect import detect_cpu
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.unit.spaces.kernels import check_kernels, output_of
-from tuner.spaces.default import default_program
+from tuner.spaces.default_schedule import default_program
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate
 from tuner.workload.spec import workload_from_notation

@@ -18,13 +18,13 @@ from tests.device.machine import build, needs_compiler
 from tests.gpu_machine import needs_nvcc
 from tuner.errors import UsageError
 from tuner.lowering.compiler import BuildError
-from tuner.lowering.cuda import cuda_built, cuda_kernels, cuda_module, cuda_source
-from tuner.lowering.cuda_compiler import KernelResources, cuda_compiler, find_nvcc, resources
-from tuner.measure.resources import Resources
+from tuner.lowering.cuda.codegen import cuda_built, cuda_kernels, cuda_module, cuda_source
+from tuner.lowering.cuda.nvcc import KernelResources, cuda_compiler, find_nvcc, resources
+from tuner.measure.gpu.resources import Resources
 from tuner.runtime.cuda_module import CudaModuleError, unpacked
-from tuner.spaces.cuda import CudaSpace
-from tuner.spaces.default import default_program
-from tuner.spaces.space import Config
+from tuner.spaces.core.space import Config
+from tuner.spaces.cuda.space import CudaSpace
+from tuner.spaces.default_schedule import default_program
 from tuner.target.cuda import STATIC_SHARED_BYTES, cuda_target, cuda_targets
 from tuner.workload.catalogue import OPERATORS
 from tuner.workload.spec import parse_spec

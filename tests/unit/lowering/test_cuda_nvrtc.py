@@ -9,8 +9,8 @@ import pytest
 from tests.unit.lowering.test_cuda import sources
 from tuner.errors import UsageError
 from tuner.lowering.compiler import BuildError
-from tuner.lowering.cuda_compiler import find_nvcc
-from tuner.lowering.cuda_nvrtc import NvrtcCompiler, any_compiler, find_nvrtc, header_folders, nvrtc_compiler
+from tuner.lowering.cuda.nvcc import find_nvcc
+from tuner.lowering.cuda.nvrtc import NvrtcCompiler, any_compiler, find_nvrtc, header_folders, nvrtc_compiler
 from tuner.target.cuda import cuda_targets
 from tuner.target.detect import parse_target
 
@@ -45,7 +45,7 @@ def test_nvcc_comes_first(tmp_path: Path) -> None:
 
 
 def test_a_missing_library_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.lowering.cuda_nvrtc.find_nvrtc", lambda: None)
+    monkeypatch.setattr("tuner.lowering.cuda.nvrtc.find_nvrtc", lambda: None)
     with pytest.raises(UsageError, match="nvidia-cuda-nvrtc"):
         nvrtc_compiler(tmp_path)
 

@@ -14,8 +14,8 @@ from tests.property.blocks import run
 from tests.unit.spaces.kernels import output_of
 from tuner.cost_model.features import featurizer
 from tuner.lowering.compiler import compile_kernel
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.space import Config
+from tuner.spaces.core.space import Config
+from tuner.spaces.cpu.space import CpuSpace
 from tuner.target.detect import detect_cpu
 from tuner.target.target import Target
 from tuner.workload.inputs import make_inputs, numpy_dtype

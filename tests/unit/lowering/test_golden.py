@@ -8,9 +8,9 @@ import pytest
 
 from tuner.lowering.compiler import compile_stored, program_text
 from tuner.lowering.schedule import schedule, stored
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.default import default_program
-from tuner.spaces.space import Value
+from tuner.spaces.core.space import Value
+from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.default_schedule import default_program
 from tuner.target.target import Target
 from tuner.workload.spec import parse_spec
 

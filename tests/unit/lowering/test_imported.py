@@ -7,7 +7,7 @@ import re
 import tvm
 from tvm import tirx
 
-from tuner.lowering.imported import DOT_BFLOAT16, amx_shapes, bring_in_functions, called_functions, shapes_amx
+from tuner.lowering.llvm_functions import DOT_BFLOAT16, amx_shapes, bring_in_functions, called_functions, shapes_amx
 
 
 def calling(*names: str) -> tvm.IRModule:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.spaces.kernels import output_of
 from tuner.lowering.indices import mistakable
-from tuner.spaces.default import default_program
+from tuner.spaces.default_schedule import default_program
 from tuner.workload.expression import reads
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate

@@ -11,10 +11,10 @@ import tvm
 from tvm import relax, te, tirx, topi
 from tvm.s_tir import Schedule
 
-from tuner.lowering.lift import LiftError, lift, lift_te
+from tuner.lowering.importers.lift import LiftError, lift, lift_te
 from tuner.lowering.module import module
-from tuner.spaces.default import default_program
-from tuner.spaces.stages import inlined
+from tuner.spaces.default_schedule import default_program
+from tuner.spaces.rewrite.stages import inlined
 from tuner.workload.expression import Expression, Read, Select, reads, walk
 from tuner.workload.inputs import make_inputs, numpy_dtype
 from tuner.workload.reference import error_bound, evaluate, evaluate_with_magnitude, max_rel_error

@@ -12,7 +12,7 @@ import tvm
 from numpy.typing import NDArray
 
 from tuner.lowering.module import module
-from tuner.spaces.program import Block, Program
+from tuner.spaces.program.program import Block, Program
 from tuner.workload.expression import Axis, Cast, DType, Read, Tensor, Unary, UnaryOp, Var
 
 ULP_LIMIT = 4

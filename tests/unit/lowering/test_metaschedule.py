@@ -11,7 +11,7 @@ from tvm.s_tir import Schedule, meta_schedule
 
 from tuner.lowering.compiler import Compiled, compile_kernel
 from tuner.lowering.metaschedule import RECORDS, WORKLOADS, Record, database, scheduled_script
-from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.cpu.space import CpuSpace
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 

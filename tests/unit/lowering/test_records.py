@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tuner.lowering.records import MOST_INSTRUCTIONS, RECORDS, WORKLOADS, ForeignRecord, RecordError, read_database
+from tuner.lowering.importers.records import MOST_INSTRUCTIONS, RECORDS, WORKLOADS, ForeignRecord, RecordError, read_database
 
 GRAPH = {"root_index": 1, "nodes": [{"type": "None"}, {"type": "ir.IRModule", "data": {}}], "metadata": {}}
 SPLIT = ["Split", ["l1", 4, 8], [True, False], ["l2", "l3"]]

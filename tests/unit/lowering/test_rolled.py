@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tuner.lowering.compiler import Compiled, compile_program
-from tuner.lowering.imported import NOTHING
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.program import Mark
-from tuner.spaces.space import Value
+from tuner.lowering.llvm_functions import NOTHING
+from tuner.spaces.core.space import Value
+from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.program.program import Mark
 from tuner.target.target import Target
 from tuner.workload.spec import parse_spec
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.spaces.kernels import output_of
 from tuner.lowering.module import module
-from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.cpu.space import CpuSpace
 from tuner.target.detect import detect_cpu
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate

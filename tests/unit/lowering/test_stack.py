@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.spaces.test_prologue import TARGET
 from tuner.lowering.compiler import compile_program
-from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.cpu.space import CpuSpace
 from tuner.workload.spec import parse_spec
 
 MOST = 1024  # bytes that TVM keeps on the stack

@@ -12,14 +12,14 @@ import tvm
 from tvm import tirx
 
 from tests.unit.spaces.kernels import check_programs
-from tuner.cost_model.calibration import units_of
-from tuner.cost_model.cycles import NAMES
+from tuner.cost_model.cpu.calibration import units_of
+from tuner.cost_model.cpu.cycles import NAMES
 from tuner.cost_model.features import TERMS, featurizer
 from tuner.lowering.compiler import compile_program
-from tuner.lowering.imported import FENCE, called_functions, streaming_store
-from tuner.lowering.streaming import STREAM, stream_stores
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.space import Value
+from tuner.lowering.llvm_functions import FENCE, called_functions, streaming_store
+from tuner.lowering.passes.non_temporal import STREAM, stream_stores
+from tuner.spaces.core.space import Value
+from tuner.spaces.cpu.space import CpuSpace
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 

@@ -9,8 +9,8 @@ from tvm import tirx
 from tvm_ffi import structural_map
 
 from tuner.lowering.compiler import build
-from tuner.lowering.strides import pick_neighbours
-from tuner.spaces.program import NEAR
+from tuner.lowering.passes.strides import pick_neighbours
+from tuner.spaces.program.program import NEAR
 from tuner.target.detect import detect_cpu
 
 FIRST = 3

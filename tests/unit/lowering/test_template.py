@@ -21,7 +21,7 @@ from tuner.lowering.compiler import compile_stored
 from tuner.lowering.template import TemplateSpace, resolve
 from tuner.measure.outcome import Timed
 from tuner.search.domain import Domain
-from tuner.spaces.template import Knobs
+from tuner.spaces.core.template import Knobs
 from tuner.target.detect import detect_cpu
 from tuner.tuning import StopReason
 

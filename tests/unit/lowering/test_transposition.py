@@ -9,10 +9,10 @@ from tvm.runtime import tensor
 from tvm_ffi import structural_map
 
 from tuner.lowering.compiler import compile_program
+from tuner.lowering.passes.transposition import transpose_in_registers
 from tuner.lowering.schedule import schedule
-from tuner.lowering.transposition import transpose_in_registers
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.program import Block, Mark, Program
+from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.program.program import Block, Mark, Program
 from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Axis, DType, Read, Tensor, Var
 from tuner.workload.spec import parse_spec

@@ -14,11 +14,11 @@ import pytest
 from tests.gpu_machine import REASON, needs_gpu
 from tests.unit.runtime.test_cuda_link import cuda_headers
 from tuner.errors import UsageError
-from tuner.lowering.cuda_compiler import cuda_compiler
+from tuner.lowering.cuda.nvcc import cuda_compiler
 from tuner.measure.assignment import Request
 from tuner.measure.check import WrongAnswer
-from tuner.measure.gpu_runner import GpuLane, GpuRunner, GpuRunnerError
-from tuner.measure.gpu_session import attempt
+from tuner.measure.gpu.runner import GpuLane, GpuRunner, GpuRunnerError
+from tuner.measure.gpu.session import attempt
 from tuner.measure.outcome import Failed, FailureKind, Timed
 from tuner.measure.timing import TimingPlan
 from tuner.measure.wire import Document

@@ -21,7 +21,7 @@ from tests.unit.measure.hostile import addition, compile_attack
 from tuner.measure.assignment import Assignment, Lane, Request
 from tuner.measure.outcome import Failed, FailureKind, Outcome, Timed
 from tuner.measure.runner import RunnerProcess
-from tuner.measure.support import Mechanism, State, probe_apart
+from tuner.measure.sandbox.support import Mechanism, State, probe_apart
 
 SUPPORT = probe_apart()
 TIMEOUT_S, PATIENT_S = 2.0, 20.0  # of attacks that never end, and of those that end by themselves, however slow the machine

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import UsageError
-from tuner.measure import process_limit, seccomp
-from tuner.measure.fence import Fence, enter
-from tuner.measure.isolation import DEFAULT_LEVEL, LEVELS, Isolation, check_level, isolation_report, resolve
-from tuner.measure.seccomp import Filter, kernel_filter, library_filter
-from tuner.measure.support import Finding, Mechanism, State, Support, probe_apart
-from tuner.measure.system_calls import CHANGING, CONTROLLING, HARMLESS, MACHINES, OFFENCES, OPENING, call_names, numbers
+from tuner.measure.sandbox import process_limit, seccomp
+from tuner.measure.sandbox.fence import Fence, enter
+from tuner.measure.sandbox.isolation import DEFAULT_LEVEL, LEVELS, Isolation, check_level, isolation_report, resolve
+from tuner.measure.sandbox.seccomp import Filter, kernel_filter, library_filter
+from tuner.measure.sandbox.support import Finding, Mechanism, State, Support, probe_apart
+from tuner.measure.sandbox.system_calls import CHANGING, CONTROLLING, HARMLESS, MACHINES, OFFENCES, OPENING, call_names, numbers
 
 WAYS = {
     Mechanism.SECCOMP: "listener",

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tuner.errors import UsageError
-from tuner.measure import rivals
 from tuner.measure.assignment import Assignment, Lane, Request
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
 from tuner.measure.race import Contender, race, rival_contender
-from tuner.measure.rivals import Route, fastest, open_rival
+from tuner.measure.rivals import rivals
+from tuner.measure.rivals.rivals import Route, fastest, open_rival
 from tuner.measure.runner import RunnerProcess
 from tuner.measure.timing import TimingPlan
 from tuner.workload.inputs import make_inputs

@@ -10,7 +10,7 @@ from pathlib import Path
 PROGRAM = """
 import json, os, socket, sys, threading
 from pathlib import Path
-from tuner.measure.reading_fence import fence
+from tuner.measure.sandbox.reading_fence import fence
 
 folder = Path(sys.argv[1])
 (folder / "own").mkdir()

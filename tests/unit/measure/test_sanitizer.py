@@ -15,8 +15,8 @@ import pytest
 from tests.gpu_machine import REASON, needs_gpu
 from tests.unit.measure.test_gpu_runner import WORKLOAD, request
 from tuner.errors import UsageError
-from tuner.measure.gpu_check import Subject
-from tuner.measure.sanitizer import FOUND, TOOLS, SanitizerError, find_sanitizer, parse_tools, read_report, sanitize
+from tuner.measure.gpu.check import Subject
+from tuner.measure.gpu.sanitizer import FOUND, TOOLS, SanitizerError, find_sanitizer, parse_tools, read_report, sanitize
 from tuner.workload.spec import parse_spec, to_document
 
 SUBJECT = Subject(workload=to_document(parse_spec(WORKLOAD)), seed=0, library="/nowhere/lib.so", symbol="k")

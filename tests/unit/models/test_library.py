@@ -24,7 +24,7 @@ from tuner.models.graph import Graph
 from tuner.models.library import ModelNumbers, model_kernel
 from tuner.models.reading import read_graph
 from tuner.models.workloads import workloads_of
-from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.cpu.space import CpuSpace
 from tuner.target.detect import detect_cpu
 from tuner.workload.workload import Workload
 

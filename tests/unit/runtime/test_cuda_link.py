@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.lowering.cuda_compiler import find_nvcc
+from tuner.lowering.cuda.nvcc import find_nvcc
 from tuner.runtime.cuda_link import cuda_signature, cuda_wrapper, link_cuda
 from tuner.runtime.cuda_loader import ArrayError, CudaLibrary, CudaLibraryError, held, misfit, stream_address
 from tuner.runtime.cuda_module import CudaModule, CudaModuleError, Launch, capability, runs_on

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tuner.measure.outcome import Candidate, Conditions, Failed, FailureKind, Outcome, Timed, Trial
 from tuner.search.domain import Domain
-from tuner.spaces.space import Knob, Points, Sketch, Space
+from tuner.spaces.core.space import Knob, Points, Sketch, Space
 
 CONDITIONS = Conditions(lane="synthetic", isolation="none")
 _SPLITS = tuple((outer, inner) for outer, inner in product((1, 2, 4, 8, 16), (1, 2, 4, 6, 8, 16)))

@@ -9,17 +9,17 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.amx import TARGET
-from tuner.cost_model.cycles import ROUND
+from tuner.cost_model.cpu.cycles import ROUND
 from tuner.cost_model.features import TERMS, WIDTH, featurizer
 from tuner.cost_model.history import Prior
 from tuner.search.alternatives import BEHIND, COUNT, alternatives
 from tuner.search.domain import Domain
 from tuner.search.seeds import MOST_SEEDS, carried_over, first_points
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.space import Knob, Points, Sketch, Space
+from tuner.spaces.core.space import Knob, Points, Sketch, Space
+from tuner.spaces.cpu.space import CpuSpace
 from tuner.target.detect import detect_cpu
+from tuner.workers.jobs.search import searcher_for
 from tuner.workload.spec import parse_spec
-from workers.search import searcher_for
 
 SPECS = (
     "matmul:M=512,N=512,K=512",

@@ -18,7 +18,7 @@ from tuner.search.evolutionary import Evolution
 from tuner.search.explorer import Explorer
 from tuner.search.pool import Pool
 from tuner.search.strategies import SearchSetup, build_searcher
-from tuner.spaces.space import Points
+from tuner.spaces.core.space import Points
 
 SPACE = large_space()
 DOMAIN = Domain(SPACE)

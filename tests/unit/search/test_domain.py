@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tuner.search.domain import Domain
-from tuner.spaces.space import Knob, Sketch, Space
+from tuner.spaces.core.space import Knob, Sketch, Space
 
 A, B, C, D = (Knob(name=f"s.{name}", values=tuple(range(size))) for name, size in (("a", 3), ("b", 4), ("c", 2), ("d", 5)))
 # The second takes its knobs in another order than the columns have; the third has one of its own.

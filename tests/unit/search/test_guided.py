@@ -15,7 +15,7 @@ from tuner.search.explorer import Score
 from tuner.search.guided import GuidedOptions, GuidedSearcher
 from tuner.search.pool import Pool
 from tuner.search.seeds import carried_over
-from tuner.spaces.space import Config, Knob, Points, Sketch, Space
+from tuner.spaces.core.space import Config, Knob, Points, Sketch, Space
 
 SPACE = large_space()
 DOMAIN = Domain(SPACE)

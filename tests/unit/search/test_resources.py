@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 
 from tests.unit.search.synthetic import CONDITIONS
+from tuner.measure.gpu.resources import Resources
 from tuner.measure.outcome import Timed, Trial
-from tuner.measure.resources import Resources
 from tuner.search.searcher import Searcher
-from tuner.spaces.cuda import CudaSpace
-from tuner.spaces.space import Config
+from tuner.spaces.core.space import Config
+from tuner.spaces.cuda.space import CudaSpace
 from tuner.target.detect import parse_target
+from tuner.workers.jobs.search import searcher_for
 from tuner.workload.spec import parse_spec
-from workers.search import searcher_for
 
 SPACE = CudaSpace(parse_spec("matmul:M=512,N=512,K=512"), parse_target("cuda:sm_90"))
 

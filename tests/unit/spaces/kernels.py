@@ -10,8 +10,8 @@ import tvm
 from numpy.typing import NDArray
 
 from tuner.lowering.compiler import compile_program
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.program import Program
+from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.program.program import Program
 from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Expression
 from tuner.workload.inputs import Kind, make_inputs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.spaces.access import accesses
+from tuner.spaces.rewrite.access import accesses
 from tuner.workload.spec import workload_from_notation
 
 # Of a tensor of 4 x 5 x 3 x 6 elements the indices, and elements moved by a step of i, of j and of k; None where not constant.

@@ -13,11 +13,11 @@ import pytest
 
 from tests.unit.spaces.kernels import check_programs
 from tuner.cost_model.features import featurizer
-from tuner.spaces.access import bounds
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.program import Block
-from tuner.spaces.space import Value
-from tuner.spaces.tiles import constant
+from tuner.spaces.core.space import Value
+from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.program.program import Block
+from tuner.spaces.program.tiles import constant
+from tuner.spaces.rewrite.access import bounds
 from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Axis, Scalar, reads, substitute
 from tuner.workload.spec import parse_spec

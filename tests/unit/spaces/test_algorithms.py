@@ -7,9 +7,9 @@ import pytest
 
 from tests.unit.spaces.kernels import check_programs
 from tuner.cost_model.features import ESTIMATE, featurizer
-from tuner.spaces.algorithm import ALONE_SUFFIX
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.program import Mark, Program
+from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.program.program import Mark, Program
+from tuner.spaces.rewrite.algorithm import ALONE_SUFFIX
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 

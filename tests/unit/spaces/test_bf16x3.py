@@ -13,14 +13,14 @@ from tvm.runtime import tensor
 from tests.amx import NEEDS_AMX, TARGET
 from tests.property.blocks import run
 from tuner.cost_model.features import featurizer
-from tuner.lowering.amx import use_tile_registers
 from tuner.lowering.compiler import build, compile_kernel
+from tuner.lowering.passes.amx import use_tile_registers
 from tuner.lowering.schedule import replay, schedule
-from tuner.spaces.algorithm import fewest_flops
-from tuner.spaces.bf16x3 import SUFFIX, bf16x3
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.space import Config
-from tuner.spaces.stages import plainly_named
+from tuner.spaces.core.space import Config
+from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.rewrite.algorithm import fewest_flops
+from tuner.spaces.rewrite.bf16x3 import SUFFIX, bf16x3
+from tuner.spaces.rewrite.stages import plainly_named
 from tuner.workload.expression import Expression
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.spaces.test_programs import check
-from tuner.spaces.collapse import collapsed
+from tuner.spaces.rewrite.collapse import collapsed
 from tuner.workload.spec import parse_spec, workload_from_notation
 
 # Text, extents of its symbols, and of each stage the axes that are left: spatial, then of the reduction.

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tuner.spaces.constants import evaluated, lifted
+from tuner.spaces.rewrite.constant_folding import evaluated, lifted
 from tuner.workload.expression import Binary, Cast, Const, Scalar, Select, Unary, Var
 
 ONE = Const(1.0, "float32")

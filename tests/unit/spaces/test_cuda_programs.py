@@ -10,15 +10,15 @@ import pytest
 
 from tests.property.blocks import run, value
 from tuner.errors import IllegalSchedule, UsageError
-from tuner.spaces.cuda import CudaSpace
-from tuner.spaces.cuda_axes import DepthAxis, GridAxis, SquareAxis
-from tuner.spaces.cuda_fetch import box_bytes
-from tuner.spaces.cuda_limits import Footprint
-from tuner.spaces.cuda_square_knobs import sides_of
-from tuner.spaces.cuda_tile_knobs import CudaTileSketch
-from tuner.spaces.groups import TileGroup
-from tuner.spaces.program import Bind, ComputeAt, Pipeline, Program, StorageAlign
-from tuner.spaces.space import Value
+from tuner.spaces.core.space import Value
+from tuner.spaces.cuda.axes import DepthAxis, GridAxis, SquareAxis
+from tuner.spaces.cuda.limits import Footprint
+from tuner.spaces.cuda.shared_copies import box_bytes
+from tuner.spaces.cuda.space import CudaSpace
+from tuner.spaces.cuda.square_knobs import sides_of
+from tuner.spaces.cuda.tile_knobs import CudaTileSketch
+from tuner.spaces.program.program import Bind, ComputeAt, Pipeline, Program, StorageAlign
+from tuner.spaces.rewrite.groups import TileGroup
 from tuner.target.cuda import STATIC_SHARED_BYTES, cuda_target
 from tuner.target.detect import detect_cpu
 from tuner.workload.expression import DTYPE_BYTES, Axis

@@ -10,10 +10,10 @@ import pytest
 from tests.unit.spaces.kernels import check_kernels
 from tests.unit.spaces.test_programs import check
 from tuner.cost_model.features import featurizer
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.guards import guarded, operations, share
-from tuner.spaces.needed import needed_flops
-from tuner.spaces.stages import inlined
+from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.rewrite.liveness import needed_flops
+from tuner.spaces.rewrite.predicates import guarded, operations, share
+from tuner.spaces.rewrite.stages import inlined
 from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Binary, Const, Select, Stage, Var
 from tuner.workload.spec import parse_spec, workload_from_notation

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.unit.spaces.test_programs import NARROW, check
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.cuda import CudaSpace
-from tuner.spaces.stages import hoisted, materialized
+from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.cuda.space import CudaSpace
+from tuner.spaces.rewrite.stages import hoisted, materialized
 from tuner.target.cuda import cuda_target
 from tuner.workload.expression import Select, reads
 from tuner.workload.spec import parse_spec, workload_from_notation

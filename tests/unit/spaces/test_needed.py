@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.property.blocks import value
 from tests.unit.spaces.kernels import check_kernels
 from tests.unit.spaces.test_programs import check
-from tuner.spaces.algorithm import fewest_flops
-from tuner.spaces.needed import in_tile, needed
-from tuner.spaces.stages import inlined
-from tuner.spaces.tiles import add, constant, times
+from tuner.spaces.program.tiles import add, constant, times
+from tuner.spaces.rewrite.algorithm import fewest_flops
+from tuner.spaces.rewrite.liveness import in_tile, needed
+from tuner.spaces.rewrite.stages import inlined
 from tuner.workload.expression import Axis, Binary, BinaryOp, Scalar, Var
 from tuner.workload.spec import parse_spec, workload_from_notation
 from tuner.workload.workload import Workload

@@ -7,11 +7,11 @@ import re
 import pytest
 
 from tests.unit.spaces.test_programs import NARROW, check
-from tuner.spaces.algorithm import fewest_flops
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.needed import needed_flops
-from tuner.spaces.phases import phased
-from tuner.spaces.stages import inlined
+from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.rewrite.algorithm import fewest_flops
+from tuner.spaces.rewrite.liveness import needed_flops
+from tuner.spaces.rewrite.polyphase import phased
+from tuner.spaces.rewrite.stages import inlined
 from tuner.workload.expression import Binary, Expression, Select, walk
 from tuner.workload.spec import parse_spec, workload_from_notation
 from tuner.workload.workload import Workload

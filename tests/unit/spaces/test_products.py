@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.spaces.access import accesses
-from tuner.spaces.groups import shapes_of
-from tuner.spaces.products import cut, factors, shared_axes
+from tuner.spaces.rewrite.access import accesses
+from tuner.spaces.rewrite.dot_products import cut, factors, shared_axes
+from tuner.spaces.rewrite.groups import shapes_of
 from tuner.workload.expression import DType, Stage
 from tuner.workload.spec import parse_spec, workload_from_notation
 

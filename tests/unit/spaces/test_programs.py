@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.property.blocks import run
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.groups import RowGroup, TileGroup
+from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.rewrite.groups import RowGroup, TileGroup
 from tuner.target.detect import detect_cpu
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.default import default_program
-from tuner.spaces.program import Program
-from tuner.spaces.prologue import split
+from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.default_schedule import default_program
+from tuner.spaces.program.prepacking import split
+from tuner.spaces.program.program import Program
 from tuner.target.target import Target
 from tuner.workload.expression import reads
 from tuner.workload.spec import parse_spec

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from tests.property.expressions import expressions
 from tests.unit.spaces.kernels import check_programs
-from tuner.spaces import rfactor
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.rfactor import SUFFIX, rfactored
-from tuner.spaces.sharing import Sharing, among_threads
-from tuner.spaces.stages import plainly_named
+from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.rewrite import rfactor
+from tuner.spaces.rewrite.parallel_units import Sharing, among_threads
+from tuner.spaces.rewrite.rfactor import SUFFIX, rfactored
+from tuner.spaces.rewrite.stages import plainly_named
 from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Binary, Expression, Stage
 from tuner.workload.inputs import make_inputs

@@ -9,7 +9,7 @@ import tvm
 from tests.unit.spaces.kernels import check_kernels
 from tuner.lowering.compiler import build
 from tuner.lowering.schedule import schedule
-from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.cpu.space import CpuSpace
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec, workload_from_notation
 

@@ -7,9 +7,9 @@ import pytest
 
 from tests.property.blocks import run
 from tests.unit.spaces.kernels import output_of
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.cpu_straight import STRAIGHT
-from tuner.spaces.program import Mark, Program
+from tuner.spaces.cpu.fully_unrolled import STRAIGHT
+from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.program.program import Mark, Program
 from tuner.target.detect import detect_cpu
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_rel_error

@@ -8,8 +8,8 @@ from math import prod
 import pytest
 
 from tuner.errors import UsageError
-from tuner.spaces.space import Config
-from tuner.spaces.template import Knobs
+from tuner.spaces.core.space import Config
+from tuner.spaces.core.template import Knobs
 
 
 def test_splits_are_all_the_ways_to_factor_an_extent() -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.unit.spaces.test_programs import check
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.cpu_tile_knobs import TileSketch
-from tuner.spaces.program import Fuse
+from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.cpu.tile_knobs import TileSketch
+from tuner.spaces.program.program import Fuse
 from tuner.target.detect import detect_cpu
 from tuner.target.target import Target
 from tuner.workload.spec import parse_spec, workload_from_notation

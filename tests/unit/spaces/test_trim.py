@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.spaces.test_programs import check
-from tuner.spaces.algorithm import fewest_flops
-from tuner.spaces.groups import shapes_of
-from tuner.spaces.trim import outside, trimmed
+from tuner.spaces.rewrite.algorithm import fewest_flops
+from tuner.spaces.rewrite.dead_code import outside, trimmed
+from tuner.spaces.rewrite.groups import shapes_of
 from tuner.workload.expression import Binary, BinaryOp, Const, Expression, Scalar, Var
 from tuner.workload.spec import parse_spec, workload_from_notation
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.property.blocks import run
 from tuner.cost_model.features import featurizer
-from tuner.spaces.algorithm import fewest_flops
-from tuner.spaces.cpu import CpuSpace
-from tuner.spaces.stages import plainly_named
-from tuner.spaces.winograd import SUFFIX, winograd
+from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.rewrite.algorithm import fewest_flops
+from tuner.spaces.rewrite.stages import plainly_named
+from tuner.spaces.rewrite.winograd import SUFFIX, winograd
 from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Expression
 from tuner.workload.inputs import make_inputs

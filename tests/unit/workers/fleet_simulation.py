@@ -11,8 +11,8 @@ from functools import partial
 import numpy as np
 
 from tuner.measure.outcome import Candidate, Conditions, Timed
-from workers.messages import BuildRequest, Built, Library, Measured, MeasureRequest, Report, Span
-from workers.pipeline import Pipeline
+from tuner.workers.fleet.messages import BuildRequest, Built, Library, Measured, MeasureRequest, Report, Span
+from tuner.workers.fleet.pipeline import Pipeline
 
 Event = tuple[float, int, Callable[[], None]]
 

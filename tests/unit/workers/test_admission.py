@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from db.jobs import Job, Task
-from workers.admission import Quotas, admitted
-from workers.policy import PolicyName
+from tuner.db.jobs import Job, Task
+from tuner.workers.fleet.policy import PolicyName
+from tuner.workers.jobs.admission import Quotas, admitted
 
 ROOM = Quotas(running_jobs=4)
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from tuner.measure.outcome import Failed, FailureKind
-from tuner.spaces.cpu import space_for
+from tuner.spaces.cpu.space import space_for
 from tuner.target.detect import detect_cpu
+from tuner.workers.fleet.builder import Builder, Compiler
+from tuner.workers.fleet.handoff import Letterbox
+from tuner.workers.fleet.messages import BuildRequest, Library, Limits, Problem
 from tuner.workload.spec import parse_spec
-from workers.builder import Builder, Compiler
-from workers.letterbox import Letterbox
-from workers.messages import BuildRequest, Library, Limits, Problem
 
 pytestmark = pytest.mark.slow
 

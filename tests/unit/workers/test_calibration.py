@@ -7,8 +7,8 @@ import os
 import pytest
 
 from tuner.measure.calibration import CalibrationKernel
-from workers.calibration import EVERY_S, LEARNED, PATIENCE_S, PERSISTENT, SOON_S, TOLERANCE, Calibrator
-from workers.messages import Calibrated
+from tuner.workers.fleet.calibration import EVERY_S, LEARNED, PATIENCE_S, PERSISTENT, SOON_S, TOLERANCE, Calibrator
+from tuner.workers.fleet.messages import Calibrated
 
 GOOD_S, SLOW_S, FAST_S = 100e-6, 140e-6, 70e-6
 

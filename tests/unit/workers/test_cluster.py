@@ -8,7 +8,7 @@ import time
 
 import psutil
 
-from workers.cluster import VITAL, _is_vital, _lives
+from tuner.workers.fleet.cluster import VITAL, _is_vital, _lives
 
 
 def test_a_process_that_ended_does_not_live_whether_or_not_it_was_reaped() -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from db import jobs, leases
-from db.engine import Database
-from db.errors import StaleLease
 from tests.integration.fleet_job import open_in, queue_job
-from workers.heartbeat import Heartbeat
+from tuner.db import jobs, leases
+from tuner.db.engine import Database
+from tuner.db.errors import StaleLease
+from tuner.workers.jobs.heartbeat import Heartbeat
 
 LIFETIME_S = 0.6
 

@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from db import cost_models, jobs, leases, targets, trials, workloads
-from db.engine import Database, open_database
-from db.jobs import Job
 from tests.database_samples import ManualClock
 from tuner.cost_model.features import ESTIMATE, FEATURE_VERSION, featurizer
 from tuner.cost_model.metrics import pairwise_accuracy
+from tuner.db import cost_models, jobs, leases, targets, trials, workloads
+from tuner.db.engine import Database, open_database
+from tuner.db.jobs import Job
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed, Trial
-from tuner.spaces.cpu import CpuSpace
+from tuner.spaces.cpu.space import CpuSpace
 from tuner.target.detect import detect_cpu
+from tuner.workers.jobs.search import searcher_for
+from tuner.workers.jobs.transfer import LEAST, Start, start_of
 from tuner.workload.spec import parse_spec, to_document
-from workers.history import LEAST, Start, start_of
-from workers.search import searcher_for
 
 SMALL, LARGE, OTHER = "matmul:M=64,N=64,K=64", "matmul:M=96,N=64,K=128", "transpose:M=64,N=96"
 

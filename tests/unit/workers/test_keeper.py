@@ -9,9 +9,9 @@ import pytest
 
 from tests.unit.workers.test_admission import job
 from tuner.errors import UsageError
-from workers.affinity import confined
-from workers.keeper import FleetKeeper
-from workers.options import OrchestratorOptions
+from tuner.workers.fleet.affinity import confined
+from tuner.workers.jobs.fleet_cache import FleetKeeper
+from tuner.workers.jobs.options import OrchestratorOptions
 
 CORES = sorted(os.sched_getaffinity(0))
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import UsageError
-from workers.lanes import parse_cores, parse_plan, plan_lanes, ranges
+from tuner.workers.fleet.lanes import parse_cores, parse_plan, plan_lanes, ranges
 
 machines = st.lists(st.integers(1, 24), min_size=1, max_size=4).map(
     lambda sizes: [list(range(sum(sizes[:node]), sum(sizes[: node + 1]))) for node in range(len(sizes))]

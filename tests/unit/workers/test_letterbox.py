@@ -7,8 +7,8 @@ import stat
 from pathlib import Path
 from threading import Thread
 
-from workers.letterbox import Letter, Letterbox, decoded, letterbox, post
-from workers.messages import Library, MeasureRequest
+from tuner.workers.fleet.handoff import Letter, Letterbox, decoded, letterbox, post
+from tuner.workers.fleet.messages import Library, MeasureRequest
 
 
 def letter(storage: Path, number: int, best_s: float | None = None) -> Letter:

@@ -11,8 +11,8 @@ import pytest
 
 from tuner.errors import UsageError
 from tuner.measure.assignment import Lane
-from workers.affinity import confined
-from workers.machine import BUILDERS_PER_LANE, near, plan_machine, usable_nodes
+from tuner.workers.fleet.affinity import confined
+from tuner.workers.fleet.machine import BUILDERS_PER_LANE, near, plan_machine, usable_nodes
 
 TWO_NODES = [list(range(0, 16)), list(range(16, 32))]
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from db import jobs, targets, workloads
-from db.engine import Database, open_database
-from db.jobs import Job, Task
 from tests.database_samples import sample_target
+from tuner.db import jobs, targets, workloads
+from tuner.db.engine import Database, open_database
+from tuner.db.jobs import Job, Task
 from tuner.measure.outcome import Conditions, Timed, Trial
 from tuner.models.schedule import FIRST, TURN
 from tuner.tuning import Elapsed, StopReason, TuningResult
+from tuner.workers.jobs.model_jobs import tune_by_turns
 from tuner.workload.spec import parse_spec, to_document
-from workers.models import tune_by_turns
 
 SPECS = ("matmul:M=64,N=64,K=64", "matmul:M=128,N=128,K=128", "softmax:M=8,N=64")
 Best = Callable[[int, int], float]

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from api import answers
-from db import targets, workers
-from db.engine import Database, open_database
 from tests.database_samples import sample_target
+from tuner.api import answers
+from tuner.db import targets, workers
+from tuner.db.engine import Database, open_database
 from tuner.measure.assignment import Lane
-from workers.hosts import described
-from workers.messages import HostPlan
-from workers.neighbours import BEAT_S, Neighbours, worker_id
+from tuner.workers.fleet.hosts import described
+from tuner.workers.fleet.messages import HostPlan
+from tuner.workers.jobs.cluster_hosts import BEAT_S, Neighbours, worker_id
 
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

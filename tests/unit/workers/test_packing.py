@@ -16,12 +16,12 @@ from tuner.export.signature import Signer, signer_at
 from tuner.runtime.loader import Library as LoadedLibrary
 from tuner.runtime.prepack import prepack_from
 from tuner.target.detect import detect_cpu
+from tuner.workers.fleet.build_server import build
+from tuner.workers.fleet.candidate_compiler import CpuOrigin
+from tuner.workers.fleet.messages import BuildRequest, Finalist, Library, Problem
+from tuner.workers.jobs.delivery import Packing, SignatureRefused, check_signature, pack, signature
 from tuner.workload.reference import evaluate
 from tuner.workload.spec import parse_spec
-from workers.build_server import build
-from workers.messages import BuildRequest, Finalist, Library, Problem
-from workers.origin import CpuOrigin
-from workers.packing import Packing, SignatureRefused, check_signature, pack, signature
 
 WINNER = Finalist(name="default", failure=None, median_s=1e-5, ci95_s=(0.9e-5, 1.1e-5), max_rel_error=1e-7, samples=10)
 

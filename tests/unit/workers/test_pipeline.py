@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.workers.fleet_simulation import Simulation, candidates, library, ready, timed
+from tuner.measure.gpu.resources import Resources
 from tuner.measure.outcome import Candidate, Failed, FailureKind, Outcome, Timed
-from tuner.measure.resources import Resources
-from workers.demand import Demand
-from workers.messages import Built, Library, Measured
-from workers.pipeline import MAX_RETRIES, Pipeline
-from workers.policy import POLICIES, LaneShare, Place, PolicyName, Standing
-from workers.station import Station
+from tuner.workers.fleet.demand import Demand
+from tuner.workers.fleet.messages import Built, Library, Measured
+from tuner.workers.fleet.pipeline import MAX_RETRIES, Pipeline
+from tuner.workers.fleet.policy import POLICIES, LaneShare, Place, PolicyName, Standing
+from tuner.workers.fleet.worker_slot import Station
 
 
 @settings(deadline=None, max_examples=60)

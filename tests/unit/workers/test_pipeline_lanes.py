@@ -9,9 +9,9 @@ import pytest
 
 from tests.unit.workers.fleet_simulation import Simulation, candidates, library, ready
 from tuner.measure.outcome import Candidate, Failed, FailureKind
-from workers.messages import Built, Measured
-from workers.pipeline import Pipeline
-from workers.policy import Place, Standing
+from tuner.workers.fleet.messages import Built, Measured
+from tuner.workers.fleet.pipeline import Pipeline
+from tuner.workers.fleet.policy import Place, Standing
 
 
 def test_a_lane_is_given_a_problem_once_it_is_prepared_for_it() -> None:

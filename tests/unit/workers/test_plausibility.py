@@ -9,10 +9,10 @@ import pytest
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
 from tuner.target.detect import detect_cpu
 from tuner.target.target import Bandwidth, Limits
+from tuner.workers.fleet.messages import Problem
+from tuner.workers.jobs import plausibility
+from tuner.workers.jobs.plausibility import Judge
 from tuner.workload.spec import parse_spec
-from workers import plausibility
-from workers.messages import Problem
-from workers.plausibility import Judge
 
 TABLE = tuple(Bandwidth(working_set_bytes=2**at, read=1e12, write=1e12, copy=1e12) for at in (14, 20, 26))
 LIMITS = Limits(fma_flops=1e11, fma_flops_best=1e11, bandwidth=TABLE)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from workers.policy import CREDIT_S, POLICIES, Account, Fair, Fifo, LaneShare, Pack, Place, PolicyName, Srtf, Standing
+from tuner.workers.fleet.policy import CREDIT_S, POLICIES, Account, Fair, Fifo, LaneShare, Pack, Place, PolicyName, Srtf, Standing
 
 
 def account(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuner.measure.outcome import Conditions, Timed, Trial
-from workers.promotion import distinct
+from tuner.workers.jobs.promotion import distinct
 
 
 def trial(number: int, seconds: float, artifact: str, *, abandoned: bool = False, reused: bool = False) -> Trial:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.unit.workers.fleet_simulation import library
 from tests.unit.workers.test_builder import PROBLEM
-from workers.messages import Answer, Ask, BuildAsk, BuildRequest, Built
-from workers.questions import Questions
+from tuner.workers.fleet.control_requests import Questions
+from tuner.workers.fleet.messages import Answer, Ask, BuildAsk, BuildRequest, Built
 
 
 def built(number: int) -> Built:

@@ -13,8 +13,8 @@ import pytest
 from tuner.errors import UsageError
 from tuner.measure.assignment import Assignment, Lane
 from tuner.measure.runner import RunnerProcess
+from tuner.workers.fleet.resident import Residents, resident_bytes
 from tuner.workload.spec import parse_spec
-from workers.resident import Residents, resident_bytes
 
 pytestmark = pytest.mark.timeout(170)
 CORE = max(os.sched_getaffinity(0))

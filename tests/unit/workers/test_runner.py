@@ -12,14 +12,14 @@ import pytest
 from tests.unit.measure.test_levels import FULL, without
 from tuner.measure import runner as processes
 from tuner.measure.assignment import Lane
-from tuner.measure.isolation import resolve
 from tuner.measure.outcome import Failed
-from tuner.measure.support import Mechanism, State
+from tuner.measure.sandbox.isolation import resolve
+from tuner.measure.sandbox.support import Mechanism, State
 from tuner.target.detect import detect_cpu
+from tuner.workers.fleet.handoff import Letter, post
+from tuner.workers.fleet.messages import Library, Limits, MeasureRequest, Problem
+from tuner.workers.fleet.runner import Runner
 from tuner.workload.spec import parse_spec
-from workers.letterbox import Letter, post
-from workers.messages import Library, Limits, MeasureRequest, Problem
-from workers.runner import Runner
 
 
 @pytest.fixture

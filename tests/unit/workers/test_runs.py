@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from db import artifacts, kernels, runs, workloads
-from db.engine import Database, open_database
-from db.runs import Run
 from tests.database_samples import sample_kernel
+from tuner.db import artifacts, kernels, runs, workloads
+from tuner.db.engine import Database, open_database
+from tuner.db.runs import Run
 from tuner.export.artifacts import ArtifactStore
 from tuner.export.signature import signer_at
+from tuner.workers.jobs.delivery import signature
+from tuner.workers.jobs.runs import OutputTooLarge, RunOptions, RunServer, check_size
 from tuner.workload.spec import parse_spec, to_document
-from workers.packing import signature
-from workers.runs import OutputTooLarge, RunOptions, RunServer, check_size
 
 CODE = b"\x7fELF but not really"
 DIGEST = hashlib.sha256(CODE).hexdigest()

@@ -16,9 +16,9 @@ import pytest
 from tuner.measure.assignment import Lane
 from tuner.measure.outcome import Candidate, Conditions, Timed, Trial
 from tuner.target.detect import detect_cpu
-from tuner.workload.spec import parse_spec
-from workers.fleet import DriverLost, Fleet, FleetError, Inbound
-from workers.messages import (
+from tuner.workers.fleet.handle import DriverLost, Fleet, FleetError, Inbound
+from tuner.workers.fleet.job_share import SharedFleet
+from tuner.workers.fleet.messages import (
     Answer,
     BuildAsk,
     Built,
@@ -32,10 +32,10 @@ from workers.messages import (
     RaceAsk,
     Submit,
 )
-from workers.pipeline import Pipeline
-from workers.policy import Standing
-from workers.pool import RayMeasurer
-from workers.sharing import SharedFleet
+from tuner.workers.fleet.pipeline import Pipeline
+from tuner.workers.fleet.policy import Standing
+from tuner.workers.fleet.ray_measurer import RayMeasurer
+from tuner.workload.spec import parse_spec
 
 PLAN = FleetPlan(lanes=(Lane(name="cpu:0", cores=(0,)),), builder_cores=(0,), alternates=False, limits=Limits(), storage="")
 PROBLEM = Problem(workload=parse_spec("softmax:M=4,N=4"), target=detect_cpu(), threads=1)

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from db import lanes as lane_queries
-from db import leases, targets, trials, workers
-from db.engine import Database, open_database
 from tests.integration.fleet_job import queue_job
+from tuner.db import lanes as lane_queries
+from tuner.db import leases, targets, trials, workers
+from tuner.db.engine import Database, open_database
 from tuner.measure.assignment import Lane
 from tuner.measure.outcome import Conditions, Timed, Trial
 from tuner.target.detect import detect_cpu
-from workers.messages import Calibrated, FleetPlan, Limits, Span
-from workers.timeline import Timeline, join
+from tuner.workers.fleet.messages import Calibrated, FleetPlan, Limits, Span
+from tuner.workers.jobs.timeline import Timeline, join
 
 PLAN = FleetPlan(
     lanes=(Lane(name="cpu:1", cores=(1,)),),

@@ -7,14 +7,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from api.operators import described_operator
-from api.schemas import HealthAnswer, OperatorAnswer, WorkerAnswer
-from tuner import __version__
+from tuner.api.operators import described_operator
+from tuner.api.schemas import HealthAnswer, OperatorAnswer, WorkerAnswer
 from tuner.settings import Settings
+from tuner.version import __version__
 from tuner.workload.catalogue import CATALOGUE
 
 if TYPE_CHECKING:
-    from db.engine import Database
+    from tuner.db.engine import Database
     from tuner.target.target import Target
 
 
@@ -34,7 +34,7 @@ class LocalFleet:
         return parse_target(self.settings.target)
 
     def workers(self) -> Sequence[WorkerAnswer]:
-        from api.machines import described_workers
+        from tuner.api.machines import described_workers
 
         with self.database() as database, database.read() as session:
             return described_workers(session)

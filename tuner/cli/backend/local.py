@@ -8,23 +8,23 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from api import answers
-from api.described import described_jobs, described_kernels
-from api.schemas import EventAnswer, JobAnswer, KernelAnswer, RollbackAnswer, TrialAnswer
-from db import events, jobs, kernels, trial_pages
-from db.engine import Database, Session, open_database
-from db.errors import NotFound
-from db.jobs import FINISHED
-from db.trial_pages import TrialFilter
+from tuner.api import answers
+from tuner.api.described import described_jobs, described_kernels
+from tuner.api.schemas import EventAnswer, JobAnswer, KernelAnswer, RollbackAnswer, TrialAnswer
 from tuner.cli.backend.roles import LAST, Backend, Exported, ExportRequest, Request
 from tuner.cli.interruption import stop_on_signal
+from tuner.db import events, jobs, kernels, trial_pages
+from tuner.db.engine import Database, Session, open_database
+from tuner.db.errors import NotFound
+from tuner.db.jobs import FINISHED
+from tuner.db.trial_pages import TrialFilter
 from tuner.errors import UsageError
 from tuner.settings import Settings
 
 if TYPE_CHECKING:
     from tuner.cli.progress import TuningDisplay
     from tuner.target.target import Target
-    from workers.described import Widen
+    from tuner.workers.jobs.kernel_descriptions import Widen
 
 PAGE = 500
 POLL_S = 0.25  # between two looks for events of a job
@@ -142,7 +142,7 @@ class LocalWork:
 
     def run(self, job: str, display: TuningDisplay) -> JobAnswer:
         from tuner.app.jobs import run
-        from workers.orchestrator import Interruption
+        from tuner.workers.jobs.orchestrator import Interruption
 
         with stop_on_signal(display.note) as stopping:
             report = run(

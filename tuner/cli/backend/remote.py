@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from api.schemas import (
+from tuner.api.schemas import (
     EventAnswer,
     HealthAnswer,
     JobAnswer,
@@ -19,7 +19,7 @@ from api.schemas import (
     TrialAnswer,
     WorkerAnswer,
 )
-from api.targets import choose
+from tuner.api.targets import choose
 from tuner.cli.backend.download import unpack
 from tuner.cli.backend.roles import LAST, Backend, Exported, ExportRequest, Request
 from tuner.client import Client

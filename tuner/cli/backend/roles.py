@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from api.schemas import (
+from tuner.api.schemas import (
     EventAnswer,
     HealthAnswer,
     JobAnswer,

@@ -1,0 +1,1 @@
+"""Programs from elsewhere: TVM PrimFuncs, te tensors, Relax models and recorded schedules, lifted to expressions."""

@@ -1,0 +1,93 @@
+"""A foreign record replayed and compiled: `python -m tuner.lowering.importers.import_server`, one request on stdin, one answer on stdout.
+
+TVM builds objects from a stranger's text here and may crash on it, so this is a process of its own that loses nothing: bounded in
+memory and time, fenced off from files, network and processes, without anything worth stealing. What it answers is verified like
+any candidate, and never trusted.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import resource
+import signal
+import sys
+import tempfile
+from dataclasses import asdict
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import Trace
+
+from tuner.errors import TunerError
+from tuner.lowering.compiler import compile_module
+from tuner.lowering.importers.lift import lift
+from tuner.lowering.schedule import StoredSchedule
+from tuner.measure.sandbox.reading_fence import fence
+from tuner.target.document import target_from_document
+from tuner.workload.tree import expression_document
+
+SYMBOL = "imported"
+MEMORY_BYTES = 4 << 30  # of address space beyond what TVM itself maps
+TIME_S = 60
+
+
+def replayed(request: dict[str, Any]) -> dict[str, Any]:
+    """The program as an expression, the object code of its schedule, and the schedule in its stored form."""
+    mod = tvm.ir.load_json(request["workload"])
+    functions = [(name, function) for name, function in mod.functions.items() if isinstance(function, tirx.PrimFunc)]
+    if len(functions) != 1 or len(mod.functions) != 1:
+        raise TunerError("the workload is not a module of one function")
+    (variable, function), *_ = functions
+    expression = lift(function, variable.name_hint)
+    _check_order(function, [tensor.name for tensor in expression.inputs], len(expression.outputs))
+    plain = tvm.IRModule({variable.name_hint: function.with_attr({"global_symbol": SYMBOL, "tirx.noalias": True})})
+    start = tvm.ir.save_json(plain)
+    scheduled = Schedule(plain)
+    Trace.apply_json_to_schedule(json.loads(request["trace"]), scheduled)
+    stored = StoredSchedule(
+        module=start,
+        trace=request["trace"],
+        text=str(scheduled.trace),
+        versions={"apache-tvm": tvm.__version__, "apache-tvm-ffi": tvm_ffi.__version__},
+    )
+    code = compile_module(scheduled.mod, target_from_document(request["target"]))
+    return {
+        "expression": expression_document(expression),
+        "object": base64.b64encode(code).decode(),
+        "schedule": {**asdict(stored), "sources": {"tvmscript": str(scheduled.mod.script())[:200_000]}},
+    }
+
+
+def _check_order(function: tirx.PrimFunc, inputs: list[str], outputs: int) -> None:
+    """A kernel is called with its inputs, then its outputs."""
+    given = [parameter.name for parameter in function.params]
+    if len(given) != len(inputs) + outputs or [name.removesuffix("_handle") for name in given[: len(inputs)]] != inputs:
+        raise TunerError(f"its parameters {', '.join(given)} are not its inputs followed by its outputs")
+
+
+def main() -> None:
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what libraries print is no answer
+    with open("/proc/self/statm", encoding="ascii") as file:
+        mapped = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + MEMORY_BYTES, mapped + MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (TIME_S, TIME_S))
+    signal.alarm(2 * TIME_S)
+    tempfile.tempdir = os.getcwd()  # the caller's folder for it, and all it may write to
+    fence(writable=[tempfile.tempdir])
+    try:
+        answer = replayed(json.load(sys.stdin))
+    except (TunerError, RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError, MemoryError) as error:
+        answer = {"refused": f"{type(error).__name__}: {error}"[:4000]}
+    with os.fdopen(answers, "w") as file:
+        json.dump(answer, file)
+
+
+if __name__ == "__main__":
+    main()

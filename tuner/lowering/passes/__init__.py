@@ -1,0 +1,1 @@
+"""TIR passes of our own, run over a scheduled module before TVM's code generator reads it."""

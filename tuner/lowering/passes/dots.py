@@ -1,0 +1,184 @@
+"""Pairs and fours of small numbers: interleaved in registers when they are packed, multiplied and summed by one instruction.
+
+A schedule annotates the outer of two innermost loops; this pass, run on every scheduled module before it is compiled, replaces
+the two. Pairs of integers become `acc + pmaddwd(a, b)` on 16-bit lanes, which LLVM folds into vpdpwssd where the target has VNNI;
+fours become vpdpbusd, and pairs of bfloat16 vdpbf16ps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.s_tir import SBlockRealize
+from tvm_ffi import structural_map
+
+from tuner.lowering.llvm_functions import DOT_BFLOAT16
+from tuner.lowering.scalars import BITS
+from tuner.spaces.cpu.dots import FOUR, OF_BFLOAT16, OF_INTEGERS
+
+INTERLEAVE, DOT = "tuner_interleave", "tuner_sum_pairs"  # the annotations, as stored schedules have them
+SIGNS = -0x7F7F7F80  # the highest bit of each byte of a word, as a number of 32 bits
+MULTIPLY_ADD = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd"}  # by lanes of the sums
+
+
+def take_dots(mod: tvm.IRModule, isa: Collection[str]) -> tvm.IRModule:
+    """The module with every annotated pair of loops replaced. Sums stay loops where a target's features, `isa`, lack the
+    instruction: schedules are compiled for poorer CPUs too."""
+
+    def replaced(loop: tirx.For) -> tirx.Stmt:
+        if INTERLEAVE in loop.annotations:
+            return _interleaved(loop)
+        if DOT not in loop.annotations:
+            return loop
+        if isinstance(loop.body, tirx.For) and _features(loop) & set(isa):
+            return _summed(loop)
+        # TVM copies the annotation to the loop that initialises the sums.
+        return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, loop.body)
+
+    functions = {name: structural_map(function, (tirx.For, replaced)) for name, function in mod.functions.items()}
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
+def _features(loop: tirx.For) -> frozenset[str]:
+    """CPU features, any one of which gives the instruction for an annotated sum."""
+    store, _, _ = _innermost(loop)
+    features = OF_BFLOAT16 if str(store.buffer.dtype) == "float32" else OF_INTEGERS
+    return features[int(loop.body.extent), int(loop.extent)]
+
+
+def _innermost(loop: tirx.For) -> tuple[tirx.BufferStore, tirx.Var, tirx.Var]:
+    """The store in the two loops' own variables, the outer variable (lanes) and the inner one (what each lane sums)."""
+    inner = loop.body
+    assert isinstance(inner, tirx.For) and isinstance(inner.body, SBlockRealize)
+    realize = inner.body
+    values = {iterator.var: value for iterator, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)}
+    return _substituted(realize.block.body, values), loop.loop_var, inner.loop_var
+
+
+def _interleaved(loop: tirx.For) -> tirx.Stmt:
+    """Two rows, or four, of as many elements as lanes, loaded whole and stored with their elements taking turns.
+
+    A row may be zero beyond the end of its tensor.
+    """
+    store, lane, part = _innermost(loop)
+    lanes, parts = int(loop.extent), int(loop.body.extent)
+    target, given, condition = store.buffer, store.value, None
+    if isinstance(given, tvm.ir.Call) and given.op.name == "prim.if_then_else":
+        condition, given, _ = given.args
+    load = given if isinstance(given, tvm.ir.TensorLoad) else given.args[0]
+    if not isinstance(load, tvm.ir.TensorLoad):
+        return loop  # not a copy alone: what is read is rounded first
+    dtype = BITS if str(load.ty) == "bfloat16" else str(load.ty)  # of which TVM has no shuffles
+    bindings: list[tirx.Stmt] = []
+
+    def bound(value: tvm.ir.PrimExpr) -> tirx.Var:
+        name = tirx.Var(f"row{len(bindings)}", str(value.ty))
+        bindings.append(tirx.Bind(name, value))
+        return name
+
+    def row(number: int) -> tirx.Var:
+        at = {part: number, lane: 0}
+        value = tirx.BufferLoad(load.source, _vector(load.indices, at, lanes))
+        value = value if dtype == str(load.ty) else tirx.reinterpret(f"{dtype}x{lanes}", value)
+        if condition is not None:
+            here = _substituted(condition, {name: tirx.const(place, str(name.ty)) for name, place in at.items()})
+            value = tirx.if_then_else(here, value, tirx.Broadcast(tirx.const(0, dtype), lanes))
+        return bound(value)
+
+    def merged(one: tirx.Var, other: tirx.Var, width: int) -> tvm.ir.PrimExpr:
+        """Of two vectors, groups of `width` elements taking turns."""
+        size = lanes * width
+        order = [which * size + group * width + at for group in range(lanes) for which in range(2) for at in range(width)]
+        return tirx.Shuffle([one, other], [tirx.const(place, "int32") for place in order])
+
+    rows = [row(number) for number in range(parts)]
+    value = merged(rows[0], rows[1], 1)
+    if parts == 4:
+        value = merged(bound(value), bound(merged(rows[2], rows[3], 1)), 2)
+    if dtype != target.dtype:
+        value = tirx.reinterpret(f"{target.dtype}x{parts * lanes}", value)
+    stored = tirx.BufferStore(target, value, _vector(store.indices, {part: 0, lane: 0}, parts * lanes))
+    return tirx.SeqStmt([*bindings, stored])
+
+
+def _summed(loop: tirx.For) -> tirx.Stmt:
+    store, lane, number = _innermost(loop)
+    lanes, numbers = int(loop.extent), int(loop.body.extent)
+    start = {number: 0, lane: 0}
+    at = _vector(store.indices, start, lanes)
+    sums = tirx.BufferLoad(store.buffer, at)
+    factors = [_factor(one) for one in (store.value.b.a, store.value.b.b)]
+    wide, narrow = factors if factors[0].load is not None and _moves(factors[0].load, lane) else factors[::-1]
+    assert wide.load is not None
+    own = tirx.BufferLoad(wide.load.source, _vector(wide.load.indices, start, numbers * lanes))
+    if numbers == FOUR:
+        return tirx.BufferStore(store.buffer, _fours(sums, own, _shared(narrow, start, "int32", lanes), narrow, lanes), at)
+    if narrow.dtype == "bfloat16":
+        bits = f"{BITS}x{numbers * lanes}"
+        shared = tirx.reinterpret(bits, _shared(narrow, start, "int32", lanes))
+        own = own if str(wide.load.ty) == BITS else tirx.reinterpret(bits, own)
+        return tirx.BufferStore(store.buffer, tirx.call_pure_extern(f"float32x{lanes}", DOT_BFLOAT16, sums, own, shared), at)
+    shared = tirx.reinterpret(f"{narrow.dtype}x{numbers * lanes}", _shared(narrow, start, "int16", lanes))
+    pair = [operand.astype(f"int16x{numbers * lanes}") for operand in (own, shared)]
+    added = tirx.call_llvm_pure_intrin(f"int32x{lanes}", MULTIPLY_ADD[lanes], *pair)
+    return tirx.BufferStore(store.buffer, sums + added, at)
+
+
+def _fours(sums: tvm.ir.PrimExpr, own: tvm.ir.PrimExpr, shared: tvm.ir.PrimExpr, narrow: _Factor, lanes: int) -> tvm.ir.PrimExpr:
+    """The instruction, which takes bytes without a sign and bytes with one."""
+    unsigned = narrow.offset > 0 or (narrow.offset == 0 and narrow.dtype == "uint8")
+    factors = (shared, own) if unsigned else (own, shared)
+    operands = [tirx.reinterpret(f"int8x{FOUR * lanes}", one) for one in factors]
+    return tirx.call_llvm_pure_intrin(f"int32x{lanes}", f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", sums, *operands)
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """Of a product: what is loaded, None for a constant, and what is added to it."""
+
+    load: tvm.ir.TensorLoad | None
+    dtype: str
+    offset: int
+
+
+def _factor(value: tvm.ir.PrimExpr) -> _Factor:
+    if isinstance(value, tirx.IntImm):
+        return _Factor(None, str(value.ty), int(value))
+    if isinstance(value, tirx.Add):
+        return replace(_factor(value.a), offset=int(value.b))
+    return _Factor(*element(value.value), 0)
+
+
+def _shared(narrow: _Factor, start: dict[tirx.Var, int], word: str, lanes: int) -> tvm.ir.PrimExpr:
+    """What all lanes take, in each of them as a word."""
+    if narrow.load is None:
+        return tirx.Broadcast(tirx.const(SIGNS, word), lanes)
+    numbers = tvm.DataType(word).bits // tvm.DataType(narrow.dtype).bits
+    read = tirx.reinterpret(word, tirx.BufferLoad(narrow.load.source, _vector(narrow.load.indices, start, numbers)))
+    # Half the range of a byte makes its highest bit the other one. Done on all lanes it has LLVM 22 combine nodes for ever.
+    return tirx.Broadcast(tirx.bitwise_xor(read, tirx.const(SIGNS, word)) if narrow.offset else read, lanes)
+
+
+def element(value: tvm.ir.PrimExpr) -> tuple[tvm.ir.TensorLoad, str]:
+    """A factor's load and dtype; of bfloat16 it may be of the bits."""
+    return (value if isinstance(value, tvm.ir.TensorLoad) else value.args[0]), str(value.ty)
+
+
+def _moves(load: tirx.BufferLoad, name: tirx.Var) -> bool:
+    zero = {name: tirx.const(0, str(name.ty))}
+    return any(not _substituted(index, zero).same_as(index) for index in load.indices)
+
+
+def _vector(indices: list[tvm.ir.PrimExpr], values: dict[tirx.Var, int], lanes: int) -> list[tvm.ir.PrimExpr]:
+    """The indices at the given values, as `lanes` elements in a row along the last."""
+    fixed = {name: tirx.const(value, str(name.ty)) for name, value in values.items()}
+    placed = [_substituted(index, fixed) for index in indices]
+    return [*placed[:-1], tirx.Ramp(placed[-1], tirx.const(1, "int32"), lanes)]
+
+
+def _substituted(node: tvm.ir.Node, values: dict[tirx.Var, tvm.ir.PrimExpr]) -> Any:
+    return structural_map(node, (tirx.Var, lambda name: values.get(name, name)))

@@ -1,0 +1,109 @@
+"""The process that owns a device: forked from the one that holds the workload, replaced when a candidate breaks or hangs it.
+
+A context of CUDA does not survive a fork, so only this side ever calls the driver.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import traceback
+from contextlib import suppress
+from functools import partial
+
+from tuner.measure.assignment import request_from_document
+from tuner.measure.gpu.session import Session, attempt
+from tuner.measure.problem import Problem
+from tuner.measure.sandbox.fence import die_with
+from tuner.measure.wire import Document, WireError, receive, send
+from tuner.runtime.cuda_driver import CudaError, NoDriver, device_facts
+
+
+class Ended(WireError):
+    """The process has closed its end: it has gone, or is about to."""
+
+
+class DeviceProcess:
+    """The owner's side of the process. Not thread-safe; end it."""
+
+    def __init__(self, pid: int, commands: int, answers: int) -> None:
+        self._pid, self._commands, self._answers = pid, commands, answers
+        self.stage = "starting"  # the last one it told of
+        self.measured = 0
+
+    def receive(self, timeout_s: float) -> Document:
+        """The next answer, within the time; stages on the way are noted. Raises WireError."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            answer = receive(self._answers, timeout_s=max(0.0, deadline - time.monotonic()))
+            if answer is None:
+                raise Ended("the process ended")
+            if "stage" not in answer:
+                return answer
+            self.stage = str(answer["stage"])
+
+    def measure(self, request: Document, timeout_s: float) -> Document:
+        """Raises WireError where the process hangs or dies under the candidate."""
+        self.measured += 1
+        send(self._commands, request)
+        return self.receive(timeout_s)
+
+    def end(self, *, grace_s: float = 0.0) -> int | None:
+        """Kills what still runs after `grace_s`; the status it had ended with, negative for a signal, None where it had not."""
+        deadline = time.monotonic() + grace_s
+        pid, status = os.waitpid(self._pid, os.WNOHANG)
+        while pid == 0 and time.monotonic() < deadline:
+            time.sleep(0.01)
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
+        if pid == 0:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+        os.close(self._commands)
+        os.close(self._answers)
+        return None if pid == 0 else os.waitstatus_to_exitcode(status)
+
+
+def start(ordinal: int, problem: Problem | None, closed: tuple[int, ...]) -> DeviceProcess:
+    """Forks it; without a problem it only says what the device is. `closed`: descriptors that are not its business.
+
+    Its first answer is {"facts"} or {"refused"}.
+    """
+    commands, given = os.pipe()
+    answers, told = os.pipe()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            die_with(parent)
+            for descriptor in (*closed, given, answers):
+                os.close(descriptor)
+            status = _serve(ordinal, problem, commands, told)
+        except BaseException:
+            traceback.print_exc()
+            raise
+        finally:
+            os._exit(status)
+    os.close(commands)
+    os.close(told)
+    return DeviceProcess(pid, given, answers)
+
+
+def _serve(ordinal: int, problem: Problem | None, given: int, answers: int) -> int:
+    """Until the owner closes, or a candidate broke the device."""
+    try:
+        session = None if problem is None else Session(ordinal, problem)
+        facts = device_facts(ordinal)
+    except (NoDriver, CudaError) as error:
+        send(answers, {"refused": str(error)})
+        return 0
+    send(answers, {"facts": dict(facts)})
+    while session is not None and (message := receive(given)) is not None:
+        request = request_from_document(message)
+        answer, ended = attempt(partial(session.measure, request, lambda text: send(answers, {"stage": text})))
+        send(answers, {**answer, "ended": ended})
+        if ended:
+            return 0
+    return 0

@@ -1,0 +1,156 @@
+"""The process of a GPU's lane that holds a workload's inputs and truth, and supervises the one it forks to own the device.
+
+Run as `python -m tuner.measure.gpu.parent ORDINAL`; JSON messages on standard input and output. It never calls the driver, so a
+broken device, a hang or a race's fresh process costs a fork and a context, and no reference is computed again.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from tuner.errors import TunerError
+from tuner.measure.assignment import Request, request_from_document, request_to_document
+from tuner.measure.gpu.device import DeviceProcess, Ended, start
+from tuner.measure.gpu.session import failed
+from tuner.measure.outcome import FailureKind
+from tuner.measure.problem import PROMOTION_CASES, SCREENING_CASES, Problem
+from tuner.measure.wire import Document, WireError, receive, send
+from tuner.workload.spec import from_document
+
+START_S = 120.0  # of a device's process and its context; a cold driver takes many seconds
+REAP_S = 5.0  # for a process that closed its end to be gone
+CANDIDATES = 200  # measured by one process: loaded libraries and modules stay until its end
+
+
+class Keeper:
+    """Not thread-safe; close it."""
+
+    def __init__(self, ordinal: int, closed: tuple[int, ...]) -> None:
+        """`closed`: descriptors that the device's process must not hold."""
+        self._ordinal, self._closed = ordinal, closed
+        self._problem: Problem | None = None
+        self._cases: set[str] = set()  # that are made
+        self._process: DeviceProcess | None = None
+
+    def answer(self, message: Document) -> Document:
+        match message.get("do"):
+            case "describe":
+                return self._describe()
+            case "prepare":
+                return self._prepare(message)
+            case "measure":
+                return self._measure(request_from_document(message["request"]), fresh=bool(message["fresh"]))
+        return failed(FailureKind.INFRASTRUCTURE, f"this process cannot {message.get('do')!r}")
+
+    def close(self) -> None:
+        self._end()
+
+    def _describe(self) -> Document:
+        """The device's facts, or {"refused"}: why it cannot be used."""
+        process = start(self._ordinal, None, self._closed)
+        try:
+            return process.receive(START_S)
+        except WireError as error:
+            return {"refused": f"the driver did not answer: {error}"}
+        finally:
+            process.end()
+
+    def _prepare(self, message: Document) -> Document:
+        self._end()
+        if self._problem is not None:
+            self._problem.close()
+        self._problem, self._cases = Problem(from_document(message["workload"]), int(message["seed"])), set()
+        try:
+            self._make(SCREENING_CASES)
+        except MemoryError as error:
+            return failed(FailureKind.OUT_OF_MEMORY, str(error) or "inputs and reference do not fit in the host's memory")
+        return {"ready": True}
+
+    def _make(self, names: tuple[str, ...]) -> None:
+        """The cases of these names; a process that was forked before does not have new ones."""
+        if self._problem is not None and not self._cases.issuperset(names):
+            self._end()
+            self._problem.cases(names)
+            self._cases.update(names)
+
+    def _measure(self, request: Request, *, fresh: bool) -> Document:
+        if self._problem is None:
+            return failed(FailureKind.INFRASTRUCTURE, "nothing was prepared; prepare a workload first")
+        try:
+            self._make(PROMOTION_CASES if request.verification == "promotion" else SCREENING_CASES)
+        except MemoryError as error:
+            return failed(FailureKind.OUT_OF_MEMORY, str(error) or "inputs and reference do not fit in the host's memory")
+        if self._process is not None and (fresh or self._process.measured >= CANDIDATES):
+            self._end()
+        if self._process is None:
+            process = start(self._ordinal, self._problem, self._closed)
+            try:
+                refused = process.receive(START_S).get("refused")
+            except WireError as error:
+                refused = f"its process did not start: {error}"
+            if refused is not None:
+                process.end()
+                return failed(FailureKind.INFRASTRUCTURE, f"gpu:{self._ordinal} cannot be used: {refused}")
+            self._process = process
+        return self._asked(self._process, request)
+
+    def _asked(self, process: DeviceProcess, request: Request) -> Document:
+        process.stage = "nothing"
+        try:
+            answer = process.measure(request_to_document(request), request.timeout_s)
+        except WireError as error:
+            return self._lost(process, request, error)
+        if answer.get("ended"):
+            self._end()
+        if "failed" in answer:
+            found = answer["failed"]
+            return failed(FailureKind(found["kind"]), f"{found['message']} (while {process.stage})")
+        return answer
+
+    def _lost(self, process: DeviceProcess, request: Request, error: WireError) -> Document:
+        """The process hung or died under the candidate; the next request gets another one."""
+        self._process, status = None, process.end(grace_s=REAP_S if isinstance(error, Ended) else 0.0)
+        if status is None:
+            message = f"no answer within {request.timeout_s:g} s while {process.stage}: {error}"
+            return failed(FailureKind.RUN_TIMEOUT, message)
+        ended = f"signal {-status}" if status < 0 else f"status {status}"
+        # SIGKILL comes from outside: an operator, or the kernel out of memory.
+        kind = FailureKind.INFRASTRUCTURE if status == -signal.SIGKILL else FailureKind.RUN_CRASH
+        return failed(kind, f"the process ended with {ended} while {process.stage}")
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.end()
+
+
+def main(ordinal: int, given: int, answers: int) -> int:
+    keeper = Keeper(ordinal, (given, answers))
+    try:
+        while (message := receive(given)) is not None:
+            try:
+                answer = keeper.answer(message)
+            except (TunerError, OSError, KeyError, TypeError) as error:
+                answer = failed(FailureKind.INFRASTRUCTURE, f"{type(error).__name__}: {error}")
+            send(answers, answer)
+    except WireError:
+        return 1  # whoever started this has gone
+    finally:
+        keeper.close()
+    return 0
+
+
+def _own_output() -> tuple[int, int]:
+    """The messages' ends; what a library prints goes to standard error instead."""
+    given, answers = os.dup(0), os.dup(1)
+    os.dup2(2, 1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return given, answers
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), *_own_output()))

@@ -1,0 +1,172 @@
+"""A lane that is a GPU: one process that holds the workload and, through a child of its own, the device.
+
+The job goes on whatever a candidate does: a sticky error of CUDA ends the process in which it happened and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.errors import TunerError
+from tuner.measure.assignment import Request, request_to_document
+from tuner.measure.gpu.parent import START_S
+from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
+from tuner.measure.runner import parent_environment
+from tuner.measure.wire import Document, WireError, receive, send
+from tuner.workload.spec import to_document
+from tuner.workload.workload import Workload
+
+PREPARE_S = 600.0  # of inputs and the float64 reference of a large workload
+MARGIN_S = 10.0  # killing and reaping a process whose kernel the driver must stop first
+DEVICES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")  # of the environment: which devices this process may use
+
+
+class GpuRunnerError(TunerError):
+    """The runner cannot work at all: no driver, no device, or it does not start."""
+
+    code = "gpu_runner"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuLane:
+    ordinal: int = 0  # of the device among those this process may use
+    called: str = ""  # in a cluster, where each machine has a first GPU
+
+    @property
+    def name(self) -> str:
+        return self.called or f"gpu:{self.ordinal}"
+
+
+class GpuRunner:
+    """One device's runner. Not thread-safe; close it, or use it as a context."""
+
+    def __init__(self, lane: GpuLane | None = None) -> None:
+        self.lane = lane or GpuLane()
+        self.facts: Mapping[str, int | str] = {}  # of the device, once started
+        self._process: subprocess.Popen[bytes] | None = None
+        self._prepared: Document | None = None
+        self._promotion = False  # whether the inputs of a promotion are made
+
+    def __enter__(self) -> GpuRunner:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Starts the process where none runs. Raises GpuRunnerError with the reason."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.close()
+        devices = {name: os.environ[name] for name in DEVICES if name in os.environ}
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "tuner.measure.gpu.parent", str(self.lane.ordinal)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            cwd="/",
+            env=parent_environment(os.environ) | devices,
+        )
+        try:
+            answer = self._exchange({"do": "describe"}, START_S + MARGIN_S)
+        except WireError as error:
+            self.close()
+            raise GpuRunnerError(f"the runner of {self.lane.name} did not start: {error}") from error
+        if "facts" not in answer:
+            self.close()
+            raise GpuRunnerError(f"{self.lane.name} cannot be used: {answer.get('refused', answer)}")
+        self.facts = answer["facts"]
+
+    def prepare(self, workload: Workload, seed: int = 0) -> None:
+        """The workload of all following requests. Raises GpuRunnerError."""
+        self._prepared = {"do": "prepare", "workload": to_document(workload), "seed": seed}
+        self._prepare()
+
+    def _prepare(self) -> None:
+        if self._prepared is None:
+            raise GpuRunnerError(f"{self.lane.name} has no workload; prepare one first")
+        self.start()
+        self._promotion = False
+        try:
+            answer = self._exchange(self._prepared, PREPARE_S)
+        except WireError as error:
+            self.close()
+            raise GpuRunnerError(f"{self.lane.name} could not make the workload's inputs: {error}") from error
+        if "failed" in answer:
+            raise GpuRunnerError(f"{self.lane.name} could not make the workload's inputs: {answer['failed']['message']}")
+
+    def measure(self, request: Request, *, fresh: bool = False) -> Outcome:
+        """Checks and times one library, with `fresh` in a new process and context of the device.
+
+        Failures are outcomes. Raises GpuRunnerError where no process can be had at all.
+        """
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            self._prepare()
+        extra_s = 0.0 if request.verification != "promotion" or self._promotion else PREPARE_S
+        limit_s = START_S + extra_s + request.timeout_s + MARGIN_S
+        message = {"do": "measure", "request": request_to_document(request), "fresh": fresh}
+        try:
+            answer = self._exchange(message, limit_s)
+        except WireError as error:
+            self.close()
+            return Failed(kind=FailureKind.INFRASTRUCTURE, message=f"the runner was lost while measuring {request.name}: {error}")
+        self._promotion = self._promotion or request.verification == "promotion"
+        return self._outcome(request, answer)
+
+    def _outcome(self, request: Request, answer: Document) -> Outcome:
+        if "failed" in answer:
+            return Failed(kind=FailureKind(answer["failed"]["kind"]), message=str(answer["failed"]["message"]))
+        timed = answer["timed"]
+        assert request.library is not None
+        return Timed(
+            samples_s=tuple(float(one) for one in timed["samples_s"]),
+            max_rel_error=float(timed["max_rel_error"]),
+            conditions=Conditions(
+                lane=self.lane.name,
+                isolation="process",
+                cache=request.plan.cache,
+                frequency_hz=timed["frequency_hz"],
+                abandoned=bool(timed["abandoned"]),
+            ),
+            artifact=hashlib.sha256(Path(request.library).read_bytes()).hexdigest(),
+        )
+
+    def close(self) -> None:
+        """Ends the process and with it all that is on the device; idempotent."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()  # its child dies with it
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
+
+    def _exchange(self, message: Document, timeout_s: float) -> Document:
+        assert self._process is not None and self._process.stdin is not None and self._process.stdout is not None
+        send(self._process.stdin.fileno(), message)
+        answer = receive(self._process.stdout.fileno(), timeout_s=timeout_s)
+        if answer is None:
+            raise WireError(f"it ended with status {self._process.wait(timeout=MARGIN_S)}")
+        return answer
+
+
+class FreshProcesses:
+    """A GPU's runner as a race wants it: every measurement in a new process and context."""
+
+    def __init__(self, runner: GpuRunner) -> None:
+        self._runner = runner
+
+    def measure(self, request: Request) -> Outcome:
+        return self._runner.measure(request, fresh=True)

@@ -1,0 +1,137 @@
+"""A device and the cases of one workload on it: checks and times libraries of CUDA kernels, one after another.
+
+Lives in the process that owns the device. After an error that breaks the device's context the process is of no use any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tuner.errors import UsageError
+from tuner.measure.assignment import Request
+from tuner.measure.check import POISONS, WrongAnswer, check_output
+from tuner.measure.gpu.buffers import DeviceCase
+from tuner.measure.outcome import FailureKind
+from tuner.measure.problem import PROMOTION_CASES, SCREENING_CASES, Problem
+from tuner.measure.timing import time_calls
+from tuner.measure.wire import Document
+from tuner.runtime.cuda_driver import Clock, CudaError, Device, device_facts
+from tuner.runtime.cuda_loader import CudaFunction, CudaLibrary, CudaLibraryError
+from tuner.runtime.cuda_module import CudaModuleError
+from tuner.target.nvidia import management
+
+MAX_NUMBER = 1000  # calls in one graph
+FLUSH_FACTOR = 2  # times the L2 that is overwritten to flush it
+DRIVER_STATUS, MEMORY_STATUS = 8, 6  # TUNER_CUDA_ERROR_DRIVER, TUNER_CUDA_ERROR_MEMORY
+
+
+class Session:
+    """A device with a context of its own, and the workload whose candidates it measures."""
+
+    def __init__(self, ordinal: int, problem: Problem) -> None:
+        """Raises NoDriver and CudaError."""
+        self._device, self._problem = Device(ordinal), problem
+        facts = device_facts(ordinal)
+        self._l2_bytes, self._pci = int(facts["l2_bytes"]), str(facts["pci"])
+
+    def measure(self, request: Request, stage: Callable[[str], None]) -> Document:
+        """Checks on the cases asked for, times on the first of them, and checks what the timed calls left."""
+        if request.library is None:
+            raise UsageError(f"{request.name} is no library of CUDA kernels; a GPU's lane runs nothing else")
+        stage("loading")
+        function = CudaLibrary(request.library).function(request.symbol)
+        names = PROMOTION_CASES if request.verification == "promotion" else SCREENING_CASES
+        worst = 0.0
+        first, *others = self._problem.cases(names)
+        for case in others:
+            on_device = DeviceCase(self._device, case)
+            try:
+                stage(f"checking {case.name} inputs")
+                worst = max(worst, self._checked(on_device, function))
+            finally:
+                on_device.close()
+        on_device = DeviceCase(self._device, first)
+        try:
+            if request.verification != "timed":
+                stage(f"checking {first.name} inputs")
+                worst = max(worst, self._checked(on_device, function))
+            stage("timing")
+            samples, abandoned = self._timed(on_device, function, request)
+            stage("checking the timed calls' outputs")
+            worst = max(worst, self._compared(on_device, f"{first.name} (timed)"))
+        finally:
+            on_device.close()
+        clock_hz = management(self._pci).sm_clock_mhz * 1e6
+        timed = {"samples_s": samples, "max_rel_error": worst, "abandoned": abandoned, "frequency_hz": clock_hz or None}
+        return {"timed": timed}
+
+    def check(self, library: str, symbol: str, *, poisoned: bool) -> Document:
+        """One call on the inputs of screening, in buffers without guards; nothing is timed."""
+        function = CudaLibrary(library).function(symbol)
+        worst = 0.0
+        for case in self._problem.cases(SCREENING_CASES):
+            on_device = DeviceCase(self._device, case, guard_bytes=0)
+            try:
+                if poisoned:
+                    on_device.poison(POISONS[0])
+                function.launch(on_device.addresses, self._device.stream)
+                worst = max(worst, self._compared(on_device, case.name))
+            finally:
+                on_device.close()
+        return {"checked": {"max_rel_error": worst}}
+
+    def _checked(self, case: DeviceCase, function: CudaFunction) -> float:
+        worst = 0.0
+        for byte in POISONS:
+            case.poison(byte)
+            function.launch(case.addresses, self._device.stream)
+            worst = max(worst, self._compared(case, case.case.name))
+        return worst
+
+    def _compared(self, case: DeviceCase, name: str) -> float:
+        results = case.results()
+        case.check_surroundings()
+        return max(check_output(got, want, name) for got, want in zip(results, case.case.expected, strict=True))
+
+    def _timed(self, case: DeviceCase, function: CudaFunction, request: Request) -> tuple[Sequence[float], bool]:
+        case.poison(POISONS[0])
+        plan = replace(request.plan, max_number=min(request.plan.max_number, MAX_NUMBER))
+        clock = Clock(self._device, lambda: function.launch(case.addresses, self._device.stream))
+        if plan.cache != "cold":
+            found = time_calls(clock, plan, abandon_above_s=request.abandon_above_s)
+            return found.samples_s, found.abandoned
+        flush_bytes = FLUSH_FACTOR * self._l2_bytes
+        flushed = self._device.allocate(flush_bytes)
+        try:
+            found = time_calls(
+                clock,
+                plan,
+                abandon_above_s=request.abandon_above_s,
+                sweep=lambda: self._device.fill(flushed, 0, flush_bytes),
+            )
+            return found.samples_s, found.abandoned
+        finally:
+            self._device.free(flushed)
+
+
+def attempt(work: Callable[[], Document]) -> tuple[Document, bool]:
+    """What came of a candidate, and whether the process must end."""
+    try:
+        return work(), False
+    except WrongAnswer as error:
+        return failed(FailureKind.WRONG_ANSWER, str(error)), False
+    except MemoryError as error:
+        return failed(FailureKind.OUT_OF_MEMORY, str(error) or "no memory left on the host"), False
+    except CudaError as error:
+        kind = FailureKind.OUT_OF_MEMORY if error.out_of_memory else FailureKind.RUN_CRASH
+        return failed(kind, str(error)), not error.out_of_memory
+    except CudaLibraryError as error:
+        kind = FailureKind.OUT_OF_MEMORY if error.status == MEMORY_STATUS else FailureKind.RUN_CRASH
+        return failed(kind, str(error)), error.status == DRIVER_STATUS
+    except (UsageError, CudaModuleError, OSError, KeyError) as error:
+        return failed(FailureKind.RUN_CRASH, f"{type(error).__name__}: {error}"), False
+
+
+def failed(kind: FailureKind, message: str) -> Document:
+    return {"failed": {"kind": str(kind), "message": message}}

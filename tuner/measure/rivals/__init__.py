@@ -1,0 +1,1 @@
+"""Libraries that users would pick instead, as contenders of a race."""

@@ -1,0 +1,131 @@
+"""Libraries a user would pick instead, by name: a library's fastest route to the workload, raced and checked like a kernel.
+
+A library gets its best case: outputs given where the call takes them, the thread count of the kernel, memory that malloc keeps.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuner.errors import UsageError
+from tuner.measure.check import Array
+from tuner.measure.rivals import numpy_routes, torch_routes
+from tuner.workload.workload import Workload
+
+RIVALS: tuple[str, ...] = ("numpy", "torch", "onednn")
+_MODULES: Mapping[str, str] = {"onednn": "torch"}  # where a rival comes with a module of another name
+RIVAL_BOUND_FACTOR = 64.0  # libraries choose other algorithms (Winograd, other summation); this asks only for the same function
+
+_TRY_S = 0.03  # spent on each route to find the fastest
+_TRIES = 3
+
+
+class RivalError(UsageError):
+    """A rival that cannot race: unknown, not installed, or without a route to this workload."""
+
+    code = "rival"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One way of a library to compute the workload, on inputs it has already laid out as it likes them."""
+
+    name: str  # e.g. "nhwc"
+    call: Callable[[], object]
+    result: Callable[[], Array]  # the output of the last call, in the workload's own layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rival:
+    name: str
+    route: Route
+
+    def invoke(self, arrays: Sequence[Array]) -> None:
+        """Computes once and writes the result to the last of `arrays`."""
+        self.route.call()
+        arrays[-1][...] = self.route.result()
+
+    def clock(self, number: int, repeat: int) -> Sequence[float]:
+        return clock_calls(self.route.call, number, repeat)
+
+
+def check_rival(name: str) -> None:
+    """Raises RivalError for a library unknown or not installed; imports nothing."""
+    if name not in RIVALS:
+        raise RivalError(f"unknown rival {name!r}; use default or one of {', '.join(RIVALS)}")
+    if importlib.util.find_spec(_MODULES.get(name, name)) is None:
+        raise RivalError(f"rival {name} is not installed; install the extra: pip install 'tuner[compare]'")
+
+
+def open_rival(name: str, workload: Workload, inputs: Sequence[Array], threads: int) -> Rival:
+    """Loads the library in this process, which should be a fresh one, and picks its fastest route.
+
+    `inputs` in the workload's order; they are copied. Raises RivalError.
+    """
+    check_rival(name)
+    if name == "numpy" and threads > 1 and importlib.util.find_spec("threadpoolctl") is None:
+        raise RivalError(f"rival numpy with {threads} threads needs threadpoolctl; install it: pip install 'tuner[compare]'")
+    if workload.op is None:
+        raise RivalError(f"rival {name} has no route to {workload.spec}: only operators of the catalogue have one")
+    if len(workload.expression.outputs) != 1:
+        raise RivalError(f"rival {name} has no route to {workload.spec}: it has several outputs")
+    tensors = workload.expression.inputs
+    if name == "onednn" and (len(tensors) < 2 or tensors[1].name not in workload.constants):
+        raise RivalError(
+            f"rival onednn packs weights ahead, and {workload.spec} has none that are known: declare them constant (const=W)"
+        )
+    _keep_freed_memory()
+    build = _ROUTES[name]
+    named = {tensor.name: np.array(array) for tensor, array in zip(tensors, inputs, strict=True)}
+    shape = workload.expression.tensor(workload.expression.outputs[0]).shape
+    ways = build(workload.op, workload.params, named, shape, threads)
+    found = [Route(name=way, call=call, result=result) for way, call, result in ways]
+    if not found:
+        raise RivalError(f"rival {name} has no route to operator {workload.op}")
+    return Rival(name=name, route=fastest(found))
+
+
+_ROUTES: Mapping[str, Callable[..., list[numpy_routes.Way]]] = {
+    "numpy": numpy_routes.routes,
+    "torch": torch_routes.routes,
+    "onednn": torch_routes.prepacked_routes,  # PyTorch's way to it
+}
+
+
+def fastest(routes: Sequence[Route]) -> Route:
+    if len(routes) == 1:
+        return routes[0]
+    times: Mapping[str, float] = {route.name: _try(route.call) for route in routes}
+    return min(routes, key=lambda route: times[route.name])
+
+
+def clock_calls(call: Callable[[], object], number: int, repeat: int) -> list[float]:
+    samples = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        for _ in range(number):
+            call()
+        samples.append((time.perf_counter() - start) / number)
+    return samples
+
+
+def _try(call: Callable[[], object]) -> float:
+    call()
+    samples: list[float] = []
+    started = time.perf_counter()
+    while len(samples) < _TRIES or time.perf_counter() - started < _TRY_S:
+        samples += clock_calls(call, 1, 1)
+    return float(np.median(samples))
+
+
+def _keep_freed_memory() -> None:
+    """glibc's malloc otherwise gives large blocks back after each call, and the next call pays for page faults."""
+    libc = ctypes.CDLL(None)
+    libc.mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD
+    libc.mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD

@@ -1,0 +1,200 @@
+"""The filter of system calls a candidate's child runs under: assembled here, installed last, and heard of by its supervisor.
+
+Classic BPF as linux/filter.h and linux/seccomp.h define it. Calls that no kernel makes are handed to the supervisor
+(SECCOMP_RET_USER_NOTIF), so that it can name them; where it cannot listen they kill.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tuner.measure.sandbox.system_calls import (
+    CHANGING,
+    CLONING,
+    CONTROLLING,
+    HARMLESS,
+    MACHINES,
+    MAPPING,
+    OFFENCES,
+    OPENING,
+    SIGNALLING,
+    numbers,
+)
+
+LISTENER_CHANNEL = 4  # the descriptor over which the child hands its listener to the supervisor
+
+_LD, _JEQ, _JGT, _JGE, _JSET, _RET = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06  # BPF_LD|W|ABS, BPF_JMP|…|K, BPF_RET|K
+_NR, _ARCH, _ARGS = 0, 4, 16  # offsets in struct seccomp_data; arguments are 64 bits, little-endian on all of MACHINES
+_KILL, _NOTIFY, _ALLOW = 0x80000000, 0x7FC00000, 0x7FFF0000  # SECCOMP_RET_*
+_ERRNO = 0x00050000
+_SET_MODE_FILTER, _NEW_LISTENER, _SPEC_ALLOW = 1, 8, 4  # without the last, older kernels slow the child's loads and stores
+_CALL: Mapping[str, int] = {"x86_64": 317, "aarch64": 277}  # of seccomp itself
+_CLONE_THREAD = 0x00010000
+_PRCTLS = (15, 16, 0x53564D41)  # PR_SET_NAME, PR_GET_NAME, PR_SET_VMA: all that a C library's threads and malloc ask for
+_FCNTLS = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: signals to others by way of a file
+_IOCTLS = (0x8901, 0x8902, 0x5412)  # FIOSETOWN, SIOCSPGRP, TIOCSTI
+_RECEIVE, _SEND = 0xC0502100, 0xC0182101  # SECCOMP_IOCTL_NOTIF_RECV, _SEND
+_NOTIFICATION = struct.Struct("=QIIiIQ6Q")  # struct seccomp_notif
+_ANSWER = struct.Struct("=QqiI")  # struct seccomp_notif_resp
+_CONTINUE = 1
+
+_PID = 0xFFFFFFFF  # stands for the child's own number until it is known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """A program for one machine; the child's own process number is filled in when it is installed."""
+
+    code: bytes  # of 8-byte instructions
+    own: tuple[int, ...]  # offsets of the 32-bit fields that stand for the process number
+    listening: bool  # whether the supervisor decides about some calls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notification:
+    id: int
+    pid: int  # of the calling thread
+    number: int
+    arguments: tuple[int, ...]
+
+
+def kernel_filter(machine: str, *, listening: bool, reported_bytes: int | None) -> Filter:
+    """What generated code may call: memory, time, threads, its own descriptors. Larger mappings than that are reported."""
+    offence = _NOTIFY if listening else _KILL
+    program = _Program(machine)
+    if listening and reported_bytes is not None:
+        program.mapping(reported_bytes)
+    else:
+        program.each(MAPPING, _ALLOW)
+    program.each(HARMLESS, _ALLOW)
+    program.each(OPENING, _NOTIFY if listening else _ALLOW)  # where nobody listens, the filesystem's fence alone decides
+    program.cloning(offence)
+    program.signalling(offence)
+    program.controlling()
+    program.each(CHANGING, _ERRNO | errno.EACCES)
+    program.each(OFFENCES, offence)
+    return program.done(listening)
+
+
+def library_filter(machine: str) -> Filter:
+    """The same for libraries of known origin: they are refused, not ended, since they try and do without."""
+    program = _Program(machine)
+    for table in (MAPPING, HARMLESS, OPENING, CHANGING):
+        program.each(table, _ALLOW)
+    program.cloning(_ERRNO | errno.EAGAIN)
+    program.signalling(_ERRNO | errno.EPERM)
+    program.controlling()
+    program.each(OFFENCES, _ERRNO | errno.EPERM)
+    return program.done(listening=False)
+
+
+def install(made: Filter, machine: str) -> int | None:
+    """Puts the calling thread under the filter for good; the listener's descriptor where there is one.
+
+    Needs no_new_privs. Raises OSError.
+    """
+    code = bytearray(made.code)
+    for offset in made.own:
+        struct.pack_into("=I", code, offset, os.getpid())
+    buffer = (ctypes.c_char * len(code)).from_buffer(code)
+    program = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))
+    flags = _SPEC_ALLOW | (_NEW_LISTENER if made.listening else 0)
+    libc = ctypes.CDLL(None, use_errno=True)
+    found: int = libc.syscall(ctypes.c_long(_CALL[machine]), ctypes.c_ulong(_SET_MODE_FILTER), ctypes.c_ulong(flags), program)
+    if found < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"seccomp: {os.strerror(number)}")
+    return found if made.listening else None
+
+
+def receive(listener: int) -> Notification | None:
+    """The call that waits for an answer; None when its thread is gone."""
+    data = bytearray(_NOTIFICATION.size)
+    try:
+        fcntl.ioctl(listener, _RECEIVE, data)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.EINTR):
+            return None
+        raise
+    identity, pid, _, number, _, _, *arguments = _NOTIFICATION.unpack(data)
+    return Notification(id=identity, pid=pid, number=number, arguments=tuple(arguments))
+
+
+def answer(listener: int, notification: Notification, refusal: int | None) -> None:
+    """Lets the call go on, or makes it fail with the error number `refusal`; nothing when its thread is gone."""
+    data = _ANSWER.pack(notification.id, 0, 0 if refusal is None else -refusal, _CONTINUE if refusal is None else 0)
+    try:
+        fcntl.ioctl(listener, _SEND, data)
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            raise
+
+
+class _Program:
+    """Instructions one behind the other. Each block begins and ends with the call's number loaded."""
+
+    def __init__(self, machine: str) -> None:
+        audit, _, beyond = MACHINES[machine]
+        self._machine = machine
+        self._code: list[tuple[int, int, int, int]] = []
+        self._emit(_LD, _ARCH)
+        self._emit(_JEQ, audit, 1, 0)
+        self._emit(_RET, _KILL)
+        self._emit(_LD, _NR)
+        if beyond is not None:
+            self._emit(_JGE, beyond, 0, 1)
+            self._emit(_RET, _ERRNO | errno.ENOSYS)
+
+    def each(self, table: Mapping[str, tuple[int | None, int | None]], action: int) -> None:
+        for number in numbers(table, self._machine).values():
+            self._emit(_JEQ, number, 0, 1)
+            self._emit(_RET, action)
+
+    def mapping(self, limit: int) -> None:
+        """mmap: whether a large piece of memory is to be had is for the supervisor to say, so that it knows."""
+        for number in numbers(MAPPING, self._machine).values():
+            self._block(number, [
+                (_LD, 0, 0, _ARGS + 8 + 4), (_JGT, 3, 0, limit >> 32), (_JEQ, 0, 3, limit >> 32),
+                (_LD, 0, 0, _ARGS + 8), (_JGT, 0, 1, limit & 0xFFFFFFFF), (_RET, 0, 0, _NOTIFY), (_RET, 0, 0, _ALLOW),
+            ])  # fmt: skip
+
+    def cloning(self, action: int) -> None:
+        """Threads, no processes. clone3 hides its flags behind a pointer: unlisted, so libraries fall back on clone."""
+        for number in numbers(CLONING, self._machine).values():
+            self._block(number, [(_LD, 0, 0, _ARGS), (_JSET, 0, 1, _CLONE_THREAD), (_RET, 0, 0, _ALLOW), (_RET, 0, 0, action)])
+
+    def signalling(self, action: int) -> None:
+        for number in numbers(SIGNALLING, self._machine).values():
+            self._block(number, [(_LD, 0, 0, _ARGS), (_JEQ, 0, 1, _PID), (_RET, 0, 0, _ALLOW), (_RET, 0, 0, action)])
+
+    def controlling(self) -> None:
+        """Calls of many functions, by the function: no signals to others, no change of others' limits."""
+        known, refuse = numbers(CONTROLLING, self._machine), _ERRNO | errno.EPERM
+        self._choice(known["fcntl"], _ARGS + 8, _FCNTLS, refuse, _ALLOW)
+        self._choice(known["ioctl"], _ARGS + 8, _IOCTLS, refuse, _ALLOW)
+        self._choice(known["prctl"], _ARGS, _PRCTLS, _ALLOW, refuse)
+        self._choice(known["prlimit64"], _ARGS, (0, _PID), _ALLOW, refuse)
+        self._choice(known["sendmsg"], _ARGS, (LISTENER_CHANNEL,), _ALLOW, refuse)  # until it is closed
+
+    def done(self, listening: bool) -> Filter:
+        self._emit(_RET, _ERRNO | errno.ENOSYS)  # libraries do without calls that a kernel does not know
+        own = tuple(index * 8 + 4 for index, (code, _, _, k) in enumerate(self._code) if k == _PID and code == _JEQ)
+        return Filter(code=b"".join(struct.pack("=HBBI", *found) for found in self._code), own=own, listening=listening)
+
+    def _choice(self, number: int, argument: int, values: tuple[int, ...], then: int, otherwise: int) -> None:
+        found = [(_JEQ, len(values) - index, 0, value) for index, value in enumerate(values)]
+        self._block(number, [(_LD, 0, 0, argument), *found, (_RET, 0, 0, otherwise), (_RET, 0, 0, then)])
+
+    def _block(self, number: int, body: list[tuple[int, int, int, int]]) -> None:
+        """`body` decides the call `number` and ends in returns, so that nothing behind it sees another value loaded."""
+        self._emit(_JEQ, number, 0, len(body))
+        self._code += body
+
+    def _emit(self, code: int, k: int, true: int = 0, false: int = 0) -> None:
+        self._code.append((code, true, false, k))

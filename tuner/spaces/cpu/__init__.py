@@ -1,0 +1,1 @@
+"""Sketches for CPUs and their knobs."""

@@ -1,0 +1,146 @@
+"""Sums of products in AMX's tile registers: the tile sketch with one reduction axis taken in steps of a register's width.
+
+Intel's Advanced Matrix Extensions (Software Developer's Manual, vol. 1, ch. 18) have eight registers of 16 rows of 64 bytes. One
+instruction adds, to a register of 32-bit sums, the product of a register whose rows hold a step of the reduction with one whose
+rows hold, for each two bfloat16 or four 8-bit numbers of the step, those of every lane. Sums of integers are exact; bfloat16's
+are of float32, with subnormal numbers taken as zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tuner.spaces.core.space import Value
+from tuner.spaces.cpu.tile_knobs import TileSketch
+from tuner.spaces.cpu.tile_plan import TilePlan
+from tuner.spaces.rewrite.access import Access, accesses
+from tuner.spaces.rewrite.dot_products import cut, factors, shared_axes
+from tuner.spaces.rewrite.groups import TileGroup
+from tuner.target.target import Target
+from tuner.workload.expression import DTYPE_BYTES, Axis, DType
+
+REGISTERS = 8
+ROWS = 16  # of a register
+WORD_BYTES = 4  # of a row's sixteen
+RATE = 32.0  # bytes of either factor in the time of a multiply-add of float32: 16 cycles for three registers, two vectors a cycle
+FEATURES: Mapping[frozenset[str], str] = {
+    frozenset({"bfloat16"}): "amx-bf16",
+    frozenset({"int8"}): "amx-int8",
+    frozenset({"uint8"}): "amx-int8",
+    frozenset({"int8", "uint8"}): "amx-int8",
+}
+DEPTHS = (8, 16, 32, 64, 128)  # steps in a block of the reduction: of 4 KiB for two by two registers
+# Registers of sums, rows by columns; beside them the operands of one side and at least one of the other.
+TILES = tuple(
+    (rows, columns)
+    for rows in (1, 2, 3, 4, 6)
+    for columns in (1, 2, 3, 4, 6)
+    if rows * columns + min(rows, columns) + 1 <= REGISTERS
+)
+
+
+@dataclass(frozen=True)
+class AmxSketch(TileSketch):
+    """The group's anchor has a reduction axis cut in three: steps, words of a step and numbers of a word, `taken` at once."""
+
+    row: str = ""  # the axis along which the sums of a register have their rows
+    inputs: frozenset[str] = frozenset()  # tensors that the kernel is given, as they lie in memory
+    parts: str | None = None  # the reduction axis that goes over products of parts, where factors are numbers in parts
+
+    @property
+    def name(self) -> str:
+        return f"amx_{self.vector}"
+
+    @property
+    def rate(self) -> float:
+        """An instruction takes the time of its rows or of a step's words, whichever are more (docs/spaces.md)."""
+        words = next(axis.extent for axis in self.group.anchor.reduce_axes if axis.name == self.taken[0])
+        return RATE / DTYPE_BYTES[self.dtypes[self.reads[0].read.tensor]] * min(self.rows, words) / ROWS
+
+    @property
+    def rows(self) -> int:
+        """Rows of a register in use: where the axis is no multiple of 16, as many in each of as few."""
+        extent = self._extent(self.row)
+        return -(-extent // -(-extent // ROWS))
+
+    def register_values(self) -> list[tuple[int, ...]]:
+        def tile(axis: Axis, rows: int, columns: int) -> int:
+            return rows * self.rows if axis.name == self.row else columns * self.lanes if axis.name == self.vector else 1
+
+        found = [tuple(tile(axis, *one) for axis in self.group.anchor.axes) for one in TILES]
+        extents = [axis.extent for axis in self.group.anchor.axes]
+        return [one for one in found if all(size <= extent for size, extent in zip(one, extents, strict=True))]
+
+    def copy_values(self, found: Access) -> list[str]:
+        values = []
+        if self._rows_in_memory(found):
+            if found.padded:
+                parts = any(axis.extent > 1 and self._fixed(axis) and found.divides(axis.name) for axis in self.group.anchor.axes)
+                values += ["pad", "pad_parts"] if parts else ["pad"]
+            elif found.read.tensor in self.inputs:
+                values.append("none")
+        return [*values, "pack", "pack_root"] if self._grows_little(found) or not values else values
+
+    def _rows_in_memory(self, found: Access) -> bool:
+        """Whether a step of the reduction lies side by side, so that a register's rows can be loaded from where they are."""
+        if self.vector in found.axes or found.gathered:
+            return False
+        _, numbers = self.taken
+        return found.stride(numbers) == 1 and found.stride(self.row) is not None
+
+    def _depth_values(self) -> list[int]:
+        axis = self._main_reduction()
+        if axis.name in self.taken:
+            return [axis.extent]
+        divisors = [size for size in range(min(DEPTHS), axis.extent // 2 + 1) if axis.extent % size == 0]
+        near = {min(divisors, key=lambda size: abs(size - want)) for want in DEPTHS if divisors and want < axis.extent}
+        return [*sorted(near), axis.extent]
+
+    def unroll_values(self) -> list[tuple[int, int]]:
+        """Never unrolled: (innermost reduction axis, 1). Products of parts are done one after another wherever their axis is."""
+        axes = self.group.anchor.reduce_axes
+        positions = dict.fromkeys(position for position, _ in super().unroll_values())
+        return [(position, 1) for position in positions if axes[position].name != self.parts] or [(len(axes) - 1, 1)]
+
+    def plan(self, config: Mapping[str, Value]) -> TilePlan:
+        return replace(super().plan(config), rows=self.row, parts=self.parts)
+
+
+def amx_sketch(
+    group: TileGroup,
+    vector: str,
+    target: Target,
+    threads: int,
+    shapes: Mapping[str, tuple[int, ...]],
+    dtypes: Mapping[str, DType],
+    inputs: frozenset[str],
+    parts: str | None = None,
+) -> AmxSketch | None:
+    """None where the target has no such registers for the anchor's operands, or the anchor is no sum of products with an axis
+    for a register's rows and one for its steps. `parts`: its reduction axis over products of parts, if it has one."""
+    anchor, found = group.anchor, accesses(group.anchor, shapes)
+    operands = factors(anchor)
+    if operands is None or FEATURES.get(frozenset(dtypes[one.tensor] for one in operands), "none") not in target.isa:
+        return None
+    if {vector in one.axes for one in found} != {True, False}:
+        return None
+    narrow = next(one for one in found if vector not in one.axes)
+    apart = set().union(*(one.axes for one in found if vector in one.axes))
+    rows = [axis for axis in anchor.axes if axis.extent > 1 and axis.name in narrow.axes - apart]
+    shared = shared_axes(anchor, found)
+    if not rows or not shared:
+        return None
+    row = max(rows, key=lambda axis: (min(axis.extent, 2 * ROWS), anchor.axes.index(axis)))
+    numbers = WORD_BYTES // DTYPE_BYTES[dtypes[operands[0].tensor]]
+    wanted = ROWS * numbers
+    longest = sorted(shared, key=lambda axis: (-min(axis.extent, wanted), narrow.stride(axis.name) != 1))
+    steps = ((axis, (-(-min(axis.extent, wanted) // numbers), numbers)) for axis in longest if axis.name != parts)
+    made = next((made for axis, step in steps if (made := cut(anchor, axis, step, shapes, dtypes)) is not None), None)
+    if made is None:
+        return None
+    group = replace(group, anchor=made[0])
+    sketch = AmxSketch(group, vector, target, threads, shapes, dtypes, row=row.name, taken=made[1], inputs=inputs, parts=parts)
+    wide = next(one for one in sketch.reads if vector in one.axes)
+    packable = not any(one.gathered for one in sketch.reads) and sketch.copy_values(wide)[-1] == "pack_root"
+    return sketch if packable and sketch.register_values() else None

@@ -1,0 +1,72 @@
+"""A config of the tile sketch for CPUs, decoded: which loops there are at each level of the nest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tuner.spaces.program.program import Mathematics
+from tuner.spaces.program.tiles import TiledAxis, add, constant, times
+from tuner.workload.expression import Axis, Read, Scalar, Var
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReductionAxis:
+    """A reduction axis as blocks of steps of unrolled iterations; the factors divide exactly."""
+
+    axis: Axis
+    block: int  # iterations of one reduction block; the extent where there is one block
+    unroll: int = 1  # divides `block`
+
+    @property
+    def outer(self) -> Axis:
+        return Axis(name=f"{self.axis.name}_2", extent=self.axis.extent // self.block)
+
+    @property
+    def inner(self) -> Axis:
+        return Axis(name=f"{self.axis.name}_1", extent=self.block // self.unroll)
+
+    @property
+    def unrolled(self) -> Axis:
+        return Axis(name=f"{self.axis.name}_0", extent=self.unroll)
+
+    @property
+    def blocked(self) -> bool:
+        return self.block < self.axis.extent
+
+    @property
+    def within(self) -> Scalar:
+        """The iteration within the current block."""
+        return add(times(Var(self.inner.name), self.unroll), Var(self.unrolled.name) if self.unroll > 1 else constant(0))
+
+    @property
+    def index(self) -> Scalar:
+        return add(times(Var(self.outer.name), self.block), self.within) if self.blocked else self.within
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TilePlan:
+    """A config of the sketch, decoded."""
+
+    spatial: tuple[TiledAxis, ...]  # in the order of the stage's axes
+    vector: str | None  # the vectorised axis
+    reduction: tuple[ReductionAxis, ...]  # in loop order, the innermost last
+    outer_order: tuple[str, ...]  # spatial axes, cache-block loops, outermost first
+    inner_order: tuple[str, ...]  # spatial axes, register-tile loops within a cache block
+    copies: Mapping[Read, str]  # "none", "pad", "pad_parts", "pack" (under the loops it depends on) or "pack_root"
+    mathematics: Mathematics
+    threads: int
+    ahead: int = 0  # bytes that a map fetches ahead; of a sum, blocks of the reduction and packed parts, one at most
+    streamed: bool = False  # whether the output is written past the caches
+    taken: tuple[str, ...] = ()  # reduction axes that one instruction takes at once: tuner.spaces.cpu.dots, tuner.spaces.cpu.amx
+    rows: str | None = None  # the axis along which AMX's registers have their rows
+    parts: str | None = None  # the reduction axis that goes over products of parts, whose registers share what they load
+    offset: int = 0  # added to the factor without the vector's lanes, so that an instruction takes it: tuner.spaces.cpu.dots
+
+    @property
+    def blocked(self) -> ReductionAxis | None:
+        """The reduction axis that is cut into blocks, if one is."""
+        return next((axis for axis in self.reduction if axis.blocked), None)
+
+    def tiled(self, name: str) -> TiledAxis:
+        return next(axis for axis in self.spatial if axis.axis.name == name)

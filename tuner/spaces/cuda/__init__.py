@@ -1,0 +1,1 @@
+"""Sketches for NVIDIA GPUs and their knobs."""

@@ -1,0 +1,317 @@
+"""The row sketch for GPUs: a group of threads to a row, reductions along the column across them, stages along the row fused.
+
+threadIdx.x runs along the column and threadIdx.y along the rows of a block. A reduction's loop over threads stays a reduction
+loop bound to threadIdx.x: TVM lowers it to shuffles within a warp and shared memory between warps. What several stages read is
+loaded once and kept in registers or in shared memory.
+
+Loads and stores of several lanes are vectors whatever is computed between them: where a body is computed lane by lane, what it
+reads comes through a vector of registers, and what it makes is stored from one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from tuner.spaces.cuda.axes import GridAxis
+from tuner.spaces.program.nest import Nest
+from tuner.spaces.program.program import Bind, Block, Buffer, ComputeAt, Fuse, Mark, Reorder, Step
+from tuner.spaces.program.tiles import add, at_most, times
+from tuner.spaces.rewrite.access import linear, unpadded
+from tuner.spaces.rewrite.groups import COLUMN, RowGroup, replace_reads
+from tuner.spaces.rewrite.predicates import identity
+from tuner.spaces.rewrite.stages import costs_mathematics, inline_into
+from tuner.target.cuda import VECTOR_BYTES
+from tuner.workload.expression import (
+    DTYPE_BYTES,
+    Axis,
+    Binary,
+    Cast,
+    DType,
+    Read,
+    Scalar,
+    Select,
+    Stage,
+    Var,
+    reads,
+    rewrite,
+    substitute,
+    walk,
+)
+
+Keeping = Literal["recompute", "local", "shared"]
+MAX_UNROLLED = 8  # steps along the column that are unrolled where nothing kept in registers demands it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaRowPlan:
+    """A config of the sketch, decoded."""
+
+    rows: tuple[GridAxis, ...]  # threads along at most one of them
+    column: Axis
+    threads: int  # along the column
+    lanes: int  # elements of a load; threads * lanes is at most the column
+    keeping: Keeping  # stages along the column and rows read more than once: computed again, in registers or in shared memory
+    ahead: bool = False  # rows that only the output reads are loaded before everything else, instead of when they are used
+
+    @property
+    def width(self) -> int:
+        return self.threads * self.lanes
+
+    @property
+    def steps(self) -> int:
+        return -(-self.column.extent // self.width)
+
+
+class CudaRowNest:
+    """Builds the blocks and steps of one row group under one plan."""
+
+    def __init__(
+        self, group: RowGroup, plan: CudaRowPlan, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]
+    ) -> None:
+        self.plan, self.shapes, self.dtypes = plan, shapes, dtypes
+        self.stages = recomputed(group) if plan.keeping == "recompute" else group.stages
+        self.name = group.name
+        self.blocks: list[Block] = []
+        self.buffers: list[Buffer] = []
+        self.steps: list[Step] = []
+        self.grid = [one.outer for one in plan.rows]
+        self.spatial = [*self.grid, *(one.thread for one in plan.rows)]
+        self.here: tuple[Scalar, ...] = tuple(Var(axis.name) for axis in self.spatial)
+        self.rows: dict[str, Scalar] = {one.axis.name: one.index for one in plan.rows}
+        self.along = (
+            Axis(name=f"{COLUMN}_s", extent=plan.steps),
+            Axis(name=f"{COLUMN}_t", extent=plan.threads),
+            Axis(name=f"{COLUMN}_l", extent=plan.lanes),
+        )
+        self.finished: dict[str, Scalar] = {}  # value of each stage that has one a row
+        self.kept: dict[Read, Scalar] = {}  # what is read in place of a kept stage or row
+        self.under: dict[str, str] = {}  # where blocks are placed, if not in the host's innermost loop of rows
+        self.first: set[str] = set()  # blocks placed before all others of their loop
+
+    def build(self) -> Nest:
+        if self.plan.keeping != "recompute":
+            for number, read in enumerate(repeated(self.stages)):
+                self._keep(f"{self.name}_load{number}", read, self.dtypes[read.tensor], read)
+        for stage in self.stages[:-1]:
+            if stage.reducer is not None:
+                self.finished[stage.name] = self._reduction(stage)
+            elif len(stage.axes) > len(self.stages[0].axes):
+                self._keep(stage.name, stage.body, stage.dtype, _in_place(stage))
+            else:
+                self._local(stage.name, self._value(stage.body), stage.dtype)
+                self.finished[stage.name] = Read(stage.name, self.here)
+        self._host(self.stages[-1])
+        self._place()
+        return Nest(tuple(self.blocks), tuple(self.buffers), tuple(self.steps))
+
+    # --- stages -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _step(self) -> Scalar:
+        return times(Var(self.along[0].name), self.plan.width)
+
+    @property
+    def _column(self) -> Scalar:
+        """The element of the column; the last step is moved back where steps do not divide it."""
+        extent, width = self.plan.column.extent, self.plan.width
+        first = at_most(self._step, extent - width) if extent % width else self._step
+        return add(first, add(times(Var(self.along[1].name), self.plan.lanes), Var(self.along[2].name)))
+
+    def _reduction(self, stage: Stage) -> Scalar:
+        """One block over the row's own part and across threads; elements that an earlier step has seen do not count again."""
+        assert stage.reducer is not None
+        others = tuple(axis for axis in stage.reduce_axes if axis.name != COLUMN)
+        step, thread, lane = self.along
+        name = f"{stage.name}_acc"
+        body = self._value(stage.body, self._vectors(stage.name, stage.body, others, f"{name}.{step.name}"))
+        if self.plan.column.extent % self.plan.width:
+            body = Select(Binary("ge", self._column, self._step), body, identity(stage.reducer, stage.accumulator))
+        self._add(name, self.spatial, body, stage.accumulator, "local", stage, (*others, step, lane, thread))
+        value = Read(name, self.here)
+        return value if stage.dtype == stage.accumulator else Cast(stage.dtype, value)
+
+    def _keep(self, name: str, body: Scalar, dtype: DType, replaced: Read) -> None:
+        scope: Literal["local", "shared"] = "shared" if self.plan.keeping == "shared" else "local"
+        axes = [*self.spatial, *self.along]
+        self._add(name, axes, self._value(body), dtype, scope)
+        self.kept[replaced] = Read(name, tuple(Var(axis.name) for axis in axes))
+
+    def _local(self, name: str, body: Scalar, dtype: DType) -> None:
+        self._add(name, self.spatial, body, dtype, "local")
+
+    def _host(self, stage: Stage) -> None:
+        """The group's output, whose loops host all other blocks."""
+        rowwise = len(stage.axes) == len(self.stages[0].axes)
+        axes = self.spatial if rowwise else [*self.spatial, *self.along]
+        body = self._reduction(stage) if stage.reducer is not None else self._stored(stage, axes)
+        where = self.rows | {COLUMN: self._column}
+        indices = tuple(where[axis.name] for axis in stage.axes)
+        self.blocks.append(Block(name=stage.name, axes=tuple(axes), buffer=stage.name, indices=indices, body=body))
+
+    def _stored(self, stage: Stage, axes: list[Axis]) -> Scalar:
+        """What the host stores: its value, or the vector of registers in which it was computed lane by lane."""
+        body = self._value(stage.body)
+        by_lanes = self.plan.lanes > 1 and self.along[0] in axes
+        plain = not costs_mathematics(body) and not _selects(body)
+        if not by_lanes or (plain and not self.plan.ahead):
+            return body
+        vector = f"{stage.name}.{self.along[1].name}"
+        body = self._value(stage.body, self._vectors(stage.name, stage.body, (), vector, ahead=self.plan.ahead))
+        if plain:
+            return body
+        name = f"{stage.name}_value"
+        self._add(name, axes, body, stage.dtype, "local")
+        self.under[name] = vector
+        return Read(name, tuple(Var(axis.name) for axis in axes))
+
+    def _vectors(
+        self, stage: str, body: Scalar, others: tuple[Axis, ...], loop: str, *, ahead: bool = False
+    ) -> dict[Read, Scalar]:
+        """What is read along the lanes, by way of vectors of registers loaded in a loop; or, ahead, before everything else."""
+        found: dict[Read, Scalar] = {}
+        axes = [*self.spatial, *others, *self.along]
+        for read in dict.fromkeys(reads(body)) if self.plan.lanes > 1 else ():
+            if not self._from_memory(read):
+                continue
+            name = f"{stage}_in{len(found)}"
+            self._add(name, axes, self._value(read), self.dtypes[read.tensor], "local")
+            found[read] = Read(name, tuple(Var(axis.name) for axis in axes))
+            if ahead and read not in self.kept:
+                self.first.add(name)
+            else:
+                self.under[name] = loop
+        return found
+
+    def _from_memory(self, read: Read) -> bool:
+        """Whether it is neighbours that are read, of a row outside the group or kept in shared memory, one vector at most."""
+        if read.tensor not in self.dtypes or self.plan.lanes * DTYPE_BYTES[self.dtypes[read.tensor]] > VECTOR_BYTES:
+            return False
+        return self.plan.keeping == "shared" if read in self.kept else neighbours(read)
+
+    # --- pieces -------------------------------------------------------------------------------------------------------
+
+    def _value(self, body: Scalar, instead: Mapping[Read, Scalar] | None = None) -> Scalar:
+        """A body at the current element, members of the group and kept rows read from where they are."""
+        known = {**self.kept, **(instead or {})}
+        extents = {one.axis.name: one.axis.extent for one in self.plan.rows} | {COLUMN: self.plan.column.extent}
+        extents |= {axis.name: axis.extent for stage in self.stages for axis in stage.reduce_axes}
+        redirected = rewrite(body, lambda node: known.get(node) if isinstance(node, Read) else None)
+        shapes = {**self.shapes, **{buffer.name: buffer.shape for buffer in self.buffers}}
+        plain = unpadded(redirected, shapes, extents)
+        return replace_reads(substitute(plain, self.rows | {COLUMN: self._column}), self.finished)
+
+    def _add(
+        self,
+        name: str,
+        axes: list[Axis],
+        body: Scalar,
+        dtype: DType,
+        scope: Literal["local", "shared"],
+        stage: Stage | None = None,
+        reduce_axes: tuple[Axis, ...] = (),
+    ) -> None:
+        self.buffers.append(Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=dtype, scope=scope))
+        self.blocks.append(
+            Block(
+                name=name,
+                axes=tuple(axes),
+                reduce_axes=reduce_axes,
+                buffer=name,
+                indices=tuple(Var(axis.name) for axis in axes),
+                body=body,
+                reducer=stage.reducer if stage is not None else None,
+            )
+        )
+
+    def _place(self) -> None:
+        """Nests everything under the host's rows, consumers first; then binds, vectorises and unrolls."""
+        host = self.blocks[-1]
+        threads = [one.thread for one in self.plan.rows]
+        inner = [axis for axis in self.along if axis in host.axes]
+        self.steps.append(Reorder(loops=_loops(host, [*self.grid, *threads, *inner])))
+        last = self.spatial[-1]
+        for block in reversed(self.blocks[:-1]):
+            loop = self.under.get(block.name, f"{host.name}.{last.name}")
+            self.steps.append(ComputeAt(block=block.name, loop=loop, first=block.name in self.first))
+            inside = [axis for axis in (*block.axes, *block.reduce_axes) if axis not in self.spatial]
+            if inside:
+                self.steps.append(Reorder(loops=_loops(block, inside)))
+        for block in self.blocks:
+            self._mark(block)
+        wide = next((one.thread for one in self.plan.rows if one.threads > 1), threads[-1])
+        self.steps.append(Bind(loop=f"{host.name}.{wide.name}", axis="threadIdx.y"))
+        self.steps.append(Fuse(loops=_loops(host, self.grid), into=f"{host.name}.grid"))
+        self.steps.append(Bind(loop=f"{host.name}.grid", axis="blockIdx.x"))
+
+    def _mark(self, block: Block) -> None:
+        step, thread, lane = self.along
+        if step not in (*block.axes, *block.reduce_axes):
+            return
+        within = self.under.get(block.name, "").split(".")[-1]  # the loop whose turns have one step, and maybe one thread, each
+        if not within and step.extent > 1 and (self.plan.keeping == "local" or step.extent <= MAX_UNROLLED):
+            self.steps.append(Mark(loop=f"{block.name}.{step.name}", how="unroll"))
+        if within != thread.name:
+            self.steps.append(Bind(loop=f"{block.name}.{thread.name}", axis="threadIdx.x"))
+        if lane.extent > 1:
+            plain = block.reducer is None and not costs_mathematics(block.body) and not _selects(block.body)
+            self.steps.append(Mark(loop=f"{block.name}.{lane.name}", how="vectorize" if plain else "unroll"))
+
+
+def recomputed(group: RowGroup) -> tuple[Stage, ...]:
+    """The group's stages with those along the column inlined into their readers."""
+    stages = group.stages
+    for producer in optional(group):
+        current = next(stage for stage in stages if stage.name == producer.name)
+        stages = tuple(inline_into(stage, current) for stage in stages if stage is not current)
+    return stages
+
+
+def optional(group: RowGroup) -> tuple[Stage, ...]:
+    """Stages along the column that are read by others of the group."""
+    return tuple(stage for stage in group.stages[:-1] if stage.reducer is None and len(stage.axes) > len(group.rows))
+
+
+def repeated(stages: tuple[Stage, ...]) -> tuple[Read, ...]:
+    """Rows from outside the group that a reduction reads, or several stages do: plain reads along the column."""
+    members = {stage.name for stage in stages}
+    uses: dict[Read, int] = {}
+    for stage in stages:
+        others = {axis.name for axis in stage.reduce_axes if axis.name != COLUMN}
+        for read in dict.fromkeys(reads(stage.body)):
+            names = {node.name for index in read.indices for node in walk(index) if isinstance(node, Var)}
+            gathered = any(isinstance(node, Read) for index in read.indices for node in walk(index))
+            if read.tensor not in members and read.pad is None and not gathered and COLUMN in names and not names & others:
+                uses[read] = uses.get(read, 0) + (2 if stage.reducer is not None else 1)
+    return tuple(read for read, count in uses.items() if count > 1)
+
+
+def once(stages: tuple[Stage, ...]) -> tuple[Read, ...]:
+    """Rows from outside the group that only the output reads, if that goes along the column: neighbours in memory."""
+    host, members = stages[-1], {stage.name for stage in stages}
+    if host.reducer is not None or len(host.axes) == len(stages[0].axes):
+        return ()
+    again = repeated(stages)
+    return tuple(
+        read for read in dict.fromkeys(reads(host.body)) if read.tensor not in members and read not in again and neighbours(read)
+    )
+
+
+def neighbours(read: Read) -> bool:
+    """Whether a read goes along the column from one element to the next in memory, never outside its tensor."""
+    forms = [linear(index) for index in read.indices]
+    along = [0 if form is None else form.coefficient(COLUMN) for form in forms]
+    return read.pad is None and None not in forms and along[-1:] == [1] and not any(along[:-1])
+
+
+def _in_place(stage: Stage) -> Read:
+    return Read(stage.name, tuple(Var(axis.name) for axis in stage.axes))
+
+
+def _loops(block: Block, axes: list[Axis]) -> tuple[str, ...]:
+    return tuple(f"{block.name}.{axis.name}" for axis in axes)
+
+
+def _selects(body: Scalar) -> bool:
+    return any(isinstance(node, Select) for node in walk(body))

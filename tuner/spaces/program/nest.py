@@ -1,0 +1,34 @@
+"""What a group becomes: blocks, their buffers and the steps on them; and where threads share its outermost loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuner.spaces.program.program import Block, Buffer, Fuse, Mark, Step
+from tuner.workload.expression import Axis
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    blocks: tuple[Block, ...]
+    buffers: tuple[Buffer, ...]
+    steps: tuple[Step, ...]
+
+
+def parallel_prefix(block: str, axes: list[Axis], threads: int, keep: list[Axis]) -> list[Step]:
+    """Shares the outermost loops among threads: fused until there are four tasks a thread, never across a loop in `keep`."""
+    if threads == 1 or not axes:
+        return []
+    chosen: list[Axis] = []
+    tasks = 1
+    for axis in axes:
+        chosen.append(axis)
+        tasks *= axis.extent
+        if tasks >= 4 * threads or axis in keep:
+            break
+    if tasks == 1:
+        return []
+    names = tuple(f"{block}.{axis.name}" for axis in chosen)
+    if len(names) == 1:
+        return [Mark(loop=names[0], how="parallel")]
+    return [Fuse(loops=names, into=f"{block}.parallel"), Mark(loop=f"{block}.parallel", how="parallel")]

@@ -1,0 +1,118 @@
+"""What a program does with its constants alone, taken out of it: packed once ahead of time, not in each call.
+
+A copy of a constant input that stands at the root of a program (a sketch's `pack_root` and `pad`), or a sum over one, depends on
+nothing that varies. Such blocks become a program of their own, which writes the packed buffers; the rest takes these as inputs in
+the constant's place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tuner.spaces.program.program import (
+    Bind,
+    Block,
+    ComputeAt,
+    DecomposeReduction,
+    Fuse,
+    Hold,
+    Mark,
+    Pipeline,
+    Program,
+    Reorder,
+    ReverseComputeAt,
+    SplitLoop,
+    Step,
+    StorageAlign,
+    Tensorize,
+)
+from tuner.workload.expression import Tensor, reads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    main: Program  # what runs in each call
+    prologue: Program | None  # constants in, packed buffers out; None where nothing can be packed ahead
+
+
+def split(program: Program) -> Split:
+    """The program in two. Loops keep their names; each step stays with the block it is about."""
+    ahead = _ahead(program)
+    if not ahead:
+        return Split(main=program, prologue=None)
+    blocks = [block for block in program.blocks if block.name in ahead]
+    rest = [block for block in program.blocks if block.name not in ahead]
+    written = {block.buffer for block in blocks}
+    wanted = {read.tensor for block in rest for read in reads(block.body)}
+    packed = {
+        buffer.name: Tensor(name=buffer.name, shape=buffer.shape, dtype=buffer.dtype)
+        for buffer in program.buffers
+        if buffer.name in written & wanted
+    }
+    origin = _origins(blocks)
+    inputs: list[Tensor] = []
+    for tensor in program.inputs:
+        copies = [copy for name, copy in packed.items() if min(origin[name]) == tensor.name]
+        if tensor.name in wanted or not copies:
+            inputs.append(tensor)
+        inputs += copies
+    sources = {name for found in origin.values() for name in found}
+    return Split(
+        main=replace(
+            program,
+            inputs=tuple(inputs),
+            buffers=tuple(buffer for buffer in program.buffers if buffer.name not in written),
+            blocks=tuple(rest),
+            steps=tuple(step for step in program.steps if not _about(step) & ahead),
+            constants=(),
+        ),
+        prologue=Program(
+            inputs=tuple(tensor for tensor in program.inputs if tensor.name in sources),
+            outputs=tuple(packed.values()),
+            buffers=tuple(buffer for buffer in program.buffers if buffer.name in written and buffer.name not in packed),
+            blocks=tuple(blocks),
+            steps=tuple(step for step in program.steps if _about(step) & ahead),
+            views=program.views,
+        ),
+    )
+
+
+def _ahead(program: Program) -> frozenset[str]:
+    """Names of the blocks that read constants alone, stand at the root, and have a buffer to themselves."""
+    nested = {name for step in program.steps if isinstance(step, (ComputeAt, ReverseComputeAt)) for name in _about(step)}
+    near = {buffer.name for buffer in program.buffers if buffer.scope != "global"}
+    written = [block.buffer for block in program.blocks]
+    known = set(program.constants)
+    names: set[str] = set()
+    for block in program.blocks:
+        sources = {read.tensor for read in reads(block.body)}
+        own = (
+            written.count(block.buffer) == 1
+            and block.buffer not in near
+            and all(block.buffer != out.name for out in program.outputs)
+        )
+        if sources and sources <= known and block.name not in nested and own:
+            known.add(block.buffer)
+            names.add(block.name)
+    return frozenset(names)
+
+
+def _origins(blocks: list[Block]) -> dict[str, frozenset[str]]:
+    """For each buffer the blocks write, the constants it comes from."""
+    found: dict[str, frozenset[str]] = {}
+    for block in blocks:
+        found[block.buffer] = frozenset().union(*(found.get(read.tensor, {read.tensor}) for read in reads(block.body)))
+    return found
+
+
+def _about(step: Step) -> frozenset[str]:
+    """The blocks a step names."""
+    match step:
+        case Reorder(loops=loops) | Fuse(loops=loops):
+            return frozenset(loop.split(".")[0] for loop in loops)
+        case ComputeAt(block=block, loop=loop) | ReverseComputeAt(block=block, loop=loop):
+            return frozenset({block, loop.split(".")[0]})
+        case DecomposeReduction(block=block) | StorageAlign(block=block) | Hold(block=block):
+            return frozenset({block})
+        case Mark(loop=loop) | Bind(loop=loop) | SplitLoop(loop=loop) | Tensorize(loop=loop) | Pipeline(loop=loop):
+            return frozenset({loop.split(".")[0].removesuffix("_init")})

@@ -1,0 +1,105 @@
+"""The compiler process: compiles and links one candidate after the other, leaves the library on shared storage by content hash.
+
+Run as `python -m tuner.workers.fleet.build_server FD`. It is the only process of a builder that loads TVM, and it may crash or hang in the
+compiler: whoever owns it (builder.py) kills and replaces it. An alarm ends it by itself should its owner be gone by then.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuner.errors import IllegalSchedule, TunerError
+from tuner.measure.outcome import Failed, FailureKind
+from tuner.workers.fleet.channel import parent_channel
+from tuner.workers.fleet.messages import BuildReply, BuildRequest, Library, Problem, ServerSetup
+from tuner.workers.fleet.shipping import place
+
+if TYPE_CHECKING:
+    from tuner.workers.fleet.candidate_compiler import Origin
+
+NICENESS = 10  # of this process: it computes all the time, and whoever hands a lane its next candidate shares its core
+
+
+def memory_bytes() -> tuple[int, int]:
+    """Address space and resident memory of this process."""
+    size, resident = Path("/proc/self/statm").read_text(encoding="ascii").split()[:2]
+    return int(size) * resource.getpagesize(), int(resident) * resource.getpagesize()
+
+
+def build(origin: Origin, request: BuildRequest, storage: Path) -> Library | Failed:
+    try:
+        made = origin.made(request.config)
+    except IllegalSchedule as error:
+        return Failed(kind=FailureKind.ILLEGAL_SCHEDULE, message=str(error))
+    except MemoryError as error:
+        return Failed(kind=FailureKind.BUILD_ERROR, message=f"the compiler ran out of memory: {error}")
+    except (TunerError, RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError, OSError) as error:
+        return Failed(kind=FailureKind.BUILD_ERROR, message=f"{type(error).__name__}: {error}")
+    digest = hashlib.sha256(made.library).hexdigest()
+    if request.keep:
+        place(storage, f"{digest}.o", made.code)
+        place(storage, f"{digest}.json", json.dumps(made.described(), sort_keys=True).encode())
+    path = place(storage, f"{digest}.so", made.library)
+    return Library(sha256=digest, path=str(path), symbol=made.symbol, resources=made.resources)
+
+
+def load_compiler() -> Callable[[Problem, Path], Origin]:
+    """Loads TVM, in 0.9 s instead of 3 where PyTorch is installed: TVM loads that, too, and nothing here needs it."""
+    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # to import it then fails, as where it is not installed
+    gc.disable()  # what is loaded stays
+    from tuner.workers.fleet.candidate_compiler import origin_of  # noqa: PLC0415  # what this is about
+
+    gc.freeze()
+    gc.enable()
+    return origin_of
+
+
+def _yield_to_messages() -> None:
+    os.nice(NICENESS)
+    # Where the kernel shares the processor evenly among sessions (sched(7), autogroup), each session has a niceness, too. This
+    # process was started in one of its own.
+    if os.getsid(0) == os.getpid():
+        with suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(NICENESS), encoding="ascii")
+
+
+def serve(descriptor: str) -> None:
+    channel = parent_channel(descriptor)
+    setup: ServerSetup = channel.recv()
+    origin_of = load_compiler()
+    os.sched_setaffinity(0, setup.cores)
+    _yield_to_messages()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    bound = setup.memory_bytes + memory_bytes()[0]
+    resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    storage = Path(setup.storage)
+    origins: dict[str, Origin] = {}
+    channel.send(os.getpid())
+    while True:
+        try:
+            message: Problem | tuple[str, BuildRequest] = channel.recv()
+        except EOFError:
+            return
+        if isinstance(message, Problem):
+            origins[message.key] = origin_of(message, storage)
+            continue
+        key, request = message
+        signal.setitimer(signal.ITIMER_REAL, setup.build_timeout_s + 5.0)  # its default action ends the process
+        result = build(origins[key], request, storage)
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        channel.send(BuildReply(result=result, resident_bytes=memory_bytes()[1]))
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])

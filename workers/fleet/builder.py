@@ -1,0 +1,185 @@
+"""Builders: a Ray actor that keeps one compiler process busy, ends it when it hangs and replaces it when it crashed or grew.
+
+The compiler is a process of its own because forking a child out of an actor with TVM and a dozen threads in it is not safe, and
+because a crash inside LLVM must cost one candidate and not the actor. Speaking to it costs less than a millisecond a build.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tuner.measure.outcome import Failed, FailureKind
+from tuner.workers.fleet.channel import Child, source_root, spawn
+from tuner.workers.fleet.handoff import Letter, post
+from tuner.workers.fleet.messages import BuildReply, BuildRequest, Built, Library, Limits, MeasureRequest, Problem, ServerSetup
+from tuner.workers.fleet.shipping import packed
+
+LAST_WORDS = 4000  # characters of a dead compiler's output that go into the failure's text
+START_TIMEOUT_S = 60.0  # importing TVM takes 1.2 s on an idle core
+
+
+class LostCompiler(RuntimeError):
+    """The compiler process could not be started at all: the machine's fault, not a candidate's."""
+
+
+def compiler_environment() -> dict[str, str]:
+    """What a compiler needs from the environment, and nothing else: no token, no database address."""
+    names = ("PATH", "HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH", "CC", "CUDA_HOME")
+    kept = {name: os.environ[name] for name in names if name in os.environ}
+    # One core each: TVM's and OpenBLAS's own thread pools would only fight over it.
+    return kept | {"PYTHONPATH": str(source_root()), "TVM_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+class Compiler:
+    """The owner's side of one compiler process. Not thread-safe."""
+
+    def __init__(self, *, storage: Path, cores: tuple[int, ...], limits: Limits) -> None:
+        self._storage, self._cores, self._limits = storage, cores, limits
+        self._log = storage / f".compiler-{os.getpid()}-{'-'.join(map(str, cores))}.log"
+        self._child: Child | None = None
+        self._known: set[str] = set()  # keys of the problems this process has been told
+        self._builds = 0
+        self._ready = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id while there is one."""
+        return self._child.pid if self._child else None
+
+    def start(self) -> None:
+        """Starts the process without waiting for it to have loaded the compiler."""
+        self.close()
+        with self._log.open("wb") as log:
+            environment = compiler_environment()
+            self._child = spawn(
+                "tuner.workers.fleet.build_server", directory=self._storage, environment=environment, output=log, flags=("-P",)
+            )
+        limits = self._limits
+        self._child.connection.send(
+            ServerSetup(
+                storage=str(self._storage),
+                cores=self._cores,
+                build_timeout_s=limits.build_timeout_s,
+                memory_bytes=limits.memory_bytes,
+            )
+        )
+        self._known, self._builds, self._ready = set(), 0, False
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+
+    def wait_ready(self) -> None:
+        """Until the compiler is loaded. Raises LostCompiler with its last words where it cannot be."""
+        self._awake()
+
+    def build(self, problem: Problem, request: BuildRequest) -> Library | Failed:
+        """One candidate, compiled and linked, within the build timeout and what a new process needs to start."""
+        limits = self._limits
+        try:
+            child = self._awake()
+            if problem.key not in self._known:
+                child.connection.send(problem)
+                self._known.add(problem.key)
+            child.connection.send((problem.key, request))
+            if not child.connection.poll(limits.build_timeout_s):
+                self.start()
+                return Failed(kind=FailureKind.BUILD_TIMEOUT, message=f"not built within {limits.build_timeout_s:g} s")
+            reply: BuildReply = child.connection.recv()
+        except (EOFError, ConnectionError) as error:
+            return self._crashed(error)
+        self._builds += 1
+        if self._builds >= limits.builds_per_server or reply.resident_bytes > limits.builder_resident_bytes:
+            self.start()
+        return reply.result
+
+    def _crashed(self, error: Exception) -> Failed:
+        """A crash inside the compiler is the candidate's fault; SIGKILL comes from outside (operator, kernel out of memory)."""
+        status = self._child.process.wait() if self._child else None
+        said = self._last_words() or str(error)
+        self.start()
+        kind = FailureKind.INFRASTRUCTURE if status == -signal.SIGKILL else FailureKind.BUILD_ERROR
+        return Failed(kind=kind, message=f"the compiler ended while building ({describe_exit(status)}): {said}")
+
+    def _last_words(self) -> str:
+        """The end of what the compiler wrote before it died: an assertion of LLVM, a traceback."""
+        return self._log.read_text(encoding="utf-8", errors="replace")[-LAST_WORDS:].strip()
+
+    def _awake(self) -> Child:
+        """The process, once it has loaded the compiler."""
+        for _ in range(2):  # it may have died while nobody was looking
+            if self._child is None:
+                self.start()
+            child = self._child
+            assert child is not None
+            if self._ready and child.process.poll() is None:
+                return child
+            try:
+                if not self._ready and child.connection.poll(START_TIMEOUT_S):
+                    child.connection.recv()
+                    self._ready = True
+                    return child
+            except (EOFError, ConnectionError):
+                pass
+            self.close()
+        raise LostCompiler(f"the compiler process did not start within {START_TIMEOUT_S:g} s, twice: {self._last_words()}")
+
+
+def describe_exit(status: int | None) -> str:
+    if status is None:
+        return "no process"
+    return f"signal {-status}" if status < 0 else f"exit code {status}"
+
+
+class Builder:
+    """The actor. Ray runs its methods one after the other."""
+
+    def __init__(
+        self, *, name: str, storage: str, cores: tuple[int, ...], home_cores: tuple[int, ...], limits: Limits, ships: bool = False
+    ) -> None:
+        """`cores`: the compiler's; the actor itself keeps to `home_cores`. `ships`: what it builds is measured on other machines,
+        so it sends the bytes along."""
+
+        self._name, self._ships, self._storage = name, ships, Path(storage)
+        self._posted: set[str] = set()  # hashes of libraries that a lane was told of: the same code again is not timed again
+        self._compiler = Compiler(storage=Path(storage), cores=cores, limits=limits)
+        self._compiler.start()  # it loads on any core that is free, and keeps to its own once it has
+        os.sched_setaffinity(0, home_cores)
+        self._problems: dict[str, Problem] = {}
+
+    def describe(self) -> dict[str, int | str]:
+        """Name and process ids, once the compiler is loaded: where it cannot be, the fleet does not start."""
+        self._compiler.wait_ready()
+        return {"name": self._name, "pid": os.getpid(), "compiler_pid": self._compiler.pid or 0}
+
+    def load(self, problem: Problem) -> None:
+        self._problems[problem.key] = problem
+
+    def build(self, problem_key: str, requests: Sequence[BuildRequest]) -> list[Built]:
+        problem = self._problems[problem_key]
+        built = []
+        for request in requests:
+            started = time.time()
+            result = self._compiler.build(problem, request)
+            ended = time.time()
+            if request.lane and isinstance(result, Library):
+                self._post(problem_key, request, result)
+            if self._ships and isinstance(result, Library):
+                result = packed(result, keep=request.keep)
+            built.append(Built(number=request.number, result=result, started_s=started, ended_s=ended))
+        return built
+
+    def _post(self, problem_key: str, request: BuildRequest, library: Library) -> None:
+        """A head start for the lane that waits for this. Code that this builder has posted before needs none."""
+        if not self._ships and library.sha256 not in self._posted:
+            self._posted.add(library.sha256)
+            wanted = MeasureRequest(number=request.number, library=library, best_s=request.best_s)
+            post(self._storage, request.lane, Letter(problem=problem_key, request=wanted))
+
+    def close(self) -> None:
+        self._compiler.close()

@@ -1,0 +1,71 @@
+"""Candidates on their way through the fleet, and each job's queues of them."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from tuner.measure.gpu.resources import Resources
+from tuner.measure.outcome import Candidate
+from tuner.workers.fleet.messages import Library
+from tuner.workers.fleet.policy import Account
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """A candidate on its way."""
+
+    queue: JobQueue
+    problem: str  # its key
+    candidate: Candidate
+    lost: list[str] = field(default_factory=list)  # why each attempt so far came to nothing
+    library: Library | None = None
+    build_s: float = 0.0
+    ready_s: float = 0.0  # when it was built, seconds since the epoch
+    lane: str = ""  # that may begin with it as soon as it is built
+    abandoned: bool = False  # its search ended while it was at a worker
+
+    @property
+    def job(self) -> str:
+        return self.queue.account.standing.job
+
+    @property
+    def resources(self) -> Resources | None:
+        return None if self.library is None else self.library.resources
+
+
+@dataclass(slots=True, eq=False)
+class JobQueue:
+    """One job's candidates that are at no worker."""
+
+    account: Account
+    to_build: deque[Item] = field(default_factory=deque)
+    ready: deque[Item] = field(default_factory=deque)
+    announced: str = ""  # key of the problem it is about to have candidates of
+    begun: bool = False  # it has had candidates
+
+    @property
+    def idle(self) -> bool:
+        """Whether the job has nothing here and nothing at a worker."""
+        account = self.account
+        return not (self.to_build or self.ready or account.building or account.measuring)
+
+    @property
+    def problems(self) -> set[str]:
+        """Keys of what it will want to have measured."""
+        return {item.problem for item in (*self.to_build, *self.ready)} | ({self.announced} if self.announced else set())
+
+    def is_ready(self, item: Item, *, again: bool = False) -> None:
+        """A built candidate that waits for a lane; one that lost its lane goes to the front."""
+        (self.ready.appendleft if again else self.ready.append)(item)
+        self.account.ready += 1
+
+
+def take(queue: deque[Item], count: int) -> list[Item]:
+    """A batch: candidates of one problem. One that already lost a worker travels alone, so that it takes nobody along."""
+    batch = [queue.popleft()]
+    while queue and len(batch) < count and not batch[0].lost and not queue[0].lost:
+        if queue[0].problem != batch[0].problem:
+            break
+        batch.append(queue.popleft())
+    return batch

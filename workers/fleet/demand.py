@@ -1,0 +1,135 @@
+"""What jobs want of the fleet: each job's candidates in their queues, and whose turn it is at a builder or a lane.
+
+The pipeline's half that knows of jobs. Pure, like the pipeline: the policy decides, the accounts say what it decides by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+from tuner.measure.outcome import Candidate
+from tuner.workers.fleet.candidates import Item, JobQueue
+from tuner.workers.fleet.policy import CREDIT_S, Account, Key, LaneShare, Place, Policy, Standing
+from tuner.workers.fleet.worker_slot import Station
+
+
+class Demand:
+    """All jobs that have candidates or had some and have not left."""
+
+    def __init__(self, policy: Policy, share: LaneShare) -> None:
+        self._policy, self._share = policy, share
+        self._queues: dict[str, JobQueue] = {}
+        self._accounts: dict[str, Account] = {}
+        self._virtual_s = 0.0  # of the job that was given a lane last: where a new one starts
+        self._places: dict[Place, int] = {}
+        self._builders = 1
+
+    def __iter__(self) -> Iterator[JobQueue]:
+        return iter(self._queues.values())
+
+    @property
+    def to_build(self) -> int:
+        return sum(len(queue.to_build) for queue in self)
+
+    @property
+    def ready(self) -> int:
+        return sum(len(queue.ready) for queue in self)
+
+    def stations(self, places: Iterable[Place], builders: int) -> None:
+        """The fleet's lanes and how many builders it has, whenever they change."""
+        self._builders, self._places = builders, {}
+        for place in places:
+            self._places[place] = self._places.get(place, 0) + 1
+        for account in self._accounts.values():
+            self._equip(account)
+
+    def _equip(self, account: Account) -> None:
+        fitting = [place for place in self._places if place.fits(account.standing)]
+        best = min(fitting, key=lambda place: place.waste(account.standing), default=None)
+        account.lanes = self._places[best] if best is not None else 1
+        account.fitting = sum(self._places[place] for place in fitting)
+        account.builders = self._builders
+
+    def submit(self, standing: Standing, problem: str, candidates: Iterable[Candidate]) -> None:
+        """A job starts level with the others; one that had nothing to offer for a while has a bounded claim.
+
+        Without candidates it says what they will be of.
+        """
+        queue = self._queues.get(standing.job)
+        if queue is None:
+            queue = self._queues[standing.job] = JobQueue(Account(standing))
+            self._accounts[standing.job] = queue.account
+        if queue.idle:
+            queue.account.level(self._virtual_s, credit_s=CREDIT_S if queue.begun else 0.0)
+        queue.account.standing, queue.announced = standing, problem
+        self._equip(queue.account)
+        queue.to_build.extend(Item(queue, problem, candidate) for candidate in candidates)
+        queue.begun |= bool(queue.to_build)
+
+    def abandon(self, job: str) -> None:
+        """Forgets what is at no worker."""
+        queue = self._queues.get(job)
+        if queue is not None:
+            queue.to_build.clear()
+            queue.ready.clear()
+            queue.announced, queue.account.ready = "", 0
+
+    def leave(self, job: str) -> None:
+        self._queues.pop(job, None)
+        self._accounts.pop(job, None)
+
+    # -- whose turn it is ------------------------------------------------------------------------------------------------------
+
+    def next_to_build(self, room: Callable[[Item], bool], lane_takes: Callable[[str], bool]) -> JobQueue | None:
+        """The job whose turn it is at the least busy builder; None where that has no `room` for its next candidate.
+
+        Nobody overtakes then: a candidate that must travel alone would wait for as long as others keep the builder busy. A job
+        whose problem no lane takes yet lets the others go first, and leaves a builder's core to making it ready: what is built
+        of it would only wait.
+        """
+        waiting = [queue for queue in self if queue.to_build]
+        taken = [queue for queue in waiting if lane_takes(queue.to_build[0].problem)]
+        others = [queue for queue in waiting if queue not in taken and self._fitting(queue)]
+        if not taken and others and sum(queue.account.building for queue in others) >= self._builders - 1:
+            waiting = [queue for queue in waiting if queue not in others]
+        waiting = taken or waiting
+        if len(waiting) > 1:
+            self._share.mark(self._accounts)
+        queue = min(waiting, key=lambda queue: self._policy.build(queue.account), default=None)
+        return queue if queue is not None and room(queue.to_build[0]) else None
+
+    def next_for_lane(
+        self, free: Collection[Place], at: Callable[[Place, Item], Station | None]
+    ) -> tuple[JobQueue, Station] | None:
+        """The job whose turn it is and the lane it gets, of the kinds that are `free`; None where its next candidate has no room.
+
+        `at`: the free lane of a kind that takes this candidate; jobs that none takes are passed over.
+        """
+        waiting = [queue for queue in self if queue.ready]
+        if len(waiting) > 1:
+            self._share.mark(self._accounts)
+        chosen: tuple[Key, JobQueue, Station] | None = None
+        for queue in waiting:
+            for place in free:
+                if place.fits(queue.account.standing):
+                    key = self._policy.lane(queue.account, place)
+                    if (chosen is None or key < chosen[0]) and (lane := at(place, queue.ready[0])) is not None:
+                        chosen = key, queue, lane
+        if chosen is None:
+            return None
+        _, queue, lane = chosen
+        if not lane.room(queue.ready[0]):
+            return None
+        self._virtual_s = max(self._virtual_s, queue.account.virtual_s)
+        return queue, lane
+
+    def _fitting(self, queue: JobQueue) -> bool:
+        """Whether there are lanes for the job, which are made ready for it then."""
+        return any(place.fits(queue.account.standing) for place in self._places)
+
+    # -- what became of it -----------------------------------------------------------------------------------------------------
+
+    def measured(self, queue: JobQueue, seconds: float, at_s: float) -> None:
+        """A candidate held a lane for so long."""
+        queue.account.measured(seconds)
+        self._share.note(queue.account.standing.owner, seconds, at_s)

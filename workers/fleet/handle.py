@@ -1,0 +1,273 @@
+"""The orchestrator's handle on the fleet: the driver process with Ray, its builders and runners, started, watched, replaced.
+
+The driver may die (Ray ends it when it loses the head); the fleet then starts another one, and whoever submitted work repeats it.
+"""
+
+from __future__ import annotations
+
+import math
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tuner.errors import TunerError
+from tuner.workers.fleet import session
+from tuner.workers.fleet.channel import Child, spawn
+from tuner.workers.fleet.messages import (
+    Abandon,
+    Answer,
+    Ask,
+    BuildAsk,
+    Built,
+    Finished,
+    FleetPlan,
+    Library,
+    Notice,
+    Problem,
+    RaceAsk,
+    RaceOutcome,
+    Submit,
+)
+from tuner.workers.fleet.shipping import packed_contestant, unpacked
+
+START_TIMEOUT_S = 120.0  # 3 s for Ray, 2 s for the compiler, on a busy machine many times that
+STOP_TIMEOUT_S = 12.0  # a driver that has not left by then is killed, and Ray's processes with it
+MAX_RESTARTS = 3  # of the driver in a row without a finished trial in between
+
+
+class FleetError(TunerError):
+    """The fleet cannot be started or keeps dying; the text has the end of its log."""
+
+    code = "fleet"
+
+
+@dataclass(frozen=True, slots=True)
+class DriverLost:
+    """The driver process ended without being asked to."""
+
+    generation: int
+    reason: str
+
+
+Inbound = Finished | Notice | Answer | DriverLost
+
+
+class Fleet:
+    """One driver process at a time. Not thread-safe, but `send` may be called while another thread receives."""
+
+    def __init__(self, plan: FleetPlan, *, driver: str = "tuner.workers.fleet.driver") -> None:
+        """`plan.storage` is filled in: a directory of the session. `driver` is the module its process runs."""
+        self.plan = plan
+        self._driver = driver
+        self.generation = 0
+        self._child: Child | None = None
+        self._session: Path | None = None
+        self._sessions: list[Path] = []  # all there were: what a killed driver's processes wrote late goes at the end
+        self._inbox: queue.SimpleQueue[Inbound] = queue.SimpleQueue()
+        self._restarts = 0
+        self._questions = 0
+        self._pids: tuple[dict[str, int | str], ...] = ()
+        self._stations = (1, 1)
+
+    @property
+    def driver_pid(self) -> int | None:
+        return self._child.pid if self._child else None
+
+    @property
+    def workers(self) -> tuple[dict[str, int | str], ...]:
+        """Name and process ids of each worker as it was when it started; empty until the fleet is ready."""
+        return self._pids
+
+    @property
+    def stations(self) -> tuple[int, int]:
+        """How many builders and lanes there are; in a cluster they come and go."""
+        if self.plan.address is None:
+            return len(self.plan.builder_cores) + len(self.plan.guest_cores), len(self.plan.lanes)
+        return self._stations
+
+    def start(self) -> None:
+        """Starts the driver without waiting for it."""
+        self._session = session.make_session()
+        self._sessions.append(self._session)
+        self.plan = replace(self.plan, storage=str(self._session / "build"))
+        with (self._session / "driver.log").open("wb") as log:
+            self._child = spawn(
+                self._driver,
+                str(self._session),
+                directory=self._session / "empty",
+                environment=session.driver_environment(self._session, local=self.plan.address is None),
+                output=log,
+                flags=("-P",),
+            )
+        self.generation += 1
+        self._child.connection.send(self.plan)
+        threading.Thread(target=self._listen, args=(self._child, self.generation), daemon=True, name="fleet").start()
+
+    def wait_ready(
+        self,
+        *,
+        timeout_s: float = START_TIMEOUT_S,
+        check: Callable[[], None] | None = None,
+        on_waiting: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """Until builders and runners answer; calls `check` a few times a second, which may raise. Raises FleetError.
+
+        A cluster that none of its machines serves the target is waited for without an end; `on_waiting` is told.
+        """
+        deadline, waits = time.monotonic() + timeout_s, False
+        while True:
+            if check is not None:
+                check()
+            if time.monotonic() > deadline:
+                raise FleetError(f"builders and runners did not answer within {timeout_s:g} s{self._log_tail()}")
+            with suppress(queue.Empty):
+                message = self._inbox.get(timeout=0.2)
+                if isinstance(message, DriverLost) and message.generation == self.generation:
+                    if self._restarts >= (MAX_RESTARTS if waits else 1):
+                        raise FleetError(f"Ray did not start: {message.reason}{self._log_tail()}")
+                    self._restarts += 1  # Ray was lost meanwhile; where it cannot start at all that is known after two tries
+                    deadline, waits = time.monotonic() + timeout_s, False
+                    self._kill()
+                    self.start()
+                if isinstance(message, Notice) and message.kind == "waiting":
+                    deadline, waits = math.inf, True
+                    on_waiting(message.message)
+                if isinstance(message, Notice) and message.kind == "workers":
+                    deadline = time.monotonic() + timeout_s  # somebody came, and is starting
+                if isinstance(message, Notice) and message.kind == "refused":
+                    raise FleetError(message.message)
+                self._note(message)
+                if isinstance(message, Notice) and message.kind == "ready":
+                    self._pids = tuple(dict(one) for one in message.details)
+                    self._note_isolation()
+                    return
+
+    def _note_isolation(self) -> None:
+        """From now on the plan names the level that is in force on this machine's lanes; hosts of a cluster have their own."""
+        level = next((str(one["isolation"]) for one in self._pids if "isolation" in one), None)
+        if level is not None and self.plan.address is None:
+            self.plan = replace(self.plan, limits=replace(self.plan.limits, isolation=level))
+
+    def restart(self, *, check: Callable[[], None] = lambda: None) -> None:
+        """After a lost driver. Raises FleetError when that has happened too often, and what `check` raises.
+
+        A cluster whose head was lost takes a while to come back, and what killed the driver may kill the next one as it starts:
+        starting is tried as often.
+        """
+        while True:
+            self._restarts += 1
+            tail = self._log_tail()
+            if self._restarts > MAX_RESTARTS:
+                raise FleetError(f"the driver of the fleet was lost {self._restarts} times in a row{tail}")
+            check()
+            self._kill()
+            self.start()
+            with suppress(FleetError):
+                self.wait_ready(check=check)
+                return
+
+    def submit(self, message: Submit) -> None:
+        self._send(message)
+
+    def abandon(self, job: str = "", *, leaves: bool = False) -> None:
+        """Forgets a job's candidates; with `leaves` the job itself."""
+        self._send(Abandon(job=job, leaves=leaves))
+
+    def receive(self, timeout_s: float) -> Inbound | None:
+        """The next message, None when none came in time."""
+        try:
+            message = self._inbox.get(timeout=timeout_s) if timeout_s > 0 else self._inbox.get_nowait()
+        except queue.Empty:
+            return None
+        if isinstance(message, DriverLost) and message.generation != self.generation:
+            return None
+        if isinstance(message, Finished) and message.reports:
+            self._restarts = 0
+        self._note(message)
+        return message
+
+    def _note(self, message: Inbound) -> None:
+        if isinstance(message, Notice) and message.kind == "workers":
+            builders = sum(int(one["builds"]) for one in message.details)
+            self._stations = builders, len(message.details) - builders
+
+    def ask(
+        self, problem: Problem, what: BuildAsk | RaceAsk, *, timeout_s: float, check: Callable[[], None] | None = None
+    ) -> Answer:
+        """Puts a question to the idle fleet and waits. A lost driver or worker is an answer with an error."""
+        number = self.question(problem, what)
+        deadline = time.monotonic() + timeout_s
+        while (left := deadline - time.monotonic()) > 0:
+            if check is not None:
+                check()
+            message = self.receive(min(left, 0.25))
+            if isinstance(message, Answer) and message.number == number:
+                return self.unpacked(message)
+            if isinstance(message, DriverLost):
+                self.restart()
+                return Answer(number=number, value=(), error=message.reason)
+        return Answer(number=number, value=(), error=f"no answer within {timeout_s:g} s")
+
+    def question(self, problem: Problem, what: BuildAsk | RaceAsk) -> int:
+        """Puts a question without waiting; the number under which the answer will come."""
+        self._questions += 1
+        if self.plan.address is not None and isinstance(what, RaceAsk):
+            what = replace(what, contestants=tuple(packed_contestant(one) for one in what.contestants))
+        self._send(Ask(number=self._questions, problem=problem, what=what))
+        return self._questions
+
+    def unpacked(self, answer: Answer) -> Answer:
+        """The answer with the files of its builds on this machine."""
+        return replace(answer, value=tuple(self._unpacked(one) for one in answer.value))
+
+    def _unpacked(self, value: Built | RaceOutcome) -> Built | RaceOutcome:
+        """A build with its files on this machine."""
+        if isinstance(value, Built) and isinstance(value.result, Library):
+            return replace(value, result=unpacked(value.result, Path(self.plan.storage)))
+        return value
+
+    def close(self) -> None:
+        """Stops the driver and all it started, within STOP_TIMEOUT_S; idempotent."""
+        child, self._child = self._child, None
+        self.generation += 1
+        if child is not None:
+            child.stop(grace_s=STOP_TIMEOUT_S)
+        for folder in self._sessions:
+            session.remove_session(folder)
+        self._session, self._sessions = None, []
+
+    def _kill(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+        if self._session is not None:
+            session.remove_session(self._session)
+
+    def _send(self, message: Submit | Abandon | Ask) -> None:
+        if self._child is None:
+            raise FleetError("the fleet is closed")
+        with suppress(OSError):  # a lost driver is seen by the listener, which says so
+            self._child.connection.send(message)
+
+    def _listen(self, child: Child, generation: int) -> None:
+        try:
+            while True:
+                self._inbox.put(child.connection.recv())
+        except (EOFError, OSError):
+            pass
+        status = child.process.wait()
+        ended = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
+        self._inbox.put(DriverLost(generation, f"the driver process ended ({ended})"))
+
+    def _log_tail(self) -> str:
+        if self._session is None:
+            return ""
+        try:
+            lines = (self._session / "driver.log").read_text(errors="replace").strip().splitlines()[-15:]
+        except OSError:
+            return ""
+        return "; its log ends with:\n" + "\n".join(lines) if lines else ""

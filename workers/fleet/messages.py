@@ -1,0 +1,272 @@
+"""What the orchestrator, the Ray driver, builders and runners tell each other: plain frozen data, packed in batches."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tuner.measure.assignment import Lane
+from tuner.measure.gpu.resources import Resources
+from tuner.measure.outcome import Candidate, Failed, Outcome, Trial
+from tuner.measure.sandbox.isolation import DEFAULT_LEVEL
+from tuner.spaces.core.space import Config
+from tuner.target.target import Target
+from tuner.workers.fleet.policy import PolicyName, Standing
+from tuner.workload.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What all candidates of a batch have in common; travels to each worker once and is named by its key afterwards."""
+
+    workload: Workload
+    target: Target
+    threads: int
+    seed: int = 0  # of the inputs that candidates are checked on
+
+    @property
+    def key(self) -> str:
+        text = f"{self.workload.key}/{self.target.key}/{self.threads}/{self.seed}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Library:
+    """A linked candidate on storage that builders and runners share, named by its content."""
+
+    sha256: str  # of the shared library's bytes, hex
+    path: str  # of the shared library; object code and schedule lie beside it with other suffixes
+    symbol: str  # the function it exports
+    resources: Resources | None = field(default=None, compare=False)  # what it takes of a GPU; letters leave it out
+    files: Mapping[str, bytes] = field(default_factory=dict)  # those files by suffix, where they travel to another machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """What a lane or a builder did from when to when, seconds since the epoch."""
+
+    worker: str  # the lane's or the builder's name
+    activity: str  # build, wait, check, time or idle
+    number: int | None  # of the trial; None while idle or held by a race
+    started_s: float
+    ended_s: float
+    job: str = ""  # whose candidate it was, or the next one after an idle time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildRequest:
+    number: int
+    config: Config | None  # None: the default schedule
+    keep: bool = False  # leave object code and stored schedule beside the library
+    lane: str = ""  # that waits for it: it may begin as soon as the library is there
+    best_s: float | None = None  # the best median so far, for that lane
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    number: int
+    result: Library | Failed
+    started_s: float  # seconds since the epoch
+    ended_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSetup:
+    """The first message to a compiler process: where to write, on which cores to run, and what bounds a build."""
+
+    storage: str
+    cores: tuple[int, ...]
+    build_timeout_s: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildReply:
+    result: Library | Failed
+    resident_bytes: int  # of this process, after the build
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureRequest:
+    number: int
+    library: Library
+    best_s: float | None  # the best median so far: timing of what is far slower may stop early
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    number: int
+    outcome: Outcome
+    started_s: float  # the lane is held from here, seconds since the epoch
+    ended_s: float  # to here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long and how large a single step may be."""
+
+    build_timeout_s: float = 30.0
+    run_timeout_s: float = 20.0  # the whole measurement of one candidate
+    memory_bytes: int = 8 * 2**30  # of the process that runs a candidate, and of the compiler
+    race_rounds: int = 5  # fresh processes of each contestant of a promotion that is not surely beaten before
+    race_budget_s: float = 0.06  # timed in each of them: between processes medians differ more than what this leaves open
+    builds_per_server: int = 2000  # a compiler process is replaced after as many builds
+    builder_resident_bytes: int = 1536 * 2**20  # or when it has grown to this
+    isolation: str = DEFAULT_LEVEL  # of the process that runs a candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPlan:
+    """A machine that joins a cluster: its lanes, its builders, what it is."""
+
+    name: str  # its own among the hosts of the cluster; part of its workers' names
+    address: str  # of the cluster, HOST:PORT
+    lanes: tuple[Lane, ...]
+    builder_cores: tuple[int, ...]
+    alternates: bool
+    target: str  # key
+    versions: Mapping[str, str]
+    labels: Mapping[str, str]
+    storage: str  # directory of its built libraries
+    node_ip: str = ""  # address by which the cluster reaches it; empty: Ray finds out
+    serves: tuple[str, ...] = ()  # keys of declared targets ("cuda:sm_90") that it measures for besides its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetPlan:
+    """What the driver process starts: Ray, its builders and its runners."""
+
+    lanes: tuple[Lane, ...]
+    builder_cores: tuple[int, ...]
+    alternates: bool
+    limits: Limits
+    storage: str  # directory of the built libraries, shared by all workers of the machine
+    guest_cores: tuple[int, ...] = ()  # of lanes that lend them to a builder in between
+    address: str | None = None  # of an existing cluster; None starts a local one
+    threads: int = 1  # of the kernels: a host's shorter lanes are not used
+    target: str = ""  # key; hosts of a cluster that are for another target are left alone
+    versions: Mapping[str, str] = field(default_factory=dict)  # hosts of a cluster that have others are refused
+    policy: PolicyName = "fair"  # whose candidates go first where several jobs share the fleet
+    lane_share: float = 1.0  # most of the lanes' time for one owner while others want it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submit:
+    problem: Problem
+    candidates: tuple[Candidate, ...]
+    known: Mapping[str, Outcome]  # outcomes of libraries measured in earlier runs of the job, by hash
+    standing: Standing = field(default_factory=Standing)  # of the job they belong to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A trial that ended, and what it took."""
+
+    problem: str  # key
+    trial: Trial
+    worker: str  # the lane that measured it, or the builder that refused it; empty for a twin and for what was given up
+    attempts: int  # how often it was sent out
+    quarantined: bool  # given up because it kept losing its worker
+    job: str = ""  # id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibrated:
+    """What a lane's calibration kernel showed, and what follows from it for the lane."""
+
+    lane: str
+    at_s: float  # seconds since the epoch
+    median_s: float  # of the slowest of the lane's cores
+    expected_s: float  # the middle of the lane's band
+    in_band: bool
+    drained: bool  # the lane is given nothing until it is back in its band
+    suspect_since_s: float | None  # of a lane that has drifted: its trials since then, seconds since the epoch, are in doubt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """From the driver: trials as they end, with what the workers did meanwhile."""
+
+    reports: tuple[Report, ...]
+    spans: tuple[Span, ...]
+    calibrations: tuple[Calibrated, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abandon:
+    """To the driver: forget every candidate of a job that has not been measured yet."""
+
+    job: str = ""  # id
+    leaves: bool = False  # nothing more comes from the job: its books are closed as well
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildAsk:
+    """Build these outside of any trial, and keep all of it."""
+
+    requests: tuple[BuildRequest, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contestant:
+    name: str
+    path: str  # of its library
+    symbol: str
+    content: bytes = b""  # of its library, where it travels to another machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finalist:
+    """What the race found out about one contestant."""
+
+    name: str
+    failure: Failed | None  # why it is out of the race; the numbers are 0 then
+    median_s: float
+    ci95_s: tuple[float, float]
+    max_rel_error: float  # over all verified inputs
+    samples: int  # timed, over all processes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaceOutcome:
+    finalists: tuple[Finalist, ...]
+    winner: str | None  # None: nobody could be verified
+    reason: str  # for people
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaceAsk:
+    """Verify and time these in turn, in fresh processes, on one lane while nothing builds."""
+
+    contestants: tuple[Contestant, ...]
+    default: str  # name of the default schedule's contestant
+    incumbent: str | None  # name of the incumbent's, where it takes part
+    limit_s: float  # for the whole race
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """To the driver: a question outside the pipeline. Builds are answered by one builder while all else goes on, a race is held
+    once the fleet is idle."""
+
+    number: int
+    problem: Problem
+    what: BuildAsk | RaceAsk
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    number: int  # of the question
+    value: tuple[Built | RaceOutcome, ...]  # what was asked for: builds in the order of their requests, or one outcome
+    error: str | None  # why there is no value
+    spans: tuple[Span, ...] = ()  # of the lane that was held for it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """From the driver: something an operator wants to know."""
+
+    kind: str  # ready, worker_lost
+    message: str
+    details: tuple[Mapping[str, int | str], ...] = ()

@@ -1,0 +1,112 @@
+"""`RayMeasurer`: candidates in, trials out as they finish, over whatever builders and runners the fleet has."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from tuner.measure.outcome import Candidate, Outcome, Timed, Trial
+from tuner.workers.fleet.handle import DriverLost, Fleet
+from tuner.workers.fleet.job_share import Share
+from tuner.workers.fleet.messages import Answer, BuildAsk, Calibrated, Finished, Notice, Problem, RaceAsk, Report, Span, Submit
+
+
+class RayMeasurer:
+    """A `tuner.measure.measurer.Measurer` for one problem. The fleet outlives it and belongs to the caller.
+
+    `known` are outcomes of libraries by their hash, from recorded trials: candidates that compile to the same code reuse them.
+    `judge` has the last word on each trial, such as that its timing cannot be true.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet | Share,
+        problem: Problem,
+        *,
+        known: Mapping[str, Outcome] | None = None,
+        judge: Callable[[Trial], Trial] = lambda trial: trial,
+        on_spans: Callable[[Sequence[Span]], None] | None = None,
+        on_notice: Callable[[Notice], None] | None = None,
+        on_calibrations: Callable[[Sequence[Calibrated]], None] | None = None,
+    ) -> None:
+        self._fleet, self._problem = fleet, problem
+        self._known: dict[str, Outcome] = dict(known or {})
+        self._judge = judge
+        self._told = False  # whether the driver knows `known`
+        self._flying: dict[int, Candidate] = {}
+        self._reports: dict[int, Report] = {}
+        self._on_spans, self._on_notice, self._on_calibrations = on_spans, on_notice, on_calibrations
+
+    @property
+    def capacity(self) -> int:
+        """Two batches at each station and a few that wait between them."""
+        builders, lanes = self._fleet.stations
+        return 4 + 2 * builders + 3 * lanes
+
+    def submit(self, candidates: Sequence[Candidate]) -> None:
+        if candidates:
+            self._flying |= {candidate.number: candidate for candidate in candidates}
+            self._send(candidates)
+
+    def _send(self, candidates: Sequence[Candidate]) -> None:
+        known = {} if self._told else self._known
+        self._told = True
+        self._fleet.submit(Submit(problem=self._problem, candidates=tuple(candidates), known=known))
+
+    def results(self, *, timeout_s: float) -> Iterator[Trial]:
+        deadline = time.monotonic() + timeout_s
+        while self._flying:
+            message = self._fleet.receive(deadline - time.monotonic())
+            if message is None:
+                if time.monotonic() >= deadline:
+                    return
+                continue
+            for trial in self._handle(message):
+                yield trial
+                deadline = time.monotonic() + timeout_s
+
+    def _handle(self, message: Finished | Notice | DriverLost | Answer) -> Iterator[Trial]:
+        match message:
+            case Finished(reports=reports, spans=spans, calibrations=calibrations):
+                if self._on_spans is not None and spans:
+                    self._on_spans(spans)
+                if self._on_calibrations is not None and calibrations:
+                    self._on_calibrations(calibrations)
+                for report in reports:
+                    ours = report.problem == self._problem.key
+                    if ours and (flying := self._flying.pop(report.trial.number, None)) is not None:
+                        self._note(report)
+                        # The config as it was sent: its names and values are the space's own, those that came back are copies.
+                        yield self._judge(replace(report.trial, config=flying.config))
+            case Notice():
+                if self._on_notice is not None:
+                    self._on_notice(message)
+            case DriverLost(reason=reason):
+                if self._on_notice is not None:
+                    self._on_notice(Notice(kind="driver_lost", message=reason))
+                self._fleet.restart()
+                self._told = False
+                self._send(tuple(self._flying.values()))
+
+    def _note(self, report: Report) -> None:
+        self._reports[report.trial.number] = report
+        outcome = report.trial.outcome
+        if isinstance(outcome, Timed) and not outcome.conditions.reused:
+            self._known[outcome.artifact] = outcome
+
+    def report(self, number: int) -> Report:
+        """Where and in how many attempts a yielded trial was measured; told once."""
+        return self._reports.pop(number)
+
+    def ask(self, what: BuildAsk | RaceAsk, *, timeout_s: float, check: Callable[[], None] | None = None) -> Answer:
+        """A question to the fleet while no candidate is in flight: builds outside of trials, or a race."""
+        answer = self._fleet.ask(self._problem, what, timeout_s=timeout_s, check=check)
+        if self._on_spans is not None and answer.spans:
+            self._on_spans(answer.spans)
+        return answer
+
+    def close(self) -> None:
+        if self._flying:
+            self._flying.clear()
+            self._fleet.abandon()

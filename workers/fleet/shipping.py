@@ -1,0 +1,61 @@
+"""Built candidates between machines that share no storage: their bytes travel once, and are files again where they are needed.
+
+On one machine nothing travels: a library is its path there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from tuner.workers.fleet.messages import Contestant, Library
+
+SUFFIXES = (".so", ".o", ".json")  # of the library, its object code and its stored schedule
+
+
+def place(directory: Path, name: str, content: bytes) -> Path:
+    """Writes a content-addressed file so that a reader sees all of it or nothing."""
+    path = directory / name
+    if not path.exists():
+        draft = directory / f".{name}.{os.getpid()}"
+        try:
+            draft.write_bytes(content)
+            draft.rename(path)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
+    return path
+
+
+def packed(library: Library, *, keep: bool) -> Library:
+    """The library with its bytes; its files here are deleted unless they are to be kept."""
+    path = Path(library.path)
+    found = {suffix: path.with_suffix(suffix) for suffix in SUFFIXES}
+    files = {suffix: file.read_bytes() for suffix, file in found.items() if file.exists()}
+    if not keep:
+        path.unlink(missing_ok=True)
+    return replace(library, files=files)
+
+
+def unpacked(library: Library, storage: Path) -> Library:
+    """The library as files in `storage`; as it is where it did not travel. Raises ValueError for bytes of another hash."""
+    if not library.files:
+        return library
+    if hashlib.sha256(library.files[".so"]).hexdigest() != library.sha256:
+        raise ValueError(f"library {library.sha256} came with other bytes")
+    for suffix, content in library.files.items():
+        place(storage, f"{library.sha256}{suffix}", content)
+    return replace(library, path=str(storage / f"{library.sha256}.so"), files={})
+
+
+def packed_contestant(contestant: Contestant) -> Contestant:
+    return replace(contestant, content=Path(contestant.path).read_bytes())
+
+
+def unpacked_contestant(contestant: Contestant, storage: Path) -> Contestant:
+    if not contestant.content:
+        return contestant
+    digest = hashlib.sha256(contestant.content).hexdigest()
+    return replace(contestant, path=str(place(storage, f"{digest}.so", contestant.content)), content=b"")

@@ -1,0 +1,1 @@
+"""The job engine: claims jobs by lease, tunes their workloads, promotes winners. No Ray."""

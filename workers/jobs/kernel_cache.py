@@ -1,0 +1,72 @@
+"""What need not be searched: workloads whose kernel is known already, and what a prepared kernel is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuner.db import events, jobs, kernels, leases
+from tuner.db.engine import Database, Session
+from tuner.db.errors import NotFound
+from tuner.db.jobs import PREPARE, REVALIDATE, Job, Task
+from tuner.db.kernels import Kernel
+from tuner.db.leases import Lease
+from tuner.spaces.core.space import Config
+from tuner.workers.jobs.revalidation import SOURCE, best_configs
+
+
+def known_kernel(session: Session, job: Job, task: Task) -> Kernel | None:
+    """The kernel that answers a task without measuring; None where the task is to be tuned.
+
+    A job that is to improve nothing (`settings["improve"]` is false) is answered by a kernel that a search found, one that only
+    prepares by any. A kernel that must be timed again answers nothing.
+    """
+    prepares = job.kind in (PREPARE, REVALIDATE)
+    if not prepares and job.settings.get("improve", True) is not False:
+        return None
+    kernel = kernels.find_promoted(session, task.workload, job.target, job.threads)
+    if kernel is None or kernel.stale is not None or not kernel.verified:
+        return None
+    return kernel if prepares or not is_prepared(session, kernel) else None
+
+
+def is_prepared(session: Session, kernel: Kernel) -> bool:
+    """Whether no search stands behind the kernel: a job for a lookup made it from a neighbour's schedule or the default."""
+    return kernel.job is not None and jobs.kind_of(session, kernel.job) == PREPARE
+
+
+def unanswered(database: Database, lease: Lease, job: Job) -> list[Task]:
+    """The tasks that are left to do, once those whose kernel is known are marked as done."""
+    left = []
+    for task in job.tasks:
+        if task.state == "succeeded":
+            continue
+        with database.read() as session:
+            kernel = known_kernel(session, job, task)
+        if kernel is None:
+            left.append(task)
+            continue
+        with database.write("known") as session:
+            leases.note_task(session, lease, task.position, state="succeeded", kernel=kernel.id)
+            text = f"kernel {kernel.id} of this workload is known; nothing was measured"
+            events.append(session, job.id, "note", {"task": task.position, "text": text})
+    return left
+
+
+def given_configs(database: Database, job: Job, task: Task) -> Sequence[Config]:
+    """What a job that searches nothing tries beside the default schedule.
+
+    The best known ones of a kernel that is timed again, or the config of the kernel that a preparing job was told to start from;
+    none where it has gone or won with the default.
+    """
+    if SOURCE in job.settings:
+        with database.read() as session:
+            return best_configs(session, job, task)
+    wanted = job.settings.get("neighbour")
+    if wanted is None:
+        return ()
+    try:
+        with database.read() as session:
+            config = kernels.get(session, str(wanted)).config
+    except NotFound:
+        return ()
+    return (config,) if config else ()

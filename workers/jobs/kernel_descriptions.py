@@ -1,0 +1,53 @@
+"""Promoted kernels as the export takes them: their stored object code, signatures, numbers, and right outputs for examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from tuner.db import kernels, targets, workloads
+from tuner.db.engine import Session
+from tuner.db.kernels import Kernel
+from tuner.export.artifacts import ArtifactStore
+from tuner.export.examples import expected_outputs
+from tuner.export.kernel import ExportKernel, TargetName, arguments_of
+from tuner.runtime.prepack import prepack_from
+from tuner.workload.spec import from_document
+from tuner.workload.workload import Workload
+
+Widen = Callable[[ExportKernel, Workload, Mapping[str, Any]], ExportKernel]
+"""Gives a kernel variants for other CPUs, from its workload and its stored schedule: tuner.app.variants."""
+
+
+def describe(
+    session: Session, kernel: Kernel, store: ArtifactStore, widen: Widen | None = None, *, answers: bool = True
+) -> ExportKernel:
+    """The kernel as export takes it; without `answers` nothing is computed for examples."""
+    workload = from_document(workloads.get(session, kernel.workload).document)
+    target = targets.get(session, kernel.target)
+    schedule = kernels.schedule(session, kernel.id)
+    described = ExportKernel(
+        workload_key=workload.key,
+        op=workload.op,
+        params=workload.params,
+        notation=workload.notation,
+        shapes=workload.shapes,
+        expression=workload.expression,
+        constants=workload.constants,
+        numerics=workload.numerics,
+        arguments=arguments_of(workload.expression),
+        target=TargetName(key=target.key, kind=target.kind, name=target.name),
+        isa=target.isa,
+        threads=kernel.threads,
+        object_code=store.get(schedule["object"]),
+        tvm_symbol=f"__tvm_ffi_{schedule['symbol']}",
+        median_s=kernel.median_s,
+        ci95_s=kernel.ci95_s,
+        verified=kernel.verified,
+        max_rel_error=kernel.max_rel_error,
+        prepack=prepack_from(schedule["prepack"]) if schedule.get("prepack") else None,
+        provenance={"job": kernel.job, "trial": kernel.trial, "trace": schedule.get("text"), "versions": dict(kernel.versions)},
+    )
+    described = described if widen is None else widen(described, workload, schedule)
+    return replace(described, expected=expected_outputs(workload.expression, described) if answers else None)

@@ -1,0 +1,138 @@
+"""Jobs of a whole model: its kernels found in the stored file, then tuned by turns within one budget, promoted at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tuner.db import artifacts, events, targets, tasks, workloads
+from tuner.db.engine import Database
+from tuner.db.jobs import Job, Task
+from tuner.db.leases import Lease
+from tuner.errors import TunerError
+from tuner.export.archive import export_archive
+from tuner.export.artifacts import ArtifactStore
+from tuner.export.signature import signer_at
+from tuner.measure.outcome import Timed
+from tuner.models.importer import import_model
+from tuner.models.schedule import FIRST, Subject, kind_of, next_turn, turn_of
+from tuner.models.workloads import ModelWorkload, workloads_of
+from tuner.target.detect import detect_cpu
+from tuner.tuning import StopReason, TuningResult
+from tuner.workers.jobs.delivery import signature
+from tuner.workers.jobs.model_library import Model, checked_kernel, kernels_of
+from tuner.workload.spec import from_document, to_document
+
+MODEL, CALLS, SHAPES = "model", "calls", "shapes"  # settings of such a job: the file's digest, calls by workload, named extents
+NAME = "model"  # of the library that a job makes
+
+Turn = Callable[[Task, int, float | None], TuningResult | None]
+"""Searches one task up to a number of trials in all, within so many seconds; None where it was interrupted."""
+
+
+class ModelMissing(TunerError):
+    """A job of a model whose file is not known."""
+
+    code = "model_missing"
+
+
+def with_workloads(database: Database, lease: Lease, job: Job, store: ArtifactStore) -> tuple[Job, Mapping[str, int]]:
+    """The job with a task for each kernel of its model, and how often the model calls each, by the workload's key.
+
+    Raises ModelRefused for a file that is no model, ReaderMissing, ArtifactMissing and ArtifactCorrupt.
+    """
+    calls = job.settings.get(CALLS)
+    if job.tasks and isinstance(calls, dict):
+        return job, {str(key): int(count) for key, count in calls.items()}
+    digest = job.settings.get(MODEL)
+    if not isinstance(digest, str):
+        raise ModelMissing(f"job {job.id} is of a model and names no file; submit it again")
+    found = workloads_of(import_model(store.get(digest), job.settings.get(SHAPES) or {}))
+    return _added(database, lease, found), {one.workload.key: one.calls for one in found}
+
+
+def with_library(
+    database: Database, lease: Lease, job: Job, store: ArtifactStore, cores: Sequence[int], signing_key: Path | None
+) -> None:
+    """Stores the library of the whole model, checked against ONNX's evaluator and timed, where the job came with nothing but the
+    file; who submits workloads with it (`tuner tune`) makes a library of its own. Elsewhere than on the job's target nothing
+    can be checked, and an event says so.
+
+    Raises ModelUnfinished, ModelWrong, ModelRefused, and what an export does.
+    """
+    if job.settings.get(CALLS) is not None or job.settings.get(tasks.LIBRARY) is not None:
+        return
+    with database.read() as session:
+        target = targets.get(session, job.target)
+    if detect_cpu().key != target.key:
+        text = f"the model's library is not made: it can only be checked on {target.name}; its kernels are ready"
+        _noted(database, job.id, text)
+        return
+    content, shapes = store.get(str(job.settings[MODEL])), job.settings.get(SHAPES) or {}
+    model = Model(content=content, shapes=shapes, graph=import_model(content, shapes))
+    kernels = kernels_of(database, model.graph, target, job.threads, store)
+    built = checked_kernel(model, kernels, target, job.threads, NAME, cores)
+    signer = None if signing_key is None else signer_at(signing_key)
+    archive = export_archive([built], NAME, signer=signer)
+    digest = store.put(archive)
+    _kept(database, lease, digest, len(archive), None if signer is None else signature(signer, digest))
+
+
+def _noted(database: Database, job_id: str, text: str) -> None:
+    with database.write("note") as session:
+        events.append(session, job_id, "note", {"text": text})
+
+
+def _kept(database: Database, lease: Lease, digest: str, size_bytes: int, signed: str | None) -> None:
+    """The library's archive, which the store holds, as the job's."""
+    with database.write("library") as session:
+        artifacts.remember(session, sha256=digest, size_bytes=size_bytes, kind="export", signature=signed)
+        tasks.note_library(session, lease, digest)
+
+
+def _added(database: Database, lease: Lease, found: Sequence[ModelWorkload]) -> Job:
+    with database.write("model") as session:
+        keys = [workloads.remember(session, one.workload, to_document(one.workload)) for one in found]
+        return tasks.add(session, lease, keys)
+
+
+def tune_by_turns(database: Database, job: Job, left: Sequence[Task], calls: Mapping[str, int], turn: Turn) -> bool:
+    """Spends the job's budget on the tasks that are left, each turn on the one that promises most; whether it came to an end.
+
+    The budget: `job.trials` for each task on average, `job.seconds` for all of them together. Seconds never cut a kernel's first
+    turn: a model is as slow as its worst kernel, and the estimate's first few schedules are far better than the default.
+    """
+    subjects = [_subject(database, task, calls) for task in left]
+    started, total = time.monotonic(), job.trials * len(left)
+    while True:
+        position = next_turn(subjects)
+        spent = sum(subject.trials for subject in subjects)
+        seconds = None if job.seconds is None else job.seconds - (time.monotonic() - started)
+        if position is None or spent >= total:
+            return True
+        subject = subjects[position]
+        first = subject.trials < FIRST
+        if not first and seconds is not None and seconds <= 0:
+            return True
+        wanted = subject.trials + min(turn_of(subject), job.trials if first else total, total - spent)
+        result = turn(left[position], wanted, None if first else seconds)
+        if result is None or result.reason is StopReason.CANCELLED:
+            return False
+        best_s = min((one.outcome.median_s for one in result.best if isinstance(one.outcome, Timed)), default=None)
+        finished = result.reason in (StopReason.EXHAUSTED, StopReason.TARGET, StopReason.NO_GAIN)
+        subjects[position] = subject.after(result.trials, best_s, finished=finished)
+
+
+def _subject(database: Database, task: Task, calls: Mapping[str, int]) -> Subject:
+    with database.read() as session:
+        expression = from_document(workloads.get(session, task.workload).document).expression
+    known = () if task.best_median_s is None else (task.best_median_s,)
+    return Subject(
+        calls=calls.get(task.workload, 1),
+        flops=expression.flops,
+        kind=kind_of(expression),
+        trials=task.trials_done,
+        best_s=known,
+        trials_at=(task.trials_done,) if known else (),
+    )

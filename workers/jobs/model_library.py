@@ -1,0 +1,132 @@
+"""A model's library: its promoted kernels and the executor as one kernel, checked against ONNX's evaluator and timed."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tuner.db import kernels
+from tuner.db.engine import Database
+from tuner.errors import TunerError
+from tuner.export.artifacts import ArtifactStore
+from tuner.export.examples import example_inputs
+from tuner.export.kernel import ExportKernel
+from tuner.export.library import function_of
+from tuner.models.checking import run_library
+from tuner.models.graph import Graph
+from tuner.models.importer import reference_outputs
+from tuner.models.library import ModelNumbers, model_kernel
+from tuner.models.workloads import workloads_of
+from tuner.runtime.link import link
+from tuner.target.target import Target
+from tuner.workers.jobs.kernel_descriptions import describe
+from tuner.workers.jobs.timeline import versions
+
+TOLERANCE = 1e-4  # largest error of an output relative to its greatest value, against ONNX's reference evaluator
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class ModelWrong(TunerError):
+    """The tuned model does not compute what ONNX's reference evaluator does; it is not exported."""
+
+    code = "wrong_answer"
+
+
+class ModelUnfinished(TunerError):
+    """A kernel of the model is missing: its job has not come to an end."""
+
+    code = "no_kernel"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A file that was read."""
+
+    content: bytes
+    shapes: Mapping[str, int]  # of extents its inputs name
+    graph: Graph
+    evaluate: Callable[[Sequence[Array]], Sequence[Array]] | None = None  # right outputs; None: ONNX's evaluator, of the content
+
+
+def kernels_of(database: Database, graph: Graph, target: Target, threads: int, store: ArtifactStore) -> dict[str, ExportKernel]:
+    """The promoted kernel of each workload, by key. Raises ModelUnfinished where one is missing."""
+    found = {}
+    with database.read() as session:
+        for one in workloads_of(graph):
+            kernel = kernels.find_promoted(session, one.workload.key, target.key, threads)
+            if kernel is None:
+                raise ModelUnfinished(
+                    f"{one.workload.spec} of the model has no kernel yet; tune the model again or resume its job"
+                )
+            found[one.workload.key] = describe(session, kernel, store, answers=False)
+    return found
+
+
+def checked_kernel(
+    model: Model, kernels: Mapping[str, ExportKernel], target: Target, threads: int, name: str, cores: Sequence[int]
+) -> ExportKernel:
+    """The whole model as the function `<name>_run`, checked and timed on the given cores.
+
+    Raises ModelWrong for wrong outputs, ModelRefused for a failing call, LinkError.
+    """
+    numbers = ModelNumbers(provenance={"model": sha256(model.content).hexdigest(), "versions": versions()})
+    built = model_kernel(model.graph, kernels, target, threads, f"{name}_run", numbers)
+    with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
+        path = Path(folder, "model.so")
+        path.write_bytes(link("model", [function_of(built)]))
+        return _seen(path, built, model, cores)
+
+
+def _seen(path: Path, built: ExportKernel, model: Model, cores: Sequence[int]) -> ExportKernel:
+    """The model checked on the examples' inputs and on others, and timed."""
+    symbol, worst = str(built.symbol), 0.0
+    examples = list(example_inputs(built))
+    expected: tuple[Array, ...] = ()
+    for given in (random_inputs(built), examples):
+        right = reference_outputs(model.content, given, model.shapes) if model.evaluate is None else model.evaluate(given)
+        checked = run_library(path, symbol, given, cores)
+        worst = max(worst, largest_error(symbol, checked.outputs, right))
+        expected = tuple(one.astype(np.float64) for one in right)
+    peak = max((float(np.abs(one).max(initial=0.0)) for one in expected), default=0.0)
+    return replace(
+        built,
+        median_s=checked.median_s,
+        ci95_s=checked.ci95_s,
+        verified=True,
+        max_rel_error=worst,
+        expected=expected,
+        tolerance=TOLERANCE * max(1.0, peak),
+    )
+
+
+def random_inputs(built: ExportKernel) -> list[Array]:
+    """Normal values; of integers, which may be indices, 0 and 1."""
+    rng = np.random.default_rng(0)
+    return [
+        rng.standard_normal(argument.shape).astype(argument.dtype)
+        if argument.dtype.startswith("float")
+        else rng.integers(0, 2, argument.shape).astype(argument.dtype)
+        for argument in built.inputs
+    ]
+
+
+def largest_error(symbol: str, got: Sequence[Array], right: Sequence[Array]) -> float:
+    """Of all outputs, relative to the greatest value of each. Raises ModelWrong where it is too large or no number."""
+    worst = 0.0
+    for number, (one, other) in enumerate(zip(got, right, strict=True)):
+        peak = float(np.abs(other.astype(np.float64)).max(initial=0.0))
+        difference = float(np.abs(one.astype(np.float64) - other.astype(np.float64)).max(initial=0.0))
+        error = difference / peak if peak > 0 else difference
+        if not error <= TOLERANCE:
+            raise ModelWrong(
+                f"output {number} of {symbol} is off by {error:.3g} of its greatest value, {TOLERANCE:.0e} is allowed; "
+                "nothing was exported"
+            )
+        worst = max(worst, error)
+    return worst

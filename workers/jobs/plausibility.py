@@ -1,0 +1,73 @@
+"""Whether a timing can be true: judged against the machine's measured limits, which are measured again before the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from tuner.measure.outcome import Failed, FailureKind, Timed, Trial
+from tuner.spaces.rewrite.algorithm import fewest_flops
+from tuner.target.limits import LimitsError, measure_limits
+from tuner.target.roofline import Work, floor_seconds, implausible, is_steady, roofline_fraction
+from tuner.target.target import Limits, Target
+from tuner.workers.fleet.messages import Problem
+from tuner.workload.compulsory import least_bytes
+
+REMEASURE_S = 1.0  # of the limits, on a builder's core, once a job
+
+
+def work_of(problem: Problem) -> Work:
+    expression = problem.workload.expression
+    dtype = expression.inputs[0].dtype if expression.inputs else "float32"
+    nbytes = least_bytes(problem.workload)
+    return Work(flops=fewest_flops(problem.workload, problem.target.isa), nbytes=nbytes, dtype=dtype, threads=problem.threads)
+
+
+class Judge:
+    """Knows what a workload could take at best on its target. A target without limits makes no judgement."""
+
+    def __init__(self, problem: Problem, *, core: int, on_limits: Callable[[Limits], None]) -> None:
+        """`core` is where limits are measured again; `on_limits` is given what that brought."""
+        self._target, self._work = problem.target, work_of(problem)
+        self._core, self._on_limits = core, on_limits
+        self._remeasured = False
+
+    @property
+    def floor_s(self) -> float | None:
+        """Seconds of one call at the highest rates ever measured; None where the machine's speed varies too much to know them."""
+        limits = self._target.limits
+        return floor_seconds(self._work, self._target) if limits is not None and is_steady(limits) else None
+
+    def fraction(self, median_s: float) -> float | None:
+        """How near to the roofline."""
+        return None if self._target.limits is None else roofline_fraction(median_s, self._work, self._target)
+
+    def judged(self, trial: Trial) -> Trial:
+        """The trial, or the same one failed as implausible."""
+        outcome = trial.outcome
+        if self._target.limits is None or not isinstance(outcome, Timed):
+            return trial
+        reason = implausible(outcome.median_s, self._work, self._target)
+        if reason is not None and not self._remeasured:
+            self._target = self._with_new_limits(self._target, self._target.limits)
+            reason = implausible(outcome.median_s, self._work, self._target)
+        if reason is None:
+            return trial
+        return replace(trial, outcome=Failed(kind=FailureKind.IMPLAUSIBLE, message=reason))
+
+    def _with_new_limits(self, target: Target, limits: Limits) -> Target:
+        self._remeasured = True
+        try:
+            found = measure_limits(self._core, REMEASURE_S)
+        except LimitsError:
+            return target
+        merged = replace(limits, fma_flops_best=max(limits.fma_flops_best, found.fma_flops_best))
+        if len(found.bandwidth) == len(limits.bandwidth):
+            pairs = zip(limits.bandwidth, found.bandwidth, strict=True)
+            rows = [
+                replace(old, read=max(old.read, new.read), write=max(old.write, new.write), copy=max(old.copy, new.copy))
+                for old, new in pairs
+            ]
+            merged = replace(merged, bandwidth=tuple(rows))
+        self._on_limits(merged)
+        return replace(target, limits=merged)

@@ -1,0 +1,220 @@
+"""Promotion: the best trials, the incumbent kernel and the default schedule raced in turn; the winner stored and made the kernel.
+
+The single best of many noisy readings is too good to be true. So the race decides: fresh processes, inputs no trial has seen,
+medians with a confidence interval, nothing building meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.db import artifacts, events, kernels, leases
+from tuner.db.engine import Session
+from tuner.db.errors import IncumbentChanged
+from tuner.db.kernels import Kernel, NewKernel
+from tuner.errors import TunerError
+from tuner.export.artifacts import ArtifactCorrupt, ArtifactMissing, ArtifactStore
+from tuner.export.signature import Signer
+from tuner.measure.outcome import Timed, Trial, kept_pace
+from tuner.runtime.prepack import prepack_from
+from tuner.workers.fleet.handle import FleetError
+from tuner.workers.fleet.messages import BuildAsk, BuildRequest, Built, Contestant, Finalist, Library, RaceAsk, RaceOutcome
+from tuner.workers.jobs.delivery import Packing, pack, signature
+from tuner.workers.jobs.task import TaskRun
+from tuner.workers.jobs.timeline import versions
+
+FINALISTS = 4  # best trials with different code that take part, beside default and incumbent
+UNSTEADY_FINALISTS = 12  # where cores changed their speed: of 27 raced again there the fastest were the 4th and 7th by trials
+RACE_S = 300.0  # bound on a race beyond its kernels' own time: preparing large references takes longest
+BUILD_S = 60.0  # bound on one finalist's build
+ATTEMPTS = 3  # of a build or race that lost its worker, and of a race whose incumbent changed meanwhile
+DEFAULT, INCUMBENT = "default", "incumbent"
+
+
+class NothingVerified(TunerError):
+    """Not even the default schedule computes the right answer; there is no kernel."""
+
+    code = "nothing_verified"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promotion:
+    run: TaskRun
+    best: Sequence[Trial]  # timed trials, fastest first
+    artifacts: ArtifactStore
+    check: Callable[[], None]  # raises when the work is to stop
+    signer: Signer | None = None  # of what goes into the store
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    """A contestant and where it comes from: a trial, or the incumbent kernel."""
+
+    contestant: Contestant
+    library: Library | None  # built now; None for the incumbent
+    trial: Trial | None
+    kernel: Kernel | None = None
+
+
+def promote(promotion: Promotion) -> str:
+    """The id of the kernel the workload ends with: a new one, or the incumbent that stands.
+
+    Raises NothingVerified, FleetError when workers keep being lost, StaleLease.
+    """
+    for _ in range(ATTEMPTS):
+        entries = _entries(promotion)
+        race = _race(promotion, entries)
+        try:
+            return _settle(promotion, entries, race)
+        except IncumbentChanged:
+            continue  # another job promoted a kernel of this workload: race against that one
+    raise FleetError(f"the incumbent kernel changed {ATTEMPTS} times during the race; resume the job")
+
+
+def distinct(best: Sequence[Trial], count: int) -> list[Trial]:
+    """The fastest trials with different code, without the default schedule and what was given up early."""
+    chosen: dict[str, Trial] = {}
+    for trial in best:
+        outcome = trial.outcome
+        if isinstance(outcome, Timed) and trial.config and not outcome.conditions.abandoned:
+            chosen.setdefault(outcome.artifact, trial)
+    return list(chosen.values())[:count]
+
+
+def _entries(promotion: Promotion) -> list[_Entry]:
+    run = promotion.run
+    count = FINALISTS if kept_pace(promotion.best) else UNSTEADY_FINALISTS
+    trials = [None, *distinct(promotion.best, count)]
+    requests = [BuildRequest(number=at, config=trial.config if trial else None, keep=True) for at, trial in enumerate(trials)]
+    entries = []
+    for trial, built in zip(trials, _build(promotion, tuple(requests)), strict=True):
+        if isinstance(built.result, Library):
+            name = DEFAULT if trial is None else f"trial {trial.number}"
+            contestant = Contestant(name=name, path=built.result.path, symbol=built.result.symbol)
+            entries.append(_Entry(contestant=contestant, library=built.result, trial=trial))
+        elif trial is None:
+            raise NothingVerified(f"the default schedule of {run.problem.workload.spec} does not build: {built.result.message}")
+    with run.database.read() as session:
+        kernel = kernels.find_promoted(session, run.problem.workload.key, run.problem.target.key, run.problem.threads)
+    incumbent = _incumbent(promotion, kernel, entries) if kernel is not None else []
+    if kernel is not None and incumbent:  # the same code would only race against itself
+        entries = [one for one in entries if one.trial is None or one.library is None or one.library.sha256 != kernel.artifact]
+    return entries + incumbent
+
+
+def _incumbent(promotion: Promotion, kernel: Kernel, entries: Sequence[_Entry]) -> list[_Entry]:
+    """The incumbent as a contestant, unless its library is lost; then it cannot defend itself."""
+    try:
+        path = promotion.artifacts.verify(kernel.artifact)
+    except (ArtifactMissing, ArtifactCorrupt):
+        return []
+    symbol = entries[0].contestant.symbol  # it depends on the workload alone
+    contestant = Contestant(name=INCUMBENT, path=str(path), symbol=symbol)
+    return [_Entry(contestant=contestant, library=None, trial=None, kernel=kernel)]
+
+
+def _build(promotion: Promotion, requests: tuple[BuildRequest, ...]) -> tuple[Built, ...]:
+    error: str | None = None
+    for _ in range(ATTEMPTS):
+        answer = promotion.run.measurer.ask(BuildAsk(requests=requests), timeout_s=BUILD_S * len(requests), check=promotion.check)
+        error = answer.error
+        if error is None:
+            return tuple(one for one in answer.value if isinstance(one, Built))
+    raise FleetError(f"the finalists could not be built: {error}")
+
+
+def _race(promotion: Promotion, entries: Sequence[_Entry]) -> RaceOutcome:
+    incumbent = INCUMBENT if any(entry.kernel for entry in entries) else None
+    contestants = tuple(entry.contestant for entry in entries)
+    ask = RaceAsk(contestants=contestants, default=DEFAULT, incumbent=incumbent, limit_s=RACE_S)
+    error: str | None = None
+    for _ in range(ATTEMPTS):
+        answer = promotion.run.measurer.ask(ask, timeout_s=RACE_S * 2, check=promotion.check)
+        error = answer.error
+        for outcome in answer.value:
+            if isinstance(outcome, RaceOutcome):
+                return outcome
+    raise FleetError(f"the race could not be run: {error}")
+
+
+def _settle(promotion: Promotion, entries: Sequence[_Entry], race: RaceOutcome) -> str:
+    """Stores what the race decided; the kernel's id."""
+    finalists = {one.name: one for one in race.finalists}
+    run, default = promotion.run, finalists[DEFAULT]
+    if race.winner is None:
+        text = "no reason" if default.failure is None else f"{default.failure.kind}: {default.failure.message}"
+        raise NothingVerified(f"not even the default schedule of {run.problem.workload.spec} could be verified: {text}")
+    winner = finalists[race.winner]
+    entry = next(one for one in entries if one.contestant.name == winner.name)
+    incumbent = next((one.kernel for one in entries if one.kernel is not None), None)
+    if entry.kernel is not None:
+        with run.database.write("validated") as session:
+            kernels.mark_validated(session, entry.kernel.id)
+            leases.note_task(session, run.lease, run.task.position, kernel=entry.kernel.id)
+        return entry.kernel.id
+    assert entry.library is not None
+    library, schedule = _store(promotion, entry, winner)
+    workload, seconds = run.problem.workload, winner.median_s
+    new = NewKernel(
+        workload=workload.key,
+        target=run.problem.target.key,
+        threads=run.problem.threads,
+        schedule=schedule,
+        config=entry.trial.config if entry.trial else {},
+        artifact=library,
+        median_s=seconds,
+        ci95_s=winner.ci95_s,
+        gflops=workload.expression.flops / seconds / 1e9,
+        roofline_fraction=run.judge.fraction(seconds),
+        max_rel_error=winner.max_rel_error,
+        verified=True,
+        default_median_s=default.median_s if default.failure is None else None,
+        versions=versions(),
+        race={name: _numbers(one) for name, one in finalists.items()},
+        trial=entry.trial.number if entry.trial else 0,
+        previous=incumbent.id if incumbent else None,
+    )
+    with run.database.write("promotion") as session:
+        for digest, kind in ((library, "library"), (schedule["object"], "object"), (schedule["export"], "export")):
+            _remember(session, promotion, digest, kind)
+        events.append(session, run.lease.job_id, "note", {"task": run.task.position, "text": race.reason})
+        return kernels.promote(session, new, lease=run.lease, position=run.task.position).id
+
+
+def _store(promotion: Promotion, entry: _Entry, winner: Finalist) -> tuple[str, dict[str, Any]]:
+    """Puts library, object code and export into the store; the library's digest, and the schedule that names the others."""
+    run, store, library = promotion.run, promotion.artifacts, entry.library
+    assert library is not None
+    path = Path(library.path)
+    schedule: dict[str, Any] = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    object_code = path.with_suffix(".o").read_bytes()
+    trial = entry.trial.number if entry.trial else 0
+    provenance = {"job": run.job.id, "trial": trial, "trace": schedule.get("text"), "versions": versions()}
+    prepack = prepack_from(schedule["prepack"]) if schedule.get("prepack") else None
+    packing = Packing(
+        problem=run.problem, library=library, object_code=object_code, winner=winner, provenance=provenance, prepack=prepack
+    )
+    export = store.put(pack(packing, promotion.signer))
+    return store.put_file(path), {**schedule, "object": store.put(object_code), "export": export, "symbol": library.symbol}
+
+
+def _remember(session: Session, promotion: Promotion, digest: str, kind: str) -> None:
+    size_bytes = promotion.artifacts.path(digest).stat().st_size
+    signed = None if promotion.signer is None else signature(promotion.signer, digest)
+    artifacts.remember(session, sha256=digest, size_bytes=size_bytes, kind=kind, signature=signed)
+
+
+def _numbers(finalist: Finalist) -> dict[str, Any]:
+    """A contestant's line in the record of the race."""
+    if finalist.failure is not None:
+        return {"failed": finalist.failure.kind.value, "error": finalist.failure.message}
+    return {
+        "median_s": finalist.median_s,
+        "ci95_s": list(finalist.ci95_s),
+        "max_rel_error": finalist.max_rel_error,
+        "samples": finalist.samples,
+    }

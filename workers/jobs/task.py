@@ -1,0 +1,160 @@
+"""One workload of a job: search it to the end of its budget, storing each trial before the searcher learns of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tuner.db import events, leases, trials
+from tuner.db.engine import Database
+from tuner.db.jobs import PREPARE, REVALIDATE, Job, Task
+from tuner.db.leases import Lease
+from tuner.measure.outcome import Failed, Outcome, Timed, Trial
+from tuner.search.searcher import Searcher
+from tuner.search.strategies import LEARNING
+from tuner.spaces.by_target import TargetSpace
+from tuner.spaces.core.space import Config
+from tuner.spaces.cpu.space import CpuSpace
+from tuner.tuning import BestImproved, Budget, RoundPlanned, Stopped, TrialRecorded, TuningResult, tune
+from tuner.workers.fleet.messages import Notice, Problem
+from tuner.workers.fleet.ray_measurer import RayMeasurer
+from tuner.workers.jobs.kernel_cache import given_configs
+from tuner.workers.jobs.plausibility import Judge
+from tuner.workers.jobs.progress import Observer, WorkerNotice
+from tuner.workers.jobs.search import GivenPoints, searcher_for
+from tuner.workers.jobs.transfer import Start, start_of
+
+NOTE_EVERY = 16  # trials between two notes of the elapsed times, which a killed run would lose
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskRun:
+    """What a task's search needs. `interrupted` says whether to stop now; `check` raises once the lease is lost."""
+
+    database: Database
+    lease: Lease
+    job: Job
+    task: Task
+    problem: Problem
+    space: TargetSpace
+    searcher: Searcher  # of this search alone, or one that goes on where an earlier search of the task stood
+    trials: int  # at most, those of earlier runs included
+    judge: Judge
+    recorded: Sequence[Trial]
+    measurer: RayMeasurer
+    observer: Observer
+    interrupted: Callable[[], bool]
+    check: Callable[[], None]
+
+
+def known_outcomes(recorded: Sequence[Trial]) -> dict[str, Outcome]:
+    """Outcomes by library, so that code that compiles to the same is not timed again after a restart."""
+    outcomes = (trial.outcome for trial in recorded)
+    return {one.artifact: one for one in outcomes if isinstance(one, Timed) and not one.conditions.reused}
+
+
+def notice_to(observer: Observer) -> Callable[[Notice], None]:
+    return lambda notice: observer(WorkerNotice(message=notice.message))
+
+
+def search(run: TaskRun) -> TuningResult:
+    """Tunes until the budget is spent or `interrupted`; what is in flight then is given up. Raises StaleLease and FleetError."""
+    loop = tune(
+        space=run.space.space,
+        searcher=run.searcher,
+        measurer=run.measurer,
+        budget=Budget(trials=run.trials, seconds=run.job.seconds, target_s=run.judge.floor_s),
+        clock=time.monotonic,
+        recorded=run.recorded,
+        cancelled=run.interrupted,
+    )
+    started = time.monotonic()
+    parts = Tally(run.task, run.recorded)
+    for event in loop:
+        run.check()
+        match event:
+            case TrialRecorded(trial=trial) as recorded:
+                parts.add(trial)
+                _store(run, recorded, parts.elapsed(time.monotonic() - started) if parts.count % NOTE_EVERY == 0 else None)
+            case BestImproved(trial=trial, median_s=median_s, previous_s=previous_s):
+                _announce(run, trial, median_s, previous_s)
+            case RoundPlanned():
+                pass
+            case Stopped(result=result):
+                run.measurer.close()
+                parts.search_s += result.elapsed.search_s
+                with run.database.write("elapsed") as session:
+                    elapsed, why = parts.elapsed(time.monotonic() - started), result.reason.value
+                    leases.note_task(session, run.lease, run.task.position, elapsed_s=elapsed, stopped=why)
+                run.observer(event)
+                return result
+        run.observer(event)
+    raise AssertionError("the tuning loop ended without saying so")
+
+
+def searcher_of(
+    database: Database, job: Job, task: Task, problem: Problem, space: TargetSpace, winners: Sequence[Config]
+) -> tuple[Searcher, int]:
+    """What proposes the task's trials, and how many it may have in all. `winners`: configs of kernels of the same operator, to be
+    tried first."""
+    if job.kind in (PREPARE, REVALIDATE):
+        given = GivenPoints(space.space, given_configs(database, job, task))
+        return given, 1 + given.count  # the default schedule first
+    start = Start()
+    if job.strategy in LEARNING and isinstance(space, CpuSpace):  # on a GPU only configs carry over yet: `winners`
+        start = start_of(database, job=job, task=task, op=problem.workload.op, target=problem.target)
+    first = (*winners, *start.best)
+    return searcher_for(space, strategy=job.strategy, seed=job.seed, winners=first, prior=start.prior), job.trials
+
+
+class Tally:
+    """Seconds by part over all runs of the task: building and measuring from its trials, the rest from its runs."""
+
+    def __init__(self, task: Task, recorded: Sequence[Trial]) -> None:
+        self._before_s = task.elapsed_s.get("total", 0.0)
+        self.search_s = task.elapsed_s.get("search", 0.0)
+        self._build_s = sum(trial.build_s for trial in recorded)
+        self._measure_s = sum(trial.measure_s for trial in recorded)
+        self.count = 0
+
+    def add(self, trial: Trial) -> None:
+        self.count += 1
+        self._build_s += trial.build_s
+        self._measure_s += trial.measure_s
+
+    def elapsed(self, run_s: float) -> dict[str, float]:
+        return {"total": self._before_s + run_s, "search": self.search_s, "build": self._build_s, "measure": self._measure_s}
+
+
+def _store(run: TaskRun, recorded: TrialRecorded, elapsed: dict[str, float] | None) -> None:
+    """One transaction: the trial, its event, now and then the times."""
+    trial = recorded.trial
+    report = run.measurer.report(trial.number)
+    outcome = trial.outcome
+    data = {"task": run.task.position, "number": trial.number, "outcome": "ok", "median_s": None}
+    if isinstance(outcome, Failed):
+        data["outcome"] = outcome.kind.value
+    else:
+        data["median_s"] = outcome.median_s
+    with run.database.write("trial") as session:
+        trials.record(
+            session,
+            run.lease,
+            trial,
+            position=run.task.position,
+            round=recorded.round,
+            predicted=recorded.predicted,
+            worker=report.worker or None,
+            attempts=report.attempts,
+            quarantined=report.quarantined,
+        )
+        events.append(session, run.lease.job_id, "trial", data)
+        if elapsed is not None:
+            leases.note_task(session, run.lease, run.task.position, elapsed_s=elapsed)
+
+
+def _announce(run: TaskRun, trial: Trial, median_s: float, previous_s: float | None) -> None:
+    data = {"task": run.task.position, "number": trial.number, "median_s": median_s, "previous_s": previous_s}
+    with run.database.write("best") as session:
+        events.append(session, run.lease.job_id, "best", data)

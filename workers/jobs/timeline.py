@@ -1,0 +1,121 @@
+"""The lanes' timelines: what each lane and builder did when, written to the database in batches under this machine's worker."""
+
+from __future__ import annotations
+
+import platform
+import socket
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+from tuner.db import lanes, trials, workers
+from tuner.db.engine import Database, Session
+from tuner.db.lanes import Calibration, LaneSpan
+from tuner.target.target import Target
+from tuner.version import __version__
+from tuner.workers.fleet.messages import Calibrated, FleetPlan, Span
+from tuner.workers.jobs.revalidation import note_change
+
+PROTOCOL = "3"  # of the messages between orchestrator and workers; changed when they are
+BATCH = 256  # spans in one statement
+LONGEST_ID = 32  # of a worker
+LANE = "lane"  # how the reason of a state starts that calibrations gave
+MAX_AGE_S = 2.0  # after which fewer are written, so that a dashboard is not far behind
+
+
+def versions() -> dict[str, str]:
+    """Of what decides how candidates are built and measured here."""
+    found = {name: version(name) for name in ("apache-tvm", "apache-tvm-ffi", "ray", "numpy")}
+    return found | {"python": platform.python_version(), "tuner": __version__, "protocol": PROTOCOL}
+
+
+def worker_id(target: Target) -> str:
+    """Of this machine as a runner of a target: a GPU is a runner beside its machine's cores."""
+    host = socket.gethostname()
+    return host[:LONGEST_ID] if target.kind == "cpu" else f"{host[: LONGEST_ID - 9]}-{target.key[:8]}"
+
+
+def join(database: Database, target: Target, plan: FleetPlan) -> str:
+    """Makes this machine known as a worker with its lanes; its id. The plan is that of a fleet that is ready: its runners have
+    found out by then what isolation they have."""
+    worker = workers.NewWorker(
+        id=worker_id(target),
+        host=socket.gethostname(),
+        target=target.key,
+        isolation=plan.limits.isolation,
+        lanes=[{"name": lane.name, "cores": list(lane.cores)} for lane in plan.lanes],
+        versions=versions(),
+    )
+    with database.write("join") as session:
+        note_change(session, worker)
+        return workers.join(session, worker).id
+
+
+class Timeline:
+    """Collects spans of one job; `flush` writes what is left."""
+
+    def __init__(self, database: Database, *, worker: str, job: str) -> None:
+        self._database, self._worker, self._job = database, worker, job
+        self._waiting: list[LaneSpan] = []
+        self._written = time.monotonic()
+        self._resting: dict[str, str] = {}  # drained lanes, each with its reason
+
+    def add(self, spans: Sequence[Span]) -> None:
+        self._waiting += [self._row(span) for span in spans]
+        if len(self._waiting) >= BATCH or time.monotonic() - self._written > MAX_AGE_S:
+            self.flush()
+
+    def calibrated(self, found: Sequence[Calibrated]) -> None:
+        """Notes calibrations; trials of a lane that has drifted become suspect, and the worker's state says which lanes rest."""
+        self.flush()  # by the spans is known which trials are this machine's
+        with self._database.write("calibration") as session:
+            for one in found:
+                lanes.add_calibration(session, self._calibration(one))
+                if one.suspect_since_s is not None:
+                    ratio = one.median_s / one.expected_s
+                    reason = f"{LANE} {one.lane} had drifted: its calibration was at {ratio:.2f} of its band's middle"
+                    since = datetime.fromtimestamp(one.suspect_since_s, UTC)
+                    machine = None if "/" in one.lane else self._worker  # lanes of a cluster have their machine in the name
+                    trials.mark_suspect(session, one.lane, since, reason, machine=machine)
+                self._resting.pop(one.lane, None)
+                if one.drained:
+                    self._resting[one.lane] = f"{LANE} {one.lane} is drained, at {one.median_s / one.expected_s:.2f} of its band"
+            self._say_state(session)
+
+    def _say_state(self, session: Session) -> None:
+        now = workers.get(session, self._worker)
+        ours = now.state == workers.DRAINING and (now.reason or "").startswith(LANE)
+        if self._resting and (now.state == workers.ACTIVE or ours):
+            workers.set_state(session, self._worker, workers.DRAINING, "; ".join(self._resting.values()))
+        elif ours and not self._resting:
+            workers.set_state(session, self._worker, workers.ACTIVE)
+
+    def flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._written = time.monotonic()
+        if waiting:
+            with self._database.write("timeline") as session:
+                lanes.add_spans(session, waiting)
+                workers.heartbeat(session, self._worker)
+
+    def _calibration(self, found: Calibrated) -> Calibration:
+        return Calibration(
+            worker=self._worker,
+            lane=found.lane,
+            at=datetime.fromtimestamp(found.at_s, UTC),
+            median_s=found.median_s,
+            expected_s=found.expected_s,
+            in_band=found.in_band,
+        )
+
+    def _row(self, span: Span) -> LaneSpan:
+        return LaneSpan(
+            worker=self._worker,
+            lane=span.worker,
+            kind=span.activity,
+            started_at=datetime.fromtimestamp(span.started_s, UTC),
+            ended_at=datetime.fromtimestamp(span.ended_s, UTC),
+            job=self._job,
+            trial=span.number,
+        )

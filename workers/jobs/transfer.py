@@ -1,0 +1,149 @@
+"""What a search starts from: an estimate that other workloads' trials on the same target taught, and configs that won there.
+
+The prior is stored with a digest of the trials it learned from; while nothing was added it is loaded instead of trained again.
+Bounded: a few workloads, a few hundred trials of each, about half a second in all, and nothing begun past LIMIT_S.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tuner.cost_model.features import FEATURE_VERSION, featurizer
+from tuner.cost_model.history import Past, Prior, train_on
+from tuner.db import cost_models, history
+from tuner.db.engine import Database
+from tuner.db.history import PastTask
+from tuner.db.jobs import Job, Task
+from tuner.errors import UsageError
+from tuner.measure.outcome import Timed, Trial
+from tuner.search.past import best_configs, past_of
+from tuner.spaces.core.space import Config, Space
+from tuner.spaces.cpu.space import CpuSpace
+from tuner.target.target import Target
+from tuner.workload.spec import from_document
+
+WORKLOADS = 8  # learned from, the newest: those of the same operator first, whose order carries furthest
+TRIALS = 512  # read of each, by number
+LEAST = 16  # timed trials from which a workload teaches an order
+CARRIED = 2  # best configs taken from each workload of the same operator
+LIMIT_S = 0.6  # after which no further workload is taken: a search must not wait longer for a better start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Where a search starts from; nothing at all on a target's first workload."""
+
+    prior: Prior | None = None
+    best: tuple[Config, ...] = ()  # of workloads of the same operator, to be tried first
+    learned_from: tuple[str, ...] = ()  # keys of the workloads the prior knows
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A workload of the history with its trials."""
+
+    task: PastTask
+    trials: tuple[Trial, ...]
+
+
+def start_of(
+    database: Database, *, job: Job, task: Task, op: str | None, target: Target, clock: Callable[[], float] = time.monotonic
+) -> Start:
+    """For a task about to be searched. The same for a task that is resumed, whatever was recorded since its job first started,
+    unless time ran out in between. `op` is the task's operator."""
+    began = clock()
+    known = _known(database, job, task, op)
+    best = tuple(config for one in known if one.task.op == op and op is not None for config in best_configs(one.trials, CARRIED))
+    if not known:
+        return Start(best=best)
+    digest = _digest(known, op)
+    prior, workloads = _stored(database, target, digest) or _trained(
+        database, known, job.threads, target, op, digest, lambda: clock() - began < LIMIT_S
+    )
+    return Start(prior=prior, best=best, learned_from=workloads)
+
+
+def _trained(
+    database: Database,
+    known: Sequence[_Known],
+    threads: int,
+    target: Target,
+    op: str | None,
+    digest: str,
+    in_time: Callable[[], bool],
+) -> tuple[Prior | None, tuple[str, ...]]:
+    """A new model of what is known, for the operator, stored under the digest; None where no trial's config exists any more."""
+    pasts = _pasts(known, target, threads, in_time)
+    if not pasts:
+        return None, ()
+    prior, workloads = train_on(pasts, op), tuple(past.workload for past in pasts)
+    with database.write("ranker") as session:
+        cost_models.save(
+            session,
+            target=target.key,
+            feature_version=FEATURE_VERSION,
+            blob=prior.save(),
+            trained_on=sum(len(past.labels) for past in pasts),
+            metrics={"digest": digest, "workloads": workloads},
+        )
+    return prior, workloads
+
+
+def _known(database: Database, job: Job, task: Task, op: str | None) -> list[_Known]:
+    before = job.started_at or job.created_at
+    with database.read() as session:
+        tasks = history.recent_tasks(
+            session, target=job.target, threads=job.threads, before=before, job=job.id, position=task.position
+        )
+        same = [one for one in tasks if op is not None and one.op == op]
+        chosen = [*same, *(one for one in tasks if one not in same)][:WORKLOADS]
+        read = []
+        for one in chosen:
+            until = None if one.job == job.id else before
+            read.append(_Known(one, history.trials_before(session, one, until, limit=TRIALS)))
+    return [one for one in read if sum(isinstance(trial.outcome, Timed) for trial in one.trials) >= LEAST]
+
+
+def _digest(known: Sequence[_Known], op: str | None) -> str:
+    content = [op, *((one.task.job, one.task.position, len(one.trials)) for one in known)]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _stored(database: Database, target: Target, digest: str) -> tuple[Prior, tuple[str, ...]] | None:
+    """The stored model where it learned from exactly these trials, and the keys of its workloads."""
+    with database.read() as session:
+        found = cost_models.latest(session, target.key, FEATURE_VERSION)
+    if found is None or found.metrics.get("digest") != digest:
+        return None
+    prior = Prior()
+    try:
+        prior.load(found.blob)
+    except UsageError:  # of another version, or damaged: fitted again, it costs half a second
+        return None
+    return prior, tuple(found.metrics["workloads"])
+
+
+def _pasts(known: Sequence[_Known], target: Target, threads: int, in_time: Callable[[], bool]) -> list[Past]:
+    """The workloads with their features, as many as the time allows and at least the first."""
+    described: list[Past] = []
+    for one in known:
+        if described and not in_time():
+            break
+        space = CpuSpace(from_document(one.task.document), target, threads)
+        kept = [trial for trial in one.trials if _is_of(space.space, trial)]
+        if sum(isinstance(trial.outcome, Timed) for trial in kept) >= LEAST:
+            described.append(past_of(one.task.workload, one.task.op, space.space, kept, featurizer(space)))
+    return described
+
+
+def _is_of(space: Space, trial: Trial) -> bool:
+    """Whether the space still has the trial's config; spaces change from version to version."""
+    try:
+        space.point(trial.config)
+    except UsageError:
+        return False
+    return True
