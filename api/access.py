@@ -13,13 +13,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tuner.api.metrics import Metrics
 
 ACCEPTED_ID = re.compile(r"[A-Za-z0-9._-]{8,64}")
-QUIET = frozenset({"/v1/health/live", "/v1/health/ready", "/v1/metrics"})  # probes come every few seconds and say nothing
+QUIET = frozenset(
+    {"/v1/health/live", "/v1/health/ready", "/v1/metrics"}
+)  # probes come every few seconds and say nothing
 
 log = structlog.get_logger("api.access")
 
 
 class Access:
-    """Takes the caller's X-Request-ID where it is harmless, else makes one; binds it to every log line of the request."""
+    """Takes the caller's X-Request-ID where it is harmless, else makes one; binds it to
+    every log line of the request."""
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
         self.app, self.metrics = app, metrics
@@ -45,7 +48,9 @@ class Access:
             await self.app(scope, receive, send_with_id)
         finally:
             elapsed_s = perf_counter() - started
-            self.metrics.request(method=scope["method"], route=route_of(scope), status=status, elapsed_s=elapsed_s)
+            self.metrics.request(
+                method=scope["method"], route=route_of(scope), status=status, elapsed_s=elapsed_s
+            )
             if scope["path"] not in QUIET:
                 log.info(
                     "request",

@@ -1,4 +1,5 @@
-"""From the database's records to what travels over REST. No queries here: routes read, these write it down."""
+"""From the database's records to what travels over REST. No queries here: routes read,
+these write it down."""
 
 from __future__ import annotations
 
@@ -35,15 +36,26 @@ from tuner.workload.workload import Workload
 def workload(stored: StoredWorkload) -> WorkloadAnswer:
     document = stored.document
     if stored.op is not None:
-        return WorkloadAnswer(key=stored.key, op=stored.op, params=document.get("params"), spec=stored.spec)
-    return WorkloadAnswer(key=stored.key, notation=document.get("notation"), shapes=document.get("shapes"), spec=stored.spec)
+        return WorkloadAnswer(
+            key=stored.key, op=stored.op, params=document.get("params"), spec=stored.spec
+        )
+    return WorkloadAnswer(
+        key=stored.key,
+        notation=document.get("notation"),
+        shapes=document.get("shapes"),
+        spec=stored.spec,
+    )
 
 
 def parsed_workload(found: Workload) -> WorkloadAnswer:
     """The same of a workload that was not read from the database."""
     if found.op is not None:
-        return WorkloadAnswer(key=found.key, op=found.op, params=dict(found.params), spec=found.spec)
-    return WorkloadAnswer(key=found.key, notation=found.notation, shapes=dict(found.shapes), spec=found.spec)
+        return WorkloadAnswer(
+            key=found.key, op=found.op, params=dict(found.params), spec=found.spec
+        )
+    return WorkloadAnswer(
+        key=found.key, notation=found.notation, shapes=dict(found.shapes), spec=found.spec
+    )
 
 
 def target_ref(found: Target) -> TargetRef:
@@ -85,10 +97,15 @@ def task(found: Task, workloads: Mapping[str, StoredWorkload]) -> TaskAnswer:
 
 
 def job(
-    found: Job, workloads: Mapping[str, StoredWorkload], targets: Mapping[str, Target], *, waiting: str | None = None
+    found: Job,
+    workloads: Mapping[str, StoredWorkload],
+    targets: Mapping[str, Target],
+    *,
+    waiting: str | None = None,
 ) -> JobAnswer:
     same = (
-        "id", "kind", "state", "threads", "trials", "seconds", "strategy", "seed", "priority", "error", "created_at",
+        "id", "kind", "state", "threads", "trials", "seconds", "strategy", "seed", "priority",
+        "error", "created_at",
         "started_at", "finished_at", "last_event",
     )  # fmt: skip
     return JobAnswer(
@@ -101,7 +118,9 @@ def job(
 
 def config(values: Config) -> dict[str, Any]:
     """Tuples become lists, as JSON has it."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in values.items()
+    }
 
 
 def trial(found: StoredTrial) -> TrialAnswer:
@@ -130,9 +149,12 @@ def trial(found: StoredTrial) -> TrialAnswer:
     )
 
 
-def kernel(found: Kernel, workloads: Mapping[str, WorkloadAnswer], targets: Mapping[str, Target]) -> KernelAnswer:
+def kernel(
+    found: Kernel, workloads: Mapping[str, WorkloadAnswer], targets: Mapping[str, Target]
+) -> KernelAnswer:
     same = (
-        "id", "threads", "median_s", "ci95_s", "gflops", "roofline_fraction", "max_rel_error", "verified",
+        "id", "threads", "median_s", "ci95_s", "gflops", "roofline_fraction", "max_rel_error",
+        "verified",
         "default_median_s", "artifact", "job", "trial", "previous", "stale", "created_at",
     )  # fmt: skip
     return KernelAnswer(
@@ -147,11 +169,18 @@ def kernel(found: Kernel, workloads: Mapping[str, WorkloadAnswer], targets: Mapp
 
 
 def event(found: Event) -> EventAnswer:
-    return EventAnswer(job=found.job_id, sequence=found.sequence, kind=found.kind, data=dict(found.data), at=found.at)
+    return EventAnswer(
+        job=found.job_id,
+        sequence=found.sequence,
+        kind=found.kind,
+        data=dict(found.data),
+        at=found.at,
+    )
 
 
 def worker(found: Worker, now: datetime) -> WorkerAnswer:
-    """As it is `now`: a worker that has been silent for long is lost, whether or not anybody has written that down."""
+    """As it is `now`: a worker that has been silent for long is lost, whether or not
+    anybody has written that down."""
     age_s = max(0.0, (now - found.heartbeat_at).total_seconds())
     state, reason = found.state, found.reason
     if state in (ACTIVE, DRAINING) and age_s > SILENT.total_seconds():

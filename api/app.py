@@ -1,7 +1,8 @@
 """The application: its layers from the outside in, its routes, its start and its end.
 
-A request passes, in this order: request id, log and metrics (api/access.py); security headers; foreign pages refused; who is
-calling and how often; the body's limit; then its route.
+A request passes, in this order: request id, log and metrics (api/access.py); security
+headers; foreign pages refused; who is calling and how often; the body's limit; then its
+route.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ BUSY_TIMEOUT_S = 5.0  # a client is told to come back rather than kept longer
 
 
 def create_app(options: ServiceOptions, *, database: Database | None = None) -> FastAPI:
-    """The service. Opens `options.database_url` unless given an open `database`, which then stays the caller's to close."""
+    """The service. Opens `options.database_url` unless given an open `database`, which
+    then stays the caller's to close."""
     opened = database or open_database(options.database_url, busy_timeout_s=BUSY_TIMEOUT_S)
     service = build(options, opened)
 
@@ -104,10 +106,16 @@ def add_layers(app: FastAPI, service: Service) -> None:
     def limit_of(path: str) -> int:
         if path == "/v1/models":
             return options.max_model_bytes
-        return options.max_run_bytes if path.startswith("/v1/kernels/") and path.endswith("/run") else options.max_body_bytes
+        return (
+            options.max_run_bytes
+            if path.startswith("/v1/kernels/") and path.endswith("/run")
+            else options.max_body_bytes
+        )
 
     app.add_middleware(BodyLimit, limit_of=limit_of)
-    app.add_middleware(Authentication, service=lambda: service, verify=partial(verify, service.database))
+    app.add_middleware(
+        Authentication, service=lambda: service, verify=partial(verify, service.database)
+    )
     app.add_middleware(ForeignOrigin, loopback_only=options.auth == "off")
     app.add_middleware(SecurityHeaders)
     app.add_middleware(Access, metrics=service.metrics)

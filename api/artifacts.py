@@ -1,4 +1,5 @@
-"""Artifacts of the store as answers: immutable, their digest as the tag, signed where the service signs."""
+"""Artifacts of the store as answers: immutable, their digest as the tag, signed where
+the service signs."""
 
 from __future__ import annotations
 
@@ -14,14 +15,17 @@ from tuner.db.artifacts import Artifact
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What of an artifact a request wants, and what its client has of it: a dependency of routes."""
+    """What of an artifact a request wants, and what its client has of it: a dependency
+    of routes."""
 
     range_header: Annotated[str | None, Header(alias="Range", max_length=200)] = None
     if_none_match: Annotated[str | None, Header(max_length=2000)] = None
     if_range: Annotated[str | None, Header(max_length=200)] = None
 
 
-def deliver_artifact(service: Service, artifact: Artifact, asked: Asked, *, filename: str, media_type: str) -> Response:
+def deliver_artifact(
+    service: Service, artifact: Artifact, asked: Asked, *, filename: str, media_type: str
+) -> Response:
     """Raises what the store raises where its bytes are gone or are not what their digest says."""
     headers = {
         "Content-Disposition": f'attachment; filename="{filename}"',

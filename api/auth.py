@@ -1,7 +1,9 @@
-"""Who is calling, decided before anything of the request is read: `Authorization: Bearer tk_<id>_<secret>`.
+"""Who is calling, decided before anything of the request is read: `Authorization:
+Bearer tk_<id>_<secret>`.
 
-Keys and their digests are in db/keys.py. A key's scopes: read; submit, which includes read; admin, which includes all; worker,
-for machines that join the fleet and nothing else.
+Keys and their digests are in db/keys.py. A key's scopes: read; submit, which includes
+read; admin, which includes all; worker, for machines that join the fleet and nothing
+else.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ from tuner.db import keys
 from tuner.db.engine import Database
 from tuner.errors import DatabaseError, TunerError
 
-LAST_USED_WITHIN = timedelta(hours=1)  # a key's last use is noted as often, so that requests seldom write
+LAST_USED_WITHIN = timedelta(
+    hours=1
+)  # a key's last use is noted as often, so that requests seldom write
 
 SECURED = "/v1/"
 OPEN = frozenset({"/v1/health/live", "/v1/health/ready"})  # probes carry no keys and learn nothing
@@ -57,16 +61,21 @@ class Caller:
 
 
 OPERATOR = Caller(key_id=None, scopes=frozenset({"admin"}))
-Verify = Callable[[str], Caller | None]  # blocking; None for a credential that is wrong, expired or revoked
+Verify = Callable[
+    [str], Caller | None
+]  # blocking; None for a credential that is wrong, expired or revoked
 
 
 class RecentKeys:
-    """Keys found right within the last moment, by the digest of their token, so that a busy client costs one query a second.
+    """Keys found right within the last moment, by the digest of their token, so that a
+    busy client costs one query a second.
 
     For one event loop. What was refused is not kept.
     """
 
-    def __init__(self, *, keep_s: float, names: int = 10_000, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, *, keep_s: float, names: int = 10_000, clock: Callable[[], float] = monotonic
+    ) -> None:
         self._keep_s, self._names, self._clock = keep_s, names, clock
         self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()  # caller, until when
 
@@ -87,14 +96,19 @@ def _digest(token: str) -> bytes:
 
 
 class Authentication:
-    """Sets `scope["state"]["caller"]` for everything under /v1 but the probes; refuses who has no key, and who asks too often."""
+    """Sets `scope["state"]["caller"]` for everything under /v1 but the probes; refuses
+    who has no key, and who asks too often."""
 
     def __init__(self, app: ASGIApp, *, service: Callable[[], Service], verify: Verify) -> None:
         self.app, self.service, self.verify = app, service, verify
         self.recent = RecentKeys(keep_s=service().options.key_memory_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["path"].startswith(SECURED) or scope["path"] in OPEN:
+        if (
+            scope["type"] != "http"
+            or not scope["path"].startswith(SECURED)
+            or scope["path"] in OPEN
+        ):
             await self.app(scope, receive, send)
             return
         try:
@@ -131,24 +145,33 @@ class Authentication:
             return caller
         caller = await run_in_threadpool(self.verify, token.strip())
         if caller is None:
-            # Only what is refused is counted: behind one proxy, a stranger's guesses must not lock out those who have keys.
+            # Only what is refused is counted: behind one proxy, a stranger's guesses
+            # must not lock out those who have keys.
             wait_s = service.logins.take(address)
             if wait_s > 0:
                 detail = "too many refused credentials from this address"
-                raise Problem(429, "too_many_failures", detail, headers={"Retry-After": retry_after(wait_s)})
-            raise Problem(401, "unauthorized", "this key is unknown, expired or revoked", headers=CHALLENGE)
+                raise Problem(
+                    429, "too_many_failures", detail, headers={"Retry-After": retry_after(wait_s)}
+                )
+            raise Problem(
+                401, "unauthorized", "this key is unknown, expired or revoked", headers=CHALLENGE
+            )
         self.recent.put(token, caller)
         return caller
 
 
 def verify(database: Database, token: str) -> Caller | None:
-    """Whose key this is; None for an unknown, expired or revoked one. The day it was last used on is kept with it."""
+    """Whose key this is; None for an unknown, expired or revoked one. The day it was
+    last used on is kept with it."""
     with database.read() as session:
         key, now = keys.authenticate(session, token), session.now()
     if key is None:
         return None
     if key.last_used_at is None or now - key.last_used_at > LAST_USED_WITHIN:
-        with suppress(DatabaseError), database.write("key-used") as session:  # who may come in does not depend on a note
+        with (
+            suppress(DatabaseError),
+            database.write("key-used") as session,
+        ):  # who may come in does not depend on a note
             keys.touch(session, key.id)
     return Caller(key_id=key.id, scopes=key.scopes, quota=key.quota)
 
@@ -157,7 +180,12 @@ def take_token(service: Service, caller: Caller, cost: float) -> None:
     """Raises Problem 429 when the key's bucket holds too little."""
     wait_s = service.requests.take(caller.key_id or "", cost)
     if wait_s > 0:
-        raise Problem(429, "rate_limited", "this key sends too many requests", headers={"Retry-After": retry_after(wait_s)})
+        raise Problem(
+            429,
+            "rate_limited",
+            "this key sends too many requests",
+            headers={"Retry-After": retry_after(wait_s)},
+        )
 
 
 def take_work(service: Service, caller: Caller) -> None:
@@ -166,13 +194,17 @@ def take_work(service: Service, caller: Caller) -> None:
 
 
 def require(scope: str, *, costly: bool = False) -> Callable[[Request, Service], Awaitable[Caller]]:
-    """A dependency that gives the caller, or refuses one whose key lacks `scope`; `costly` takes the price of new work."""
+    """A dependency that gives the caller, or refuses one whose key lacks `scope`;
+    `costly` takes the price of new work."""
 
     async def dependency(request: Request, service: ServiceDep) -> Caller:
         caller = cast(Caller, request.state.caller)
         if not caller.may(scope):
             raise Problem(
-                403, "forbidden", f"this key has the scopes {', '.join(sorted(caller.scopes)) or 'none'}; {scope!r} is needed"
+                403,
+                "forbidden",
+                f"this key has the scopes {', '.join(sorted(caller.scopes)) or 'none'}; "
+                f"{scope!r} is needed",
             )
         if costly:
             take_work(service, caller)

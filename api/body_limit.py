@@ -1,4 +1,5 @@
-"""The limit on a request's body, kept while it is read, so that a body sent in chunks without a length cannot pass it."""
+"""The limit on a request's body, kept while it is read, so that a body sent in chunks
+without a length cannot pass it."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tuner.api.problems import Problem, on_http_exception
 
 LENGTH = re.compile(r"[0-9]{1,18}")
-# A client that is still sending when the connection closes may never see the refusal: this much more is read and dropped first.
+# A client that is still sending when the connection closes may never see the refusal:
+# this much more is read and dropped first.
 DRAINED_BYTES = 8 * 1024 * 1024
 
 
@@ -67,5 +69,8 @@ async def drain(receive: Receive) -> None:
 
 
 def too_large(limit: int, size: int) -> Problem:
-    detail = f"the body has {size} bytes or more; this address takes at most {limit}. Send less, or several requests"
+    detail = (
+        f"the body has {size} bytes or more; this address takes at most {limit}. Send "
+        f"less, or several requests"
+    )
     return Problem(413, "body_too_large", detail, headers={"Connection": "close"})

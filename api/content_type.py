@@ -19,7 +19,9 @@ async def _json(request: Request) -> None:
     given = _given(request)
     if not given and not await request.body():
         return  # no body at all: whether there has to be one is the route's to say
-    if given != "application/json" and not (given.startswith("application/") and given.endswith("+json")):
+    if given != "application/json" and not (
+        given.startswith("application/") and given.endswith("+json")
+    ):
         raise _refusal(given, "application/json")
 
 
@@ -28,7 +30,9 @@ def _given(request: Request) -> str:
 
 
 def _refusal(given: str, wanted: str) -> Problem:
-    return Problem(415, "unsupported_media_type", f"the body is {given or 'of no type'}; send {wanted}")
+    return Problem(
+        415, "unsupported_media_type", f"the body is {given or 'of no type'}; send {wanted}"
+    )
 
 
 JSON_BODY = Depends(_json)  # for routes whose body is a document

@@ -1,4 +1,5 @@
-"""Records with what their keys stand for, read in the same transaction: what routes answer, and what commands print."""
+"""Records with what their keys stand for, read in the same transaction: what routes
+answer, and what commands print."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Follows jobs' events for all streams of this process at once: one small query a tick tells which jobs have news.
+"""Follows jobs' events for all streams of this process at once: one small query a tick
+tells which jobs have news.
 
-Events are numbered in the database, so a stream needs nothing but the number it has seen: it reads what follows, and when there
-is nothing it waits here until the job's last number has grown. A lost wake-up or a slow client costs time, never an event.
+Events are numbered in the database, so a stream needs nothing but the number it has
+seen: it reads what follows, and when there is nothing it waits here until the job's
+last number has grown. A lost wake-up or a slow client costs time, never an event.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ class Latest(Protocol):
 
 
 class EventFeed:
-    """Belongs to one event loop. `run` is the poller; it sleeps through ticks in which nobody listens."""
+    """Belongs to one event loop. `run` is the poller; it sleeps through ticks in which
+    nobody listens."""
 
     def __init__(self, latest: Latest, *, poll_s: float) -> None:
         self._latest, self._poll_s = latest, poll_s
@@ -58,10 +61,13 @@ class EventFeed:
                 self._known.pop(job_id, None)
 
     async def wait_beyond(self, job_id: str, sequence: int, *, timeout_s: float) -> bool:
-        """Whether the job has an event numbered above `sequence`; returns as soon as it has, or False after `timeout_s`."""
+        """Whether the job has an event numbered above `sequence`; returns as soon as it
+        has, or False after `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s), self._changed:
-                await self._changed.wait_for(lambda: self._closed or self._known.get(job_id, 0) > sequence)
+                await self._changed.wait_for(
+                    lambda: self._closed or self._known.get(job_id, 0) > sequence
+                )
         except TimeoutError:
             return False
         return self._known.get(job_id, 0) > sequence

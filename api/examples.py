@@ -1,4 +1,5 @@
-"""Examples of what travels, for the OpenAPI document: one job with its trial, kernel and worker. Their numbers are made up.
+"""Examples of what travels, for the OpenAPI document: one job with its trial, kernel
+and worker. Their numbers are made up.
 
 A test holds them to the types.
 """

@@ -1,4 +1,5 @@
-"""The security headers every answer carries, unless a route has set its own (pages need a policy that lets their styles load)."""
+"""The security headers every answer carries, unless a route has set its own (pages need
+a policy that lets their styles load)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SECURITY_HEADERS: Mapping[str, str] = {
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; "
+    "form-action 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -20,7 +22,8 @@ SECURITY_HEADERS: Mapping[str, str] = {
 
 
 class SecurityHeaders:
-    """Adds `SECURITY_HEADERS` where a route has not set its own (pages need a policy that lets their styles load)."""
+    """Adds `SECURITY_HEADERS` where a route has not set its own (pages need a policy
+    that lets their styles load)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

@@ -1,6 +1,8 @@
-"""Answers to lookups, kept as the bytes they were sent as: a lookup asked again costs one small statement, not a dozen objects.
+"""Answers to lookups, kept as the bytes they were sent as: a lookup asked again costs
+one small statement, not a dozen objects.
 
-Nothing kept is sent before the database was asked whether it still holds, so a promotion shows in the next answer.
+Nothing kept is sent before the database was asked whether it still holds, so a
+promotion shows in the next answer.
 """
 
 from __future__ import annotations

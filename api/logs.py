@@ -1,4 +1,5 @@
-"""Structured logs of the service: one JSON object a line with time, level, request id and, where there is one, job id."""
+"""Structured logs of the service: one JSON object a line with time, level, request id
+and, where there is one, job id."""
 
 from __future__ import annotations
 
@@ -10,12 +11,17 @@ import structlog
 
 
 def configure(format: Literal["json", "text"], *, stream: TextIO | None = None) -> None:
-    """Called once by `serve`, never on import: the process's logging belongs to whoever starts it."""
+    """Called once by `serve`, never on import: the process's logging belongs to whoever
+    starts it."""
     # Tracebacks without local variables: those hold credentials.
     rendering: list[structlog.typing.Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
         if format == "json"
-        else [structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)]
+        else [
+            structlog.dev.ConsoleRenderer(
+                colors=False, exception_formatter=structlog.dev.plain_traceback
+            )
+        ]
     )
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,

@@ -1,4 +1,5 @@
-"""The service's numbers for Prometheus: its own requests, counted here, and the fleet's state, read from the database."""
+"""The service's numbers for Prometheus: its own requests, counted here, and the fleet's
+state, read from the database."""
 
 from __future__ import annotations
 
@@ -15,7 +16,12 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = Counter("tuner_http_requests", "requests answered", ("method", "route", "status"), registry=self.registry)
+        self.requests = Counter(
+            "tuner_http_requests",
+            "requests answered",
+            ("method", "route", "status"),
+            registry=self.registry,
+        )
         self.seconds = Histogram(
             "tuner_http_request_seconds",
             "seconds from request to end of answer",
@@ -25,10 +31,16 @@ class Metrics:
         )
         self.streams = Gauge("tuner_event_streams", "event streams open", registry=self.registry)
         self.jobs = Gauge("tuner_jobs", "jobs by state", ("state",), registry=self.registry)
-        self.trials = Gauge("tuner_trials", "trials recorded by outcome", ("outcome",), registry=self.registry)
+        self.trials = Gauge(
+            "tuner_trials", "trials recorded by outcome", ("outcome",), registry=self.registry
+        )
         self.kernels = Gauge("tuner_kernels", "kernels promoted", registry=self.registry)
-        self.waiting_runs = Gauge("tuner_waiting_runs", "runs queued or under way", registry=self.registry)
-        self.workers = Gauge("tuner_workers", "workers by state", ("state",), registry=self.registry)
+        self.waiting_runs = Gauge(
+            "tuner_waiting_runs", "runs queued or under way", registry=self.registry
+        )
+        self.workers = Gauge(
+            "tuner_workers", "workers by state", ("state",), registry=self.registry
+        )
 
     def request(self, *, method: str, route: str, status: int, elapsed_s: float) -> None:
         self.requests.labels(method if method in METHODS else "other", route, str(status)).inc()
@@ -36,7 +48,11 @@ class Metrics:
 
     def fleet(self, totals: Totals) -> None:
         trials = {"ok": totals.trials_ok, "failed": totals.trials_failed}
-        for gauge, counts in ((self.jobs, totals.jobs), (self.trials, trials), (self.workers, totals.workers)):
+        for gauge, counts in (
+            (self.jobs, totals.jobs),
+            (self.trials, trials),
+            (self.workers, totals.workers),
+        ):
             for label, count in counts.items():
                 gauge.labels(label).set(count)
         self.kernels.set(totals.kernels)

@@ -1,6 +1,8 @@
-"""Which known kernel's schedule is worth replaying for a workload that has none: the nearest one of its operator.
+"""Which known kernel's schedule is worth replaying for a workload that has none: the
+nearest one of its operator.
 
-Distance is the sum over numeric parameters of |log2(a / b)|, as extents matter by ratio; all other parameters must be equal.
+Distance is the sum over numeric parameters of |log2(a / b)|, as extents matter by
+ratio; all other parameters must be equal.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ Params = Mapping[str, object]
 
 
 def distance(wanted: Params, known: Params) -> float:
-    """0 for equal parameters, infinite where a dtype, layout or other word differs or a parameter is missing."""
+    """0 for equal parameters, infinite where a dtype, layout or other word differs or a
+    parameter is missing."""
     if set(wanted) != set(known):
         return inf
     total = 0.0
@@ -34,7 +37,8 @@ def distance(wanted: Params, known: Params) -> float:
 
 
 def nearest(wanted: Params, known: Iterable[tuple[str, Params]]) -> str | None:
-    """The name whose parameters are nearest to `wanted`; the first of equals; None where none is comparable."""
+    """The name whose parameters are nearest to `wanted`; the first of equals; None
+    where none is comparable."""
     best, least = None, inf
     for name, params in known:
         away = distance(wanted, params)

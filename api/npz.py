@@ -1,7 +1,9 @@
-"""Checks an uploaded `.npz` by its headers alone, before anything is unpacked: names, dtypes, shapes, sizes, no objects.
+"""Checks an uploaded `.npz` by its headers alone, before anything is unpacked: names,
+dtypes, shapes, sizes, no objects.
 
-An `.npz` is a ZIP of `.npy` members. A ZIP can claim little and unpack to much, and a `.npy` of dtype object holds a pickle;
-both are refused here, so that neither the database nor a worker meets them.
+An `.npz` is a ZIP of `.npy` members. A ZIP can claim little and unpack to much, and a
+`.npy` of dtype object holds a pickle; both are refused here, so that neither the
+database nor a worker meets them.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from tuner.errors import UsageError
 
 MAX_HEADER_BYTES = 4096
 _AT_ONCE = 1 << 20  # bytes of a member unpacked at a time
-WIRE_DTYPES: Mapping[str, str] = {"bfloat16": "uint16"}  # NumPy has no bfloat16: its bits travel as uint16
+WIRE_DTYPES: Mapping[str, str] = {
+    "bfloat16": "uint16"
+}  # NumPy has no bfloat16: its bits travel as uint16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,17 +50,22 @@ class ArrayError(UsageError):
 
 
 def check_npz(data: bytes, expected: Sequence[ArraySpec]) -> None:
-    """Raises `ArrayError` unless `data` is an `.npz` of exactly the expected arrays, C-ordered, of their dtypes and shapes."""
+    """Raises `ArrayError` unless `data` is an `.npz` of exactly the expected arrays,
+    C-ordered, of their dtypes and shapes."""
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))
     except (zipfile.BadZipFile, RuntimeError, ValueError) as error:
-        raise ArrayError("the body is not an .npz file; write one with numpy.savez, and send its bytes") from error
+        raise ArrayError(
+            "the body is not an .npz file; write one with numpy.savez, and send its bytes"
+        ) from error
     with archive:
         members = archive.infolist()
         names = [member.filename.removesuffix(".npy") for member in members]
         wanted = {spec.name: spec for spec in expected}
         if len(names) != len(set(names)) or set(names) != set(wanted):
-            raise ArrayError(f"the .npz holds the arrays {shown(names)}; this kernel takes {shown(list(wanted))}")
+            raise ArrayError(
+                f"the .npz holds the arrays {shown(names)}; this kernel takes {shown(list(wanted))}"
+            )
         for member, name in zip(members, names, strict=True):
             check_member(archive, member, wanted[name])
 
@@ -68,9 +77,18 @@ def shown(names: list[str]) -> str:
 
 def check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, spec: ArraySpec) -> None:
     if member.file_size > spec.nbytes + MAX_HEADER_BYTES:
-        raise ArrayError(f"array {spec.name!r} unpacks to {member.file_size} bytes; this kernel takes {spec.nbytes}")
-    if member.flag_bits & 1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ArrayError(f"array {spec.name!r} is encrypted or packed in a way other than deflate; write it with numpy.savez")
+        raise ArrayError(
+            f"array {spec.name!r} unpacks to {member.file_size} bytes; this kernel takes "
+            f"{spec.nbytes}"
+        )
+    if member.flag_bits & 1 or member.compress_type not in (
+        zipfile.ZIP_STORED,
+        zipfile.ZIP_DEFLATED,
+    ):
+        raise ArrayError(
+            f"array {spec.name!r} is encrypted or packed in a way other than deflate; write it "
+            f"with numpy.savez"
+        )
     try:
         with archive.open(member) as file:
             shape, fortran_order, dtype = read_header(file)
@@ -87,16 +105,25 @@ def check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, spec: ArrayS
             f"this kernel takes {spec.wire_dtype} {list(spec.shape)} in C order"
         )
     if member.file_size < spec.nbytes:
-        raise ArrayError(f"array {spec.name!r} ends after {member.file_size} bytes; its header promises {spec.nbytes}")
+        raise ArrayError(
+            f"array {spec.name!r} ends after {member.file_size} bytes; its header promises "
+            f"{spec.nbytes}"
+        )
 
 
 def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
-    """(shape, whether in Fortran order, dtype). Raises ValueError, or what reading the file raises."""
+    """(shape, whether in Fortran order, dtype). Raises ValueError, or what reading the
+    file raises."""
     version = np.lib.format.read_magic(file)
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
     if version not in readers:
         raise ValueError("unknown .npy version")
     try:
         return readers[version](file, max_header_size=MAX_HEADER_BYTES)
-    except Exception as error:  # NumPy evaluates the header as a literal, of which nearly everything can be wrong
+    except (
+        Exception
+    ) as error:  # NumPy evaluates the header as a literal, of which nearly everything can be wrong
         raise ValueError("the header is no description of an array") from error

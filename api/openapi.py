@@ -11,7 +11,8 @@ from tuner.api.examples import EXAMPLES
 from tuner.api.problems import ProblemBody
 
 DESCRIPTION = (
-    "Finds fast schedules for tensor kernels: submit workloads, follow their jobs, fetch and run the winners. "
+    "Finds fast schedules for tensor kernels: submit workloads, follow their jobs, fetch and "
+    "run the winners. "
     "Errors are RFC 9457 problems. Lists end with a cursor, to be given back as `cursor`."
 )
 TAGS = [
@@ -20,20 +21,34 @@ TAGS = [
     {"name": "fleet", "description": "Workers, targets and operators"},
     {"name": "operation", "description": "Health and metrics"},
 ]
-SCHEME = {"type": "http", "scheme": "bearer", "bearerFormat": "tk_<id>_<secret>", "description": "made by `tuner keys create`"}
+SCHEME = {
+    "type": "http",
+    "scheme": "bearer",
+    "bearerFormat": "tk_<id>_<secret>",
+    "description": "made by `tuner keys create`",
+}
 UNSECURED = ("/v1/health/",)
-DROPPED = ("HTTPValidationError", "ValidationError")  # FastAPI's own error shape, which this service never answers with
+DROPPED = (
+    "HTTPValidationError",
+    "ValidationError",
+)  # FastAPI's own error shape, which this service never answers with
 
 
 def document(app: FastAPI) -> dict[str, Any]:
     """Made once for an application."""
     if app.openapi_schema is None:
         made = get_openapi(
-            title=app.title, version=app.version, description=app.description, tags=app.openapi_tags, routes=app.routes
+            title=app.title,
+            version=app.version,
+            description=app.description,
+            tags=app.openapi_tags,
+            routes=app.routes,
         )
         components = made.setdefault("components", {})
         schemas = components.setdefault("schemas", {})
-        schemas["ProblemBody"] = ProblemBody.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas["ProblemBody"] = ProblemBody.model_json_schema(
+            ref_template="#/components/schemas/{model}"
+        )
         for name in DROPPED:
             schemas.pop(name, None)
         for name, example in EXAMPLES.items():

@@ -1,6 +1,7 @@
 """The refusal of requests that a foreign web page makes through a visitor's browser.
 
-Without it, auth 'off' on loopback would let any page the operator visits submit jobs (cross-site requests, DNS rebinding).
+Without it, auth 'off' on loopback would let any page the operator visits submit jobs
+(cross-site requests, DNS rebinding).
 """
 
 from __future__ import annotations
@@ -18,16 +19,21 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class ForeignOrigin:
-    """Refuses what another site's page sends: unsafe methods with a foreign Origin, and, with auth off, foreign Host names."""
+    """Refuses what another site's page sends: unsafe methods with a foreign Origin,
+    and, with auth off, foreign Host names."""
 
     def __init__(self, app: ASGIApp, *, loopback_only: bool) -> None:
         self.app, self.loopback_only = app, loopback_only
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            reason = refusal(Headers(scope=scope), scope["method"], loopback_only=self.loopback_only)
+            reason = refusal(
+                Headers(scope=scope), scope["method"], loopback_only=self.loopback_only
+            )
             if reason is not None:
-                response = problem_response(Request(scope), status=403, code="foreign_origin", detail=reason)
+                response = problem_response(
+                    Request(scope), status=403, code="foreign_origin", detail=reason
+                )
                 await response(scope, receive, send)
                 return
         await self.app(scope, receive, send)
@@ -37,7 +43,10 @@ def refusal(headers: Headers, method: str, *, loopback_only: bool) -> str | None
     """Why the request is refused, None where it is not."""
     host = headers.get("host", "")
     if loopback_only and hostname(f"//{host}") not in LOOPBACK_NAMES:
-        return f"Host {host!r} is not a loopback name; with auth off the service answers only to localhost, 127.0.0.1 and [::1]"
+        return (
+            f"Host {host!r} is not a loopback name; with auth off the service answers only "
+            f"to localhost, 127.0.0.1 and [::1]"
+        )
     origin = headers.get("origin")
     if method not in SAFE_METHODS and origin is not None and netloc(origin) != host.lower():
         return f"Origin {origin!r} is not this service; requests of other sites' pages are refused"

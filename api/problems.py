@@ -1,7 +1,9 @@
-"""Every refusal of the service as an RFC 9457 problem; the one place where the product's errors become HTTP statuses.
+"""Every refusal of the service as an RFC 9457 problem; the one place where the
+product's errors become HTTP statuses.
 
-A problem carries `code` (stable, for programs), `request_id` and `retryable`, and for a workload the line and column. Its text is
-written for the caller: no traces, no file paths, no SQL.
+A problem carries `code` (stable, for programs), `request_id` and `retryable`, and for a
+workload the line and column. Its text is written for the caller: no traces, no file
+paths, no SQL.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ from tuner.errors import DatabaseError, TunerError, UsageError, WorkloadError
 from tuner.export.artifacts import ArtifactError, ArtifactMissing
 
 MEDIA_TYPE = "application/problem+json"
-TYPE_BASE = "https://tuner.invalid/problems/"  # an identifier, never fetched: RFC 2606 reserves .invalid
+TYPE_BASE = (
+    "https://tuner.invalid/problems/"  # an identifier, never fetched: RFC 2606 reserves .invalid
+)
 UNAVAILABLE = "the service cannot reach its storage at the moment; try again shortly"
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 RETRYABLE = frozenset({408, 429, 502, 503, 504})
@@ -63,16 +67,23 @@ class ProblemBody(BaseModel):
     detail: str = Field(description="what is wrong, with the value, the limit and the way out")
     instance: str = Field(description="path of the request")
     code: str = Field(description="stable name of the kind of problem")
-    request_id: str = Field(description="the same as in the X-Request-ID header and in the service's log")
+    request_id: str = Field(
+        description="the same as in the X-Request-ID header and in the service's log"
+    )
     retryable: bool = Field(description="whether the same request may succeed later")
     line: int | None = Field(default=None, description="line in the notation, from 1")
     column: int | None = Field(default=None, description="column in the notation, from 1")
-    parameter: str | None = Field(default=None, description="name of the operator's parameter at fault")
-    errors: list[dict[str, str]] | None = Field(default=None, description="each field at fault: location and message")
+    parameter: str | None = Field(
+        default=None, description="name of the operator's parameter at fault"
+    )
+    errors: list[dict[str, str]] | None = Field(
+        default=None, description="each field at fault: location and message"
+    )
 
 
 class Problem(HTTPException):
-    """A refusal raised anywhere in a request. `extra` is added to the body (only fields of `ProblemBody`)."""
+    """A refusal raised anywhere in a request. `extra` is added to the body (only fields
+    of `ProblemBody`)."""
 
     def __init__(
         self,
@@ -134,29 +145,54 @@ async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     if isinstance(error, Problem):
         return problem_response(
-            request, status=error.status_code, code=error.code, detail=error.detail, headers=error.headers, extra=error.extra
+            request,
+            status=error.status_code,
+            code=error.code,
+            detail=error.detail,
+            headers=error.headers,
+            extra=error.extra,
         )
-    headers = {"Allow": ", ".join(sorted(allowed(request)))} if error.status_code == 405 else error.headers
-    names = {404: "not_found", 405: "method_not_allowed", 400: "invalid_request", 415: "unsupported_media_type"}
+    headers = (
+        {"Allow": ", ".join(sorted(allowed(request)))}
+        if error.status_code == 405
+        else error.headers
+    )
+    names = {
+        404: "not_found",
+        405: "method_not_allowed",
+        400: "invalid_request",
+        415: "unsupported_media_type",
+    }
     code = names.get(error.status_code, "http_error")
-    return problem_response(request, status=error.status_code, code=code, detail=str(error.detail), headers=headers)
+    return problem_response(
+        request, status=error.status_code, code=code, detail=str(error.detail), headers=headers
+    )
 
 
 def allowed(request: Request) -> set[str]:
     """Methods that some route takes at the request's path: Starlette names those of the first."""
     scopes = {method: {**request.scope, "method": method} for method in METHODS}
     routes = request.app.routes
-    return {method for method, scope in scopes.items() if any(route.matches(scope)[0] is Match.FULL for route in routes)}
+    return {
+        method
+        for method, scope in scopes.items()
+        if any(route.matches(scope)[0] is Match.FULL for route in routes)
+    }
 
 
 async def on_validation_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     found = [
-        {"location": ".".join(str(part) for part in item["loc"]), "message": str(item["msg"])} for item in error.errors()[:20]
+        {"location": ".".join(str(part) for part in item["loc"]), "message": str(item["msg"])}
+        for item in error.errors()[:20]
     ]
     first = found[0] if found else {"location": "body", "message": "cannot be read"}
     return problem_response(
-        request, status=422, code="invalid_request", detail=f"{first['location']}: {first['message']}", extra={"errors": found}
+        request,
+        status=422,
+        code="invalid_request",
+        detail=f"{first['location']}: {first['message']}",
+        extra={"errors": found},
     )
 
 
@@ -170,13 +206,17 @@ async def on_tuner_error(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error, WorkloadError):
         extra = {"line": error.line, "column": error.column, "parameter": error.parameter}
     headers = {"Retry-After": "2"} if status == 503 else None
-    return problem_response(request, status=status, code=error.code, detail=detail, headers=headers, extra=extra)
+    return problem_response(
+        request, status=status, code=error.code, detail=detail, headers=headers, extra=extra
+    )
 
 
 async def on_database_unavailable(request: Request, error: Exception) -> JSONResponse:
     """A busy, locked, full or unreachable database: the driver's text stays in the log."""
     log.error("database_unavailable", error=str(error))
-    return problem_response(request, status=503, code="database", detail=UNAVAILABLE, headers={"Retry-After": "2"})
+    return problem_response(
+        request, status=503, code="database", detail=UNAVAILABLE, headers={"Retry-After": "2"}
+    )
 
 
 async def on_unexpected(request: Request, error: Exception) -> JSONResponse:
@@ -204,4 +244,7 @@ def install(app: FastAPI) -> None:
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route, for OpenAPI: each named status is a problem."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemBody"}}}
-    return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
+    return {
+        status: {"description": HTTPStatus(status).phrase, "content": content}
+        for status in statuses
+    }

@@ -1,6 +1,8 @@
-"""Conditional and partial delivery of bytes that never change: strong ETag, `If-None-Match`, `If-Range`, one byte range.
+"""Conditional and partial delivery of bytes that never change: strong ETag,
+`If-None-Match`, `If-Range`, one byte range.
 
-RFC 9110, sections 13 and 14. Several ranges in one request are answered with the whole, as section 14.2 allows.
+RFC 9110, sections 13 and 14. Several ranges in one request are answered with the whole,
+as section 14.2 allows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Token buckets: how many requests a key may send, and how many wrong credentials an address may try."""
+"""Token buckets: how many requests a key may send, and how many wrong credentials an
+address may try."""
 
 from __future__ import annotations
 
@@ -10,15 +11,26 @@ from time import monotonic
 
 
 class TokenBuckets:
-    """One bucket for each name, full at first, refilled evenly. Thread-safe; bounded: it forgets the least recently used."""
+    """One bucket for each name, full at first, refilled evenly. Thread-safe; bounded:
+    it forgets the least recently used."""
 
-    def __init__(self, *, per_s: float, burst: int, clock: Callable[[], float] = monotonic, names: int = 10_000) -> None:
+    def __init__(
+        self,
+        *,
+        per_s: float,
+        burst: int,
+        clock: Callable[[], float] = monotonic,
+        names: int = 10_000,
+    ) -> None:
         self.per_s, self.burst, self.clock, self.names = per_s, burst, clock, names
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # name -> tokens left, when that was
+        self._buckets: OrderedDict[str, tuple[float, float]] = (
+            OrderedDict()
+        )  # name -> tokens left, when that was
         self._lock = Lock()
 
     def take(self, name: str, cost: float = 1.0) -> float:
-        """Takes `cost` tokens and returns 0, or takes nothing and returns the seconds to wait until they are there."""
+        """Takes `cost` tokens and returns 0, or takes nothing and returns the seconds
+        to wait until they are there."""
         with self._lock:
             now = self.clock()
             tokens = self._tokens(name, now)

@@ -1,4 +1,5 @@
-"""The API's reference as one page of plain HTML, made from the OpenAPI document: no script, nothing loaded from elsewhere."""
+"""The API's reference as one page of plain HTML, made from the OpenAPI document: no
+script, nothing loaded from elsewhere."""
 
 from __future__ import annotations
 
@@ -7,7 +8,10 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
-POLICY = "default-src 'none'; style-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+POLICY = (
+    "default-src 'none'; style-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
+    "form-action 'none'"
+)
 METHODS = ("get", "post", "put", "patch", "delete")
 
 STYLE = """\
@@ -25,12 +29,19 @@ def render(document: Mapping[str, Any]) -> str:
     """The whole page; every text of the document is escaped."""
     info = document["info"]
     body = "".join(operations(document))
-    schemas = "".join(schema(name, item) for name, item in sorted(document.get("components", {}).get("schemas", {}).items()))
+    schemas = "".join(
+        schema(name, item)
+        for name, item in sorted(document.get("components", {}).get("schemas", {}).items())
+    )
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f'<title>{escape(info["title"])}</title><link rel="stylesheet" href="/docs/style.css"></head><body><main>'
-        f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info.get('description', ''))}</p>"
-        f'<p>For programs: <a href="/openapi.json">openapi.json</a>.</p><nav><ul>{contents(document)}</ul></nav>'
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+        'content="width=device-width">'
+        f'<title>{escape(info["title"])}</title><link rel="stylesheet" '
+        f'href="/docs/style.css"></head><body><main>'
+        f"<h1>{escape(info['title'])} "
+        f"{escape(info['version'])}</h1><p>{escape(info.get('description', ''))}</p>"
+        f"<p>For programs: <a "
+        f'href="/openapi.json">openapi.json</a>.</p><nav><ul>{contents(document)}</ul></nav>'
         f"{body}<h2>Schemas</h2>{schemas}</main></body></html>"
     )
 
@@ -44,7 +55,8 @@ def each(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, A
 
 def contents(document: Mapping[str, Any]) -> str:
     return "".join(
-        f'<li><a href="#{escape(operation["operationId"])}"><code>{method.upper()} {escape(path)}</code></a> '
+        f'<li><a href="#{escape(operation["operationId"])}"><code>{method.upper()} '
+        f"{escape(path)}</code></a> "
         f"{escape(operation.get('summary', ''))}</li>"
         for path, method, operation in each(document)
     )
@@ -53,7 +65,8 @@ def contents(document: Mapping[str, Any]) -> str:
 def operations(document: Mapping[str, Any]) -> Iterator[str]:
     for path, method, operation in each(document):
         yield (
-            f'<section id="{escape(operation["operationId"])}"><h2><code>{method.upper()} {escape(path)}</code></h2>'
+            f'<section id="{escape(operation["operationId"])}"><h2><code>{method.upper()} '
+            f"{escape(path)}</code></h2>"
             f"<p>{escape(operation.get('description', operation.get('summary', '')))}</p>"
             f"{parameters(operation)}{request_body(operation)}{responses(operation)}</section>"
         )
@@ -66,19 +79,30 @@ def parameters(operation: Mapping[str, Any]) -> str:
         f"<td>{escape(item.get('description', ''))}</td></tr>"
         for item in operation.get("parameters", [])
     )
-    return f"<table><tr><th>parameter</th><th>where</th><th>meaning</th></tr>{rows}</table>" if rows else ""
+    return (
+        f"<table><tr><th>parameter</th><th>where</th><th>meaning</th></tr>{rows}</table>"
+        if rows
+        else ""
+    )
 
 
 def request_body(operation: Mapping[str, Any]) -> str:
     content = operation.get("requestBody", {}).get("content", {})
-    return "".join(f"<h3>Body: {escape(kind)} {reference(item)}</h3>{examples(item)}" for kind, item in content.items())
+    return "".join(
+        f"<h3>Body: {escape(kind)} {reference(item)}</h3>{examples(item)}"
+        for kind, item in content.items()
+    )
 
 
 def responses(operation: Mapping[str, Any]) -> str:
     rows = []
     for status, item in operation.get("responses", {}).items():
-        shapes = ", ".join(f"{escape(kind)} {reference(shape)}" for kind, shape in item.get("content", {}).items())
-        rows.append(f"<tr><td>{escape(str(status))}</td><td>{escape(item.get('description', ''))}</td><td>{shapes}</td></tr>")
+        shapes = ", ".join(
+            f"{escape(kind)} {reference(shape)}" for kind, shape in item.get("content", {}).items()
+        )
+        rows.append(
+            f"<tr><td>{escape(str(status))}</td><td>{escape(item.get('description', ''))}</td><td>{shapes}</td></tr>"  # noqa: E501
+        )
     return f"<table><tr><th>status</th><th>meaning</th><th>body</th></tr>{''.join(rows)}</table>"
 
 
@@ -94,4 +118,7 @@ def examples(item: Mapping[str, Any]) -> str:
 
 def schema(name: str, item: Mapping[str, Any]) -> str:
     text = escape(json.dumps(item, indent=2))
-    return f'<details id="schema-{escape(name)}"><summary><code>{escape(name)}</code></summary><pre>{text}</pre></details>'
+    return (
+        f"<details "
+        f'id="schema-{escape(name)}"><summary><code>{escape(name)}</code></summary><pre>{text}</pre></details>'
+    )

@@ -1,4 +1,5 @@
-"""What travels over REST, as types: strings become objects here, at the edge. Also what `tuner.client` gives back.
+"""What travels over REST, as types: strings become objects here, at the edge. Also what
+`tuner.client` gives back.
 
 Requests refuse unknown fields. Answers may gain fields; clients ignore those they do not know.
 """
@@ -21,8 +22,13 @@ Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z_][A-
 State = Literal["queued", "running", "cancelling", "cancelled", "succeeded", "failed"]
 StrategyName = Literal["annealing", "evolutionary", "random", "grid"]
 CreationSort = Literal["-created_at", "created_at"]  # newest first, oldest first
-TargetName = Annotated[str, Field(min_length=1, max_length=200, description="key, name or kind (cpu, cuda) of a target")]
-IDENTIFIER = r"^[A-Za-z0-9_-]{1,64}$"  # of anything that has an id, a key or a name in the catalogue
+TargetName = Annotated[
+    str,
+    Field(min_length=1, max_length=200, description="key, name or kind (cpu, cuda) of a target"),
+]
+IDENTIFIER = (
+    r"^[A-Za-z0-9_-]{1,64}$"  # of anything that has an id, a key or a name in the catalogue
+)
 MAX_NOTATION_CHARACTERS = 16 * 1024
 MAX_WORKLOADS = 64
 
@@ -36,18 +42,24 @@ class Answer(BaseModel):
 
 
 class CatalogueWorkload(Request):
-    """An operator of the catalogue with its parameters, `const` and `numerics` among them: `matmul:M=512,N=512,K=512`."""
+    """An operator of the catalogue with its parameters, `const` and `numerics` among
+    them: `matmul:M=512,N=512,K=512`."""
 
     op: Name
     params: dict[Name, Parameter] = Field(default_factory=dict, max_length=64)
 
 
 class NotationWorkload(Request):
-    """A text in the notation (docs/notation.md), at most 16 KiB, and the extent of each of its shape symbols."""
+    """A text in the notation (docs/notation.md), at most 16 KiB, and the extent of each
+    of its shape symbols."""
 
     notation: str = Field(min_length=1, max_length=MAX_NOTATION_CHARACTERS)
-    shapes: dict[Name, Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)]] = Field(default_factory=dict, max_length=64)
-    constants: list[Name] = Field(default_factory=list, max_length=16, description="inputs known ahead of time")
+    shapes: dict[Name, Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)]] = Field(
+        default_factory=dict, max_length=64
+    )
+    constants: list[Name] = Field(
+        default_factory=list, max_length=16, description="inputs known ahead of time"
+    )
     numerics: Literal["strict", "fast"] = "strict"
 
 
@@ -59,7 +71,8 @@ def form(value: Any) -> str:
 
 
 WorkloadRequest = Annotated[
-    Annotated[CatalogueWorkload, Tag("catalogue")] | Annotated[NotationWorkload, Tag("notation")], Discriminator(form)
+    Annotated[CatalogueWorkload, Tag("catalogue")] | Annotated[NotationWorkload, Tag("notation")],
+    Discriminator(form),
 ]
 
 
@@ -67,14 +80,20 @@ class JobRequest(Request):
     """What to tune and how long. Budgets count per workload."""
 
     workload: WorkloadRequest | None = None
-    workloads: list[WorkloadRequest] | None = Field(default=None, min_length=1, max_length=MAX_WORKLOADS)
-    target: TargetName | None = Field(default=None, description="left out: the service's only or most recently seen target")
+    workloads: list[WorkloadRequest] | None = Field(
+        default=None, min_length=1, max_length=MAX_WORKLOADS
+    )
+    target: TargetName | None = Field(
+        default=None, description="left out: the service's only or most recently seen target"
+    )
     threads: Annotated[int, Field(strict=True, ge=1, le=1024)] = 1
     trials: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = 256
     seconds: Annotated[float, Field(ge=1.0, le=2_592_000.0, allow_inf_nan=False)] | None = None
     strategy: StrategyName = "annealing"
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 0
-    priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = Field(default=0, description="higher goes first")
+    priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = Field(
+        default=0, description="higher goes first"
+    )
     improve: Annotated[bool, Field(strict=True)] = Field(
         default=False, description="tune again even where a kernel of a finished job is known"
     )
@@ -102,13 +121,17 @@ class LookupRequest(Request):
     target: TargetName | None = None
     threads: Annotated[int, Field(strict=True, ge=1, le=1024)] = 1
     prepare: Annotated[bool, Field(strict=True)] = Field(
-        default=True, description="queue a job that prepares an exact kernel where there is none (needs the submit scope)"
+        default=True,
+        description="queue a job that prepares an exact kernel where there is none (needs the "
+        "submit scope)",
     )
 
 
 class Page(Answer, Generic[Item]):
     items: list[Item]
-    next: str | None = Field(description="give it as `cursor` to get the following items; null on the last page")
+    next: str | None = Field(
+        description="give it as `cursor` to get the following items; null on the last page"
+    )
 
 
 class WorkloadAnswer(Answer):
@@ -132,7 +155,8 @@ class LimitsAnswer(Answer):
     fma_flops: float
     fma_flops_best: float
     bandwidth: list[dict[str, float]] = Field(
-        description="of one core: bytes a second by read, write and copy, each at a working_set_bytes"
+        description="of one core: bytes a second by read, write and copy, each at a "
+        "working_set_bytes"
     )
 
 
@@ -144,8 +168,12 @@ class TargetAnswer(TargetRef):
     l2_bytes: int
     l3_bytes: int
     fingerprint: dict[str, str | int]
-    fma_flops: float | None = Field(description="measured float32 multiply-add rate of one core, FLOP/s")
-    tvm: dict[str, str | int] = Field(default_factory=dict, description="options of the compiler's target")
+    fma_flops: float | None = Field(
+        description="measured float32 multiply-add rate of one core, FLOP/s"
+    )
+    tvm: dict[str, str | int] = Field(
+        default_factory=dict, description="options of the compiler's target"
+    )
     vector_registers: int = 0
     limits: LimitsAnswer | None = None
 
@@ -161,7 +189,8 @@ class TaskAnswer(Answer):
     elapsed_s: dict[str, float]
     stopped: str | None = Field(
         default=None,
-        description="why the last search of this workload ended: trials, seconds, target, no_gain, exhausted or cancelled",
+        description="why the last search of this workload ended: trials, seconds, target, "
+        "no_gain, exhausted or cancelled",
     )
     error: str | None
 
@@ -178,7 +207,10 @@ class JobAnswer(Answer):
     seed: int
     priority: int
     error: str | None
-    waiting: str | None = Field(default=None, description="what a queued job waits for that no runner of its target is there for")
+    waiting: str | None = Field(
+        default=None,
+        description="what a queued job waits for that no runner of its target is there for",
+    )
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -199,7 +231,9 @@ class TrialAnswer(Answer):
     predicted: float | None
     worker: str | None
     conditions: dict[str, Any] | None
-    resources: dict[str, int] | None = Field(default=None, description="what a GPU's candidate takes, by the compiler's count")
+    resources: dict[str, int] | None = Field(
+        default=None, description="what a GPU's candidate takes, by the compiler's count"
+    )
     error: str | None
     created_at: datetime
 
@@ -230,7 +264,9 @@ class KernelAnswer(Answer):
 
 class RollbackAnswer(Answer):
     rolled_back: str
-    promoted: KernelAnswer | None = Field(description="the kernel that is served now; null where there was none before")
+    promoted: KernelAnswer | None = Field(
+        description="the kernel that is served now; null where there was none before"
+    )
 
 
 class ScheduleAnswer(Answer):
@@ -255,9 +291,12 @@ class RunAnswer(Answer):
 class LookupAnswer(Answer):
     source: Literal["exact", "neighbour", "default"]
     kernel: KernelAnswer | None = Field(
-        description="the exact kernel; for `neighbour` the kernel whose schedule will be replayed; null for `default`"
+        description="the exact kernel; for `neighbour` the kernel whose schedule will be "
+        "replayed; null for `default`"
     )
-    job: str | None = Field(description="the job that prepares an exact kernel, where one was queued or is under way")
+    job: str | None = Field(
+        description="the job that prepares an exact kernel, where one was queued or is under way"
+    )
 
 
 class StationAnswer(Answer):
@@ -278,8 +317,12 @@ class WorkerAnswer(Answer):
     versions: dict[str, Any]
     joined_at: datetime
     heartbeat_at: datetime
-    heartbeat_age_s: float = Field(default=0.0, description="seconds since it was last heard of, when this was answered")
-    today: list[StationAnswer] = Field(default=[], description="what its lanes and builders did since midnight UTC")
+    heartbeat_age_s: float = Field(
+        default=0.0, description="seconds since it was last heard of, when this was answered"
+    )
+    today: list[StationAnswer] = Field(
+        default=[], description="what its lanes and builders did since midnight UTC"
+    )
 
 
 class OperatorParameter(Answer):
@@ -305,7 +348,8 @@ class HealthAnswer(Answer):
 
 
 class EventAnswer(Answer):
-    """One event of a job, as `data` of a server-sent event whose `id` is the sequence and whose `event` is the kind."""
+    """One event of a job, as `data` of a server-sent event whose `id` is the sequence
+    and whose `event` is the kind."""
 
     job: str
     sequence: int

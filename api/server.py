@@ -1,4 +1,5 @@
-"""Runs the service in this process until it is told to stop: `serve` is what `tuner serve` calls."""
+"""Runs the service in this process until it is told to stop: `serve` is what `tuner
+serve` calls."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class AddressInUse(TunerError):
 
 
 class Server(uvicorn.Server):
-    """Ends event streams before it waits for open requests, which would otherwise wait for each other."""
+    """Ends event streams before it waits for open requests, which would otherwise wait
+    for each other."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         log.info("stopping")
@@ -37,8 +39,14 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def serve(options: ServiceOptions, *, started: Callable[[str], None] | None = None, app: FastAPI | None = None) -> None:
-    """Serves until SIGINT or SIGTERM, then lets running requests end for `shutdown_grace_s`. `started` gets the URL.
+def serve(
+    options: ServiceOptions,
+    *,
+    started: Callable[[str], None] | None = None,
+    app: FastAPI | None = None,
+) -> None:
+    """Serves until SIGINT or SIGTERM, then lets running requests end for
+    `shutdown_grace_s`. `started` gets the URL.
 
     Raises AddressInUse, DatabaseError, and UsageError for auth 'off' beyond loopback.
     """
@@ -46,7 +54,8 @@ def serve(options: ServiceOptions, *, started: Callable[[str], None] | None = No
     listener = listen(options.host, options.port)
     try:
         server = server_of(app or create_app(options), options)
-        # What is loaded by now lives as long as the process; to look at it again would stop all requests for 0.1 s.
+        # What is loaded by now lives as long as the process; to look at it again would
+        # stop all requests for 0.1 s.
         gc.collect()
         gc.freeze()
         host, port = listener.getsockname()[:2]
@@ -67,7 +76,8 @@ def server_of(app: FastAPI, options: ServiceOptions) -> Server:
             access_log=False,
             server_header=False,
             date_header=True,
-            proxy_headers=False,  # a forged X-Forwarded-For must not choose the address that limits count
+            # a forged X-Forwarded-For must not choose the address that limits count
+            proxy_headers=False,
             timeout_graceful_shutdown=int(options.shutdown_grace_s),
             timeout_keep_alive=30,
             h11_max_incomplete_event_size=64 * 1024,
@@ -77,11 +87,13 @@ def server_of(app: FastAPI, options: ServiceOptions) -> Server:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that takes connections before anything else starts: a taken port is one clear error, and who is told the address
-    can connect at once, though answers wait for the service. Port 0 takes any free one.
+    """A socket that takes connections before anything else starts: a taken port is one
+    clear error, and who is told the address can connect at once, though answers wait
+    for the service. Port 0 takes any free one.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named because asyncio turns Nagle's delay off only where it is, and an answer then takes 40 ms less.
+    # The protocol is named because asyncio turns Nagle's delay off only where it is,
+    # and an answer then takes 40 ms less.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -89,5 +101,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise AddressInUse(f"cannot listen on {host}:{port}: {error.strerror}; name another with --host and --port") from error
+        raise AddressInUse(
+            f"cannot listen on {host}:{port}: {error.strerror}; name another with --host and --port"
+        ) from error
     return listener

@@ -1,4 +1,5 @@
-"""What the routes share: the open database, the artifact store, the event feed, limits and counts of one application."""
+"""What the routes share: the open database, the artifact store, the event feed, limits
+and counts of one application."""
 
 from __future__ import annotations
 

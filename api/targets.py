@@ -19,7 +19,8 @@ class UnknownTarget(UsageError):
 
 
 def choose(name: str | None, known: Sequence[Target], default: str | None) -> Target:
-    """The target of `known` that `name` means; without a name the service's `default`, else the only one.
+    """The target of `known` that `name` means; without a name the service's `default`,
+    else the only one.
 
     A declared GPU (`cuda:sm_90`) is always known, whether or not any machine has it.
     """
@@ -27,7 +28,8 @@ def choose(name: str | None, known: Sequence[Target], default: str | None) -> Ta
         return parse_target(name)
     if not known:
         raise UnknownTarget(
-            "no machine has joined yet, so there is no target; start a worker with 'tuner worker' or 'tuner serve'"
+            "no machine has joined yet, so there is no target; start a worker with 'tuner "
+            "worker' or 'tuner serve'"
         )
     exact = [target for target in known if name is not None and name in (target.key, target.name)]
     alike = exact or [target for target in known if name is None or target.kind == name]
@@ -37,5 +39,8 @@ def choose(name: str | None, known: Sequence[Target], default: str | None) -> Ta
         return found[0]
     listed = ", ".join(f"{target.name!r} ({target.key[:12]}…)" for target in known[:8])
     if found:
-        raise UnknownTarget(f"target {name or 'left out'!r} means {len(found)} targets; name one of {listed}, by its key or name")
+        raise UnknownTarget(
+            f"target {name or 'left out'!r} means {len(found)} targets; name one of {listed}, "
+            f"by its key or name"
+        )
     raise UnknownTarget(f"target {name[:80] if name else ''!r} is not known; known are {listed}")

@@ -1,4 +1,5 @@
-"""From a request's workload to the product's: parsed and checked in full before anything is written."""
+"""From a request's workload to the product's: parsed and checked in full before
+anything is written."""
 
 from __future__ import annotations
 
@@ -16,20 +17,28 @@ from tuner.workload.workload import Workload
 
 
 def parse(request: CatalogueWorkload | NotationWorkload) -> Workload:
-    """Raises WorkloadError, with line and column for a notation and the parameter for an operator."""
+    """Raises WorkloadError, with line and column for a notation and the parameter for
+    an operator."""
     if isinstance(request, NotationWorkload):
-        return workload_from_notation(request.notation, request.shapes, request.constants, request.numerics)
+        return workload_from_notation(
+            request.notation, request.shapes, request.constants, request.numerics
+        )
     for name, value in request.params.items():
         if isinstance(value, str) and ".." in value:
-            message = f"{name}={value} is a range; only the commands tune and export take ranges; here give one number"
+            message = (
+                f"{name}={value} is a range; only the commands tune and export take "
+                f"ranges; here give one number"
+            )
             raise WorkloadError(message, parameter=name)
     return workload_from_params(request.op, request.params)
 
 
 class Parsed:
-    """Workloads by the request they came in, the latest of many: a lookup that is asked 500 times a second is parsed once.
+    """Workloads by the request they came in, the latest of many: a lookup that is asked
+    500 times a second is parsed once.
 
-    Thread-safe. A workload is immutable and depends on its request alone, so nothing here can grow stale.
+    Thread-safe. A workload is immutable and depends on its request alone, so nothing
+    here can grow stale.
     """
 
     def __init__(self, capacity: int = 2048) -> None:

@@ -1,10 +1,13 @@
-"""What calling an exported kernel costs beyond its own code: the call, a launch of two threads, and the library around it.
+"""What calling an exported kernel costs beyond its own code: the call, a launch of two
+threads, and the library around it.
 
     python -m benchmarks.call_overhead [-o FOLDER] [--repeat 3] [--cores 0,1] [SPEC]
 
-A C program (call_overhead.c) calls a function that does nothing, once through the library that the product links and once
-directly, and one that launches two threads, back to back and after sleeping. Then a kernel of SPEC is tuned and exported, and the
-exported library raced in turn against the very artifact that was promoted, in fresh processes.
+A C program (call_overhead.c) calls a function that does nothing, once through the
+library that the product links and once directly, and one that launches two threads,
+back to back and after sleeping. Then a kernel of SPEC is tuned and exported, and the
+exported library raced in turn against the very artifact that was promoted, in fresh
+processes.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ __attribute__((visibility("default"), noinline)) int {name}(void *s, const Tuner
   __asm__ volatile("");
   return 0;
 }}
-"""
+"""  # noqa: E501
 LAUNCH = """#include "tvm_abi.h"
 __attribute__((weak)) int (*__TVMBackendParallelLaunch)(TunerTask, void *, int);
 static int task(int id, TunerParallelEnv *env, void *closure) { (void)id, (void)env, (void)closure; return 0; }
@@ -49,31 +52,60 @@ __attribute__((visibility("default"))) int launch_entry(void *s, const TunerAny 
   (void)s, (void)a, (void)n, (void)r;
   return __TVMBackendParallelLaunch(task, (void *)0, 2);
 }
-"""
+"""  # noqa: E501
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     made.add_argument("spec", nargs="?", default=SPEC, metavar="SPEC")
-    made.add_argument("-o", "--output", type=Path, help="folder of the kernel's database; a temporary one unless given")
-    made.add_argument("--repeat", type=int, default=3, help="runs of the C program, of which the medians are shown (default 3)")
+    made.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        help="folder of the kernel's database; a temporary one unless given",
+    )
+    made.add_argument(
+        "--repeat",
+        type=int,
+        default=3,
+        help="runs of the C program, of which the medians are shown (default 3)",
+    )
     made.add_argument("--cores", default="0,1", help="that the C program may use (default 0,1)")
     given = made.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="tuner-overhead-") as scratch:
         runs = _called(Path(scratch), given.repeat, given.cores)
         typical = {name: median(run[name] for run in runs) for name in runs[0]}
-        print(f"call of an exported function: {typical['exported_ns'] - typical['direct_ns']:.1f} ns above the kernel's own code")
-        print(f"launch of two threads: {typical['launch_spinning_ns'] / 1e3:.2f} µs while the pool spins")
+        print(
+            f"call of an exported function: {typical['exported_ns'] - typical['direct_ns']:.1f} "
+            f"ns above the kernel's own code"
+        )
+        print(
+            f"launch of two threads: {typical['launch_spinning_ns'] / 1e3:.2f} µs while the "
+            f"pool spins"
+        )
         asleep, late = typical["launch_asleep_ns"] / 1e3, typical["launch_asleep_p90_ns"] / 1e3
-        print(f"launch of two threads from sleep: {asleep:.1f} µs, 90th percentile {late:.1f} µs", flush=True)
-        ratio, low, high = exported_over_promoted(given.spec, (given.output or Path(scratch)).absolute())
-        print(f"{given.spec}: exported library / promoted kernel {ratio:.4f} ({low:.4f} to {high:.4f}), {ROUNDS} rounds")
+        print(
+            f"launch of two threads from sleep: {asleep:.1f} µs, 90th percentile {late:.1f} µs",
+            flush=True,
+        )
+        ratio, low, high = exported_over_promoted(
+            given.spec, (given.output or Path(scratch)).absolute()
+        )
+        print(
+            f"{given.spec}: exported library / promoted kernel {ratio:.4f} ({low:.4f} to "
+            f"{high:.4f}), {ROUNDS} rounds"
+        )
 
 
 def _called(folder: Path, repeat: int, cores: str) -> list[dict[str, float]]:
     """What the C program said, run by run."""
     tools, headers = system_toolchain(), {"tvm_abi.h": runtime_sources()["tvm_abi.h"]}
-    tensors = (Tensor(name="X", shape=(16,), dtype="float32"),), (Tensor(name="Y", shape=(16,), dtype="float32"),)
+    tensors = (
+        (Tensor(name="X", shape=(16,), dtype="float32"),),
+        (Tensor(name="Y", shape=(16,), dtype="float32"),),
+    )
     functions = [
         Function(
             symbol=symbol,
@@ -84,13 +116,25 @@ def _called(folder: Path, repeat: int, cores: str) -> list[dict[str, float]]:
             threads=threads,
             tvm_symbol=f"{symbol}_entry",
         )
-        for symbol, text, threads in (("nothing", NOTHING.format(name="nothing_entry"), 1), ("launch", LAUNCH, 2))
+        for symbol, text, threads in (
+            ("nothing", NOTHING.format(name="nothing_entry"), 1),
+            ("launch", LAUNCH, 2),
+        )
     ]
     (folder / "libkit.so").write_bytes(link("kit", functions))
     direct = tools.compile("direct.c", NOTHING.format(name="direct_entry"), headers)
     (folder / "tvm_abi.h").write_text(headers["tvm_abi.h"])
     source = Path(__file__).with_name("call_overhead.c")
-    command = [*tools.command, "-std=gnu11", "-O2", f"-I{folder}", str(source), str(direct), f"-L{folder}", "-lkit"]
+    command = [
+        *tools.command,
+        "-std=gnu11",
+        "-O2",
+        f"-I{folder}",
+        str(source),
+        str(direct),
+        f"-L{folder}",
+        "-lkit",
+    ]
     subprocess.run([*command, f"-Wl,-rpath,{folder}", "-o", str(folder / "overhead")], check=True)
     wanted = {int(core) for core in cores.split(",")}
     runs = []
@@ -107,7 +151,8 @@ def _called(folder: Path, repeat: int, cores: str) -> list[dict[str, float]]:
 
 
 def exported_over_promoted(spec: str, folder: Path) -> tuple[float, float, float]:
-    """Time of the exported library over that of the promoted artifact, with its 95% confidence interval."""
+    """Time of the exported library over that of the promoted artifact, with its 95%
+    confidence interval."""
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["TUNER_DATA_DIR"] = str(folder / "data")
     settings = load_settings({}).values
@@ -116,10 +161,15 @@ def exported_over_promoted(spec: str, folder: Path) -> tuple[float, float, float
     database = open_database(settings.db)
     try:
         directory = folder / "kit"
-        export_kernels(database, chosen_kernels(database, [kernel.id]), settings.artifacts, directory, "kit")
+        export_kernels(
+            database, chosen_kernels(database, [kernel.id]), settings.artifacts, directory, "kit"
+        )
     finally:
         database.close()
-    promoted, exported = ArtifactStore(settings.artifacts).verify(kernel.stored.artifact), directory / "lib" / "libkit.so"
+    promoted, exported = (
+        ArtifactStore(settings.artifacts).verify(kernel.stored.artifact),
+        directory / "lib" / "libkit.so",
+    )
     contenders = [
         Contender(name=name, library=str(path), symbol=next(iter(Library(path).signatures)))
         for name, path in (("promoted", promoted), ("exported", exported))

@@ -1,8 +1,10 @@
-"""Chaos: short trials while workers are killed, calls between Ray's processes fail and its raylet dies, twice.
+"""Chaos: short trials while workers are killed, calls between Ray's processes fail and
+its raylet dies, twice.
 
     python -m benchmarks.chaos --trials 500
 
-Every trial must be recorded, none twice, and a minute after the end nothing may be left: no process, no folder, no shared memory.
+Every trial must be recorded, none twice, and a minute after the end nothing may be
+left: no process, no folder, no shared memory.
 """
 
 from __future__ import annotations
@@ -37,10 +39,17 @@ ROOT = Path(__file__).resolve().parents[1]
 SPEC = "matmul:M=48,N=40,K=32"
 QUICK = Limits(race_rounds=3, race_budget_s=0.02)
 EVERY_S = 5.0  # between two kills
-VICTIMS = ("ray::Builder", "ray::Runner", "tuner.workers.fleet.build_server", "tuner.measure.parent")
+VICTIMS = (
+    "ray::Builder",
+    "ray::Runner",
+    "tuner.workers.fleet.build_server",
+    "tuner.measure.parent",
+)
 RAYLET = "/raylet/raylet "
 RETURN_S = 60.0  # in which everything must be given back
-FAILING: Mapping[str, tuple[int, int]] = {  # calls of Ray's: percent that get lost on the way there, and on the way back
+FAILING: Mapping[
+    str, tuple[int, int]
+] = {  # calls of Ray's: percent that get lost on the way there, and on the way back
     "CoreWorkerService.grpc_client.PushTask": (1, 1),  # a batch, to a builder or a lane
     "NodeManagerService.grpc_client.RequestWorkerLease": (10, 10),
 }
@@ -74,7 +83,12 @@ class Survived:
 def failures() -> Mapping[str, Mapping[str, int]]:
     """As Ray's RAY_testing_rpc_failure wants to have it."""
     return {
-        call: {"num_failures": MOST_FAILURES, "req_failure_prob": there, "resp_failure_prob": back, "in_flight_failure_prob": 0}
+        call: {
+            "num_failures": MOST_FAILURES,
+            "req_failure_prob": there,
+            "resp_failure_prob": back,
+            "in_flight_failure_prob": 0,
+        }
         for call, (there, back) in FAILING.items()
     }
 
@@ -85,21 +99,35 @@ def queue(database: Database, trials_wanted: int, spec: str = SPEC) -> str:
     with database.write() as session:
         targets.remember(session, target)
         key = workloads.remember(session, workload, to_document(workload))
-        new = jobs.NewJob(workloads=(key,), target=target.key, threads=1, trials=trials_wanted, strategy="random", seed=1)
+        new = jobs.NewJob(
+            workloads=(key,),
+            target=target.key,
+            threads=1,
+            trials=trials_wanted,
+            strategy="random",
+            seed=1,
+        )
         return jobs.create(session, new)[0].id
 
 
 def torment(folder: Path, wanted: int, *, timeout_s: float, seed: int = 0) -> Survived:
-    """Runs the job in a program of its own, whose temporary files all lie in a private folder, and kills what it is made of."""
+    """Runs the job in a program of its own, whose temporary files all lie in a private
+    folder, and kills what it is made of."""
     database = open_database(folder / "chaos.db")
     scratch = Path(tempfile.mkdtemp(prefix="chaos-", dir="/tmp"))
     job_id, started = queue(database, wanted), time.monotonic()
-    environment = {**os.environ, "TMPDIR": str(scratch), "RAY_testing_rpc_failure": json.dumps(failures())}
+    environment = {
+        **os.environ,
+        "TMPDIR": str(scratch),
+        "RAY_testing_rpc_failure": json.dumps(failures()),
+    }
     command = [sys.executable, "-m", "benchmarks.chaos", "--job", str(folder), job_id]
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL)
     try:
         with Family(process.pid) as family:
-            kills = _kill_until_it_ends(process, family, database, job_id, wanted, started + timeout_s, random.Random(seed))
+            kills = _kill_until_it_ends(
+                process, family, database, job_id, wanted, started + timeout_s, random.Random(seed)
+            )
             seconds = time.monotonic() - started
             returned_s, left = wait_until_gone(family, scratch, RETURN_S)
             left += [f"control group {folder.name}" for folder in family.control_groups()]
@@ -109,7 +137,9 @@ def torment(folder: Path, wanted: int, *, timeout_s: float, seed: int = 0) -> Su
             process.kill()
             process.wait()
         database.close()
-        shutil.rmtree(scratch, ignore_errors=True)  # empty unless something was left, which has been said
+        shutil.rmtree(
+            scratch, ignore_errors=True
+        )  # empty unless something was left, which has been said
 
 
 def _kill_until_it_ends(
@@ -143,14 +173,27 @@ def _kill_until_it_ends(
 
 
 def _survived(
-    database: Database, job_id: str, kills: Mapping[str, int], processes: int, seconds: float, returned_s: float, left: list[str]
+    database: Database,
+    job_id: str,
+    kills: Mapping[str, int],
+    processes: int,
+    seconds: float,
+    returned_s: float,
+    left: list[str],
 ) -> Survived:
     with database.read() as session:
         state = jobs.get(session, job_id).state
         found = trials.stored_of_task(session, job_id)
-        told = Counter(event.data["number"] for event in events.after(session, job_id, 0) if event.kind == "trial")
+        told = Counter(
+            event.data["number"]
+            for event in events.after(session, job_id, 0)
+            if event.kind == "trial"
+        )
     configs = Counter(tuple(sorted(one.trial.config.items())) for one in found)
-    outcomes = Counter(one.trial.outcome.kind.value if isinstance(one.trial.outcome, Failed) else "ok" for one in found)
+    outcomes = Counter(
+        one.trial.outcome.kind.value if isinstance(one.trial.outcome, Failed) else "ok"
+        for one in found
+    )
     return Survived(
         state=state,
         recorded=len({one.trial.number for one in found}),
@@ -169,17 +212,23 @@ def _survived(
 def work(folder: Path, job_id: str) -> None:
     """The job's own program."""
     database = open_database(folder / "chaos.db", create=False)
-    report = run_job(database, job_id, OrchestratorOptions(artifacts=folder / "artifacts", limits=QUICK))
+    report = run_job(
+        database, job_id, OrchestratorOptions(artifacts=folder / "artifacts", limits=QUICK)
+    )
     database.close()
     print(report.job.state, report.job.error or "", file=sys.stderr)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trials", type=int, default=500)
     parser.add_argument("--timeout", type=float, default=1200.0, help="seconds for the whole job")
     parser.add_argument("--seed", type=int, default=0, help="of who is killed")
-    parser.add_argument("--job", nargs=2, metavar=("DIR", "JOB"), help="how the job's own program is started")
+    parser.add_argument(
+        "--job", nargs=2, metavar=("DIR", "JOB"), help="how the job's own program is started"
+    )
     given = parser.parse_args()
     if given.job:
         work(Path(given.job[0]), given.job[1])
@@ -188,7 +237,12 @@ def main() -> None:
         survived = torment(Path(folder), given.trials, timeout_s=given.timeout, seed=given.seed)
     print(json.dumps(asdict(survived), indent=1))
     faults = survived.faults(given.trials)
-    print(f"{FailureKind.INFRASTRUCTURE}: {survived.outcomes.get(FailureKind.INFRASTRUCTURE.value, 0)}", *faults, sep="\n")
+    print(
+        f"{FailureKind.INFRASTRUCTURE}: "
+        f"{survived.outcomes.get(FailureKind.INFRASTRUCTURE.value, 0)}",
+        *faults,
+        sep="\n",
+    )
     sys.exit(1 if faults else 0)
 
 

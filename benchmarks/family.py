@@ -1,4 +1,5 @@
-"""A program's processes over its life: who descended from it, what they hold, what is left of them when it has ended."""
+"""A program's processes over its life: who descended from it, what they hold, what is
+left of them when it has ended."""
 
 from __future__ import annotations
 
@@ -10,12 +11,18 @@ from pathlib import Path
 
 import psutil
 
-LOOK_S = 0.5  # between two looks at who is there: what lives shorter than that has no time to be left behind unseen
-GROUPS = ("/sys/fs/cgroup/pids", "/sys/fs/cgroup")  # where runners make control groups, by their process numbers
+# between two looks at who is there: what lives shorter than that has no time to be left
+# behind unseen
+LOOK_S = 0.5
+GROUPS = (
+    "/sys/fs/cgroup/pids",
+    "/sys/fs/cgroup",
+)  # where runners make control groups, by their process numbers
 
 
 class Family:
-    """Watches from a thread of its own until `stop`; a context. Processes that lose their parent are remembered."""
+    """Watches from a thread of its own until `stop`; a context. Processes that lose
+    their parent are remembered."""
 
     def __init__(self, root: int) -> None:
         self._root = root
@@ -50,13 +57,18 @@ class Family:
         return len(self._seen)
 
     def alive(self) -> list[psutil.Process]:
-        """Of all there were, those that still are; psutil tells a process from a later one of the same number."""
+        """Of all there were, those that still are; psutil tells a process from a later
+        one of the same number."""
         return [process for process in self._seen.values() if lives(process)]
 
     def control_groups(self) -> list[Path]:
         """Those that runners of this program made and that are still there without them."""
         found = [Path(root) / f"tuner-runner-{pid}" for root in GROUPS for pid in self._seen]
-        return [folder for folder in found if folder.exists() and not Path("/proc", folder.name.rpartition("-")[2]).exists()]
+        return [
+            folder
+            for folder in found
+            if folder.exists() and not Path("/proc", folder.name.rpartition("-")[2]).exists()
+        ]
 
 
 def lives(process: psutil.Process) -> bool:
@@ -78,7 +90,8 @@ def of_kind(processes: Iterable[psutil.Process], *texts: str) -> list[psutil.Pro
 
 
 def wait_until_gone(family: Family, folder: Path, timeout_s: float) -> tuple[float, list[str]]:
-    """Seconds until no process of the family lives and the folder is empty, and what is left where that takes too long."""
+    """Seconds until no process of the family lives and the folder is empty, and what is
+    left where that takes too long."""
     started = time.monotonic()
     while True:
         left = [f"process {process.pid}" for process in family.alive()]

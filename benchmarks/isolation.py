@@ -1,11 +1,12 @@
-"""What isolation costs: a compute-bound and a memory-bound kernel timed at each level and without any, interleaved, and the time
-of a trial.
+"""What isolation costs: a compute-bound and a memory-bound kernel timed at each level
+and without any, interleaved, and the time of a trial.
 
     python -m benchmarks.isolation --rounds 30 --json isolation.json
 
-Without any, the kernel is timed by the same plan in a fork of this process that is pinned to the lane and nothing else. Levels
-are compared by the medians of their rounds, paired round by round as in a race: the ratio to level `process` with its 95%
-interval. Run it on a machine that does nothing else.
+Without any, the kernel is timed by the same plan in a fork of this process that is
+pinned to the lane and nothing else. Levels are compared by the medians of their rounds,
+paired round by round as in a race: the ratio to level `process` with its 95% interval.
+Run it on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -41,9 +42,12 @@ from tuner.workload.workload import Workload
 
 KERNELS: Mapping[str, str] = {
     "compute-bound": "matmul:M=512,N=512,K=512",
-    "memory-bound": "bias_act:M=4096,N=4096,act=relu",  # 128 MiB moved a call: beyond every last-level cache's share
+    # 128 MiB moved a call: beyond every last-level cache's share
+    "memory-bound": "bias_act:M=4096,N=4096,act=relu",
 }
-BARE_TRIALS = "compute-bound"  # whose bare trials are timed: the other one's consist of checking its output
+BARE_TRIALS = (
+    "compute-bound"  # whose bare trials are timed: the other one's consist of checking its output
+)
 CANDIDATES = 12  # sampled configs of which the fastest stands for its kind
 TIMEOUT_S = 60.0
 NONE = "none"
@@ -58,10 +62,18 @@ def fastest(workload: Workload, threads: int, folder: Path, runner: RunnerProces
     found: list[tuple[float, Request]] = []
     for number, point in enumerate(space.sample(np.random.default_rng(0), CANDIDATES)):
         config = space.config(point)
-        compiled = compile_kernel(workload=workload, target=target, threads=threads, config=config, symbol="candidate")
+        compiled = compile_kernel(
+            workload=workload, target=target, threads=threads, config=config, symbol="candidate"
+        )
         library = folder / f"lib{number}.so"
         library.write_bytes(link("kernel", [function(workload, compiled, threads)]))
-        request = Request(name="kernel", library=str(library), symbol="kernel_main", timeout_s=TIMEOUT_S, plan=SCREENING)
+        request = Request(
+            name="kernel",
+            library=str(library),
+            symbol="kernel_main",
+            timeout_s=TIMEOUT_S,
+            plan=SCREENING,
+        )
         outcome = runner.measure(request)
         if isinstance(outcome, Timed):
             found.append((outcome.median_s, request))
@@ -83,13 +95,18 @@ def function(workload: Workload, compiled: Compiled, threads: int) -> Function:
     )
 
 
-def compare(spec: str, lane: Lane, threads: int, rounds: int, folder: Path, *, bare: bool) -> dict[str, Any]:
-    """By level: median in seconds, ratio to the first level with its interval, seconds of a bare trial where wanted."""
+def compare(
+    spec: str, lane: Lane, threads: int, rounds: int, folder: Path, *, bare: bool
+) -> dict[str, Any]:
+    """By level: median in seconds, ratio to the first level with its interval, seconds
+    of a bare trial where wanted."""
     workload = parse_spec(spec)
     with ExitStack() as stack:
         runners = {level: stack.enter_context(RunnerProcess()) for level in LEVELS}
         for level, runner in runners.items():
-            runner.prepare(Assignment(workload=workload, lane=lane, threads=threads, isolation=level))
+            runner.prepare(
+                Assignment(workload=workload, lane=lane, threads=threads, isolation=level)
+            )
         request = fastest(workload, threads, folder, runners[LEVELS[0]])
         samples: dict[str, list[tuple[float, ...]]] = {level: [] for level in ALL}
         for number in range(rounds):
@@ -98,8 +115,14 @@ def compare(spec: str, lane: Lane, threads: int, rounds: int, folder: Path, *, b
                 if level == NONE:
                     samples[level].append(unfenced(workload, request, lane, threads))
                 else:
-                    samples[level].append(measure(runners[level], request, f"{spec} at level {level}").samples_s)
-        trials = {level: [trial_s(runners[level], request) for _ in range(rounds)] for level in LEVELS if bare}
+                    samples[level].append(
+                        measure(runners[level], request, f"{spec} at level {level}").samples_s
+                    )
+        trials = {
+            level: [trial_s(runners[level], request) for _ in range(rounds)]
+            for level in LEVELS
+            if bare
+        }
     ratios = {level: ratio_of_medians(samples[level], samples[LEVELS[0]]) for level in ALL}
     return {
         level: {
@@ -117,7 +140,9 @@ def unfenced(workload: Workload, request: Request, lane: Lane, threads: int) -> 
     expression = workload.expression
     rng = np.random.default_rng(0)
     outputs = [expression.tensor(name) for name in expression.outputs]
-    arrays = [rng.standard_normal(one.shape, dtype=np.float32) for one in (*expression.inputs, *outputs)]
+    arrays = [
+        rng.standard_normal(one.shape, dtype=np.float32) for one in (*expression.inputs, *outputs)
+    ]
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -128,7 +153,9 @@ def unfenced(workload: Workload, request: Request, lane: Lane, threads: int) -> 
             library.set_num_threads(threads)
             aligned = [_aligned(array) for array in arrays]
             found = time_calls(
-                lambda number, repeat: library.time(request.symbol, aligned, number, repeat), request.plan, abandon_above_s=None
+                lambda number, repeat: library.time(request.symbol, aligned, number, repeat),
+                request.plan,
+                abandon_above_s=None,
             )
             os.write(writing, json.dumps(found.samples_s).encode())
             status = 0
@@ -156,31 +183,40 @@ def measure(runner: RunnerProcess, request: Request, what: str) -> Timed:
 
 
 def trial_s(runner: RunnerProcess, request: Request) -> float:
-    """Seconds of a trial that checks as usual and times next to nothing: what isolation adds to each shows here."""
+    """Seconds of a trial that checks as usual and times next to nothing: what isolation
+    adds to each shows here."""
     started = time.perf_counter()
     measure(runner, replace(request, plan=BARE), "a bare trial")
     return time.perf_counter() - started
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
     cores = tuple(sorted(os.sched_getaffinity(0)))[-options.threads :]
     if len(cores) < options.threads or options.rounds < 3:
-        parser.error(f"{options.threads} threads, {options.rounds} rounds: at most {len(cores)} threads, at least 3 rounds")
+        parser.error(
+            f"{options.threads} threads, {options.rounds} rounds: at most {len(cores)} threads, "
+            f"at least 3 rounds"
+        )
     figures: dict[str, dict[str, Any]] = {}
     print(f"{'kernel':14} {'level':9} {'median':>12} {'ratio to process':>28} {'bare trial':>14}")
     for name, spec in KERNELS.items():
         with tempfile.TemporaryDirectory(prefix="tuner-isolation-") as folder:
             lane = Lane(name=f"cpu:{cores[0]}", cores=cores)
-            figures[name] = compare(spec, lane, options.threads, options.rounds, Path(folder), bare=name == BARE_TRIALS)
+            figures[name] = compare(
+                spec, lane, options.threads, options.rounds, Path(folder), bare=name == BARE_TRIALS
+            )
         for level, found in figures[name].items():
             low, high = found["ci95"]
             print(
-                f"{name:14} {level:9} {found['median_s'] * 1e6:9.2f} us {found['ratio']:9.4f} [{low:.4f}, {high:.4f}] "
+                f"{name:14} {level:9} {found['median_s'] * 1e6:9.2f} us {found['ratio']:9.4f} "
+                f"[{low:.4f}, {high:.4f}] "
                 + ("" if found["trial_s"] is None else f"{found['trial_s'] * 1e3:11.2f} ms")
             )
     if options.json is not None:

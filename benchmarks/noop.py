@@ -1,8 +1,10 @@
-"""A fleet whose trials are next to nothing: the real driver, actors, runner processes and candidates' children, but no compiler
-and hardly any timing. `python -m benchmarks.noop FD SESSION` is its driver's process (benchmarks/soak.py).
+"""A fleet whose trials are next to nothing: the real driver, actors, runner processes
+and candidates' children, but no compiler and hardly any timing. `python -m
+benchmarks.noop FD SESSION` is its driver's process (benchmarks/soak.py).
 
-Every candidate is the default schedule's library, built once, with a count behind the end of the file: other bytes, another
-hash, so that each is loaded, checked and timed in a child of its own.
+Every candidate is the default schedule's library, built once, with a count behind the
+end of the file: other bytes, another hash, so that each is loaded, checked and timed in
+a child of its own.
 """
 
 from __future__ import annotations

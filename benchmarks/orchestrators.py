@@ -1,8 +1,10 @@
-"""Several orchestrators on one PostgreSQL share a queue; one is killed. Every job is done once, no trial is measured again.
+"""Several orchestrators on one PostgreSQL share a queue; one is killed. Every job is
+done once, no trial is measured again.
 
     python benchmarks/orchestrators.py postgresql://USER@HOST/EMPTY_DATABASE --jobs 50 --trials 8
 
-Each orchestrator has a fleet of its own on this machine's cores, so the figures speak of sharing, not of kernels.
+Each orchestrator has a fleet of its own on this machine's cores, so the figures speak
+of sharing, not of kernels.
 """
 
 from __future__ import annotations
@@ -51,22 +53,37 @@ def queue(database: Database, count: int, budget: int) -> list[str]:
         for number in range(count):
             workload = parse_spec(f"softmax:M={9 + number},N=21")
             key = workloads.remember(session, workload, to_document(workload))
-            new = jobs.NewJob(workloads=(key,), target=target.key, threads=1, trials=budget, strategy="random", seed=number)
+            new = jobs.NewJob(
+                workloads=(key,),
+                target=target.key,
+                threads=1,
+                trials=budget,
+                strategy="random",
+                seed=number,
+            )
             made.append(jobs.create(session, new)[0].id)
     return made
 
 
-def share(url: str, folder: Path, *, count: int, budget: int, orchestrators: int, timeout_s: float) -> Shared:
-    """Queues `count` jobs, starts the orchestrators, kills the first once it has recorded trials of a job it holds."""
+def share(
+    url: str, folder: Path, *, count: int, budget: int, orchestrators: int, timeout_s: float
+) -> Shared:
+    """Queues `count` jobs, starts the orchestrators, kills the first once it has
+    recorded trials of a job it holds."""
     database = open_database(url)
     made, started = queue(database, count, budget), time.monotonic()
     command = [sys.executable, "-m", "benchmarks.orchestrators", "--serve", url, str(folder)]
     names = [f"orchestrator-{number}" for number in range(orchestrators)]
-    processes = [subprocess.Popen([*command, name], cwd=ROOT, stdin=subprocess.DEVNULL) for name in names]
+    processes = [
+        subprocess.Popen([*command, name], cwd=ROOT, stdin=subprocess.DEVNULL) for name in names
+    ]
     try:
         held = _kill_at_work(database, made, names[0], processes[0], started + timeout_s)
         before = {job_id: _rows(database, job_id) for job_id in held}
-        while time.monotonic() < started + timeout_s and set(_states(database, made)) & {jobs.QUEUED, jobs.RUNNING}:
+        while time.monotonic() < started + timeout_s and set(_states(database, made)) & {
+            jobs.QUEUED,
+            jobs.RUNNING,
+        }:
             time.sleep(0.2)
         seconds = time.monotonic() - started
     finally:
@@ -74,21 +91,42 @@ def share(url: str, folder: Path, *, count: int, budget: int, orchestrators: int
             process.send_signal(signal.SIGTERM)
         for process in processes:
             process.wait(timeout=60)
-    states, claims = Counter(_states(database, made)), {job_id: _claims(database, job_id) for job_id in made}
-    faults = [fault for job_id in made for fault in _faults(database, job_id, budget, before.get(job_id, {}))]
+    states, claims = (
+        Counter(_states(database, made)),
+        {job_id: _claims(database, job_id) for job_id in made},
+    )
+    faults = [
+        fault
+        for job_id in made
+        for fault in _faults(database, job_id, budget, before.get(job_id, {}))
+    ]
     owners = Counter(owner for found in claims.values() for owner in found)
     taken_over = [job_id for job_id in held if len(claims[job_id]) > 1]
     database.close()
-    return Shared(states=dict(states), owners=dict(owners), taken_over=taken_over, seconds=seconds, faults=faults)
+    return Shared(
+        states=dict(states),
+        owners=dict(owners),
+        taken_over=taken_over,
+        seconds=seconds,
+        faults=faults,
+    )
 
 
 def _kill_at_work(
-    database: Database, made: Sequence[str], name: str, process: subprocess.Popen[bytes], deadline: float
+    database: Database,
+    made: Sequence[str],
+    name: str,
+    process: subprocess.Popen[bytes],
+    deadline: float,
 ) -> list[str]:
     """Ends the orchestrator by SIGKILL in the middle of a job; the jobs it held."""
     while time.monotonic() < deadline:
         with database.read() as session:
-            held = [job.id for job in (jobs.get(session, one) for one in made) if job.lease_owner == name]
+            held = [
+                job.id
+                for job in (jobs.get(session, one) for one in made)
+                if job.lease_owner == name
+            ]
         if any(_rows(database, job_id) for job_id in held):
             process.kill()
             process.wait()
@@ -104,18 +142,28 @@ def _states(database: Database, made: Sequence[str]) -> list[str]:
 
 def _rows(database: Database, job_id: str) -> dict[int, object]:
     with database.read() as session:
-        return {one.trial.number: (one.trial, one.created_at) for one in trials.stored_of_task(session, job_id)}
+        return {
+            one.trial.number: (one.trial, one.created_at)
+            for one in trials.stored_of_task(session, job_id)
+        }
 
 
 def _claims(database: Database, job_id: str) -> list[str]:
     """Who claimed the job, in order."""
     with database.read() as session:
         found = events.after(session, job_id, 0)
-    return [str(event.data["owner"]) for event in found if event.kind == jobs.RUNNING and "owner" in event.data]
+    return [
+        str(event.data["owner"])
+        for event in found
+        if event.kind == jobs.RUNNING and "owner" in event.data
+    ]
 
 
-def _faults(database: Database, job_id: str, budget: int, before: Mapping[int, object]) -> list[str]:
-    """What is wrong with a finished job: trials lost, doubled or changed, an end that came twice."""
+def _faults(
+    database: Database, job_id: str, budget: int, before: Mapping[int, object]
+) -> list[str]:
+    """What is wrong with a finished job: trials lost, doubled or changed, an end that
+    came twice."""
     rows, faults = _rows(database, job_id), []
     if sorted(rows) != list(range(len(rows))) or not 1 <= len(rows) <= budget:
         faults.append(f"{job_id}: trials {sorted(rows)} of a budget of {budget}")
@@ -126,7 +174,11 @@ def _faults(database: Database, job_id: str, budget: int, before: Mapping[int, o
         kinds = Counter(event.kind for event in events.after(session, job_id, 0))
     faults += [] if error is None else [f"{job_id}: {error}"]
     wrong = {"queued": 1, "succeeded": 1, "kernel": 1, "trial": len(rows)}
-    faults += [f"{job_id}: {kinds[kind]} events {kind}, not {count}" for kind, count in wrong.items() if kinds[kind] != count]
+    faults += [
+        f"{job_id}: {kinds[kind]} events {kind}, not {count}"
+        for kind, count in wrong.items()
+        if kinds[kind] != count
+    ]
     return faults
 
 
@@ -135,19 +187,27 @@ def serve(url: str, folder: str, owner: str) -> None:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
     database = open_database(url, create=False)
-    options = OrchestratorOptions(artifacts=Path(folder) / "artifacts", limits=QUICK, lease_s=LEASE_S, owner=owner)
-    Orchestrator(database, detect_cpu(), options).serve(stop, on_error=lambda text: print(text, file=sys.stderr))
+    options = OrchestratorOptions(
+        artifacts=Path(folder) / "artifacts", limits=QUICK, lease_s=LEASE_S, owner=owner
+    )
+    Orchestrator(database, detect_cpu(), options).serve(
+        stop, on_error=lambda text: print(text, file=sys.stderr)
+    )
     database.close()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("url", nargs="?")
     parser.add_argument("--jobs", type=int, default=50)
     parser.add_argument("--trials", type=int, default=8)
     parser.add_argument("--orchestrators", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=3600.0, help="seconds")
-    parser.add_argument("--serve", nargs=3, metavar=("URL", "DIR", "NAME"), help="how orchestrators are started")
+    parser.add_argument(
+        "--serve", nargs=3, metavar=("URL", "DIR", "NAME"), help="how orchestrators are started"
+    )
     given = parser.parse_args()
     if given.serve:
         serve(*given.serve)

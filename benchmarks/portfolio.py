@@ -1,12 +1,15 @@
-"""One function for a range of rows against kernels tuned for single members of it, at random numbers of rows.
+"""One function for a range of rows against kernels tuned for single members of it, at
+random numbers of rows.
 
-    python -m benchmarks.portfolio -o FOLDER [--trials 32] [--seconds 10] [--count 40] [--slot 500] [SPEC]
-    python -m benchmarks.portfolio -o FOLDER --report
+    python -m benchmarks.portfolio -o FOLDER [--trials 32] [--seconds 10] [--count 40]
+    [--slot 500] [SPEC] python -m benchmarks.portfolio -o FOLDER --report
 
-The family's members are tuned and exported as one library, once; only then a kernel is tuned for each random number of rows,
-with the same budget, in a database of its own, so that neither helps the other. Then the two race in turn, in fresh processes.
-The default schedule raced when the single kernel was promoted and is compared through that kernel. A run that is stopped, or
-whose slot of seconds is over, goes on where it was: jobs resume, and races that stand in the log are not run again.
+The family's members are tuned and exported as one library, once; only then a kernel is
+tuned for each random number of rows, with the same budget, in a database of its own, so
+that neither helps the other. Then the two race in turn, in fresh processes. The default
+schedule raced when the single kernel was promoted and is compared through that kernel.
+A run that is stopped, or whose slot of seconds is over, goes on where it was: jobs
+resume, and races that stand in the log are not run again.
 """
 
 from __future__ import annotations
@@ -87,13 +90,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         chosen = members_to_tune(setup.family, full, settings.threads)
         if not _tuned(setup, PORTFOLIO, database, chosen, full, settings):
             return
-        kernel = portfolio_kernel(database, setup.family, full, settings.threads, ArtifactStore(settings.artifacts))
+        kernel = portfolio_kernel(
+            database, setup.family, full, settings.threads, ArtifactStore(settings.artifacts)
+        )
         export_library([kernel], setup.folder / "kit", "kit")
         database.close()
     settings, database = _opened(setup, EACH)
     wanted = [member(setup.family, extent) for extent in setup.extents]
     _tuned(setup, EACH, database, wanted, with_limits(database, target), settings)
-    kernels = {one.workload.key: one.kernel for one in results(database, _job(setup.folder / f"{EACH}.job"))}
+    kernels = {
+        one.workload.key: one.kernel
+        for one in results(database, _job(setup.folder / f"{EACH}.job"))
+    }
     raced = {row["rows"] for row in _rows(setup)}
     for extent, workload in zip(setup.extents, wanted, strict=True):
         kernel_of = kernels[workload.key]
@@ -106,16 +114,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     made.add_argument("spec", nargs="?", default=SPEC, metavar="SPEC")
-    made.add_argument("-o", "--output", type=Path, required=True, help="folder of databases, library and log")
-    made.add_argument("--trials", type=int, default=32, help="for each member and each single kernel (default 32)")
+    made.add_argument(
+        "-o", "--output", type=Path, required=True, help="folder of databases, library and log"
+    )
+    made.add_argument(
+        "--trials", type=int, default=32, help="for each member and each single kernel (default 32)"
+    )
     made.add_argument("--seconds", type=float, default=10.0, help="of search for each (default 10)")
     made.add_argument("--threads", type=int, default=1)
     made.add_argument("--count", type=int, default=40, help="random numbers of rows (default 40)")
     made.add_argument("--seed", type=int, default=2026, help="of the numbers of rows")
-    made.add_argument("--slot", type=float, default=1e9, help="seconds after which nothing new is begun")
-    made.add_argument("--report", action="store_true", help="run nothing; the table of what was raced")
+    made.add_argument(
+        "--slot", type=float, default=1e9, help="seconds after which nothing new is begun"
+    )
+    made.add_argument(
+        "--report", action="store_true", help="run nothing; the table of what was raced"
+    )
     return made
 
 
@@ -123,10 +141,14 @@ def _setup(given: argparse.Namespace) -> Setup:
     folder: Path = given.output.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["TUNER_DATA_DIR"] = str(folder / "data")
-    settings = load_settings({"trials": given.trials, "seconds": given.seconds, "threads": given.threads}).values
+    settings = load_settings(
+        {"trials": given.trials, "seconds": given.seconds, "threads": given.threads}
+    ).values
     family = parse_portfolio(given.spec)
     rows = rows_checked(family)
-    drawn = np.random.default_rng(given.seed).choice(np.arange(rows.low, rows.high + 1), size=given.count, replace=False)
+    drawn = np.random.default_rng(given.seed).choice(
+        np.arange(rows.low, rows.high + 1), size=given.count, replace=False
+    )
     return Setup(
         folder=folder,
         family=family,
@@ -147,7 +169,14 @@ def _job(path: Path) -> str:
     return path.read_text().strip()
 
 
-def _tuned(setup: Setup, part: str, database: Database, wanted: Sequence[Workload], target: Target, settings: Settings) -> bool:
+def _tuned(
+    setup: Setup,
+    part: str,
+    database: Database,
+    wanted: Sequence[Workload],
+    target: Target,
+    settings: Settings,
+) -> bool:
     """Tunes these workloads in one job, or what is left of it; whether all are done."""
     note = setup.folder / f"{part}.job"
     if not note.exists():
@@ -158,14 +187,21 @@ def _tuned(setup: Setup, part: str, database: Database, wanted: Sequence[Workloa
         if job.state != jobs.QUEUED:
             requeue(database, job.id)
         job = run(
-            database, job.id, settings, interrupt=lambda: Interruption.CANCEL if time.monotonic() >= setup.tuned_until else None
+            database,
+            job.id,
+            settings,
+            interrupt=lambda: (
+                Interruption.CANCEL if time.monotonic() >= setup.tuned_until else None
+            ),
         ).job
     done = [one.kernel is not None for one in results(database, job.id)]
     print(f"{part}: job {job.id} {job.state}, {sum(done)} of {len(done)} kernels", flush=True)
     return job.state == jobs.SUCCEEDED
 
 
-def _race(setup: Setup, library: Path, extent: int, workload: Workload, kernel: Kernel, settings: Settings) -> None:
+def _race(
+    setup: Setup, library: Path, extent: int, workload: Workload, kernel: Kernel, settings: Settings
+) -> None:
     lane = plan_machine(usable_nodes(), threads=settings.threads, declared=settings.lanes).lanes[0]
     artifact = ArtifactStore(settings.artifacts).verify(kernel.artifact)
     (symbol,), (whole,) = Library(artifact).signatures, Library(library).signatures
@@ -174,7 +210,9 @@ def _race(setup: Setup, library: Path, extent: int, workload: Workload, kernel: 
         Contender(name=PORTFOLIO, library=str(library), symbol=whole),
     ]
     with RunnerProcess() as runner:
-        runner.prepare(Assignment(workload=workload, lane=lane, threads=settings.threads, seed=extent))
+        runner.prepare(
+            Assignment(workload=workload, lane=lane, threads=settings.threads, seed=extent)
+        )
         found = race(contenders, runner, rounds=ROUNDS)
     if found.failed:
         raise SystemExit(f"M={extent}: {found.failed}")
@@ -193,7 +231,11 @@ def _race(setup: Setup, library: Path, extent: int, workload: Workload, kernel: 
 
 
 def _rows(setup: Setup) -> list[dict[str, float]]:
-    return [json.loads(line) for line in setup.log.read_text().splitlines()] if setup.log.exists() else []
+    return (
+        [json.loads(line) for line in setup.log.read_text().splitlines()]
+        if setup.log.exists()
+        else []
+    )
 
 
 def report(setup: Setup) -> str:
@@ -201,17 +243,28 @@ def report(setup: Setup) -> str:
     rows = sorted(_rows(setup), key=lambda row: row["rows"])
     if not rows:
         return "nothing was raced yet"
-    lines = ["| rows | portfolio | tuned for it | speed of the portfolio | default / portfolio |", "|---:|---:|---:|---:|---:|"]
+    lines = [
+        "| rows | portfolio | tuned for it | speed of the portfolio | default / portfolio |",
+        "|---:|---:|---:|---:|---:|",
+    ]
     against = []
     for row in rows:
         # The default raced when the single kernel was promoted; the two races share that kernel.
-        default = row["default_s"] / row["each_promoted_s"] * row["ratio"] if row["default_s"] else float("nan")
+        default = (
+            row["default_s"] / row["each_promoted_s"] * row["ratio"]
+            if row["default_s"]
+            else float("nan")
+        )
         against.append(default)
         times = f"{row['portfolio_s'] * 1e6:.0f} µs | {row['each_s'] * 1e6:.0f} µs"
         lines.append(f"| {row['rows']} | {times} | {row['ratio']:.3f} | {default:.1f} |")
     mean = exp(sum(log(row["ratio"]) for row in rows) / len(rows))
     worst, least = min(row["ratio"] for row in rows), min(against)
-    lines += ["", f"{len(rows)} numbers: geometric mean {mean:.3f}, worst {worst:.3f}; default/portfolio at least {least:.2f}."]
+    lines += [
+        "",
+        f"{len(rows)} numbers: geometric mean {mean:.3f}, worst {worst:.3f}; default/portfolio "
+        f"at least {least:.2f}.",
+    ]
     return "\n".join(lines)
 
 

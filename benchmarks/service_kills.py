@@ -1,13 +1,16 @@
-"""`kill -9` of the whole service at random moments while clients submit and cancel and workers measure: nothing is lost.
+"""`kill -9` of the whole service at random moments while clients submit and cancel and
+workers measure: nothing is lost.
 
-    python -m benchmarks.service_kills --cycles 200                                      # a throwaway SQLite database
-    python -m benchmarks.service_kills --cycles 200 --db postgresql://USER@HOST/NAME
-    python -m benchmarks.service_kills --cycles 200 --folder kills --seconds 150         # in pieces: run again until it is done
+    python -m benchmarks.service_kills --cycles 200
+    # a throwaway SQLite database python -m benchmarks.service_kills --cycles 200 --db
+    postgresql://USER@HOST/NAME python -m benchmarks.service_kills --cycles 200 --folder
+    kills --seconds 150         # in pieces: run again until it is done
 
-Each cycle starts `tuner serve`, waits until it answers, in one of `--measure-every` cycles also until a worker has measured
-something, lets it work for a random while and kills it: by turns the server alone, or with its orchestrator and all workers.
-Clients keep a log of what was acknowledged. After each piece the database is compared with all of it. The exit status is 1
-where something is wrong.
+Each cycle starts `tuner serve`, waits until it answers, in one of `--measure-every`
+cycles also until a worker has measured something, lets it work for a random while and
+kills it: by turns the server alone, or with its orchestrator and all workers. Clients
+keep a log of what was acknowledged. After each piece the database is compared with all
+of it. The exit status is 1 where something is wrong.
 """
 
 from __future__ import annotations
@@ -36,15 +39,27 @@ class Cycle:
     everything: bool  # orchestrator and workers were killed too
     answering_s: float  # from its start until the service was ready
     waited: bool  # until a trial was recorded
-    measuring_s: float | None  # how long from the start; None where it was not waited for, or in vain
+    measuring_s: (
+        float | None
+    )  # how long from the start; None where it was not waited for, or in vain
 
 
 def run(
-    database: Database, folder: Path, token: str, done: Sequence[Cycle], *, cycles: int, seconds: float, every: int, seed: int
+    database: Database,
+    folder: Path,
+    token: str,
+    done: Sequence[Cycle],
+    *,
+    cycles: int,
+    seconds: float,
+    every: int,
+    seed: int,
 ) -> list[Cycle]:
     """More cycles, until there are `cycles` or `seconds` are over."""
     record, service = Record(folder / "acknowledged.jsonl"), WholeService(database, folder)
-    clients = [Client(service.url, token, record, name=f"{len(done)}-{number}") for number in range(2)]
+    clients = [
+        Client(service.url, token, record, name=f"{len(done)}-{number}") for number in range(2)
+    ]
     made, started = list(done), time.monotonic()
     for client in clients:
         client.start()
@@ -61,7 +76,13 @@ def run(
                 everything = chance.random() < 0.5
                 live.kill(everything=everything)
             made.append(
-                Cycle(number=number, everything=everything, answering_s=answering_s, waited=waited, measuring_s=measuring_s)
+                Cycle(
+                    number=number,
+                    everything=everything,
+                    answering_s=answering_s,
+                    waited=waited,
+                    measuring_s=measuring_s,
+                )
             )
             with (folder / "cycles.jsonl").open("a") as log:
                 log.write(json.dumps(asdict(made[-1])) + "\n")
@@ -74,7 +95,9 @@ def run(
     return made
 
 
-def summary(cycles: Sequence[Cycle], folder: Path, found: Sequence[str], database: Database) -> dict[str, object]:
+def summary(
+    cycles: Sequence[Cycle], folder: Path, found: Sequence[str], database: Database
+) -> dict[str, object]:
     answering = sorted(cycle.answering_s for cycle in cycles)
     measuring = sorted(cycle.measuring_s for cycle in cycles if cycle.measuring_s is not None)
     counts = Record(folder / "acknowledged.jsonl").counts()
@@ -93,27 +116,53 @@ def summary(cycles: Sequence[Cycle], folder: Path, found: Sequence[str], databas
     }
 
 
-def work(url: str, folder: Path, *, cycles: int, seconds: float, every: int, seed: int) -> dict[str, object]:
+def work(
+    url: str, folder: Path, *, cycles: int, seconds: float, every: int, seed: int
+) -> dict[str, object]:
     """Goes on in `folder` until there were `cycles` in all, or for `seconds`; what was found."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "cycles.jsonl"
-    done = [Cycle(**json.loads(line)) for line in log.read_text().splitlines()] if log.exists() else []
+    done = (
+        [Cycle(**json.loads(line)) for line in log.read_text().splitlines()] if log.exists() else []
+    )
     database = open_database(url)
     try:
         token = prepared(database, folder)
-        made = run(database, folder, token, done, cycles=cycles, seconds=seconds, every=every, seed=seed)
-        return summary(made, folder, faults(database, Record(folder / "acknowledged.jsonl")), database)
+        made = run(
+            database, folder, token, done, cycles=cycles, seconds=seconds, every=every, seed=seed
+        )
+        return summary(
+            made, folder, faults(database, Record(folder / "acknowledged.jsonl")), database
+        )
     finally:
         database.close()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cycles", type=int, default=20)
-    parser.add_argument("--db", help="URL of a database used for this alone; left out, an SQLite file in the folder")
-    parser.add_argument("--folder", type=Path, help="keeps logs and state, so that it can go on; left out, a throwaway one")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this long; run again to go on")
-    parser.add_argument("--measure-every", type=int, default=4, help="in one cycle of so many a measurement is waited for")
+    parser.add_argument(
+        "--db", help="URL of a database used for this alone; left out, an SQLite file in the folder"
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="keeps logs and state, so that it can go on; left out, a throwaway one",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=float("inf"),
+        help="stop after this long; run again to go on",
+    )
+    parser.add_argument(
+        "--measure-every",
+        type=int,
+        default=4,
+        help="in one cycle of so many a measurement is waited for",
+    )
     parser.add_argument("--seed", type=int, default=20261120)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tuner-kills-") as throwaway:

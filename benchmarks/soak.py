@@ -1,10 +1,12 @@
-"""A soak: job after job of trials that are next to nothing; the memory, descriptors and zombies of every process are watched.
+"""A soak: job after job of trials that are next to nothing; the memory, descriptors and
+zombies of every process are watched.
 
     python -m benchmarks.soak --trials 20000
 
-They go through the real search loop, driver, actors, runner processes and recording (benchmarks/noop.py says what is left out).
-Once warm, over the last three quarters of a long run, no process may grow by a KiB a trial, and descriptors and zombies must stay
-as they are.
+They go through the real search loop, driver, actors, runner processes and recording
+(benchmarks/noop.py says what is left out). Once warm, over the last three quarters of a
+long run, no process may grow by a KiB a trial, and descriptors and zombies must stay as
+they are.
 """
 
 from __future__ import annotations
@@ -42,14 +44,18 @@ from tuner.workers.jobs.search import searcher_for
 from tuner.workload.spec import parse_spec
 
 ROOT = Path(__file__).resolve().parents[1]
-WARM = 3000  # trials by which allocators and caches have grown to what they need, however many follow
+WARM = (
+    3000  # trials by which allocators and caches have grown to what they need, however many follow
+)
 SETTLED = 500  # trials after which a process that took another's place has grown to what it needs
 JOB = 500  # trials of each job: one follows the other on the same fleet
 SPEC = "matmul:M=96,N=96,K=96"  # 400,000 configs
 LEASE_S = 60.0
 LOOK_S = 2.0
 MOST_GROWTH = 1024.0  # bytes a trial
-MOST_DESCRIPTORS = 8  # that a process may have more of at the end: a file or socket that happens to be open when it is looked at
+# that a process may have more of at the end: a file or socket that happens to be open
+# when it is looked at
+MOST_DESCRIPTORS = 8
 KINDS: Mapping[str, str] = {  # by what stands in a command line or title, the first that fits
     "benchmarks.soak": "orchestrator",
     "benchmarks.noop": "driver",
@@ -94,19 +100,31 @@ class Soaked:
 
     def faults(self, wanted: int) -> list[str]:
         """What must not be."""
-        found = [] if self.recorded == self.timed == wanted else [f"{self.recorded} recorded and {self.timed} timed of {wanted}"]
+        found = (
+            []
+            if self.recorded == self.timed == wanted
+            else [f"{self.recorded} recorded and {self.timed} timed of {wanted}"]
+        )
         for one in self.growth:
             if one.bytes_per_trial >= MOST_GROWTH:
                 found.append(f"{one.kind} grows by {one.bytes_per_trial:.0f} bytes a trial")
             if one.descriptors[1] > one.descriptors[0] + MOST_DESCRIPTORS:
-                found.append(f"{one.kind} has {one.descriptors[1]} descriptors, {one.descriptors[0]} once warm")
-        return found + ([f"zombies: {self.zombies}"] if self.zombies[1] > self.zombies[0] + 1 else [])
+                found.append(
+                    f"{one.kind} has {one.descriptors[1]} descriptors, {one.descriptors[0]} "
+                    f"once warm"
+                )
+        return found + (
+            [f"zombies: {self.zombies}"] if self.zombies[1] > self.zombies[0] + 1 else []
+        )
 
 
 def soak(folder: Path, wanted: int, *, timeout_s: float) -> Soaked:
     """Runs the trials in a program of its own and watches it, at most so long."""
     database = open_database(folder / "soak.db")
-    made, started = [queue(database, min(JOB, wanted - first), SPEC) for first in range(0, wanted, JOB)], time.monotonic()
+    made, started = (
+        [queue(database, min(JOB, wanted - first), SPEC) for first in range(0, wanted, JOB)],
+        time.monotonic(),
+    )
     command = [sys.executable, "-m", "benchmarks.soak", "--jobs", str(folder), *made]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL)
     looks: dict[psutil.Process, list[Look]] = defaultdict(list)
@@ -138,7 +156,9 @@ def soak(folder: Path, wanted: int, *, timeout_s: float) -> Soaked:
     )
 
 
-def _look(root: int, done: int, looks: dict[psutil.Process, list[Look]], kinds: dict[psutil.Process, str]) -> int:
+def _look(
+    root: int, done: int, looks: dict[psutil.Process, list[Look]], kinds: dict[psutil.Process, str]
+) -> int:
     """Notes what each process holds now; how many zombies there are."""
     dead = 0
     with suppress(psutil.NoSuchProcess):
@@ -148,7 +168,9 @@ def _look(root: int, done: int, looks: dict[psutil.Process, list[Look]], kinds: 
                 if one.status() == psutil.STATUS_ZOMBIE:
                     dead += 1
                     continue
-                said = " ".join(one.cmdline())  # an actor gets its title some time after its process has started
+                said = " ".join(
+                    one.cmdline()
+                )  # an actor gets its title some time after its process has started
                 kinds[one] = next((kind for text, kind in KINDS.items() if text in said), said[:40])
                 looks[one].append(Look(done, one.memory_info().rss, one.num_fds()))
     return dead
@@ -163,8 +185,11 @@ def _most(found: Sequence[tuple[int, int]], first: float, last: float) -> int:
     return max((count for done, count in found if first < done <= last), default=0)
 
 
-def _growth(looks: Mapping[psutil.Process, Sequence[Look]], kinds: Mapping[psutil.Process, str], wanted: int) -> list[Growth]:
-    """Of each process that was there for a quarter of the trials that count: from end to end, by medians."""
+def _growth(
+    looks: Mapping[psutil.Process, Sequence[Look]], kinds: Mapping[psutil.Process, str], wanted: int
+) -> list[Growth]:
+    """Of each process that was there for a quarter of the trials that count: from end
+    to end, by medians."""
     grown = []
     for process, found in looks.items():
         settled = max(warm(wanted), found[0].trials + SETTLED)
@@ -174,8 +199,13 @@ def _growth(looks: Mapping[psutil.Process, Sequence[Look]], kinds: Mapping[psuti
         share = max(1, len(later) // 10)
         first, last = later[:share], later[-share:]
         over = median(look.trials for look in last) - median(look.trials for look in first)
-        more = median(look.resident_bytes for look in last) - median(look.resident_bytes for look in first)
-        descriptors = (int(median(look.descriptors for look in first)), int(median(look.descriptors for look in last)))
+        more = median(look.resident_bytes for look in last) - median(
+            look.resident_bytes for look in first
+        )
+        descriptors = (
+            int(median(look.descriptors for look in first)),
+            int(median(look.descriptors for look in last)),
+        )
         grown.append(
             Growth(
                 kind=kinds[process],
@@ -188,10 +218,17 @@ def _growth(looks: Mapping[psutil.Process, Sequence[Look]], kinds: Mapping[psuti
 
 
 def work(folder: Path, made: Sequence[str]) -> None:
-    """The program that is watched: an orchestrator's loop over the jobs, without promotions at their ends."""
+    """The program that is watched: an orchestrator's loop over the jobs, without
+    promotions at their ends."""
     database = open_database(folder / "soak.db", create=False)
     here = machine.plan_machine(machine.usable_nodes(), threads=1)
-    plan = FleetPlan(lanes=here.lanes, builder_cores=here.builder_cores, alternates=here.alternates, limits=Limits(), storage="")
+    plan = FleetPlan(
+        lanes=here.lanes,
+        builder_cores=here.builder_cores,
+        alternates=here.alternates,
+        limits=Limits(),
+        storage="",
+    )
     fleet = Fleet(plan, driver="benchmarks.noop")
     fleet.start()
     try:
@@ -207,13 +244,21 @@ def work(folder: Path, made: Sequence[str]) -> None:
 def run(database: Database, fleet: Fleet, job_id: str) -> None:
     """One job to its end."""
     with database.write("claim") as session:
-        job, lease = leases.claim(session, job_id, owner="soak", lifetime=timedelta(seconds=LEASE_S))
+        job, lease = leases.claim(
+            session, job_id, owner="soak", lifetime=timedelta(seconds=LEASE_S)
+        )
     problem = Problem(workload=parse_spec(SPEC), target=detect_cpu(), threads=1)
     space = CpuSpace(problem.workload, problem.target, 1)
     measurer = RayMeasurer(fleet, problem)
     searcher, budget = searcher_for(space, strategy="random", seed=1), Budget(trials=job.trials)
     with Heartbeat(database, lease, lifetime_s=LEASE_S):
-        for event in tune(space=space.space, searcher=searcher, measurer=measurer, budget=budget, clock=time.monotonic):
+        for event in tune(
+            space=space.space,
+            searcher=searcher,
+            measurer=measurer,
+            budget=budget,
+            clock=time.monotonic,
+        ):
             if isinstance(event, TrialRecorded):
                 record(database, lease, event, measurer.report(event.trial.number))
     measurer.close()
@@ -223,15 +268,26 @@ def run(database: Database, fleet: Fleet, job_id: str) -> None:
 
 def record(database: Database, lease: leases.Lease, event: TrialRecorded, report: Report) -> None:
     with database.write("trial") as session:
-        trials.record(session, lease, event.trial, round=event.round, worker=report.worker, attempts=report.attempts)
+        trials.record(
+            session,
+            lease,
+            event.trial,
+            round=event.round,
+            worker=report.worker,
+            attempts=report.attempts,
+        )
         events.append(session, lease.job_id, "trial", {"task": 0, "number": event.trial.number})
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trials", type=int, default=20_000)
     parser.add_argument("--timeout", type=float, default=7200.0, help="seconds")
-    parser.add_argument("--jobs", nargs="+", metavar="WORD", help="how the watched program is started")
+    parser.add_argument(
+        "--jobs", nargs="+", metavar="WORD", help="how the watched program is started"
+    )
     given = parser.parse_args()
     if given.jobs:
         work(Path(given.jobs[0]), given.jobs[1:])

@@ -1,8 +1,10 @@
-"""How fast one lane and one builder work through a job: trials a second, how long the lane is held, whether it idles for nothing.
+"""How fast one lane and one builder work through a job: trials a second, how long the
+lane is held, whether it idles for nothing.
 
     python -m benchmarks.throughput --trials 200
 
-Candidates come as annealing proposes them. All figures are read from the database, where the fleet records its lanes' time.
+Candidates come as annealing proposes them. All figures are read from the database,
+where the fleet records its lanes' time.
 """
 
 from __future__ import annotations
@@ -35,13 +37,27 @@ class Throughput:
     trials_per_s: float  # from the first warm trial to the last
     hold_s: float  # mean time the lane is held by a trial
     busy: float  # share of that time in which the lane was held
-    idle_while_ready: float  # share in which it was not although a built candidate waited: messages on their way
+    idle_while_ready: (
+        float  # share in which it was not although a built candidate waited: messages on their way
+    )
     longest_idle_while_ready_s: float
 
     def faults(self) -> list[str]:
-        found = [] if self.trials_per_s >= LEAST_RATE else [f"{self.trials_per_s:.2f} trials a second, at least {LEAST_RATE:g}"]
-        found += [] if self.hold_s <= MOST_HOLD_S else [f"a trial holds the lane for {1e3 * self.hold_s:.0f} ms"]
-        return found + ([] if self.idle_while_ready <= MOST_LOST else [f"idle while ready: {self.idle_while_ready:.1%}"])
+        found = (
+            []
+            if self.trials_per_s >= LEAST_RATE
+            else [f"{self.trials_per_s:.2f} trials a second, at least {LEAST_RATE:g}"]
+        )
+        found += (
+            []
+            if self.hold_s <= MOST_HOLD_S
+            else [f"a trial holds the lane for {1e3 * self.hold_s:.0f} ms"]
+        )
+        return found + (
+            []
+            if self.idle_while_ready <= MOST_LOST
+            else [f"idle while ready: {self.idle_while_ready:.1%}"]
+        )
 
 
 def throughput(folder: Path, wanted: int, spec: str) -> Throughput:
@@ -51,9 +67,18 @@ def throughput(folder: Path, wanted: int, spec: str) -> Throughput:
     with database.write() as session:
         targets.remember(session, target)
         key = workloads.remember(session, workload, to_document(workload))
-        new = jobs.NewJob(workloads=(key,), target=target.key, threads=1, trials=wanted, strategy="annealing", seed=1)
+        new = jobs.NewJob(
+            workloads=(key,),
+            target=target.key,
+            threads=1,
+            trials=wanted,
+            strategy="annealing",
+            seed=1,
+        )
         job = jobs.create(session, new)[0]
-    options = OrchestratorOptions(artifacts=folder / "artifacts", limits=Limits(race_rounds=3, race_budget_s=0.02))
+    options = OrchestratorOptions(
+        artifacts=folder / "artifacts", limits=Limits(race_rounds=3, race_budget_s=0.02)
+    )
     report = run_job(database, job.id, options)
     if report.job.state != jobs.SUCCEEDED:
         raise SystemExit(f"the job {report.job.state}: {report.job.error}")
@@ -65,15 +90,22 @@ def throughput(folder: Path, wanted: int, spec: str) -> Throughput:
 def _read(database: Database, job_id: str) -> Throughput:
     now = datetime.now(UTC)
     with database.read() as session:
-        everything = lanes.timeline(session, since=now - timedelta(hours=2), until=now, limit=100_000)
+        everything = lanes.timeline(
+            session, since=now - timedelta(hours=2), until=now, limit=100_000
+        )
         recorded = trials.stored_of_task(session, job_id)
     spans = [one for one in everything if one.job == job_id]
-    held = sorted((one for one in spans if one.kind == "time" and one.trial is not None), key=lambda one: one.started_at)[WARM:]
+    held = sorted(
+        (one for one in spans if one.kind == "time" and one.trial is not None),
+        key=lambda one: one.started_at,
+    )[WARM:]
     ready = [one for one in spans if one.kind == "wait"]
     first, last = held[0].started_at, held[-1].ended_at
     whole_s = (last - first).total_seconds()
     done = [one for one in recorded if one.created_at >= first]
-    gaps = list(zip([one.ended_at for one in held], [one.started_at for one in held[1:]], strict=False))
+    gaps = list(
+        zip([one.ended_at for one in held], [one.started_at for one in held[1:]], strict=False)
+    )
     lost = [_waiting_s(ready, since, until) for since, until in gaps]
     return Throughput(
         trials=len(recorded),
@@ -91,12 +123,18 @@ def _seconds(span: LaneSpan) -> float:
 
 def _waiting_s(ready: Sequence[LaneSpan], since: datetime, until: datetime) -> float:
     """Seconds of the gap in which at least one candidate was built and waited."""
-    starts = [max(one.started_at, since) for one in ready if one.started_at < until and one.ended_at > since]
+    starts = [
+        max(one.started_at, since)
+        for one in ready
+        if one.started_at < until and one.ended_at > since
+    ]
     return max(0.0, (until - min(starts)).total_seconds()) if starts else 0.0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--spec", default=SPEC)
     given = parser.parse_args()

@@ -1,9 +1,11 @@
-"""How far building disturbs timing: kernels timed as trials are, in blocks with the builder flat out and with it idle, in turn.
+"""How far building disturbs timing: kernels timed as trials are, in blocks with the
+builder flat out and with it idle, in turn.
 
     python -m benchmarks.timing --blocks 12
 
-The builder is the product's own compiler process on a builder's core, fed without a pause; the kernels are measured by a runner
-process on the lane. Run it on a machine that does nothing else.
+The builder is the product's own compiler process on a builder's core, fed without a
+pause; the kernels are measured by a runner process on the lane. Run it on a machine
+that does nothing else.
 """
 
 from __future__ import annotations
@@ -58,7 +60,11 @@ class Feeder:
         self.builds = 0
         self._problem = Problem(workload=parse_spec(BUILT), target=detect_cpu(), threads=1)
         self._compiler = Compiler(storage=folder, cores=(core,), limits=Limits())
-        self._wanted, self._resting, self._over = threading.Event(), threading.Event(), threading.Event()
+        self._wanted, self._resting, self._over = (
+            threading.Event(),
+            threading.Event(),
+            threading.Event(),
+        )
         self._thread = threading.Thread(target=self._feed, daemon=True, name="feeder")
 
     def __enter__(self) -> Feeder:
@@ -135,21 +141,34 @@ def _variation(blocks: list[tuple[float, ...]]) -> float:
 
 
 def faults(found: Mapping[str, Disturbance]) -> list[str]:
-    """What must not be; of the memory-bound kernel nothing is demanded, since building takes bandwidth too."""
+    """What must not be; of the memory-bound kernel nothing is demanded, since building
+    takes bandwidth too."""
     one = found["compute-bound"]
-    wrong = [] if one.ratio <= MOST_RATIO else [f"compute-bound: {one.ratio:.3f} times slower while building"]
+    wrong = (
+        []
+        if one.ratio <= MOST_RATIO
+        else [f"compute-bound: {one.ratio:.3f} times slower while building"]
+    )
     worst = max(one.cv_idle, one.cv_building)
-    return wrong if worst <= MOST_CV else [*wrong, f"compute-bound: coefficient of variation {worst:.1%}"]
+    return (
+        wrong
+        if worst <= MOST_CV
+        else [*wrong, f"compute-bound: coefficient of variation {worst:.1%}"]
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--blocks", type=int, default=12, help="of each kind")
     parser.add_argument("--isolation", default="required")
     given = parser.parse_args()
     if given.blocks < 3:
         parser.error(f"{given.blocks} blocks are too few to pair; at least 3")
-    found = {name: disturbance(spec, given.blocks, given.isolation) for name, spec in KERNELS.items()}
+    found = {
+        name: disturbance(spec, given.blocks, given.isolation) for name, spec in KERNELS.items()
+    }
     print(json.dumps({name: asdict(one) for name, one in found.items()}, indent=1))
     print(*faults(found), sep="\n")
     sys.exit(1 if faults(found) else 0)

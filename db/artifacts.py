@@ -1,4 +1,5 @@
-"""Queries about artifacts: what is known of the bytes in the store, and which of them are no longer needed."""
+"""Queries about artifacts: what is known of the bytes in the store, and which of them
+are no longer needed."""
 
 from __future__ import annotations
 
@@ -12,7 +13,10 @@ from tuner.db.engine import Session
 from tuner.db.errors import NotFound
 from tuner.db.models import ArtifactRow, KernelRow, RunRow
 
-OF_RUNS = ("input", "output")  # kinds that go with the last run that refers to them; all others stay
+OF_RUNS = (
+    "input",
+    "output",
+)  # kinds that go with the last run that refers to them; all others stay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +28,25 @@ class Artifact:
     created_at: datetime
 
 
-def remember(session: Session, *, sha256: str, size_bytes: int, kind: str, signature: str | None = None) -> str:
-    """Notes that the store holds these bytes; put them there first. Known ones are left as they are, and last until the
-    transaction ends, so that it may refer to them. What only runs had becomes what it is now for: it must not go with them.
+def remember(
+    session: Session, *, sha256: str, size_bytes: int, kind: str, signature: str | None = None
+) -> str:
+    """Notes that the store holds these bytes; put them there first. Known ones are left
+    as they are, and last until the transaction ends, so that it may refer to them. What
+    only runs had becomes what it is now for: it must not go with them.
     """
-    new = {"sha256": sha256, "size_bytes": size_bytes, "kind": kind, "signature": signature, "created_at": session.now()}
-    known = select(ArtifactRow).where(ArtifactRow.sha256 == sha256).with_for_update(read=True, key_share=True)
+    new = {
+        "sha256": sha256,
+        "size_bytes": size_bytes,
+        "kind": kind,
+        "signature": signature,
+        "created_at": session.now(),
+    }
+    known = (
+        select(ArtifactRow)
+        .where(ArtifactRow.sha256 == sha256)
+        .with_for_update(read=True, key_share=True)
+    )
     while not session.insert_new(ArtifactRow, new):
         row = session.scalars(known, execution_options={"populate_existing": True}).one_or_none()
         if row is None:
@@ -45,18 +62,27 @@ def get(session: Session, sha256: str) -> Artifact:
     if row is None:
         raise NotFound(f"no artifact {sha256!r} is known")
     return Artifact(
-        sha256=row.sha256, size_bytes=row.size_bytes, kind=row.kind, signature=row.signature, created_at=row.created_at
+        sha256=row.sha256,
+        size_bytes=row.size_bytes,
+        kind=row.kind,
+        signature=row.signature,
+        created_at=row.created_at,
     )
 
 
 def forget_unused(session: Session, digests: Collection[str]) -> tuple[str, ...]:
-    """Deletes the rows of those that are of runs and that none refers to any more; they may be dropped from the store afterwards.
+    """Deletes the rows of those that are of runs and that none refers to any more; they
+    may be dropped from the store afterwards.
 
     Locked first: whoever has just remembered one is waited for, and what refers to it is then seen.
     """
     ours = and_(ArtifactRow.sha256.in_(digests), ArtifactRow.kind.in_(OF_RUNS))
-    session.execute(select(ArtifactRow.sha256).where(ours).order_by(ArtifactRow.sha256).with_for_update())
-    of_run = or_(RunRow.input_artifact == ArtifactRow.sha256, RunRow.output_artifact == ArtifactRow.sha256)
+    session.execute(
+        select(ArtifactRow.sha256).where(ours).order_by(ArtifactRow.sha256).with_for_update()
+    )
+    of_run = or_(
+        RunRow.input_artifact == ArtifactRow.sha256, RunRow.output_artifact == ArtifactRow.sha256
+    )
     used = or_(exists().where(of_run), exists().where(KernelRow.artifact == ArtifactRow.sha256))
     unused = delete(ArtifactRow).where(ours, ~used).returning(ArtifactRow.sha256)
     return tuple(session.scalars(unused, execution_options={"synchronize_session": False}))

@@ -26,10 +26,12 @@ WAIT_S = 30.0
 
 
 def backup(database: Database, file: Path) -> Path:
-    """Writes a copy of the database to `file`, which must not exist; it appears whole or not at all.
+    """Writes a copy of the database to `file`, which must not exist; it appears whole
+    or not at all.
 
-    For SQLite the copy is a database file, for PostgreSQL an archive of pg_dump. Raises UsageError when the file exists,
-    DatabaseError when it cannot be written or pg_dump is missing or fails.
+    For SQLite the copy is a database file, for PostgreSQL an archive of pg_dump. Raises
+    UsageError when the file exists, DatabaseError when it cannot be written or pg_dump
+    is missing or fails.
     """
     if file.exists():
         raise UsageError(f"{file} exists; name a new file for the backup")
@@ -38,23 +40,36 @@ def backup(database: Database, file: Path) -> Path:
         file.parent.mkdir(parents=True, exist_ok=True)
         with translated(database.engine.url):
             if database.engine.dialect.name == "sqlite":
-                _copy(sqlite.library().connect(str(database.engine.url.database), timeout=WAIT_S), partial)
+                _copy(
+                    sqlite.library().connect(str(database.engine.url.database), timeout=WAIT_S),
+                    partial,
+                )
                 _settle(partial)
             else:
-                _run(database.engine.url, "pg_dump", "--format=custom", "--no-owner", f"--file={partial}")
+                _run(
+                    database.engine.url,
+                    "pg_dump",
+                    "--format=custom",
+                    "--no-owner",
+                    f"--file={partial}",
+                )
         _sync(partial)
         partial.rename(file)
     except (OSError, sqlite.library().Error) as error:
-        raise DatabaseError(f"the backup {file} cannot be written: {error}; free space or name another file") from error
+        raise DatabaseError(
+            f"the backup {file} cannot be written: {error}; free space or name another file"
+        ) from error
     finally:
         _drop(partial)
     return file
 
 
 def restore(database: Database, file: Path) -> None:
-    """Replaces everything in the database by the backup, in one transaction; stop all other programs that use it first.
+    """Replaces everything in the database by the backup, in one transaction; stop all
+    other programs that use it first.
 
-    Raises UsageError when `file` is missing, DatabaseError when it is no sound backup of ours, or pg_restore is missing or fails.
+    Raises UsageError when `file` is missing, DatabaseError when it is no sound backup
+    of ours, or pg_restore is missing or fails.
     """
     if not file.is_file():
         raise UsageError(f"there is no backup {file}")
@@ -67,15 +82,25 @@ def restore(database: Database, file: Path) -> None:
                 _copy(_reader(file), target)
         except sqlite.library().Error as error:
             raise DatabaseError(
-                f"{database.url}: cannot be replaced by {file}: {error}; stop other programs that use it"
+                f"{database.url}: cannot be replaced by {file}: {error}; stop other programs "
+                f"that use it"
             ) from error
     else:
         database.close()
-        _run(database.engine.url, "pg_restore", "--clean", "--if-exists", "--no-owner", "--single-transaction", str(file))
+        _run(
+            database.engine.url,
+            "pg_restore",
+            "--clean",
+            "--if-exists",
+            "--no-owner",
+            "--single-transaction",
+            str(file),
+        )
 
 
 def restore_at(url: str, file: Path) -> str:
-    """`restore` of the database at a URL, which is returned without its password; a damaged SQLite file is replaced whole."""
+    """`restore` of the database at a URL, which is returned without its password; a
+    damaged SQLite file is replaced whole."""
     try:
         database = open_database(url, check_schema=False)
     except DatabaseDamaged:
@@ -91,7 +116,8 @@ def restore_at(url: str, file: Path) -> str:
 
 
 def _put_in_place_of(target: Path, file: Path) -> str:
-    """The backup instead of a file that SQLite cannot read: whole or not at all, and without what lay beside that."""
+    """The backup instead of a file that SQLite cannot read: whole or not at all, and
+    without what lay beside that."""
     partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
     try:
         _copy(_reader(file), partial)
@@ -101,7 +127,9 @@ def _put_in_place_of(target: Path, file: Path) -> str:
             target.with_name(target.name + suffix).unlink(missing_ok=True)
         partial.replace(target)
     except (OSError, sqlite.library().Error) as error:
-        raise DatabaseError(f"{target}: cannot be replaced by {file}: {error}; free space or name another file") from error
+        raise DatabaseError(
+            f"{target}: cannot be replaced by {file}: {error}; free space or name another file"
+        ) from error
     finally:
         _drop(partial)
     return f"sqlite:///{target}"
@@ -126,7 +154,11 @@ def _require_sound(file: Path) -> None:
     except sqlite.library().Error as error:
         raise DatabaseError(f"{file} is not a backup of this program: {error}") from error
     if found is None or found[0] > schema.head():
-        has = "no schema" if found is None else f"schema {found[0]}, newer than {schema.head()} of this program"
+        has = (
+            "no schema"
+            if found is None
+            else f"schema {found[0]}, newer than {schema.head()} of this program"
+        )
         raise DatabaseError(f"{file} has {has}; restore another backup, or upgrade the program")
     if problem != "ok":
         raise DatabaseError(f"{file} is damaged: {problem}; restore another backup")
@@ -138,21 +170,41 @@ def _reader(file: Path) -> Any:
 
 
 def _copy(reader: Any, target: Path) -> None:
-    """Copies page by page through the library, which waits for writers and is safe while others use either file."""
-    with contextlib.closing(reader), contextlib.closing(sqlite.library().connect(str(target), timeout=WAIT_S)) as writer:
+    """Copies page by page through the library, which waits for writers and is safe
+    while others use either file."""
+    with (
+        contextlib.closing(reader),
+        contextlib.closing(sqlite.library().connect(str(target), timeout=WAIT_S)) as writer,
+    ):
         writer.execute("PRAGMA synchronous=FULL")
         reader.backup(writer)
 
 
 def _run(url: URL, program: str, *arguments: str) -> None:
     if shutil.which(program) is None:
-        raise DatabaseError(f"{program} is not on PATH; install PostgreSQL's client programs (postgresql-client) and try again")
+        raise DatabaseError(
+            f"{program} is not on PATH; install PostgreSQL's client programs "
+            f"(postgresql-client) and try again"
+        )
     # The password travels in the environment: arguments are visible to every user of the machine.
-    given = {"PGHOST": url.host, "PGPORT": url.port, "PGUSER": url.username, "PGPASSWORD": url.password}
-    environment = dict(os.environ) | {name: str(value) for name, value in given.items() if value is not None}
+    given = {
+        "PGHOST": url.host,
+        "PGPORT": url.port,
+        "PGUSER": url.username,
+        "PGPASSWORD": url.password,
+    }
+    environment = dict(os.environ) | {
+        name: str(value) for name, value in given.items() if value is not None
+    }
     command = [program, "--no-password", f"--dbname={url.database}", *arguments]
     done = subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DUMP_TIMEOUT_S, check=False
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DUMP_TIMEOUT_S,
+        check=False,
     )
     if done.returncode != 0:
         where = url.render_as_string(hide_password=True)

@@ -1,6 +1,8 @@
-"""Queries of the dashboard's charts: over jobs of 100,000 trials and databases of a million, read from indexes, not from rows.
+"""Queries of the dashboard's charts: over jobs of 100,000 trials and databases of a
+million, read from indexes, not from rows.
 
-`ix_trials_median` and `ix_trials_outcome` hold all that a best-so-far curve needs; rows are read only for the few points shown.
+`ix_trials_median` and `ix_trials_outcome` hold all that a best-so-far curve needs; rows
+are read only for the few points shown.
 """
 
 from __future__ import annotations
@@ -25,7 +27,11 @@ from tuner.errors import UsageError
 
 TRIALS = TrialRow.__table__.c
 CHUNK = 500  # numbers in one IN: below every database's limit on parameters
-PREFIX, FASTEST, BETWEEN = 256, 1500, 300  # of a job's trials: those from which a sparkline's records are taken
+PREFIX, FASTEST, BETWEEN = (
+    256,
+    1500,
+    300,
+)  # of a job's trials: those from which a sparkline's records are taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +68,9 @@ def failures(session: Session, job_id: str, position: int) -> tuple[tuple[int, s
     return tuple((row[0], row[1]) for row in session.connection().execute(query))
 
 
-def moments(session: Session, job_id: str, position: int, numbers: Iterable[int]) -> dict[int, datetime]:
+def moments(
+    session: Session, job_id: str, position: int, numbers: Iterable[int]
+) -> dict[int, datetime]:
     """When these trials were recorded."""
     found: dict[int, datetime] = {}
     for chunk in _chunks(numbers):
@@ -73,33 +81,53 @@ def moments(session: Session, job_id: str, position: int, numbers: Iterable[int]
     return found
 
 
-def some_trials(session: Session, job_id: str, position: int, numbers: Iterable[int]) -> tuple[StoredTrial, ...]:
+def some_trials(
+    session: Session, job_id: str, position: int, numbers: Iterable[int]
+) -> tuple[StoredTrial, ...]:
     """These trials of a task, whole, by number."""
     rows: list[TrialRow] = []
     for chunk in _chunks(numbers):
-        query = select(TrialRow).where(TrialRow.job_id == job_id, TrialRow.position == position, TrialRow.number.in_(chunk))
+        query = select(TrialRow).where(
+            TrialRow.job_id == job_id, TrialRow.position == position, TrialRow.number.in_(chunk)
+        )
         rows += session.scalars(query).all()
     return tuple(stored(row) for row in sorted(rows, key=lambda row: row.number))
 
 
-def records(session: Session, job_id: str, position: int = 0, *, count: int = 0) -> tuple[tuple[int, float], ...]:
+def records(
+    session: Session, job_id: str, position: int = 0, *, count: int = 0
+) -> tuple[tuple[int, float], ...]:
     """Numbers and medians at which the best improved, by number.
 
-    Exact for tasks of up to 1500 timed trials. Of larger ones, with `count` trials, it is taken from the first 256, the 1500
-    fastest and 300 between them, so that a list of large jobs costs milliseconds: its end is exact, its middle an upper bound.
+    Exact for tasks of up to 1500 timed trials. Of larger ones, with `count` trials, it
+    is taken from the first 256, the 1500 fastest and 300 between them, so that a list
+    of large jobs costs milliseconds: its end is exact, its middle an upper bound.
     """
-    here = (TrialRow.job_id == job_id, TrialRow.position == position, TrialRow.median_s.is_not(None))
+    here = (
+        TrialRow.job_id == job_id,
+        TrialRow.position == position,
+        TrialRow.median_s.is_not(None),
+    )
     columns = (TrialRow.number, TrialRow.median_s)
     queries = (
         select(*columns).where(*here, TrialRow.number < PREFIX),
         select(*columns).where(*here).order_by(TrialRow.median_s).limit(FASTEST),
         *(
-            [select(*columns).where(*here, TrialRow.number.in_(range(PREFIX, count, count // BETWEEN)))]
+            [
+                select(*columns).where(
+                    *here, TrialRow.number.in_(range(PREFIX, count, count // BETWEEN))
+                )
+            ]
             if count > FASTEST
             else []
         ),
     )
-    rows: set[tuple[int, float]] = {(row[0], row[1]) for query in queries for row in session.execute(query) if row[1] is not None}
+    rows: set[tuple[int, float]] = {
+        (row[0], row[1])
+        for query in queries
+        for row in session.execute(query)
+        if row[1] is not None
+    }
     found: list[tuple[int, float]] = []
     for number, median_s in sorted(rows):
         if not found or median_s < found[-1][1]:
@@ -107,7 +135,9 @@ def records(session: Session, job_id: str, position: int = 0, *, count: int = 0)
     return tuple(found)
 
 
-def default_medians(session: Session, tasks: Sequence[tuple[str, int]]) -> dict[tuple[str, int], float]:
+def default_medians(
+    session: Session, tasks: Sequence[tuple[str, int]]
+) -> dict[tuple[str, int], float]:
     """Median of the default schedule (trial 0) of each (job, position) where it was timed."""
     found: dict[tuple[str, int], float] = {}
     jobs = sorted({job for job, _ in tasks})
@@ -159,7 +189,9 @@ def find_jobs(
 def biggest_wins(session: Session, *, limit: int = 8) -> tuple[str, ...]:
     """Ids of the promoted kernels that beat their default schedule by the largest factor."""
     gain = KernelRow.default_median_s / cast(KernelRow.median_s, Float)
-    query = select(KernelRow.id).where(IS_PROMOTED, KernelRow.default_median_s.is_not(None), KernelRow.median_s > 0)
+    query = select(KernelRow.id).where(
+        IS_PROMOTED, KernelRow.default_median_s.is_not(None), KernelRow.median_s > 0
+    )
     return tuple(session.scalars(query.order_by(gain.desc(), KernelRow.id).limit(limit)))
 
 
@@ -168,16 +200,28 @@ def latest_span(session: Session) -> datetime | None:
     return session.scalars(select(func.max(LaneSpanRow.started_at))).one()
 
 
-def lane_spans(session: Session, *, since: datetime, until: datetime, limit: int = 20_000) -> tuple[LaneTotal, ...]:
+def lane_spans(
+    session: Session, *, since: datetime, until: datetime, limit: int = 20_000
+) -> tuple[LaneTotal, ...]:
     """Spans that began within [since, until), the last `limit` of them, in order of time."""
-    columns = (LaneSpanRow.worker_id, LaneSpanRow.lane, LaneSpanRow.kind, LaneSpanRow.started_at, LaneSpanRow.ended_at)
+    columns = (
+        LaneSpanRow.worker_id,
+        LaneSpanRow.lane,
+        LaneSpanRow.kind,
+        LaneSpanRow.started_at,
+        LaneSpanRow.ended_at,
+    )
     query = select(*columns).where(LaneSpanRow.started_at >= since, LaneSpanRow.started_at < until)
     rows = session.execute(query.order_by(LaneSpanRow.started_at.desc()).limit(limit)).all()
-    return tuple(LaneTotal(worker=row[0], lane=row[1], kind=row[2], started_at=row[3], ended_at=row[4]) for row in reversed(rows))
+    return tuple(
+        LaneTotal(worker=row[0], lane=row[1], kind=row[2], started_at=row[3], ended_at=row[4])
+        for row in reversed(rows)
+    )
 
 
 def _pairs(session: Session, query: Select[Any]) -> NDArray[np.float64]:
-    """Two columns of numbers, shape (n, 2). Of the connection, not of the ORM: a hundred thousand rows cost half as much."""
+    """Two columns of numbers, shape (n, 2). Of the connection, not of the ORM: a
+    hundred thousand rows cost half as much."""
     rows = session.connection().execute(query).all()
     return np.fromiter(chain.from_iterable(rows), np.float64, 2 * len(rows)).reshape(-1, 2)
 

@@ -1,4 +1,5 @@
-"""Queries about trained cost models, per target and version of the features: where a later job's search starts from."""
+"""Queries about trained cost models, per target and version of the features: where a
+later job's search starts from."""
 
 from __future__ import annotations
 
@@ -28,22 +29,38 @@ class CostModel:
 
 
 def save(
-    session: Session, *, target: str, feature_version: int, blob: bytes, trained_on: int, metrics: Mapping[str, Any] | None = None
+    session: Session,
+    *,
+    target: str,
+    feature_version: int,
+    blob: bytes,
+    trained_on: int,
+    metrics: Mapping[str, Any] | None = None,
 ) -> None:
     """Stores a model and drops all but the last few of its target and feature version."""
-    row = CostModelRow(target_key=target, feature_version=feature_version, blob=blob, trained_on=trained_on)
+    row = CostModelRow(
+        target_key=target, feature_version=feature_version, blob=blob, trained_on=trained_on
+    )
     row.metrics, row.created_at = plain(metrics or {}), session.now()
     session.add(row)
     session.flush()
     same = (CostModelRow.target_key == target, CostModelRow.feature_version == feature_version)
-    kept = session.scalars(select(CostModelRow.id).where(*same).order_by(CostModelRow.id.desc()).limit(KEEP)).all()
+    kept = session.scalars(
+        select(CostModelRow.id).where(*same).order_by(CostModelRow.id.desc()).limit(KEEP)
+    ).all()
     session.count_rows(delete(CostModelRow).where(*same, CostModelRow.id < min(kept)))
 
 
 def latest(session: Session, target: str, feature_version: int) -> CostModel | None:
     """The model trained last for a target, if there is one for these features."""
     same = (CostModelRow.target_key == target, CostModelRow.feature_version == feature_version)
-    query = select(CostModelRow).where(*same).order_by(CostModelRow.id.desc()).limit(1).options(undefer(CostModelRow.blob))
+    query = (
+        select(CostModelRow)
+        .where(*same)
+        .order_by(CostModelRow.id.desc())
+        .limit(1)
+        .options(undefer(CostModelRow.blob))
+    )
     row = session.scalars(query).one_or_none()
     if row is None:
         return None

@@ -1,6 +1,7 @@
 """Opening the database and its transactions: the only place that commits.
 
-`Database.read()` and `Database.write()` are the boundaries of requests and tasks. Queries take their session and never commit.
+`Database.read()` and `Database.write()` are the boundaries of requests and tasks.
+Queries take their session and never commit.
 """
 
 from __future__ import annotations
@@ -13,7 +14,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from sqlalchemy import CursorResult, Engine, Executable, Row, Table, create_engine, func, literal_column, orm, select
+from sqlalchemy import (
+    CursorResult,
+    Engine,
+    Executable,
+    Row,
+    Table,
+    create_engine,
+    func,
+    literal_column,
+    orm,
+    select,
+)
 from sqlalchemy import exc as sa_errors
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects import sqlite as sqlite_dialect
@@ -41,8 +53,8 @@ class Session(orm.Session):
     def now(self) -> datetime:
         """The time of this transaction, the same at every call.
 
-        It is the injected clock's, else PostgreSQL's own, so that machines whose clocks differ agree about leases; on SQLite
-        there is one machine and its clock is used.
+        It is the injected clock's, else PostgreSQL's own, so that machines whose clocks
+        differ agree about leases; on SQLite there is one machine and its clock is used.
         """
         if self._now is None:
             if self.clock is not None:
@@ -58,7 +70,8 @@ class Session(orm.Session):
         return self.get_bind().dialect.name == "postgresql"
 
     def insert_new(self, table: type[Base], values: dict[str, Any]) -> bool:
-        """Inserts a row unless its key is taken; whether it was inserted. Safe against others doing the same."""
+        """Inserts a row unless its key is taken; whether it was inserted. Safe against
+        others doing the same."""
         insert = postgresql.insert if self.on_postgresql else sqlite_dialect.insert
         statement = insert(cast("Table", table.__table__)).values(**values).on_conflict_do_nothing()
         return self.execute(statement.returning(literal_column("1"))).first() is not None
@@ -71,7 +84,8 @@ class Session(orm.Session):
 
 @dataclass(frozen=True, kw_only=True)
 class Database:
-    """An open database whose schema is this program's. Threads may share it; a session belongs to one thread."""
+    """An open database whose schema is this program's. Threads may share it; a session
+    belongs to one thread."""
 
     engine: Engine
     clock: Clock | None = None  # for tests; see Session.now
@@ -83,12 +97,14 @@ class Database:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Session]:
-        """A read-only transaction that sees one state of the database throughout. Writing in it fails."""
+        """A read-only transaction that sees one state of the database throughout.
+        Writing in it fails."""
         with self._session(self._reading) as session:
             yield session
 
     def glance(self, statement: Executable, values: Mapping[str, object]) -> Row[Any] | None:
-        """The first row of one SELECT outside any transaction: what is committed now, at a third of the price of `read`."""
+        """The first row of one SELECT outside any transaction: what is committed now,
+        at a third of the price of `read`."""
         with translated(self.engine.url), self._glancing.connect() as connection:
             return connection.execute(statement, values).first()
 
@@ -103,7 +119,9 @@ class Database:
     @cached_property
     def _glancing(self) -> Engine:
         on_server = self.engine.dialect.name == "postgresql"
-        return self.engine.execution_options(**{"isolation_level": "AUTOCOMMIT"} if on_server else {sqlite.MODE: sqlite.GLANCING})
+        return self.engine.execution_options(
+            **{"isolation_level": "AUTOCOMMIT"} if on_server else {sqlite.MODE: sqlite.GLANCING}
+        )
 
     @cached_property
     def _writing(self) -> Engine:
@@ -111,12 +129,13 @@ class Database:
 
     @contextlib.contextmanager
     def write(self, name: str = "") -> Iterator[Session]:
-        """A transaction that is committed at the end of the block, or rolled back when the block raises. Nothing is tried twice.
+        """A transaction that is committed at the end of the block, or rolled back when
+        the block raises. Nothing is tried twice.
 
         `name` is what tests know its commit by, see db.failpoints.
 
-        Raises DatabaseBusy when another process held SQLite's write lock for longer than the busy timeout, DatabaseFull, or
-        DatabaseUnreachable.
+        Raises DatabaseBusy when another process held SQLite's write lock for longer
+        than the busy timeout, DatabaseFull, or DatabaseUnreachable.
         """
         with self._session(self._writing) as session:
             yield session
@@ -129,7 +148,8 @@ class Database:
         with translated(self.engine.url), Session(engine, expire_on_commit=False) as session:
             session.clock = self.clock
             if engine.dialect.name == "sqlite":
-                session.connection()  # a writer takes its place in the queue now, before it has read anything
+                # a writer takes its place in the queue now, before it has read anything
+                session.connection()
             yield session
 
     def ping(self) -> None:
@@ -142,26 +162,37 @@ class Database:
 
 
 def open_database(
-    url: str | Path, *, create: bool = True, busy_timeout_s: float = 30.0, clock: Clock | None = None, check_schema: bool = True
+    url: str | Path,
+    *,
+    create: bool = True,
+    busy_timeout_s: float = 30.0,
+    clock: Clock | None = None,
+    check_schema: bool = True,
 ) -> Database:
-    """Opens `url`: `sqlite:///FILE`, a path of an SQLite file, or `postgresql://USER:PASSWORD@HOST/NAME`.
+    """Opens `url`: `sqlite:///FILE`, a path of an SQLite file, or
+    `postgresql://USER:PASSWORD@HOST/NAME`.
 
-    An empty database gets the current schema when `create`, and a missing SQLite file is made with its folders. An existing one
-    must have this program's schema, unless `check_schema` is off for upgrading it. Raises DatabaseError or one of its kinds in
+    An empty database gets the current schema when `create`, and a missing SQLite file
+    is made with its folders. An existing one must have this program's schema, unless
+    `check_schema` is off for upgrading it. Raises DatabaseError or one of its kinds in
     db.errors.
     """
     parsed = _parse(url)
     if parsed.get_backend_name() == "sqlite":
         engine = _open_sqlite(parsed, create=create, busy_timeout_s=busy_timeout_s)
     else:
-        # A dead server must show within seconds; a connection that died meanwhile is found before it is used.
+        # A dead server must show within seconds; a connection that died meanwhile is
+        # found before it is used.
         engine = create_engine(
             parsed,
             pool_size=POOL_SIZE,
             max_overflow=POOL_OVERFLOW,
             pool_pre_ping=True,
             json_serializer=to_json,
-            connect_args={"connect_timeout": 5, "options": f"-c lock_timeout={int(busy_timeout_s * 1000)}"},
+            connect_args={
+                "connect_timeout": 5,
+                "options": f"-c lock_timeout={int(busy_timeout_s * 1000)}",
+            },
         )
         postgres.configure(engine)
     refuse_odd_values(engine)
@@ -200,17 +231,22 @@ def sqlite_file(url: str | Path) -> Path:
 def _open_sqlite(url: URL, *, create: bool, busy_timeout_s: float) -> Engine:
     if url.database in (None, "", ":memory:"):
         raise DatabaseError(
-            "an SQLite database in memory would be lost with the process; name a file, such as sqlite:///tuner.sqlite"
+            "an SQLite database in memory would be lost with the process; name a file, such as "
+            "sqlite:///tuner.sqlite"
         )
     file = Path(str(url.database)).absolute()
     if not file.exists():
         if not create:
-            raise DatabaseError(f"{url}: there is no such file; run `tuner db upgrade` to make it, or name another with --db")
+            raise DatabaseError(
+                f"{url}: there is no such file; run `tuner db upgrade` to make it, or name "
+                f"another with --db"
+            )
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DatabaseError(
-                f"{url}: cannot make the folder {file.parent}: {error.strerror}; name another file with --db"
+                f"{url}: cannot make the folder {file.parent}: {error.strerror}; name another "
+                f"file with --db"
             ) from error
     engine = create_engine(
         url.set(database=str(file)),

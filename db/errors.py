@@ -1,4 +1,5 @@
-"""What can go wrong with the database, each as its own type, so that callers (HTTP, commands, orchestrator) can tell them apart.
+"""What can go wrong with the database, each as its own type, so that callers (HTTP,
+commands, orchestrator) can tell them apart.
 
 `retryable` says whether the same call may succeed later without anybody changing anything.
 """

@@ -1,4 +1,5 @@
-"""Queries about events: what happened to a job, numbered from 1 without gaps, appended in the transaction that made it happen."""
+"""Queries about events: what happened to a job, numbered from 1 without gaps, appended
+in the transaction that made it happen."""
 
 from __future__ import annotations
 
@@ -24,13 +25,23 @@ class Event:
 
 
 def append(session: Session, job_id: str, kind: str, data: Mapping[str, Any] | None = None) -> int:
-    """Adds an event to the job; its sequence number. Holds the job's row until the transaction ends, so numbers have no gaps."""
+    """Adds an event to the job; its sequence number. Holds the job's row until the
+    transaction ends, so numbers have no gaps."""
     number = session.scalars(
-        update(JobRow).where(JobRow.id == job_id).values(last_event=JobRow.last_event + 1).returning(JobRow.last_event)
+        update(JobRow)
+        .where(JobRow.id == job_id)
+        .values(last_event=JobRow.last_event + 1)
+        .returning(JobRow.last_event)
     ).one_or_none()
     if number is None:
         raise NotFound(f"no job {job_id!r} is known")
-    row = {"job_id": job_id, "sequence": number, "kind": kind, "data": dict(data or {}), "at": session.now()}
+    row = {
+        "job_id": job_id,
+        "sequence": number,
+        "kind": kind,
+        "data": dict(data or {}),
+        "at": session.now(),
+    }
     session.execute(insert(EventRow), [row])
     return number
 
@@ -38,27 +49,44 @@ def append(session: Session, job_id: str, kind: str, data: Mapping[str, Any] | N
 def after(session: Session, job_id: str, sequence: int, *, limit: int = 500) -> tuple[Event, ...]:
     """The job's events numbered above `sequence`, in order, at most `limit`."""
     rows = session.scalars(
-        select(EventRow).where(EventRow.job_id == job_id, EventRow.sequence > sequence).order_by(EventRow.sequence).limit(limit)
+        select(EventRow)
+        .where(EventRow.job_id == job_id, EventRow.sequence > sequence)
+        .order_by(EventRow.sequence)
+        .limit(limit)
     )
     return tuple(map(_event, rows))
 
 
 def last(session: Session, job_id: str, kind: str) -> Event | None:
     """The job's last event of a kind."""
-    query = select(EventRow).where(EventRow.job_id == job_id, EventRow.kind == kind).order_by(EventRow.sequence.desc()).limit(1)
+    query = (
+        select(EventRow)
+        .where(EventRow.job_id == job_id, EventRow.kind == kind)
+        .order_by(EventRow.sequence.desc())
+        .limit(1)
+    )
     row = session.scalars(query).one_or_none()
     return None if row is None else _event(row)
 
 
 def latest(session: Session, job_ids: Sequence[str]) -> dict[str, int]:
-    """The number of each job's last event: one query tells a hundred streams whether there is news."""
-    return {row.id: row.last_event for row in session.execute(select(JobRow.id, JobRow.last_event).where(JobRow.id.in_(job_ids)))}
+    """The number of each job's last event: one query tells a hundred streams whether
+    there is news."""
+    return {
+        row.id: row.last_event
+        for row in session.execute(
+            select(JobRow.id, JobRow.last_event).where(JobRow.id.in_(job_ids))
+        )
+    }
 
 
 def delete_before(session: Session, moment: datetime) -> int:
-    """Deletes events older than `moment`, of finished jobs only; how many. Numbers are never used again."""
+    """Deletes events older than `moment`, of finished jobs only; how many. Numbers are
+    never used again."""
     finished = select(JobRow.id).where(JobRow.state.in_(("succeeded", "failed", "cancelled")))
-    return session.count_rows(delete(EventRow).where(EventRow.at < moment, EventRow.job_id.in_(finished)))
+    return session.count_rows(
+        delete(EventRow).where(EventRow.at < moment, EventRow.job_id.in_(finished))
+    )
 
 
 def _event(row: EventRow) -> Event:

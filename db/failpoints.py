@@ -1,7 +1,9 @@
-"""Places where a test may kill the process: before and after each commit of the job engine, by name.
+"""Places where a test may kill the process: before and after each commit of the job
+engine, by name.
 
-`TUNER_FAILPOINT=trial:before` kills whoever is about to commit a trial, as a power cut would: nothing is closed or rolled back.
-Without the variable a failpoint costs one look at the environment.
+`TUNER_FAILPOINT=trial:before` kills whoever is about to commit a trial, as a power cut
+would: nothing is closed or rolled back. Without the variable a failpoint costs one look
+at the environment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What the database drivers report, turned into our errors: each names the database (its password masked) and the way out."""
+"""What the database drivers report, turned into our errors: each names the database
+(its password masked) and the way out."""
 
 from __future__ import annotations
 
@@ -14,32 +15,46 @@ from tuner.errors import DatabaseError, UsageError
 FORMS = "sqlite:///FILE, the path of an SQLite file, or postgresql://USER:PASSWORD@HOST:PORT/NAME"
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 POSTGRES_FULL = ("53100",)
-POSTGRES_BUSY = ("55P03", "40P01", "40001", "53300")  # lock timeout, deadlock, serialisation, too many connections
+POSTGRES_BUSY = (
+    "55P03",
+    "40P01",
+    "40001",
+    "53300",
+)  # lock timeout, deadlock, serialisation, too many connections
 POSTGRES_READ_ONLY = ("25006",)
 
 
 def refuse_url(url: URL | None = None) -> DatabaseError:
     """The error for an address of a form or kind that is not supported."""
-    given = "the database's address cannot be read" if url is None else f"{url.get_backend_name()} is not a supported database"
+    given = (
+        "the database's address cannot be read"
+        if url is None
+        else f"{url.get_backend_name()} is not a supported database"
+    )
     return DatabaseError(f"{given}; give {FORMS}")
 
 
 def refuse_odd_values(engine: Engine) -> None:
-    """Makes values that no column can hold (too long, too large, NUL, lone surrogates) a UsageError, wherever they are used."""
+    """Makes values that no column can hold (too long, too large, NUL, lone surrogates)
+    a UsageError, wherever they are used."""
 
     @event.listens_for(engine, "handle_error")
     def failed(context: ExceptionContext) -> None:
         error = context.original_exception
-        if isinstance(error, OverflowError | UnicodeEncodeError) or isinstance(context.sqlalchemy_exception, exc.DataError):
+        if isinstance(error, OverflowError | UnicodeEncodeError) or isinstance(
+            context.sqlalchemy_exception, exc.DataError
+        ):
             text = " ".join(str(error).split())[:200]
             raise UsageError(
-                f"a value cannot be stored or looked for: {text}; give a shorter text or a smaller number"
+                f"a value cannot be stored or looked for: {text}; give a shorter text or a "
+                f"smaller number"
             ) from error
 
 
 @contextlib.contextmanager
 def translated(url: URL) -> Iterator[None]:
-    """Turns drivers' errors raised in the block into ours; what is a bug of ours passes unchanged."""
+    """Turns drivers' errors raised in the block into ours; what is a bug of ours passes
+    unchanged."""
     try:
         yield
     except exc.DBAPIError as error:
@@ -49,7 +64,10 @@ def translated(url: URL) -> Iterator[None]:
         raise known from error
     except exc.TimeoutError as error:
         where = url.render_as_string(hide_password=True)
-        raise DatabaseBusy(f"{where}: all connections were in use for 30 s; try again, or run fewer requests at once") from error
+        raise DatabaseBusy(
+            f"{where}: all connections were in use for 30 s; try again, or run fewer "
+            f"requests at once"
+        ) from error
 
 
 def _known(where: str, error: exc.DBAPIError) -> DatabaseError | None:
@@ -62,29 +80,46 @@ def _known(where: str, error: exc.DBAPIError) -> DatabaseError | None:
     if state in POSTGRES_BUSY:
         return DatabaseBusy(f"{where}: {text}; nothing was written, try again")
     if state in POSTGRES_READ_ONLY:
-        return DatabaseError(f"{where}: {text}; writes need a server that is not a read-only replica")
+        return DatabaseError(
+            f"{where}: {text}; writes need a server that is not a read-only replica"
+        )
     if (
         error.connection_invalidated
         or (state is None and isinstance(error, exc.OperationalError))
         or str(state)[:2] in ("08", "28", "3D", "57")
     ):
-        return DatabaseUnreachable(f"{where}: {text}; check that the server runs and the address, user and password are right")
+        return DatabaseUnreachable(
+            f"{where}: {text}; check that the server runs and the address, user and password "
+            f"are right"
+        )
     return None
 
 
 def _known_sqlite(where: str, text: str) -> DatabaseError | None:
     if "locked" in text or "busy" in text:
-        return DatabaseBusy(f"{where}: another program holds the database; nothing was written, try again or stop it")
+        return DatabaseBusy(
+            f"{where}: another program holds the database; nothing was written, try again "
+            f"or stop it"
+        )
     if "full" in text:
-        return DatabaseFull(f"{where}: no space left on its disk; free some and try again, nothing was written")
+        return DatabaseFull(
+            f"{where}: no space left on its disk; free some and try again, nothing was written"
+        )
     if "readonly" in text:
-        return DatabaseError(f"{where}: the file or its folder is not writable; change its permissions or name another with --db")
+        return DatabaseError(
+            f"{where}: the file or its folder is not writable; change its permissions or name "
+            f"another with --db"
+        )
     if "unable to open" in text:
         return DatabaseError(
-            f"{where}: cannot be opened for writing; check the folder's permissions or name another file with --db"
+            f"{where}: cannot be opened for writing; check the folder's permissions or name "
+            f"another file with --db"
         )
     if "not a database" in text or "malformed" in text:
-        return DatabaseDamaged(f"{where}: {text}; restore a backup with `tuner db restore`, or name another file with --db")
+        return DatabaseDamaged(
+            f"{where}: {text}; restore a backup with `tuner db restore`, or name another file "
+            f"with --db"
+        )
     if "disk I/O" in text:
         return DatabaseError(f"{where}: {text}; check the disk")
     return None

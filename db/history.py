@@ -1,6 +1,7 @@
 """Queries about what earlier searches tried on a target: where a new search starts from.
 
-What they answer depends on a moment and not on what was recorded since, so that a restarted search starts from the same again.
+What they answer depends on a moment and not on what was recorded since, so that a
+restarted search starts from the same again.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from tuner.db.models import JobRow, TaskRow, TrialRow, WorkloadRow
 from tuner.db.trials import stored
 from tuner.measure.outcome import FailureKind, Trial
 
-TASKS_READ = 64  # the newest, among which workloads are found: one that is tuned again and again must not hide the others
+# the newest, among which workloads are found: one that is tuned again and again must
+# not hide the others
+TASKS_READ = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +37,15 @@ class PastTask:
 def recent_tasks(
     session: Session, *, target: str, threads: int, before: datetime, job: str, position: int
 ) -> tuple[PastTask, ...]:
-    """Searched workloads of (target, threads), the latest task of each, newest first: of jobs that had started before the moment
-    `before`, and the tasks of `job` in front of `position`."""
+    """Searched workloads of (target, threads), the latest task of each, newest first:
+    of jobs that had started before the moment `before`, and the tasks of `job` in front
+    of `position`."""
     own = and_(TaskRow.job_id == job, TaskRow.position < position)
     earlier = and_(TaskRow.job_id != job, JobRow.started_at < before)
     query = (
-        select(TaskRow.job_id, TaskRow.position, WorkloadRow.key, WorkloadRow.op, WorkloadRow.document)
+        select(
+            TaskRow.job_id, TaskRow.position, WorkloadRow.key, WorkloadRow.op, WorkloadRow.document
+        )
         .join(JobRow, JobRow.id == TaskRow.job_id)
         .join(WorkloadRow, WorkloadRow.key == TaskRow.workload_key)
         .where(JobRow.target_key == target, JobRow.threads == threads, TaskRow.trials_ok > 0)
@@ -49,13 +55,18 @@ def recent_tasks(
     )
     found: dict[str, PastTask] = {}
     for job_id, place, key, op, document in session.execute(query):
-        found.setdefault(key, PastTask(job=job_id, position=place, workload=key, op=op, document=document))
+        found.setdefault(
+            key, PastTask(job=job_id, position=place, workload=key, op=op, document=document)
+        )
     return tuple(found.values())
 
 
-def trials_before(session: Session, task: PastTask, before: datetime | None, *, limit: int) -> tuple[Trial, ...]:
-    """The task's trials by number that say something about their config: infrastructure's losses and suspect timings are left
-    out. `before` leaves out what was recorded later; None: nothing."""
+def trials_before(
+    session: Session, task: PastTask, before: datetime | None, *, limit: int
+) -> tuple[Trial, ...]:
+    """The task's trials by number that say something about their config:
+    infrastructure's losses and suspect timings are left out. `before` leaves out what
+    was recorded later; None: nothing."""
     where = [
         TrialRow.job_id == task.job,
         TrialRow.position == task.position,

@@ -1,4 +1,5 @@
-"""Short ids that sort by the time they were made: a prefix, 48 bits of milliseconds, 30 random bits, in Crockford's base 32."""
+"""Short ids that sort by the time they were made: a prefix, 48 bits of milliseconds, 30
+random bits, in Crockford's base 32."""
 
 from __future__ import annotations
 

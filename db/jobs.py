@@ -1,4 +1,5 @@
-"""Queries about jobs: made, listed, cancelled, resumed. What an orchestrator does with one under its lease is in db/leases.py.
+"""Queries about jobs: made, listed, cancelled, resumed. What an orchestrator does with
+one under its lease is in db/leases.py.
 
 Every change of state appends an event of the state's name in the same transaction.
 """
@@ -23,14 +24,23 @@ from tuner.errors import UsageError
 QUEUED, RUNNING, CANCELLING = "queued", "running", "cancelling"
 CANCELLED, SUCCEEDED, FAILED = "cancelled", "succeeded", "failed"
 TUNE = "tune"  # kind of a job that searches
-PREPARE = "prepare"  # kind of a job that makes a kernel of a neighbour's schedule or the default, for a lookup
-REVALIDATE = "revalidate"  # kind of a job that times kernels again after compiler, driver or machine changed
+# kind of a job that makes a kernel of a neighbour's schedule or the default, for a
+# lookup
+PREPARE = "prepare"
+REVALIDATE = (
+    "revalidate"  # kind of a job that times kernels again after compiler, driver or machine changed
+)
 MODEL = "model"  # kind of a job whose workloads are still inside a model file
 STATES = (QUEUED, RUNNING, CANCELLING, CANCELLED, SUCCEEDED, FAILED)
 UNFINISHED = (QUEUED, RUNNING, CANCELLING)
 FINISHED = (CANCELLED, SUCCEEDED, FAILED)
 MAX_KEY = 200  # characters of an idempotency key
-LIMITS = (("threads", 1, 2**31 - 1), ("trials", 0, 2**31 - 1), ("priority", -(2**31), 2**31 - 1), ("seed", -(2**63), 2**63 - 1))
+LIMITS = (
+    ("threads", 1, 2**31 - 1),
+    ("trials", 0, 2**31 - 1),
+    ("priority", -(2**31), 2**31 - 1),
+    ("seed", -(2**63), 2**63 - 1),
+)
 # From which states each state may be entered.
 ALLOWED: Mapping[str, tuple[str, ...]] = {
     QUEUED: (RUNNING, CANCELLED, FAILED),  # given back, or resumed
@@ -70,7 +80,9 @@ class Task:
     best_median_s: float | None
     kernel: str | None  # id of the kernel it ended with
     elapsed_s: Mapping[str, float]  # total, search, build, measure
-    stopped: str | None  # why its last search ended, a value of `tuner.tuning.StopReason`; None before that
+    stopped: (
+        str | None
+    )  # why its last search ended, a value of `tuner.tuning.StopReason`; None before that
     error: str | None
 
 
@@ -108,29 +120,57 @@ class Idempotency:
     lifetime: timedelta = timedelta(hours=24)
 
 
-def create(session: Session, new: NewJob, *, idempotency: Idempotency | None = None) -> tuple[Job, bool]:
-    """Queues a job; it and whether it is new. With an idempotency key seen before, it is the job that the first request made.
+def create(
+    session: Session, new: NewJob, *, idempotency: Idempotency | None = None
+) -> tuple[Job, bool]:
+    """Queues a job; it and whether it is new. With an idempotency key seen before, it
+    is the job that the first request made.
 
     A job of kind MODEL has no workloads yet: whoever claims it adds them, see db/tasks.py.
 
-    Raises UsageError for an empty or repeated list of workloads, IdempotencyConflict when the key came with another request.
+    Raises UsageError for an empty or repeated list of workloads, IdempotencyConflict
+    when the key came with another request.
     """
     if (not new.workloads and new.kind != MODEL) or len(set(new.workloads)) != len(new.workloads):
         raise UsageError(
-            f"a job takes one workload or several different ones; {len(new.workloads)} were given, some twice or none"
+            f"a job takes one workload or several different ones; {len(new.workloads)} were "
+            f"given, some twice or none"
         )
     if idempotency is not None and not 1 <= len(idempotency.key) <= MAX_KEY:
-        raise UsageError(f"an Idempotency-Key of {len(idempotency.key)} characters was given; it has 1 to {MAX_KEY}")
+        raise UsageError(
+            f"an Idempotency-Key of {len(idempotency.key)} characters was given; it has 1 to "
+            f"{MAX_KEY}"
+        )
     for name, lowest, highest in LIMITS:
         if not lowest <= getattr(new, name) <= highest:
-            raise UsageError(f"{name} is {getattr(new, name)}; it must be from {lowest} to {highest}")
+            raise UsageError(
+                f"{name} is {getattr(new, name)}; it must be from {lowest} to {highest}"
+            )
     now = session.now()
     job_id = new_id("j", now)
     known = None if idempotency is None else _find_repeated(session, idempotency)
     if known is not None:
         return get(session, known), False
-    row = {name: getattr(new, name) for name in ("threads", "trials", "seconds", "strategy", "seed", "priority", "owner", "kind")}
-    row |= {"id": job_id, "state": QUEUED, "target_key": new.target, "settings": dict(new.settings), "created_at": now}
+    row = {
+        name: getattr(new, name)
+        for name in (
+            "threads",
+            "trials",
+            "seconds",
+            "strategy",
+            "seed",
+            "priority",
+            "owner",
+            "kind",
+        )
+    }
+    row |= {
+        "id": job_id,
+        "state": QUEUED,
+        "target_key": new.target,
+        "settings": dict(new.settings),
+        "created_at": now,
+    }
     session.execute(insert(JobRow), [row | {"last_event": 0, "fence": 0}])
     tasks = [
         {
@@ -147,7 +187,8 @@ def create(session: Session, new: NewJob, *, idempotency: Idempotency | None = N
     if tasks:
         session.execute(insert(TaskRow), tasks)
     if idempotency is not None and not _note(session, idempotency, job_id):
-        # Another transaction used the key since we looked; its job is the answer and ours must not stay.
+        # Another transaction used the key since we looked; its job is the answer and
+        # ours must not stay.
         session.execute(delete(JobRow).where(JobRow.id == job_id))
         return get(session, str(_find_repeated(session, idempotency))), False
     events.append(session, job_id, QUEUED)
@@ -163,7 +204,10 @@ def _find_repeated(session: Session, idempotency: Idempotency) -> str | None:
         session.flush()
         return None
     if row.digest != idempotency.digest:
-        raise IdempotencyConflict(f"Idempotency-Key {idempotency.key!r} came before with a different request; use a new key")
+        raise IdempotencyConflict(
+            f"Idempotency-Key {idempotency.key!r} came before with a different request; use "
+            f"a new key"
+        )
     return row.job_id
 
 
@@ -182,7 +226,9 @@ def _note(session: Session, idempotency: Idempotency, job_id: str) -> bool:
 
 def forget_expired_keys(session: Session) -> int:
     """Deletes idempotency keys whose time is over; how many."""
-    return session.count_rows(delete(IdempotencyRow).where(IdempotencyRow.expires_at <= session.now()))
+    return session.count_rows(
+        delete(IdempotencyRow).where(IdempotencyRow.expires_at <= session.now())
+    )
 
 
 def get(session: Session, job_id: str) -> Job:
@@ -205,17 +251,24 @@ def list_page(
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page[Job]:
-    """Jobs, the newest first unless told otherwise; `state` keeps those in one of these states, `owner` those of one api key."""
+    """Jobs, the newest first unless told otherwise; `state` keeps those in one of these
+    states, `owner` those of one api key."""
     limit = checked_limit(limit)
     listing = "jobs, oldest first" if oldest_first else "jobs"
-    query = select(JobRow).order_by(JobRow.id.asc() if oldest_first else JobRow.id.desc()).limit(limit + 1)
+    query = (
+        select(JobRow)
+        .order_by(JobRow.id.asc() if oldest_first else JobRow.id.desc())
+        .limit(limit + 1)
+    )
     if state:
         unknown = set(state) - set(STATES)
         if unknown:
             raise UsageError(f"unknown state {sorted(unknown)[0]!r}; jobs are {', '.join(STATES)}")
         query = query.where(JobRow.state.in_(state))
     if workload is not None:
-        query = query.where(JobRow.id.in_(select(TaskRow.job_id).where(TaskRow.workload_key == workload)))
+        query = query.where(
+            JobRow.id.in_(select(TaskRow.job_id).where(TaskRow.workload_key == workload))
+        )
     if owner is not None:
         query = query.where(JobRow.owner == owner)
     if cursor is not None:
@@ -225,7 +278,13 @@ def list_page(
     return page(_jobs(session, rows), limit, listing, [(row.id,) for row in rows])
 
 
-def count(session: Session, *, owner: str | None = None, kind: str | None = None, state: Sequence[str] = UNFINISHED) -> int:
+def count(
+    session: Session,
+    *,
+    owner: str | None = None,
+    kind: str | None = None,
+    state: Sequence[str] = UNFINISHED,
+) -> int:
     """How many jobs are in these states, of one owner or of all, of one kind or of all."""
     query = select(func.count()).select_from(JobRow).where(JobRow.state.in_(state))
     if owner is not None:
@@ -234,7 +293,8 @@ def count(session: Session, *, owner: str | None = None, kind: str | None = None
 
 
 def request_cancel(session: Session, job_id: str) -> Job:
-    """A queued job is cancelled at once, a running one when its orchestrator sees it; a cancelling or cancelled one stays so.
+    """A queued job is cancelled at once, a running one when its orchestrator sees it; a
+    cancelling or cancelled one stays so.
 
     Raises IllegalTransition for a job that succeeded or failed.
     """
@@ -242,14 +302,19 @@ def request_cancel(session: Session, job_id: str) -> Job:
     if row.state == QUEUED:
         enter(session, row, CANCELLED)
     elif row.state in (SUCCEEDED, FAILED):
-        raise IllegalTransition(f"job {job_id} is {row.state}; only queued and running jobs can be cancelled")
+        raise IllegalTransition(
+            f"job {job_id} is {row.state}; only queued and running jobs can be cancelled"
+        )
     elif row.state == RUNNING:
         enter(session, row, CANCELLING)
     return get(session, job_id)
 
 
-def resume(session: Session, job_id: str, *, trials: int | None = None, seconds: float | None = None) -> Job:
-    """Queues a cancelled or failed job again, with its recorded trials and, where given, another budget. Queued ones stay so.
+def resume(
+    session: Session, job_id: str, *, trials: int | None = None, seconds: float | None = None
+) -> Job:
+    """Queues a cancelled or failed job again, with its recorded trials and, where
+    given, another budget. Queued ones stay so.
 
     Raises IllegalTransition for one that runs, is being cancelled, or succeeded.
     """
@@ -258,17 +323,28 @@ def resume(session: Session, job_id: str, *, trials: int | None = None, seconds:
     row.seconds = row.seconds if seconds is None else seconds
     if row.state != QUEUED:
         if row.state not in (CANCELLED, FAILED):
-            raise IllegalTransition(f"job {job_id} is {row.state}; only cancelled and failed jobs can be resumed")
+            raise IllegalTransition(
+                f"job {job_id} is {row.state}; only cancelled and failed jobs can be resumed"
+            )
         enter(session, row, QUEUED, {"resumed": True})
     session.flush()
     return get(session, job_id)
 
 
-def enter(session: Session, row: JobRow, state: str, data: Mapping[str, Any] | None = None, *, error: str | None = None) -> None:
-    """Moves the locked `row` to `state` with its event; leaving running or cancelling ends the lease."""
+def enter(
+    session: Session,
+    row: JobRow,
+    state: str,
+    data: Mapping[str, Any] | None = None,
+    *,
+    error: str | None = None,
+) -> None:
+    """Moves the locked `row` to `state` with its event; leaving running or cancelling
+    ends the lease."""
     if row.state not in ALLOWED[state]:
         raise IllegalTransition(
-            f"job {row.id} is {row.state}; only a job that is {' or '.join(ALLOWED[state])} can become {state}"
+            f"job {row.id} is {row.state}; only a job that is {' or '.join(ALLOWED[state])} can "
+            f"become {state}"
         )
     row.state = state
     row.error = error
@@ -277,7 +353,9 @@ def enter(session: Session, row: JobRow, state: str, data: Mapping[str, Any] | N
         row.fence += 1
     row.finished_at = session.now() if state in FINISHED else None
     session.flush()
-    events.append(session, row.id, state, dict(data or {}) | ({} if error is None else {"error": error}))
+    events.append(
+        session, row.id, state, dict(data or {}) | ({} if error is None else {"error": error})
+    )
     session.refresh(row)
 
 
@@ -293,7 +371,11 @@ def locked_row(session: Session, job_id: str, *, lock: bool = True) -> JobRow:
 
 
 def _jobs(session: Session, rows: Sequence[JobRow]) -> tuple[Job, ...]:
-    query = select(TaskRow).where(TaskRow.job_id.in_([row.id for row in rows])).order_by(TaskRow.job_id, TaskRow.position)
+    query = (
+        select(TaskRow)
+        .where(TaskRow.job_id.in_([row.id for row in rows]))
+        .order_by(TaskRow.job_id, TaskRow.position)
+    )
     tasks: dict[str, list[Task]] = {row.id: [] for row in rows}
     for task in session.scalars(query.execution_options(populate_existing=True)):
         tasks[task.job_id].append(_task(task))

@@ -1,4 +1,5 @@
-"""Queries about kernels: promotion, which replaces the incumbent at one stroke, rollback, and lookup among many.
+"""Queries about kernels: promotion, which replaces the incumbent at one stroke,
+rollback, and lookup among many.
 
 At most one kernel of a (workload, target, threads) is promoted; the database itself holds that.
 """
@@ -25,7 +26,8 @@ from tuner.spaces.core.space import Config
 
 PROMOTED, SUPERSEDED, ROLLED_BACK = "promoted", "superseded", "rolled back"
 STATES = (PROMOTED, SUPERSEDED, ROLLED_BACK)
-# Written into the statement, not bound: SQLite uses the partial index only where it sees the constant.
+# Written into the statement, not bound: SQLite uses the partial index only where it
+# sees the constant.
 IS_PROMOTED = KernelRow.state == literal(PROMOTED, literal_execute=True)
 
 
@@ -80,10 +82,14 @@ class Kernel:
     created_at: datetime
 
 
-def promote(session: Session, new: NewKernel, *, lease: Lease | None = None, position: int = 0) -> Kernel:
-    """Makes `new` the kernel of its (workload, target, threads) and the incumbent superseded; with a lease, notes it in the job.
+def promote(
+    session: Session, new: NewKernel, *, lease: Lease | None = None, position: int = 0
+) -> Kernel:
+    """Makes `new` the kernel of its (workload, target, threads) and the incumbent
+    superseded; with a lease, notes it in the job.
 
-    Raises IncumbentChanged unless the promoted kernel is `new.previous`, StaleLease, NotFound for an unknown workload.
+    Raises IncumbentChanged unless the promoted kernel is `new.previous`, StaleLease,
+    NotFound for an unknown workload.
     """
     if lease is not None:
         held(session, lease)
@@ -92,40 +98,72 @@ def promote(session: Session, new: NewKernel, *, lease: Lease | None = None, pos
     if (None if incumbent is None else incumbent.id) != new.previous:
         found = "none" if incumbent is None else incumbent.id
         raise IncumbentChanged(
-            f"the promoted kernel is {found}, the candidate was raced against {new.previous or 'none'}; race again"
+            f"the promoted kernel is {found}, the candidate was raced against "
+            f"{new.previous or 'none'}; race again"
         )
     if incumbent is not None:
-        session.execute(update(KernelRow).where(KernelRow.id == incumbent.id).values(state=SUPERSEDED))
+        session.execute(
+            update(KernelRow).where(KernelRow.id == incumbent.id).values(state=SUPERSEDED)
+        )
     now = session.now()
     kernel_id = new_id("k", now)
     job_id = None if lease is None else lease.job_id
-    row = _columns(new) | {"id": kernel_id, "op": op, "state": PROMOTED, "job_id": job_id, "created_at": now, "validated_at": now}
+    row = _columns(new) | {
+        "id": kernel_id,
+        "op": op,
+        "state": PROMOTED,
+        "job_id": job_id,
+        "created_at": now,
+        "validated_at": now,
+    }
     session.execute(insert(KernelRow), [row])
     if lease is not None:
         here = (TaskRow.job_id == lease.job_id, TaskRow.position == position)
         session.execute(update(TaskRow).where(*here).values(kernel_id=kernel_id))
-        data = {"kernel": kernel_id, "task": position, "median_s": new.median_s, "previous": new.previous}
+        data = {
+            "kernel": kernel_id,
+            "task": position,
+            "median_s": new.median_s,
+            "previous": new.previous,
+        }
         events.append(session, lease.job_id, "kernel", data)
     return get(session, kernel_id)
 
 
 def _columns(new: NewKernel) -> dict[str, Any]:
-    names = ("threads", "artifact", "median_s", "gflops", "roofline_fraction", "max_rel_error", "verified", "default_median_s")
+    names = (
+        "threads",
+        "artifact",
+        "median_s",
+        "gflops",
+        "roofline_fraction",
+        "max_rel_error",
+        "verified",
+        "default_median_s",
+    )
     row = {name: getattr(new, name) for name in names}
     row |= {name: dict(getattr(new, name)) for name in ("schedule", "config", "versions", "race")}
-    row |= {"workload_key": new.workload, "target_key": new.target, "trial_number": new.trial, "previous_id": new.previous}
+    row |= {
+        "workload_key": new.workload,
+        "target_key": new.target,
+        "trial_number": new.trial,
+        "previous_id": new.previous,
+    }
     return row | {"ci95_low_s": new.ci95_s[0], "ci95_high_s": new.ci95_s[1]}
 
 
 def rollback(session: Session, kernel_id: str) -> Kernel | None:
-    """Takes a promoted kernel back and promotes the one before it; that one, None where there was none.
+    """Takes a promoted kernel back and promotes the one before it; that one, None where
+    there was none.
 
     Raises IllegalTransition for a kernel that is not promoted.
     """
     _serialise(session, get(session, kernel_id).workload)
     kernel = get(session, kernel_id)
     if kernel.state != PROMOTED:
-        raise IllegalTransition(f"kernel {kernel_id} is {kernel.state}; only a promoted kernel can be rolled back")
+        raise IllegalTransition(
+            f"kernel {kernel_id} is {kernel.state}; only a promoted kernel can be rolled back"
+        )
     session.execute(update(KernelRow).where(KernelRow.id == kernel_id).values(state=ROLLED_BACK))
     if kernel.previous is None:
         return None
@@ -135,7 +173,9 @@ def rollback(session: Session, kernel_id: str) -> Kernel | None:
 
 def _serialise(session: Session, workload: str) -> str | None:
     """Lets one transaction at a time promote or roll back kernels of a workload; its operator."""
-    row = session.scalars(select(WorkloadRow).where(WorkloadRow.key == workload).with_for_update()).one_or_none()
+    row = session.scalars(
+        select(WorkloadRow).where(WorkloadRow.key == workload).with_for_update()
+    ).one_or_none()
     if row is None:
         raise NotFound(f"no workload {workload!r} is known")
     return row.op
@@ -144,14 +184,19 @@ def _serialise(session: Session, workload: str) -> str | None:
 def find_promoted(session: Session, workload: str, target: str, threads: int) -> Kernel | None:
     """The kernel of (workload, target, threads), if there is one."""
     query = select(KernelRow).where(
-        KernelRow.workload_key == workload, KernelRow.target_key == target, KernelRow.threads == threads, IS_PROMOTED
+        KernelRow.workload_key == workload,
+        KernelRow.target_key == target,
+        KernelRow.threads == threads,
+        IS_PROMOTED,
     )
     row = session.scalars(query.execution_options(populate_existing=True)).one_or_none()
     return None if row is None else _kernel(row)
 
 
 def get(session: Session, kernel_id: str) -> Kernel:
-    query = select(KernelRow).where(KernelRow.id == kernel_id).execution_options(populate_existing=True)
+    query = (
+        select(KernelRow).where(KernelRow.id == kernel_id).execution_options(populate_existing=True)
+    )
     row = session.scalars(query).one_or_none()
     if row is None:
         raise NotFound(f"no kernel {kernel_id!r} is known; `tuner best` lists them")
@@ -160,7 +205,9 @@ def get(session: Session, kernel_id: str) -> Kernel:
 
 def schedule(session: Session, kernel_id: str) -> Mapping[str, Any]:
     """The schedule a kernel was built from: module, trace and versions."""
-    found = session.scalars(select(KernelRow.schedule).where(KernelRow.id == kernel_id)).one_or_none()
+    found = session.scalars(
+        select(KernelRow.schedule).where(KernelRow.id == kernel_id)
+    ).one_or_none()
     if found is None:
         raise NotFound(f"no kernel {kernel_id!r} is known; `tuner best` lists them")
     document: Mapping[str, Any] = found
@@ -187,17 +234,29 @@ def list_page(
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page[Kernel]:
-    """Kernels, the newest first unless told otherwise; promoted ones unless `state` says otherwise."""
+    """Kernels, the newest first unless told otherwise; promoted ones unless `state`
+    says otherwise."""
     limit = checked_limit(limit)
     listing = "kernels, oldest first" if oldest_first else "kernels"
     unknown = set(state) - set(STATES)
     if unknown:
         raise UsageError(f"unknown state {sorted(unknown)[0]!r}; kernels are {', '.join(STATES)}")
-    query = select(KernelRow).order_by(KernelRow.id.asc() if oldest_first else KernelRow.id.desc()).limit(limit + 1)
+    query = (
+        select(KernelRow)
+        .order_by(KernelRow.id.asc() if oldest_first else KernelRow.id.desc())
+        .limit(limit + 1)
+    )
     if state:
         query = query.where(KernelRow.state.in_(state))
-    columns = {KernelRow.workload_key: workload, KernelRow.target_key: target, KernelRow.job_id: job, KernelRow.op: op}
-    query = query.where(*(column == wanted for column, wanted in columns.items() if wanted is not None))
+    columns = {
+        KernelRow.workload_key: workload,
+        KernelRow.target_key: target,
+        KernelRow.job_id: job,
+        KernelRow.op: op,
+    }
+    query = query.where(
+        *(column == wanted for column, wanted in columns.items() if wanted is not None)
+    )
     if cursor is not None:
         at = decode(listing, cursor, [str])[0]
         query = query.where(KernelRow.id > at if oldest_first else KernelRow.id < at)
@@ -205,11 +264,19 @@ def list_page(
     return page([_kernel(row) for row in rows], limit, listing, [(row.id,) for row in rows])
 
 
-def neighbours(session: Session, op: str, target: str, threads: int, *, limit: int = 100) -> tuple[Kernel, ...]:
-    """Promoted kernels of other workloads of the same operator, the newest first: where a neighbour is looked for."""
+def neighbours(
+    session: Session, op: str, target: str, threads: int, *, limit: int = 100
+) -> tuple[Kernel, ...]:
+    """Promoted kernels of other workloads of the same operator, the newest first: where
+    a neighbour is looked for."""
     query = (
         select(KernelRow)
-        .where(KernelRow.op == op, KernelRow.target_key == target, KernelRow.threads == threads, IS_PROMOTED)
+        .where(
+            KernelRow.op == op,
+            KernelRow.target_key == target,
+            KernelRow.threads == threads,
+            IS_PROMOTED,
+        )
         .order_by(KernelRow.id.desc())
         .limit(limit)
     )
@@ -217,19 +284,25 @@ def neighbours(session: Session, op: str, target: str, threads: int, *, limit: i
 
 
 def mark_stale(session: Session, target: str, reason: str) -> int:
-    """Marks every promoted kernel of a target, after TVM, driver or machine changed, to be timed again; how many."""
+    """Marks every promoted kernel of a target, after TVM, driver or machine changed, to
+    be timed again; how many."""
     where = (KernelRow.target_key == target, IS_PROMOTED, KernelRow.stale.is_(None))
     return session.count_rows(update(KernelRow).where(*where).values(stale=reason))
 
 
 def mark_validated(session: Session, kernel_id: str) -> None:
     """Notes that a kernel was timed again and stands."""
-    session.execute(update(KernelRow).where(KernelRow.id == kernel_id).values(stale=None, validated_at=session.now()))
+    session.execute(
+        update(KernelRow)
+        .where(KernelRow.id == kernel_id)
+        .values(stale=None, validated_at=session.now())
+    )
 
 
 def _kernel(row: KernelRow) -> Kernel:
     same = (
-        "id", "threads", "state", "artifact", "median_s", "gflops", "roofline_fraction", "max_rel_error", "verified",
+        "id", "threads", "state", "artifact", "median_s", "gflops", "roofline_fraction",
+        "max_rel_error", "verified",
         "default_median_s", "versions", "race", "stale", "validated_at", "created_at",
     )  # fmt: skip
     return Kernel(

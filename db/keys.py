@@ -1,6 +1,8 @@
-"""Queries about API keys `tk_<id>_<secret>`: made once, shown once, stored as a digest, compared in constant time.
+"""Queries about API keys `tk_<id>_<secret>`: made once, shown once, stored as a digest,
+compared in constant time.
 
-The secret has 256 random bits, so a plain SHA-256 is as good as a slow hash: there is nothing to guess.
+The secret has 256 random bits, so a plain SHA-256 is as good as a slow hash: there is
+nothing to guess.
 """
 
 from __future__ import annotations
@@ -36,15 +38,32 @@ class ApiKey:
 
 
 def create(
-    session: Session, *, name: str, scopes: Collection[str], quota: int | None = None, expires_at: datetime | None = None
+    session: Session,
+    *,
+    name: str,
+    scopes: Collection[str],
+    quota: int | None = None,
+    expires_at: datetime | None = None,
 ) -> tuple[ApiKey, str]:
-    """Makes a key; it and the token, which cannot be read back later. Raises UsageError for unknown scopes or none."""
+    """Makes a key; it and the token, which cannot be read back later. Raises UsageError
+    for unknown scopes or none."""
     unknown = set(scopes) - set(SCOPES)
     if unknown or not scopes:
-        raise UsageError(f"a key needs scopes out of {', '.join(SCOPES)}; given: {', '.join(sorted(scopes)) or 'none'}")
+        raise UsageError(
+            f"a key needs scopes out of {', '.join(SCOPES)}; given: "
+            f"{', '.join(sorted(scopes)) or 'none'}"
+        )
     key_id, secret = secrets.token_hex(6), secrets.token_hex(32)
-    row = {"id": key_id, "digest": _digest(secret), "name": name[:200], "scopes": sorted(set(scopes)), "quota": quota}
-    session.execute(insert(ApiKeyRow), [row | {"created_at": session.now(), "expires_at": expires_at}])
+    row = {
+        "id": key_id,
+        "digest": _digest(secret),
+        "name": name[:200],
+        "scopes": sorted(set(scopes)),
+        "quota": quota,
+    }
+    session.execute(
+        insert(ApiKeyRow), [row | {"created_at": session.now(), "expires_at": expires_at}]
+    )
     return get(session, key_id), f"tk_{key_id}_{secret}"
 
 
@@ -53,7 +72,9 @@ def authenticate(session: Session, token: str) -> ApiKey | None:
     prefix, _, rest = token.partition("_")
     key_id, _, secret = rest.partition("_")
     row = (
-        session.get(ApiKeyRow, key_id) if prefix == "tk" and len(key_id) <= 32 and key_id.isascii() and key_id.isalnum() else None
+        session.get(ApiKeyRow, key_id)
+        if prefix == "tk" and len(key_id) <= 32 and key_id.isascii() and key_id.isalnum()
+        else None
     )
     right = hmac.compare_digest(UNKNOWN if row is None else row.digest, _digest(secret))
     if row is None or not right or row.revoked_at is not None:
@@ -65,17 +86,24 @@ def authenticate(session: Session, token: str) -> ApiKey | None:
 
 def touch(session: Session, key_id: str) -> None:
     """Notes that the key was used now."""
-    session.execute(update(ApiKeyRow).where(ApiKeyRow.id == key_id).values(last_used_at=session.now()))
+    session.execute(
+        update(ApiKeyRow).where(ApiKeyRow.id == key_id).values(last_used_at=session.now())
+    )
 
 
 def holds_good(session: Session, key_id: str) -> bool:
     """Whether the key, which was found right before, is still neither revoked nor expired."""
     row = session.get(ApiKeyRow, key_id)
-    return row is not None and row.revoked_at is None and (row.expires_at is None or row.expires_at > session.now())
+    return (
+        row is not None
+        and row.revoked_at is None
+        and (row.expires_at is None or row.expires_at > session.now())
+    )
 
 
 def hold(session: Session, key_id: str) -> None:
-    """Keeps other transactions that hold this key waiting until this one ends. On SQLite whoever writes is alone anyway."""
+    """Keeps other transactions that hold this key waiting until this one ends. On
+    SQLite whoever writes is alone anyway."""
     session.execute(select(ApiKeyRow.id).where(ApiKeyRow.id == key_id).with_for_update())
 
 
@@ -95,7 +123,10 @@ def get(session: Session, key_id: str) -> ApiKey:
 
 def list_all(session: Session) -> tuple[ApiKey, ...]:
     """Every key, the oldest first."""
-    return tuple(_key(row) for row in session.scalars(select(ApiKeyRow).order_by(ApiKeyRow.created_at, ApiKeyRow.id)))
+    return tuple(
+        _key(row)
+        for row in session.scalars(select(ApiKeyRow).order_by(ApiKeyRow.created_at, ApiKeyRow.id))
+    )
 
 
 def _digest(secret: str) -> str:

@@ -1,10 +1,13 @@
 """Which knobs have which values, in one small number: superimposed coding.
 
-Each knob=value of a config sets two bits of 62, so that a trial whose number lacks a bit of what is looked for cannot match. The
-number is in the indexes that lists walk, where testing it costs a fraction of reading the row and its JSON; rows that pass are
-then compared exactly. With 25 knobs 55% of the bits are set: of the trials that differ, a filter by two knobs reads one in ten.
+Each knob=value of a config sets two bits of 62, so that a trial whose number lacks a
+bit of what is looked for cannot match. The number is in the indexes that lists walk,
+where testing it costs a fraction of reading the row and its JSON; rows that pass are
+then compared exactly. With 25 knobs 55% of the bits are set: of the trials that differ,
+a filter by two knobs reads one in ten.
 
-The numbers are stored: whoever changes how they are made also writes a migration that makes them again.
+The numbers are stored: whoever changes how they are made also writes a migration that
+makes them again.
 """
 
 from __future__ import annotations

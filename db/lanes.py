@@ -53,17 +53,33 @@ def add_spans(session: Session, spans: Sequence[LaneSpan]) -> None:
     for span in spans:
         if span.kind not in KINDS:
             raise UsageError(f"unknown kind of span {span.kind!r}; lanes {', '.join(KINDS)}")
-        row = {"worker_id": span.worker, "lane": span.lane, "kind": span.kind, "started_at": span.started_at}
-        rows.append(row | {"ended_at": span.ended_at, "job_id": span.job, "trial_number": span.trial})
+        row = {
+            "worker_id": span.worker,
+            "lane": span.lane,
+            "kind": span.kind,
+            "started_at": span.started_at,
+        }
+        rows.append(
+            row | {"ended_at": span.ended_at, "job_id": span.job, "trial_number": span.trial}
+        )
     if rows:
         session.execute(insert(LaneSpanRow), rows)
 
 
 def timeline(
-    session: Session, *, worker: str | None = None, lane: str | None = None, since: datetime, until: datetime, limit: int = 10_000
+    session: Session,
+    *,
+    worker: str | None = None,
+    lane: str | None = None,
+    since: datetime,
+    until: datetime,
+    limit: int = 10_000,
 ) -> tuple[LaneSpan, ...]:
-    """Spans that began within [since, until), in order of time; of one worker or lane, or of all."""
-    query = select(LaneSpanRow).where(LaneSpanRow.started_at >= since, LaneSpanRow.started_at < until)
+    """Spans that began within [since, until), in order of time; of one worker or lane,
+    or of all."""
+    query = select(LaneSpanRow).where(
+        LaneSpanRow.started_at >= since, LaneSpanRow.started_at < until
+    )
     if worker is not None:
         query = query.where(LaneSpanRow.worker_id == worker)
     if lane is not None:
@@ -84,7 +100,8 @@ def timeline(
 
 
 def activity(session: Session, *, since: datetime, until: datetime) -> tuple[Activity, ...]:
-    """Seconds each lane and builder spent on each kind of activity, of spans that began within [since, until)."""
+    """Seconds each lane and builder spent on each kind of activity, of spans that began
+    within [since, until)."""
     began, ended = LaneSpanRow.started_at, LaneSpanRow.ended_at
     seconds: ColumnElement[Any]
     if session.on_postgresql:
@@ -92,7 +109,12 @@ def activity(session: Session, *, since: datetime, until: datetime) -> tuple[Act
     else:  # text, which SQLite reads to the millisecond
         seconds = func.sum(func.julianday(ended) - func.julianday(began)) * 86400.0
     station = (LaneSpanRow.worker_id, LaneSpanRow.lane, LaneSpanRow.kind)
-    query = select(*station, seconds).where(began >= since, began < until).group_by(*station).order_by(*station)
+    query = (
+        select(*station, seconds)
+        .where(began >= since, began < until)
+        .group_by(*station)
+        .order_by(*station)
+    )
     return tuple(
         Activity(worker=worker, lane=lane, kind=kind, seconds=float(total))
         for worker, lane, kind, total in session.execute(query)
@@ -101,20 +123,39 @@ def activity(session: Session, *, since: datetime, until: datetime) -> tuple[Act
 
 def delete_spans_before(session: Session, moment: datetime, limit: int) -> int:
     """Deletes at most `limit` spans that began before `moment`, the oldest first; how many."""
-    oldest = select(LaneSpanRow.id).where(LaneSpanRow.started_at < moment).order_by(LaneSpanRow.started_at).limit(limit)
-    oldest = oldest.with_for_update(skip_locked=True)  # another service's retention may be at work on some
+    oldest = (
+        select(LaneSpanRow.id)
+        .where(LaneSpanRow.started_at < moment)
+        .order_by(LaneSpanRow.started_at)
+        .limit(limit)
+    )
+    oldest = oldest.with_for_update(
+        skip_locked=True
+    )  # another service's retention may be at work on some
     return session.count_rows(delete(LaneSpanRow).where(LaneSpanRow.id.in_(oldest)))
 
 
 def add_calibration(session: Session, calibration: Calibration) -> None:
-    row = {"worker_id": calibration.worker, "lane": calibration.lane, "at": calibration.at, "median_s": calibration.median_s}
-    session.execute(insert(CalibrationRow), [row | {"expected_s": calibration.expected_s, "in_band": calibration.in_band}])
+    row = {
+        "worker_id": calibration.worker,
+        "lane": calibration.lane,
+        "at": calibration.at,
+        "median_s": calibration.median_s,
+    }
+    session.execute(
+        insert(CalibrationRow),
+        [row | {"expected_s": calibration.expected_s, "in_band": calibration.in_band}],
+    )
 
 
-def calibrations(session: Session, worker: str, lane: str, *, limit: int = 100) -> tuple[Calibration, ...]:
+def calibrations(
+    session: Session, worker: str, lane: str, *, limit: int = 100
+) -> tuple[Calibration, ...]:
     """The last calibrations of a lane, the newest first."""
     here = (CalibrationRow.worker_id == worker, CalibrationRow.lane == lane)
-    rows = session.scalars(select(CalibrationRow).where(*here).order_by(CalibrationRow.at.desc()).limit(limit))
+    rows = session.scalars(
+        select(CalibrationRow).where(*here).order_by(CalibrationRow.at.desc()).limit(limit)
+    )
     return tuple(
         Calibration(
             worker=row.worker_id,

@@ -1,7 +1,9 @@
-"""What an orchestrator does with a job: claims it by lease, renews, records progress, finishes or gives it back.
+"""What an orchestrator does with a job: claims it by lease, renews, records progress,
+finishes or gives it back.
 
-Each claim gets a higher fencing token. A write carries the lease and is refused with StaleLease once the token is no longer the
-job's, whatever any clock says; the time of expiry only tells others from when on they may claim.
+Each claim gets a higher fencing token. A write carries the lease and is refused with
+StaleLease once the token is no longer the job's, whatever any clock says; the time of
+expiry only tells others from when on they may claim.
 """
 
 from __future__ import annotations
@@ -15,11 +17,23 @@ from sqlalchemy.orm import InstrumentedAttribute
 
 from tuner.db.engine import Session
 from tuner.db.errors import IllegalTransition, LeaseHeld, NotFound, StaleLease
-from tuner.db.jobs import CANCELLED, CANCELLING, FAILED, FINISHED, QUEUED, RUNNING, Job, enter, get, locked_row
+from tuner.db.jobs import (
+    CANCELLED,
+    CANCELLING,
+    FAILED,
+    FINISHED,
+    QUEUED,
+    RUNNING,
+    Job,
+    enter,
+    get,
+    locked_row,
+)
 from tuner.db.models import JobRow, TaskRow
 
 DEFAULT_LEASE = timedelta(seconds=30)
-# A lease that ends later than this was given before the clock was set back; its holder, if it lives, renews it by the new time.
+# A lease that ends later than this was given before the clock was set back; its holder,
+# if it lives, renews it by the new time.
 LONGEST_LEASE = timedelta(minutes=10)
 GONE = "its orchestrator is gone"
 
@@ -33,48 +47,77 @@ class Lease:
 
 
 def claim_next(
-    session: Session, *, owner: str, lifetime: timedelta = DEFAULT_LEASE, targets: Collection[str] | None = None
+    session: Session,
+    *,
+    owner: str,
+    lifetime: timedelta = DEFAULT_LEASE,
+    targets: Collection[str] | None = None,
 ) -> tuple[Job, Lease] | None:
-    """Claims the most urgent job for one of `targets` that is queued or whose lease ran out: highest priority, then oldest.
+    """Claims the most urgent job for one of `targets` that is queued or whose lease ran
+    out: highest priority, then oldest.
 
-    None where there is none. Two callers never get the same job. Jobs that a dead owner left in cancelling are cancelled first.
+    None where there is none. Two callers never get the same job. Jobs that a dead owner
+    left in cancelling are cancelled first.
     """
     settle_abandoned(session)
-    free = or_(JobRow.state == QUEUED, and_(JobRow.state == RUNNING, is_over(JobRow.lease_expires_at, session.now())))
+    free = or_(
+        JobRow.state == QUEUED,
+        and_(JobRow.state == RUNNING, is_over(JobRow.lease_expires_at, session.now())),
+    )
     query = select(JobRow).where(JobRow.state.in_((QUEUED, RUNNING)), free)
     if targets is not None:
         query = query.where(JobRow.target_key.in_(targets))
-    query = query.order_by(JobRow.priority.desc(), JobRow.id).limit(1).with_for_update(skip_locked=True, key_share=True)
+    query = (
+        query.order_by(JobRow.priority.desc(), JobRow.id)
+        .limit(1)
+        .with_for_update(skip_locked=True, key_share=True)
+    )
     row = session.scalars(query.execution_options(populate_existing=True)).one_or_none()
     return None if row is None else _take(session, row, owner, lifetime)
 
 
 def waiting(session: Session, *, targets: Collection[str], limit: int = 100) -> tuple[Job, ...]:
-    """Jobs for one of `targets` that could be claimed now, the most urgent first: for a caller that chooses among them."""
-    free = or_(JobRow.state == QUEUED, and_(JobRow.state == RUNNING, is_over(JobRow.lease_expires_at, session.now())))
-    query = select(JobRow.id).where(JobRow.state.in_((QUEUED, RUNNING)), free, JobRow.target_key.in_(targets))
+    """Jobs for one of `targets` that could be claimed now, the most urgent first: for a
+    caller that chooses among them."""
+    free = or_(
+        JobRow.state == QUEUED,
+        and_(JobRow.state == RUNNING, is_over(JobRow.lease_expires_at, session.now())),
+    )
+    query = select(JobRow.id).where(
+        JobRow.state.in_((QUEUED, RUNNING)), free, JobRow.target_key.in_(targets)
+    )
     found = session.scalars(query.order_by(JobRow.priority.desc(), JobRow.id).limit(limit)).all()
     return tuple(get(session, job_id) for job_id in found)
 
 
 def claim(
-    session: Session, job_id: str, *, owner: str, lifetime: timedelta = DEFAULT_LEASE, take_over: bool = False
+    session: Session,
+    job_id: str,
+    *,
+    owner: str,
+    lifetime: timedelta = DEFAULT_LEASE,
+    take_over: bool = False,
 ) -> tuple[Job, Lease]:
-    """Claims this queued or running job. `take_over` also ends a lease that has not run out, for a holder known to be dead.
+    """Claims this queued or running job. `take_over` also ends a lease that has not run
+    out, for a holder known to be dead.
 
-    Raises LeaseHeld naming holder and expiry, IllegalTransition for a job that is finished or being cancelled.
+    Raises LeaseHeld naming holder and expiry, IllegalTransition for a job that is
+    finished or being cancelled.
     """
     row = locked_row(session, job_id)
     expires = row.lease_expires_at
     over = expires is None or expires <= session.now() or expires > session.now() + LONGEST_LEASE
     if row.state == RUNNING and expires is not None and not over and not take_over:
         until = expires.isoformat(timespec="seconds")
-        raise LeaseHeld(f"job {job_id} is being tuned by {row.lease_owner} until {until}; stop that one first")
+        raise LeaseHeld(
+            f"job {job_id} is being tuned by {row.lease_owner} until {until}; stop that one first"
+        )
     return _take(session, row, owner, lifetime)
 
 
 def abandon(session: Session, job_id: str) -> Job:
-    """Ends the lease of a holder known to be dead: a running job is queued again, a cancelling one cancelled, others stay."""
+    """Ends the lease of a holder known to be dead: a running job is queued again, a
+    cancelling one cancelled, others stay."""
     row = locked_row(session, job_id)
     if row.state in (RUNNING, CANCELLING):
         enter(session, row, QUEUED if row.state == RUNNING else CANCELLED, {"reason": GONE})
@@ -83,8 +126,12 @@ def abandon(session: Session, job_id: str) -> Job:
 
 def holders(session: Session) -> tuple[tuple[str, str], ...]:
     """Each job that somebody works on, and who that is."""
-    query = select(JobRow.id, JobRow.lease_owner).where(JobRow.state.in_((RUNNING, CANCELLING)), JobRow.lease_owner.is_not(None))
-    return tuple((row.id, row.lease_owner or "") for row in session.execute(query.order_by(JobRow.id)))
+    query = select(JobRow.id, JobRow.lease_owner).where(
+        JobRow.state.in_((RUNNING, CANCELLING)), JobRow.lease_owner.is_not(None)
+    )
+    return tuple(
+        (row.id, row.lease_owner or "") for row in session.execute(query.order_by(JobRow.id))
+    )
 
 
 def _take(session: Session, row: JobRow, owner: str, lifetime: timedelta) -> tuple[Job, Lease]:
@@ -97,17 +144,23 @@ def _take(session: Session, row: JobRow, owner: str, lifetime: timedelta) -> tup
     row.lease_expires_at = session.now() + lifetime
     row.started_at = row.started_at or session.now()
     session.flush()
-    return get(session, row.id), Lease(job_id=row.id, fence=row.fence, owner=owner, expires_at=row.lease_expires_at)
+    return get(session, row.id), Lease(
+        job_id=row.id, fence=row.fence, owner=owner, expires_at=row.lease_expires_at
+    )
 
 
-def is_over(expires_at: InstrumentedAttribute[datetime | None], now: datetime) -> ColumnElement[bool]:
+def is_over(
+    expires_at: InstrumentedAttribute[datetime | None], now: datetime
+) -> ColumnElement[bool]:
     """Whether a lease has run out, or ends later than any that was given by today's clock."""
     return or_(expires_at <= now, expires_at > now + LONGEST_LEASE)
 
 
 def settle_abandoned(session: Session) -> int:
     """Cancels jobs that were being cancelled when their orchestrator's lease ran out; how many."""
-    query = select(JobRow).where(JobRow.state == CANCELLING, is_over(JobRow.lease_expires_at, session.now()))
+    query = select(JobRow).where(
+        JobRow.state == CANCELLING, is_over(JobRow.lease_expires_at, session.now())
+    )
     rows = session.scalars(query.with_for_update(skip_locked=True, key_share=True)).all()
     for row in rows:
         enter(session, row, CANCELLED, {"reason": GONE})
@@ -115,38 +168,52 @@ def settle_abandoned(session: Session) -> int:
 
 
 def held(session: Session, lease: Lease) -> JobRow:
-    """The job's row, locked until the transaction ends, if `lease` is still the job's. Raises StaleLease otherwise."""
+    """The job's row, locked until the transaction ends, if `lease` is still the job's.
+    Raises StaleLease otherwise."""
     row = locked_row(session, lease.job_id)
     if row.fence != lease.fence:
         holder = "nobody" if row.lease_owner is None else row.lease_owner
         raise StaleLease(
-            f"the lease {lease.fence} on job {lease.job_id} is over: the job is {row.state}, held by {holder}; stop working on it"
+            f"the lease {lease.fence} on job {lease.job_id} is over: the job is {row.state}, "
+            f"held by {holder}; stop working on it"
         )
     return row
 
 
-def renew(session: Session, lease: Lease, *, lifetime: timedelta = DEFAULT_LEASE) -> tuple[Lease, bool]:
+def renew(
+    session: Session, lease: Lease, *, lifetime: timedelta = DEFAULT_LEASE
+) -> tuple[Lease, bool]:
     """Prolongs the lease; it, and whether the job is to be cancelled. Raises StaleLease."""
     row = held(session, lease)
     row.lease_expires_at = session.now() + lifetime
     session.flush()
-    renewed = Lease(job_id=lease.job_id, fence=lease.fence, owner=lease.owner, expires_at=row.lease_expires_at)
+    renewed = Lease(
+        job_id=lease.job_id, fence=lease.fence, owner=lease.owner, expires_at=row.lease_expires_at
+    )
     return renewed, row.state == CANCELLING
 
 
 def release(session: Session, lease: Lease) -> Job:
-    """Gives the job back to the queue, or ends it where it was to be cancelled. Raises StaleLease."""
+    """Gives the job back to the queue, or ends it where it was to be cancelled. Raises
+    StaleLease."""
     row = held(session, lease)
-    enter(session, row, CANCELLED if row.state == CANCELLING else QUEUED, {"released_by": lease.owner})
+    enter(
+        session, row, CANCELLED if row.state == CANCELLING else QUEUED, {"released_by": lease.owner}
+    )
     return get(session, row.id)
 
 
 def finish(session: Session, lease: Lease, state: str, *, error: str | None = None) -> Job:
-    """Ends the job as succeeded, failed or cancelled, and the lease with it. Raises StaleLease or IllegalTransition."""
+    """Ends the job as succeeded, failed or cancelled, and the lease with it. Raises
+    StaleLease or IllegalTransition."""
     if state not in FINISHED:
-        raise IllegalTransition(f"a job cannot finish as {state!r}; it finishes as {', '.join(FINISHED)}")
+        raise IllegalTransition(
+            f"a job cannot finish as {state!r}; it finishes as {', '.join(FINISHED)}"
+        )
     if (error is None) == (state == FAILED):
-        raise IllegalTransition(f"a job that finishes as {state} {'needs' if state == FAILED else 'has no'} error text")
+        raise IllegalTransition(
+            f"a job that finishes as {state} {'needs' if state == FAILED else 'has no'} error text"
+        )
     row = held(session, lease)
     enter(session, row, state, error=error)
     return get(session, row.id)

@@ -1,7 +1,8 @@
-"""The tables. Rows stay inside `db`; what crosses its border are the frozen records of each noun's file.
+"""The tables. Rows stay inside `db`; what crosses its border are the frozen records of
+each noun's file.
 
-Portable between SQLite and PostgreSQL. Keys of workloads, targets and artifacts are SHA-256 in hex; other ids are short and sort
-by time.
+Portable between SQLite and PostgreSQL. Keys of workloads, targets and artifacts are
+SHA-256 in hex; other ids are short and sort by time.
 """
 
 from __future__ import annotations
@@ -117,11 +118,16 @@ class TaskRow(Base):
     trials_done: Mapped[int] = mapped_column(Integer)
     trials_ok: Mapped[int] = mapped_column(Integer)
     best_median_s: Mapped[float | None]
-    kernel_id: Mapped[str | None] = mapped_column(IDENTIFIER)  # no foreign key: kernels refer to jobs
+    kernel_id: Mapped[str | None] = mapped_column(
+        IDENTIFIER
+    )  # no foreign key: kernels refer to jobs
     elapsed: Mapped[dict[str, Any]]
     stopped: Mapped[str | None] = mapped_column(WORD)  # why its last search ended
     error: Mapped[str | None] = mapped_column(CleanText)
-    __table_args__ = (UniqueConstraint("job_id", "workload_key"), Index("ix_tasks_workload_key", "workload_key", "job_id"))
+    __table_args__ = (
+        UniqueConstraint("job_id", "workload_key"),
+        Index("ix_tasks_workload_key", "workload_key", "job_id"),
+    )
 
 
 def _bits_of_config(context: DefaultExecutionContext) -> int:
@@ -146,19 +152,40 @@ class TrialRow(Base):
     attempts: Mapped[int] = mapped_column(Integer)
     quarantined: Mapped[bool]  # it kept killing workers
     suspect: Mapped[str | None] = mapped_column(CleanText)  # why its timing is in doubt
-    artifact: Mapped[str | None] = mapped_column(SHA256)  # timed library; only promoted ones are kept in the store
+    artifact: Mapped[str | None] = mapped_column(
+        SHA256
+    )  # timed library; only promoted ones are kept in the store
     signature: Mapped[str | None] = mapped_column(WORD)  # groups failures with the same text
     created_at: Mapped[datetime]
     config: Mapped[dict[str, Any]]
-    knob_bits: Mapped[int] = mapped_column(default=_bits_of_config, server_default="0")  # see db.knob_bits
+    knob_bits: Mapped[int] = mapped_column(
+        default=_bits_of_config, server_default="0"
+    )  # see db.knob_bits
     samples_s: Mapped[list[Any] | None] = mapped_column(json_type())
     conditions: Mapped[dict[str, Any] | None] = mapped_column(json_type())
     error: Mapped[str | None] = mapped_column(CleanText)
     __table_args__ = (
-        ForeignKeyConstraint(["job_id", "position"], ["tasks.job_id", "tasks.position"], ondelete="CASCADE"),
+        ForeignKeyConstraint(
+            ["job_id", "position"], ["tasks.job_id", "tasks.position"], ondelete="CASCADE"
+        ),
         UniqueConstraint("job_id", "position", "number"),
-        Index("ix_trials_median", "job_id", "median_s", "position", "number", "knob_bits", postgresql_include=["id"]),
-        Index("ix_trials_number", "job_id", "position", "number", "knob_bits", postgresql_include=["id"]),
+        Index(
+            "ix_trials_median",
+            "job_id",
+            "median_s",
+            "position",
+            "number",
+            "knob_bits",
+            postgresql_include=["id"],
+        ),
+        Index(
+            "ix_trials_number",
+            "job_id",
+            "position",
+            "number",
+            "knob_bits",
+            postgresql_include=["id"],
+        ),
         Index("ix_trials_outcome", "job_id", "outcome", "position", "number"),
         Index("ix_trials_worker", "worker", "created_at"),
     )
@@ -190,7 +217,9 @@ class KernelRow(Base):
     max_rel_error: Mapped[float]
     verified: Mapped[bool]
     default_median_s: Mapped[float | None]
-    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id", ondelete="SET NULL"), index=True)
+    job_id: Mapped[str | None] = mapped_column(
+        ForeignKey("jobs.id", ondelete="SET NULL"), index=True
+    )
     trial_number: Mapped[int | None] = mapped_column(Integer)
     previous_id: Mapped[str | None] = mapped_column(ForeignKey("kernels.id"))
     stale: Mapped[str | None] = mapped_column(CleanText)  # why it must be timed again
@@ -199,7 +228,9 @@ class KernelRow(Base):
     config: Mapped[dict[str, Any]]
     versions: Mapped[dict[str, Any]]
     race: Mapped[dict[str, Any]]  # the rivals timed in the same race
-    schedule: Mapped[dict[str, Any]] = mapped_column(deferred=True)  # module and trace: large, read on its own
+    schedule: Mapped[dict[str, Any]] = mapped_column(
+        deferred=True
+    )  # module and trace: large, read on its own
     __table_args__ = (
         Index(
             "uq_kernels_promoted", "workload_key", "target_key", "threads", unique=True,
@@ -291,7 +322,9 @@ class ApiKeyRow(Base):
 
 class IdempotencyRow(Base):
     __tablename__ = "idempotency_keys"
-    owner: Mapped[str] = mapped_column(IDENTIFIER, primary_key=True)  # api key id, empty without authentication
+    owner: Mapped[str] = mapped_column(
+        IDENTIFIER, primary_key=True
+    )  # api key id, empty without authentication
     key: Mapped[str] = mapped_column(NAME, primary_key=True)
     digest: Mapped[str] = mapped_column(SHA256)  # of the request
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), index=True)

@@ -1,4 +1,5 @@
-"""Pages of long lists: a page ends with an opaque cursor that names the last row, so that rows added meanwhile move nothing."""
+"""Pages of long lists: a page ends with an opaque cursor that names the last row, so
+that rows added meanwhile move nothing."""
 
 from __future__ import annotations
 
@@ -23,11 +24,16 @@ class Page(Generic[Item]):
 
 def encode(listing: str, position: Sequence[Any]) -> str:
     """A cursor of `listing` (its name and sort) after the row at `position`."""
-    return base64.urlsafe_b64encode(json.dumps([listing, *position], separators=(",", ":")).encode()).decode().rstrip("=")
+    return (
+        base64.urlsafe_b64encode(json.dumps([listing, *position], separators=(",", ":")).encode())
+        .decode()
+        .rstrip("=")
+    )
 
 
 def decode(listing: str, cursor: str, types: Sequence[type | tuple[type, ...]]) -> list[Any]:
-    """The position in a cursor that `encode` made for the same listing. Raises UsageError for any other text."""
+    """The position in a cursor that `encode` made for the same listing. Raises
+    UsageError for any other text."""
     try:
         found = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (binascii.Error, ValueError) as error:
@@ -35,13 +41,18 @@ def decode(listing: str, cursor: str, types: Sequence[type | tuple[type, ...]]) 
     if not isinstance(found, list) or len(found) != len(types) + 1 or found[0] != listing:
         raise _refused(cursor)
     # A bool is an int to Python, and nothing that PostgreSQL would compare with one.
-    if any(isinstance(value, bool) or not isinstance(value, kind) for value, kind in zip(found[1:], types, strict=True)):
+    if any(
+        isinstance(value, bool) or not isinstance(value, kind)
+        for value, kind in zip(found[1:], types, strict=True)
+    ):
         raise _refused(cursor)
     return found[1:]
 
 
 def _refused(cursor: str) -> UsageError:
-    return UsageError(f"cursor {cursor[:80]!r} was not given by this listing in this order; start without one")
+    return UsageError(
+        f"cursor {cursor[:80]!r} was not given by this listing in this order; start without one"
+    )
 
 
 def checked_limit(limit: int) -> int:
@@ -50,7 +61,12 @@ def checked_limit(limit: int) -> int:
     return limit
 
 
-def page(rows: Sequence[Item], limit: int, listing: str, positions: Sequence[Sequence[Any]]) -> Page[Item]:
-    """The page of the first `limit` of `rows`, which holds one row more where another page follows."""
+def page(
+    rows: Sequence[Item], limit: int, listing: str, positions: Sequence[Sequence[Any]]
+) -> Page[Item]:
+    """The page of the first `limit` of `rows`, which holds one row more where another
+    page follows."""
     more = len(rows) > limit
-    return Page(items=tuple(rows[:limit]), next=encode(listing, positions[limit - 1]) if more else None)
+    return Page(
+        items=tuple(rows[:limit]), next=encode(listing, positions[limit - 1]) if more else None
+    )

@@ -1,4 +1,5 @@
-"""Which queued jobs nobody can serve: their target has no runner that was heard of lately, and what to tell who waits."""
+"""Which queued jobs nobody can serve: their target has no runner that was heard of
+lately, and what to tell who waits."""
 
 from __future__ import annotations
 
@@ -15,16 +16,23 @@ from tuner.db.workers import ACTIVE
 from tuner.target.capability import called, serves
 from tuner.target.target import Target
 
-SILENT = timedelta(seconds=30)  # a runner beats every few seconds; one this silent is gone, or its machine is
+SILENT = timedelta(
+    seconds=30
+)  # a runner beats every few seconds; one this silent is gone, or its machine is
 
 
 def waiting(session: Session, found: Sequence[Job]) -> Mapping[str, str]:
-    """By id, what each queued job waits for whose target has no living runner. Others are not in it."""
+    """By id, what each queued job waits for whose target has no living runner. Others
+    are not in it."""
     queued = [job for job in found if job.state == QUEUED]
     if not queued:
         return {}
     heard = WorkerRow.heartbeat_at >= session.now() - SILENT
-    query = select(WorkerRow.target_key).where(WorkerRow.state == ACTIVE, WorkerRow.target_key.is_not(None), heard).distinct()
+    query = (
+        select(WorkerRow.target_key)
+        .where(WorkerRow.state == ACTIVE, WorkerRow.target_key.is_not(None), heard)
+        .distinct()
+    )
     machines = [targets.get(session, str(key)) for key in session.scalars(query)]
     reasons = {}
     for key in {job.target for job in queued}:

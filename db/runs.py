@@ -1,4 +1,5 @@
-"""Queries about runs: a caller's arrays go in, a worker runs the kernel on them, the results come out; the arrays are artifacts.
+"""Queries about runs: a caller's arrays go in, a worker runs the kernel on them, the
+results come out; the arrays are artifacts.
 
 API and workers meet here. A run is claimed by lease with a fencing token, as a job is.
 """
@@ -36,13 +37,22 @@ class Run:
 def submit(session: Session, *, kernel: str, input_artifact: str, owner: str | None = None) -> Run:
     """Queues a run of a known kernel on a remembered artifact."""
     now = session.now()
-    row = {"id": new_id("r", now), "kernel_id": kernel, "owner": owner, "state": QUEUED, "input_artifact": input_artifact}
+    row = {
+        "id": new_id("r", now),
+        "kernel_id": kernel,
+        "owner": owner,
+        "state": QUEUED,
+        "input_artifact": input_artifact,
+    }
     session.execute(insert(RunRow), [row | {"fence": 0, "created_at": now}])
     return get(session, str(row["id"]))
 
 
-def claim_next(session: Session, *, owner: str, lifetime: timedelta, targets: Collection[str] | None = None) -> Run | None:
-    """Claims the oldest run, of kernels for one of `targets`, that is queued or whose lease ran out; None where there is none.
+def claim_next(
+    session: Session, *, owner: str, lifetime: timedelta, targets: Collection[str] | None = None
+) -> Run | None:
+    """Claims the oldest run, of kernels for one of `targets`, that is queued or whose
+    lease ran out; None where there is none.
 
     Its `fence` is the token to finish it with.
     """
@@ -57,8 +67,11 @@ def claim_next(session: Session, *, owner: str, lifetime: timedelta, targets: Co
     return _run(row)
 
 
-def waiting(session: Session, *, lifetime: timedelta, targets: Collection[str] | None = None) -> bool:
-    """Whether `claim_next` would find one: asked before it, because looking takes no place in the queue of writers."""
+def waiting(
+    session: Session, *, lifetime: timedelta, targets: Collection[str] | None = None
+) -> bool:
+    """Whether `claim_next` would find one: asked before it, because looking takes no
+    place in the queue of writers."""
     return session.scalars(_free(session.now(), targets, lifetime).limit(1)).first() is not None
 
 
@@ -69,16 +82,28 @@ def _free(now: datetime, targets: Collection[str] | None, lifetime: timedelta) -
     query = select(RunRow).where(RunRow.state.in_((QUEUED, RUNNING)), free)
     if targets is None:
         return query
-    return query.join(KernelRow, KernelRow.id == RunRow.kernel_id).where(KernelRow.target_key.in_(targets))
+    return query.join(KernelRow, KernelRow.id == RunRow.kernel_id).where(
+        KernelRow.target_key.in_(targets)
+    )
 
 
-def finish(session: Session, run_id: str, fence: int, *, output: str | None = None, error: str | None = None) -> Run:
-    """Ends a claimed run with its output, or with an error. Raises StaleLease when another worker has it by now."""
+def finish(
+    session: Session,
+    run_id: str,
+    fence: int,
+    *,
+    output: str | None = None,
+    error: str | None = None,
+) -> Run:
+    """Ends a claimed run with its output, or with an error. Raises StaleLease when
+    another worker has it by now."""
     row = session.scalars(select(RunRow).where(RunRow.id == run_id).with_for_update()).one_or_none()
     if row is None:
         raise NotFound(f"no run {run_id!r} is known")
     if row.state != RUNNING or row.fence != fence:
-        raise StaleLease(f"the lease {fence} on run {run_id} is over: it is {row.state}; drop the result")
+        raise StaleLease(
+            f"the lease {fence} on run {run_id} is over: it is {row.state}; drop the result"
+        )
     row.state = SUCCEEDED if error is None else FAILED
     row.output_artifact, row.error, row.finished_at = output, error, session.now()
     row.lease_owner = row.lease_expires_at = None

@@ -1,4 +1,5 @@
-"""The schema's version: what the database has, what this program needs, and the way from one to the other (Alembic).
+"""The schema's version: what the database has, what this program needs, and the way
+from one to the other (Alembic).
 
 Revisions are numbered files `NNNN_what.py` in migrations/versions; the number is the version.
 """
@@ -16,7 +17,8 @@ from tuner.db.errors import SchemaMismatch
 from tuner.db.sqlite import MODE, WRITING
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-UPGRADE_LOCK = 7_316_529_044  # any number, the same in every version: PostgreSQL's advisory lock held while upgrading
+# any number, the same in every version: PostgreSQL's advisory lock held while upgrading
+UPGRADE_LOCK = 7_316_529_044
 
 
 def head() -> str:
@@ -25,7 +27,8 @@ def head() -> str:
 
 
 def current(engine: Engine) -> str | None:
-    """The version the database has; None when it has no tables. Raises SchemaMismatch when its tables are not ours."""
+    """The version the database has; None when it has no tables. Raises SchemaMismatch
+    when its tables are not ours."""
     with engine.connect() as connection:
         return _current(connection)
 
@@ -34,13 +37,18 @@ def _current(connection: Connection) -> str | None:
     tables = inspect(connection).get_table_names()
     if not tables:
         return None
-    found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar() if "alembic_version" in tables else None
+    found = (
+        connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+        if "alembic_version" in tables
+        else None
+    )
     if found is None and "alembic_version" in tables and tables == ["alembic_version"]:
         return None  # taken down to nothing
     if found is None or not {"workloads", "jobs", "trials"} <= set(tables):
         where = connection.engine.url.render_as_string(hide_password=True)
         raise SchemaMismatch(
-            f"{where}: holds tables of another program ({', '.join(tables[:3])}); name another database with --db"
+            f"{where}: holds tables of another program ({', '.join(tables[:3])}); name another "
+            f"database with --db"
         )
     return str(found)
 
@@ -50,17 +58,24 @@ def require_current(engine: Engine) -> None:
     found, needed = current(engine), head()
     where = engine.url.render_as_string(hide_password=True)
     if found is None:
-        raise SchemaMismatch(f"{where}: has no tables yet, this program needs schema {needed}; run `tuner db upgrade`")
+        raise SchemaMismatch(
+            f"{where}: has no tables yet, this program needs schema {needed}; run `tuner "
+            f"db upgrade`"
+        )
     if found > needed:
-        raise SchemaMismatch(f"{where}: has schema {found}, newer than {needed} of this program; upgrade the program")
+        raise SchemaMismatch(
+            f"{where}: has schema {found}, newer than {needed} of this program; upgrade the program"
+        )
     if found < needed:
         raise SchemaMismatch(
-            f"{where}: has schema {found}, older than {needed} of this program; back it up, then run `tuner db upgrade`"
+            f"{where}: has schema {found}, older than {needed} of this program; back it up, "
+            f"then run `tuner db upgrade`"
         )
 
 
 def create_if_empty(engine: Engine) -> bool:
-    """Gives an empty database the current schema; whether it was empty. Safe when several processes do it at once."""
+    """Gives an empty database the current schema; whether it was empty. Safe when
+    several processes do it at once."""
     if current(engine) is not None:
         return False
     with engine.execution_options(**{MODE: WRITING}).begin() as connection:
@@ -72,7 +87,8 @@ def create_if_empty(engine: Engine) -> bool:
 
 
 def upgrade(engine: Engine, revision: str = "head") -> tuple[str | None, str | None]:
-    """Brings the database to this program's schema in one transaction; the version before and after.
+    """Brings the database to this program's schema in one transaction; the version
+    before and after.
 
     Raises SchemaMismatch when the database is newer than this program.
     """
@@ -81,13 +97,17 @@ def upgrade(engine: Engine, revision: str = "head") -> tuple[str | None, str | N
         before = _current(connection)
         if before is not None and before > head():
             where = engine.url.render_as_string(hide_password=True)
-            raise SchemaMismatch(f"{where}: has schema {before}, newer than {head()} of this program; upgrade the program")
+            raise SchemaMismatch(
+                f"{where}: has schema {before}, newer than {head()} of this program; upgrade "
+                f"the program"
+            )
         _move(connection, revision)
         return before, _current(connection)
 
 
 def downgrade(engine: Engine, revision: str) -> None:
-    """Takes the database back to `revision` ("base" for none). Data that the older schema cannot hold is lost."""
+    """Takes the database back to `revision` ("base" for none). Data that the older
+    schema cannot hold is lost."""
     with engine.execution_options(**{MODE: WRITING}).begin() as connection:
         _lock(connection)
         command.downgrade(configuration(connection), revision)
@@ -104,13 +124,20 @@ def check(engine: Engine) -> list[str]:
 
 
 def integrity(engine: Engine) -> list[str]:
-    """What SQLite finds damaged in its file, in words; of PostgreSQL, which looks after its own, settings that endanger it."""
+    """What SQLite finds damaged in its file, in words; of PostgreSQL, which looks after
+    its own, settings that endanger it."""
     if engine.dialect.name != "sqlite":
         return postgres.weaknesses(engine)
     with engine.connect() as connection:
-        problems = [str(row[0]) for row in connection.exec_driver_sql("PRAGMA integrity_check") if row[0] != "ok"]
+        problems = [
+            str(row[0])
+            for row in connection.exec_driver_sql("PRAGMA integrity_check")
+            if row[0] != "ok"
+        ]
         broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
-    return problems + [f"row {row[1]} of {row[0]} refers to a missing row of {row[2]}" for row in broken]
+    return problems + [
+        f"row {row[1]} of {row[0]} refers to a missing row of {row[2]}" for row in broken
+    ]
 
 
 def configuration(connection: Connection | None = None) -> Config:

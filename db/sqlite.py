@@ -1,9 +1,12 @@
-"""SQLite as the embedded database: which library, and the settings without which it loses commits or deadlocks.
+"""SQLite as the embedded database: which library, and the settings without which it
+loses commits or deadlocks.
 
 - `synchronous=FULL`: an acknowledged commit survives a power cut.
-- WAL only on a library free of the WAL-reset bug, which can lose commits (https://sqlite.org/wal.html#walresetbug).
-- Transactions begin when we say so: readers with BEGIN, writers with BEGIN IMMEDIATE, so that a writer waits at its start and
-  never fails half-way because another one got in between.
+- WAL only on a library free of the WAL-reset bug, which can lose commits
+  (https://sqlite.org/wal.html#walresetbug).
+- Transactions begin when we say so: readers with BEGIN, writers with BEGIN IMMEDIATE,
+  so that a writer waits at its start and never fails half-way because another one got
+  in between.
 """
 
 from __future__ import annotations
@@ -18,21 +21,31 @@ from tuner.errors import DatabaseError
 
 try:
     from pysqlite3 import dbapi2 as _bundled
-except ImportError:  # a platform without the wheel: the system's library, with DELETE journal where that one has the bug
+# a platform without the wheel: the system's library, with DELETE journal where that one
+# has the bug
+except ImportError:
     _bundled = None
 
-CACHE_KIB = 16_384  # of each connection; with the library's 2 MiB, pages of a long list are read again and again
+# of each connection; with the library's 2 MiB, pages of a long list are read again and
+# again
+CACHE_KIB = 16_384
 MODE = "tuner_mode"  # execution option: what a connection's transactions are for; left out, READING
-READING, WRITING, GLANCING = "reading", "writing", "glancing"  # a glance is one SELECT, outside any transaction
+READING, WRITING, GLANCING = (
+    "reading",
+    "writing",
+    "glancing",
+)  # a glance is one SELECT, outside any transaction
 
 
 def library() -> ModuleType:
-    """The SQLite module in use: the bundled one, or the standard library's where there is no wheel."""
+    """The SQLite module in use: the bundled one, or the standard library's where there
+    is no wheel."""
     return sqlite3 if _bundled is None else _bundled
 
 
 def wal_is_safe(version: tuple[int, int, int]) -> bool:
-    """Whether this SQLite version is free of the WAL-reset bug: it is in 3.7.0 to 3.51.2, fixed in 3.51.3, 3.50.7 and 3.44.6."""
+    """Whether this SQLite version is free of the WAL-reset bug: it is in 3.7.0 to
+    3.51.2, fixed in 3.51.3, 3.50.7 and 3.44.6."""
     if version < (3, 7, 0):
         return False  # knows no WAL
     fixed = {(3, 44): (3, 44, 6), (3, 50): (3, 50, 7)}.get(version[:2], (3, 51, 3))
@@ -59,7 +72,8 @@ def configure(engine: Engine, *, busy_timeout_s: float) -> None:
         cursor.close()
         if got != mode:
             raise DatabaseError(
-                f"{engine.url.database}: SQLite keeps journal mode {got}, needed is {mode}; close other programs using it"
+                f"{engine.url.database}: SQLite keeps journal mode {got}, needed is {mode}; "
+                f"close other programs using it"
             )
 
     @event.listens_for(engine, "begin")
@@ -67,7 +81,8 @@ def configure(engine: Engine, *, busy_timeout_s: float) -> None:
         mode = connection.get_execution_options().get(MODE, READING)
         if mode == GLANCING:
             return
-        # By the driver itself, which takes a fraction of SQLAlchemy's time; BEGIN may fail, and SQLAlchemy says how.
+        # By the driver itself, which takes a fraction of SQLAlchemy's time; BEGIN may
+        # fail, and SQLAlchemy says how.
         cursor = connection.connection.cursor()
         cursor.execute(f"PRAGMA query_only={'OFF' if mode == WRITING else 'ON'}")
         cursor.close()

@@ -33,7 +33,11 @@ def remember(session: Session, target: Target) -> str:
 
 def set_limits(session: Session, key: str, limits: Limits) -> None:
     """Stores newly measured limits of a known target."""
-    session.execute(update(TargetRow).where(TargetRow.key == key).values(limits=asdict(limits), measured_at=session.now()))
+    session.execute(
+        update(TargetRow)
+        .where(TargetRow.key == key)
+        .values(limits=asdict(limits), measured_at=session.now())
+    )
 
 
 def get(session: Session, key: str) -> Target:
@@ -50,7 +54,10 @@ def find(session: Session, key: str) -> Target | None:
 
 def list_all(session: Session) -> tuple[Target, ...]:
     """Every target, the oldest first."""
-    return tuple(_target(row) for row in session.scalars(select(TargetRow).order_by(TargetRow.created_at, TargetRow.key)))
+    return tuple(
+        _target(row)
+        for row in session.scalars(select(TargetRow).order_by(TargetRow.created_at, TargetRow.key))
+    )
 
 
 def _target(row: TargetRow) -> Target:
@@ -62,7 +69,8 @@ def _target(row: TargetRow) -> Target:
 def _limits(document: Mapping[str, Any]) -> Limits:
     bandwidth = tuple(
         Bandwidth(
-            working_set_bytes=entry["working_set_bytes"], **{name: float(entry[name]) for name in ("read", "write", "copy")}
+            working_set_bytes=entry["working_set_bytes"],
+            **{name: float(entry[name]) for name in ("read", "write", "copy")},
         )
         for entry in document["bandwidth"]
     )

@@ -16,12 +16,15 @@ LIBRARY = "library"  # in a model's job's settings: the digest of its library's 
 
 
 def add(session: Session, lease: Lease, workloads: Sequence[str]) -> Job:
-    """Adds a task for each stored workload the job does not have yet, with one event. Raises StaleLease."""
+    """Adds a task for each stored workload the job does not have yet, with one event.
+    Raises StaleLease."""
     held(session, lease)
     here = TaskRow.job_id == lease.job_id
     known = set(session.scalars(select(TaskRow.workload_key).where(here)))
     fresh = [key for key in dict.fromkeys(workloads) if key not in known]
-    first = session.scalars(select(func.coalesce(func.max(TaskRow.position) + 1, 0)).where(here)).one()
+    first = session.scalars(
+        select(func.coalesce(func.max(TaskRow.position) + 1, 0)).where(here)
+    ).one()
     rows = [
         {
             "job_id": lease.job_id,
@@ -36,12 +39,15 @@ def add(session: Session, lease: Lease, workloads: Sequence[str]) -> Job:
     ]
     if rows:
         session.execute(insert(TaskRow), rows)
-        events.append(session, lease.job_id, "note", {"text": f"{len(rows)} workloads found in the model"})
+        events.append(
+            session, lease.job_id, "note", {"text": f"{len(rows)} workloads found in the model"}
+        )
     return get(session, lease.job_id)
 
 
 def note_library(session: Session, lease: Lease, digest: str) -> None:
-    """Notes the archive of the whole model's library, stored and remembered before, with an event. Raises StaleLease."""
+    """Notes the archive of the whole model's library, stored and remembered before,
+    with an event. Raises StaleLease."""
     held(session, lease)
     row = locked_row(session, lease.job_id)
     row.settings = {**row.settings, LIBRARY: digest}

@@ -1,4 +1,5 @@
-"""Counts over the whole database for the service's metrics, each from an index or a small table: never a walk over the trials."""
+"""Counts over the whole database for the service's metrics, each from an index or a
+small table: never a walk over the trials."""
 
 from __future__ import annotations
 
@@ -26,16 +27,26 @@ class Totals:
 
 
 def read(session: Session) -> Totals:
-    jobs = {row[0]: row[1] for row in session.execute(select(JobRow.state, func.count()).group_by(JobRow.state))}
-    workers = {row[0]: row[1] for row in session.execute(select(WorkerRow.state, func.count()).group_by(WorkerRow.state))}
+    jobs = {
+        row[0]: row[1]
+        for row in session.execute(select(JobRow.state, func.count()).group_by(JobRow.state))
+    }
+    workers = {
+        row[0]: row[1]
+        for row in session.execute(select(WorkerRow.state, func.count()).group_by(WorkerRow.state))
+    }
     # Each task keeps its own sums, so a million trials cost as many rows as there are tasks.
-    done, ok = session.execute(select(func.sum(TaskRow.trials_done), func.sum(TaskRow.trials_ok))).one()
+    done, ok = session.execute(
+        select(func.sum(TaskRow.trials_done), func.sum(TaskRow.trials_ok))
+    ).one()
     return Totals(
         jobs={state: jobs.get(state, 0) for state in JOB_STATES},
         workers={state: workers.get(state, 0) for state in WORKER_STATES},
         trials_ok=int(ok or 0),
         trials_failed=int(done or 0) - int(ok or 0),
-        kernels=session.scalars(select(func.count()).select_from(KernelRow).where(IS_PROMOTED)).one(),
+        kernels=session.scalars(
+            select(func.count()).select_from(KernelRow).where(IS_PROMOTED)
+        ).one(),
         waiting_runs=waiting_runs(session),
     )
 

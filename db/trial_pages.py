@@ -1,4 +1,5 @@
-"""Lists of a job's trials: filtered, sorted by number or by median, page by page, each page a walk of an index or two."""
+"""Lists of a job's trials: filtered, sorted by number or by median, page by page, each
+page a walk of an index or two."""
 
 from __future__ import annotations
 
@@ -44,11 +45,13 @@ def list_page(
     cursor: str | None = None,
     limit: int = 50,
 ) -> Page[StoredTrial]:
-    """Trials of a job, by number within tasks or by median; by median the failures follow after all timed ones, in either order.
+    """Trials of a job, by number within tasks or by median; by median the failures
+    follow after all timed ones, in either order.
 
-    A filter by knobs looks at 50,000 trials for a page: one that hardly any trial passes may give a short page, or an empty one,
-    whose cursor goes on from there. Raises UsageError for an unknown sort or outcome, a limit out of range, or a cursor of
-    another listing.
+    A filter by knobs looks at 50,000 trials for a page: one that hardly any trial
+    passes may give a short page, or an empty one, whose cursor goes on from there.
+    Raises UsageError for an unknown sort or outcome, a limit out of range, or a cursor
+    of another listing.
     """
     limit = checked_limit(limit)
     if sort not in SORTS:
@@ -65,7 +68,9 @@ def list_page(
     items = tuple(stored(row) for row in rows[:limit])
     if len(rows) > limit:
         last = rows[limit - 1]
-        return Page(items=items, next=encode(_listing(sort), [last.median_s, last.position, last.number]))
+        return Page(
+            items=items, next=encode(_listing(sort), [last.median_s, last.position, last.number])
+        )
     return Page(items=items, next=None if reached is None else encode(_listing(sort), reached))
 
 
@@ -73,38 +78,73 @@ def _listing(sort: str) -> str:
     return f"trials by {sort}"
 
 
-def _walks(session: Session, job_id: str, where: TrialFilter, sort: Sort, at: Place | None) -> Iterator[Walk]:
-    """What is walked for a page after the place `at`; by median first timed trials, then failures, where either may pass.
+def _walks(
+    session: Session, job_id: str, where: TrialFilter, sort: Sort, at: Place | None
+) -> Iterator[Walk]:
+    """What is walked for a page after the place `at`; by median first timed trials,
+    then failures, where either may pass.
 
-    Each walk has conditions on columns of the index that has its order, and others, which cost the reading of a row.
+    Each walk has conditions on columns of the index that has its order, and others,
+    which cost the reading of a row.
     """
     here, backwards, wanted = _here(job_id, where), sort.startswith("-"), _wanted(where)
     medians = _medians(where, TrialRow.median_s)
     if sort.endswith("number"):
-        if medians and OK in wanted and _are_few(session, (*here, *medians), FEW_KEYS if where.knobs else FEW_ROWS):
+        if (
+            medians
+            and OK in wanted
+            and _are_few(session, (*here, *medians), FEW_KEYS if where.knobs else FEW_ROWS)
+        ):
             yield Walk(where=(*here, *medians), by_median=False, backwards=backwards, after=at)
         elif medians and OK in wanted:
-            hidden = _medians(where, TrialRow.median_s + 0.0)  # or the index by medians would be read and sorted
-            yield Walk(where=here, also=tuple(hidden), by_median=False, backwards=backwards, after=at)
+            hidden = _medians(
+                where, TrialRow.median_s + 0.0
+            )  # or the index by medians would be read and sorted
+            yield Walk(
+                where=here, also=tuple(hidden), by_median=False, backwards=backwards, after=at
+            )
         elif not medians:
             yield _numbered(here, where, wanted, backwards, at)
         return
     if (at is None or at[0] is not None) and OK in wanted:
-        yield Walk(where=(*here, TrialRow.median_s.is_not(None), *medians), by_median=True, backwards=backwards, after=at)
+        yield Walk(
+            where=(*here, TrialRow.median_s.is_not(None), *medians),
+            by_median=True,
+            backwards=backwards,
+            after=at,
+        )
     if not medians and wanted != {OK}:
-        after = at if at is not None and at[0] is None else None  # the failures begin after the last timed one
+        after = (
+            at if at is not None and at[0] is None else None
+        )  # the failures begin after the last timed one
         yield _numbered(here, where, wanted - {OK}, False, after)
 
 
-def _numbered(here: Conditions, where: TrialFilter, wanted: frozenset[str], backwards: bool, after: Place | None) -> Walk:
+def _numbered(
+    here: Conditions,
+    where: TrialFilter,
+    wanted: frozenset[str],
+    backwards: bool,
+    after: Place | None,
+) -> Walk:
     """By number, those with one of the wanted outcomes."""
     also, outcomes = list[ColumnElement[bool]](), tuple[str, ...]()
     if OK not in wanted and (wanted == FAILURES or where.knobs):
-        here = (*here, TrialRow.median_s.is_(None))  # in the index by medians, whose other columns number the trials
+        here = (
+            *here,
+            TrialRow.median_s.is_(None),
+        )  # in the index by medians, whose other columns number the trials
     if wanted not in (EVERYTHING, FAILURES):
         outcomes = () if where.knobs else tuple(sorted(wanted))
         also = [TrialRow.outcome.in_(sorted(wanted))] if where.knobs else []
-    return Walk(where=tuple(here), also=tuple(also), outcomes=outcomes, by_median=False, backwards=backwards, after=after)
+    return Walk(
+        where=tuple(here),
+        also=tuple(also),
+        outcomes=outcomes,
+        by_median=False,
+        backwards=backwards,
+        after=after,
+    )
 
 
 def _here(job_id: str, where: TrialFilter) -> tuple[ColumnElement[bool], ...]:
@@ -112,13 +152,16 @@ def _here(job_id: str, where: TrialFilter) -> tuple[ColumnElement[bool], ...]:
     return (TrialRow.job_id == job_id, *task)
 
 
-def _medians(where: TrialFilter, median_s: SQLColumnExpression[float | None]) -> list[ColumnElement[bool]]:
+def _medians(
+    where: TrialFilter, median_s: SQLColumnExpression[float | None]
+) -> list[ColumnElement[bool]]:
     least = [] if where.min_median_s is None else [median_s >= where.min_median_s]
     return least + ([] if where.max_median_s is None else [median_s <= where.max_median_s])
 
 
 def _are_few(session: Session, conditions: Conditions, few: int) -> bool:
-    """Whether so few trials are between the medians that they are better sorted by number than looked for by number."""
+    """Whether so few trials are between the medians that they are better sorted by
+    number than looked for by number."""
     counted = select(TrialRow.median_s).where(*conditions).limit(few + 1).subquery()
     return session.execute(select(func.count()).select_from(counted)).scalar_one() <= few
 
@@ -128,7 +171,11 @@ def _wanted(where: TrialFilter) -> frozenset[str]:
     known = EVERYTHING | {"failed"}
     for outcome in where.outcome:
         if outcome not in known:
-            raise UsageError(f"unknown outcome {outcome!r}; it is one of {', '.join(sorted(known))}")
+            raise UsageError(
+                f"unknown outcome {outcome!r}; it is one of {', '.join(sorted(known))}"
+            )
     if not where.outcome:
         return EVERYTHING
-    return frozenset(where.outcome) - {"failed"} | (FAILURES if "failed" in where.outcome else frozenset())
+    return frozenset(where.outcome) - {"failed"} | (
+        FAILURES if "failed" in where.outcome else frozenset()
+    )

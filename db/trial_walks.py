@@ -1,7 +1,9 @@
-"""A walk along an index of trials, in order, from a place to a place: every row of it, or those whose knobs have given values.
+"""A walk along an index of trials, in order, from a place to a place: every row of it,
+or those whose knobs have given values.
 
-With knobs the walk looks at the index alone, where each trial has the bits of its config (db/knob_bits.py), for candidates; their
-rows are then read and compared. How far it looks is bounded, so that a value that no trial has costs no more than another.
+With knobs the walk looks at the index alone, where each trial has the bits of its
+config (db/knob_bits.py), for candidates; their rows are then read and compared. How far
+it looks is bounded, so that a value that no trial has costs no more than another.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from tuner.db.models import TrialRow
 from tuner.errors import UsageError
 from tuner.spaces.core.space import Value
 
-# Trials looked at for one page, and no more: first few, which is enough for a value that many trials have.
+# Trials looked at for one page, and no more: first few, which is enough for a value
+# that many trials have.
 REACHES = (2_000, 48_000)
 CANDIDATES = 2  # rows read at once for each that is still wanted
 
@@ -60,8 +63,11 @@ class Walk:
         return list(columns) if self.by_median else [None, *columns]
 
 
-def rows(session: Session, walk: Walk, knobs: Mapping[str, Value], count: int) -> tuple[list[TrialRow], Place | None]:
-    """The first `count` rows; where there are fewer and the walk ended at its bound, the place it reached, else None."""
+def rows(
+    session: Session, walk: Walk, knobs: Mapping[str, Value], count: int
+) -> tuple[list[TrialRow], Place | None]:
+    """The first `count` rows; where there are fewer and the walk ended at its bound,
+    the place it reached, else None."""
     begin = walk.where if walk.after is None else (*walk.where, walk.behind(walk.after))
     if not knobs:
         return _outright(session, walk, begin, count), None
@@ -77,32 +83,62 @@ def rows(session: Session, walk: Walk, knobs: Mapping[str, Value], count: int) -
 
 
 def _outright(session: Session, walk: Walk, begin: Conditions, count: int) -> list[TrialRow]:
-    """Without knobs. Each outcome has a stretch of the index in order: several are walked apart and merged."""
+    """Without knobs. Each outcome has a stretch of the index in order: several are
+    walked apart and merged."""
     query = select(TrialRow).order_by(*walk.order).limit(count)
     if len(walk.outcomes) < 2:
         outcome = [TrialRow.outcome == each for each in walk.outcomes]
         return list(session.scalars(query.where(*begin, *walk.also, *outcome)))
-    narrow = select(*walk.columns, TrialRow.id).where(*begin, *walk.also).order_by(*walk.order).limit(count)
-    firsts = [tuple(row) for each in walk.outcomes for row in session.execute(narrow.where(TrialRow.outcome == each))]
+    narrow = (
+        select(*walk.columns, TrialRow.id)
+        .where(*begin, *walk.also)
+        .order_by(*walk.order)
+        .limit(count)
+    )
+    firsts = [
+        tuple(row)
+        for each in walk.outcomes
+        for row in session.execute(narrow.where(TrialRow.outcome == each))
+    ]
     ids = [row[-1] for row in sorted(firsts, reverse=walk.backwards)[:count]]
     return list(session.scalars(query.where(TrialRow.id.in_(ids))))
 
 
 def _edge(session: Session, walk: Walk, begin: Conditions, reach: int) -> Place | None:
     """The place of the row so many on; None where the walk ends before."""
-    row = session.execute(select(*walk.columns).where(*begin).order_by(*walk.order).offset(reach - 1).limit(1)).first()
+    row = session.execute(
+        select(*walk.columns).where(*begin).order_by(*walk.order).offset(reach - 1).limit(1)
+    ).first()
     return None if row is None else walk.place(row)
 
 
 def _matching(
-    session: Session, walk: Walk, begin: Conditions, end: Conditions, knobs: Mapping[str, Value], count: int
+    session: Session,
+    walk: Walk,
+    begin: Conditions,
+    end: Conditions,
+    knobs: Mapping[str, Value],
+    count: int,
 ) -> list[TrialRow]:
-    exact, bits, found, wanted = [*walk.also, *_knobs_are(session, knobs)], knob_bits(knobs), list[TrialRow](), CANDIDATES * count
-    narrow = select(TrialRow.id, *walk.columns).where(TrialRow.knob_bits.op("&")(bits) == bits, *end).order_by(*walk.order)
+    exact, bits, found, wanted = (
+        [*walk.also, *_knobs_are(session, knobs)],
+        knob_bits(knobs),
+        list[TrialRow](),
+        CANDIDATES * count,
+    )
+    narrow = (
+        select(TrialRow.id, *walk.columns)
+        .where(TrialRow.knob_bits.op("&")(bits) == bits, *end)
+        .order_by(*walk.order)
+    )
     while len(found) < count:
         candidates = session.execute(narrow.where(*begin).limit(wanted)).all()
         if candidates:
-            rows = select(TrialRow).where(TrialRow.id.in_([each.id for each in candidates]), *exact).order_by(*walk.order)
+            rows = (
+                select(TrialRow)
+                .where(TrialRow.id.in_([each.id for each in candidates]), *exact)
+                .order_by(*walk.order)
+            )
             found += session.scalars(rows.limit(count - len(found)))
         if len(candidates) < wanted:
             break
@@ -111,17 +147,26 @@ def _matching(
 
 
 def _knobs_are(session: Session, knobs: Mapping[str, Value]) -> list[ColumnElement[bool]]:
-    plain: dict[str, Any] = {name: list(value) if isinstance(value, tuple) else value for name, value in knobs.items()}
+    plain: dict[str, Any] = {
+        name: list(value) if isinstance(value, tuple) else value for name, value in knobs.items()
+    }
     config = TrialRow.config
     if session.on_postgresql and plain:
-        # One containment costs half of a comparison for each knob, and its estimated selectivity (0.001) lets the planner walk
-        # the ordered index up to the page's end. It takes lists for sets: those are compared too, by a CASE, which the planner
-        # takes for a coin.
+        # One containment costs half of a comparison for each knob, and its estimated
+        # selectivity (0.001) lets the planner walk the ordered index up to the page's
+        # end. It takes lists for sets: those are compared too, by a CASE, which the
+        # planner takes for a coin.
         lists = [(name, value) for name, value in plain.items() if isinstance(value, list)]
-        equal = [case((config.op("->")(name) == type_coerce(value, config.type), True), else_=False) for name, value in lists]
+        equal = [
+            case((config.op("->")(name) == type_coerce(value, config.type), True), else_=False)
+            for name, value in lists
+        ]
         return [config.op("@>", is_comparison=True)(type_coerce(plain, config.type)), *equal]
     for name in plain:
         if '"' in name:
             raise UsageError(f"unknown knob {name!r}; `tuner space` lists the knobs")
-    wanted = {name: json.dumps(it, separators=(",", ":")) if isinstance(it, list) else it for name, it in plain.items()}
+    wanted = {
+        name: json.dumps(it, separators=(",", ":")) if isinstance(it, list) else it
+        for name, it in plain.items()
+    }
     return [func.json_extract(config, f'$."{name}"') == value for name, value in wanted.items()]

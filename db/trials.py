@@ -1,4 +1,5 @@
-"""Queries about trials: each outcome is committed once, under its number; and lists over a million of them."""
+"""Queries about trials: each outcome is committed once, under its number; and lists
+over a million of them."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ from tuner.measure.gpu.resources import Resources
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
 
 OK = "ok"
-RESOURCES = "resources"  # beside the conditions, in the same column: what a GPU's candidate takes, also of one that failed
+# beside the conditions, in the same column: what a GPU's candidate takes, also of one
+# that failed
+RESOURCES = "resources"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +66,33 @@ def record(
 ) -> None:
     """Stores the outcome of a trial and counts it in its task.
 
-    Raises StaleLease, AlreadyRecorded when this number has an outcome, NotFound for an unknown task, DatabaseError for numbers
-    that are not finite. Nothing is written then.
+    Raises StaleLease, AlreadyRecorded when this number has an outcome, NotFound for an
+    unknown task, DatabaseError for numbers that are not finite. Nothing is written
+    then.
     """
     held(session, lease)
     where = {"job_id": lease.job_id, "position": position}
-    row = where | {"number": trial.number, "config": dict(trial.config), "build_s": trial.build_s, "measure_s": trial.measure_s}
-    row |= {"round": round, "predicted": predicted, "worker": worker, "attempts": attempts, "quarantined": quarantined}
+    row = where | {
+        "number": trial.number,
+        "config": dict(trial.config),
+        "build_s": trial.build_s,
+        "measure_s": trial.measure_s,
+    }
+    row |= {
+        "round": round,
+        "predicted": predicted,
+        "worker": worker,
+        "attempts": attempts,
+        "quarantined": quarantined,
+    }
     if session.get(TaskRow, (lease.job_id, position)) is None:
         raise NotFound(f"job {lease.job_id} has no task {position}")
-    if not session.insert_new(TrialRow, row | _outcome_columns(trial) | {"created_at": session.now()}):
-        raise AlreadyRecorded(f"trial {trial.number} of job {lease.job_id}, task {position}, has its outcome already")
+    if not session.insert_new(
+        TrialRow, row | _outcome_columns(trial) | {"created_at": session.now()}
+    ):
+        raise AlreadyRecorded(
+            f"trial {trial.number} of job {lease.job_id}, task {position}, has its outcome already"
+        )
     _count(session, lease.job_id, position, trial)
 
 
@@ -84,7 +103,11 @@ def _count(session: Session, job_id: str, position: int, trial: Trial) -> None:
         values["trials_ok"] = TaskRow.trials_ok + 1
         better = TaskRow.best_median_s.is_(None) | (TaskRow.best_median_s > median_s)
         values["best_median_s"] = case((better, median_s), else_=TaskRow.best_median_s)
-    session.count_rows(update(TaskRow).where(TaskRow.job_id == job_id, TaskRow.position == position).values(**values))
+    session.count_rows(
+        update(TaskRow)
+        .where(TaskRow.job_id == job_id, TaskRow.position == position)
+        .values(**values)
+    )
 
 
 def _outcome_columns(trial: Trial) -> dict[str, Any]:
@@ -97,7 +120,8 @@ def _outcome_columns(trial: Trial) -> dict[str, Any]:
     numbers = (*outcome.samples_s, outcome.max_rel_error)
     if not outcome.samples_s or not all(map(math.isfinite, numbers)):
         raise DatabaseError(
-            f"trial {trial.number} was timed with {numbers}; samples and error must be finite, and at least one sample"
+            f"trial {trial.number} was timed with {numbers}; samples and error must be finite, "
+            f"and at least one sample"
         )
     return {
         "outcome": OK,
@@ -110,7 +134,8 @@ def _outcome_columns(trial: Trial) -> dict[str, Any]:
 
 
 def signature(message: str) -> str:
-    """Groups failures whose text differs only in numbers, addresses and paths: 16 hex digits of a hash of the rest."""
+    """Groups failures whose text differs only in numbers, addresses and paths: 16 hex
+    digits of a hash of the rest."""
     text = re.sub(r"0x[0-9a-fA-F]+|/[\w./+-]+|\d+(\.\d+)?(e[+-]?\d+)?", "#", message)
     return hashlib.sha256(" ".join(text.split())[:2000].encode()).hexdigest()[:16]
 
@@ -122,12 +147,18 @@ def of_task(session: Session, job_id: str, position: int = 0) -> tuple[Trial, ..
 
 def stored_of_task(session: Session, job_id: str, position: int = 0) -> tuple[StoredTrial, ...]:
     """Every trial of a task by number, with its round, prediction and worker."""
-    query = select(TrialRow).where(TrialRow.job_id == job_id, TrialRow.position == position).order_by(TrialRow.number)
+    query = (
+        select(TrialRow)
+        .where(TrialRow.job_id == job_id, TrialRow.position == position)
+        .order_by(TrialRow.number)
+    )
     return tuple(stored(row) for row in session.scalars(query))
 
 
 def get(session: Session, job_id: str, number: int, position: int = 0) -> StoredTrial:
-    query = select(TrialRow).where(TrialRow.job_id == job_id, TrialRow.position == position, TrialRow.number == number)
+    query = select(TrialRow).where(
+        TrialRow.job_id == job_id, TrialRow.position == position, TrialRow.number == number
+    )
     row = session.scalars(query).one_or_none()
     if row is None:
         raise NotFound(f"job {job_id} has no trial {number} in task {position}")
@@ -136,15 +167,25 @@ def get(session: Session, job_id: str, number: int, position: int = 0) -> Stored
 
 def numbers(session: Session, job_id: str, position: int = 0) -> frozenset[int]:
     """The recorded numbers of a task."""
-    return frozenset(session.scalars(select(TrialRow.number).where(TrialRow.job_id == job_id, TrialRow.position == position)))
+    return frozenset(
+        session.scalars(
+            select(TrialRow.number).where(TrialRow.job_id == job_id, TrialRow.position == position)
+        )
+    )
 
 
-def failure_counts(session: Session, job_id: str, position: int | None = None) -> dict[FailureKind, int]:
+def failure_counts(
+    session: Session, job_id: str, position: int | None = None
+) -> dict[FailureKind, int]:
     """How many trials failed, by kind; of one task or of the whole job."""
-    query = select(TrialRow.outcome, func.count()).where(TrialRow.job_id == job_id, TrialRow.outcome != OK)
+    query = select(TrialRow.outcome, func.count()).where(
+        TrialRow.job_id == job_id, TrialRow.outcome != OK
+    )
     if position is not None:
         query = query.where(TrialRow.position == position)
-    counts: Sequence[tuple[str, int]] = [(row[0], row[1]) for row in session.execute(query.group_by(TrialRow.outcome))]
+    counts: Sequence[tuple[str, int]] = [
+        (row[0], row[1]) for row in session.execute(query.group_by(TrialRow.outcome))
+    ]
     return {FailureKind(kind): count for kind, count in counts}
 
 
@@ -166,28 +207,48 @@ def failure_groups(session: Session, job_id: str, *, limit: int = 50) -> tuple[F
     )
     return tuple(
         FailureGroup(
-            kind=FailureKind(row.outcome), signature=str(row.signature), count=total, example=row.number, message=str(row.error)
+            kind=FailureKind(row.outcome),
+            signature=str(row.signature),
+            count=total,
+            example=row.number,
+            message=str(row.error),
         )
         for row, total in session.execute(query)
     )
 
 
-def mark_suspect(session: Session, worker: str, since: datetime, reason: str, *, machine: str | None = None) -> int:
-    """Marks what a drifting worker timed since `since`; how many trials. The search leaves marked ones out.
+def mark_suspect(
+    session: Session, worker: str, since: datetime, reason: str, *, machine: str | None = None
+) -> int:
+    """Marks what a drifting worker timed since `since`; how many trials. The search
+    leaves marked ones out.
 
-    `machine`: whose lane the worker is, where other machines have lanes of the same name; by its timeline.
+    `machine`: whose lane the worker is, where other machines have lanes of the same
+    name; by its timeline.
     """
-    where = [TrialRow.worker == worker, TrialRow.created_at >= since, TrialRow.outcome == OK, TrialRow.suspect.is_(None)]
+    where = [
+        TrialRow.worker == worker,
+        TrialRow.created_at >= since,
+        TrialRow.outcome == OK,
+        TrialRow.suspect.is_(None),
+    ]
     if machine is not None:
-        here = (LaneSpanRow.worker_id == machine, LaneSpanRow.lane == worker, LaneSpanRow.ended_at >= since)
+        here = (
+            LaneSpanRow.worker_id == machine,
+            LaneSpanRow.lane == worker,
+            LaneSpanRow.ended_at >= since,
+        )
         where.append(TrialRow.job_id.in_(select(LaneSpanRow.job_id).where(*here)))
     return session.count_rows(update(TrialRow).where(*where).values(suspect=reason))
 
 
 def delete_before(session: Session, moment: datetime) -> int:
-    """Deletes trials older than `moment`, of finished jobs only; how many. The totals of their tasks stay."""
+    """Deletes trials older than `moment`, of finished jobs only; how many. The totals
+    of their tasks stay."""
     finished = select(JobRow.id).where(JobRow.state.in_(FINISHED), JobRow.finished_at < moment)
-    return session.count_rows(delete(TrialRow).where(TrialRow.created_at < moment, TrialRow.job_id.in_(finished)))
+    return session.count_rows(
+        delete(TrialRow).where(TrialRow.created_at < moment, TrialRow.job_id.in_(finished))
+    )
 
 
 def stored(row: TrialRow) -> StoredTrial:
@@ -200,14 +261,26 @@ def stored(row: TrialRow) -> StoredTrial:
         measure_s=row.measure_s,
         resources=_resources(row),
     )
-    names = ("job_id", "position", "predicted", "round", "worker", "attempts", "quarantined", "suspect", "created_at")
+    names = (
+        "job_id",
+        "position",
+        "predicted",
+        "round",
+        "worker",
+        "attempts",
+        "quarantined",
+        "suspect",
+        "created_at",
+    )
     return StoredTrial(trial=trial, **{name: getattr(row, name) for name in names})
 
 
 def _outcome(row: TrialRow) -> Timed | Failed:
     if row.outcome != OK:
         return Failed(kind=FailureKind(row.outcome), message=row.error or "")
-    conditions = {name: value for name, value in (row.conditions or {}).items() if name != RESOURCES}
+    conditions = {
+        name: value for name, value in (row.conditions or {}).items() if name != RESOURCES
+    }
     return Timed(
         samples_s=tuple(float(sample) for sample in row.samples_s or ()),
         max_rel_error=row.max_rel_error or 0.0,

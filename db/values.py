@@ -1,6 +1,8 @@
-"""Column types that behave the same on SQLite and PostgreSQL: UTC times and JSON; and the text both can hold.
+"""Column types that behave the same on SQLite and PostgreSQL: UTC times and JSON; and
+the text both can hold.
 
-PostgreSQL refuses NUL characters and lone surrogates, which the output of a crashed compiler may contain: they are replaced.
+PostgreSQL refuses NUL characters and lone surrogates, which the output of a crashed
+compiler may contain: they are replaced.
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ from tuner.spaces.core.space import Value
 
 
 def clean_text(text: str) -> str:
-    """`text` with what no database can hold replaced: NUL by U+FFFD, lone surrogates by a question mark."""
+    """`text` with what no database can hold replaced: NUL by U+FFFD, lone surrogates by
+    a question mark."""
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def plain(value: object) -> Any:
-    """`value` as dictionaries, lists, clean strings and numbers, ready for JSON; whatever else is left as it is."""
+    """`value` as dictionaries, lists, clean strings and numbers, ready for JSON;
+    whatever else is left as it is."""
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, Mapping):
@@ -41,13 +45,16 @@ def to_json(value: object) -> str:
         return json.dumps(plain(value), allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
         raise DatabaseError(
-            f"a value cannot be stored as JSON: {error}; store finite numbers, text, lists and mappings"
+            f"a value cannot be stored as JSON: {error}; store finite numbers, text, lists "
+            f"and mappings"
         ) from error
 
 
 def config_from_json(document: Mapping[str, Any]) -> dict[str, Value]:
     """A config as it was before JSON turned its tuples into lists."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in document.items()}
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
+    }
 
 
 class CleanText(TypeDecorator[str]):
@@ -61,7 +68,8 @@ class CleanText(TypeDecorator[str]):
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An aware datetime in UTC. SQLite stores it without the zone, so values compare as text in order of time."""
+    """An aware datetime in UTC. SQLite stores it without the zone, so values compare as
+    text in order of time."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -70,7 +78,10 @@ class UtcDateTime(TypeDecorator[datetime]):
         if value is None:
             return None
         if value.tzinfo is None:
-            raise DatabaseError(f"the time {value.isoformat()} has no zone; give an aware datetime, such as datetime.now(UTC)")
+            raise DatabaseError(
+                f"the time {value.isoformat()} has no zone; give an aware datetime, such as "
+                f"datetime.now(UTC)"
+            )
         value = value.astimezone(UTC)
         return value.replace(tzinfo=None) if dialect.name == "sqlite" else value
 

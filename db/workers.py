@@ -45,10 +45,21 @@ class Worker:
 
 
 def join(session: Session, new: NewWorker) -> Worker:
-    """Adds a worker, or takes one back that was lost or restarted. A quarantined one stays so until it is set active."""
+    """Adds a worker, or takes one back that was lost or restarted. A quarantined one
+    stays so until it is set active."""
     now = session.now()
-    said: dict[str, Any] = {"host": new.host, "target_key": new.target, "isolation": new.isolation, "lanes": list(new.lanes)}
-    said |= {"versions": dict(new.versions), "labels": dict(new.labels), "joined_at": now, "heartbeat_at": now}
+    said: dict[str, Any] = {
+        "host": new.host,
+        "target_key": new.target,
+        "isolation": new.isolation,
+        "lanes": list(new.lanes),
+    }
+    said |= {
+        "versions": dict(new.versions),
+        "labels": dict(new.labels),
+        "joined_at": now,
+        "heartbeat_at": now,
+    }
     if not session.insert_new(WorkerRow, said | {"id": new.id, "state": ACTIVE, "reason": None}):
         session.execute(update(WorkerRow).where(WorkerRow.id == new.id).values(**said))
         fresh = update(WorkerRow).where(WorkerRow.id == new.id, WorkerRow.state != QUARANTINED)
@@ -57,7 +68,8 @@ def join(session: Session, new: NewWorker) -> Worker:
 
 
 def heartbeat(session: Session, worker_id: str) -> str:
-    """Notes that the worker lives; its state, so that it learns what it is to do. A lost one is active again."""
+    """Notes that the worker lives; its state, so that it learns what it is to do. A
+    lost one is active again."""
     row = _row(session, worker_id)
     row.heartbeat_at = session.now()
     if row.state == LOST:
@@ -77,9 +89,14 @@ def set_state(session: Session, worker_id: str, state: str, reason: str | None =
 
 def mark_lost(session: Session, silent_for: timedelta) -> tuple[str, ...]:
     """Marks active and draining workers lost that were silent for that long; their ids."""
-    where = (WorkerRow.state.in_((ACTIVE, DRAINING)), WorkerRow.heartbeat_at < session.now() - silent_for)
+    where = (
+        WorkerRow.state.in_((ACTIVE, DRAINING)),
+        WorkerRow.heartbeat_at < session.now() - silent_for,
+    )
     reason = f"silent for more than {silent_for.total_seconds():g} s"
-    found = session.scalars(update(WorkerRow).where(*where).values(state=LOST, reason=reason).returning(WorkerRow.id))
+    found = session.scalars(
+        update(WorkerRow).where(*where).values(state=LOST, reason=reason).returning(WorkerRow.id)
+    )
     return tuple(sorted(found))
 
 
@@ -89,8 +106,12 @@ def get(session: Session, worker_id: str) -> Worker:
 
 def list_all(session: Session, *, state: Sequence[str] = STATES) -> tuple[Worker, ...]:
     """Workers by host and id."""
-    query = select(WorkerRow).where(WorkerRow.state.in_(state)).order_by(WorkerRow.host, WorkerRow.id)
-    return tuple(_worker(row) for row in session.scalars(query.execution_options(populate_existing=True)))
+    query = (
+        select(WorkerRow).where(WorkerRow.state.in_(state)).order_by(WorkerRow.host, WorkerRow.id)
+    )
+    return tuple(
+        _worker(row) for row in session.scalars(query.execution_options(populate_existing=True))
+    )
 
 
 def _row(session: Session, worker_id: str) -> WorkerRow:
@@ -101,5 +122,16 @@ def _row(session: Session, worker_id: str) -> WorkerRow:
 
 
 def _worker(row: WorkerRow) -> Worker:
-    same = ("id", "host", "state", "reason", "isolation", "lanes", "labels", "versions", "joined_at", "heartbeat_at")
+    same = (
+        "id",
+        "host",
+        "state",
+        "reason",
+        "isolation",
+        "lanes",
+        "labels",
+        "versions",
+        "joined_at",
+        "heartbeat_at",
+    )
     return Worker(target=row.target_key, **{name: getattr(row, name) for name in same})

@@ -27,7 +27,8 @@ class StoredWorkload:
 
 
 def remember(session: Session, workload: Workload, document: Mapping[str, Any]) -> str:
-    """Stores `workload` with the document it can be rebuilt from, unless its key is known; its key."""
+    """Stores `workload` with the document it can be rebuilt from, unless its key is
+    known; its key."""
     session.insert_new(
         WorkloadRow,
         {

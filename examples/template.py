@@ -1,6 +1,8 @@
-"""A space of one's own for a matrix product, searched on this machine: `python examples/template.py [TRIALS]`.
+"""A space of one's own for a matrix product, searched on this machine: `python
+examples/template.py [TRIALS]`.
 
-The function `tiled` is the template: it schedules with TVM's primitives and asks `knobs` for whatever is open.
+The function `tiled` is the template: it schedules with TVM's primitives and asks
+`knobs` for whatever is open.
 """
 
 from __future__ import annotations
@@ -26,7 +28,11 @@ from tuner.tuning import Budget, Stopped, TrialRecorded, TuningResult, tune
 
 
 def product(m: int, n: int, k: int) -> list[te.Tensor]:
-    a, b, r = te.placeholder((m, k), name="A"), te.placeholder((k, n), name="B"), te.reduce_axis((0, k), name="r")
+    a, b, r = (
+        te.placeholder((m, k), name="A"),
+        te.placeholder((k, n), name="B"),
+        te.reduce_axis((0, k), name="r"),
+    )
     return [a, b, te.compute((m, n), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")]
 
 
@@ -44,11 +50,17 @@ def tiled(schedule: Schedule, knobs: Knobs) -> None:
         schedule.unroll(i_inner)
 
 
-def search(space: TemplateSpace, *, trials: int, strategy: str = "random", seed: int = 0) -> TuningResult:
+def search(
+    space: TemplateSpace, *, trials: int, strategy: str = "random", seed: int = 0
+) -> TuningResult:
     """The whole search in this process; prints each trial."""
     core = max(os.sched_getaffinity(0))
-    setup = SearchSetup(domain=Domain(space.space), featurizer=KnobEncoding(space.space), model=Ranker(), seed=seed)
-    with TemplateMeasurer(space, target=detect_cpu(), lane=Lane(name=f"cpu:{core}", cores=(core,))) as measurer:
+    setup = SearchSetup(
+        domain=Domain(space.space), featurizer=KnobEncoding(space.space), model=Ranker(), seed=seed
+    )
+    with TemplateMeasurer(
+        space, target=detect_cpu(), lane=Lane(name=f"cpu:{core}", cores=(core,))
+    ) as measurer:
         for event in tune(
             space=space.space,
             searcher=build_searcher(strategy, setup),
@@ -60,7 +72,8 @@ def search(space: TemplateSpace, *, trials: int, strategy: str = "random", seed:
                 case TrialRecorded(trial=trial):
                     failed = isinstance(trial.outcome, Failed)
                     print(trial.number, trial.outcome.kind if isinstance(trial.outcome, Failed) else
-                          f"{trial.outcome.median_s * 1e6:.1f} us", {} if failed else dict(trial.config))  # fmt: skip
+                          f"{trial.outcome.median_s * 1e6:.1f} us",
+                          {} if failed else dict(trial.config))  # fmt: skip
                 case Stopped(result=result):
                     return result
     raise AssertionError("the loop ends with Stopped")

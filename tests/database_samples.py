@@ -19,7 +19,9 @@ LIBRARY = "ab" * 32
 class ManualClock:
     """A clock that a test moves."""
 
-    time: datetime = field(default_factory=lambda: datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC))
+    time: datetime = field(
+        default_factory=lambda: datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+    )
 
     def __call__(self) -> datetime:
         return self.time
@@ -30,16 +32,26 @@ class ManualClock:
 
 def sample_workload(extent: int = 8) -> Workload:
     """A copy of `extent` numbers."""
-    stage = Stage(name="y", axes=(Axis(name="i", extent=extent),), body=Read("x", (Var("i"),)), dtype="float32")
+    stage = Stage(
+        name="y",
+        axes=(Axis(name="i", extent=extent),),
+        body=Read("x", (Var("i"),)),
+        dtype="float32",
+    )
     expression = Expression(
-        name="copy", inputs=(Tensor(name="x", shape=(extent,), dtype="float32"),), stages=(stage,), outputs=("y",)
+        name="copy",
+        inputs=(Tensor(name="x", shape=(extent,), dtype="float32"),),
+        stages=(stage,),
+        outputs=("y",),
     )
     return Workload(expression=expression, key=f"{extent:064x}", op="copy", params={"N": extent})
 
 
 def sample_target(name: str = "machine") -> Target:
     limits = Limits(
-        fma_flops=1e11, fma_flops_best=1.1e11, bandwidth=(Bandwidth(working_set_bytes=4096, read=1e10, write=9e9, copy=8e9),)
+        fma_flops=1e11,
+        fma_flops_best=1.1e11,
+        bandwidth=(Bandwidth(working_set_bytes=4096, read=1e10, write=9e9, copy=8e9),),
     )
     return Target(
         key=f"{sum(name.encode()):064x}",
@@ -61,29 +73,51 @@ def sample_target(name: str = "machine") -> Target:
 def timed(number: int, median_s: float = 1e-3) -> Trial:
     conditions = Conditions(lane="cpu:1", isolation="process", steal_s=0.0, frequency_hz=None)
     outcome = Timed(
-        samples_s=(median_s, median_s * 1.01, median_s * 0.99), max_rel_error=1e-7, conditions=conditions, artifact=LIBRARY
+        samples_s=(median_s, median_s * 1.01, median_s * 0.99),
+        max_rel_error=1e-7,
+        conditions=conditions,
+        artifact=LIBRARY,
     )
     return Trial(
-        number=number, config={"sketch": "tiles", "tile": (4, 8), "unroll": 2}, outcome=outcome, build_s=0.5, measure_s=0.1
+        number=number,
+        config={"sketch": "tiles", "tile": (4, 8), "unroll": 2},
+        outcome=outcome,
+        build_s=0.5,
+        measure_s=0.1,
     )
 
 
-def failed(number: int, message: str = "expected 3 loops, got 2", kind: FailureKind = FailureKind.BUILD_ERROR) -> Trial:
+def failed(
+    number: int,
+    message: str = "expected 3 loops, got 2",
+    kind: FailureKind = FailureKind.BUILD_ERROR,
+) -> Trial:
     return Trial(
-        number=number, config={"sketch": "tiles", "tile": (8, 8), "unroll": 4}, outcome=Failed(kind=kind, message=message)
+        number=number,
+        config={"sketch": "tiles", "tile": (8, 8), "unroll": 4},
+        outcome=Failed(kind=kind, message=message),
     )
 
 
-def add_job(database: Database, *extents: int, priority: int = 0, trials: int = 10, owner: str | None = None) -> str:
+def add_job(
+    database: Database, *extents: int, priority: int = 0, trials: int = 10, owner: str | None = None
+) -> str:
     """The id of a queued job over copies of these extents."""
     with database.write() as session:
         return queue_job(session, *extents, priority=priority, trials=trials, owner=owner).id
 
 
-def queue_job(session: Session, *extents: int, priority: int = 0, trials: int = 10, owner: str | None = None) -> jobs.Job:
-    keys = tuple(workloads.remember(session, sample_workload(extent), {"extent": extent}) for extent in extents or (8,))
+def queue_job(
+    session: Session, *extents: int, priority: int = 0, trials: int = 10, owner: str | None = None
+) -> jobs.Job:
+    keys = tuple(
+        workloads.remember(session, sample_workload(extent), {"extent": extent})
+        for extent in extents or (8,)
+    )
     target = targets.remember(session, sample_target())
-    new = jobs.NewJob(workloads=keys, target=target, threads=1, trials=trials, priority=priority, owner=owner)
+    new = jobs.NewJob(
+        workloads=keys, target=target, threads=1, trials=trials, priority=priority, owner=owner
+    )
     return jobs.create(session, new)[0]
 
 
@@ -94,7 +128,9 @@ def add_claimed(database: Database, *extents: int) -> leases.Lease:
         return leases.claim(session, job, owner="first")[1]
 
 
-def sample_kernel(session: Session, *, median_s: float = 1e-3, previous: str | None = None, extent: int = 8) -> kernels.NewKernel:
+def sample_kernel(
+    session: Session, *, median_s: float = 1e-3, previous: str | None = None, extent: int = 8
+) -> kernels.NewKernel:
     """A kernel of a copy, whose workload, target and artifact are stored."""
     return kernels.NewKernel(
         workload=workloads.remember(session, sample_workload(extent), {"extent": extent}),

@@ -1,4 +1,5 @@
-"""Plugin: texts compared with kept files; `--update-golden` writes them anew, so that a change shows in review."""
+"""Plugin: texts compared with kept files; `--update-golden` writes them anew, so that a
+change shows in review."""
 
 from __future__ import annotations
 
@@ -11,7 +12,11 @@ FOLDER = Path(__file__).parent / "golden"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="write the golden files anew instead of comparing with them")
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write the golden files anew instead of comparing with them",
+    )
 
 
 @pytest.fixture
@@ -25,6 +30,8 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
             path.write_text(text, encoding="utf-8")
         assert path.exists(), f"{path.name} is missing; pytest --update-golden writes it"
         kept = path.read_text(encoding="utf-8")
-        assert text == kept, f"{path.name} changed; look at the difference, then pytest --update-golden"
+        assert text == kept, (
+            f"{path.name} changed; look at the difference, then pytest --update-golden"
+        )
 
     return compare

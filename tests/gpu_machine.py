@@ -1,4 +1,5 @@
-"""Whether tests have a GPU or its compiler, and marks of those that need them: skipped with the reason, never passed."""
+"""Whether tests have a GPU or its compiler, and marks of those that need them: skipped
+with the reason, never passed."""
 
 from __future__ import annotations
 
@@ -25,4 +26,6 @@ def needs_gpu(test: object) -> object:
     return pytest.mark.gpu(marked)
 
 
-needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc: neither a CUDA toolkit nor the `cuda` extra is installed")
+needs_nvcc = pytest.mark.skipif(
+    find_nvcc() is None, reason="no nvcc: neither a CUDA toolkit nor the `cuda` extra is installed"
+)

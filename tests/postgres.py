@@ -1,6 +1,8 @@
-"""A throwaway PostgreSQL server for tests, as a pytest plugin: Debian's programs, a cluster in a temporary folder, loopback only.
+"""A throwaway PostgreSQL server for tests, as a pytest plugin: Debian's programs, a
+cluster in a temporary folder, loopback only.
 
-Without its programs the tests that need it are skipped, saying so; with TUNER_REQUIRE_POSTGRES=1 they fail instead.
+Without its programs the tests that need it are skipped, saying so; with
+TUNER_REQUIRE_POSTGRES=1 they fail instead.
 """
 
 from __future__ import annotations
@@ -45,10 +47,21 @@ class PostgresServer:
     def start(self) -> None:
         # Safe settings stay as they are, only the sockets and the connections are ours.
         options = (
-            f"-c listen_addresses=127.0.0.1 -c port={self.port} -c unix_socket_directories={self.folder} -c max_connections=100"
+            f"-c listen_addresses=127.0.0.1 -c port={self.port} -c "
+            f"unix_socket_directories={self.folder} -c max_connections=100"
         )
         self._run(
-            "pg_ctl", "-D", str(self.folder / "data"), "-l", str(self.folder / "log"), "-w", "-t", "60", "-o", options, "start"
+            "pg_ctl",
+            "-D",
+            str(self.folder / "data"),
+            "-l",
+            str(self.folder / "log"),
+            "-w",
+            "-t",
+            "60",
+            "-o",
+            options,
+            "start",
         )
 
     def stop(self, mode: str = "immediate") -> None:
@@ -56,7 +69,17 @@ class PostgresServer:
 
     def make(self) -> None:
         self._run(
-            "initdb", "-D", str(self.folder / "data"), "-U", ACCOUNT, "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C"
+            "initdb",
+            "-D",
+            str(self.folder / "data"),
+            "-U",
+            ACCOUNT,
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--no-sync",
+            "--locale=C",
         )
 
     def _run(self, program: str, *arguments: str) -> None:
@@ -64,7 +87,13 @@ class PostgresServer:
         if os.geteuid() == 0:
             command = ["runuser", "-u", ACCOUNT, "--", *command]
         done = subprocess.run(
-            command, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd="/", check=False
+            command,
+            timeout=TIMEOUT_S,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            cwd="/",
+            check=False,
         )
         if done.returncode != 0:
             raise RuntimeError(f"{program} failed: {done.stdout}{done.stderr}")
@@ -75,7 +104,10 @@ def missing() -> str | None:
     if _programs() is None:
         return "no PostgreSQL server: install the package `postgresql`"
     if os.geteuid() == 0 and (shutil.which("runuser") is None or not _has_account()):
-        return f"PostgreSQL refuses to run as root: `runuser` and an account named {ACCOUNT} are needed"
+        return (
+            f"PostgreSQL refuses to run as root: `runuser` and an account named {ACCOUNT} "
+            f"are needed"
+        )
     return None
 
 
@@ -83,7 +115,9 @@ def _programs() -> Path | None:
     found = shutil.which("pg_ctl")
     if found is not None:
         return Path(found).resolve().parent
-    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"), key=lambda file: float(file.parts[-3]))
+    versions = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"), key=lambda file: float(file.parts[-3])
+    )
     return versions[-1].parent if versions else None
 
 

@@ -1,4 +1,5 @@
-"""Finds fast schedules for tensor kernels. `tuner.tune` is the door; the names here load their modules when first used.
+"""Finds fast schedules for tensor kernels. `tuner.tune` is the door; the names here
+load their modules when first used.
 
 `import tuner` stays quick: compiler, cluster and database are loaded by the call that needs them.
 """
@@ -46,7 +47,9 @@ _HOMES = MappingProxyType(
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module 'tuner' has no attribute {name!r}; it has {', '.join(__all__)}")
+        raise AttributeError(
+            f"module 'tuner' has no attribute {name!r}; it has {', '.join(__all__)}"
+        )
     return getattr(import_module(_HOMES[name]), name)
 
 

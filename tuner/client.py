@@ -1,7 +1,9 @@
-"""The client of a remote service: typed calls over HTTP, with repeats that can never make a second job.
+"""The client of a remote service: typed calls over HTTP, with repeats that can never
+make a second job.
 
-Every request that may be repeated safely is, on connection faults and on answers that say so, with growing pauses. A submission
-carries an Idempotency-Key, so it may be repeated too.
+Every request that may be repeated safely is, on connection faults and on answers that
+say so, with growing pauses. A submission carries an Idempotency-Key, so it may be
+repeated too.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ Workload = Mapping[str, Any]  # {"op", "params"} or {"notation", "shapes"}
 
 
 class ServiceError(TunerError):
-    """The service refused. `status` is HTTP's; `line` and `column` are set where a notation is at fault."""
+    """The service refused. `status` is HTTP's; `line` and `column` are set where a
+    notation is at fault."""
 
     code = "service"
 
@@ -107,7 +110,12 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -157,14 +165,22 @@ class Client:
     def cancel(self, job: str) -> JobAnswer:
         return self._model(JobAnswer, "POST", f"/jobs/{job}/cancel")
 
-    def resume(self, job: str, *, trials: int | None = None, seconds: float | None = None) -> JobAnswer:
-        given = {name: value for name, value in (("trials", trials), ("seconds", seconds)) if value is not None}
+    def resume(
+        self, job: str, *, trials: int | None = None, seconds: float | None = None
+    ) -> JobAnswer:
+        given = {
+            name: value
+            for name, value in (("trials", trials), ("seconds", seconds))
+            if value is not None
+        }
         return self._model(JobAnswer, "POST", f"/jobs/{job}/resume", json=given)
 
     def events(self, job: str, *, after: int = 0) -> Iterator[EventAnswer]:
-        """The job's events numbered above `after`, each once and in order, until the job is finished.
+        """The job's events numbered above `after`, each once and in order, until the
+        job is finished.
 
-        A dropped connection is taken up again from the last event seen, up to the number of repeats without news in between.
+        A dropped connection is taken up again from the last event seen, up to the
+        number of repeats without news in between.
         """
         failures = 0
         while True:
@@ -179,7 +195,9 @@ class Client:
             except (httpx.TransportError, ServiceUnreachable) as error:
                 failures += 1
                 if failures >= self._retries.attempts:
-                    raise ServiceUnreachable(f"{self._http.base_url} dropped the stream {failures} times: {error}") from error
+                    raise ServiceUnreachable(
+                        f"{self._http.base_url} dropped the stream {failures} times: {error}"
+                    ) from error
             self._sleep(self._pause_s(failures))
 
     def wait(self, job: str) -> JobAnswer:
@@ -203,7 +221,8 @@ class Client:
         return self._model(SourceAnswer, "GET", f"/kernels/{kernel}/source")
 
     def artifact(self, kernel: str) -> bytes:
-        """The compiled kernel as an archive of an exported library; its hash is checked against the service's tag."""
+        """The compiled kernel as an archive of an exported library; its hash is checked
+        against the service's tag."""
         return self.download(kernel).content
 
     def download(self, kernel: str) -> Download:
@@ -224,32 +243,65 @@ class Client:
         """Takes a promoted kernel back and promotes the one before it; needs the admin scope."""
         return self._model(RollbackAnswer, "POST", f"/kernels/{kernel}/rollback")
 
-    def run(self, kernel: str, inputs: Mapping[str, NDArray[Any]], *, timeout_s: float = 300.0) -> dict[str, NDArray[Any]]:
-        """The kernel's outputs by name for `inputs` by name; bfloat16 travels as uint16. Waits at most `timeout_s`."""
+    def run(
+        self, kernel: str, inputs: Mapping[str, NDArray[Any]], *, timeout_s: float = 300.0
+    ) -> dict[str, NDArray[Any]]:
+        """The kernel's outputs by name for `inputs` by name; bfloat16 travels as
+        uint16. Waits at most `timeout_s`."""
         buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **{name: np.ascontiguousarray(array) for name, array in inputs.items()})
+        np.savez(
+            buffer,
+            allow_pickle=False,
+            **{name: np.ascontiguousarray(array) for name, array in inputs.items()},
+        )
         deadline = time.monotonic() + timeout_s
         # A repeated run computes the same again and leaves nothing behind, so it may be repeated.
         response = self._call(
-            "POST", f"/kernels/{kernel}/run", content=buffer.getvalue(), headers={"Content-Type": "application/x-npz"}
+            "POST",
+            f"/kernels/{kernel}/run",
+            content=buffer.getvalue(),
+            headers={"Content-Type": "application/x-npz"},
         )
         while response.status_code == 202:
             if time.monotonic() > deadline:
                 where = response.headers["location"]
-                raise ServiceUnreachable(f"kernel {kernel} has not run within {timeout_s:g} s; its result will be at {where}")
+                raise ServiceUnreachable(
+                    f"kernel {kernel} has not run within {timeout_s:g} s; its result will be "
+                    f"at {where}"
+                )
             self._sleep(min(1.0, max(0.0, deadline - time.monotonic())))
             response = self._call("GET", response.headers["location"].removeprefix("/v1"))
         with np.load(io.BytesIO(response.content), allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
 
-    def lookup(self, workload: Workload, *, target: str | None = None, threads: int = 1, prepare: bool = True) -> LookupAnswer:
+    def lookup(
+        self,
+        workload: Workload,
+        *,
+        target: str | None = None,
+        threads: int = 1,
+        prepare: bool = True,
+    ) -> LookupAnswer:
         body: dict[str, Any] = {"workload": workload, "threads": threads, "prepare": prepare}
-        return self._model(LookupAnswer, "POST", "/lookup", json=body if target is None else {**body, "target": target})
+        return self._model(
+            LookupAnswer,
+            "POST",
+            "/lookup",
+            json=body if target is None else {**body, "target": target},
+        )
 
-    def submit_model(self, model: bytes, *, idempotency_key: str | None = None, **options: str | int) -> JobAnswer:
-        """An ONNX file becomes one job of its kernels; options are the query parameters of `POST /v1/models`."""
-        headers = {"Idempotency-Key": idempotency_key or uuid4().hex, "Content-Type": "application/octet-stream"}
-        return self._model(JobAnswer, "POST", "/models", content=model, headers=headers, params=options)
+    def submit_model(
+        self, model: bytes, *, idempotency_key: str | None = None, **options: str | int
+    ) -> JobAnswer:
+        """An ONNX file becomes one job of its kernels; options are the query parameters
+        of `POST /v1/models`."""
+        headers = {
+            "Idempotency-Key": idempotency_key or uuid4().hex,
+            "Content-Type": "application/octet-stream",
+        }
+        return self._model(
+            JobAnswer, "POST", "/models", content=model, headers=headers, params=options
+        )
 
     # the service
 
@@ -271,11 +323,15 @@ class Client:
     def _model(self, model: type[Model], method: str, path: str, **options: Any) -> Model:
         return model.model_validate_json(self._call(method, path, **options).content)
 
-    def _pages(self, model: type[Model], path: str, filters: Mapping[str, Filter]) -> Iterator[Model]:
+    def _pages(
+        self, model: type[Model], path: str, filters: Mapping[str, Filter]
+    ) -> Iterator[Model]:
         given = {name: value for name, value in filters.items() if value is not None}
         cursor: str | None = None
         while True:
-            page = self._model(Page[model], "GET", path, params={**given, **({"cursor": cursor} if cursor else {})})  # type: ignore[valid-type]  # a class at run time
+            page = self._model(
+                Page[model], "GET", path, params={**given, **({"cursor": cursor} if cursor else {})}
+            )  # type: ignore[valid-type]  # a class at run time
             yield from page.items
             cursor = page.next
             if cursor is None:
@@ -289,7 +345,9 @@ class Client:
             except httpx.TransportError as error:
                 if last:
                     where = self._http.base_url
-                    raise ServiceUnreachable(f"{where} does not answer: {error}; is the service running there?") from error
+                    raise ServiceUnreachable(
+                        f"{where} does not answer: {error}; is the service running there?"
+                    ) from error
                 self._sleep(self._pause_s(attempt))
                 continue
             if response.is_success:
@@ -297,16 +355,22 @@ class Client:
             refusal = refused(response)
             if last or not refusal.retryable:
                 raise refusal
-            self._sleep(max(self._pause_s(attempt), float(response.headers.get("retry-after", "0"))))
+            self._sleep(
+                max(self._pause_s(attempt), float(response.headers.get("retry-after", "0")))
+            )
         raise AssertionError("the last attempt returns or raises")
 
     def _pause_s(self, attempt: int) -> float:
-        return min(self._retries.first_pause_s * 2.0 ** max(0, attempt - 1), self._retries.longest_pause_s)
+        return min(
+            self._retries.first_pause_s * 2.0 ** max(0, attempt - 1), self._retries.longest_pause_s
+        )
 
     def _stream(self, job: str, after: int) -> Iterator[EventAnswer]:
         headers = {"Last-Event-ID": str(after), "Accept": "text/event-stream"}
         timeout = httpx.Timeout(10.0, read=60.0)  # the service sends a comment every 15 s
-        with self._http.stream("GET", f"/jobs/{job}/events", headers=headers, timeout=timeout) as response:
+        with self._http.stream(
+            "GET", f"/jobs/{job}/events", headers=headers, timeout=timeout
+        ) as response:
             if not response.is_success:
                 response.read()
                 raise refused(response)
@@ -320,7 +384,8 @@ class Client:
 
 
 def refused(response: httpx.Response) -> ServiceError:
-    """The error of an answer that is no success; an answer of something else than the service (a proxy) has no problem body."""
+    """The error of an answer that is no success; an answer of something else than the
+    service (a proxy) has no problem body."""
     try:
         problem = response.json()
     except json.JSONDecodeError:

@@ -1,4 +1,5 @@
-"""The one root of all errors the product raises on purpose: each names the value, the limit and the way out."""
+"""The one root of all errors the product raises on purpose: each names the value, the
+limit and the way out."""
 
 from __future__ import annotations
 
@@ -16,12 +17,22 @@ class UsageError(TunerError):
 
 
 class WorkloadError(UsageError):
-    """A workload that cannot be accepted; `line` and `column` (from 1) where it came as notation, `parameter` where as a spec."""
+    """A workload that cannot be accepted; `line` and `column` (from 1) where it came as
+    notation, `parameter` where as a spec."""
 
     code = "invalid_workload"
 
-    def __init__(self, message: str, *, line: int | None = None, column: int | None = None, parameter: str | None = None) -> None:
-        super().__init__(f"line {line}, column {column}: {message}" if line is not None else message)
+    def __init__(
+        self,
+        message: str,
+        *,
+        line: int | None = None,
+        column: int | None = None,
+        parameter: str | None = None,
+    ) -> None:
+        super().__init__(
+            f"line {line}, column {column}: {message}" if line is not None else message
+        )
         self.line, self.column, self.parameter = line, column, parameter
 
 
@@ -32,6 +43,7 @@ class DatabaseError(TunerError):
 
 
 class IllegalSchedule(TunerError):
-    """A config that no schedule of its sketch can realise; the text is the reason shown on the trial."""
+    """A config that no schedule of its sketch can realise; the text is the reason shown
+    on the trial."""
 
     code = "illegal_schedule"

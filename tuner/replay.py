@@ -1,9 +1,11 @@
-"""Recorded tables of trials, a measurer that answers from them, and the comparison of strategies on them over many seeds.
+"""Recorded tables of trials, a measurer that answers from them, and the comparison of
+strategies on them over many seeds.
 
-A table is an `.npz` without pickles: `header` (UTF-8 JSON as bytes: schema, workload, target, default_median_s, sketches with
-their knobs' names and values, failure kinds, conditions), `points` (n, knobs) int16, `outcome` (n,) uint8 (0 is ok, k is the k-th
-failure kind of the header), `median_s` (number of ok rows,) float64 in the order of the rows, and, if recorded, `features` (n, F)
-float32.
+A table is an `.npz` without pickles: `header` (UTF-8 JSON as bytes: schema, workload,
+target, default_median_s, sketches with their knobs' names and values, failure kinds,
+conditions), `points` (n, knobs) int16, `outcome` (n,) uint8 (0 is ok, k is the k-th
+failure kind of the header), `median_s` (number of ok rows,) float64 in the order of the
+rows, and, if recorded, `features` (n, F) float32.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ from tuner.spaces.core.space import Knob, Points, Sketch, Space
 from tuner.tuning import Budget, TrialRecorded, tune
 
 SCHEMA = 1
-_KINDS = tuple(kind for kind in FailureKind if kind is not FailureKind.INFRASTRUCTURE)  # a table has answers, not accidents
+_KINDS = tuple(
+    kind for kind in FailureKind if kind is not FailureKind.INFRASTRUCTURE
+)  # a table has answers, not accidents
 _MOST_BYTES = 1 << 28  # of one array; a table of 4,000 points with 200 features takes 3 MB
 TARGET_SHARE = 0.005  # "among the fastest 0.5%"
 
@@ -42,7 +46,9 @@ class RecordedTable:
     target: str  # name of the machine it was measured on
     space: Space  # the knobs and values that were measured
     points: Points  # (n, knobs), each once
-    outcomes: NDArray[np.uint8]  # (n,): 0 timed, k the k-th kind of FailureKind (infrastructure never occurs)
+    outcomes: NDArray[
+        np.uint8
+    ]  # (n,): 0 timed, k the k-th kind of FailureKind (infrastructure never occurs)
     median_s: NDArray[np.float64]  # (timed rows,), in the order of their rows
     default_median_s: float  # of the default schedule
     features: Features | None = None  # (n, F)
@@ -51,40 +57,56 @@ class RecordedTable:
     def __post_init__(self) -> None:
         count = len(self.points)
         problems = {
-            f"points have shape {self.points.shape}, the space has {len(self.space.knobs)} knobs": self.points.ndim != 2
+            f"points have shape {self.points.shape}, the space has "
+            f"{len(self.space.knobs)} knobs": self.points.ndim != 2
             or self.points.shape[1] != len(self.space.knobs),
             f"{len(self.outcomes)} outcomes for {count} points": len(self.outcomes) != count,
-            f"outcome codes up to {int(self.outcomes.max(initial=0))}, known are 0 to {len(_KINDS)}": bool(
-                (self.outcomes > len(_KINDS)).any()
-            ),
-            f"{len(self.median_s)} times for {int((self.outcomes == 0).sum())} timed rows": len(self.median_s)
+            f"outcome codes up to {int(self.outcomes.max(initial=0))}, known are 0 to "
+            f"{len(_KINDS)}": bool((self.outcomes > len(_KINDS)).any()),
+            f"{len(self.median_s)} times for {int((self.outcomes == 0).sum())} timed rows": len(
+                self.median_s
+            )
             != int((self.outcomes == 0).sum()),
-            "times that are not positive and finite": not bool((np.isfinite(self.median_s) & (self.median_s > 0)).all()),
-            f"a default time of {self.default_median_s}": not 0 < self.default_median_s < float("inf"),
+            "times that are not positive and finite": not bool(
+                (np.isfinite(self.median_s) & (self.median_s > 0)).all()
+            ),
+            f"a default time of {self.default_median_s}": not 0
+            < self.default_median_s
+            < float("inf"),
             "no timed row": not len(self.median_s),
-            f"features for {0 if self.features is None else len(self.features)} of {count} points": self.features is not None
-            and len(self.features) != count,
+            f"features for {0 if self.features is None else len(self.features)} of "
+            f"{count} points": self.features is not None and len(self.features) != count,
         }
         for problem, wrong in problems.items():
             if wrong:
                 raise UsageError(f"table {self.name!r} is damaged: {problem}; record it again")
         inside = (self.points >= 0) & (self.points < self.space.cardinalities)
         if not inside.all() or not np.array_equal(self.points, self.space.canonical(self.points)):
-            raise UsageError(f"table {self.name!r} is damaged: it has points outside its own space; record it again")
+            raise UsageError(
+                f"table {self.name!r} is damaged: it has points outside its own space; "
+                f"record it again"
+            )
 
     def domain(self) -> Domain:
-        """The table's points as what a search may propose: its space where that was measured as a whole, else those rows of
-        it."""
+        """The table's points as what a search may propose: its space where that was
+        measured as a whole, else those rows of it."""
         return Domain(self.space, None if len(self.points) == self.space.size else self.points)
 
     def featurizer(self) -> Featurizer:
         """The recorded features, or an encoding of the knobs where none were recorded."""
-        return KnobEncoding(self.space) if self.features is None else _Lookup(Domain(self.space), self.points, self.features)
+        return (
+            KnobEncoding(self.space)
+            if self.features is None
+            else _Lookup(Domain(self.space), self.points, self.features)
+        )
 
     def outcome(self, row: int) -> Outcome:
         code = int(self.outcomes[row])
         if code:
-            return Failed(kind=_KINDS[code - 1], message=f"{_KINDS[code - 1]} when the table {self.name!r} was recorded")
+            return Failed(
+                kind=_KINDS[code - 1],
+                message=f"{_KINDS[code - 1]} when the table {self.name!r} was recorded",
+            )
         seconds = float(self.median_s[int(np.count_nonzero(self.outcomes[:row] == 0))])
         return _recorded(self, seconds)
 
@@ -98,8 +120,11 @@ class RecordedTable:
         return self.among_fastest_s(TARGET_SHARE)
 
     def among_fastest_s(self, share: float) -> float:
-        """The slowest time that is still among the fastest `share` of all rows, 0 < share <= 1; at least the best row's."""
-        return float(np.sort(self.median_s)[min(len(self.median_s), ceil(share * len(self.points))) - 1])
+        """The slowest time that is still among the fastest `share` of all rows, 0 <
+        share <= 1; at least the best row's."""
+        return float(
+            np.sort(self.median_s)[min(len(self.median_s), ceil(share * len(self.points))) - 1]
+        )
 
 
 class _Lookup:
@@ -115,11 +140,14 @@ class _Lookup:
 
 def _recorded(table: RecordedTable, seconds: float) -> Timed:
     conditions = Conditions(lane="recorded", isolation="recorded")
-    return Timed(samples_s=(seconds,), max_rel_error=0.0, conditions=conditions, artifact="recorded")
+    return Timed(
+        samples_s=(seconds,), max_rel_error=0.0, conditions=conditions, artifact="recorded"
+    )
 
 
 def outcome_codes(outcomes: Sequence[Outcome]) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
-    """Codes and times of a table's rows; refuses infrastructure failures, which are to be measured again before recording."""
+    """Codes and times of a table's rows; refuses infrastructure failures, which are to
+    be measured again before recording."""
     codes = np.zeros(len(outcomes), np.uint8)
     times: list[float] = []
     for row, outcome in enumerate(outcomes):
@@ -127,7 +155,10 @@ def outcome_codes(outcomes: Sequence[Outcome]) -> tuple[NDArray[np.uint8], NDArr
             case Timed() as timed:
                 times.append(timed.median_s)
             case Failed(kind=FailureKind.INFRASTRUCTURE, message=message):
-                raise UsageError(f"row {row} was lost to infrastructure ({message}); measure it again before recording the table")
+                raise UsageError(
+                    f"row {row} was lost to infrastructure ({message}); measure it again before "
+                    f"recording the table"
+                )
             case Failed(kind=kind):
                 codes[row] = _KINDS.index(kind) + 1
     return codes, np.array(times, np.float64)
@@ -142,7 +173,12 @@ def write_table(path: Path, table: RecordedTable) -> None:
         "default_median_s": table.default_median_s,
         "kinds": [str(kind) for kind in _KINDS],
         "sketches": [
-            {"name": sketch.name, "knobs": [{"name": knob.name, "values": list(knob.values)} for knob in sketch.knobs]}
+            {
+                "name": sketch.name,
+                "knobs": [
+                    {"name": knob.name, "values": list(knob.values)} for knob in sketch.knobs
+                ],
+            }
             for sketch in table.space.sketches
         ],
         "notes": dict(table.notes),
@@ -166,7 +202,10 @@ def read_table(path: Path) -> RecordedTable:
             arrays = {Path(name).stem: _array(archive, name) for name in archive.namelist()}
         header = json.loads(arrays["header"].tobytes())
         if header["schema"] != SCHEMA:
-            raise UsageError(f"{path} has table schema {header['schema']}, this version reads {SCHEMA}; record it again")
+            raise UsageError(
+                f"{path} has table schema {header['schema']}, this version reads {SCHEMA}; "
+                f"record it again"
+            )
         kinds = [FailureKind(kind) for kind in header["kinds"]]
         translation = np.array([0, *(_KINDS.index(kind) + 1 for kind in kinds)], np.uint8)
         return RecordedTable(
@@ -181,16 +220,30 @@ def read_table(path: Path) -> RecordedTable:
             features=arrays.get("features"),
             notes=header["notes"],
         )
-    except (OSError, EOFError, ValueError, KeyError, IndexError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        KeyError,
+        IndexError,
+        TypeError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         raise UsageError(
-            f"{path} is not a recorded table: {error}; `tuner replay` reads the .npz files this version writes"
+            f"{path} is not a recorded table: {error}; `tuner replay` reads the .npz files this "
+            f"version writes"
         ) from error
 
 
 def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
-    """One array of the archive, refused above a size no table has, before anything of that size is allocated."""
+    """One array of the archive, refused above a size no table has, before anything of
+    that size is allocated."""
     if archive.getinfo(name).file_size > _MOST_BYTES:
-        raise ValueError(f"{name} would take {archive.getinfo(name).file_size} bytes, at most {_MOST_BYTES} are read")
+        raise ValueError(
+            f"{name} would take {archive.getinfo(name).file_size} bytes, at most "
+            f"{_MOST_BYTES} are read"
+        )
     with archive.open(name) as member:
         array: NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
         return array
@@ -202,7 +255,12 @@ def _space(sketches: Sequence[Mapping[str, Any]]) -> Space:
             Sketch(
                 name=sketch["name"],
                 knobs=tuple(
-                    Knob(name=knob["name"], values=tuple(tuple(v) if isinstance(v, list) else v for v in knob["values"]))
+                    Knob(
+                        name=knob["name"],
+                        values=tuple(
+                            tuple(v) if isinstance(v, list) else v for v in knob["values"]
+                        ),
+                    )
                     for knob in sketch["knobs"]
                 ),
             )
@@ -212,8 +270,9 @@ def _space(sketches: Sequence[Mapping[str, Any]]) -> Space:
 
 
 class ReplayMeasurer:
-    """A `Measurer` that answers from a table, at once and in the order submitted. Its times were measured another day: `recorded`
-    is true, and each outcome's lane and artifact say "recorded", so that none can pass for a measurement or be promoted."""
+    """A `Measurer` that answers from a table, at once and in the order submitted. Its
+    times were measured another day: `recorded` is true, and each outcome's lane and
+    artifact say "recorded", so that none can pass for a measurement or be promoted."""
 
     recorded: Literal[True] = True
 
@@ -233,7 +292,9 @@ class ReplayMeasurer:
     def results(self, *, timeout_s: float) -> Iterator[Trial]:
         while self._waiting:
             candidate = self._waiting.pop(0)
-            yield Trial(number=candidate.number, config=candidate.config, outcome=self._answer(candidate))
+            yield Trial(
+                number=candidate.number, config=candidate.config, outcome=self._answer(candidate)
+            )
 
     def close(self) -> None:
         self._waiting.clear()
@@ -243,23 +304,32 @@ class ReplayMeasurer:
             return _recorded(self._table, self._table.default_median_s)
         key = int(self._domain.keys(self._table.space.point(candidate.config)[None, :])[0])
         if key not in self._rows:
-            raise UsageError(f"table {self._table.name!r} has no config {dict(candidate.config)}; search its own domain only")
+            raise UsageError(
+                f"table {self._table.name!r} has no config {dict(candidate.config)}; search its "
+                f"own domain only"
+            )
         return self._table.outcome(self._rows[key])
 
 
-SearcherFactory = Callable[[RecordedTable, int], Searcher]  # (table, seed): a new searcher over the table's domain
+SearcherFactory = Callable[
+    [RecordedTable, int], Searcher
+]  # (table, seed): a new searcher over the table's domain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quartiles:
-    """Of a number over seeds; None where it lies beyond the budget, because so many seeds did not get there."""
+    """Of a number over seeds; None where it lies beyond the budget, because so many
+    seeds did not get there."""
 
     lower: float | None
     median: float | None
     upper: float | None
 
     def __str__(self) -> str:
-        return "/".join("—" if value is None else f"{value:g}" for value in (self.lower, self.median, self.upper))
+        return "/".join(
+            "—" if value is None else f"{value:g}"
+            for value in (self.lower, self.median, self.upper)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,11 +338,15 @@ class Entry:
 
     table: str
     strategy: str
-    reached: tuple[int | None, ...]  # for each seed, trials until a config among the fastest; None if not within the budget
+    reached: tuple[
+        int | None, ...
+    ]  # for each seed, trials until a config among the fastest; None if not within the budget
     trials_needed: Quartiles
     regret: tuple[
         Quartiles, ...
-    ]  # after 1, 2, … trials: best time so far over the table's best, minus 1; None before the first timed
+        # after 1, 2, … trials: best time so far over the table's best, minus 1; None before
+        # the first timed
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,14 +372,17 @@ def compare(
     share: float = TARGET_SHARE,
     progress: Callable[[str, str, int], None] = lambda table, strategy, seed: None,
 ) -> Comparison:
-    """Runs each strategy on each table with each seed through the tuning loop itself, `budget` trials long."""
+    """Runs each strategy on each table with each seed through the tuning loop itself,
+    `budget` trials long."""
     entries = []
     for table in tables:
         for name, factory in strategies.items():
             runs = []
             for seed in seeds:
                 progress(table.name, name, seed)
-                runs.append(best_so_far(table, factory(table, seed), min(budget, len(table.points))))
+                runs.append(
+                    best_so_far(table, factory(table, seed), min(budget, len(table.points)))
+                )
             entries.append(_entry(table, name, runs, share))
     return Comparison(budget=budget, seeds=tuple(seeds), share=share, entries=tuple(entries))
 
@@ -330,15 +407,33 @@ def best_so_far(table: RecordedTable, searcher: Searcher, budget: int) -> list[f
     return curve
 
 
-def _entry(table: RecordedTable, strategy: str, runs: Sequence[Sequence[float | None]], share: float) -> Entry:
+def _entry(
+    table: RecordedTable, strategy: str, runs: Sequence[Sequence[float | None]], share: float
+) -> Entry:
     good_s = table.among_fastest_s(share)
-    reached = tuple(next((at for at, best in enumerate(run, 1) if best is not None and best <= good_s), None) for run in runs)
+    reached = tuple(
+        next((at for at, best in enumerate(run, 1) if best is not None and best <= good_s), None)
+        for run in runs
+    )
     length = max(len(run) for run in runs)
     regret = tuple(
-        _quartiles([None if (best := run[min(at, len(run) - 1)]) is None else best / table.optimum_s - 1.0 for run in runs])
+        _quartiles(
+            [
+                None
+                if (best := run[min(at, len(run) - 1)]) is None
+                else best / table.optimum_s - 1.0
+                for run in runs
+            ]
+        )
         for at in range(length)
     )
-    return Entry(table=table.name, strategy=strategy, reached=reached, trials_needed=_quartiles(reached), regret=regret)
+    return Entry(
+        table=table.name,
+        strategy=strategy,
+        reached=reached,
+        trials_needed=_quartiles(reached),
+        regret=regret,
+    )
 
 
 def _quartiles(values: Sequence[float | None]) -> Quartiles:

@@ -1,7 +1,9 @@
-"""Every setting of the product with its unit, its bounds and its built-in value, and where each effective value came from.
+"""Every setting of the product with its unit, its bounds and its built-in value, and
+where each effective value came from.
 
-Precedence: what was given (a flag, an argument), `TUNER_*` in the environment, the nearest tuner.toml from the working directory
-upwards, tuner.toml in the user's configuration directory, built in.
+Precedence: what was given (a flag, an argument), `TUNER_*` in the environment, the
+nearest tuner.toml from the working directory upwards, tuner.toml in the user's
+configuration directory, built in.
 """
 
 from __future__ import annotations
@@ -16,7 +18,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from tuner.errors import UsageError
 from tuner.measure.sandbox.isolation import check_level
@@ -31,15 +38,19 @@ Policy = Literal["fair", "srtf", "pack", "fifo"]
 
 
 def _user_folder(variable: str, fallback: str) -> Path:
-    """The user's folder of the XDG base directory specification; relative values are to be ignored, as it says."""
+    """The user's folder of the XDG base directory specification; relative values are to
+    be ignored, as it says."""
     named = Path(os.environ.get(variable, ""))
     return (named if named.is_absolute() else Path.home() / fallback) / "tuner"
 
 
 class Settings(BaseSettings):
-    """The effective settings. Build one with `load_settings`; every field stands in docs/settings.md."""
+    """The effective settings. Build one with `load_settings`; every field stands in
+    docs/settings.md."""
 
-    model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, env_ignore_empty=True, extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix=ENVIRONMENT_PREFIX, env_ignore_empty=True, extra="forbid", frozen=True
+    )
 
     data_dir: Path = Field(
         default_factory=lambda: _user_folder("XDG_DATA_HOME", ".local/share"),
@@ -54,64 +65,121 @@ class Settings(BaseSettings):
         default_factory=lambda values: values["data_dir"] / "artifacts",
         description="folder of compiled kernels, named by the hash of their content",
     )
-    target: str = Field(default="cpu", min_length=1, max_length=200, description="what to tune for; cpu is this machine")
+    target: str = Field(
+        default="cpu",
+        min_length=1,
+        max_length=200,
+        description="what to tune for; cpu is this machine",
+    )
     threads: int = Field(default=1, ge=1, le=1024, description="threads of the kernel")
-    trials: int = Field(default=256, ge=1, le=1_000_000, description="trials for each workload, trial 0 among them")
-    seconds: float = Field(default=600.0, ge=1.0, le=2_592_000.0, description="seconds for each workload, at most")
+    trials: int = Field(
+        default=256, ge=1, le=1_000_000, description="trials for each workload, trial 0 among them"
+    )
+    seconds: float = Field(
+        default=600.0, ge=1.0, le=2_592_000.0, description="seconds for each workload, at most"
+    )
     strategy: Strategy = Field(default="annealing", description="how configs are proposed")
     seed: int = Field(default=0, ge=0, lt=2**63, description="seed of everything random")
-    builders: int = Field(default=0, ge=0, le=1024, description="builder processes; 0 is one for each core that does not measure")
+    builders: int = Field(
+        default=0,
+        ge=0,
+        le=1024,
+        description="builder processes; 0 is one for each core that does not measure",
+    )
     lanes: str = Field(
         default="",
         max_length=1000,
-        description="which cores measure and which build, as lanes=2-3/4-5;builders=0-1; empty lets the machine's cores decide",
+        description="which cores measure and which build, as lanes=2-3/4-5;builders=0-1; empty "
+        "lets the machine's cores decide",
     )
-    policy: Policy = Field(default="fair", description="whose candidates go first where the service runs several jobs")
-    running_jobs: int = Field(default=4, ge=1, le=64, description="most jobs the service runs at a time")
-    running_per_key: int = Field(default=0, ge=0, le=64, description="most of them of one API key; 0 sets no bound")
+    policy: Policy = Field(
+        default="fair", description="whose candidates go first where the service runs several jobs"
+    )
+    running_jobs: int = Field(
+        default=4, ge=1, le=64, description="most jobs the service runs at a time"
+    )
+    running_per_key: int = Field(
+        default=0, ge=0, le=64, description="most of them of one API key; 0 sets no bound"
+    )
     lane_share: float = Field(
-        default=1.0, ge=0.01, le=1.0, description="most of the lanes' time for the jobs of one API key while others want it"
+        default=1.0,
+        ge=0.01,
+        le=1.0,
+        description="most of the lanes' time for the jobs of one API key while others want it",
     )
-    build_timeout_s: float = Field(default=30.0, ge=0.1, le=3600.0, description="seconds one build may take")
-    run_timeout_s: float = Field(default=20.0, ge=0.1, le=3600.0, description="seconds one candidate's check and timing may take")
+    build_timeout_s: float = Field(
+        default=30.0, ge=0.1, le=3600.0, description="seconds one build may take"
+    )
+    run_timeout_s: float = Field(
+        default=20.0,
+        ge=0.1,
+        le=3600.0,
+        description="seconds one candidate's check and timing may take",
+    )
     address: str = Field(
-        default="", max_length=255, description="HOST:PORT of a Ray cluster whose workers are used; empty starts a local one"
+        default="",
+        max_length=255,
+        description="HOST:PORT of a Ray cluster whose workers are used; empty starts a local one",
     )
     isolation: str = Field(
         default="required",
         min_length=1,
         max_length=100,
-        description="how candidates are fenced in: required (all the kernel supports), a level, or one without a mechanism",
+        description="how candidates are fenced in: required (all the kernel supports), a level, "
+        "or one without a mechanism",
     )
-    host: str = Field(default="127.0.0.1", min_length=1, max_length=255, description="address the service listens on")
-    port: int = Field(default=8077, ge=0, le=65535, description="port the service listens on; 0 takes a free one")
-    auth: Auth = Field(default="on", description="whether the service asks for keys; off on a loopback address only")
+    host: str = Field(
+        default="127.0.0.1",
+        min_length=1,
+        max_length=255,
+        description="address the service listens on",
+    )
+    port: int = Field(
+        default=8077, ge=0, le=65535, description="port the service listens on; 0 takes a free one"
+    )
+    auth: Auth = Field(
+        default="on",
+        description="whether the service asks for keys; off on a loopback address only",
+    )
     keep_days: int = Field(
         default=0,
         ge=0,
         le=36_500,
-        description="days that trials, events, runs and timelines are kept after their end; 0 keeps them",
+        description="days that trials, events, runs and timelines are kept after their end; 0 "
+        "keeps them",
     )
     keep_trials: int = Field(
-        default=0, ge=0, le=2**53, description="trials of the newest finished jobs that are kept; 0 keeps all"
+        default=0,
+        ge=0,
+        le=2**53,
+        description="trials of the newest finished jobs that are kept; 0 keeps all",
     )
-    keep_events: int = Field(default=0, ge=0, le=2**53, description="the same of events; 0 keeps all")
+    keep_events: int = Field(
+        default=0, ge=0, le=2**53, description="the same of events; 0 keeps all"
+    )
     server: str = Field(
-        default="", max_length=500, description="URL of a service that commands are sent to; empty: they work on the database"
+        default="",
+        max_length=500,
+        description="URL of a service that commands are sent to; empty: they work on the database",
     )
-    token: SecretStr = Field(default=SecretStr(""), description="the key with which commands call the service")
+    token: SecretStr = Field(
+        default=SecretStr(""), description="the key with which commands call the service"
+    )
 
     @field_validator("data_dir", "artifacts")
     @classmethod
     def absolute(cls, path: Path) -> Path:
-        """A folder stays the same one when the working directory changes; `~` is the user's home."""
+        """A folder stays the same one when the working directory changes; `~` is the
+        user's home."""
         return path.expanduser().absolute()
 
     @field_validator("server")
     @classmethod
     def web_address(cls, text: str) -> str:
         if text and not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", text):
-            raise ValueError("it must be a URL such as http://127.0.0.1:8077, without a name or password in it")
+            raise ValueError(
+                "it must be a URL such as http://127.0.0.1:8077, without a name or password in it"
+            )
         return text.rstrip("/")
 
     @field_validator("isolation")
@@ -132,26 +200,37 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what `load_settings` collected: it merges the sources itself, to know where each value came from."""
+        """Only what `load_settings` collected: it merges the sources itself, to know
+        where each value came from."""
         return (init_settings,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedSettings:
     values: Settings
-    origins: Mapping[str, str]  # setting -> "flag --x", "environment TUNER_X", a file's path, or "built in"
+    origins: Mapping[
+        str, str
+    ]  # setting -> "flag --x", "environment TUNER_X", a file's path, or "built in"
     files: tuple[Path, ...]  # the settings files that were read, nearest first
 
 
 def load_settings(
-    given: Mapping[str, Any] | None = None, *, given_as: str = "flag --{}", directory: Path | None = None
+    given: Mapping[str, Any] | None = None,
+    *,
+    given_as: str = "flag --{}",
+    directory: Path | None = None,
 ) -> LoadedSettings:
     """The effective settings. `given` wins over everything; its None values count as not given.
 
-    `given_as` says how the caller names them (underscores become dashes for flags). Raises UsageError naming the setting, its
-    value, its limit and its origin, for values out of bounds and for unknown names in a file.
+    `given_as` says how the caller names them (underscores become dashes for flags).
+    Raises UsageError naming the setting, its value, its limit and its origin, for
+    values out of bounds and for unknown names in a file.
     """
-    files = tuple(path for path in (_project_file(directory or _working_directory()), _user_file()) if path is not None)
+    files = tuple(
+        path
+        for path in (_project_file(directory or _working_directory()), _user_file())
+        if path is not None
+    )
     layers: list[tuple[Mapping[str, Any], str]] = [
         ({name: value for name, value in (given or {}).items() if value is not None}, given_as),
         (EnvSettingsSource(Settings)(), "environment " + ENVIRONMENT_PREFIX + "{}"),
@@ -166,7 +245,9 @@ def load_settings(
     try:
         return LoadedSettings(values=Settings(**merged), origins=origins, files=files)
     except ValidationError as error:
-        raise UsageError("; ".join(_explain(problem, origins) for problem in error.errors())) from None
+        raise UsageError(
+            "; ".join(_explain(problem, origins) for problem in error.errors())
+        ) from None
 
 
 def _spelled(name: str, origin: str) -> str:
@@ -182,7 +263,10 @@ def _explain(problem: Any, origins: Mapping[str, str]) -> str:
         reason = message.removeprefix("Value error, ")
     else:
         reason = "it must be " + message.removeprefix("Input should be ")
-    return f"setting {name} is {problem['input']!r} ({origins.get(name, BUILT_IN)}); {reason} (see docs/settings.md)"
+    return (
+        f"setting {name} is {problem['input']!r} ({origins.get(name, BUILT_IN)}); {reason} "
+        f"(see docs/settings.md)"
+    )
 
 
 def _working_directory() -> Path:
@@ -190,13 +274,21 @@ def _working_directory() -> Path:
         return Path.cwd()
     except FileNotFoundError as error:
         raise UsageError(
-            "the working directory was deleted or moved away; change to one that is there, such as `cd .`"
+            "the working directory was deleted or moved away; change to one that is there, such "
+            "as `cd .`"
         ) from error
 
 
 def _project_file(directory: Path) -> Path | None:
     folder = directory.absolute()
-    return next((path for path in (parent / FILE_NAME for parent in (folder, *folder.parents)) if path.is_file()), None)
+    return next(
+        (
+            path
+            for path in (parent / FILE_NAME for parent in (folder, *folder.parents))
+            if path.is_file()
+        ),
+        None,
+    )
 
 
 def _user_file() -> Path | None:
@@ -212,6 +304,10 @@ def _read_file(path: Path) -> dict[str, Any]:
     for name in values:
         if name not in Settings.model_fields:
             near = get_close_matches(name, Settings.model_fields, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "known are " + ", ".join(Settings.model_fields)
+            hint = (
+                f"did you mean {near[0]!r}?"
+                if near
+                else "known are " + ", ".join(Settings.model_fields)
+            )
             raise UsageError(f"settings file {path} sets {name!r}, which is no setting; {hint}")
     return values

@@ -1,7 +1,9 @@
-"""The loop: ask, measure, tell, until the budget is spent or nothing more is to be gained. One workload, one measurer.
+"""The loop: ask, measure, tell, until the budget is spent or nothing more is to be
+gained. One workload, one measurer.
 
-The loop is a generator of events. A trial's event is yielded before the searcher is told of it, so a caller that stores the trial
-on that event never has a searcher that knows more than the store.
+The loop is a generator of events. A trial's event is yielded before the searcher is
+told of it, so a caller that stores the trial on that event never has a searcher that
+knows more than the store.
 """
 
 from __future__ import annotations
@@ -19,9 +21,15 @@ from tuner.search.searcher import Plan, Searcher
 from tuner.spaces.core.space import Space
 
 _POLL_S = 0.25  # how often cancellation and the time budget are looked at while workers are busy
-_NEAR_TARGET = 0.98  # share of the target's rate from which a job is done: what is left is within the noise of a measurement
-_LEAST_TRIALS = 32  # before a job may be done there: what the machine reaches was measured in a few seconds
-_BEYOND_TARGET = 1.1  # a kernel so much faster than what the machine is said to reach disproves that, and the job goes on
+# share of the target's rate from which a job is done: what is left is within the noise
+# of a measurement
+_NEAR_TARGET = 0.98
+_LEAST_TRIALS = (
+    32  # before a job may be done there: what the machine reaches was measured in a few seconds
+)
+# a kernel so much faster than what the machine is said to reach disproves that, and the
+# job goes on
+_BEYOND_TARGET = 1.1
 _HORIZON = 100  # trials ahead for which the expected gain is given
 
 
@@ -38,14 +46,26 @@ class StopReason(StrEnum):
 class Budget:
     trials: int  # trials of the whole job, those already recorded and the default schedule included
     seconds: float | None = None  # wall time of this run
-    target_s: float | None = None  # seconds of one call that no kernel can beat; the job ends within 2% of it
-    least_gain: float | None = None  # ends the job when the next 100 trials promise less, e.g. 0.002; None: never for that reason
+    target_s: float | None = (
+        None  # seconds of one call that no kernel can beat; the job ends within 2% of it
+    )
+    least_gain: float | None = (
+        # ends the job when the next 100 trials promise less, e.g. 0.002; None: never
+        # for that reason
+        None
+    )
 
     def __post_init__(self) -> None:
         if self.trials < 1:
-            raise UsageError(f"a budget of {self.trials} trials is too small; it needs at least 1, for the default schedule")
+            raise UsageError(
+                f"a budget of {self.trials} trials is too small; it needs at least 1, for the "
+                f"default schedule"
+            )
         if self.seconds is not None and self.seconds <= 0:
-            raise UsageError(f"a budget of {self.seconds} seconds is too small; give more than 0, or none for no limit")
+            raise UsageError(
+                f"a budget of {self.seconds} seconds is too small; give more than 0, or none "
+                f"for no limit"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +78,14 @@ class Elapsed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRecorded:
-    """A trial of this run is final and has to be stored now; the searcher is told when the next event is asked for."""
+    """A trial of this run is final and has to be stored now; the searcher is told when
+    the next event is asked for."""
 
     trial: Trial
     round: int = 0  # plans made before it
-    predicted: float | None = None  # the model's score of its config before it was told, higher is better
+    predicted: float | None = (
+        None  # the model's score of its config before it was told, higher is better
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +104,11 @@ class RoundPlanned:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningResult:
     reason: StopReason
-    best: tuple[Trial, ...]  # timed trials, the likeliest to be the fastest first, at most as many as asked for, the default too
+    best: tuple[
+        Trial, ...
+        # timed trials, the likeliest to be the fastest first, at most as many as asked for,
+        # the default too
+    ]
     trials: int  # recorded in all
     elapsed: Elapsed
     expectation: Expectation | None  # what further trials would bring
@@ -108,12 +135,20 @@ def tune(
 ) -> Iterator[Event]:
     """Runs to its end; the last event is `Stopped`.
 
-    `searcher` is new: the `recorded` trials of an earlier run of the job are told to it first, in their order. `clock` gives
-    seconds. Trial 0 is the default schedule and comes first; numbers an earlier run left out are used before higher ones. When
-    time, target or cancellation end the run, what is in flight is abandoned: the caller closes the measurer.
+    `searcher` is new: the `recorded` trials of an earlier run of the job are told to it
+    first, in their order. `clock` gives seconds. Trial 0 is the default schedule and
+    comes first; numbers an earlier run left out are used before higher ones. When time,
+    target or cancellation end the run, what is in flight is abandoned: the caller
+    closes the measurer.
     """
     loop = _Loop(
-        space=space, searcher=searcher, measurer=measurer, budget=budget, clock=clock, recorded=recorded, cancelled=cancelled
+        space=space,
+        searcher=searcher,
+        measurer=measurer,
+        budget=budget,
+        clock=clock,
+        recorded=recorded,
+        cancelled=cancelled,
     )
     yield from loop.run(best_count)
 
@@ -130,7 +165,12 @@ class _Loop:
         recorded: Sequence[Trial],
         cancelled: Callable[[], bool],
     ) -> None:
-        self._space, self._searcher, self._measurer, self._budget = space, searcher, measurer, budget
+        self._space, self._searcher, self._measurer, self._budget = (
+            space,
+            searcher,
+            measurer,
+            budget,
+        )
         self._clock, self._cancelled = clock, cancelled
         self._trials = list(recorded)
         self._recorded_before = len(recorded)
@@ -202,7 +242,10 @@ class _Loop:
             points = self._searcher.ask(wanted)
             self._search_s += self._clock() - started
             self._exhausted = len(points) < wanted
-            candidates += [Candidate(number=next(self._numbers), config=self._space.config(point)) for point in points]
+            candidates += [
+                Candidate(number=next(self._numbers), config=self._space.config(point))
+                for point in points
+            ]
         if candidates:
             self._in_flight.update(candidate.number for candidate in candidates)
             self._measurer.submit(candidates)
@@ -216,13 +259,18 @@ class _Loop:
         """What ends the run whatever is in flight."""
         if self._cancelled():
             return StopReason.CANCELLED
-        if self._budget.seconds is not None and self._clock() - self._started >= self._budget.seconds:
+        if (
+            self._budget.seconds is not None
+            and self._clock() - self._started >= self._budget.seconds
+        ):
             return StopReason.SECONDS
         if (
             self._budget.target_s is not None
             and self._best_s is not None
             and len(self._trials) >= _LEAST_TRIALS
-            and self._best_s * _NEAR_TARGET <= self._budget.target_s <= self._best_s * _BEYOND_TARGET
+            and self._best_s * _NEAR_TARGET
+            <= self._budget.target_s
+            <= self._best_s * _BEYOND_TARGET
             and kept_pace(self._trials)
         ):
             return StopReason.TARGET
@@ -242,7 +290,9 @@ class _Loop:
     def _expect(self) -> Expectation | None:
         ordered = [median_of(trial) for trial in self._trials if trial.config and not _lost(trial)]
         rate = (self._clock() - self._started) / max(1, len(self._trials) - self._recorded_before)
-        return expect(ordered, trials=_HORIZON, seconds_per_trial=rate, floor_s=self._budget.target_s)
+        return expect(
+            ordered, trials=_HORIZON, seconds_per_trial=rate, floor_s=self._budget.target_s
+        )
 
     def _elapsed(self) -> Elapsed:
         return Elapsed(
@@ -254,8 +304,9 @@ class _Loop:
 
 
 def _fastest(trials: Sequence[Trial], count: int) -> tuple[Trial, ...]:
-    """In turn the fastest at the usual pace and the fastest as timed: how much of its core's slowness a kernel felt is an
-    estimate, and where that is too high, those timed in the slowest moments would take all places."""
+    """In turn the fastest at the usual pace and the fastest as timed: how much of its
+    core's slowness a kernel felt is an estimate, and where that is too high, those
+    timed in the slowest moments would take all places."""
     timed = [(trial.outcome, trial) for trial in trials if isinstance(trial.outcome, Timed)]
     orders = (
         sorted(timed, key=lambda one: (one[0].undisturbed_s, one[1].number)),

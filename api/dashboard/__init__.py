@@ -1,1 +1,2 @@
-"""The dashboard: server-rendered pages over the same database as the API, with small islands of script, all from the package."""
+"""The dashboard: server-rendered pages over the same database as the API, with small
+islands of script, all from the package."""

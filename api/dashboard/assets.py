@@ -1,4 +1,5 @@
-"""Style, scripts and icon, read once from the package; their hash in the address keeps caches from going stale."""
+"""Style, scripts and icon, read once from the package; their hash in the address keeps
+caches from going stale."""
 
 from __future__ import annotations
 
@@ -19,7 +20,13 @@ class Asset:
 
 
 def read_assets() -> Mapping[str, Asset]:
-    """By file name. All versions are those of all files together, since scripts import each other."""
-    files = {path.name: path.read_bytes() for path in sorted(FOLDER.iterdir()) if path.suffix in TYPES}
+    """By file name. All versions are those of all files together, since scripts import
+    each other."""
+    files = {
+        path.name: path.read_bytes() for path in sorted(FOLDER.iterdir()) if path.suffix in TYPES
+    }
     version = hashlib.sha256(b"".join(files.values())).hexdigest()[:12]
-    return {name: Asset(content=data, media_type=TYPES[Path(name).suffix], version=version) for name, data in files.items()}
+    return {
+        name: Asset(content=data, media_type=TYPES[Path(name).suffix], version=version)
+        for name, data in files.items()
+    }

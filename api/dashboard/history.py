@@ -1,4 +1,5 @@
-"""A task's history from the database: its curve, what the model foresaw, which knobs mattered, what failed."""
+"""A task's history from the database: its curve, what the model foresaw, which knobs
+mattered, what failed."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ class Analysis:
     knobs: Sequence[KnobImportance]
     trials: Sequence[StoredTrial]  # timed ones of the sample, fastest first
     predictions: Predictions
-    correlations: Sequence[tuple[int, float]]  # of each batch: its number, Spearman's rank correlation with the speed
+    correlations: Sequence[
+        tuple[int, float]
+    ]  # of each batch: its number, Spearman's rank correlation with the speed
 
 
 def curve(
@@ -51,18 +54,28 @@ def curve(
     started: float | None = None,
 ) -> tuple[Curve, Timings]:
     """The curve with all that was timed. `started` is the POSIX time the time axis begins at."""
-    timed, failed = charts.timings(session, job_id, position), charts.failures(session, job_id, position)
+    timed, failed = (
+        charts.timings(session, job_id, position),
+        charts.failures(session, job_id, position),
+    )
     failure_numbers = np.array(sorted(number for number, _ in failed), np.int64)
     last = max([0, *timed.numbers[-1:].tolist(), *failure_numbers[-1:].tolist()])
     records = record_mask(timed.medians_s)
     kept = thinned(timed.numbers, timed.medians_s, end=float(last), keep=records)
     marks = first_of_columns(failure_numbers, float(last))
     numbers, record_numbers = timed.numbers[kept], timed.numbers[records]
-    at, record_at, marks_at = (values.astype(np.float64) for values in (numbers, record_numbers, marks))
+    at, record_at, marks_at = (
+        values.astype(np.float64) for values in (numbers, record_numbers, marks)
+    )
     end = float(last)
     if by_time:
-        place = _seconds(session, job_id, position, [*numbers.tolist(), *marks.tolist(), last], started)
-        at, record_at, marks_at = (np.array([place.get(int(n), 0.0) for n in some]) for some in (numbers, record_numbers, marks))
+        place = _seconds(
+            session, job_id, position, [*numbers.tolist(), *marks.tolist(), last], started
+        )
+        at, record_at, marks_at = (
+            np.array([place.get(int(n), 0.0) for n in some])
+            for some in (numbers, record_numbers, marks)
+        )
         end = max([1.0, *place.values()])
     found = Curve(
         total=len(timed.numbers) + len(failed),
@@ -82,15 +95,21 @@ def curve(
     return found, timed
 
 
-def _seconds(session: Session, job_id: str, position: int, numbers: Sequence[int], started: float | None) -> dict[int, float]:
-    moments = {number: at.timestamp() for number, at in charts.moments(session, job_id, position, numbers).items()}
+def _seconds(
+    session: Session, job_id: str, position: int, numbers: Sequence[int], started: float | None
+) -> dict[int, float]:
+    moments = {
+        number: at.timestamp()
+        for number, at in charts.moments(session, job_id, position, numbers).items()
+    }
     first = min(moments.values(), default=0.0)
     start = first if started is None else min(first, started)
     return {number: at - start for number, at in moments.items()}
 
 
 def in_order(timed: Timings, total: int) -> list[float | None]:
-    """Medians of all trials by number, None for failures, for the estimate of what is still to gain."""
+    """Medians of all trials by number, None for failures, for the estimate of what is
+    still to gain."""
     last = int(timed.numbers[-1]) + 1 if len(timed.numbers) else 0
     values: list[float | None] = [None] * max(last, total)
     for number, median in zip(timed.numbers.tolist(), timed.medians_s.tolist(), strict=True):
@@ -99,7 +118,8 @@ def in_order(timed: Timings, total: int) -> list[float | None]:
 
 
 def sampled_numbers(timed: Timings) -> NDArray[np.int64]:
-    """All numbers of a small task; of a large one, blocks spread evenly over it and its fastest trials."""
+    """All numbers of a small task; of a large one, blocks spread evenly over it and its
+    fastest trials."""
     if len(timed.numbers) <= SAMPLE:
         return timed.numbers
     blocks = (SAMPLE - 500) // BLOCK
@@ -112,8 +132,14 @@ def sampled_numbers(timed: Timings) -> NDArray[np.int64]:
 def analysis(session: Session, job_id: str, position: int) -> Analysis:
     timed = charts.timings(session, job_id, position)
     numbers = sampled_numbers(timed)
-    found = [one for one in charts.some_trials(session, job_id, position, numbers.tolist()) if one.trial.config]
-    pairs = [(one, one.trial.outcome.median_s) for one in found if isinstance(one.trial.outcome, Timed)]
+    found = [
+        one
+        for one in charts.some_trials(session, job_id, position, numbers.tolist())
+        if one.trial.config
+    ]
+    pairs = [
+        (one, one.trial.outcome.median_s) for one in found if isinstance(one.trial.outcome, Timed)
+    ]
     predicted = _predictions(found)
     return Analysis(
         sampled=len(numbers),
@@ -126,7 +152,12 @@ def analysis(session: Session, job_id: str, position: int) -> Analysis:
 
 def _predictions(found: Sequence[StoredTrial]) -> Predictions:
     rows = [
-        (one.trial.number, -1 if one.round is None else one.round, one.predicted, one.trial.outcome.median_s)
+        (
+            one.trial.number,
+            -1 if one.round is None else one.round,
+            one.predicted,
+            one.trial.outcome.median_s,
+        )
         for one in found
         if one.predicted is not None and isinstance(one.trial.outcome, Timed)
     ]
@@ -139,7 +170,8 @@ def _predictions(found: Sequence[StoredTrial]) -> Predictions:
 
 
 def correlations(found: Predictions) -> tuple[tuple[int, float], ...]:
-    """Spearman's correlation of score and speed in each round, or in each 64 trials where rounds were not recorded."""
+    """Spearman's correlation of score and speed in each round, or in each 64 trials
+    where rounds were not recorded."""
     rounds = np.where(found.rounds >= 0, found.rounds, found.numbers // BATCH)
     values = []
     for batch in np.unique(rounds):

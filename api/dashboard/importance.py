@@ -1,7 +1,9 @@
-"""Which knobs mattered: the share of the variance of log(time) that a knob's value alone explains, on sampled trials.
+"""Which knobs mattered: the share of the variance of log(time) that a knob's value
+alone explains, on sampled trials.
 
-That is ω² of a one-way analysis of variance (Hays 1963), which, unlike η², does not reward a knob for having many values; it is
-held to 0 from below. Main effects only: knobs that matter in combination alone do not show.
+That is ω² of a one-way analysis of variance (Hays 1963), which, unlike η², does not
+reward a knob for having many values; it is held to 0 from below. Main effects only:
+knobs that matter in combination alone do not show.
 """
 
 from __future__ import annotations
@@ -31,8 +33,11 @@ class KnobImportance:
     groups: Sequence[ValueGroup]  # by value
 
 
-def importance(configs: Sequence[Mapping[str, Any]], medians_s: Sequence[float]) -> tuple[KnobImportance, ...]:
-    """The knobs that took more than one value, the most important first; empty with too few trials to tell."""
+def importance(
+    configs: Sequence[Mapping[str, Any]], medians_s: Sequence[float]
+) -> tuple[KnobImportance, ...]:
+    """The knobs that took more than one value, the most important first; empty with too
+    few trials to tell."""
     if len(configs) < LEAST:
         return ()
     logs = np.log(np.asarray(medians_s, np.float64))
@@ -47,7 +52,11 @@ def importance(configs: Sequence[Mapping[str, Any]], medians_s: Sequence[float])
         place = {value: at for at, value in enumerate(ordered)}
         codes = np.array([place[value] for value in values], np.int64)
         found.append(
-            KnobImportance(knob=name, share=omega_squared(codes, logs[rows]), groups=_groups(ordered, codes, logs[rows]))
+            KnobImportance(
+                knob=name,
+                share=omega_squared(codes, logs[rows]),
+                groups=_groups(ordered, codes, logs[rows]),
+            )
         )
     return tuple(sorted(found, key=lambda one: (-one.share, one.knob)))
 
@@ -65,7 +74,9 @@ def omega_squared(codes: NDArray[np.int64], logs: NDArray[np.float64]) -> float:
     return float(np.clip((between - (groups - 1) * noise) / (total + noise), 0.0, 1.0))
 
 
-def _groups(ordered: Sequence[Any], codes: NDArray[np.int64], logs: NDArray[np.float64]) -> tuple[ValueGroup, ...]:
+def _groups(
+    ordered: Sequence[Any], codes: NDArray[np.int64], logs: NDArray[np.float64]
+) -> tuple[ValueGroup, ...]:
     return tuple(
         ValueGroup(
             value=value,

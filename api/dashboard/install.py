@@ -24,5 +24,18 @@ from tuner.api.dashboard.views import (
 def install(app: FastAPI) -> None:
     """Adds the pages. They are no part of the OpenAPI document."""
     app.state.dashboard = make_dashboard()
-    for view in (overview, job, trial, downloads, live, kernels, kernel, compare, fleet, submit, sign_in, static):
+    for view in (
+        overview,
+        job,
+        trial,
+        downloads,
+        live,
+        kernels,
+        kernel,
+        compare,
+        fleet,
+        submit,
+        sign_in,
+        static,
+    ):
         app.include_router(view.router, include_in_schema=False)

@@ -86,7 +86,8 @@ class JobView:
 
     @property
     def elapsed_s(self) -> float | None:
-        """That the job was worked on, without what lies between a run and the one that resumed it."""
+        """That the job was worked on, without what lies between a run and the one that
+        resumed it."""
         if self.run is not None:
             return float(self.run.data.get("elapsed_s", 0.0)) + self.run_s
         return sum(task.elapsed_s.get("total", 0.0) for task in self.job.tasks) or None
@@ -94,7 +95,9 @@ class JobView:
     @property
     def run_s(self) -> float:
         """That the present run has lasted."""
-        return 0.0 if self.run is None else max(0.0, (datetime.now(UTC) - self.run.at).total_seconds())
+        return (
+            0.0 if self.run is None else max(0.0, (datetime.now(UTC) - self.run.at).total_seconds())
+        )
 
     @property
     def rate(self) -> float | None:
@@ -107,7 +110,11 @@ class JobView:
         """Until the budget is spent at the present rate; None unless it runs."""
         if self.job.state not in (QUEUED, RUNNING) or not self.rate:
             return None
-        open_trials = sum(max(0, self.job.trials - task.trials_done) for task in self.job.tasks if task.state == "queued")
+        open_trials = sum(
+            max(0, self.job.trials - task.trials_done)
+            for task in self.job.tasks
+            if task.state == "queued"
+        )
         left = open_trials / self.rate
         if self.job.seconds is not None:
             left = min(left, max(0.0, self.job.seconds * len(self.job.tasks) - self.run_s))
@@ -126,19 +133,32 @@ class JobView:
 def rivals(kernel: Kernel | None) -> tuple[Level, ...]:
     """The libraries of a kernel's race: neither the default nor other candidates."""
     race = {} if kernel is None else kernel.race
-    timed = [(name, entry["median_s"]) for name, entry in race.items() if isinstance(entry, dict) and entry.get("median_s")]
+    timed = [
+        (name, entry["median_s"])
+        for name, entry in race.items()
+        if isinstance(entry, dict) and entry.get("median_s")
+    ]
     own = ("default", "incumbent", "kernel")
-    found = [Level(name=name[:16], seconds=float(m), kind="rival") for name, m in timed if name not in own and " " not in name]
+    found = [
+        Level(name=name[:16], seconds=float(m), kind="rival")
+        for name, m in timed
+        if name not in own and " " not in name
+    ]
     return tuple(found[:RIVALS])
 
 
 def load(session: Session, job_id: str, caller: Caller, position: int = 0) -> JobView:
-    """Raises NotFound or Problem for a job the caller may not see, and Problem for a workload the job does not have."""
+    """Raises NotFound or Problem for a job the caller may not see, and Problem for a
+    workload the job does not have."""
     job = seen(session, job_id, caller)
     if not job.tasks:
         raise Problem(404, "not_found", f"job {job_id} has no workload: {unread(job)}")
     if not 0 <= position < len(job.tasks):
-        raise Problem(404, "not_found", f"job {job_id} has {len(job.tasks)} workloads, numbered from 0; {position} is not one")
+        raise Problem(
+            404,
+            "not_found",
+            f"job {job_id} has {len(job.tasks)} workloads, numbered from 0; {position} is not one",
+        )
     task = job.tasks[position]
     known = workloads.get_many(session, [one.workload for one in job.tasks][:1000])
     stored, target = known[task.workload], targets.get(session, job.target)
@@ -161,13 +181,19 @@ def load(session: Session, job_id: str, caller: Caller, position: int = 0) -> Jo
 
 def unread(job: Job) -> str:
     """Of a job without workloads, what became of its model."""
-    return job.error or ("its model was not read" if job.state in FINISHED else "its model is still to be read")
+    return job.error or (
+        "its model was not read" if job.state in FINISHED else "its model is still to be read"
+    )
 
 
-def curve_of(session: Session, view: JobView, *, by_time: bool = False) -> tuple[Curve, Expectation | None]:
+def curve_of(
+    session: Session, view: JobView, *, by_time: bool = False
+) -> tuple[Curve, Expectation | None]:
     """The curve, and what further trials are expected to gain."""
     started = view.job.started_at.timestamp() if view.job.started_at else None
-    curve, timed = history.curve(session, view.job.id, view.position, by_time=by_time, levels=view.levels(), started=started)
+    curve, timed = history.curve(
+        session, view.job.id, view.position, by_time=by_time, levels=view.levels(), started=started
+    )
     pace = 1.0 / view.rate if view.rate else 0.0
     medians = history.in_order(timed, curve.total)
     return curve, expect(medians, trials=NEXT, seconds_per_trial=pace, floor_s=view.least_s)

@@ -8,11 +8,16 @@ from tuner.workload.catalogue import operator
 
 
 def label(stored: StoredWorkload) -> str:
-    """`matmul:M=512,N=512,K=512` for what its full spec writes with every default; the stored spec where there is no operator."""
+    """`matmul:M=512,N=512,K=512` for what its full spec writes with every default; the
+    stored spec where there is no operator."""
     params = stored.document.get("params")
     if stored.op is None:
         shapes = stored.document.get("shapes")
-        extents = ",".join(f"{name}={value}" for name, value in shapes.items()) if isinstance(shapes, dict) else ""
+        extents = (
+            ",".join(f"{name}={value}" for name, value in shapes.items())
+            if isinstance(shapes, dict)
+            else ""
+        )
         return f"{stored.spec}[{extents}]" if extents else stored.spec
     if not isinstance(params, dict):
         return stored.spec
@@ -20,7 +25,9 @@ def label(stored: StoredWorkload) -> str:
         defaults = {param.name: param.default for param in operator(stored.op).params}
     except WorkloadError:
         return stored.spec
-    kept = [f"{name}={_written(value)}" for name, value in params.items() if value != defaults.get(name)]
+    kept = [
+        f"{name}={_written(value)}" for name, value in params.items() if value != defaults.get(name)
+    ]
     extra = [f"numerics={stored.numerics}"] if stored.numerics != "strict" else []
     return ":".join([stored.op, ",".join(kept + extra)]) if kept + extra else stored.op
 

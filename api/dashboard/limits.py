@@ -17,7 +17,8 @@ from tuner.workload.workload import Workload
 
 
 def workload_of(document: Mapping[str, Any]) -> Workload | None:
-    """The stored workload; None for a document of another version, which is shown without its arithmetic."""
+    """The stored workload; None for a document of another version, which is shown
+    without its arithmetic."""
     try:
         return from_document(document)
     except WorkloadError:
@@ -40,16 +41,25 @@ def least_s(workload: Workload | None, target: Target, threads: int) -> float | 
 
 
 def roofs(workload: Workload, target: Target, threads: int) -> tuple[Roof, ...]:
-    """The arithmetic limit, in operations as they are stated, with the bandwidth of each level of memory, for the roofline plot;
-    empty without limits."""
+    """The arithmetic limit, in operations as they are stated, with the bandwidth of
+    each level of memory, for the roofline plot; empty without limits."""
     limits = target.limits
     if limits is None:
         return ()
     cores = min(threads, target.cores)
     work = work_of(workload, threads)
-    spared = work.flops / max(fewest_flops(workload, target.isa), 1)  # by an algorithm that does fewer
+    spared = work.flops / max(
+        fewest_flops(workload, target.isa), 1
+    )  # by an algorithm that does fewer
     flat = limits.fma_flops * relative_rate(work.dtype, target.isa) * cores * spared
-    levels = [("L1", target.l1d_bytes / 2), ("L2", target.l2_bytes / 2), ("memory", target.l3_bytes * 4.0)]
-    found = [Roof(name=name, bytes_per_s=bandwidth_at(limits, size) * cores, flops=flat) for name, size in levels]
+    levels = [
+        ("L1", target.l1d_bytes / 2),
+        ("L2", target.l2_bytes / 2),
+        ("memory", target.l3_bytes * 4.0),
+    ]
+    found = [
+        Roof(name=name, bytes_per_s=bandwidth_at(limits, size) * cores, flops=flat)
+        for name, size in levels
+    ]
     distinct = {roof.bytes_per_s: roof for roof in found}
     return (*distinct.values(), Roof(name="arithmetic", bytes_per_s=None, flops=flat))

@@ -1,7 +1,9 @@
-"""A kernel's loops as text, before and after its schedule: a stored text where there is one, else from the product's own trees.
+"""A kernel's loops as text, before and after its schedule: a stored text where there is
+one, else from the product's own trees.
 
-The loops after are those of the program its config means: blocks, nested and moved by the program's steps. A moved block keeps
-the loops that its new place does not already fix; loops are told apart by their axes' names.
+The loops after are those of the program its config means: blocks, nested and moved by
+the program's steps. A moved block keeps the loops that its new place does not already
+fix; loops are told apart by their axes' names.
 """
 
 from __future__ import annotations
@@ -30,10 +32,17 @@ from tuner.workload.expression import Binary, Cast, Const, Read, Reducer, Scalar
 from tuner.workload.workload import Workload
 
 SIGNS = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "floormod": "%", "lt": "<", "le": "<=", "gt": ">",
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "floormod": "%", "lt": "<",
+    "le": "<=", "gt": ">",
     "ge": ">=", "eq": "==", "ne": "!=", "and": "and", "or": "or", "xor": "^",
 }  # fmt: skip
-REDUCERS: Mapping[Reducer | None, str] = {"sum": "+=", "prod": "*=", "max": "max=", "min": "min=", None: "="}
+REDUCERS: Mapping[Reducer | None, str] = {
+    "sum": "+=",
+    "prod": "*=",
+    "max": "max=",
+    "min": "min=",
+    None: "=",
+}
 STARTS: Mapping[Reducer, str] = {"sum": "0", "prod": "1", "max": "-inf", "min": "inf"}
 MOST_TEXT = 200_000  # characters
 
@@ -44,13 +53,23 @@ def scalar(node: Scalar) -> str:
         case Var(name=name):
             return name
         case Const(value=value):
-            return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+            return (
+                str(value).lower()
+                if isinstance(value, bool)
+                else f"{value:g}"
+                if isinstance(value, float)
+                else str(value)
+            )
         case Read(tensor=tensor, indices=indices):
             return f"{tensor}[{', '.join(scalar(index) for index in indices)}]"
         case Unary(op=op, arg=arg):
             return f"-{_inner(arg)}" if op == "neg" else f"{op}({scalar(arg)})"
         case Binary(op=op, lhs=lhs, rhs=rhs):
-            return f"{_inner(lhs)} {SIGNS[op]} {_inner(rhs)}" if op in SIGNS else f"{op}({scalar(lhs)}, {scalar(rhs)})"
+            return (
+                f"{_inner(lhs)} {SIGNS[op]} {_inner(rhs)}"
+                if op in SIGNS
+                else f"{op}({scalar(lhs)}, {scalar(rhs)})"
+            )
         case Select(cond=cond, then=then, other=other):
             return f"where({scalar(cond)}, {scalar(then)}, {scalar(other)})"
         case Cast(dtype=dtype, arg=arg):
@@ -78,15 +97,20 @@ def before(schedule: Mapping[str, Any], workload: Workload | None) -> str | None
     return "\n".join(lines)
 
 
-def after(schedule: Mapping[str, Any], workload: Workload | None, target: Target, kernel: Kernel) -> str | None:
-    """The loops of the kernel's config; None where neither a text was stored nor this version knows its space."""
+def after(
+    schedule: Mapping[str, Any], workload: Workload | None, target: Target, kernel: Kernel
+) -> str | None:
+    """The loops of the kernel's config; None where neither a text was stored nor this
+    version knows its space."""
     kept = schedule.get("after")
     if isinstance(kept, str):
         return kept[:MOST_TEXT]
     if workload is None or not kernel.config:
         return None
     try:
-        return "\n".join(nest_lines(program_for(workload, target, kernel.threads, kernel.config)))[:MOST_TEXT]
+        return "\n".join(nest_lines(program_for(workload, target, kernel.threads, kernel.config)))[
+            :MOST_TEXT
+        ]
     except TunerError:
         return None
 
@@ -98,7 +122,11 @@ def trace_text(schedule: Mapping[str, Any]) -> str | None:
         return text[:MOST_TEXT]
     if isinstance(trace, str):
         return trace[:MOST_TEXT]
-    return "\n".join(json.dumps(step) for step in trace)[:MOST_TEXT] if isinstance(trace, list) and trace else None
+    return (
+        "\n".join(json.dumps(step) for step in trace)[:MOST_TEXT]
+        if isinstance(trace, list) and trace
+        else None
+    )
 
 
 @dataclass(slots=True)
@@ -110,7 +138,9 @@ class _Nest:
     reduced: frozenset[str]  # axes it sums over
     under: tuple[str, str] | None = None  # block and axis it was moved below
     last: bool = False  # a consumer, after what computes it
-    start: tuple[str, str] | None = None  # axis its initialisation was split off above, and the text of that
+    start: tuple[str, str] | None = (
+        None  # axis its initialisation was split off above, and the text of that
+    )
     marks: dict[str, str] = field(default_factory=dict)
     start_marks: dict[str, str] = field(default_factory=dict)
     fused: dict[str, frozenset[str]] = field(default_factory=dict)  # what a loop was made of
@@ -130,7 +160,9 @@ def nest_lines(program: Program) -> list[str]:
             case DecomposeReduction(block=block, loop=loop):
                 nests[block].start = (_split(loop)[1], _start(blocks[block]))
             case Fuse(loops=loops, into=into):
-                _fuse(nests, _split(loops[0])[0], [_split(name)[1] for name in loops], _split(into)[1])
+                _fuse(
+                    nests, _split(loops[0])[0], [_split(name)[1] for name in loops], _split(into)[1]
+                )
             case Mark(loop=loop, how=how):
                 block, axis = _split(loop)
                 if block in nests:
@@ -178,14 +210,20 @@ def _fuse(nests: Mapping[str, _Nest], block: str, names: Sequence[str], into: st
     nest = nests[block]
     extents = dict(nest.loops)
     size = prod(extents[name] for name in names)
-    nest.loops = [(into, size) if name == names[0] else (name, extent) for name, extent in nest.loops if name not in names[1:]]
+    nest.loops = [
+        (into, size) if name == names[0] else (name, extent)
+        for name, extent in nest.loops
+        if name not in names[1:]
+    ]
     nest.fused[into] = frozenset(names)
     for other in nests.values():
         if other.under is not None and other.under[0] == block and other.under[1] in names:
             other.under = (block, into)
 
 
-def _write(name: str, nests: Mapping[str, _Nest], depth: int, fixed: frozenset[str], lines: list[str]) -> None:
+def _write(
+    name: str, nests: Mapping[str, _Nest], depth: int, fixed: frozenset[str], lines: list[str]
+) -> None:
     """The block inside the axes its place fixes already, with what was moved below its loops."""
     nest = nests[name]
     levels: list[tuple[str, int, frozenset[str]]] = []
@@ -214,11 +252,20 @@ def _write_start(nest: _Nest, depth: int, fixed: frozenset[str], lines: list[str
 
 
 def _loop(depth: int, axis: str, extent: int, marks: Mapping[str, str]) -> str:
-    return f"{'  ' * depth}for {axis} in {extent}:" + (f"  # {marks[axis]}" if axis in marks else "")
+    return f"{'  ' * depth}for {axis} in {extent}:" + (
+        f"  # {marks[axis]}" if axis in marks else ""
+    )
 
 
 def _write_moved(
-    name: str, axis: str, nests: Mapping[str, _Nest], depth: int, fixed: frozenset[str], lines: list[str], *, last: bool
+    name: str,
+    axis: str,
+    nests: Mapping[str, _Nest],
+    depth: int,
+    fixed: frozenset[str],
+    lines: list[str],
+    *,
+    last: bool,
 ) -> None:
     for child, nest in nests.items():
         if nest.under == (name, axis) and nest.last == last:

@@ -1,4 +1,5 @@
-"""How a page is made: templates with every text escaped, the policy of its answer, and refusals as pages instead of JSON."""
+"""How a page is made: templates with every text escaped, the policy of its answer, and
+refusals as pages instead of JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ from tuner.errors import TunerError
 from tuner.version import __version__ as VERSION
 
 POLICY = (
-    "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; object-src 'none'; "
+    "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src "
+    "'self'; object-src 'none'; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 )
 # Browsers send the Origin of a form only where the page lets them send it to itself.
@@ -49,7 +51,11 @@ class Dashboard:
 def make_dashboard() -> Dashboard:
     folder = Path(__file__).parent / "templates"
     environment = Environment(
-        loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     names = (
         "seconds",
@@ -70,7 +76,12 @@ def make_dashboard() -> Dashboard:
 
 
 def render(
-    request: Request, template: str, context: Mapping[str, Any], *, status: int = 200, caller: Caller | None = None
+    request: Request,
+    template: str,
+    context: Mapping[str, Any],
+    *,
+    status: int = 200,
+    caller: Caller | None = None,
 ) -> Response:
     """The template as an answer; a missing form cookie is set on the way."""
     dashboard = cast(Dashboard, request.app.state.dashboard)
@@ -95,21 +106,26 @@ def render(
 
 
 def with_query(params: QueryParams, **changes: Any) -> str:
-    """The query with some names changed; None takes a name out, a list gives it several times. Starts with `?`."""
+    """The query with some names changed; None takes a name out, a list gives it several
+    times. Starts with `?`."""
     kept = [(name, value) for name, value in params.multi_items() if name not in changes]
     for name, value in changes.items():
         if value is not None:
-            kept += [(name, str(one)) for one in (value if isinstance(value, list | tuple) else [value])]
+            kept += [
+                (name, str(one)) for one in (value if isinstance(value, list | tuple) else [value])
+            ]
     return "?" + urlencode(kept)
 
 
 def redirect(location: str) -> Response:
-    """After a form was taken: the browser fetches `location` anew, so that reloading sends nothing twice."""
+    """After a form was taken: the browser fetches `location` anew, so that reloading
+    sends nothing twice."""
     return RedirectResponse(location, 303, dict(HEADERS))
 
 
 class PageRoute(APIRoute):
-    """A route for people: without a session it leads to the sign-in page, and refusals are pages."""
+    """A route for people: without a session it leads to the sign-in page, and refusals
+    are pages."""
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]  # narrower on purpose
         handle = super().get_route_handler()
@@ -134,13 +150,19 @@ class PageRoute(APIRoute):
 
 
 def _to_sign_in(request: Request) -> Response:
-    if request.method != "GET" or "/parts/" in request.url.path or request.headers.get("accept", "") == "text/event-stream":
+    if (
+        request.method != "GET"
+        or "/parts/" in request.url.path
+        or request.headers.get("accept", "") == "text/event-stream"
+    ):
         return _refusal(request, 401, "your session is over; sign in again")
     back = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     return redirect(f"/login?next={quote(back, safe='')}")
 
 
-def _refusal(request: Request, status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+def _refusal(
+    request: Request, status: int, detail: str, headers: Mapping[str, str] | None = None
+) -> Response:
     context = {"status": status, "title": HTTPStatus(status).phrase, "detail": detail}
     response = render(request, "error.html", context, status=status)
     response.headers.update(dict(headers or {}))

@@ -1,4 +1,5 @@
-"""A job as one self-contained page: drawings, tables and style in the file, no script, nothing loaded from anywhere.
+"""A job as one self-contained page: drawings, tables and style in the file, no script,
+nothing loaded from anywhere.
 
 For handing results on: to a colleague without access to the service, to a ticket, to an archive.
 """
@@ -39,7 +40,10 @@ class TaskReport:
 def report(session: Session, job_id: str) -> str:
     """The page as HTML text. Raises NotFound for an unknown job."""
     job = jobs.get(session, job_id)
-    tasks = [task_report(session, load(session, job_id, OPERATOR, position)) for position in range(len(job.tasks))]
+    tasks = [
+        task_report(session, load(session, job_id, OPERATOR, position))
+        for position in range(len(job.tasks))
+    ]
     dashboard = make_dashboard()
     context = {
         "job": job,
@@ -61,7 +65,8 @@ def task_report(session: Session, view: JobView) -> TaskReport:
     predicted = found.predictions
     scored = len(predicted.numbers) >= 2
     axes = [
-        parallel.Axis(name=knob.knob, values=[group.value for group in knob.groups]) for knob in found.knobs[: parallel.MOST_AXES]
+        parallel.Axis(name=knob.knob, values=[group.value for group in knob.groups])
+        for knob in found.knobs[: parallel.MOST_AXES]
     ]
     entries = race(view.kernel) if view.kernel else []
     schedule = kernels.schedule(session, view.kernel.id) if view.kernel else {}
@@ -73,19 +78,26 @@ def task_report(session: Session, view: JobView) -> TaskReport:
         "expected": expected,
         "fastest": found.trials[:FASTEST],
         "knobs": [
-            (knob, plots.bar(knob.share), min(knob.groups, key=lambda group: group.best_s)) for knob in found.knobs[:KNOBS]
+            (knob, plots.bar(knob.share), min(knob.groups, key=lambda group: group.best_s))
+            for knob in found.knobs[:KNOBS]
         ],
         "parallel_svg": static_parallel(axes, found) if len(axes) > 1 else None,
-        "scatter_svg": plots.scatter(predicted.scores.tolist(), predicted.medians_s.tolist()) if scored else None,
+        "scatter_svg": plots.scatter(predicted.scores.tolist(), predicted.medians_s.tolist())
+        if scored
+        else None,
         "correlation_svg": plots.correlations(found.correlations) if found.correlations else None,
         "counts": trials.failure_counts(session, view.job.id, view.position),
         "entries": entries,
         "intervals_svg": plots.intervals(entries) if entries else None,
         "before": loops.before(schedule, view.workload),
-        "after": loops.after(schedule, view.workload, view.target, view.kernel) if view.kernel else None,
+        "after": loops.after(schedule, view.workload, view.target, view.kernel)
+        if view.kernel
+        else None,
         "trace": loops.trace_text(schedule),
     }
-    groups = trials.failure_groups(session, view.job.id, limit=FAILURES) if view.position == 0 else ()
+    groups = (
+        trials.failure_groups(session, view.job.id, limit=FAILURES) if view.position == 0 else ()
+    )
     return TaskReport(view=view, parts=parts | {"groups": groups})
 
 
@@ -95,7 +107,10 @@ def static_parallel(axes: list[parallel.Axis], found: history.Analysis) -> str:
     quarter = parallel.MOST_LINES // 4
     step = max(1, len(every) // (parallel.MOST_LINES - quarter))
     lines = [
-        parallel.Line(values=[one.trial.config.get(axis.name) for axis in axes], rank=index / max(1, len(every)))
+        parallel.Line(
+            values=[one.trial.config.get(axis.name) for axis in axes],
+            rank=index / max(1, len(every)),
+        )
         for index, one in enumerate(every)
         if index < quarter or index % step == 0
     ]

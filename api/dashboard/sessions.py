@@ -1,7 +1,9 @@
-"""Who looks at the pages: the same keys as the API, entered once and kept in a cookie that scripts cannot read.
+"""Who looks at the pages: the same keys as the API, entered once and kept in a cookie
+that scripts cannot read.
 
-The cookie holds the key itself, HttpOnly and SameSite=Strict, until the browser closes: every request checks it against the
-database, so a revoked key ends its sessions everywhere at once. It is no credential for /v1. Forms carry a second cookie's value,
+The cookie holds the key itself, HttpOnly and SameSite=Strict, until the browser closes:
+every request checks it against the database, so a revoked key ends its sessions
+everywhere at once. It is no credential for /v1. Forms carry a second cookie's value,
 which another site can neither read nor send.
 """
 
@@ -45,17 +47,24 @@ async def viewer(request: Request, service: ServiceDep) -> Caller:
         raise SignIn
     take_token(service, caller, 1.0)
     if not caller.may("read"):
-        raise Problem(403, "forbidden", f"this key has the scopes {', '.join(sorted(caller.scopes))}; 'read' is needed")
+        raise Problem(
+            403,
+            "forbidden",
+            f"this key has the scopes {', '.join(sorted(caller.scopes))}; 'read' is needed",
+        )
     return caller
 
 
 async def enter(request: Request, service: Service, token: str) -> Caller | None:
-    """The caller of a key typed into the sign-in form; None for a wrong one, which counts against the address."""
+    """The caller of a key typed into the sign-in form; None for a wrong one, which
+    counts against the address."""
     address = request.client.host if request.client else ""
     wait_s = service.logins.wait_s(address)
     if wait_s > 0:
         detail = f"too many refused keys from this address; try again in {retry_after(wait_s)} s"
-        raise Problem(429, "too_many_failures", detail, headers={"Retry-After": retry_after(wait_s)})
+        raise Problem(
+            429, "too_many_failures", detail, headers={"Retry-After": retry_after(wait_s)}
+        )
     caller = await run_in_threadpool(verify, service.database, token)
     if caller is None:
         service.logins.take(address)
@@ -63,7 +72,14 @@ async def enter(request: Request, service: Service, token: str) -> Caller | None
 
 
 def keep(response: Response, request: Request, name: str, value: str) -> None:
-    response.set_cookie(name, value, httponly=True, samesite="strict", secure=request.url.scheme == "https", path="/")
+    response.set_cookie(
+        name,
+        value,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+        path="/",
+    )
 
 
 def form_token(request: Request) -> str:
@@ -81,14 +97,24 @@ async def form(request: Request) -> Mapping[str, str]:
     """The fields of a posted form, once its token is right. Raises Problem."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise Problem(415, "unsupported_media_type", f"the body is {kind or 'of no type'}; send a form")
+        raise Problem(
+            415, "unsupported_media_type", f"the body is {kind or 'of no type'}; send a form"
+        )
     try:
-        fields = dict(parse_qsl((await request.body()).decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
+        fields = dict(
+            parse_qsl(
+                (await request.body()).decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS
+            )
+        )
     except ValueError as error:
         raise Problem(400, "invalid_request", "the form cannot be read") from error
     kept = _kept_token(request)
     if kept is None or not hmac.compare_digest(fields.get(FIELD, "").encode(), kept.encode()):
-        raise Problem(403, "foreign_form", "this form was not made by this page, or is too old; reload the page and try again")
+        raise Problem(
+            403,
+            "foreign_form",
+            "this form was not made by this page, or is too old; reload the page and try again",
+        )
     return fields
 
 
@@ -98,7 +124,11 @@ Form = Annotated[Mapping[str, str], Depends(form)]
 
 def submitter(caller: Viewer) -> Caller:
     if not caller.may("submit"):
-        raise Problem(403, "forbidden", f"this key has the scopes {', '.join(sorted(caller.scopes))}; 'submit' is needed")
+        raise Problem(
+            403,
+            "forbidden",
+            f"this key has the scopes {', '.join(sorted(caller.scopes))}; 'submit' is needed",
+        )
     return caller
 
 

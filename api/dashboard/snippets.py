@@ -1,4 +1,5 @@
-"""Copy-paste lines that fetch and call a kernel: curl, Python, C, CMake. Text only, from the kernel's own names and shapes."""
+"""Copy-paste lines that fetch and call a kernel: curl, Python, C, CMake. Text only,
+from the kernel's own names and shapes."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from tuner.workload.expression import Tensor
 from tuner.workload.workload import Workload
 
 C_TYPES = {
-    "float32": "float", "float64": "double", "float16": "uint16_t", "bfloat16": "uint16_t", "int8": "int8_t", "uint8": "uint8_t",
+    "float32": "float", "float64": "double", "float16": "uint16_t", "bfloat16": "uint16_t",
+    "int8": "int8_t", "uint8": "uint8_t",
     "int32": "int32_t", "int64": "int64_t", "bool": "uint8_t",
 }  # fmt: skip
 MOST_MANIFEST = 1_000_000  # bytes
@@ -21,9 +23,12 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """What a kernel's download is: an exported library's archive with its names, or the bare library that was measured."""
+    """What a kernel's download is: an exported library's archive with its names, or the
+    bare library that was measured."""
 
-    library: str | None  # of the archive: its folder, Python package and CMake package; None for a bare library
+    library: (
+        str | None
+    )  # of the archive: its folder, Python package and CMake package; None for a bare library
     symbol: str  # the C function
 
     @property
@@ -39,7 +44,11 @@ def delivery(archive: bytes | None, symbol: object) -> Delivery:
     try:
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
             member = next(
-                one for one in tar if one.isfile() and one.name.endswith("/manifest.json") and one.size <= MOST_MANIFEST
+                one
+                for one in tar
+                if one.isfile()
+                and one.name.endswith("/manifest.json")
+                and one.size <= MOST_MANIFEST
             )
             content = tar.extractfile(member)
             manifest = json.loads(content.read()) if content is not None else {}
@@ -47,12 +56,19 @@ def delivery(archive: bytes | None, symbol: object) -> Delivery:
     except (tarfile.TarError, OSError, StopIteration, ValueError, LookupError, TypeError):
         return Delivery(library=None, symbol=bare)
     known = NAME.fullmatch(library) and NAME.fullmatch(function)
-    return Delivery(library=library, symbol=function) if known else Delivery(library=None, symbol=bare)
+    return (
+        Delivery(library=library, symbol=function) if known else Delivery(library=None, symbol=bare)
+    )
 
 
-def snippets(kernel_id: str, found: Delivery, workload: Workload | None, base: str) -> tuple[tuple[str, str], ...]:
+def snippets(
+    kernel_id: str, found: Delivery, workload: Workload | None, base: str
+) -> tuple[tuple[str, str], ...]:
     """Title and text of each. `base` is the service's address as the browser has it."""
-    texts = [("curl", curl(kernel_id, found, base)), ("Python", python(kernel_id, found, workload, base))]
+    texts = [
+        ("curl", curl(kernel_id, found, base)),
+        ("Python", python(kernel_id, found, workload, base)),
+    ]
     if workload is not None:
         texts += [("C", c(found, workload)), ("CMake", cmake(kernel_id, found))]
     return tuple(texts)
@@ -60,12 +76,16 @@ def snippets(kernel_id: str, found: Delivery, workload: Workload | None, base: s
 
 def curl(kernel_id: str, found: Delivery, base: str) -> str:
     file = f"{kernel_id}.{found.extension}"
-    lines = [f'curl -fsS -H "Authorization: Bearer $TUNER_KEY" -o {file} \\', f"  '{base}/v1/kernels/{kernel_id}/artifact'"]
+    lines = [
+        f'curl -fsS -H "Authorization: Bearer $TUNER_KEY" -o {file} \\',
+        f"  '{base}/v1/kernels/{kernel_id}/artifact'",
+    ]
     return "\n".join([*lines, f"tar -xzf {file}"] if found.library else lines)
 
 
 def python(kernel_id: str, found: Delivery, workload: Workload | None, base: str) -> str:
-    """Calls the extracted package where there is one; else runs the kernel on the service's workers."""
+    """Calls the extracted package where there is one; else runs the kernel on the
+    service's workers."""
     tensors = () if workload is None else workload.expression.inputs
     arrays = [(tensor.name, _random(tensor)) for tensor in tensors if NAME.fullmatch(tensor.name)]
     if found.library is not None:
@@ -126,7 +146,9 @@ def c(found: Delivery, workload: Workload) -> str:
 
 
 def _buffer(tensor: Tensor) -> str:
-    size = -(-max(1, tensor.nbytes) // 64) * 64  # aligned_alloc takes multiples of the alignment only
+    size = (
+        -(-max(1, tensor.nbytes) // 64) * 64
+    )  # aligned_alloc takes multiples of the alignment only
     shape = f"{tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
     return f"  {C_TYPES[tensor.dtype]} *{tensor.name} = aligned_alloc(64, {size});  // {shape}"
 
@@ -135,7 +157,9 @@ def cmake(kernel_id: str, found: Delivery) -> str:
     if found.library is not None:
         place = f'"${{CMAKE_SOURCE_DIR}}/{found.library}/cmake"'
         lines = [f"find_package({found.library} CONFIG REQUIRED PATHS {place} NO_DEFAULT_PATH)"]
-        return "\n".join([*lines, f"target_link_libraries(app PRIVATE {found.library}::{found.library})"])
+        return "\n".join(
+            [*lines, f"target_link_libraries(app PRIVATE {found.library}::{found.library})"]
+        )
     return "\n".join(
         [
             "add_library(tuned SHARED IMPORTED)",

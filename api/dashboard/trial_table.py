@@ -1,4 +1,5 @@
-"""The table of a job's trials: which the query in the address selects, in which order, from which place on."""
+"""The table of a job's trials: which the query in the address selects, in which order,
+from which place on."""
 
 from __future__ import annotations
 
@@ -36,14 +37,23 @@ class Wanted:
 
 def wanted(
     outcome: Annotated[list[str] | None, Query(max_length=12)] = None,
-    knob: Annotated[list[Annotated[str, Query(max_length=200)]] | None, Query(max_length=16)] = None,
+    knob: Annotated[
+        list[Annotated[str, Query(max_length=200)]] | None, Query(max_length=16)
+    ] = None,
     min: Annotated[str, Query(max_length=40)] = "",
     max: Annotated[str, Query(max_length=40)] = "",
     sort: Annotated[str, Query(max_length=20)] = "number",
     cursor: Annotated[str | None, Query(max_length=500)] = None,
 ) -> Wanted:
     chosen = [one for one in outcome or () if one]
-    return Wanted(outcome=chosen, knob=[one for one in knob or () if one], min=min, max=max, sort=sort, cursor=cursor or None)
+    return Wanted(
+        outcome=chosen,
+        knob=[one for one in knob or () if one],
+        min=min,
+        max=max,
+        sort=sort,
+        cursor=cursor or None,
+    )
 
 
 FilterQuery = Annotated[Wanted, Depends(wanted)]
@@ -85,17 +95,25 @@ def outcome_of(one: StoredTrial) -> str:
 
 
 def table(session: Session, view: JobView, chosen: Selection) -> Mapping[str, Any]:
-    """What the template of the table needs. A filter that cannot be read shows its error above all trials."""
+    """What the template of the table needs. A filter that cannot be read shows its
+    error above all trials."""
     error = chosen.error
     where = at(chosen.where, view.position)
     try:
         found = trial_pages.list_page(
-            session, view.job.id, where=where, sort=cast(Sort, chosen.wanted.sort), cursor=chosen.wanted.cursor, limit=ROWS
+            session,
+            view.job.id,
+            where=where,
+            sort=cast(Sort, chosen.wanted.sort),
+            cursor=chosen.wanted.cursor,
+            limit=ROWS,
         )
     except UsageError as refused:
         error, found = (
             str(refused),
-            trial_pages.list_page(session, view.job.id, where=at(TrialFilter(), view.position), limit=ROWS),
+            trial_pages.list_page(
+                session, view.job.id, where=at(TrialFilter(), view.position), limit=ROWS
+            ),
         )
     columns = dict.fromkeys(name for one in found.items for name in one.trial.config)
     return {

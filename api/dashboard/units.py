@@ -1,4 +1,5 @@
-"""Numbers for people, as the pages and the report write them: times, counts, rates and moments with the unit that suits them."""
+"""Numbers for people, as the pages and the report write them: times, counts, rates and
+moments with the unit that suits them."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ def seconds(value: float | None) -> str:
         return DASH
     if value == 0:
         return "0 s"
-    scale, unit = next(((scale, unit) for scale, unit in SCALES if value >= scale * 0.9995), SCALES[-1])
+    scale, unit = next(
+        ((scale, unit) for scale, unit in SCALES if value >= scale * 0.9995), SCALES[-1]
+    )
     return f"{three(value / scale)} {unit}"
 
 
@@ -33,15 +36,21 @@ def three(value: float) -> str:
 
 
 def read_seconds(text: str) -> float | None:
-    """`80 µs`, `1.2ms`, `0.004`: seconds; None for nothing. Raises UsageError for what is no time."""
+    """`80 µs`, `1.2ms`, `0.004`: seconds; None for nothing. Raises UsageError for what
+    is no time."""
     if not text.strip():
         return None
     found = WRITTEN.fullmatch(text)
     if found is None:
-        raise UsageError(f"{text[:40]!r} is not a time; write a number with a unit, such as 80 µs or 1.2 ms")
+        raise UsageError(
+            f"{text[:40]!r} is not a time; write a number with a unit, such as 80 µs or 1.2 ms"
+        )
     value = float(found[1]) * FACTORS[found[2]]
     if not isfinite(value):
-        raise UsageError(f"{text[:40]!r} is too large for a time; write a number with a unit, such as 80 µs or 1.2 ms")
+        raise UsageError(
+            f"{text[:40]!r} is too large for a time; write a number with a unit, such as 80 µs "
+            f"or 1.2 ms"
+        )
     return value
 
 
@@ -54,7 +63,11 @@ def duration(value: float | None) -> str:
         return f"{whole} s"
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min" if whole < 172_800 else f"{whole // 86400} days"
+    return (
+        f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+        if whole < 172_800
+        else f"{whole // 86400} days"
+    )
 
 
 def ratio(value: float | None) -> str:
@@ -62,7 +75,13 @@ def ratio(value: float | None) -> str:
 
 
 def percent(fraction: float | None) -> str:
-    return DASH if fraction is None else f"{100 * fraction:.1f}%" if 0 < abs(fraction) < 0.095 else f"{100 * fraction:.0f}%"
+    return (
+        DASH
+        if fraction is None
+        else f"{100 * fraction:.1f}%"
+        if 0 < abs(fraction) < 0.095
+        else f"{100 * fraction:.0f}%"
+    )
 
 
 def count(value: int | None) -> str:
@@ -78,7 +97,10 @@ def work(flops: int | None) -> str:
     """Arithmetic operations: 268 MFLOP."""
     if flops is None:
         return DASH
-    scale, unit = next(((s, u) for s, u in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")) if flops >= s), (1.0, ""))
+    scale, unit = next(
+        ((s, u) for s, u in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")) if flops >= s),
+        (1.0, ""),
+    )
     return f"{three(flops / scale)} {unit}FLOP"
 
 
@@ -104,4 +126,7 @@ def value_text(value: Any) -> str:
 
 
 def config_text(config: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value_text(value)}" for name, value in config.items()) or "default schedule"
+    return (
+        " ".join(f"{name}={value_text(value)}" for name, value in config.items())
+        or "default schedule"
+    )

@@ -1,4 +1,5 @@
-"""The API's reference page and its style sheet, served from the package: no other host is ever asked."""
+"""The API's reference page and its style sheet, served from the package: no other host
+is ever asked."""
 
 from __future__ import annotations
 
@@ -13,9 +14,19 @@ router = APIRouter(prefix="/docs", include_in_schema=False)
 @router.get("")
 def reference(request: Request) -> HTMLResponse:
     page = reference_page.render(request.app.openapi())
-    return HTMLResponse(page, headers={"Content-Security-Policy": reference_page.POLICY, "Cache-Control": "public, max-age=300"})
+    return HTMLResponse(
+        page,
+        headers={
+            "Content-Security-Policy": reference_page.POLICY,
+            "Cache-Control": "public, max-age=300",
+        },
+    )
 
 
 @router.get("/style.css")
 def style() -> Response:
-    return Response(reference_page.STYLE, media_type="text/css", headers={"Cache-Control": "public, max-age=3600"})
+    return Response(
+        reference_page.STYLE,
+        media_type="text/css",
+        headers={"Cache-Control": "public, max-age=3600"},
+    )

@@ -1,7 +1,9 @@
-"""A job's events as they happen, as server-sent events: all after the number the client has seen, then live until the end.
+"""A job's events as they happen, as server-sent events: all after the number the client
+has seen, then live until the end.
 
-https://html.spec.whatwg.org/multipage/server-sent-events.html. The stream ends when the job has; a client that comes back
-with the last number of a finished job gets 204, which tells browsers to stop reconnecting.
+https://html.spec.whatwg.org/multipage/server-sent-events.html. The stream ends when the
+job has; a client that comes back with the last number of a finished job gets 204, which
+tells browsers to stop reconnecting.
 """
 
 from __future__ import annotations
@@ -32,13 +34,18 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 log = structlog.get_logger("api.events")
 
 MEDIA_TYPE = "text/event-stream"
-# How OpenAPI describes one event of a stream: https://spec.openapis.org/oas/v3.2.0.html#server-sent-events
+# How OpenAPI describes one event of a stream:
+# https://spec.openapis.org/oas/v3.2.0.html#server-sent-events
 ITEM = {
     "type": "object",
     "properties": {
         "id": {"type": "string", "description": "the event's number"},
         "event": {"type": "string", "description": "its kind"},
-        "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": EventAnswer.model_json_schema()},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": EventAnswer.model_json_schema(),
+        },
         "retry": {"type": "integer"},
     },
 }
@@ -71,7 +78,9 @@ def still_allowed(service: Service, key_id: str | None) -> bool:
         return keys.holds_good(session, key_id)
 
 
-async def stream(service: Service, job_id: str, after: int, key_id: str | None) -> AsyncIterator[bytes]:
+async def stream(
+    service: Service, job_id: str, after: int, key_id: str | None
+) -> AsyncIterator[bytes]:
     """Never skips and never repeats a number: each round reads what follows the last one sent."""
     loop, ping_s = asyncio.get_running_loop(), service.options.event_ping_s
     deadline, check_at = loop.time() + service.options.event_stream_s, loop.time() + ping_s
@@ -115,18 +124,27 @@ async def stream_events(
     caller: Reader,
     service: ServiceDep,
     last_event_id: Annotated[
-        str | None, Header(max_length=20, pattern=r"^[0-9]{0,18}$", description="replay what follows")
+        str | None,
+        Header(max_length=20, pattern=r"^[0-9]{0,18}$", description="replay what follows"),
     ] = None,
-    after: Annotated[int, Query(ge=0, le=2**53, description="the same for clients that cannot set headers")] = 0,
+    after: Annotated[
+        int, Query(ge=0, le=2**53, description="the same for clients that cannot set headers")
+    ] = 0,
 ) -> Response:
     """The job's events in order, each with its number as `id` and its kind as `event`."""
     if service.feed.streams >= service.options.max_streams:
         raise Problem(
-            429, "too_many_streams", "this service has as many event streams as it can hold", headers={"Retry-After": "5"}
+            429,
+            "too_many_streams",
+            "this service has as many event streams as it can hold",
+            headers={"Retry-After": "5"},
         )
     most = service.options.max_key_streams
     if service.feed.streams_of(caller.key_id or "") >= most:
-        detail = f"this key has {most} event streams open, its limit; close one, or ask GET /v1/jobs for many at once"
+        detail = (
+            f"this key has {most} event streams open, its limit; close one, or ask GET "
+            f"/v1/jobs for many at once"
+        )
         raise Problem(429, "too_many_streams", detail, headers={"Retry-After": "5"})
     position = int(last_event_id) if last_event_id else after
 
@@ -139,5 +157,7 @@ async def stream_events(
         return Response(status_code=204)
     # Proxies that buffer would hold events back.
     return StreamingResponse(
-        stream(service, job_id, position, caller.key_id), media_type=MEDIA_TYPE, headers={"X-Accel-Buffering": "no"}
+        stream(service, job_id, position, caller.key_id),
+        media_type=MEDIA_TYPE,
+        headers={"X-Accel-Buffering": "no"},
     )

@@ -28,7 +28,9 @@ def list_workers(caller: Reader, service: ServiceDep) -> Page[WorkerAnswer]:
 def list_targets(caller: Reader, service: ServiceDep) -> Page[TargetAnswer]:
     """Every target a worker has brought, the oldest first."""
     with service.database.read() as session:
-        return Page(items=[answers.target(target) for target in targets.list_all(session)], next=None)
+        return Page(
+            items=[answers.target(target) for target in targets.list_all(session)], next=None
+        )
 
 
 @router.get("/operators", responses=documented(401, 403, 429))

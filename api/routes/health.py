@@ -31,10 +31,14 @@ def ready(service: ServiceDep) -> HealthAnswer:
 @router.get(
     "/metrics",
     response_class=Response,
-    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **documented(401, 403, 429, 503)},
+    responses={
+        200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
+        **documented(401, 403, 429, 503),
+    },
 )
 def metrics(caller: Reader, service: ServiceDep) -> Response:
-    """Counts and times of this process's requests, and the fleet's jobs, trials, kernels and workers."""
+    """Counts and times of this process's requests, and the fleet's jobs, trials,
+    kernels and workers."""
     with service.database.read() as session:
         service.metrics.fleet(totals.read(session))
     return Response(service.metrics.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)

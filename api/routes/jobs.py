@@ -15,7 +15,16 @@ from tuner.api.auth import Caller, Reader, Requester, Submitter
 from tuner.api.content_type import JSON_BODY
 from tuner.api.described import described_jobs
 from tuner.api.problems import Problem, documented
-from tuner.api.schemas import IDENTIFIER, CreationSort, JobAnswer, JobRequest, Page, ResumeRequest, State, TrialAnswer
+from tuner.api.schemas import (
+    IDENTIFIER,
+    CreationSort,
+    JobAnswer,
+    JobRequest,
+    Page,
+    ResumeRequest,
+    State,
+    TrialAnswer,
+)
 from tuner.api.service import Service, ServiceDep
 from tuner.api.targets import choose
 from tuner.db import jobs, keys, targets, trial_pages
@@ -39,15 +48,22 @@ IdempotencyKey = Annotated[
         min_length=1,
         max_length=200,
         pattern=r"^[\x21-\x7e]+$",
-        description="chosen by the client; a repeated request with it answers with the first one's job, within 24 hours",
+        description="chosen by the client; a repeated request with it answers with the first "
+        "one's job, within 24 hours",
     ),
 ]
 EXAMPLES = {
-    "operator": {"value": {"workload": {"op": "matmul", "params": {"M": 512, "N": 512, "K": 512}}, "trials": 128}},
+    "operator": {
+        "value": {
+            "workload": {"op": "matmul", "params": {"M": 512, "N": 512, "K": 512}},
+            "trials": 128,
+        }
+    },
     "notation": {
         "value": {
             "workload": {
-                "notation": "kernel mlp(A: f32[M, K], B: f32[K, N], bias: f32[N]) -> (C: f32[M, N]) {\n"
+                "notation": "kernel mlp(A: f32[M, K], B: f32[K, N], bias: f32[N]) -> (C: "
+                "f32[M, N]) {\n"
                 "  T[i, j] += A[i, k] * B[k, j]\n  C[i, j] = max(T[i, j] + bias[j], 0)\n}",
                 "shapes": {"M": 64, "N": 64, "K": 64},
             },
@@ -58,7 +74,8 @@ EXAMPLES = {
 
 
 def visible(job: Job, caller: Caller) -> bool:
-    """A key sees its own jobs and the shared ones that the service itself queued; an administrator sees all."""
+    """A key sees its own jobs and the shared ones that the service itself queued; an
+    administrator sees all."""
     return caller.sees_all or job.kind in SHARED or job.owner == caller.key_id
 
 
@@ -75,7 +92,9 @@ def owned(session: Session, job_id: str, caller: Caller) -> Job:
     """A job that the caller may change."""
     job = seen(session, job_id, caller)
     if not caller.sees_all and job.owner != caller.key_id:
-        raise Problem(403, "forbidden", f"job {job_id} is shared; only an administrator can change it")
+        raise Problem(
+            403, "forbidden", f"job {job_id} is shared; only an administrator can change it"
+        )
     return job
 
 
@@ -86,12 +105,21 @@ def digest(request: BaseModel) -> str:
 
 
 def create(
-    session: Session, service: Service, caller: Caller, new: NewJob, *, idempotency_key: str | None, request_digest: str
+    session: Session,
+    service: Service,
+    caller: Caller,
+    new: NewJob,
+    *,
+    idempotency_key: str | None,
+    request_digest: str,
 ) -> tuple[Job, bool]:
-    """Queues the job within the caller's quota; repeated requests find the first one's job and count for nothing."""
+    """Queues the job within the caller's quota; repeated requests find the first one's
+    job and count for nothing."""
     idempotency = None
     if idempotency_key is not None:
-        idempotency = Idempotency(key=idempotency_key, digest=request_digest, owner=caller.key_id or "")
+        idempotency = Idempotency(
+            key=idempotency_key, digest=request_digest, owner=caller.key_id or ""
+        )
     job, created = jobs.create(session, new, idempotency=idempotency)
     if created:
         check_quota(session, service, caller)
@@ -99,12 +127,17 @@ def create(
 
 
 def check_quota(session: Session, service: Service, caller: Caller) -> None:
-    """Refuses what has just given the caller one unfinished job too many; the transaction is then rolled back."""
+    """Refuses what has just given the caller one unfinished job too many; the
+    transaction is then rolled back."""
     if caller.key_id is not None:
-        keys.hold(session, caller.key_id)  # or requests sent at once would not count each other's jobs
+        keys.hold(
+            session, caller.key_id
+        )  # or requests sent at once would not count each other's jobs
     quota = caller.quota if caller.quota is not None else service.options.max_active_jobs
     if jobs.count(session, owner=caller.key_id) > quota:
-        detail = f"this key has {quota} unfinished jobs, its limit; wait for one to finish or cancel one"
+        detail = (
+            f"this key has {quota} unfinished jobs, its limit; wait for one to finish or cancel one"
+        )
         raise Problem(429, "quota_exceeded", detail, headers={"Retry-After": "60"})
 
 
@@ -116,7 +149,12 @@ def accepted(response: Response, job: JobAnswer, *, created: bool) -> JobAnswer:
     return job
 
 
-@router.post("", status_code=202, dependencies=[JSON_BODY], responses=documented(400, 401, 403, 409, 413, 415, 422, 429, 503))
+@router.post(
+    "",
+    status_code=202,
+    dependencies=[JSON_BODY],
+    responses=documented(400, 401, 403, 409, 413, 415, 422, 429, 503),
+)
 def submit_job(
     request: Annotated[JobRequest, Body(openapi_examples=EXAMPLES)],
     caller: Requester,
@@ -142,7 +180,14 @@ def submit_job(
             owner=caller.key_id,
             settings={"improve": request.improve},
         )
-        job, created = create(session, service, caller, new, idempotency_key=idempotency_key, request_digest=digest(request))
+        job, created = create(
+            session,
+            service,
+            caller,
+            new,
+            idempotency_key=idempotency_key,
+            request_digest=digest(request),
+        )
         found = answer(session, [job])[0]
     return accepted(response, found, created=created)
 
@@ -151,8 +196,12 @@ def submit_job(
 def list_jobs(
     caller: Reader,
     service: ServiceDep,
-    state: Annotated[list[State] | None, Query(description="only jobs in one of these states")] = None,
-    workload: Annotated[str | None, Query(pattern=IDENTIFIER, description="only jobs with the workload of this key")] = None,
+    state: Annotated[
+        list[State] | None, Query(description="only jobs in one of these states")
+    ] = None,
+    workload: Annotated[
+        str | None, Query(pattern=IDENTIFIER, description="only jobs with the workload of this key")
+    ] = None,
     sort: CreationSort = "-created_at",
     cursor: Cursor = None,
     limit: Limit = 50,
@@ -184,8 +233,12 @@ def list_trials(
     job_id: JobId,
     caller: Reader,
     service: ServiceDep,
-    outcome: Annotated[list[str] | None, Query(description="ok, failed, or kinds of failure")] = None,
-    workload: Annotated[int | None, Query(ge=0, le=2**31 - 1, description="position of one workload in the job")] = None,
+    outcome: Annotated[
+        list[str] | None, Query(description="ok, failed, or kinds of failure")
+    ] = None,
+    workload: Annotated[
+        int | None, Query(ge=0, le=2**31 - 1, description="position of one workload in the job")
+    ] = None,
     min_median_s: Annotated[float | None, Query(ge=0, allow_inf_nan=False)] = None,
     max_median_s: Annotated[float | None, Query(ge=0, allow_inf_nan=False)] = None,
     knob: Annotated[
@@ -206,7 +259,9 @@ def list_trials(
     )
     with service.database.read() as session:
         seen(session, job_id, caller)
-        page = trial_pages.list_page(session, job_id, where=where, sort=sort, cursor=cursor, limit=limit)
+        page = trial_pages.list_page(
+            session, job_id, where=where, sort=sort, cursor=cursor, limit=limit
+        )
         return Page(items=[answers.trial(trial) for trial in page.items], next=page.next)
 
 
@@ -219,22 +274,34 @@ def knob_filter(text: str) -> tuple[str, Value]:
         value = json.loads(written)
     except ValueError:
         return name, written
-    if isinstance(value, list) and value and all(type(part) is int and abs(part) < 2**53 for part in value):
+    if (
+        isinstance(value, list)
+        and value
+        and all(type(part) is int and abs(part) < 2**53 for part in value)
+    ):
         return name, tuple(value)
     return (name, value) if type(value) is int and abs(value) < 2**53 else (name, written)
 
 
 @router.post("/{job_id}/cancel", responses=documented(400, 401, 403, 404, 409, 422, 429, 503))
 def cancel_job(job_id: JobId, caller: Submitter, service: ServiceDep) -> JobAnswer:
-    """Cancels a queued job at once and a running one when its current trials are in; what was measured stays."""
+    """Cancels a queued job at once and a running one when its current trials are in;
+    what was measured stays."""
     with service.database.write("cancel") as session:
         owned(session, job_id, caller)
         return answer(session, [jobs.request_cancel(session, job_id)])[0]
 
 
-@router.post("/{job_id}/resume", dependencies=[JSON_BODY], responses=documented(400, 401, 403, 404, 409, 413, 415, 422, 429, 503))
+@router.post(
+    "/{job_id}/resume",
+    dependencies=[JSON_BODY],
+    responses=documented(400, 401, 403, 404, 409, 413, 415, 422, 429, 503),
+)
 def resume_job(
-    job_id: JobId, caller: Requester, service: ServiceDep, request: Annotated[ResumeRequest | None, Body()] = None
+    job_id: JobId,
+    caller: Requester,
+    service: ServiceDep,
+    request: Annotated[ResumeRequest | None, Body()] = None,
 ) -> JobAnswer:
     """Queues a cancelled or failed job again; it goes on from its recorded trials."""
     budget = request or ResumeRequest()

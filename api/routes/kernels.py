@@ -10,7 +10,15 @@ from tuner.api.artifacts import Asked, deliver_artifact
 from tuner.api.auth import Administrator, Reader
 from tuner.api.described import described_kernels
 from tuner.api.problems import Problem, documented
-from tuner.api.schemas import IDENTIFIER, CreationSort, KernelAnswer, Page, RollbackAnswer, ScheduleAnswer, SourceAnswer
+from tuner.api.schemas import (
+    IDENTIFIER,
+    CreationSort,
+    KernelAnswer,
+    Page,
+    RollbackAnswer,
+    ScheduleAnswer,
+    SourceAnswer,
+)
 from tuner.api.service import ServiceDep
 from tuner.db import artifacts, kernels
 from tuner.db.kernels import PROMOTED, ROLLED_BACK, SUPERSEDED
@@ -30,12 +38,20 @@ def list_kernels(
     caller: Reader,
     service: ServiceDep,
     state: Annotated[list[KernelState] | None, Query(description="left out: promoted ones")] = None,
-    workload: Annotated[str | None, Query(pattern=IDENTIFIER, description="key of a workload")] = None,
+    workload: Annotated[
+        str | None, Query(pattern=IDENTIFIER, description="key of a workload")
+    ] = None,
     target: Annotated[str | None, Query(pattern=IDENTIFIER, description="key of a target")] = None,
-    op: Annotated[str | None, Query(pattern=IDENTIFIER, description="operator of the catalogue")] = None,
-    job: Annotated[str | None, Query(pattern=IDENTIFIER, description="the job it came from")] = None,
+    op: Annotated[
+        str | None, Query(pattern=IDENTIFIER, description="operator of the catalogue")
+    ] = None,
+    job: Annotated[
+        str | None, Query(pattern=IDENTIFIER, description="the job it came from")
+    ] = None,
     sort: CreationSort = "-created_at",
-    cursor: Annotated[str | None, Query(max_length=500, description="`next` of the page before")] = None,
+    cursor: Annotated[
+        str | None, Query(max_length=500, description="`next` of the page before")
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="items on a page")] = 50,
 ) -> Page[KernelAnswer]:
     """Kernels, newest first."""
@@ -57,7 +73,8 @@ def list_kernels(
 
 @router.get("/{kernel_id}", responses=documented(401, 403, 404, 422, 429, 503))
 def get_kernel(kernel_id: KernelId, caller: Reader, service: ServiceDep) -> KernelAnswer:
-    """One kernel: its numbers with their confidence, its verification, what it was raced against."""
+    """One kernel: its numbers with their confidence, its verification, what it was
+    raced against."""
     with service.database.read() as session:
         return answer(session, [kernels.get(session, kernel_id)])[0]
 
@@ -67,20 +84,30 @@ def get_schedule(kernel_id: KernelId, caller: Reader, service: ServiceDep) -> Sc
     """The schedule the kernel was built from: its trace of primitives, its module, versions."""
     with service.database.read() as session:
         document = kernels.schedule(session, kernel_id)
-    return ScheduleAnswer(kernel=kernel_id, schedule={name: value for name, value in document.items() if name != "sources"})
+    return ScheduleAnswer(
+        kernel=kernel_id,
+        schedule={name: value for name, value in document.items() if name != "sources"},
+    )
 
 
 @router.get("/{kernel_id}/source", responses=documented(401, 403, 404, 422, 429, 503))
 def get_source(kernel_id: KernelId, caller: Reader, service: ServiceDep) -> SourceAnswer:
-    """The code by language (`llvm`, `asm`, `cuda`), as far as it was kept, and `schedule`, the trace as readable text."""
+    """The code by language (`llvm`, `asm`, `cuda`), as far as it was kept, and
+    `schedule`, the trace as readable text."""
     with service.database.read() as session:
         document = kernels.schedule(session, kernel_id)
     kept = document.get("sources")
-    sources = {str(name): str(text) for name, text in kept.items()} if isinstance(kept, dict) else {}
+    sources = (
+        {str(name): str(text) for name, text in kept.items()} if isinstance(kept, dict) else {}
+    )
     if isinstance(document.get("text"), str):
         sources["schedule"] = document["text"]
     if not sources:
-        raise Problem(404, "no_source", f"no generated code was kept for kernel {kernel_id}; tuning it again keeps it")
+        raise Problem(
+            404,
+            "no_source",
+            f"no generated code was kept for kernel {kernel_id}; tuning it again keeps it",
+        )
     return SourceAnswer(kernel=kernel_id, sources=sources)
 
 
@@ -88,10 +115,18 @@ def get_source(kernel_id: KernelId, caller: Reader, service: ServiceDep) -> Sour
     "/{kernel_id}/artifact",
     response_class=Response,
     responses={
-        200: {"content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind, _ in FORMS.values()}},
+        200: {
+            "content": {
+                kind: {"schema": {"type": "string", "format": "binary"}}
+                for kind, _ in FORMS.values()
+            }
+        },
         206: {
             "description": "The part asked for by Range",
-            "content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind, _ in FORMS.values()},
+            "content": {
+                kind: {"schema": {"type": "string", "format": "binary"}}
+                for kind, _ in FORMS.values()
+            },
         },
         304: {"description": "The client has these bytes"},
         **documented(401, 403, 404, 416, 422, 429, 500, 503),
@@ -103,19 +138,26 @@ def get_artifact(
     service: ServiceDep,
     asked: Annotated[Asked, Depends()],
 ) -> Response:
-    """The compiled kernel as an exported library of one function. Its ETag is the SHA-256 of its bytes, checked each time."""
+    """The compiled kernel as an exported library of one function. Its ETag is the
+    SHA-256 of its bytes, checked each time."""
     with service.database.read() as session:
         kernel = kernels.get(session, kernel_id)
         # The archive of the export where promotion made one, else the library that was measured.
         digest = str(kernels.schedule(session, kernel_id).get("export") or kernel.artifact)
         artifact = artifacts.get(session, digest)
     media_type, extension = FORMS.get(artifact.kind, FORMS["library"])
-    return deliver_artifact(service, artifact, asked, filename=f"{kernel_id}.{extension}", media_type=media_type)
+    return deliver_artifact(
+        service, artifact, asked, filename=f"{kernel_id}.{extension}", media_type=media_type
+    )
 
 
 @router.post("/{kernel_id}/rollback", responses=documented(401, 403, 404, 409, 422, 429, 503))
-def rollback_kernel(kernel_id: KernelId, caller: Administrator, service: ServiceDep) -> RollbackAnswer:
+def rollback_kernel(
+    kernel_id: KernelId, caller: Administrator, service: ServiceDep
+) -> RollbackAnswer:
     """Takes a promoted kernel back and promotes the one before it, at one stroke."""
     with service.database.write("rollback") as session:
         before = kernels.rollback(session, kernel_id)
-        return RollbackAnswer(rolled_back=kernel_id, promoted=None if before is None else answer(session, [before])[0])
+        return RollbackAnswer(
+            rolled_back=kernel_id, promoted=None if before is None else answer(session, [before])[0]
+        )

@@ -1,4 +1,5 @@
-"""Lookup: the kernel for a workload, at once. Nothing is compiled here; what is missing is prepared by a job this may queue."""
+"""Lookup: the kernel for a workload, at once. Nothing is compiled here; what is missing
+is prepared by a job this may queue."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ from tuner.workload.workload import Workload
 router = APIRouter(prefix="/v1/lookup", tags=["kernels"])
 
 PREPARED_FOR = timedelta(minutes=10)  # repeated lookups within this time find the first one's job
-EXAMPLES = {"operator": {"value": {"workload": {"op": "matmul", "params": {"M": 512, "N": 512, "K": 512}}}}}
+EXAMPLES = {
+    "operator": {"value": {"workload": {"op": "matmul", "params": {"M": 512, "N": 512, "K": 512}}}}
+}
 
 
 class QueueFull(Exception):
@@ -37,19 +40,28 @@ class QueueFull(Exception):
 
 
 @router.post(
-    "", dependencies=[JSON_BODY], response_model=LookupAnswer, responses=documented(400, 401, 403, 413, 415, 422, 429, 503)
+    "",
+    dependencies=[JSON_BODY],
+    response_model=LookupAnswer,
+    responses=documented(400, 401, 403, 413, 415, 422, 429, 503),
 )
 async def lookup_kernel(
-    request: Annotated[LookupRequest, Body(openapi_examples=EXAMPLES)], caller: Reader, service: ServiceDep
+    request: Annotated[LookupRequest, Body(openapi_examples=EXAMPLES)],
+    caller: Reader,
+    service: ServiceDep,
 ) -> Response:
-    """The kernel of exactly this workload (`exact`); else the nearest kernel of its operator (`neighbour`) or none (`default`),
-    and the job that replays the neighbour's schedule, or builds the default, and verifies it."""
+    """The kernel of exactly this workload (`exact`); else the nearest kernel of its
+    operator (`neighbour`) or none (`default`), and the job that replays the neighbour's
+    schedule, or builds the default, and verifies it."""
 
     def find() -> bytes:
         asked = request.model_dump_json()
-        return service.answers.find(service.database, asked) or look_up(request, asked, caller, service)
+        return service.answers.find(service.database, asked) or look_up(
+            request, asked, caller, service
+        )
 
-    # One trip to another thread for query and text together: this is the address that is asked most.
+    # One trip to another thread for query and text together: this is the address that
+    # is asked most.
     return Response(await run_in_threadpool(find), media_type="application/json")
 
 
@@ -61,17 +73,35 @@ def look_up(request: LookupRequest, asked: str, caller: Caller, service: Service
         found = kernels.find_promoted(session, workload.key, target.key, request.threads)
         if found is not None:
             # Workload and target are at hand: the common case costs no further query.
-            kernel = answers.kernel(found, {workload.key: answers.parsed_workload(workload)}, {target.key: target})
+            kernel = answers.kernel(
+                found, {workload.key: answers.parsed_workload(workload)}, {target.key: target}
+            )
             body = encode(LookupAnswer(source=source_of(session, found), kernel=kernel, job=None))
-            holds_for = Served(kernel=found.id, stale=found.stale, job=found.job, targets=len(known))
+            holds_for = Served(
+                kernel=found.id, stale=found.stale, job=found.job, targets=len(known)
+            )
             service.answers.keep(
                 asked,
-                KnownAnswer(body=body, workload=workload.key, target=target.key, threads=request.threads, holds_for=holds_for),
+                KnownAnswer(
+                    body=body,
+                    workload=workload.key,
+                    target=target.key,
+                    threads=request.threads,
+                    holds_for=holds_for,
+                ),
             )
             return body
         neighbour = find_neighbour(session, workload, target, request.threads)
-    job = prepare(service, caller, workload, target, request.threads, neighbour) if request.prepare else None
-    return encode(LookupAnswer(source="default" if neighbour is None else "neighbour", kernel=neighbour, job=job))
+    job = (
+        prepare(service, caller, workload, target, request.threads, neighbour)
+        if request.prepare
+        else None
+    )
+    return encode(
+        LookupAnswer(
+            source="default" if neighbour is None else "neighbour", kernel=neighbour, job=job
+        )
+    )
 
 
 def encode(answer: LookupAnswer) -> bytes:
@@ -79,27 +109,43 @@ def encode(answer: LookupAnswer) -> bytes:
 
 
 def source_of(session: Session, kernel: Kernel) -> Literal["exact", "neighbour", "default"]:
-    """Where the schedule of a workload's own kernel comes from: a search, or what was prepared when it was looked up first."""
+    """Where the schedule of a workload's own kernel comes from: a search, or what was
+    prepared when it was looked up first."""
     if kernel.job is None or jobs.kind_of(session, kernel.job) != jobs.PREPARE:
         return "exact"
     return "neighbour" if kernel.config else "default"
 
 
-def find_neighbour(session: Session, workload: Workload, target: Target, threads: int) -> KernelAnswer | None:
+def find_neighbour(
+    session: Session, workload: Workload, target: Target, threads: int
+) -> KernelAnswer | None:
     if workload.op is None:
         return None
-    found = {kernel.id: kernel for kernel in kernels.neighbours(session, workload.op, target.key, threads)}
+    found = {
+        kernel.id: kernel
+        for kernel in kernels.neighbours(session, workload.op, target.key, threads)
+    }
     stored = workloads.stored(session, [kernel.workload for kernel in found.values()])
-    same = [kernel for kernel in found.values() if stored[kernel.workload].numerics == workload.numerics]
-    best = nearest(workload.params, ((kernel.id, stored[kernel.workload].document.get("params") or {}) for kernel in same))
+    same = [
+        kernel for kernel in found.values() if stored[kernel.workload].numerics == workload.numerics
+    ]
+    best = nearest(
+        workload.params,
+        ((kernel.id, stored[kernel.workload].document.get("params") or {}) for kernel in same),
+    )
     return None if best is None else answer(session, [found[best]])[0]
 
 
 def prepare(
-    service: Service, caller: Caller, workload: Workload, target: Target, threads: int, neighbour: KernelAnswer | None
+    service: Service,
+    caller: Caller,
+    workload: Workload,
+    target: Target,
+    threads: int,
+    neighbour: KernelAnswer | None,
 ) -> str | None:
-    """Queues the preparing job, once for all who look up the same within a while; None for a key that may only read, and while as
-    many jobs wait as may."""
+    """Queues the preparing job, once for all who look up the same within a while; None
+    for a key that may only read, and while as many jobs wait as may."""
     if not caller.may("submit"):
         return None
     take_work(service, caller)
@@ -109,7 +155,13 @@ def prepare(
         return None
 
 
-def queue_prepare(service: Service, workload: Workload, target: Target, threads: int, neighbour: KernelAnswer | None) -> str:
+def queue_prepare(
+    service: Service,
+    workload: Workload,
+    target: Target,
+    threads: int,
+    neighbour: KernelAnswer | None,
+) -> str:
     wanted = f"{workload.key}:{target.key}:{threads}"
     with service.database.write("prepare") as session:
         if targets.find(session, target.key) is None:

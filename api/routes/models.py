@@ -1,4 +1,5 @@
-"""Models: an ONNX file becomes one job; a worker takes it apart into the workloads it tunes. The file is never opened here."""
+"""Models: an ONNX file becomes one job; a worker takes it apart into the workloads it
+tunes. The file is never opened here."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ BINARY = {ONNX[0]: {"schema": {"type": "string", "format": "binary"}}}
     "",
     status_code=202,
     responses=documented(400, 401, 403, 409, 413, 415, 422, 429, 503),
-    openapi_extra={"requestBody": {"required": True, "description": "an ONNX file", "content": BINARY}},
+    openapi_extra={
+        "requestBody": {"required": True, "description": "an ONNX file", "content": BINARY}
+    },
 )
 async def submit_model(
     request: Request,
@@ -48,10 +51,14 @@ async def submit_model(
     priority: Annotated[int, Query(ge=-100, le=100)] = 0,
     idempotency_key: IdempotencyKey = None,
 ) -> JobAnswer:
-    """Queues the tuning of a model's kernels. Which they are stands in the job once a worker has read the file."""
+    """Queues the tuning of a model's kernels. Which they are stands in the job once a
+    worker has read the file."""
     require_type(request, *ONNX)
     if not service.options.models:
-        detail = "this service takes no models: its workers lack the extra tuner[models]; send workloads to /v1/jobs"
+        detail = (
+            "this service takes no models: its workers lack the extra tuner[models]; send "
+            "workloads to /v1/jobs"
+        )
         raise Problem(422, "models_unavailable", detail)
     body = await request.body()
     if not body:
@@ -88,19 +95,26 @@ def get_library(
     service: ServiceDep,
     asked: Annotated[Asked, Depends()],
 ) -> Response:
-    """The whole model as an exported library of the one function `model_run`, made when the model's job succeeds. Its ETag is the
-    SHA-256 of its bytes, checked each time."""
+    """The whole model as an exported library of the one function `model_run`, made when
+    the model's job succeeds. Its ETag is the SHA-256 of its bytes, checked each time."""
     with service.database.read() as session:
         job = seen(session, job_id, caller)
         digest = job.settings.get(LIBRARY)
         if job.kind != "model" or not isinstance(digest, str):
-            detail = f"job {job_id} is {job.state} and has no model's library; it is made at the end of a job of POST /v1/models"
+            detail = (
+                f"job {job_id} is {job.state} and has no model's library; it is made at "
+                f"the end of a job of POST /v1/models"
+            )
             raise Problem(404, "not_found", detail)
         artifact = artifacts.get(session, digest)
-    return deliver_artifact(service, artifact, asked, filename=f"{job_id}.tar.gz", media_type="application/gzip")
+    return deliver_artifact(
+        service, artifact, asked, filename=f"{job_id}.tar.gz", media_type="application/gzip"
+    )
 
 
-def store(service: Service, caller: Caller, new: NewJob, body: bytes, idempotency_key: str | None) -> tuple[JobAnswer, bool]:
+def store(
+    service: Service, caller: Caller, new: NewJob, body: bytes, idempotency_key: str | None
+) -> tuple[JobAnswer, bool]:
     """Puts the file into the store and queues its job; `new.target` is the name as it was given."""
     model = service.artifacts.put(body)
     request_digest = hashlib.sha256(repr((model, new)).encode()).hexdigest()
@@ -108,5 +122,12 @@ def store(service: Service, caller: Caller, new: NewJob, body: bytes, idempotenc
         chosen = choose(new.target or None, targets.list_all(session), service.default_target)
         artifacts.remember(session, sha256=model, size_bytes=len(body), kind="model")
         queued = replace(new, target=chosen.key, settings={"model": model})
-        job, created = create(session, service, caller, queued, idempotency_key=idempotency_key, request_digest=request_digest)
+        job, created = create(
+            session,
+            service,
+            caller,
+            queued,
+            idempotency_key=idempotency_key,
+            request_digest=request_digest,
+        )
         return answer(session, [job])[0], created

@@ -1,6 +1,8 @@
-"""Running a kernel on a caller's arrays: checked here, computed by a worker, awaited up to 30 s, fetched later after that.
+"""Running a kernel on a caller's arrays: checked here, computed by a worker, awaited up
+to 30 s, fetched later after that.
 
-The arrays travel as `.npz` and lie in the artifact store between the two; nothing in them is ever unpickled.
+The arrays travel as `.npz` and lie in the artifact store between the two; nothing in
+them is ever unpickled.
 """
 
 from __future__ import annotations
@@ -40,12 +42,20 @@ def inputs_of(service: Service, kernel_id: str) -> list[ArraySpec]:
     """What the kernel takes, in the order of its expression."""
     with service.database.read() as session:
         kernel = kernels.get(session, kernel_id)
-        target, document = targets.get(session, kernel.target), workloads.get(session, kernel.workload).document
+        target, document = (
+            targets.get(session, kernel.target),
+            workloads.get(session, kernel.workload).document,
+        )
     if target.kind != "cpu":
-        detail = f"kernel {kernel_id} is for {target.name}; a service runs those of CPUs: download the artifact, call it there"
+        detail = (
+            f"kernel {kernel_id} is for {target.name}; a service runs those of CPUs: "
+            f"download the artifact, call it there"
+        )
         raise Problem(422, "run_failed", detail)
     tensors = from_document(document).expression.inputs
-    return [ArraySpec(name=tensor.name, dtype=tensor.dtype, shape=tensor.shape) for tensor in tensors]
+    return [
+        ArraySpec(name=tensor.name, dtype=tensor.dtype, shape=tensor.shape) for tensor in tensors
+    ]
 
 
 def submit(service: Service, caller: Caller, kernel_id: str, body: bytes) -> Run:
@@ -72,7 +82,9 @@ async def settled(service: Service, run: Run) -> Run:
         with service.database.read() as session:
             return runs.get(session, run.id)
 
-    while run.state not in (SUCCEEDED, FAILED) and loop.time() < deadline and not service.feed.closed:
+    while (
+        run.state not in (SUCCEEDED, FAILED) and loop.time() < deadline and not service.feed.closed
+    ):
         await asyncio.sleep(min(pause_s, max(0.0, deadline - loop.time())))
         pause_s = min(LONGEST_POLL_S, pause_s * 1.5)
         run = await run_in_threadpool(read)
@@ -93,10 +105,19 @@ async def result(service: Service, run: Run) -> Response:
     "/{kernel_id}/run",
     response_class=Response,
     responses={**ANSWERS, **documented(400, 401, 403, 404, 413, 415, 422, 429, 500, 503)},
-    openapi_extra={"requestBody": {"required": True, "description": "the inputs by name; bfloat16 as uint16", "content": BINARY}},
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "description": "the inputs by name; bfloat16 as uint16",
+            "content": BINARY,
+        }
+    },
 )
-async def run_kernel(kernel_id: KernelId, caller: Requester, service: ServiceDep, request: Request) -> Response:
-    """Runs the kernel on the arrays sent, in a worker: the outputs as `.npz`, or 202 and a location past 30 s."""
+async def run_kernel(
+    kernel_id: KernelId, caller: Requester, service: ServiceDep, request: Request
+) -> Response:
+    """Runs the kernel on the arrays sent, in a worker: the outputs as `.npz`, or 202
+    and a location past 30 s."""
     require_type(request, NPZ, "application/octet-stream", "application/zip")
     run = await run_in_threadpool(submit, service, caller, kernel_id, await request.body())
     return await result(service, await settled(service, run))
@@ -108,7 +129,10 @@ async def run_kernel(kernel_id: KernelId, caller: Requester, service: ServiceDep
     responses={**ANSWERS, **documented(401, 403, 404, 422, 429, 500, 503)},
 )
 async def get_run(
-    kernel_id: KernelId, run_id: Annotated[str, Path(pattern=IDENTIFIER)], caller: Reader, service: ServiceDep
+    kernel_id: KernelId,
+    run_id: Annotated[str, Path(pattern=IDENTIFIER)],
+    caller: Reader,
+    service: ServiceDep,
 ) -> Response:
     """The result of a run that took longer, or 202 while it still does."""
 

@@ -1,4 +1,5 @@
-"""Random programs nobody chose: drawn by the very generator of the property tests, the same ones for the same seed."""
+"""Random programs nobody chose: drawn by the very generator of the property tests, the
+same ones for the same seed."""
 
 from __future__ import annotations
 
@@ -10,29 +11,50 @@ from benchmarks.kernels.contest import Case
 from tests.property.expressions import EXTENTS, programs
 from tuner.workload.spec import workload_from_notation
 
-LARGE = (1, 3, 8, 31, 64, 97)  # tiny, odd, prime and round; the property tests' own extents make programs of some 100 operations
+LARGE = (
+    1,
+    3,
+    8,
+    31,
+    64,
+    97,
+    # tiny, odd, prime and round; the property tests' own extents make programs of some 100
+    # operations
+)
 DRAWS = 3  # of each generator: its first draws are the smallest programs there are
-FLOPS = range(16, 50_000_000)  # a program of less is all call and no kernel, one of more takes its default schedule seconds
+FLOPS = range(
+    16, 50_000_000
+)  # a program of less is all call and no kernel, one of more takes its default schedule seconds
 
 
 def cases(wanted: int, seed_number: int, *, small: bool = False) -> list[Case]:
-    """`wanted` distinct programs, named by the number of their drawing; `small`: with the property tests' own extents."""
+    """`wanted` distinct programs, named by the number of their drawing; `small`: with
+    the property tests' own extents."""
     found: dict[str, Case] = {}
     numbers = count()
     while len(found) < wanted:
         number = next(numbers)
-        workload = workload_from_notation(_drawn(f"{seed_number}.{number}", EXTENTS if small else LARGE), {})
+        workload = workload_from_notation(
+            _drawn(f"{seed_number}.{number}", EXTENTS if small else LARGE), {}
+        )
         if workload.expression.flops in FLOPS:
             found.setdefault(workload.key, Case(name=f"e{number}", workload=workload))
     return list(found.values())
 
 
 def _drawn(name: str, extents: tuple[int, ...]) -> str:
-    """One program. Hypothesis draws by the seed alone: without its database of examples, without looking for small ones."""
+    """One program. Hypothesis draws by the seed alone: without its database of
+    examples, without looking for small ones."""
     drawn: list[str] = []
 
     @seed(name)
-    @settings(max_examples=DRAWS, database=None, phases=[Phase.generate], deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=DRAWS,
+        database=None,
+        phases=[Phase.generate],
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(programs(extents=extents))
     def draw(text: str) -> None:
         drawn.append(text)

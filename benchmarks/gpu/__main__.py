@@ -1,7 +1,9 @@
-"""Kernels on a GPU against cuBLAS, cuDNN and PyTorch: `python -m benchmarks.gpu -o FOLDER` builds what is missing, then races.
+"""Kernels on a GPU against cuBLAS, cuDNN and PyTorch: `python -m benchmarks.gpu -o
+FOLDER` builds what is missing, then races.
 
-Building needs nvcc and no GPU; racing needs a GPU and PyTorch, and runs anywhere with `python FOLDER/run.py`. Where both are,
-`--tune TRIALS` has each race's workload tuned by the product itself before, and that kernel takes part.
+Building needs nvcc and no GPU; racing needs a GPU and PyTorch, and runs anywhere with
+`python FOLDER/run.py`. Where both are, `--tune TRIALS` has each race's workload tuned
+by the product itself before, and that kernel takes part.
 """
 
 from __future__ import annotations
@@ -22,11 +24,30 @@ CANDIDATES = 32  # of each race and architecture
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.gpu", description=__doc__)
-    parser.add_argument("-o", "--output", type=Path, default=Path("gpu-benchmark"), help="the folder to carry")
-    parser.add_argument("--arch", action="append", choices=cuda_targets(), help="architectures to build for; default: all")
-    parser.add_argument("--candidates", type=int, help=f"of each race and architecture; default: {CANDIDATES}, none with --tune")
-    parser.add_argument("--only", action="append", default=[], metavar="RACE", help="this race; may be given several times")
-    parser.add_argument("--tune", type=int, metavar="TRIALS", help="tune each race on this machine's GPU first")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("gpu-benchmark"), help="the folder to carry"
+    )
+    parser.add_argument(
+        "--arch",
+        action="append",
+        choices=cuda_targets(),
+        help="architectures to build for; default: all",
+    )
+    parser.add_argument(
+        "--candidates",
+        type=int,
+        help=f"of each race and architecture; default: {CANDIDATES}, none with --tune",
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="RACE",
+        help="this race; may be given several times",
+    )
+    parser.add_argument(
+        "--tune", type=int, metavar="TRIALS", help="tune each race on this machine's GPU first"
+    )
     parser.add_argument("--build-only", action="store_true", help="stop before the race")
     given = parser.parse_args()
     folder: Path = given.output
@@ -40,12 +61,17 @@ def main() -> int:
             size = build(
                 folder,
                 architectures=given.arch or ([here] if here else cuda_targets()),
-                candidates=(0 if here else CANDIDATES) if given.candidates is None else given.candidates,
+                candidates=(0 if here else CANDIDATES)
+                if given.candidates is None
+                else given.candidates,
                 cache=Path.home() / ".cache" / "tuner" / "cubins",
                 only=given.only,
                 said=said,
             )
-            print(f"{folder}: {size / 2**20:.1f} MiB; on a machine with a GPU: python {folder / STANDALONE}")
+            print(
+                f"{folder}: {size / 2**20:.1f} MiB; on a machine with a GPU: python "
+                f"{folder / STANDALONE}"
+            )
         if here:
             tune_races(folder, arch=here, trials=given.tune, only=given.only, said=said)
     except TunerError as error:

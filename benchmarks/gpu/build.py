@@ -1,4 +1,5 @@
-"""The first half, on any machine with nvcc: candidates for each race and architecture compiled into one folder to carry."""
+"""The first half, on any machine with nvcc: candidates for each race and architecture
+compiled into one folder to carry."""
 
 from __future__ import annotations
 
@@ -27,13 +28,22 @@ from tuner.workload.spec import parse_spec
 
 MOST_BYTES = 64 << 20  # of the folder
 STANDALONE = "run.py"
-MOST_SPILLED = 32  # bytes of a thread: a register or two around a call of a slow path, which costs nothing
+MOST_SPILLED = (
+    32  # bytes of a thread: a register or two around a call of a slow path, which costs nothing
+)
 
 
 def build(
-    folder: Path, *, architectures: Sequence[str], candidates: int, cache: Path, only: Sequence[str], said: Callable[[str], None]
+    folder: Path,
+    *,
+    architectures: Sequence[str],
+    candidates: int,
+    cache: Path,
+    only: Sequence[str],
+    said: Callable[[str], None],
 ) -> int:
-    """Writes the folder anew; its bytes. Raises UsageError for an unknown race, a folder of something else, or one too large."""
+    """Writes the folder anew; its bytes. Raises UsageError for an unknown race, a
+    folder of something else, or one too large."""
     names = [race.name for race in SUITE]
     unknown = sorted(set(only) - set(names))
     if unknown:
@@ -44,7 +54,14 @@ def build(
     folder.mkdir(parents=True)
     compiler = any_compiler(cache)
     races = [
-        _race(race, folder, [parse_target(f"cuda:{arch}") for arch in architectures], candidates, compiler, said)
+        _race(
+            race,
+            folder,
+            [parse_target(f"cuda:{arch}") for arch in architectures],
+            candidates,
+            compiler,
+            said,
+        )
         for race in SUITE
         if not only or race.name in only
     ]
@@ -53,12 +70,20 @@ def build(
     (folder / STANDALONE).write_text(Path(__file__).with_name("standalone.py").read_text())
     total = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     if total > MOST_BYTES:
-        raise UsageError(f"{folder} has {total >> 20} MiB; at most {MOST_BYTES >> 20} can be carried: build fewer --candidates")
+        raise UsageError(
+            f"{folder} has {total >> 20} MiB; at most {MOST_BYTES >> 20} can be carried: build "
+            f"fewer --candidates"
+        )
     return total
 
 
 def _race(
-    race: Race, folder: Path, targets: Sequence[Target], candidates: int, compiler: CudaCompiler, said: Callable[[str], None]
+    race: Race,
+    folder: Path,
+    targets: Sequence[Target],
+    candidates: int,
+    compiler: CudaCompiler,
+    said: Callable[[str], None],
 ) -> dict[str, Any]:
     workload = parse_spec(race.spec)
     found: dict[str, list[dict[str, Any]]] = {}
@@ -80,8 +105,13 @@ def _race(
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(module.pack())
             registers = max(kernel.registers for kernel in cubin.kernels)
-            plain = {name: list(value) if isinstance(value, tuple) else value for name, value in config.items()}
-            made.append({"file": str(path.relative_to(folder)), "config": plain, "registers": registers})
+            plain = {
+                name: list(value) if isinstance(value, tuple) else value
+                for name, value in config.items()
+            }
+            made.append(
+                {"file": str(path.relative_to(folder)), "config": plain, "registers": registers}
+            )
         found[arch] = made
         said(f"{race.name} for {arch}: {len(made)} candidates")
     bound = error_bound(workload.expression, workload.numerics)

@@ -1,4 +1,5 @@
-"""Which configs are worth carrying to a GPU that cannot build any: the best by the search's own estimate, and some at random."""
+"""Which configs are worth carrying to a GPU that cannot build any: the best by the
+search's own estimate, and some at random."""
 
 from __future__ import annotations
 
@@ -17,9 +18,15 @@ RANDOM = 0.25  # share of the carried ones taken without it
 
 
 def chosen(space: CudaSpace, count: int, rng: np.random.Generator) -> list[Config]:
-    """`count` configs that are legal and different, the estimate's best first; fewer where the space has no more."""
+    """`count` configs that are legal and different, the estimate's best first; fewer
+    where the space has no more."""
     points = np.unique(space.space.sample(rng, SAMPLED), axis=0)
-    ordered = by_turns([space.space.config(point) for point in points[np.argsort(CudaEstimate(space)(points), kind="stable")]])
+    ordered = by_turns(
+        [
+            space.space.config(point)
+            for point in points[np.argsort(CudaEstimate(space)(points), kind="stable")]
+        ]
+    )
     best = ordered[: count - int(count * RANDOM)]
     rest = ordered[len(best) :]
     order = rng.permutation(len(rest))
@@ -40,4 +47,6 @@ def by_turns(configs: Sequence[Config]) -> list[Config]:
     queues: dict[str, list[Config]] = {}
     for config in configs:
         queues.setdefault(str(config["sketch"]), []).append(config)
-    return [config for turn in zip_longest(*queues.values()) for config in turn if config is not None]
+    return [
+        config for turn in zip_longest(*queues.values()) for config in turn if config is not None
+    ]

@@ -1,7 +1,9 @@
-"""The second half, on a machine with a GPU: checks every candidate, races the best against PyTorch, writes a table.
+"""The second half, on a machine with a GPU: checks every candidate, races the best
+against PyTorch, writes a table.
 
-Needs Python 3.10, PyTorch with CUDA and this folder; nothing of the tuner. Candidates run on PyTorch's own stream and memory, and
-all contenders are timed the same way: as CUDA graphs of many calls, between events, in turn.
+Needs Python 3.10, PyTorch with CUDA and this folder; nothing of the tuner. Candidates
+run on PyTorch's own stream and memory, and all contenders are timed the same way: as
+CUDA graphs of many calls, between events, in turn.
 """
 
 from __future__ import annotations
@@ -36,13 +38,19 @@ def load_torch() -> Any:
     try:
         import torch  # noqa: PLC0415  (its absence is a refusal in one line, not a traceback)
     except ImportError as error:
-        raise Refused("PyTorch is not installed; install a CUDA build of it, and run this again") from error
+        raise Refused(
+            "PyTorch is not installed; install a CUDA build of it, and run this again"
+        ) from error
     if not torch.cuda.is_available():
-        raise Refused("PyTorch finds no GPU (torch.cuda.is_available() is false); carry this folder to a machine with one")
+        raise Refused(
+            "PyTorch finds no GPU (torch.cuda.is_available() is false); carry this folder to a "
+            "machine with one"
+        )
     return torch
 
 
-# --- candidates -------------------------------------------------------------------------------------------------------
+# --- candidates
+# ------------------------------------------------------------------------------
 
 
 def read_module(data: bytes) -> tuple[dict[str, Any], list[tuple[str, bytes]]]:
@@ -70,30 +78,60 @@ class Kernel:
         self._launches = []
         for launch in self.head["launches"]:
             function = ctypes.c_void_p()
-            checked(driver, driver.cuModuleGetFunction(ctypes.byref(function), module, launch["kernel"].encode()))
+            checked(
+                driver,
+                driver.cuModuleGetFunction(
+                    ctypes.byref(function), module, launch["kernel"].encode()
+                ),
+            )
             if launch["shared_bytes"] > 0:
-                checked(driver, driver.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED_SIZE_BYTES, launch["shared_bytes"]))
+                checked(
+                    driver,
+                    driver.cuFuncSetAttribute(
+                        function, MAX_DYNAMIC_SHARED_SIZE_BYTES, launch["shared_bytes"]
+                    ),
+                )
             self._launches.append((function, launch))
         self._workspace = {
-            one["name"]: torch.empty(one["shape"], dtype=getattr(torch, one["dtype"]), device="cuda")
+            one["name"]: torch.empty(
+                one["shape"], dtype=getattr(torch, one["dtype"]), device="cuda"
+            )
             for one in self.head["workspace"]
         }
 
     def bind(self, inputs: list[Any], outputs: list[Any]) -> Callable[[], None]:
         """A call on these tensors."""
         named = dict(self._workspace)
-        named |= {one["name"]: tensor for one, tensor in zip(self.head["inputs"], inputs, strict=True)}
-        named |= {one["name"]: tensor for one, tensor in zip(self.head["outputs"], outputs, strict=True)}
+        named |= {
+            one["name"]: tensor for one, tensor in zip(self.head["inputs"], inputs, strict=True)
+        }
+        named |= {
+            one["name"]: tensor for one, tensor in zip(self.head["outputs"], outputs, strict=True)
+        }
         ready = []
         for function, launch in self._launches:
             addresses = [ctypes.c_void_p(named[name].data_ptr()) for name in launch["arguments"]]
-            pointers = (ctypes.c_void_p * len(addresses))(*(ctypes.addressof(one) for one in addresses))
-            ready.append((function, (*launch["grid"], *launch["block"], launch["shared_bytes"]), pointers, addresses))
+            pointers = (ctypes.c_void_p * len(addresses))(
+                *(ctypes.addressof(one) for one in addresses)
+            )
+            ready.append(
+                (
+                    function,
+                    (*launch["grid"], *launch["block"], launch["shared_bytes"]),
+                    pointers,
+                    addresses,
+                )
+            )
 
         def call() -> None:
             stream = ctypes.c_void_p(self._torch.cuda.current_stream().cuda_stream)
             for function, sizes, pointers, _ in ready:
-                checked(self._driver, self._driver.cuLaunchKernel(function, *map(ctypes.c_uint, sizes), stream, pointers, None))
+                checked(
+                    self._driver,
+                    self._driver.cuLaunchKernel(
+                        function, *map(ctypes.c_uint, sizes), stream, pointers, None
+                    ),
+                )
 
         return call
 
@@ -105,19 +143,26 @@ def checked(driver: Any, status: int) -> None:
         raise RuntimeError(f"the driver says {(name.value or b'unknown').decode()}")
 
 
-# --- workloads --------------------------------------------------------------------------------------------------------
+# --- workloads
+# ------------------------------------------------------------------------------
 
 
 class Case:
-    """Inputs, float64 truth with the magnitude errors are relative to, and PyTorch's ways to compute it."""
+    """Inputs, float64 truth with the magnitude errors are relative to, and PyTorch's
+    ways to compute it."""
 
-    def __init__(self, inputs: list[Any], want: Any, magnitude: Any, rivals: dict[str, Callable[[], Any]]) -> None:
+    def __init__(
+        self, inputs: list[Any], want: Any, magnitude: Any, rivals: dict[str, Callable[[], Any]]
+    ) -> None:
         self.inputs, self.want, self.magnitude, self.rivals = inputs, want, magnitude, rivals
 
 
 def matmul(torch: Any, race: dict[str, Any], dtype: Any) -> Case:
     m, n, k = (race["sizes"][name] for name in "MNK")
-    a, b = torch.randn(m, k, device="cuda", dtype=dtype), torch.randn(k, n, device="cuda", dtype=dtype)
+    a, b = (
+        torch.randn(m, k, device="cuda", dtype=dtype),
+        torch.randn(k, n, device="cuda", dtype=dtype),
+    )
     out = torch.empty(m, n, device="cuda", dtype=dtype)
     want, magnitude = a.double() @ b.double(), a.double().abs() @ b.double().abs()
     return Case([a, b], want, magnitude, {"torch (cuBLAS)": lambda: torch.mm(a, b, out=out)})
@@ -153,7 +198,9 @@ def rowwise(torch: Any, race: dict[str, Any], what: str) -> Case:
         spread = x.double().abs() + x.double().abs().mean(1, keepdim=True)
         scale = (x.double().var(1, unbiased=False, keepdim=True) + 1e-5).rsqrt()
         magnitude = 3 * spread * scale * gamma.double().abs() + beta.double().abs()
-        return Case([x, gamma, beta], want, magnitude, {"torch": lambda: f.layer_norm(x, (n,), gamma, beta)})
+        return Case(
+            [x, gamma, beta], want, magnitude, {"torch": lambda: f.layer_norm(x, (n,), gamma, beta)}
+        )
     bias = torch.randn(n, device="cuda")
     want = f.gelu(x.double() + bias.double())
     magnitude = 2 * (x.double().abs() + bias.double().abs()) + 1e-6
@@ -171,27 +218,50 @@ def make(torch: Any, race: dict[str, Any]) -> Case:
 
 
 def quiet() -> None:
-    """Before PyTorch is imported: its compiler logs all that it tries; what goes wrong with it is said in one line here."""
-    os.environ |= {"TRITON_PRINT_AUTOTUNING": "0", "TORCHINDUCTOR_MAX_AUTOTUNE_REPORT_CHOICES_STATS": "0"}
-    logging.disable(logging.CRITICAL)  # PyTorch sets the levels of its loggers itself, and logs each kernel that does not fit
+    """Before PyTorch is imported: its compiler logs all that it tries; what goes wrong
+    with it is said in one line here."""
+    os.environ |= {
+        "TRITON_PRINT_AUTOTUNING": "0",
+        "TORCHINDUCTOR_MAX_AUTOTUNE_REPORT_CHOICES_STATS": "0",
+    }
+    logging.disable(
+        logging.CRITICAL
+    )  # PyTorch sets the levels of its loggers itself, and logs each kernel that does not fit
 
 
 def compiled(torch: Any, rivals: dict[str, Callable[[], Any]]) -> dict[str, Callable[[], Any]]:
-    """The same by torch.compile with Triton, where that works here; for these shapes, whatever was compiled before."""
+    """The same by torch.compile with Triton, where that works here; for these shapes,
+    whatever was compiled before."""
     found = {}
     for name, call in rivals.items():
         try:
-            torch._dynamo.reset()  # what it saw of other shapes would make this one's dynamic, and several times slower
+            # what it saw of other shapes would make this one's dynamic, and several
+            # times slower
+            torch._dynamo.reset()
             fast = torch.compile(call, mode="max-autotune-no-cudagraphs", dynamic=False)
-            with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+            with (
+                open(os.devnull, "w") as nowhere,
+                contextlib.redirect_stdout(nowhere),
+                contextlib.redirect_stderr(nowhere),
+            ):
                 fast()
             found["torch.compile max-autotune"] = fast
-        except (RuntimeError, OSError, ImportError, ValueError, AttributeError) as error:  # of another project's compiler
-            print(f"  torch.compile does not take part ({name}): {str(error).splitlines()[0][:120]}", file=sys.stderr)
+        except (
+            RuntimeError,
+            OSError,
+            ImportError,
+            ValueError,
+            AttributeError,
+        ) as error:  # of another project's compiler
+            print(
+                f"  torch.compile does not take part ({name}): {str(error).splitlines()[0][:120]}",
+                file=sys.stderr,
+            )
     return found
 
 
-# --- timing -----------------------------------------------------------------------------------------------------------
+# --- timing
+# ------------------------------------------------------------------------------
 
 
 class Timer:
@@ -237,14 +307,19 @@ def error_of(torch: Any, case: Case, out: Any) -> float:
     return float("inf") if bool(torch.isnan(off).any()) else float(off.max())
 
 
-def screened(torch: Any, driver: Any, folder: Path, race: dict[str, Any], arch: str, case: Case) -> tuple[list[Any], list[str]]:
-    """(seconds, candidate, call, output) of the right ones, the fastest first; and what is wrong with the others."""
+def screened(
+    torch: Any, driver: Any, folder: Path, race: dict[str, Any], arch: str, case: Case
+) -> tuple[list[Any], list[str]]:
+    """(seconds, candidate, call, output) of the right ones, the fastest first; and what
+    is wrong with the others."""
     dtype = case.inputs[0].dtype
     found, faults = [], []
     for candidate in race["built"][arch]:
         out = torch.full(case.want.shape, float("nan"), device="cuda", dtype=dtype)
         try:
-            call = Kernel(torch, driver, (folder / candidate["file"]).read_bytes()).bind(case.inputs, [out])
+            call = Kernel(torch, driver, (folder / candidate["file"]).read_bytes()).bind(
+                case.inputs, [out]
+            )
             call()
             torch.cuda.synchronize()
         except RuntimeError as failure:
@@ -289,7 +364,10 @@ def run(torch: Any, driver: Any, folder: Path, race: dict[str, Any], arch: str) 
         "spec": race["spec"],
         "candidates": len(race["built"][arch]),
         "wrong": len(faults),
-        "screened": [{"seconds": one[0], "registers": one[1]["registers"], "config": one[1]["config"]} for one in found],
+        "screened": [
+            {"seconds": one[0], "registers": one[1]["registers"], "config": one[1]["config"]}
+            for one in found
+        ],
     }
     if "not_tuned" in race:
         row["not_tuned"] = race["not_tuned"]
@@ -307,12 +385,17 @@ def run(torch: Any, driver: Any, folder: Path, race: dict[str, Any], arch: str) 
     fastest = min(rivals, key=lambda name: times[name])
     ratio, bar = times[fastest] / times[best], race["bars"].get(arch)
     row |= {
-        "kernel_s": times[best], "rivals_s": {name: times[name] for name in rivals}, "ratio": ratio, "bar": bar, "error": error,
+        "kernel_s": times[best], "rivals_s": {name: times[name] for name in rivals},
+        "ratio": ratio, "bar": bar, "error": error,
         "config": chosen[1]["config"], "tflops": race["flops"] / times[best] / 1e12,
     }  # fmt: skip
     for place in places:
         if "tuned" in found[place][1]:
-            row["tuned"] = {**found[place][1]["tuned"], "kernel_s": times[f"kernel {place}"], "config": found[place][1]["config"]}
+            row["tuned"] = {
+                **found[place][1]["tuned"],
+                "kernel_s": times[f"kernel {place}"],
+                "config": found[place][1]["config"],
+            }
     met = bar is None or ratio >= bar
     if race["copy_fraction"]:
         bandwidth = copy_bandwidth(torch, race["bytes"])
@@ -321,7 +404,8 @@ def run(torch: Any, driver: Any, folder: Path, race: dict[str, Any], arch: str) 
     return {**row, "verdict": "met" if met else "missed"}
 
 
-# --- report -----------------------------------------------------------------------------------------------------------
+# --- report
+# ------------------------------------------------------------------------------
 
 
 def clocks() -> str:
@@ -329,7 +413,11 @@ def clocks() -> str:
     query = "clocks.sm,clocks.max.sm,clocks.mem,power.limit,driver_version"
     command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout.strip().splitlines()
+        said = (
+            subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+            .stdout.strip()
+            .splitlines()
+        )
     except OSError:
         return "clocks unknown: no nvidia-smi"
     return f"SM now, SM most, memory, power limit, driver: {said[0] if said else 'unknown'}"
@@ -339,37 +427,53 @@ def table(document: dict[str, Any]) -> str:
     lines = [
         f"# {document['gpu']} ({document['arch']}), {document['date']}",
         "",
-        f"{document['clocks']}; PyTorch {document['torch']}, CUDA {document['cuda']}; kernels by {document['compiler']}",
+        f"{document['clocks']}; PyTorch {document['torch']}, CUDA {document['cuda']}; kernels "
+        f"by {document['compiler']}",
         "",
-        "| race | kernel | fastest library | library / kernel | bar | of copy rate | TFLOP/s | error | tried (wrong) | verdict |",
+        "| race | kernel | fastest library | library / kernel | bar | of copy rate | TFLOP/s | "
+        "error | tried (wrong) | verdict |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in document["races"]:
         counted = f"{row['candidates']} ({row['wrong']})"
         if "ratio" not in row:
-            lines.append(f"| {row['spec']} | – | – | – | – | – | – | – | {counted} | {row['verdict']} |")
+            lines.append(
+                f"| {row['spec']} | – | – | – | – | – | – | – | {counted} | {row['verdict']} |"
+            )
             continue
         name = min(row["rivals_s"], key=row["rivals_s"].get)
         copied = f"{row['of_copy']:.0%}" if "of_copy" in row else "–"
         library = f"{name}, {row['rivals_s'][name] * 1e6:.1f} µs"
         lines.append(
-            f"| {row['spec']} | {row['kernel_s'] * 1e6:.1f} µs | {library} | {row['ratio']:.2f} | {row['bar']} | {copied} "
+            f"| {row['spec']} | {row['kernel_s'] * 1e6:.1f} µs | {library} | {row['ratio']:.2f} "
+            f"| {row['bar']} | {copied} "
             f"| {row['tflops']:.1f} | {row['error']:.1e} | {counted} | {row['verdict']} |"
         )
     lines += ["", "| race | contender | time |", "|---|---|---|"]
     for row in document["races"]:
         times = {"kernel": row["kernel_s"], **row["rivals_s"]} if "ratio" in row else {}
         if "tuned" in row:
-            times["tuned, {trials} trials in {seconds:.0f} s".format(**row["tuned"])] = row["tuned"]["kernel_s"]
-        lines += [f"| {row['spec']} | {name} | {times[name] * 1e6:.1f} µs |" for name in sorted(times, key=times.__getitem__)]
-    lines += [f"\n{row['spec']} was not tuned: {row['not_tuned']}" for row in document["races"] if "not_tuned" in row]
+            times["tuned, {trials} trials in {seconds:.0f} s".format(**row["tuned"])] = row[
+                "tuned"
+            ]["kernel_s"]
+        lines += [
+            f"| {row['spec']} | {name} | {times[name] * 1e6:.1f} µs |"
+            for name in sorted(times, key=times.__getitem__)
+        ]
+    lines += [
+        f"\n{row['spec']} was not tuned: {row['not_tuned']}"
+        for row in document["races"]
+        if "not_tuned" in row
+    ]
     return "\n".join(lines) + "\n"
 
 
 def header(torch: Any, suite: dict[str, Any], arch: str) -> dict[str, Any]:
     return {
-        "gpu": torch.cuda.get_device_name(), "arch": arch, "date": datetime.date.today().isoformat(), "clocks": clocks(),
-        "torch": torch.__version__, "cuda": torch.version.cuda, "compiler": suite["compiler"].splitlines()[-1], "races": [],
+        "gpu": torch.cuda.get_device_name(), "arch": arch,
+        "date": datetime.date.today().isoformat(), "clocks": clocks(),
+        "torch": torch.__version__, "cuda": torch.version.cuda,
+        "compiler": suite["compiler"].splitlines()[-1], "races": [],
     }  # fmt: skip
 
 
@@ -381,24 +485,39 @@ def alone(folder: Path, suite: dict[str, Any], name: str) -> None:
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     torch.manual_seed(0)
     torch.zeros(1, device="cuda")  # makes the context that candidates are loaded into
-    row = run(torch, ctypes.CDLL("libcuda.so.1"), folder, race, "sm_{}{}".format(*torch.cuda.get_device_capability()))
+    row = run(
+        torch,
+        ctypes.CDLL("libcuda.so.1"),
+        folder,
+        race,
+        "sm_{}{}".format(*torch.cuda.get_device_capability()),
+    )
     (folder / name / "row.json").write_text(json.dumps(row))
 
 
 def row_of(folder: Path, race: dict[str, Any], arch: str) -> dict[str, Any]:
-    """A race in a process of its own, as an error of the device is the end of its process; why it failed, where it did."""
+    """A race in a process of its own, as an error of the device is the end of its
+    process; why it failed, where it did."""
     made = folder / race["name"] / "row.json"
     made.parent.mkdir(exist_ok=True)
     made.unlink(missing_ok=True)
     done = subprocess.run(
-        [sys.executable, str(folder / Path(__file__).name), race["name"]], capture_output=True, text=True, check=False
+        [sys.executable, str(folder / Path(__file__).name), race["name"]],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     sys.stderr.write(done.stderr)
     if done.returncode == 0 and made.is_file():
         found: dict[str, Any] = json.loads(made.read_text())
         return found
     last = (done.stderr.strip().splitlines() or ["nothing"])[-1]
-    plain = {"name": race["name"], "spec": race["spec"], "candidates": len(race["built"][arch]), "wrong": 0}
+    plain = {
+        "name": race["name"],
+        "spec": race["spec"],
+        "candidates": len(race["built"][arch]),
+        "wrong": 0,
+    }
     return {**plain, "verdict": f"failed with status {done.returncode}: {last[:200]}"}
 
 
@@ -411,7 +530,10 @@ def main(folder: Path, only: list[str]) -> None:
     arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
     built = sorted({name for race in suite["races"] for name in race["built"]})
     if arch not in built:
-        raise Refused(f"this GPU is {arch}, and the folder has candidates for {', '.join(built)}; build it with --arch {arch}")
+        raise Refused(
+            f"this GPU is {arch}, and the folder has candidates for {', '.join(built)}; build "
+            f"it with --arch {arch}"
+        )
     document = header(torch, suite, arch)
     for race in suite["races"]:
         print(race["spec"], file=sys.stderr, flush=True)

@@ -1,4 +1,5 @@
-"""What is raced on a GPU, with the bars: the workloads, the library that each is raced against, and how many bytes must move."""
+"""What is raced on a GPU, with the bars: the workloads, the library that each is raced
+against, and how many bytes must move."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ class Race:
     spec: str
     bars: Mapping[str, float]  # least ratio library / kernel, by architecture
     copy_fraction: float = 0.0  # least share of the measured copy bandwidth; 0: none is asked
-    sizes: Mapping[str, int] = field(default_factory=dict)  # what the other machine needs of the spec
+    sizes: Mapping[str, int] = field(
+        default_factory=dict
+    )  # what the other machine needs of the spec
 
 
 SUITE = (
@@ -24,7 +27,8 @@ SUITE = (
         bars={"sm_80": 0.95, "sm_90": 0.95},
         sizes={"M": 2048, "N": 2048, "K": 2048},
     ),
-    # Under fast numerics, against what the libraries do in float32: tf32, which keeps 11 bits, takes no part.
+    # Under fast numerics, against what the libraries do in float32: tf32, which keeps
+    # 11 bits, takes no part.
     Race(
         name="matmul_fast",
         kind="matmul_fp32",
@@ -43,7 +47,8 @@ SUITE = (
         name="matmul_fp16",
         kind="matmul_fp16",
         spec="matmul:M=4096,N=4096,K=4096,dtype=float16",
-        # mma.sync cannot feed Hopper's tensor cores fully; that takes wgmma and the tensor memory accelerator.
+        # mma.sync cannot feed Hopper's tensor cores fully; that takes wgmma and the
+        # tensor memory accelerator.
         bars={"sm_80": 0.80, "sm_90": 0.55},
         sizes={"M": 4096, "N": 4096, "K": 4096},
     ),

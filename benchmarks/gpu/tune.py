@@ -1,4 +1,5 @@
-"""The product's own tuning, on a machine that has it and a GPU: the kernel promoted for a race joins the folder's candidates."""
+"""The product's own tuning, on a machine that has it and a GPU: the kernel promoted for
+a race joins the folder's candidates."""
 
 from __future__ import annotations
 
@@ -18,10 +19,14 @@ from tuner.tuning import TrialRecorded
 from tuner.workers.jobs.progress import Progress
 
 
-def tune_races(folder: Path, *, arch: str, trials: int, only: Sequence[str], said: Callable[[str], None]) -> None:
-    """Tunes each race of the folder, or those of `only`, for this machine's GPU, and writes what comes of it into the suite.
+def tune_races(
+    folder: Path, *, arch: str, trials: int, only: Sequence[str], said: Callable[[str], None]
+) -> None:
+    """Tunes each race of the folder, or those of `only`, for this machine's GPU, and
+    writes what comes of it into the suite.
 
-    A race whose tuning fails has the reason in its place; the others go on. What another tuning left in the folder is replaced.
+    A race whose tuning fails has the reason in its place; the others go on. What
+    another tuning left in the folder is replaced.
     """
     path = folder / "suite.json"
     suite = json.loads(path.read_text())
@@ -50,7 +55,9 @@ def _tuned(folder: Path, race: dict[str, Any], arch: str, trials: int) -> dict[s
         nonlocal recorded
         recorded += isinstance(progress, TrialRecorded)
 
-    settings = load_settings({"db": f"sqlite:///{(folder / 'tuned.db').resolve()}"}, given_as="setting {}").values
+    settings = load_settings(
+        {"db": f"sqlite:///{(folder / 'tuned.db').resolve()}"}, given_as="setting {}"
+    ).values
     began = time.monotonic()
     kernel = tune(race["spec"], target="cuda", trials=trials, db=settings.db, observer=count)
     seconds = time.monotonic() - began
@@ -63,7 +70,10 @@ def _tuned(folder: Path, race: dict[str, Any], arch: str, trials: int) -> dict[s
     module = folder / race["name"] / arch / "tuned.cuda"
     module.parent.mkdir(parents=True, exist_ok=True)
     module.write_bytes(ArtifactStore(settings.artifacts).get(schedule["object"]))
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in kernel.config.items()}
+    plain = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in kernel.config.items()
+    }
     return {
         "file": str(module.relative_to(folder)),
         "config": plain,

@@ -1,7 +1,8 @@
-"""The time a machine allows a workload: bytes at the bandwidth measured for its working set, vector instructions, flops.
+"""The time a machine allows a workload: bytes at the bandwidth measured for its working
+set, vector instructions, flops.
 
-Nearer to what a kernel can reach than the roofline, which grants every kernel the best of read, write and copy and counts an
-exponential as one operation.
+Nearer to what a kernel can reach than the roofline, which grants every kernel the best
+of read, write and copy and counts an exponential as one operation.
 """
 
 from __future__ import annotations
@@ -19,12 +20,34 @@ from tuner.spaces.rewrite.stages import inlined
 from tuner.target.roofline import relative_rate
 from tuner.target.target import Bandwidth, Limits, Target
 from tuner.workload.compulsory import least_bytes
-from tuner.workload.expression import DTYPE_BYTES, Binary, Cast, Expression, Read, Scalar, Select, Stage, Unary, Var, walk
+from tuner.workload.expression import (
+    DTYPE_BYTES,
+    Binary,
+    Cast,
+    Expression,
+    Read,
+    Scalar,
+    Select,
+    Stage,
+    Unary,
+    Var,
+    walk,
+)
 from tuner.workload.workload import Workload
 
-# Vector instructions of a function, counted in the polynomials of tuner.lowering.math_functions (a select with its comparison:
-# two); a division and a square root by their cost in multiply-adds on current cores.
-COST: Mapping[str, int] = {"exp": 18, "log": 40, "tanh": 28, "erf": 30, "pow": 59, "div": 8, "sqrt": 10, "rsqrt": 18}
+# Vector instructions of a function, counted in the polynomials of
+# tuner.lowering.math_functions (a select with its comparison: two); a division and a
+# square root by their cost in multiply-adds on current cores.
+COST: Mapping[str, int] = {
+    "exp": 18,
+    "log": 40,
+    "tanh": 28,
+    "erf": 30,
+    "pow": 59,
+    "div": 8,
+    "sqrt": 10,
+    "rsqrt": 18,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +65,8 @@ class Allowance:
 
     @property
     def by_memory(self) -> bool:
-        """Whether sums of products, which reuse what they read, are not what takes longest: such kernels are held to bytes and
-        instructions."""
+        """Whether sums of products, which reuse what they read, are not what takes
+        longest: such kernels are held to bytes and instructions."""
         return self.products_s < max(self.bytes_s, self.instructions_s - self.products_s)
 
 
@@ -67,7 +90,8 @@ def allowance(workload: Workload, target: Target, threads: int) -> Allowance:
 
 
 def _bytes_s(workload: Workload, limits: Limits, threads: int) -> float:
-    """Reads and writes pair up at the rate of copies, the rest moves at the rate of its own kind; cores share evenly."""
+    """Reads and writes pair up at the rate of copies, the rest moves at the rate of its
+    own kind; cores share evenly."""
     outputs = sum(workload.expression.tensor(name).nbytes for name in workload.expression.outputs)
     inputs = least_bytes(workload) - outputs
     at = (inputs + outputs) / threads
@@ -77,30 +101,41 @@ def _bytes_s(workload: Workload, limits: Limits, threads: int) -> float:
     return (copied + read + written) / threads
 
 
-def _bandwidth(limits: Limits, working_set_bytes: float, kind: Callable[[Bandwidth], float]) -> float:
+def _bandwidth(
+    limits: Limits, working_set_bytes: float, kind: Callable[[Bandwidth], float]
+) -> float:
     """Interpolated over the logarithm of the working set."""
     table = limits.bandwidth
     if working_set_bytes <= table[0].working_set_bytes:
         return kind(table[0])
     for low, high in pairwise(table):
         if working_set_bytes <= high.working_set_bytes:
-            part = log2(working_set_bytes / low.working_set_bytes) / log2(high.working_set_bytes / low.working_set_bytes)
+            part = log2(working_set_bytes / low.working_set_bytes) / log2(
+                high.working_set_bytes / low.working_set_bytes
+            )
             return kind(low) + part * (kind(high) - kind(low))
     return kind(table[-1])
 
 
 def _instructions(expression: Expression, target: Target) -> tuple[float, float]:
-    """Vector instructions of all stages, and those that add a product to a sum; loads, stores and indices are not counted.
+    """Vector instructions of all stages, and those that add a product to a sum; loads,
+    stores and indices are not counted.
 
-    What multiplies and adds several numbers of a lane at once counts as a part of an instruction for each.
+    What multiplies and adds several numbers of a lane at once counts as a part of an
+    instruction for each.
     """
     rate = relative_rate(expression.inputs[0].dtype, target.isa) if expression.inputs else 1.0
     matters = needed(expression)
-    found = [_stage_instructions(stage, target, rate, matters.get(stage.name, ())) for stage in expression.stages]
+    found = [
+        _stage_instructions(stage, target, rate, matters.get(stage.name, ()))
+        for stage in expression.stages
+    ]
     return sum(count for count, _ in found), sum(products for _, products in found)
 
 
-def _stage_instructions(stage: Stage, target: Target, rate: float, matters: Sequence[Scalar]) -> tuple[float, float]:
+def _stage_instructions(
+    stage: Stage, target: Target, rate: float, matters: Sequence[Scalar]
+) -> tuple[float, float]:
     axes = (*stage.axes, *stage.reduce_axes)
     points = prod(axis.extent for axis in axes) * share(stage, matters)
     _, term = counted(stage)
@@ -118,11 +153,14 @@ def _stage_instructions(stage: Stage, target: Target, rate: float, matters: Sequ
 
 
 def _weight(node: Scalar, along: str) -> int:
-    """Of one point; `along` is the axis whose points lie in a vector. A divisor that is the same for all is inverted once."""
+    """Of one point; `along` is the axis whose points lie in a vector. A divisor that is
+    the same for all is inverted once."""
     match node:
         case Read():
             return 0
-        case Binary(op="div", lhs=lhs, rhs=rhs) if all(not (isinstance(one, Var) and one.name == along) for one in walk(rhs)):
+        case Binary(op="div", lhs=lhs, rhs=rhs) if all(
+            not (isinstance(one, Var) and one.name == along) for one in walk(rhs)
+        ):
             return 1 + _weight(lhs, along)
         case Binary(op=op, lhs=lhs, rhs=rhs):
             return COST.get(op, 1) + _weight(lhs, along) + _weight(rhs, along)

@@ -1,4 +1,5 @@
-"""One workload: tuned by the product as `tuner tune` does, by MetaSchedule if asked, then all of them raced in turn."""
+"""One workload: tuned by the product as `tuner tune` does, by MetaSchedule if asked,
+then all of them raced in turn."""
 
 from __future__ import annotations
 
@@ -50,10 +51,18 @@ def contest(case: Case, plan: Plan) -> Row:
     target = checked_target(settings)
     started = time.monotonic()
     try:
-        kernel = tune(case.workload, trials=settings.trials, seconds=settings.seconds, threads=settings.threads, db=settings.db)
+        kernel = tune(
+            case.workload,
+            trials=settings.trials,
+            seconds=settings.seconds,
+            threads=settings.threads,
+            db=settings.db,
+        )
     except NoKernel as error:
         spent = time.monotonic() - started
-        return replace(_row(case, _measured(target, settings), settings), tuned_s=spent, failure=str(error))
+        return replace(
+            _row(case, _measured(target, settings), settings), tuned_s=spent, failure=str(error)
+        )
     spent = time.monotonic() - started
     found = None
     if plan.metaschedule:
@@ -64,11 +73,16 @@ def contest(case: Case, plan: Plan) -> Row:
     if found is None:
         return row
     absent = {**row.absent, METASCHEDULE: found.why} if found.why else row.absent
-    return replace(row, metaschedule_trials=plan.metaschedule, metaschedule_s=found.seconds, absent=absent)
+    return replace(
+        row, metaschedule_trials=plan.metaschedule, metaschedule_s=found.seconds, absent=absent
+    )
 
 
-def _raced(case: Case, kernel: Kernel | CudaKernel, target: Target, plan: Plan, others: Sequence[Contender]) -> Row:
-    """The default schedule raced for its promotion; here it would take most of the time, and says no more than it did there."""
+def _raced(
+    case: Case, kernel: Kernel | CudaKernel, target: Target, plan: Plan, others: Sequence[Contender]
+) -> Row:
+    """The default schedule raced for its promotion; here it would take most of the
+    time, and says no more than it did there."""
     before = _measured(target, plan.settings)
     result = race_kernel(case.workload, kernel.stored, target, plan.settings, plan.rivals, others)
     after = _measured(target, plan.settings)
@@ -89,7 +103,8 @@ def _raced(case: Case, kernel: Kernel | CudaKernel, target: Target, plan: Plan, 
 
 
 def _round_ratios(rounds: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, tuple[float, ...]]:
-    """Each contender's median over the kernel's, round by round; a hopeless one has fewer rounds."""
+    """Each contender's median over the kernel's, round by round; a hopeless one has
+    fewer rounds."""
     own = [median(samples) for samples in rounds[KERNEL]]
     return {
         name: tuple(median(samples) / ours for samples, ours in zip(found, own, strict=False))
@@ -104,11 +119,17 @@ def _measured(target: Target, settings: Settings) -> Target:
 
 
 def _between(before: Target, after: Target) -> Target:
-    """A target with the means of both's limits: clocks of shared machines drift by a tenth in a minute."""
+    """A target with the means of both's limits: clocks of shared machines drift by a
+    tenth in a minute."""
     first, last = before.limits, after.limits
     assert first is not None and last is not None
     bandwidth = tuple(
-        replace(one, read=(one.read + two.read) / 2, write=(one.write + two.write) / 2, copy=(one.copy + two.copy) / 2)
+        replace(
+            one,
+            read=(one.read + two.read) / 2,
+            write=(one.write + two.write) / 2,
+            copy=(one.copy + two.copy) / 2,
+        )
         for one, two in zip(first.bandwidth, last.bandwidth, strict=True)
     )
     flops = (first.fma_flops + last.fma_flops) / 2

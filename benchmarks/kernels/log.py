@@ -1,4 +1,5 @@
-"""The log of a benchmark: a line of JSON a workload, so that a stopped run goes on; table and picture come from it."""
+"""The log of a benchmark: a line of JSON a workload, so that a stopped run goes on;
+table and picture come from it."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class Log:
             file.write(json.dumps(to_line(row)) + "\n")
 
     def report(self, order: Sequence[str] = ()) -> str:
-        """Writes table and picture of all lines there are, those named in `order` first; gives the table."""
+        """Writes table and picture of all lines there are, those named in `order`
+        first; gives the table."""
         rows = self.rows()
         first = [name for name in order if name in rows]
         chosen = [rows[name] for name in dict.fromkeys([*first, *rows])]
@@ -38,7 +40,9 @@ class Log:
         return text
 
 
-def run(cases: Sequence[Case], log: Log, contest: Callable[[Case], Row], *, again: bool = False) -> None:
+def run(
+    cases: Sequence[Case], log: Log, contest: Callable[[Case], Row], *, again: bool = False
+) -> None:
     """Runs what the log lacks, all of it with `again`, writing after each workload."""
     known = {} if again else log.rows()
     for case in cases:
@@ -51,5 +55,9 @@ def run(cases: Sequence[Case], log: Log, contest: Callable[[Case], Row], *, agai
         ratios = ", ".join(f"{name} {ratio:.2f}" for name, ratio in row.ratios.items())
         said = [f"tuned in {row.tuned_s:.0f} s", f"time over the kernel's: {ratios or row.failure}"]
         said += [] if row.share is None else [f"share {row.share:.0%} ({row.bound})"]
-        said += [] if row.wall_ratio is None else [f"MetaSchedule tuned {row.wall_ratio:.1f} times as long"]
+        said += (
+            []
+            if row.wall_ratio is None
+            else [f"MetaSchedule tuned {row.wall_ratio:.1f} times as long"]
+        )
         print(f"{case.name}: {'; '.join(said)}", flush=True)

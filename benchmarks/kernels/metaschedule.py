@@ -1,10 +1,13 @@
-"""TVM's own tuner on one workload, as a user of TVM would run it: the rival of a kernel benchmark, in a process of its own.
+"""TVM's own tuner on one workload, as a user of TVM would run it: the rival of a kernel
+benchmark, in a process of its own.
 
     python -m benchmarks.kernels.metaschedule SPEC|--notation FILE --trials 64 --threads 1 -o FOLDER
 
-Operators that TVM's operator library has are taken from there, padding a stage of its own, because that is what MetaSchedule's
-rules are made for; others are handed over as the plain program. Leaves `kernel.o`, the object code of its best schedule with
-entry `__tvm_ffi_metaschedule`, and `report.json`. The object is linked by the same linker and raced like every other kernel.
+Operators that TVM's operator library has are taken from there, padding a stage of its
+own, because that is what MetaSchedule's rules are made for; others are handed over as
+the plain program. Leaves `kernel.o`, the object code of its best schedule with entry
+`__tvm_ffi_metaschedule`, and `report.json`. The object is linked by the same linker and
+raced like every other kernel.
 """
 
 from __future__ import annotations
@@ -36,17 +39,28 @@ Tensors = list[Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("spec", nargs="?", default="")
-    parser.add_argument("--notation", type=Path, help="a file in the tensor notation, without symbols, in the place of a spec")
+    parser.add_argument(
+        "--notation",
+        type=Path,
+        help="a file in the tensor notation, without symbols, in the place of a spec",
+    )
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args(arguments)
     os.environ["TVM_NUM_THREADS"] = str(given.threads)
     logging.disable(logging.INFO)
-    workload = workload_from_notation(given.notation.read_text(), {}) if given.notation else parse_spec(given.spec)
-    # The machine's own instruction set, as this product's target has it; its search reads the number of cores from the target.
+    workload = (
+        workload_from_notation(given.notation.read_text(), {})
+        if given.notation
+        else parse_spec(given.spec)
+    )
+    # The machine's own instruction set, as this product's target has it; its search
+    # reads the number of cores from the target.
     target = tvm.target.Target({**detect_cpu().tvm, "num-cores": given.threads})
     source, cores = plain(workload), len(os.sched_getaffinity(0))
     started = time.monotonic()
@@ -62,20 +76,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         elapsed_s = time.monotonic() - started
         schedule = meta_schedule.tir_integration.compile_tir(database, source, target)
-    report = {"elapsed_s": elapsed_s, "trials": given.trials, "threads": given.threads, "found": schedule is not None}
+    report = {
+        "elapsed_s": elapsed_s,
+        "trials": given.trials,
+        "threads": given.threads,
+        "found": schedule is not None,
+    }
     given.output.mkdir(parents=True, exist_ok=True)
     if schedule is not None:
         best = schedule.mod["main"].with_attr("global_symbol", SYMBOL)
-        tvm.tirx.build(tvm.IRModule({SYMBOL: best}), target=target).write_to_file(str(given.output / "kernel.o"))
+        tvm.tirx.build(tvm.IRModule({SYMBOL: best}), target=target).write_to_file(
+            str(given.output / "kernel.o")
+        )
     (given.output / "report.json").write_text(json.dumps(report))
 
 
 def _load() -> None:
     """Runs in each new builder process, of which there are some every round.
 
-    A build needs this package, whose loading parses hundreds of small programs: 6 to 30 s by how busy the machine is. Loaded only
-    within the first build, it can take that build past its 30 s; the process is then ended, and the next one starts over, so that
-    no candidate is ever built. The time counts as tuning either way.
+    A build needs this package, whose loading parses hundreds of small programs: 6 to 30
+    s by how busy the machine is. Loaded only within the first build, it can take that
+    build past its 30 s; the process is then ended, and the next one starts over, so
+    that no candidate is ever built. The time counts as tuning either way.
     """
     importlib.import_module("tvm.s_tir.tensor_intrin")
 
@@ -87,7 +109,10 @@ def plain(workload: Workload) -> Any:
     plainly = params.get("layout", "NHWC") == "NHWC" and params.get("groups", 1) == 1
     if build is None or not plainly or workload.expression.inputs[0].dtype != "float32":
         return module(default_program(workload), "main")
-    tensors = build(params, [te.placeholder(tensor.shape, name=tensor.name) for tensor in workload.expression.inputs])
+    tensors = build(
+        params,
+        [te.placeholder(tensor.shape, name=tensor.name) for tensor in workload.expression.inputs],
+    )
     return tvm.IRModule({"main": te.create_prim_func(tensors)})
 
 
@@ -103,19 +128,30 @@ def _finished(params: Mapping[str, Any], inputs: Tensors, out: Any, bias: bool =
             source = out
             out = te.compute(
                 source.shape,
-                lambda *at: half * source(*at) * (1.0 + tvm.tirx.erf(source(*at) * tvm.tirx.const(0.5**0.5, "float32"))),
+                lambda *at: (
+                    half
+                    * source(*at)
+                    * (1.0 + tvm.tirx.erf(source(*at) * tvm.tirx.const(0.5**0.5, "float32")))
+                ),
                 name="gelu",
             )
     return [*inputs, out]
 
 
 def _product(params: Mapping[str, Any], inputs: Tensors) -> Tensors:
-    out = topi.matmul(inputs[0], inputs[1], bool(params.get("transpose_a")), bool(params.get("transpose_b")))
+    out = topi.matmul(
+        inputs[0], inputs[1], bool(params.get("transpose_a")), bool(params.get("transpose_b"))
+    )
     return _finished(params, inputs, out)
 
 
 def _dense(params: Mapping[str, Any], inputs: Tensors) -> Tensors:
-    return _finished(params, inputs, topi.matmul(inputs[0], inputs[1], False, True), bias=bool(params.get("bias")))
+    return _finished(
+        params,
+        inputs,
+        topi.matmul(inputs[0], inputs[1], False, True),
+        bias=bool(params.get("bias")),
+    )
 
 
 def _batch_product(params: Mapping[str, Any], inputs: Tensors) -> Tensors:
@@ -124,12 +160,16 @@ def _batch_product(params: Mapping[str, Any], inputs: Tensors) -> Tensors:
 
 
 def _conv2d(params: Mapping[str, Any], inputs: Tensors) -> Tensors:
-    out = topi.nn.conv2d_nhwc(inputs[0], inputs[1], params["stride"], params["pad"], params["dilation"])
+    out = topi.nn.conv2d_nhwc(
+        inputs[0], inputs[1], params["stride"], params["pad"], params["dilation"]
+    )
     return _finished(params, inputs, out, bias=bool(params.get("bias")))
 
 
 def _depthwise(params: Mapping[str, Any], inputs: Tensors) -> Tensors:
-    out = topi.nn.depthwise_conv2d_nhwc(inputs[0], inputs[1], params["stride"], params["pad"], params["dilation"])
+    out = topi.nn.depthwise_conv2d_nhwc(
+        inputs[0], inputs[1], params["stride"], params["pad"], params["dilation"]
+    )
     return _finished(params, inputs, out, bias=bool(params.get("bias")))
 
 
@@ -138,7 +178,8 @@ def _max_pool2d(params: Mapping[str, Any], inputs: Tensors) -> Tensors:
     return [*inputs, topi.nn.pool2d(inputs[0], window, stride, [1, 1], pad, "max", layout="NHWC")]
 
 
-# Where the operator library's weights lie as the catalogue's do; what is not here is handed over as the plain program.
+# Where the operator library's weights lie as the catalogue's do; what is not here is
+# handed over as the plain program.
 OPERATORS: Mapping[str, Callable[[Mapping[str, Any], Tensors], Tensors]] = {
     "matmul": _product,
     "dense": _dense,

@@ -14,18 +14,46 @@ from tuner.settings import load_settings
 
 
 def parser(about: str, *, trials: int, metaschedule: int, against: str) -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--only", default="", help="names, separated by commas")
-    made.add_argument("--trials", type=int, default=trials, help=f"of ours for each workload, at most (default {trials})")
-    made.add_argument("--seconds", type=float, default=120.0, help="of search for each workload, at most (default 120)")
-    made.add_argument("--threads", type=int, default=1)
-    made.add_argument("--against", default=against, help="libraries; those not installed are left out")
-    made.add_argument(
-        "--metaschedule", type=int, default=metaschedule, metavar="TRIALS", help="trials of TVM's own tuner; 0: it takes no part"
+    made = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("--again", action="store_true", help="run what is in the log already; the later line counts")
-    made.add_argument("--report", action="store_true", help="run nothing; table and picture from the log")
-    made.add_argument("-o", "--output", type=Path, required=True, help="folder of the log, the database and the kernels")
+    made.add_argument("--only", default="", help="names, separated by commas")
+    made.add_argument(
+        "--trials",
+        type=int,
+        default=trials,
+        help=f"of ours for each workload, at most (default {trials})",
+    )
+    made.add_argument(
+        "--seconds",
+        type=float,
+        default=120.0,
+        help="of search for each workload, at most (default 120)",
+    )
+    made.add_argument("--threads", type=int, default=1)
+    made.add_argument(
+        "--against", default=against, help="libraries; those not installed are left out"
+    )
+    made.add_argument(
+        "--metaschedule",
+        type=int,
+        default=metaschedule,
+        metavar="TRIALS",
+        help="trials of TVM's own tuner; 0: it takes no part",
+    )
+    made.add_argument(
+        "--again", action="store_true", help="run what is in the log already; the later line counts"
+    )
+    made.add_argument(
+        "--report", action="store_true", help="run nothing; table and picture from the log"
+    )
+    made.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        help="folder of the log, the database and the kernels",
+    )
     return made
 
 
@@ -34,11 +62,14 @@ def names(text: str) -> list[str]:
 
 
 def plan(given: argparse.Namespace) -> Plan:
-    """With a database and kernels of its own in the folder, not the user's: whatever was tuned before helps nobody."""
+    """With a database and kernels of its own in the folder, not the user's: whatever
+    was tuned before helps nobody."""
     folder: Path = given.output.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["TUNER_DATA_DIR"] = str(folder / "data")
-    settings = load_settings({"trials": given.trials, "seconds": given.seconds, "threads": given.threads}).values
+    settings = load_settings(
+        {"trials": given.trials, "seconds": given.seconds, "threads": given.threads}
+    ).values
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     open_database(settings.db).close()
     rivals = tuple(name for name in names(given.against) if _installed(name))

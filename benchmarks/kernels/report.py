@@ -1,7 +1,8 @@
-"""What a run of the kernel benchmark says: ratios to the fastest library and to MetaSchedule, their means, a table and a picture.
+"""What a run of the kernel benchmark says: ratios to the fastest library and to
+MetaSchedule, their means, a table and a picture.
 
-A ratio is the median over the rounds of the race of (rival's time / kernel's time), so that one disturbed round decides nothing.
-Pure functions.
+A ratio is the median over the rounds of the race of (rival's time / kernel's time), so
+that one disturbed round decides nothing. Pure functions.
 """
 
 from __future__ import annotations
@@ -31,11 +32,17 @@ class Row:
     trials: int  # of ours, at most
     tuned_s: float  # wall time of our tuning, promotion included
     peak_flops: float  # of the threads' cores, fused multiply-adds, measured in this run
-    allowed_s: float  # what bytes, instructions and multiply-adds need at the limits measured in this run
-    median_s: Mapping[str, float]  # by contender: kernel, default (of the promotion race), numpy, torch, onednn, metaschedule
+    allowed_s: (
+        float  # what bytes, instructions and multiply-adds need at the limits measured in this run
+    )
+    median_s: Mapping[
+        str, float
+    ]  # by contender: kernel, default (of the promotion race), numpy, torch, onednn, metaschedule
     ci95_s: Mapping[str, tuple[float, float]]
     ratios: Mapping[str, float]  # contender's time over the kernel's: median of the rounds
-    rounds: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # the same, round by round
+    rounds: Mapping[str, tuple[float, ...]] = field(
+        default_factory=dict
+    )  # the same, round by round
     absent: Mapping[str, str] = field(default_factory=dict)  # who could not take part, and why
     metaschedule_trials: int = 0
     metaschedule_s: float | None = None  # wall time of its tuning
@@ -63,15 +70,24 @@ class Row:
     @property
     def wall_ratio(self) -> float | None:
         """MetaSchedule's tuning time over ours."""
-        return None if self.metaschedule_s is None or not self.tuned_s else self.metaschedule_s / self.tuned_s
+        return (
+            None
+            if self.metaschedule_s is None or not self.tuned_s
+            else self.metaschedule_s / self.tuned_s
+        )
 
     @property
     def share(self) -> float | None:
-        """Compute-bound: of the multiply-add peak; memory-bound: of what bandwidth and instruction count allow."""
+        """Compute-bound: of the multiply-add peak; memory-bound: of what bandwidth and
+        instruction count allow."""
         if "kernel" not in self.median_s:
             return None
         median_s = self.median_s["kernel"]
-        return self.flops / median_s / self.peak_flops if self.bound == "compute" else self.allowed_s / median_s
+        return (
+            self.flops / median_s / self.peak_flops
+            if self.bound == "compute"
+            else self.allowed_s / median_s
+        )
 
 
 DERIVED = ("library", "ratio", "over_metaschedule", "wall_ratio", "share")
@@ -97,7 +113,11 @@ def geometric_mean(ratios: Iterable[float | None]) -> float | None:
 
 def markdown(rows: Sequence[Row]) -> str:
     """A table of the workloads, and the geometric means below it."""
-    names = [name for name in ("kernel", "default", *LIBRARIES, METASCHEDULE) if any(name in row.median_s for row in rows)]
+    names = [
+        name
+        for name in ("kernel", "default", *LIBRARIES, METASCHEDULE)
+        if any(name in row.median_s for row in rows)
+    ]
     libraries = any(row.library for row in rows)
     rival = any(row.metaschedule_trials for row in rows)
     columns = ["workload", "bound", *(f"{name}, ms" for name in names)]
@@ -107,13 +127,16 @@ def markdown(rows: Sequence[Row]) -> str:
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     for row in rows:
         cells = [row.name if row.notation else f"{row.name} `{row.spec}`", row.bound]
-        cells += [f"{1e3 * row.median_s[name]:.4g}" if name in row.median_s else "" for name in names]
+        cells += [
+            f"{1e3 * row.median_s[name]:.4g}" if name in row.median_s else "" for name in names
+        ]
         cells += [row.library or "", _number(row.ratio)] if libraries else []
         cells += [_number(row.over_metaschedule), _number(row.wall_ratio)] if rival else []
         cells += ["" if row.share is None else f"{row.share:.0%}", f"{row.tuned_s:.0f}"]
         lines.append("| " + " | ".join(cells) + " |")
     about = (
-        "Share: of the multiply-add peak where compute-bound; where memory-bound, of what the bandwidth measured at the working"
+        "Share: of the multiply-add peak where compute-bound; where memory-bound, of what the "
+        "bandwidth measured at the working"
         " set and the number of vector instructions allow."
     )
     return "\n".join([*lines, "", *_means(rows), "", about, *_notes(rows), ""])
@@ -131,24 +154,44 @@ def _means(rows: Sequence[Row]) -> list[str]:
         if not found:
             continue
         kinds: dict[str, Sequence[Row]] = {"all": found}
-        kinds |= {f"{kind}-bound": [row for row in found if row.bound == kind] for kind in ("compute", "memory")}
-        means = {kind: geometric_mean(map(measure, chosen)) for kind, chosen in kinds.items() if chosen}
+        kinds |= {
+            f"{kind}-bound": [row for row in found if row.bound == kind]
+            for kind in ("compute", "memory")
+        }
+        means = {
+            kind: geometric_mean(map(measure, chosen)) for kind, chosen in kinds.items() if chosen
+        }
         said = [f"{kind} {_number(mean)} of {len(kinds[kind])}" for kind, mean in means.items()]
         worst = min(found, key=lambda row: measure(row) or 0.0)
-        lines.append(f"{label}, geometric mean: {', '.join(said)}; smallest {_number(measure(worst))} ({worst.name}).")
+        lines.append(
+            f"{label}, geometric mean: {', '.join(said)}; smallest {_number(measure(worst))} "
+            f"({worst.name})."
+        )
     lost = [row.name for row in rows if row.ratios.get("default", 1.0) < 1.0]
     bad = [row.name for row in rows if not row.verified]
-    lines.append(f"Not verified: {', '.join(bad) or 'none'}. Slower than the default schedule: {', '.join(lost) or 'none'}.")
+    lines.append(
+        f"Not verified: {', '.join(bad) or 'none'}. Slower than the default schedule: "
+        f"{', '.join(lost) or 'none'}."
+    )
     return ["  \n".join(lines)]
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
     notes = [f"- {row.name}: no kernel: {row.failure}" for row in rows if row.failure]
-    notes += [f"- {row.name}: {name} did not take part: {why}" for row in rows for name, why in row.absent.items()]
+    notes += [
+        f"- {row.name}: {name} did not take part: {why}"
+        for row in rows
+        for name, why in row.absent.items()
+    ]
     peaks = sorted(row.peak_flops / 1e9 for row in rows)
     about = "; ".join(sorted({_conditions(row) for row in rows}))
     range_text = f"{peaks[0]:.1f} to {peaks[-1]:.1f}" if peaks else "unknown"
-    return ["", f"{about}; multiply-add peak {range_text} GFLOP/s.", *([""] if notes else []), *notes]
+    return [
+        "",
+        f"{about}; multiply-add peak {range_text} GFLOP/s.",
+        *([""] if notes else []),
+        *notes,
+    ]
 
 
 def _conditions(row: Row) -> str:
@@ -158,11 +201,18 @@ def _conditions(row: Row) -> str:
 
 def picture(rows: Sequence[Row]) -> str:
     """Bars of each rival's time over the kernel's, as SVG."""
-    groups = {row.name: {name: ratio for name, ratio in row.ratios.items() if name in (*LIBRARIES, METASCHEDULE)} for row in rows}
+    groups = {
+        row.name: {
+            name: ratio for name, ratio in row.ratios.items() if name in (*LIBRARIES, METASCHEDULE)
+        }
+        for row in rows
+    }
     charts = [bars("Time of a rival over the kernel's", groups, y="times as long", line=1.0)]
     walls = {row.name: {METASCHEDULE: row.wall_ratio} for row in rows if row.wall_ratio is not None}
     if walls:
-        charts.append(bars("MetaSchedule's tuning time over ours", walls, y="times as long", line=1.0))
+        charts.append(
+            bars("MetaSchedule's tuning time over ours", walls, y="times as long", line=1.0)
+        )
     return document(charts)
 
 

@@ -1,4 +1,5 @@
-"""MetaSchedule as a contender of a race: tuned in a process of its own, its kernel linked like one of ours."""
+"""MetaSchedule as a contender of a race: tuned in a process of its own, its kernel
+linked like one of ours."""
 
 from __future__ import annotations
 
@@ -29,27 +30,46 @@ class Rival:
     why: str | None  # why there is no contender
 
 
-def tune_rival(workload: Workload, trials: int, threads: int, target: Target, folder: Path) -> Rival:
+def tune_rival(
+    workload: Workload, trials: int, threads: int, target: Target, folder: Path
+) -> Rival:
     """Tunes a workload with MetaSchedule; `folder` keeps its kernel and report."""
     folder.mkdir(parents=True, exist_ok=True)
     if workload.op is None:
         (folder / "program.txt").write_text(workload.notation or "")
-    source = [workload.spec] if workload.op is not None else ["--notation", str(folder / "program.txt")]
+    source = (
+        [workload.spec] if workload.op is not None else ["--notation", str(folder / "program.txt")]
+    )
     command = [sys.executable, "-m", "benchmarks.kernels.metaschedule", *source]
     command += ["--trials", str(trials), "--threads", str(threads), "-o", str(folder)]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=_environment(folder / "hidden")
+            command,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+            env=_environment(folder / "hidden"),
         )
     except subprocess.TimeoutExpired:
         return Rival(contender=None, seconds=None, why=f"not done within {TIMEOUT_S:g} s")
     (folder / "log.txt").write_text(done.stdout + done.stderr)
     if done.returncode != 0:
-        return Rival(contender=None, seconds=None, why=(done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
+        return Rival(
+            contender=None,
+            seconds=None,
+            why=(done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1],
+        )
     report = json.loads((folder / "report.json").read_text())
     if not report["found"]:
-        return Rival(contender=None, seconds=float(report["elapsed_s"]), why="it found no valid schedule")
-    return Rival(contender=_linked(workload, threads, target, folder), seconds=float(report["elapsed_s"]), why=None)
+        return Rival(
+            contender=None, seconds=float(report["elapsed_s"]), why="it found no valid schedule"
+        )
+    return Rival(
+        contender=_linked(workload, threads, target, folder),
+        seconds=float(report["elapsed_s"]),
+        why=None,
+    )
 
 
 def _linked(workload: Workload, threads: int, target: Target, folder: Path) -> Contender:
@@ -65,11 +85,14 @@ def _linked(workload: Workload, threads: int, target: Target, folder: Path) -> C
     )
     library = folder / "libmetaschedule.so"
     library.write_bytes(link(METASCHEDULE, [function]))
-    return Contender(name=METASCHEDULE, library=str(library), symbol=METASCHEDULE, timeout_s=CALL_TIMEOUT_S)
+    return Contender(
+        name=METASCHEDULE, library=str(library), symbol=METASCHEDULE, timeout_s=CALL_TIMEOUT_S
+    )
 
 
 def _environment(hidden: Path) -> dict[str, str]:
-    """The rival's best case: TVM loads PyTorch wherever it is installed, which doubles the start of each of its processes."""
+    """The rival's best case: TVM loads PyTorch wherever it is installed, which doubles
+    the start of each of its processes."""
     hidden.mkdir(exist_ok=True)
     for name in ABSENT_MODULES:
         (hidden / f"{name}.py").write_text("raise ImportError('kept out of this process')\n")

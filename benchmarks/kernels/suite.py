@@ -14,12 +14,15 @@ SUITE = Path(__file__).with_name("suite.json")
 
 
 def read_suite(path: Path = SUITE, only: Collection[str] = ()) -> list[Case]:
-    """The cases in the file's order, those named in `only` alone where there are any. Raises UsageError."""
+    """The cases in the file's order, those named in `only` alone where there are any.
+    Raises UsageError."""
     try:
         rows = json.loads(path.read_text())["workloads"]
         cases = [Case(name=str(row["name"]), workload=parse_spec(str(row["spec"]))) for row in rows]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f'{path} is no suite: {error}; it is {{"workloads": [{{"name", "spec"}}]}}') from error
+        raise UsageError(
+            f'{path} is no suite: {error}; it is {{"workloads": [{{"name", "spec"}}]}}'
+        ) from error
     unknown = set(only) - {case.name for case in cases}
     if unknown:
         names = ", ".join(case.name for case in cases)

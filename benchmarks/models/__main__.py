@@ -1,9 +1,12 @@
-"""Tunes models like ResNet, MobileNet and BERT and races each library against ONNX Runtime on one thread.
+"""Tunes models like ResNet, MobileNet and BERT and races each library against ONNX
+Runtime on one thread.
 
-    python -m benchmarks.models -o results [--only resnet] [--seconds 1200] [--trials 100000] [--again] [--report]
+    python -m benchmarks.models -o results [--only resnet] [--seconds 1200] [--trials
+    100000] [--again] [--report]
 
-Each model is tuned by `tuner tune MODEL.onnx`, within so many seconds of search for the whole of it; then both run in turn on
-one core. A line a model goes to results.jsonl; results.md is made of all lines.
+Each model is tuned by `tuner tune MODEL.onnx`, within so many seconds of search for the
+whole of it; then both run in turn on one core. A line a model goes to results.jsonl;
+results.md is made of all lines.
 """
 
 from __future__ import annotations
@@ -23,17 +26,27 @@ from benchmarks.models import nets
 MODELS: Mapping[str, Callable[[], Any]] = {
     "resnet": lambda: nets.resnet(size=64, width=32, blocks=(2, 2, 2), classes=100),
     "mobilenet": lambda: nets.mobilenet(
-        size=96, width=16, blocks=((16, 1), (24, 2), (24, 1), (32, 2), (32, 1), (64, 2), (64, 1), (64, 1)), classes=100
+        size=96,
+        width=16,
+        blocks=((16, 1), (24, 2), (24, 1), (32, 2), (32, 1), (64, 2), (64, 1), (64, 1)),
+        classes=100,
     ),
     "bert": lambda: nets.bert(words=128, width=256, heads=4, layers=2, vocabulary=1000),
 }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--only", default=",".join(MODELS))
-    parser.add_argument("--seconds", type=float, default=1050.0, help="of search; promotion of the kernels comes on top")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=1050.0,
+        help="of search; promotion of the kernels comes on top",
+    )
     parser.add_argument("--trials", type=int, default=100_000)
     parser.add_argument("--core", type=int, default=1)
     parser.add_argument("--again", action="store_true")
@@ -42,7 +55,10 @@ def main() -> None:
     output = given.output.absolute()
     output.mkdir(parents=True, exist_ok=True)
     lines = output / "results.jsonl"
-    known = {one["model"]: one for one in map(json.loads, lines.read_text().splitlines() if lines.exists() else [])}
+    known = {
+        one["model"]: one
+        for one in map(json.loads, lines.read_text().splitlines() if lines.exists() else [])
+    }
     for name in () if given.report else given.only.split(","):
         if name in known and not given.again:
             continue
@@ -57,12 +73,35 @@ def main() -> None:
 def _one(name: str, output: Path, given: argparse.Namespace) -> dict[str, Any]:
     file, directory = output / f"{name}.onnx", output / name
     file.write_bytes(nets.serialized(MODELS[name]()))
-    command = [sys.executable, "-m", "tuner", "--json", "--db", f"sqlite:///{output}/tuner.sqlite", "tune", str(file)]
-    command += ["-o", str(directory), "--name", name, "--seconds", str(given.seconds), "--trials", str(given.trials)]
+    command = [
+        sys.executable,
+        "-m",
+        "tuner",
+        "--json",
+        "--db",
+        f"sqlite:///{output}/tuner.sqlite",
+        "tune",
+        str(file),
+    ]
+    command += [
+        "-o",
+        str(directory),
+        "--name",
+        name,
+        "--seconds",
+        str(given.seconds),
+        "--trials",
+        str(given.trials),
+    ]
     started = time.monotonic()
     tuned = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     elapsed_s = time.monotonic() - started
-    return {"model": name, "tuned_s": elapsed_s, **tuned["model"], **_raced(file, directory, name, given.core)}
+    return {
+        "model": name,
+        "tuned_s": elapsed_s,
+        **tuned["model"],
+        **_raced(file, directory, name, given.core),
+    }
 
 
 def _raced(file: Path, directory: Path, name: str, core: int) -> dict[str, Any]:
@@ -75,17 +114,23 @@ def _raced(file: Path, directory: Path, name: str, core: int) -> dict[str, Any]:
         "print(json.dumps(asdict(race(content, Path(directory), name, feeds, int(core)))))\n"
     )
     command = [sys.executable, "-c", program, str(file), str(directory), name, str(core)]
-    found: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    found: dict[str, Any] = json.loads(
+        subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+    )
     return found
 
 
 def _report(known: Mapping[str, dict[str, Any]]) -> str:
-    rows = ["| model | kernels | ours ms | ONNX Runtime ms | theirs/ours | error | tuned s |", "|---|---|---|---|---|---|---|"]
+    rows = [
+        "| model | kernels | ours ms | ONNX Runtime ms | theirs/ours | error | tuned s |",
+        "|---|---|---|---|---|---|---|",
+    ]
     ratios = []
     for name, one in known.items():
         ratios.append(one["theirs_s"] / one["ours_s"])
         rows.append(
-            f"| {name} | {one['kernels']} | {one['ours_s'] * 1e3:.3f} | {one['theirs_s'] * 1e3:.3f} | {ratios[-1]:.2f} "
+            f"| {name} | {one['kernels']} | {one['ours_s'] * 1e3:.3f} | "
+            f"{one['theirs_s'] * 1e3:.3f} | {ratios[-1]:.2f} "
             f"| {one['error']:.1e} | {one['tuned_s']:.0f} |"
         )
     mean = exp(sum(map(log, ratios)) / len(ratios)) if ratios else float("nan")

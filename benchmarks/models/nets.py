@@ -1,4 +1,5 @@
-"""Small models made with onnx.helper, weights random: a perceptron, and nets like ResNet, MobileNet and BERT."""
+"""Small models made with onnx.helper, weights random: a perceptron, and nets like
+ResNet, MobileNet and BERT."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ class Maker:
     def weights(self, name: str, *shape: int) -> str:
         """Scaled by what each output sums, so that activations neither die nor grow."""
         sums = int(np.prod(shape[1:])) if len(shape) == 4 else shape[0]
-        return self.constant(name, (self.rng.standard_normal(shape) / np.sqrt(sums)).astype(np.float32))
+        return self.constant(
+            name, (self.rng.standard_normal(shape) / np.sqrt(sums)).astype(np.float32)
+        )
 
     def vector(self, name: str, size: int, mean: float = 0.0) -> str:
         return self.constant(name, (mean + 0.1 * self.rng.standard_normal(size)).astype(np.float32))
@@ -43,13 +46,26 @@ class Maker:
         self.nodes.append(helper.make_node(op, list(inputs), [output], **attributes))
         return output
 
-    def conv(self, source: str, channels: tuple[int, int], kernel: int, stride: int = 1, group: int = 1) -> str:
+    def conv(
+        self, source: str, channels: tuple[int, int], kernel: int, stride: int = 1, group: int = 1
+    ) -> str:
         """With its batch normalisation."""
         at, (read, written) = len(self.nodes), channels
         weights = self.weights(f"w{at}", written, read // group, kernel, kernel)
         pad = kernel // 2
-        made = self.add("Conv", source, weights, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[pad] * 4, group=group)
-        scale, shift, mean = (self.vector(f"{name}{at}", written, start) for name, start in (("s", 1.0), ("b", 0.0), ("m", 0.0)))
+        made = self.add(
+            "Conv",
+            source,
+            weights,
+            kernel_shape=[kernel] * 2,
+            strides=[stride] * 2,
+            pads=[pad] * 4,
+            group=group,
+        )
+        scale, shift, mean = (
+            self.vector(f"{name}{at}", written, start)
+            for name, start in (("s", 1.0), ("b", 0.0), ("m", 0.0))
+        )
         variance = self.constant(f"v{at}", self.rng.uniform(0.5, 1.5, written).astype(np.float32))
         return self.add("BatchNormalization", made, scale, shift, mean, variance)
 
@@ -59,9 +75,16 @@ class Maker:
         return self.add("Add", product, self.vector(f"b{at}", written))
 
     def model(
-        self, inputs: dict[str, tuple[int, ...]], output: str, shape: tuple[int, ...], kind: int = TensorProto.FLOAT
+        self,
+        inputs: dict[str, tuple[int, ...]],
+        output: str,
+        shape: tuple[int, ...],
+        kind: int = TensorProto.FLOAT,
     ) -> Any:
-        given = [helper.make_tensor_value_info(name, kind, list(extents)) for name, extents in inputs.items()]
+        given = [
+            helper.make_tensor_value_info(name, kind, list(extents))
+            for name, extents in inputs.items()
+        ]
         self.nodes.append(helper.make_node("Identity", [output], ["y"]))
         graph = helper.make_graph(
             self.nodes,
@@ -70,18 +93,26 @@ class Maker:
             [helper.make_tensor_value_info("y", TensorProto.FLOAT, list(shape))],
             [numpy_helper.from_array(value, name) for name, value in self.constants.items()],
         )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
+        return helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8
+        )
 
 
 def perceptron(rows: int = 4, sizes: tuple[int, ...] = (32, 64, 10), seed: int = 0) -> Any:
     make, value = Maker(seed=seed), "x"
     for number, (read, written) in enumerate(pairwise(sizes)):
         value = make.linear(value, read, written)
-        value = make.add("Relu", value) if number < len(sizes) - 2 else make.add("Softmax", value, axis=-1)
+        value = (
+            make.add("Relu", value)
+            if number < len(sizes) - 2
+            else make.add("Softmax", value, axis=-1)
+        )
     return make.model({"x": (rows, sizes[0])}, value, (rows, sizes[-1]))
 
 
-def resnet(size: int = 32, width: int = 16, blocks: tuple[int, ...] = (1, 1), classes: int = 10) -> Any:
+def resnet(
+    size: int = 32, width: int = 16, blocks: tuple[int, ...] = (1, 1), classes: int = 10
+) -> Any:
     """Basic blocks of two 3x3 convolutions, as in He et al., 2016."""
     make = Maker(seed=1)
     value = make.add("Relu", make.conv("x", (3, width), 7, stride=2))
@@ -96,15 +127,22 @@ def resnet(size: int = 32, width: int = 16, blocks: tuple[int, ...] = (1, 1), cl
                 value = make.conv(value, (channels, wide), 1, stride=stride)
             value, channels = make.add("Relu", make.add("Add", inner, value)), wide
     value = make.add("Flatten", make.add("GlobalAveragePool", value))
-    weights = make.constant("classes", (make.rng.standard_normal((classes, channels)) / np.sqrt(channels)).astype(np.float32))
+    weights = make.constant(
+        "classes",
+        (make.rng.standard_normal((classes, channels)) / np.sqrt(channels)).astype(np.float32),
+    )
     value = make.add("Gemm", value, weights, make.vector("bias", classes), transB=1)
     return make.model({"x": (1, 3, size, size)}, value, (1, classes))
 
 
 def mobilenet(
-    size: int = 32, width: int = 16, blocks: tuple[tuple[int, int], ...] = ((16, 1), (24, 2), (24, 1)), classes: int = 10
+    size: int = 32,
+    width: int = 16,
+    blocks: tuple[tuple[int, int], ...] = ((16, 1), (24, 2), (24, 1)),
+    classes: int = 10,
 ) -> Any:
-    """Inverted residuals with depthwise convolutions, as in Sandler et al., 2018; blocks are (channels, stride)."""
+    """Inverted residuals with depthwise convolutions, as in Sandler et al., 2018;
+    blocks are (channels, stride)."""
     make = Maker(seed=2)
     low, high = make.constant("low", np.float32(0)), make.constant("high", np.float32(6))
     value = make.add("Clip", make.conv("x", (3, width), 3, stride=2), low, high)
@@ -112,7 +150,9 @@ def mobilenet(
     for written, stride in blocks:
         wide = 6 * channels
         inner = make.add("Clip", make.conv(value, (channels, wide), 1), low, high)
-        inner = make.add("Clip", make.conv(inner, (wide, wide), 3, stride=stride, group=wide), low, high)
+        inner = make.add(
+            "Clip", make.conv(inner, (wide, wide), 3, stride=stride, group=wide), low, high
+        )
         inner = make.conv(inner, (wide, written), 1)
         value = make.add("Add", inner, value) if stride == 1 and written == channels else inner
         channels = written
@@ -121,27 +161,41 @@ def mobilenet(
     return make.model({"x": (1, 3, size, size)}, value, (1, classes))
 
 
-def bert(words: int = 16, width: int = 32, heads: int = 4, layers: int = 1, vocabulary: int = 50) -> Any:
+def bert(
+    words: int = 16, width: int = 32, heads: int = 4, layers: int = 1, vocabulary: int = 50
+) -> Any:
     """Encoder layers as in Devlin et al., 2019, with gelu written out as exporters write it."""
     make, each = Maker(seed=3), width // heads
     value = make.add("Gather", make.weights("words", vocabulary, width), "ids")
     value = make.add("Add", value, make.weights("places", 1, words, width))
     apart = make.constant("apart", np.array([1, words, heads, each], np.int64))
     whole = make.constant("whole", np.array([1, words, width], np.int64))
-    root, half, one = (make.constant(f"f{at}", np.float32(number)) for at, number in enumerate((2**0.5, 0.5, 1.0)))
+    root, half, one = (
+        make.constant(f"f{at}", np.float32(number)) for at, number in enumerate((2**0.5, 0.5, 1.0))
+    )
     scale = make.constant("scale", np.float32(each**0.5))
     for layer in range(layers):
         q, k, v = (
-            make.add("Transpose", make.add("Reshape", make.linear(value, width, width), apart), perm=order)
+            make.add(
+                "Transpose",
+                make.add("Reshape", make.linear(value, width, width), apart),
+                perm=order,
+            )
             for order in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3])
         )
         seen = make.add("Softmax", make.add("Div", make.add("MatMul", q, k), scale), axis=-1)
-        mixed = make.add("Reshape", make.add("Transpose", make.add("MatMul", seen, v), perm=[0, 2, 1, 3]), whole)
-        value = _normed(make, make.add("Add", make.linear(mixed, width, width), value), width, f"{layer}a")
+        mixed = make.add(
+            "Reshape", make.add("Transpose", make.add("MatMul", seen, v), perm=[0, 2, 1, 3]), whole
+        )
+        value = _normed(
+            make, make.add("Add", make.linear(mixed, width, width), value), width, f"{layer}a"
+        )
         inner = make.linear(value, width, 4 * width)
         smooth = make.add("Add", make.add("Erf", make.add("Div", inner, root)), one)
         inner = make.add("Mul", make.add("Mul", inner, smooth), half)
-        value = _normed(make, make.add("Add", make.linear(inner, 4 * width, width), value), width, f"{layer}b")
+        value = _normed(
+            make, make.add("Add", make.linear(inner, 4 * width, width), value), width, f"{layer}b"
+        )
     return make.model({"ids": (1, words)}, value, (1, words, width), TensorProto.INT64)
 
 
@@ -157,7 +211,9 @@ def feeds(model: Any, seed: int = 7) -> dict[str, Array]:
     for value in model.graph.input:
         shape = [one.dim_value for one in value.type.tensor_type.shape.dim]
         whole = value.type.tensor_type.elem_type == TensorProto.INT64
-        found[value.name] = rng.integers(0, 50, shape) if whole else rng.standard_normal(shape).astype(np.float32)
+        found[value.name] = (
+            rng.integers(0, 50, shape) if whole else rng.standard_normal(shape).astype(np.float32)
+        )
     return found
 
 

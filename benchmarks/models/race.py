@@ -1,4 +1,5 @@
-"""A model's exported library against ONNX Runtime, in turn on one core: medians of calls on the same inputs."""
+"""A model's exported library against ONNX Runtime, in turn on one core: medians of
+calls on the same inputs."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ class Raced:
     error: float  # of ours against theirs, relative to the greatest value
 
 
-def race(content: bytes, directory: Path, name: str, feeds: Mapping[str, Array], core: int) -> Raced:
+def race(
+    content: bytes, directory: Path, name: str, feeds: Mapping[str, Array], core: int
+) -> Raced:
     """Both run in this process, on one thread, on the given core."""
     os.sched_setaffinity(0, {core})
     package = loaded(directory, name)
@@ -54,7 +57,10 @@ def race(content: bytes, directory: Path, name: str, feeds: Mapping[str, Array],
             session.run_with_iobinding(binding)
         return (time.perf_counter() - started) / count
 
-    counts = [max(1, round(SAMPLE_S / min(call(1) for _ in range(3)))) for call in (call_ours, call_theirs)]
+    counts = [
+        max(1, round(SAMPLE_S / min(call(1) for _ in range(3))))
+        for call in (call_ours, call_theirs)
+    ]
     samples = [(call_ours(counts[0]), call_theirs(counts[1])) for _ in range(ROUNDS)]
     ours_s, theirs_s = (float(np.median([sample[at] for sample in samples])) for at in (0, 1))
     return Raced(ours_s=ours_s, theirs_s=theirs_s, error=error)

@@ -1,11 +1,15 @@
-"""How many chains and steps a plan should have: whole searches of whole spaces, where a model of a table's trials is the machine.
+"""How many chains and steps a plan should have: whole searches of whole spaces, where a
+model of a table's trials is the machine.
 
-    python -m benchmarks.search.chains tests/tables/large/*.npz --layouts 1024x40+6 2048x20+3 --seeds 8
+    python -m benchmarks.search.chains tests/tables/large/*.npz --layouts 1024x40+6
+    2048x20+3 --seeds 8
 
-A layout is chains x steps of the first plan + steps of later ones. The machine of a table is a model of many trees that learned
-all of it, so that each config of the whole space has a time, with 2% of noise. Searches start as a job does that has the other
-tables for a history. Prints the best score among the first 16, 64 and 256 trials, in standard deviations of random configs, and
-the CPU seconds of the search, means over the seeds.
+A layout is chains x steps of the first plan + steps of later ones. The machine of a
+table is a model of many trees that learned all of it, so that each config of the whole
+space has a time, with 2% of noise. Searches start as a job does that has the other
+tables for a history. Prints the best score among the first 16, 64 and 256 trials, in
+standard deviations of random configs, and the CPU seconds of the search, means over the
+seeds.
 """
 
 from __future__ import annotations
@@ -39,7 +43,10 @@ MACHINE = RankerOptions(rounds=300, depth=6)  # learns a table by heart, as well
 REPORTED = (16, 64, 256)  # trials after which the best is told
 IN_FLIGHT = 4
 REFERENCE = 1024  # random configs whose scores set the scale
-NOISE, SPREAD = 0.02, 0.25  # of a time, and how much of a time's logarithm a standard deviation of the scores is
+NOISE, SPREAD = (
+    0.02,
+    0.25,
+)  # of a time, and how much of a time's logarithm a standard deviation of the scores is
 CONDITIONS = Conditions(lane="simulated", isolation="none")
 
 
@@ -77,7 +84,8 @@ def course(table: RecordedTable, past: Past, others: Sequence[Past]) -> Course:
 
 
 def run(course: Course, options: AnnealingOptions, seed: int) -> tuple[list[float], float]:
-    """The best among the first trials, for each number that is reported, and the CPU seconds of the search."""
+    """The best among the first trials, for each number that is reported, and the CPU
+    seconds of the search."""
     started, answering_s = time.process_time(), 0.0
     searcher = GuidedSearcher(
         domain=course.domain,
@@ -97,7 +105,12 @@ def run(course: Course, options: AnnealingOptions, seed: int) -> tuple[list[floa
             Trial(
                 number=len(found) + at,
                 config=course.domain.space.config(point),
-                outcome=Timed(samples_s=(float(seconds),), max_rel_error=0.0, conditions=CONDITIONS, artifact="0" * 64),
+                outcome=Timed(
+                    samples_s=(float(seconds),),
+                    max_rel_error=0.0,
+                    conditions=CONDITIONS,
+                    artifact="0" * 64,
+                ),
             )
             for at, (point, seconds) in enumerate(zip(points, times, strict=True), 1)
         ]
@@ -117,7 +130,9 @@ def layout(text: str) -> AnnealingOptions:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("tables", nargs="+", type=Path)
     parser.add_argument("--layouts", nargs="+", default=["1024x40+6", "2048x20+3"])
     parser.add_argument("--seeds", type=int, default=8)
@@ -135,13 +150,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rows.append([])
         for options in wanted.values():
             runs = [run(one, options, seed) for seed in range(given.seeds)]
-            rows[-1].append([*np.mean([found for found, _ in runs], axis=0), float(np.mean([seconds for _, seconds in runs]))])
+            rows[-1].append(
+                [
+                    *np.mean([found for found, _ in runs], axis=0),
+                    float(np.mean([seconds for _, seconds in runs])),
+                ]
+            )
         print(f"{table.name[:48]:48} {_line(rows[-1])}", flush=True)
     print(f"{'mean':48} {_line(np.mean(rows, axis=0).tolist())}")
 
 
 def _line(cells: Sequence[Sequence[float]]) -> str:
-    return " ".join(f"{few:6.3f}{more:6.3f}{all_:6.3f}{seconds:5.2f}s" for few, more, all_, seconds in cells)
+    return " ".join(
+        f"{few:6.3f}{more:6.3f}{all_:6.3f}{seconds:5.2f}s" for few, more, all_, seconds in cells
+    )
 
 
 if __name__ == "__main__":

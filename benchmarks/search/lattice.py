@@ -1,6 +1,8 @@
-"""Chooses the sub-lattice of a space that a table records: fewer values of each knob, evenly spaced, every combination of them.
+"""Chooses the sub-lattice of a space that a table records: fewer values of each knob,
+evenly spaced, every combination of them.
 
-A product of values keeps neighbours neighbours, so that explorers walk a table as they walk the space it was taken from.
+A product of values keeps neighbours neighbours, so that explorers walk a table as they
+walk the space it was taken from.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ _HALVINGS = 40
 def sublattice(space: Space, most: int) -> Space:
     """At most `most` points; sketches share them alike, what a small one leaves goes to the others.
 
-    Each knob that has a choice keeps at least two values, so a sketch of k such knobs keeps at least 2**k points even beyond
-    `most`.
+    Each knob that has a choice keeps at least two values, so a sketch of k such knobs
+    keeps at least 2**k points even beyond `most`.
     """
     shares: dict[str, Sketch] = {}
     left = most
@@ -29,7 +31,8 @@ def sublattice(space: Space, most: int) -> Space:
 
 
 def _thinned(sketch: Sketch, most: int) -> Sketch:
-    """The largest exponent a for which knobs of n values, thinned to n**a and at least 2, span no more than `most` points."""
+    """The largest exponent a for which knobs of n values, thinned to n**a and at least
+    2, span no more than `most` points."""
     low, high = 0.0, 1.0
     if sketch.size <= most:
         return sketch
@@ -37,17 +40,26 @@ def _thinned(sketch: Sketch, most: int) -> Sketch:
         middle = (low + high) / 2
         low, high = (middle, high) if prod(_counts(sketch, middle)) <= most else (low, middle)
     counts = _counts(sketch, low)
-    return Sketch(name=sketch.name, knobs=tuple(_spaced(knob, count) for knob, count in zip(sketch.knobs, counts, strict=True)))
+    return Sketch(
+        name=sketch.name,
+        knobs=tuple(_spaced(knob, count) for knob, count in zip(sketch.knobs, counts, strict=True)),
+    )
 
 
 def _counts(sketch: Sketch, exponent: float) -> list[int]:
-    return [min(len(knob.values), max(2, round(len(knob.values) ** exponent))) for knob in sketch.knobs]
+    return [
+        min(len(knob.values), max(2, round(len(knob.values) ** exponent))) for knob in sketch.knobs
+    ]
 
 
 def _spaced(knob: Knob, count: int) -> Knob:
-    """The middle one of each of `count` equal parts of the values: ends are extremes, and of two values both would be one."""
+    """The middle one of each of `count` equal parts of the values: ends are extremes,
+    and of two values both would be one."""
     size = len(knob.values)
-    return Knob(name=knob.name, values=tuple(knob.values[(2 * at + 1) * size // (2 * count)] for at in range(count)))
+    return Knob(
+        name=knob.name,
+        values=tuple(knob.values[(2 * at + 1) * size // (2 * count)] for at in range(count)),
+    )
 
 
 def _consistent(space: Space, chosen: dict[str, Sketch]) -> Space:
@@ -59,7 +71,9 @@ def _consistent(space: Space, chosen: dict[str, Sketch]) -> Space:
                 kept[knob.name] = knob
     return Space(
         tuple(
-            Sketch(name=sketch.name, knobs=tuple(kept[knob.name] for knob in chosen[sketch.name].knobs))
+            Sketch(
+                name=sketch.name, knobs=tuple(kept[knob.name] for knob in chosen[sketch.name].knobs)
+            )
             for sketch in space.sketches
         )
     )

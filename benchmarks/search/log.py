@@ -1,4 +1,5 @@
-"""The log a recording appends to: one JSON line a measured config, so that a stopped recording goes on where it was."""
+"""The log a recording appends to: one JSON line a measured config, so that a stopped
+recording goes on where it was."""
 
 from __future__ import annotations
 
@@ -21,14 +22,18 @@ class RecordingLog:
     about: Mapping[str, Any]  # what all rows belong to; another one cannot be continued
 
     def load(self) -> tuple[dict[int, Outcome], set[int]]:
-        """Outcomes by row, the last word on each, and the rows that were timed again; a line cut short by a crash is ignored.
-        Writes the heading of a new log. Raises UsageError for the log of another recording."""
+        """Outcomes by row, the last word on each, and the rows that were timed again; a
+        line cut short by a crash is ignored. Writes the heading of a new log. Raises
+        UsageError for the log of another recording."""
         if not self.path.exists():
             self.path.write_text(self._heading + "\n")
             return {}, set()
         heading, *lines = self.path.read_text().splitlines() or [""]
         if heading != self._heading:
-            raise UsageError(f"{self.path} records another workload, target or lattice; move it away or give another --output")
+            raise UsageError(
+                f"{self.path} records another workload, target or lattice; move it away or give "
+                f"another --output"
+            )
         found: dict[int, Outcome] = {}
         again: set[int] = set()
         for line in lines:
@@ -46,4 +51,7 @@ class RecordingLog:
 
     def append(self, row: int, outcome: Outcome, *, again: bool = False) -> None:
         with self.path.open("a") as file:
-            file.write(json.dumps({"row": row, "again": again, "outcome": outcome_to_document(outcome)}) + "\n")
+            file.write(
+                json.dumps({"row": row, "again": again, "outcome": outcome_to_document(outcome)})
+                + "\n"
+            )

@@ -2,11 +2,12 @@
 
     python -m benchmarks.search.model tests/tables/large/*.npz --known tests/tables/parts/*.npz
 
-Prints for each table the pairwise accuracy among valid pairs at least 5% apart and recall@30, from a model of the other tables
-and of those that are known besides; the same from 64 random configs of the table itself, as a search has them early on; and the
-rates at which the candidates of an annealing step are described and scored, by the model of the others and what it learned of so
-many configs, and those of a batch without steps, in CPU time of one core.
-Configs of one description count as one, as in a search.
+Prints for each table the pairwise accuracy among valid pairs at least 5% apart and
+recall@30, from a model of the other tables and of those that are known besides; the
+same from 64 random configs of the table itself, as a search has them early on; and the
+rates at which the candidates of an annealing step are described and scored, by the
+model of the others and what it learned of so many configs, and those of a batch without
+steps, in CPU time of one core. Configs of one description count as one, as in a search.
 """
 
 from __future__ import annotations
@@ -43,13 +44,18 @@ class Figures:
     recall30: float
     local_pairwise: float  # from LOCAL random configs of its own, median of DRAWS
     local_recall30: float
-    candidates_per_s: tuple[float, float]  # an annealing step at a time, as many as are described at once
+    candidates_per_s: tuple[
+        float, float
+    ]  # an annealing step at a time, as many as are described at once
 
 
 def figures(tables: Sequence[RecordedTable], known: Sequence[RecordedTable] = ()) -> list[Figures]:
     """One for each of `tables`; raises UsageError for tables of spaces that no longer exist."""
     pasts = [described_once(past_of_table(table)) for table in (*tables, *known)]
-    return [_figures(table, pasts[at], [*pasts[:at], *pasts[at + 1 :]]) for at, table in enumerate(tables)]
+    return [
+        _figures(table, pasts[at], [*pasts[:at], *pasts[at + 1 :]])
+        for at, table in enumerate(tables)
+    ]
 
 
 def described_once(past: Past) -> Past:
@@ -74,7 +80,10 @@ def _figures(table: RecordedTable, past: Past, others: Sequence[Past]) -> Figure
         recall30=recall_at(30, scores, past.labels),
         local_pairwise=float(np.median([pairwise for pairwise, _ in local])),
         local_recall30=float(np.median([recall for _, recall in local])),
-        candidates_per_s=(_rate(table, model, AnnealingOptions().chains), _rate(table, model, BATCH)),
+        candidates_per_s=(
+            _rate(table, model, AnnealingOptions().chains),
+            _rate(table, model, BATCH),
+        ),
     )
 
 
@@ -100,21 +109,30 @@ def _rate(table: RecordedTable, model: TransferRanker, count: int) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("tables", nargs="+", type=Path)
-    parser.add_argument("--known", nargs="*", type=Path, default=(), help="tables that teach and are not judged")
+    parser.add_argument(
+        "--known", nargs="*", type=Path, default=(), help="tables that teach and are not judged"
+    )
     given = parser.parse_args(arguments)
     print(f"features version {FEATURE_VERSION}")
     judged = f"{'pairs':>6} {'r@30':>6}"
-    print(f"{'table':56} {'timed':>6} {judged} {'own 64':>7} {'r@30':>6} {'step/s':>8} {'batch/s':>8}")
+    print(
+        f"{'table':56} {'timed':>6} {judged} {'own 64':>7} {'r@30':>6} {'step/s':>8} {'batch/s':>8}"
+    )
     opened = open_tables([*given.tables, *given.known])
     found = figures(opened[: len(given.tables)], opened[len(given.tables) :])
     for one in found:
         print(
-            f"{one.table[:56]:56} {one.timed:6} {one.pairwise:6.3f} {one.recall30:6.3f} {one.local_pairwise:7.3f} "
+            f"{one.table[:56]:56} {one.timed:6} {one.pairwise:6.3f} {one.recall30:6.3f} "
+            f"{one.local_pairwise:7.3f} "
             f"{one.local_recall30:6.3f} {' '.join(f'{rate:8.0f}' for rate in one.candidates_per_s)}"
         )
-    pairs, recalls = (float(np.mean([getattr(one, name) for one in found])) for name in ("pairwise", "recall30"))
+    pairs, recalls = (
+        float(np.mean([getattr(one, name) for one in found])) for name in ("pairwise", "recall30")
+    )
     print(f"{'mean of the tables left out':63} {pairs:6.3f} {recalls:6.3f}")
 
 

@@ -1,17 +1,20 @@
-"""Records a table for `tuner replay`: a sub-lattice of a workload's space, built, checked and timed here.
+"""Records a table for `tuner replay`: a sub-lattice of a workload's space, built,
+checked and timed here.
 
     python -m benchmarks.search.record matmul:M=128,N=128,K=128 --configs 1600 -o tests/tables
 
-Of configs of one description, which a search takes for twins, one is measured, and the others share its time; some of them are
-measured too, to see whether they do.
+Of configs of one description, which a search takes for twins, one is measured, and the
+others share its time; some of them are measured too, to see whether they do.
 
-The product's own path: its compiler process on one core, its runner on another, its checks, its screening plan. The fastest tenth
-is then timed again, longer, several times over in changing order and with nothing being built meanwhile, and that is what the
-table keeps of them: the best of thousands of short timings is lucky besides fast. Configs that compile to the same code share its
-time. Stopped at any point, it goes on from its log when started again; the log goes once the table is written.
+The product's own path: its compiler process on one core, its runner on another, its
+checks, its screening plan. The fastest tenth is then timed again, longer, several times
+over in changing order and with nothing being built meanwhile, and that is what the
+table keeps of them: the best of thousands of short timings is lucky besides fast.
+Configs that compile to the same code share its time. Stopped at any point, it goes on
+from its log when started again; the log goes once the table is written.
 
-With --sampled it takes as many random configs of the whole space instead, with --part a random part of the sub-lattice: history
-to learn from, rather than a space to search.
+With --sampled it takes as many random configs of the whole space instead, with --part a
+random part of the sub-lattice: history to learn from, rather than a space to search.
 """
 
 from __future__ import annotations
@@ -52,15 +55,21 @@ from tuner.workers.fleet.builder import Compiler
 from tuner.workers.fleet.messages import BuildRequest, Library, Limits, Problem
 from tuner.workload.spec import parse_spec, to_document
 
-AHEAD = 8  # libraries built before they are timed: the compiler never waits, and few files lie about
+AHEAD = (
+    8  # libraries built before they are timed: the compiler never waits, and few files lie about
+)
 ATTEMPTS = 3  # of a config that infrastructure lost
 AGAIN_SHARE = 0.1
 AGAIN_PLAN = TimingPlan(budget_s=0.1, min_samples=5)
 AGAIN_ROUNDS = 3  # what disturbs a machine for a while falls on one of them
 GROWTH = 1.1  # of the sub-lattice, until it has as many descriptions as were asked for
 TWINS = 64  # configs measured beside another of their description
-MOST_TWINS = 16  # configs of a sub-lattice for each description asked for; beyond it a space has no more to tell apart
-ABANDON = 4 * ABANDON_FACTOR  # beyond it two calls are enough: that a config is hopeless needs no second digit
+# configs of a sub-lattice for each description asked for; beyond it a space has no more
+# to tell apart
+MOST_TWINS = 16
+ABANDON = (
+    4 * ABANDON_FACTOR
+)  # beyond it two calls are enough: that a config is hopeless needs no second digit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +77,9 @@ class Recording:
     problem: Problem
     space: Space  # the sub-lattice, or the whole space where its configs are a sample
     points: Points  # those recorded, by rank
-    measured_as: NDArray[np.intp]  # (points,) the row that is measured in place of each, itself where it is the one
+    measured_as: NDArray[
+        np.intp
+    ]  # (points,) the row that is measured in place of each, itself where it is the one
     log: RecordingLog
     build_core: int
     run_core: int
@@ -96,7 +107,9 @@ def prepared(
         space, points, measured_as = _told_apart(whole, configs)
     if part is not None:
         described = np.unique(measured_as)
-        points = points[described[np.sort(np.random.default_rng(0).permutation(len(described))[:part])]]
+        points = points[
+            described[np.sort(np.random.default_rng(0).permutation(len(described))[:part])]
+        ]
         measured_as = np.arange(len(points))
     problem = Problem(workload=workload, target=target, threads=threads)
     stem = name or "".join(letter if letter.isalnum() else "_" for letter in spec)
@@ -104,7 +117,9 @@ def prepared(
         "spec": workload.spec,
         "target": target.key,
         "threads": threads,
-        "sketches": [{knob.name: list(knob.values) for knob in sketch.knobs} for sketch in space.sketches],
+        "sketches": [
+            {knob.name: list(knob.values) for knob in sketch.knobs} for sketch in space.sketches
+        ],
         "points": sha256(np.ascontiguousarray(points, np.int32).tobytes()).hexdigest(),
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -121,8 +136,9 @@ def prepared(
 
 
 def _told_apart(whole: CpuSpace, configs: int) -> tuple[Space, Points, NDArray[np.intp]]:
-    """A sub-lattice of at least `configs` descriptions, as far as the space has them; its points; for each the row measured in
-    its place, the first of its description, but for TWINS random ones."""
+    """A sub-lattice of at least `configs` descriptions, as far as the space has them;
+    its points; for each the row measured in its place, the first of its description,
+    but for TWINS random ones."""
     describe, most = featurizer(whole), configs
     while True:
         space = sublattice(whole.space, most)
@@ -149,22 +165,30 @@ def _sample(domain: Domain, configs: int) -> Points:
 
 
 class Bench:
-    """A compiler and a runner, each on its core; measures rows of a recording one after the other while the next are built."""
+    """A compiler and a runner, each on its core; measures rows of a recording one after
+    the other while the next are built."""
 
     def __init__(self, recording: Recording, stack: ExitStack) -> None:
         self._recording = recording
-        self._storage = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tuner-record-")))
-        self._compiler = Compiler(storage=self._storage, cores=(recording.build_core,), limits=Limits())
+        self._storage = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="tuner-record-"))
+        )
+        self._compiler = Compiler(
+            storage=self._storage, cores=(recording.build_core,), limits=Limits()
+        )
         stack.callback(self._compiler.close)
         self._runner = stack.enter_context(RunnerProcess())
         self._pool = stack.enter_context(ThreadPoolExecutor(1))
         lane = Lane(name=f"cpu:{recording.run_core}", cores=(recording.run_core,))
         problem = recording.problem
-        self._runner.prepare(Assignment(workload=problem.workload, lane=lane, threads=problem.threads))
+        self._runner.prepare(
+            Assignment(workload=problem.workload, lane=lane, threads=problem.threads)
+        )
         self._best_s = float("inf")
 
     def outcomes(self, rows: Iterable[int], plan: TimingPlan) -> Iterator[tuple[int, Outcome]]:
-        """Each row with what became of it, in order. Within one call, code that was timed before is not timed again."""
+        """Each row with what became of it, in order. Within one call, code that was
+        timed before is not timed again."""
         known: dict[str, Outcome] = {}
         waiting: list[tuple[int, Future[Library | Failed]]] = []
         queue = iter(rows)
@@ -176,8 +200,11 @@ class Bench:
             row, future = waiting.pop(0)
             yield row, self._measured(row, future.result(), plan, known)
 
-    def raced(self, rows: Sequence[int], plan: TimingPlan, rounds: int) -> Iterator[tuple[int, Timed]]:
-        """Each row with its samples of all rounds. All are built first; each round has an order of its own."""
+    def raced(
+        self, rows: Sequence[int], plan: TimingPlan, rounds: int
+    ) -> Iterator[tuple[int, Timed]]:
+        """Each row with its samples of all rounds. All are built first; each round has
+        an order of its own."""
         libraries = {row: built for row in rows if isinstance(built := self._build(row), Library)}
         timed: dict[int, list[Timed]] = {row: [] for row in libraries}
         for turn in range(rounds):
@@ -187,14 +214,22 @@ class Bench:
         for row, found in timed.items():
             Path(libraries[row].path).unlink(missing_ok=True)
             if found:
-                yield row, replace(found[-1], samples_s=tuple(sample for one in found for sample in one.samples_s))
+                yield (
+                    row,
+                    replace(
+                        found[-1],
+                        samples_s=tuple(sample for one in found for sample in one.samples_s),
+                    ),
+                )
 
     def _build(self, row: int) -> Library | Failed:
         recording = self._recording
         config = None if row == DEFAULT_ROW else recording.space.config(recording.points[row])
         return self._compiler.build(recording.problem, BuildRequest(number=row + 1, config=config))
 
-    def _measured(self, row: int, built: Library | Failed, plan: TimingPlan, known: dict[str, Outcome]) -> Outcome:
+    def _measured(
+        self, row: int, built: Library | Failed, plan: TimingPlan, known: dict[str, Outcome]
+    ) -> Outcome:
         if isinstance(built, Failed):
             return built
         if built.sha256 in known:
@@ -212,7 +247,9 @@ class Bench:
             symbol=built.symbol,
             timeout_s=20.0 if row != DEFAULT_ROW else 600.0,
             plan=plan,
-            abandon_above_s=None if row == DEFAULT_ROW or self._best_s == float("inf") else self._best_s * ABANDON,
+            abandon_above_s=None
+            if row == DEFAULT_ROW or self._best_s == float("inf")
+            else self._best_s * ABANDON,
         )
         outcome: Outcome = self._runner.measure(request)
         for _ in range(ATTEMPTS - 1):
@@ -229,7 +266,9 @@ def record(recording: Recording, *, progress_every_s: float = 10.0) -> bool:
     logged, again = recording.log.load()
     known = {row: outcome for row, outcome in logged.items() if not _lost(outcome)}
     rows = np.unique(recording.measured_as)
-    order = np.random.default_rng(0).permutation(rows).tolist()  # a drift of the machine falls on all alike
+    order = (
+        np.random.default_rng(0).permutation(rows).tolist()
+    )  # a drift of the machine falls on all alike
     missing = [row for row in (DEFAULT_ROW, *order) if row not in known][: recording.cut]
     started = said = time.monotonic()
     with ExitStack() as stack:
@@ -240,7 +279,9 @@ def record(recording: Recording, *, progress_every_s: float = 10.0) -> bool:
             if time.monotonic() - said > progress_every_s:
                 said = time.monotonic()
                 left_s = (said - started) / count * (len(missing) - count)
-                print(f"{len(known)} of {len(order) + 1} measured, {left_s:.0f} s to go", flush=True)
+                print(
+                    f"{len(known)} of {len(order) + 1} measured, {left_s:.0f} s to go", flush=True
+                )
         if any(row not in known for row in (DEFAULT_ROW, *order)):
             return False
         for row, outcome in bench.raced(sorted(_fastest(known) - again), AGAIN_PLAN, AGAIN_ROUNDS):
@@ -250,15 +291,27 @@ def record(recording: Recording, *, progress_every_s: float = 10.0) -> bool:
 
 def _fastest(known: Mapping[int, Outcome]) -> set[int]:
     """The fastest rows, one for each code: what compiles to the same is timed once."""
-    timed = {row: outcome for row, outcome in known.items() if isinstance(outcome, Timed) and row != DEFAULT_ROW}
+    timed = {
+        row: outcome
+        for row, outcome in known.items()
+        if isinstance(outcome, Timed) and row != DEFAULT_ROW
+    }
     order = sorted(timed, key=lambda row: timed[row].median_s)[: ceil(AGAIN_SHARE * len(timed))]
     return set({timed[row].artifact: row for row in reversed(order)}.values())
 
 
 def _shared(known: Mapping[int, Outcome], again: Set[int]) -> dict[int, Outcome]:
-    """Rows of the same code with the same outcome, that of the longer timing where there was one."""
-    last = {outcome.artifact: outcome for row in sorted(again) if isinstance(outcome := known[row], Timed)}
-    return {row: last.get(outcome.artifact, outcome) if isinstance(outcome, Timed) else outcome for row, outcome in known.items()}
+    """Rows of the same code with the same outcome, that of the longer timing where
+    there was one."""
+    last = {
+        outcome.artifact: outcome
+        for row in sorted(again)
+        if isinstance(outcome := known[row], Timed)
+    }
+    return {
+        row: last.get(outcome.artifact, outcome) if isinstance(outcome, Timed) else outcome
+        for row, outcome in known.items()
+    }
 
 
 def _lost(outcome: Outcome) -> bool:
@@ -289,8 +342,10 @@ def table_of(recording: Recording) -> RecordedTable:
             "machine": problem.target.name,
             "target": json.dumps(target_to_document(problem.target), sort_keys=True),
             "threads": str(problem.threads),
-            "samples": f"{min(samples)} to {max(samples)} samples a config, median {int(np.median(samples))}; medians kept",
-            "again": f"the fastest {AGAIN_SHARE:.0%} timed again, {AGAIN_ROUNDS} times {AGAIN_PLAN.budget_s:g} s each",
+            "samples": f"{min(samples)} to {max(samples)} samples a config, median "
+            f"{int(np.median(samples))}; medians kept",
+            "again": f"the fastest {AGAIN_SHARE:.0%} timed again, {AGAIN_ROUNDS} times "
+            f"{AGAIN_PLAN.budget_s:g} s each",
             "version": __version__,
         },
     )
@@ -298,16 +353,33 @@ def table_of(recording: Recording) -> RecordedTable:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     cores = sorted(os.sched_getaffinity(0))
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("spec", nargs="+", help="workloads, such as matmul:M=128,N=128,K=128; a table for each")
-    parser.add_argument("--configs", type=int, default=1600, help="descriptions of the sub-lattice, at least (default 1600)")
-    parser.add_argument("--sampled", action="store_true", help="random configs of the whole space instead")
-    parser.add_argument("--part", type=int, help="so many random ones of these descriptions, and no others")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "spec", nargs="+", help="workloads, such as matmul:M=128,N=128,K=128; a table for each"
+    )
+    parser.add_argument(
+        "--configs",
+        type=int,
+        default=1600,
+        help="descriptions of the sub-lattice, at least (default 1600)",
+    )
+    parser.add_argument(
+        "--sampled", action="store_true", help="random configs of the whole space instead"
+    )
+    parser.add_argument(
+        "--part", type=int, help="so many random ones of these descriptions, and no others"
+    )
     parser.add_argument("--cut", type=int, help="stop after so many configs; the next call goes on")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--name", help="of the table's file; default: from the spec")
-    parser.add_argument("-o", "--output", type=Path, default=Path("tests/tables"), help="folder of tables and logs")
-    parser.add_argument("--cores", type=int, nargs=2, default=(cores[0], cores[-1]), metavar=("BUILD", "RUN"))
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("tests/tables"), help="folder of tables and logs"
+    )
+    parser.add_argument(
+        "--cores", type=int, nargs=2, default=(cores[0], cores[-1]), metavar=("BUILD", "RUN")
+    )
     given = parser.parse_args(arguments)
     for spec in given.spec:
         recording = prepared(

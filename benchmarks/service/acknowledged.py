@@ -1,4 +1,5 @@
-"""The clients of a service that is killed again and again: what was acknowledged to them, and whether the database has it."""
+"""The clients of a service that is killed again and again: what was acknowledged to
+them, and whether the database has it."""
 
 from __future__ import annotations
 
@@ -21,15 +22,20 @@ from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec, to_document
 
 SUBMITTED, CANCELLED = "submitted", "cancelled"
-WORK = "matmul:M=61,N=67,K=71"  # ragged, so that no trial reaches the roofline, which would end the job
+# ragged, so that no trial reaches the roofline, which would end the job
+WORK = "matmul:M=61,N=67,K=71"
 WORK_TRIALS = 1_000_000
 URGENT = 100
-SMALL = {"op": "softmax", "params": {"M": 9, "N": 21}}  # what clients submit; it waits behind the urgent one
+SMALL = {
+    "op": "softmax",
+    "params": {"M": 9, "N": 21},
+}  # what clients submit; it waits behind the urgent one
 PAUSE_S = 0.1  # between a client's requests: the queue should not outgrow what a team would ask
 
 
 class Record:
-    """What was acknowledged, a line each. Thread-safe. A request that got no answer is not in it, whatever became of it."""
+    """What was acknowledged, a line each. Thread-safe. A request that got no answer is
+    not in it, whatever became of it."""
 
     def __init__(self, file: Path) -> None:
         self._file, self._lock = file, threading.Lock()
@@ -39,7 +45,11 @@ class Record:
             log.write(json.dumps({"kind": kind, "key": key, "job": job}) + "\n")
 
     def read(self) -> list[dict[str, str]]:
-        return [json.loads(line) for line in self._file.read_text().splitlines()] if self._file.exists() else []
+        return (
+            [json.loads(line) for line in self._file.read_text().splitlines()]
+            if self._file.exists()
+            else []
+        )
 
     def counts(self) -> Mapping[str, int]:
         return Counter(each["kind"] for each in self.read())
@@ -55,14 +65,18 @@ class Client(threading.Thread):
 
     def run(self) -> None:
         headers = {"Authorization": f"Bearer {self._token}"}
-        with httpx.Client(base_url=self._url + "/v1", headers=headers, timeout=10, verify=False) as http:
+        with httpx.Client(
+            base_url=self._url + "/v1", headers=headers, timeout=10, verify=False
+        ) as http:
             number = 0
             while not self.stop.is_set():
                 number += 1
                 key = f"{self._name}-{number}"
                 # Nothing is served twice from the database: each is a job of its own.
                 body = {"workload": SMALL, "trials": 2, "improve": True}
-                answer = self._until_answered(http, "/jobs", json=body, headers={"Idempotency-Key": key})
+                answer = self._until_answered(
+                    http, "/jobs", json=body, headers={"Idempotency-Key": key}
+                )
                 if answer is None:
                     return
                 job = str(answer["id"])
@@ -73,7 +87,9 @@ class Client(threading.Thread):
                     self._record.note(CANCELLED, key, job)
                 self.stop.wait(PAUSE_S)
 
-    def _until_answered(self, http: httpx.Client, path: str, **request: Any) -> dict[str, Any] | None:
+    def _until_answered(
+        self, http: httpx.Client, path: str, **request: Any
+    ) -> dict[str, Any] | None:
         """The answer, however often the service dies meanwhile; None once the client is stopped."""
         while not self.stop.is_set():
             try:
@@ -96,11 +112,20 @@ def prepared(database: Database, folder: Path) -> str:
     if kept.exists():
         return kept.read_text()
     target, workload = detect_cpu(), parse_spec(WORK)
-    with_limits(database, target)  # a service's very first start measures the machine; those that are timed here do not
+    with_limits(
+        database, target
+    )  # a service's very first start measures the machine; those that are timed here do not
     with database.write() as session:
         targets.remember(session, target)
         key = workloads.remember(session, workload, to_document(workload))
-        new = jobs.NewJob(workloads=(key,), target=target.key, threads=1, trials=WORK_TRIALS, strategy="random", priority=URGENT)
+        new = jobs.NewJob(
+            workloads=(key,),
+            target=target.key,
+            threads=1,
+            trials=WORK_TRIALS,
+            strategy="random",
+            priority=URGENT,
+        )
         jobs.create(session, new)
         token = keys.create(session, name="kills", scopes=["submit"], quota=10**6)[1]
     kept.touch(mode=0o600)
@@ -109,7 +134,8 @@ def prepared(database: Database, folder: Path) -> str:
 
 
 def faults(database: Database, record: Record) -> list[str]:
-    """What must not be: acknowledged requests lost or stored twice, trials lost, doubled or uncounted, a damaged database."""
+    """What must not be: acknowledged requests lost or stored twice, trials lost,
+    doubled or uncounted, a damaged database."""
     found = schema.check(database.engine)
     log = record.read()
     submitted = {each["key"]: each["job"] for each in log if each["kind"] == SUBMITTED}
@@ -119,20 +145,39 @@ def faults(database: Database, record: Record) -> list[str]:
     with database.read() as session:
         states = {row.id: row.state for row in session.execute(select(JobRow.id, JobRow.state))}
         found += _listed("acknowledged, but not there", set(submitted.values()) - set(states))
-        found += _listed("cancelled, but not so", {job for job in cancelled if states.get(job) != jobs.CANCELLED})
-        # A client has at most one request under way when it is stopped, whose answer it does not see; clients are new each piece.
+        found += _listed(
+            "cancelled, but not so", {job for job in cancelled if states.get(job) != jobs.CANCELLED}
+        )
+        # A client has at most one request under way when it is stopped, whose answer it
+        # does not see; clients are new each piece.
         pieces = len({key.rpartition("-")[0] for key in submitted})
         extra = len(states) - 1 - len(submitted)
         if not 0 <= extra <= max(pieces, 2):
-            found.append(f"{extra} jobs beyond the {len(submitted)} acknowledged ones, of {pieces} clients")
-        totals = (func.count(), func.count(func.distinct(TrialRow.number)), func.coalesce(func.max(TrialRow.number), -1))
-        count, different, last = session.execute(select(*totals).where(TrialRow.job_id == _work(session, states))).one()
-        done = session.scalars(select(TaskRow.trials_done).where(TaskRow.job_id == _work(session, states))).one()
+            found.append(
+                f"{extra} jobs beyond the {len(submitted)} acknowledged ones, of {pieces} clients"
+            )
+        totals = (
+            func.count(),
+            func.count(func.distinct(TrialRow.number)),
+            func.coalesce(func.max(TrialRow.number), -1),
+        )
+        count, different, last = session.execute(
+            select(*totals).where(TrialRow.job_id == _work(session, states))
+        ).one()
+        done = session.scalars(
+            select(TaskRow.trials_done).where(TaskRow.job_id == _work(session, states))
+        ).one()
         if not count == different == last + 1 == done:
             found.append(f"{count} trials, {different} numbers up to {last}, counted as {done}")
         rows = select(EventRow.job_id, func.count(), func.max(EventRow.sequence), JobRow.last_event)
-        rows = rows.join(JobRow, JobRow.id == EventRow.job_id).group_by(EventRow.job_id, JobRow.last_event)
-        gaps = {job for job, events, top, numbered in session.execute(rows) if not events == top == numbered}
+        rows = rows.join(JobRow, JobRow.id == EventRow.job_id).group_by(
+            EventRow.job_id, JobRow.last_event
+        )
+        gaps = {
+            job
+            for job, events, top, numbered in session.execute(rows)
+            if not events == top == numbered
+        }
         found += _listed("events with gaps", gaps)
     return found
 

@@ -1,6 +1,8 @@
-"""The database that the service's load is measured over: promoted kernels of as many workloads, and jobs with many trials.
+"""The database that the service's load is measured over: promoted kernels of as many
+workloads, and jobs with many trials.
 
-Rows are made in bulk, one job's trials in Python and the others' as copies of them, so that a million take a minute.
+Rows are made in bulk, one job's trials in Python and the others' as copies of them, so
+that a million take a minute.
 """
 
 from __future__ import annotations
@@ -36,11 +38,15 @@ class Filled:
 
 
 def known_workloads() -> list[Workload]:
-    return [workload_from_params("matmul", {"M": 16 + number, "N": 64, "K": 64}) for number in range(KNOWN)]
+    return [
+        workload_from_params("matmul", {"M": 16 + number, "N": 64, "K": 64})
+        for number in range(KNOWN)
+    ]
 
 
 def fill(database: Database, *, kernels: int, trials: int) -> Filled:
-    """Brings an empty database to so many kernels and trials, and leaves one that has them; makes a key."""
+    """Brings an empty database to so many kernels and trials, and leaves one that has
+    them; makes a key."""
     with database.write() as session:
         token = keys.create(session, name="load", scopes=["submit"], quota=10**6)[1]
         # Another machine's limits are not needed, and this one's would be measured first.
@@ -55,11 +61,22 @@ def fill(database: Database, *, kernels: int, trials: int) -> Filled:
     if have_trials < trials:
         _add_trials(database, target, owner, trials)
     with database.read() as session:
-        finished = session.scalars(select(JobRow.id).where(JobRow.state == jobs.SUCCEEDED).order_by(JobRow.id)).all()
+        finished = session.scalars(
+            select(JobRow.id).where(JobRow.state == jobs.SUCCEEDED).order_by(JobRow.id)
+        ).all()
     if database.engine.dialect.name == "postgresql":
-        with database.engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
-            connection.exec_driver_sql("VACUUM ANALYZE")  # what autovacuum does within a minute of such a load
-    return Filled(token=token, jobs=tuple(finished), kernels=max(kernels, have_kernels), trials=max(trials, have_trials))
+        with database.engine.execution_options(
+            isolation_level="AUTOCOMMIT"
+        ).connect() as connection:
+            connection.exec_driver_sql(
+                "VACUUM ANALYZE"
+            )  # what autovacuum does within a minute of such a load
+    return Filled(
+        token=token,
+        jobs=tuple(finished),
+        kernels=max(kernels, have_kernels),
+        trials=max(trials, have_trials),
+    )
 
 
 def _add_kernels(database: Database, target: str, have: int, wanted: int) -> None:
@@ -68,25 +85,60 @@ def _add_kernels(database: Database, target: str, have: int, wanted: int) -> Non
         for workload in known:
             workloads.remember(session, workload, to_document(workload))
         now = session.now()
-    row: dict[str, Any] = {"threads": 1, "median_s": 1e-3, "ci95_low_s": 9e-4, "ci95_high_s": 1.1e-3, "gflops": 1.0, "race": {}}
-    row |= {"state": "promoted", "target_key": target, "artifact": NO_LIBRARY, "max_rel_error": 0.0, "verified": True}
-    row |= {"validated_at": now, "created_at": now, "op": "matmul", "config": {"sketch": "tiles", "tile": [4, 8]}}
+    row: dict[str, Any] = {
+        "threads": 1,
+        "median_s": 1e-3,
+        "ci95_low_s": 9e-4,
+        "ci95_high_s": 1.1e-3,
+        "gflops": 1.0,
+        "race": {},
+    }
+    row |= {
+        "state": "promoted",
+        "target_key": target,
+        "artifact": NO_LIBRARY,
+        "max_rel_error": 0.0,
+        "verified": True,
+    }
+    row |= {
+        "validated_at": now,
+        "created_at": now,
+        "op": "matmul",
+        "config": {"sketch": "tiles", "tile": [4, 8]},
+    }
     row |= {"versions": {"tvm": "0.27"}, "schedule": {"trace": []}}
-    same = {"op": "matmul", "name": "matmul", "spec": "matmul", "numerics": "strict", "document": {}, "created_at": now}
+    same = {
+        "op": "matmul",
+        "name": "matmul",
+        "spec": "matmul",
+        "numerics": "strict",
+        "document": {},
+        "created_at": now,
+    }
     for start in range(have, wanted, BATCH):
         own = [workload.key for workload in known] if start == 0 else []
-        filler = [f"{number:064x}" for number in range(start, min(start + BATCH, wanted) - len(own))]
+        filler = [
+            f"{number:064x}" for number in range(start, min(start + BATCH, wanted) - len(own))
+        ]
         with database.write() as session:
             if filler:
                 session.execute(insert(WorkloadRow), [same | {"key": key} for key in filler])
-            session.execute(insert(KernelRow), [row | {"id": f"k_{key[-24:]}", "workload_key": key} for key in own + filler])
+            session.execute(
+                insert(KernelRow),
+                [row | {"id": f"k_{key[-24:]}", "workload_key": key} for key in own + filler],
+            )
 
 
 def _add_trials(database: Database, target: str, owner: str, wanted: int) -> None:
     """One transaction a job, so that what was interrupted goes on with the next one."""
-    each, columns = wanted // JOBS, [column for column in TrialRow.__table__.columns if column.name not in ("id", "job_id")]
+    each, columns = (
+        wanted // JOBS,
+        [column for column in TrialRow.__table__.columns if column.name not in ("id", "job_id")],
+    )
     with database.read() as session:
-        have = session.scalars(select(TaskRow.job_id).where(TaskRow.trials_done == each).order_by(TaskRow.job_id)).all()
+        have = session.scalars(
+            select(TaskRow.job_id).where(TaskRow.trials_done == each).order_by(TaskRow.job_id)
+        ).all()
     for number in range(len(have), JOBS):
         with database.write() as session:
             job, now = _add_job(session, target, owner, number, each), session.now()
@@ -94,11 +146,18 @@ def _add_trials(database: Database, target: str, owner: str, wanted: int) -> Non
                 first = job
                 for start in range(0, each, BATCH):
                     numbers = range(start, min(start + BATCH, each))
-                    session.execute(insert(TrialRow), [_trial(at) | {"job_id": job, "created_at": now} for at in numbers])
+                    session.execute(
+                        insert(TrialRow),
+                        [_trial(at) | {"job_id": job, "created_at": now} for at in numbers],
+                    )
             else:
                 first = have[0] if have else first
                 copied = select(literal(job), *columns).where(TrialRow.job_id == first)
-                session.execute(insert(TrialRow).from_select(["job_id", *(column.name for column in columns)], copied))
+                session.execute(
+                    insert(TrialRow).from_select(
+                        ["job_id", *(column.name for column in columns)], copied
+                    )
+                )
             _total(session, job)
 
 
@@ -112,16 +171,46 @@ def _add_job(session: Session, target: str, owner: str, number: int, trials: int
 
 
 def _trial(number: int) -> dict[str, Any]:
-    """A trial with a place of its own in every order: one in eight fails, one in a thousand for a rare reason."""
+    """A trial with a place of its own in every order: one in eight fails, one in a
+    thousand for a rare reason."""
     chance = np.random.default_rng(number)
     tile, vector, unroll = (int(2 ** chance.integers(0, 8)) for _ in range(3))
-    row: dict[str, Any] = {"position": 0, "number": number, "build_s": 0.2, "measure_s": 0.1, "round": number // 64}
-    row |= {"attempts": 1, "quarantined": False, "worker": f"w{number % 4}", "predicted": float(chance.random())}
-    row |= {"config": {"sketch": "tiles", "tile": [tile, vector], "unroll": unroll, "seed": number, "pack": bool(number % 2)}}
+    row: dict[str, Any] = {
+        "position": 0,
+        "number": number,
+        "build_s": 0.2,
+        "measure_s": 0.1,
+        "round": number // 64,
+    }
+    row |= {
+        "attempts": 1,
+        "quarantined": False,
+        "worker": f"w{number % 4}",
+        "predicted": float(chance.random()),
+    }
+    row |= {
+        "config": {
+            "sketch": "tiles",
+            "tile": [tile, vector],
+            "unroll": unroll,
+            "seed": number,
+            "pack": bool(number % 2),
+        }
+    }
     if number % 8 == 5:
         kind = "out_of_memory" if number % 1000 == 5 else KINDS[number // 8 % len(KINDS)]
         failure = {"outcome": kind, "error": f"{kind} in block {number}", "signature": kind}
-        return row | failure | {"median_s": None, "max_rel_error": None, "artifact": None, "samples_s": None, "conditions": None}
+        return (
+            row
+            | failure
+            | {
+                "median_s": None,
+                "max_rel_error": None,
+                "artifact": None,
+                "samples_s": None,
+                "conditions": None,
+            }
+        )
     median_s = float(1e-3 * np.exp(chance.normal()))
     conditions = {
         "lane": "cpu:1",
@@ -131,13 +220,25 @@ def _trial(number: int) -> dict[str, Any]:
         "cache": "warm",
         "abandoned": False,
     }
-    row |= {"outcome": "ok", "median_s": median_s, "max_rel_error": 1e-7, "artifact": NO_LIBRARY, "conditions": conditions}
-    return row | {"samples_s": [median_s, median_s * 1.01, median_s * 0.99], "error": None, "signature": None}
+    row |= {
+        "outcome": "ok",
+        "median_s": median_s,
+        "max_rel_error": 1e-7,
+        "artifact": NO_LIBRARY,
+        "conditions": conditions,
+    }
+    return row | {
+        "samples_s": [median_s, median_s * 1.01, median_s * 0.99],
+        "error": None,
+        "signature": None,
+    }
 
 
 def _total(session: Session, job: str) -> None:
     """Counts the trials into their task, which usually happens one by one."""
-    counts = select(func.count(), func.count(TrialRow.median_s), func.min(TrialRow.median_s)).where(TrialRow.job_id == job)
+    counts = select(func.count(), func.count(TrialRow.median_s), func.min(TrialRow.median_s)).where(
+        TrialRow.job_id == job
+    )
     done, ok, best = session.execute(counts).one()
     values = {"trials_done": done, "trials_ok": ok, "best_median_s": best, "state": "succeeded"}
     session.execute(update(TaskRow).where(TaskRow.job_id == job).values(**values))

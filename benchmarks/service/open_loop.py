@@ -1,6 +1,8 @@
-"""Requests at an open-loop rate: each is sent when its time has come, whether or not earlier ones were answered.
+"""Requests at an open-loop rate: each is sent when its time has come, whether or not
+earlier ones were answered.
 
-Its latency counts from that time, so a service that falls behind shows it (a closed loop would wait and hide it).
+Its latency counts from that time, so a service that falls behind shows it (a closed
+loop would wait and hide it).
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class Connections:
 
     async def send(self, request: bytes) -> int:
         """The status of the answer, once all of it has arrived."""
-        reader, writer = self._open() or await asyncio.open_connection(self.host, self.port, limit=1 << 22)
+        reader, writer = self._open() or await asyncio.open_connection(
+            self.host, self.port, limit=1 << 22
+        )
         writer.write(request)
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
         start = head.index(b"content-length:") + 15
@@ -54,7 +58,9 @@ class Connections:
         return None
 
     async def open(self, count: int) -> None:
-        for reader, writer in [await asyncio.open_connection(self.host, self.port, limit=1 << 22) for _ in range(count)]:
+        for reader, writer in [
+            await asyncio.open_connection(self.host, self.port, limit=1 << 22) for _ in range(count)
+        ]:
             self._idle.append((reader, writer))
 
     def close(self) -> None:
@@ -63,16 +69,26 @@ class Connections:
 
 
 def get(path: str, token: str) -> bytes:
-    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+    return (
+        f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+    )
 
 
 def post(path: str, token: str, body: bytes) -> bytes:
-    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
+        f"{token}\r\nContent-Type: application/json\r\n"
+    )
     return head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
 async def offer(
-    service: ServiceProcess, connections: Connections, requests: Sequence[bytes], *, rate: float, seconds: float
+    service: ServiceProcess,
+    connections: Connections,
+    requests: Sequence[bytes],
+    *,
+    rate: float,
+    seconds: float,
 ) -> Latencies:
     """Sends `requests` in turn, `rate` a second for `seconds`."""
     loop = asyncio.get_running_loop()
@@ -102,7 +118,10 @@ async def offer(
         gc.enable()
     took_s, count = loop.time() - start, len(latencies_s)
     latencies_s.sort()
-    at = [round(latencies_s[min(count - 1, int(count * share))] * 1e3, 2) for share in (0.5, 0.9, 0.99, 1.0)]
+    at = [
+        round(latencies_s[min(count - 1, int(count * share))] * 1e3, 2)
+        for share in (0.5, 0.9, 0.99, 1.0)
+    ]
     return Latencies(
         offered_per_s=rate,
         answered_per_s=round(count / took_s, 1),

@@ -1,4 +1,5 @@
-"""The service as a process of its own: the API alone, on a free or a given port, its log thrown away."""
+"""The service as a process of its own: the API alone, on a free or a given port, its
+log thrown away."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ options = ServiceOptions(
     target=detect_cpu(),
 )
 serve(options, started=lambda url: print(url, flush=True))
-"""
+"""  # noqa: E501
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +58,9 @@ def serving(database: str, folder: Path, *, port: int = 0) -> Iterator[ServicePr
     """Serves for the block, which may kill the process. It answers once the block begins."""
     command = [sys.executable, "-c", PROGRAM, database, str(folder / "artifacts"), str(port)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    ) as process:
         assert process.stdout is not None
         try:
             service = ServiceProcess(url=process.stdout.readline().strip(), process=process)

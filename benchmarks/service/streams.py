@@ -1,4 +1,5 @@
-"""Many event streams at once over jobs whose trials come in: how long after its commit each event reaches each client."""
+"""Many event streams at once over jobs whose trials come in: how long after its commit
+each event reaches each client."""
 
 from __future__ import annotations
 
@@ -29,9 +30,12 @@ class Deltas:
 
 
 class Writer(threading.Thread):
-    """Appends events to the jobs in turn, as an orchestrator's trials do; `sent` keeps when each was committed."""
+    """Appends events to the jobs in turn, as an orchestrator's trials do; `sent` keeps
+    when each was committed."""
 
-    def __init__(self, database: Database, job_ids: Sequence[str], *, rate: float, seconds: float) -> None:
+    def __init__(
+        self, database: Database, job_ids: Sequence[str], *, rate: float, seconds: float
+    ) -> None:
         super().__init__(name="writer")
         self._database, self._job_ids, self._rate, self._seconds = database, job_ids, rate, seconds
         self.sent: dict[tuple[str, int], float] = {}
@@ -45,7 +49,9 @@ class Writer(threading.Thread):
             time.sleep(max(0.0, due - time.monotonic()))
             job_id = self._job_ids[number % len(self._job_ids)]
             with self._database.write() as session:
-                sequence = events.append(session, job_id, "trial", {"number": number, "median_s": 1e-3})
+                sequence = events.append(
+                    session, job_id, "trial", {"number": number, "median_s": 1e-3}
+                )
             self.sent[job_id, sequence] = time.monotonic()
 
 
@@ -68,10 +74,15 @@ def running_jobs(database: Database, like: str, number: int) -> list[str]:
     return made
 
 
-async def follow(service: ServiceProcess, token: str, job_id: str, seen: dict[int, float], ready: asyncio.Event) -> None:
+async def follow(
+    service: ServiceProcess, token: str, job_id: str, seen: dict[int, float], ready: asyncio.Event
+) -> None:
     """Reads one job's events until cancelled: when each number arrived."""
     reader, writer = await asyncio.open_connection(service.host, service.port, limit=1 << 22)
-    request = f"GET /v1/jobs/{job_id}/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
+    request = (
+        f"GET /v1/jobs/{job_id}/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: "
+        f"Bearer {token}\r\n\r\n"
+    )
     writer.write(request.encode())
     try:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -85,10 +96,23 @@ async def follow(service: ServiceProcess, token: str, job_id: str, seen: dict[in
 
 
 async def measure(
-    service: ServiceProcess, database: Database, token: str, job_ids: Sequence[str], *, streams: int, rate: float, seconds: float
+    service: ServiceProcess,
+    database: Database,
+    token: str,
+    job_ids: Sequence[str],
+    *,
+    streams: int,
+    rate: float,
+    seconds: float,
 ) -> Deltas:
-    followed = [(job_ids[number % len(job_ids)], dict[int, float](), asyncio.Event()) for number in range(streams)]
-    tasks = [asyncio.create_task(follow(service, token, job_id, seen, ready)) for job_id, seen, ready in followed]
+    followed = [
+        (job_ids[number % len(job_ids)], dict[int, float](), asyncio.Event())
+        for number in range(streams)
+    ]
+    tasks = [
+        asyncio.create_task(follow(service, token, job_id, seen, ready))
+        for job_id, seen, ready in followed
+    ]
     await asyncio.wait_for(asyncio.gather(*(ready.wait() for _, _, ready in followed)), timeout=30)
     await asyncio.sleep(1.0)  # the events that were there before
     cpu_s = service.cpu_s()
@@ -102,10 +126,16 @@ async def measure(
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     expected = [
-        (seen.get(sequence), at) for job_id, seen, _ in followed for (job, sequence), at in writer.sent.items() if job == job_id
+        (seen.get(sequence), at)
+        for job_id, seen, _ in followed
+        for (job, sequence), at in writer.sent.items()
+        if job == job_id
     ]
     waits = sorted(arrived - at for arrived, at in expected if arrived is not None)
-    at_ms = [round(waits[min(len(waits) - 1, int(len(waits) * share))] * 1e3, 1) for share in (0.5, 0.99, 1.0)]
+    at_ms = [
+        round(waits[min(len(waits) - 1, int(len(waits) * share))] * 1e3, 1)
+        for share in (0.5, 0.99, 1.0)
+    ]
     return Deltas(
         streams=streams,
         events_per_s=rate,

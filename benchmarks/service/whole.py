@@ -1,4 +1,5 @@
-"""`tuner serve` with its orchestrator and its workers, in a home of its own, to be killed and started again on the same port."""
+"""`tuner serve` with its orchestrator and its workers, in a home of its own, to be
+killed and started again on the same port."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ class Running:
     def __init__(self, url: str, database: Database, process: subprocess.Popen[bytes]) -> None:
         self._url, self._database, self._process = url, database, process
         self._started = time.monotonic()
-        while (trials := self._count()) is None:  # what was killed may have left the file to be recovered
+        while (
+            trials := self._count()
+        ) is None:  # what was killed may have left the file to be recovered
             time.sleep(POLL_S)
         self._trials = trials
         self.left_behind: list[psutil.Process] = []  # children that were not killed with it
@@ -39,13 +42,17 @@ class Running:
         """The seconds from its start until it is ready. Raises TimeoutError."""
         while self._process.poll() is None and time.monotonic() - self._started < within_s:
             with suppress(httpx.TransportError):
-                if httpx.get(self._url + "/v1/health/ready", timeout=5, verify=False).status_code == 200:
+                if (
+                    httpx.get(self._url + "/v1/health/ready", timeout=5, verify=False).status_code
+                    == 200
+                ):
                     return time.monotonic() - self._started
             time.sleep(POLL_S)
         raise TimeoutError(f"the service was not ready within {within_s:g} s")
 
     def wait_until_measuring(self, within_s: float) -> float | None:
-        """The seconds from its start until a trial was recorded; None where that took longer than `within_s`."""
+        """The seconds from its start until a trial was recorded; None where that took
+        longer than `within_s`."""
         while time.monotonic() - self._started < within_s:
             if (self._count() or 0) > self._trials:
                 return time.monotonic() - self._started
@@ -65,7 +72,9 @@ class Running:
     def _count(self) -> int | None:
         """Trials recorded so far; None while the database cannot say."""
         with suppress(DatabaseError), self._database.read() as session:
-            return int(session.scalars(select(func.coalesce(func.sum(TaskRow.trials_done), 0))).one())
+            return int(
+                session.scalars(select(func.coalesce(func.sum(TaskRow.trials_done), 0))).one()
+            )
         return None
 
 
@@ -86,13 +95,26 @@ class WholeService:
     @contextmanager
     def running(self) -> Iterator[Running]:
         """Started for the block, which kills it; where the block raises, it is killed here."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("TUNER_")}
-        environment |= {"XDG_DATA_HOME": str(self._folder / "data"), "XDG_CONFIG_HOME": str(self._folder / "config")}
-        environment |= {"PYTHONPATH": str(ROOT), "TUNER_DB": self._database.engine.url.render_as_string(hide_password=False)}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("TUNER_")
+        }
+        environment |= {
+            "XDG_DATA_HOME": str(self._folder / "data"),
+            "XDG_CONFIG_HOME": str(self._folder / "config"),
+        }
+        environment |= {
+            "PYTHONPATH": str(ROOT),
+            "TUNER_DB": self._database.engine.url.render_as_string(hide_password=False),
+        }
         command = [sys.executable, "-P", "-m", "tuner", "serve", "--port", str(self._port)]
         with (self._folder / "service.log").open("ab") as log:
             process = subprocess.Popen(
-                command, cwd=self._folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command,
+                cwd=self._folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
         running = Running(self.url, self._database, process)
         try:
@@ -103,7 +125,8 @@ class WholeService:
             self._left = [child for child in self._left if child.is_running()] + running.left_behind
 
     def end(self) -> int:
-        """Waits until what killed servers have left behind has ended by itself; how many processes had to be killed."""
+        """Waits until what killed servers have left behind has ended by itself; how
+        many processes had to be killed."""
         _, alive = psutil.wait_procs(self._left, timeout=30)
         for child in alive:
             with suppress(psutil.NoSuchProcess):

@@ -1,7 +1,8 @@
 """Three jobs of different size under each policy: `python -m benchmarks.sharing [virtual|real]`.
 
-`virtual` runs the driver's own pipeline and policies on a virtual clock, with recorded durations; `real` has
-the orchestrator serve three jobs on this machine, once for each policy.
+`virtual` runs the driver's own pipeline and policies on a virtual clock, with recorded
+durations; `real` has the orchestrator serve three jobs on this machine, once for each
+policy.
 """
 
 from __future__ import annotations
@@ -27,21 +28,32 @@ SIZES = (("medium", 100), ("large", 200), ("small", 50))
 WIDE = 20  # times as many trials on 64 lanes
 REAL = (
     RealJob(name="medium", spec="matmul:M=192,N=192,K=192", trials=90),
-    RealJob(name="large", spec="conv2d:N=1,H=28,W=28,CI=32,CO=32,KH=3,KW=3,stride=1,pad=1,layout=NHWC", trials=180),
+    RealJob(
+        name="large",
+        spec="conv2d:N=1,H=28,W=28,CI=32,CO=32,KH=3,KW=3,stride=1,pad=1,layout=NHWC",
+        trials=180,
+    ),
     RealJob(name="small", spec="softmax:M=256,N=512", trials=45),
 )
 
 
 def recorded(path: Path = RECORDED) -> dict[str, Durations]:
-    """(build, lane) seconds of trials: matmul 512 (medium), conv2d 56x56x64 (large), softmax 512x1024 (small)."""
-    return {name: [(build, lane) for build, lane in found] for name, found in json.loads(path.read_text()).items()}
+    """(build, lane) seconds of trials: matmul 512 (medium), conv2d 56x56x64 (large),
+    softmax 512x1024 (small)."""
+    return {
+        name: [(build, lane) for build, lane in found]
+        for name, found in json.loads(path.read_text()).items()
+    }
 
 
 def one_lane(share: float = 1.0) -> list[Course]:
     """A machine of four cores: builders keep up, all three jobs want the same lane."""
     durations = recorded()
     jobs = [
-        VirtualJob(name=name, trials=round(trials * share), durations=durations[name], plan_s=PLAN_S) for name, trials in SIZES
+        VirtualJob(
+            name=name, trials=round(trials * share), durations=durations[name], plan_s=PLAN_S
+        )
+        for name, trials in SIZES
     ]
     return [simulate(jobs, ONE_LANE, policy) for policy in POLICIES]
 
@@ -65,56 +77,98 @@ def mixed_lanes(share: float = 1.0) -> list[Course]:
 
 def virtual_table(title: str, courses: Sequence[Course]) -> str:
     names = [name for name, _ in SIZES]
-    lines = [title, "", f"| policy | fairness | mean completion, s | {', s | '.join(names)}, s | lanes' cores in use |"]
+    lines = [
+        title,
+        "",
+        f"| policy | fairness | mean completion, s | {', s | '.join(names)}, s | lanes' "
+        f"cores in use |",
+    ]
     lines.append("|---" * (4 + len(names)) + "|")
     for course in courses:
         each = " | ".join(f"{course.completed_s[name]:.1f}" for name in names)
-        figures = f"{course.fairness:.3f} | {course.mean_completion_s:.1f} | {each} | {course.occupancy:.1%}"
+        figures = (
+            f"{course.fairness:.3f} | {course.mean_completion_s:.1f} | {each} | "
+            f"{course.occupancy:.1%}"
+        )
         lines.append(f"| {course.policy} | {figures} |")
     return "\n".join(lines)
 
 
 def real_table(found: Sequence[Measured]) -> str:
     names = [one.name for one in REAL]
-    figures = ("policy", "fairness", "mean completion, s", *(f"{name}, s" for name in names), "lane in use")
-    lines = [f"| {' | '.join((*figures, 'change of job, ms', 'same job, ms'))} |", "|---" * (6 + len(names)) + "|"]
+    figures = (
+        "policy",
+        "fairness",
+        "mean completion, s",
+        *(f"{name}, s" for name in names),
+        "lane in use",
+    )
+    lines = [
+        f"| {' | '.join((*figures, 'change of job, ms', 'same job, ms'))} |",
+        "|---" * (6 + len(names)) + "|",
+    ]
     for one in found:
         each = " | ".join(f"{one.completed_s[name]:.1f}" for name in names)
         gaps = f"{_spread(one.switches_s)} | {_spread(one.stays_s)}"
         lines.append(
-            f"| {one.policy} | {one.fairness:.3f} | {one.mean_completion_s:.1f} | {each} | {one.occupancy:.1%} | {gaps} |"
+            f"| {one.policy} | {one.fairness:.3f} | {one.mean_completion_s:.1f} | {each} | "
+            f"{one.occupancy:.1%} | {gaps} |"
         )
     return "\n".join(lines)
 
 
 def _spread(gaps_s: Sequence[float]) -> str:
-    """Median, 95th percentile and longest, and of how many. The percentile lies between two that were seen, never beyond."""
+    """Median, 95th percentile and longest, and of how many. The percentile lies between
+    two that were seen, never beyond."""
     if len(gaps_s) < 2:
         return f"{gaps_s[0] * 1e3:.1f} (1)" if gaps_s else "none"
     high = statistics.quantiles(gaps_s, n=20, method="inclusive")[-1]
-    return f"{statistics.median(gaps_s) * 1e3:.1f}, 95%: {high * 1e3:.1f}, most: {max(gaps_s) * 1e3:.1f} ({len(gaps_s)})"
+    return (
+        f"{statistics.median(gaps_s) * 1e3:.1f}, 95%: {high * 1e3:.1f}, most: "
+        f"{max(gaps_s) * 1e3:.1f} ({len(gaps_s)})"
+    )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("clock", nargs="?", choices=("virtual", "real"), default="virtual")
-    parser.add_argument("--policy", action="append", choices=tuple(POLICIES), help="only this one; may be repeated")
+    parser.add_argument(
+        "--policy", action="append", choices=tuple(POLICIES), help="only this one; may be repeated"
+    )
     parser.add_argument("--share", type=float, default=1.0, help="of the trials, e.g. 0.1")
-    parser.add_argument("--timeout", type=float, default=240.0, metavar="S", help="for each policy, real")
-    parser.add_argument("--record", type=Path, metavar="FILE", help="real: write the trials' durations")
+    parser.add_argument(
+        "--timeout", type=float, default=240.0, metavar="S", help="for each policy, real"
+    )
+    parser.add_argument(
+        "--record", type=Path, metavar="FILE", help="real: write the trials' durations"
+    )
     given = parser.parse_args()
     if given.clock == "virtual":
         print(virtual_table("One lane, three builders", one_lane(given.share)), end="\n\n")
         print(virtual_table("32 lanes of one core, 32 of four", mixed_lanes(given.share)))
         return 0
     found = []
-    wanted = [RealJob(name=one.name, spec=one.spec, trials=max(4, round(one.trials * given.share))) for one in REAL]
+    wanted = [
+        RealJob(name=one.name, spec=one.spec, trials=max(4, round(one.trials * given.share)))
+        for one in REAL
+    ]
     for policy in given.policy or tuple(POLICIES):
         with tempfile.TemporaryDirectory(prefix="sharing-") as folder:
             found.append(serve(Path(folder), wanted, policy, timeout_s=given.timeout))
-        print(real_table(found[-1:]), dict(found[-1].states), dict(found[-1].trials), file=sys.stderr, flush=True)
+        print(
+            real_table(found[-1:]),
+            dict(found[-1].states),
+            dict(found[-1].trials),
+            file=sys.stderr,
+            flush=True,
+        )
         if given.record is not None:
-            rounded = {name: [[round(b, 4), round(t, 4)] for b, t in one] for name, one in found[-1].durations.items()}
+            rounded = {
+                name: [[round(b, 4), round(t, 4)] for b, t in one]
+                for name, one in found[-1].durations.items()
+            }
             given.record.write_text(json.dumps(rounded) + "\n")
     print(real_table(found))
     return 0 if all(state == "succeeded" for one in found for state in one.states.values()) else 1

@@ -1,4 +1,5 @@
-"""Three jobs of different size on this machine's own fleet, served by the orchestrator as `tuner serve` runs it."""
+"""Three jobs of different size on this machine's own fleet, served by the orchestrator
+as `tuner serve` runs it."""
 
 from __future__ import annotations
 
@@ -37,29 +38,45 @@ class Measured:
     policy: PolicyName
     states: Mapping[str, str]
     trials: Mapping[str, int]  # recorded of each job
-    fairness: float  # Jain's index of lane time from the first candidate on a lane to the first end of a search
+    # Jain's index of lane time from the first candidate on a lane to the first end of a
+    # search
+    fairness: float
     completed_s: Mapping[str, float]  # from the first candidate on a lane to the job's end, by job
     occupancy: float  # share of the lanes' time held by candidates, until the last search ended
-    switches_s: Sequence[float]  # from one job's last result on a lane to the next job's first candidate there, once it was built
+    switches_s: Sequence[
+        float
+        # from one job's last result on a lane to the next job's first candidate there, once
+        # it was built
+    ]
     stays_s: Sequence[float]  # the same between candidates of one job
-    durations: Mapping[str, Sequence[tuple[float, float]]]  # (build, lane) seconds of each job's trials
+    durations: Mapping[
+        str, Sequence[tuple[float, float]]
+    ]  # (build, lane) seconds of each job's trials
 
     @property
     def mean_completion_s(self) -> float:
         return statistics.fmean(self.completed_s.values())
 
 
-def serve(folder: Path, wanted: Sequence[RealJob], policy: PolicyName, *, timeout_s: float) -> Measured:
+def serve(
+    folder: Path, wanted: Sequence[RealJob], policy: PolicyName, *, timeout_s: float
+) -> Measured:
     """Queues the jobs in their order and serves them until all have ended or time is up."""
     database = open_database(folder / f"{policy}.db")
     try:
         ids = _queue(database, wanted)
         stop, errors = threading.Event(), list[str]()
         options = OrchestratorOptions(
-            artifacts=folder / "artifacts", limits=QUICK, policy=policy, running_jobs=len(wanted), owner=f"sharing-{policy}"
+            artifacts=folder / "artifacts",
+            limits=QUICK,
+            policy=policy,
+            running_jobs=len(wanted),
+            owner=f"sharing-{policy}",
         )
         service = Orchestrator(database, detect_cpu(), options)
-        thread = threading.Thread(target=service.serve, args=(stop,), kwargs={"on_error": errors.append})
+        thread = threading.Thread(
+            target=service.serve, args=(stop,), kwargs={"on_error": errors.append}
+        )
         thread.start()
         deadline = time.monotonic() + timeout_s
         try:
@@ -83,7 +100,9 @@ def _queue(database: Database, wanted: Sequence[RealJob]) -> dict[str, str]:
             targets.remember(session, target)
             workload = parse_spec(one.spec)
             key = workloads.remember(session, workload, to_document(workload))
-            new = jobs.NewJob(workloads=(key,), target=target.key, threads=1, trials=one.trials, seed=seed)
+            new = jobs.NewJob(
+                workloads=(key,), target=target.key, threads=1, trials=one.trials, seed=seed
+            )
             ids[one.name] = jobs.create(session, new)[0].id
         time.sleep(0.01)  # ids sort by milliseconds, and jobs are claimed in that order
     return ids
@@ -101,38 +120,55 @@ def _measured(database: Database, ids: Mapping[str, str], policy: PolicyName) ->
         spans = lanes.timeline(session, since=now - timedelta(hours=1), until=now, limit=1_000_000)
         recorded = {name: trials.of_task(session, job, 0) for name, job in ids.items()}
     names = {job: name for name, job in ids.items()}
-    held_or_raced = [replace(span, job=names[span.job or ""]) for span in spans if span.kind == "time"]
+    held_or_raced = [
+        replace(span, job=names[span.job or ""]) for span in spans if span.kind == "time"
+    ]
     held = [span for span in held_or_raced if span.trial is not None]
-    ready = {(span.lane, span.job, span.trial): span.started_at for span in spans if span.kind == "wait"}
+    ready = {
+        (span.lane, span.job, span.trial): span.started_at for span in spans if span.kind == "wait"
+    }
     begun = min(span.started_at for span in held)
     ended = {name: max(span.ended_at for span in held if span.job == name) for name in ids}
     first_end, last_end = min(ended.values()), max(ended.values())
     shares = [_overlap_s(held, name, first_end) for name in ids]
     total = sum(_overlap_s(held, name, last_end) for name in ids)
     count = len({span.lane for span in held})
-    switches, stays = _gaps(held_or_raced, {(lane, names[job or ""], trial): at for (lane, job, trial), at in ready.items()})
+    switches, stays = _gaps(
+        held_or_raced,
+        {(lane, names[job or ""], trial): at for (lane, job, trial), at in ready.items()},
+    )
     return Measured(
         policy=policy,
         states={name: job.state for name, job in found.items()},
         trials={name: len(one) for name, one in recorded.items()},
         fairness=jain(shares),
-        completed_s={name: ((job.finished_at or now) - begun).total_seconds() for name, job in found.items()},
+        completed_s={
+            name: ((job.finished_at or now) - begun).total_seconds() for name, job in found.items()
+        },
         occupancy=total / (count * (last_end - begun).total_seconds()),
         switches_s=switches,
         stays_s=stays,
-        durations={name: [(one.build_s, one.measure_s) for one in found if one.measure_s] for name, found in recorded.items()},
+        durations={
+            name: [(one.build_s, one.measure_s) for one in found if one.measure_s]
+            for name, found in recorded.items()
+        },
     )
 
 
 def _overlap_s(held: Sequence[LaneSpan], name: str, until: datetime) -> float:
-    return sum(max(0.0, (min(span.ended_at, until) - span.started_at).total_seconds()) for span in held if span.job == name)
+    return sum(
+        max(0.0, (min(span.ended_at, until) - span.started_at).total_seconds())
+        for span in held
+        if span.job == name
+    )
 
 
 def _gaps(
     held: Sequence[LaneSpan], ready: Mapping[tuple[str, str | None, int | None], datetime]
 ) -> tuple[list[float], list[float]]:
-    """Seconds a lane stood still although the next candidate was built, where the job changed and where it did not. A race,
-    which has the machine to itself, holds the lane for its job: what comes next is counted from its end."""
+    """Seconds a lane stood still although the next candidate was built, where the job
+    changed and where it did not. A race, which has the machine to itself, holds the
+    lane for its job: what comes next is counted from its end."""
     switches, stays = list[float](), list[float]()
     last: dict[str, LaneSpan] = {}
     for span in sorted(held, key=lambda one: one.started_at):

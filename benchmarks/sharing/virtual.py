@@ -1,7 +1,9 @@
-"""Jobs that share a fleet on a virtual clock: the driver's own pipeline and policies, recorded durations, any number of lanes.
+"""Jobs that share a fleet on a virtual clock: the driver's own pipeline and policies,
+recorded durations, any number of lanes.
 
-Only the stations' work and the searches are simulated: a candidate takes its recorded seconds at a builder and on a lane; a
-search keeps as many candidates in flight as the orchestrator's does, and pauses to plan.
+Only the stations' work and the searches are simulated: a candidate takes its recorded
+seconds at a builder and on a lane; a search keeps as many candidates in flight as the
+orchestrator's does, and pauses to plan.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from tuner.workers.fleet.messages import BuildRequest, Built, Library, Measured,
 from tuner.workers.fleet.pipeline import Pipeline
 from tuner.workers.fleet.policy import Place, PolicyName, Standing
 
-Durations = Sequence[tuple[float, float]]  # (seconds at a builder, seconds on a lane) of recorded trials, in their order
+Durations = Sequence[
+    tuple[float, float]
+]  # (seconds at a builder, seconds on a lane) of recorded trials, in their order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +78,8 @@ class Course:
 
     @property
     def fairness(self) -> float:
-        """Jain's index of the jobs' lane time while all were active: 1 is equal, 1/n is one job alone."""
+        """Jain's index of the jobs' lane time while all were active: 1 is equal, 1/n is
+        one job alone."""
         return jain(list(self.lane_time_s(*self.all_active_s).values()))
 
     @property
@@ -88,7 +93,9 @@ class Course:
     @property
     def occupancy(self) -> float:
         """Share of all lanes' cores in use, until the last job's end."""
-        used = sum((hold.ended_s - hold.started_s) * self.jobs[hold.job].threads for hold in self.holds)
+        used = sum(
+            (hold.ended_s - hold.started_s) * self.jobs[hold.job].threads for hold in self.holds
+        )
         return used / (sum(self.fleet.lanes) * self.ended_s)
 
 
@@ -180,7 +187,9 @@ class _Simulation:
         for request in requests:
             ended = begun + self.seconds[job][request.number][0]
             library = Library(sha256=f"{job}/{request.number}", path="", symbol="k")
-            results.append(Built(number=request.number, result=library, started_s=begun, ended_s=ended))
+            results.append(
+                Built(number=request.number, result=library, started_s=begun, ended_s=ended)
+            )
             begun = ended
         self._end(worker, begun, lambda: self.pipeline.built(worker, results))
 
@@ -189,8 +198,15 @@ class _Simulation:
         for request in requests:
             ended = begun + self.seconds[job][request.number][1]
             conditions = Conditions(lane=worker, isolation="virtual")
-            timed = Timed(samples_s=(1e-3,), max_rel_error=0.0, conditions=conditions, artifact=request.library.sha256)
-            results.append(Measured(number=request.number, outcome=timed, started_s=begun, ended_s=ended))
+            timed = Timed(
+                samples_s=(1e-3,),
+                max_rel_error=0.0,
+                conditions=conditions,
+                artifact=request.library.sha256,
+            )
+            results.append(
+                Measured(number=request.number, outcome=timed, started_s=begun, ended_s=ended)
+            )
             self.holds.append(Hold(job=job, lane=worker, started_s=begun, ended_s=ended))
             begun = ended
         self._end(worker, begun, lambda: self.pipeline.measured(worker, results))
@@ -203,11 +219,15 @@ class _Simulation:
         self.at(moment_s, act)
 
 
-def simulate(jobs: Sequence[VirtualJob], fleet: VirtualFleet, policy: PolicyName, **quotas: Any) -> Course:
+def simulate(
+    jobs: Sequence[VirtualJob], fleet: VirtualFleet, policy: PolicyName, **quotas: Any
+) -> Course:
     """Runs all jobs to their ends. `quotas` go to the pipeline."""
     lanes = {f"lane:{at}": Place(threads=cores) for at, cores in enumerate(fleet.lanes)}
     builders = [f"build:{at}" for at in range(fleet.builders)]
-    pipeline = Pipeline(builders=builders, runners=list(lanes), policy=policy, places=lanes, **quotas)
+    pipeline = Pipeline(
+        builders=builders, runners=list(lanes), policy=policy, places=lanes, **quotas
+    )
     simulation = _Simulation(
         pipeline,
         {job.name: _Search(job, order) for order, job in enumerate(jobs)},
@@ -219,4 +239,6 @@ def simulate(jobs: Sequence[VirtualJob], fleet: VirtualFleet, policy: PolicyName
     simulation.run()
     named = {job.name: job for job in jobs}
     completed = {name: ended - named[name].comes_s for name, ended in simulation.ended_s.items()}
-    return Course(policy=policy, fleet=fleet, jobs=named, holds=simulation.holds, completed_s=completed)
+    return Course(
+        policy=policy, fleet=fleet, jobs=named, holds=simulation.holds, completed_s=completed
+    )

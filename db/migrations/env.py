@@ -9,5 +9,10 @@ from tuner.db.models import Base
 connection = context.config.attributes.get("connection")
 if connection is None:
     raise SystemExit("revisions are applied by `tuner db upgrade`, which opens the database itself")
-context.configure(connection=connection, target_metadata=Base.metadata, render_as_batch=True, transactional_ddl=True)
+context.configure(
+    connection=connection,
+    target_metadata=Base.metadata,
+    render_as_batch=True,
+    transactional_ddl=True,
+)
 context.run_migrations()

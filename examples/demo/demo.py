@@ -1,7 +1,9 @@
-"""The main job once through, in about two minutes: tune two kernels, race them, export them, call them from C.
+"""The main job once through, in about two minutes: tune two kernels, race them, export
+them, call them from C.
 
-Uses the public command alone and a database of its own. Ends with an error unless each kernel beats the default schedule, the
-matrix product beats NumPy, and the C program finds every element right.
+Uses the public command alone and a database of its own. Ends with an error unless each
+kernel beats the default schedule, the matrix product beats NumPy, and the C program
+finds every element right.
 """
 
 from __future__ import annotations
@@ -34,11 +36,19 @@ def tuner(*arguments: str) -> Any:
 
 
 def table(races: list[tuple[str, dict[str, Any]]]) -> None:
-    print(f"\n{'median of one call':<24}{'kernel':>12}{'default':>12}{'NumPy':>12}{'default/kernel':>18}{'NumPy/kernel':>14}")
+    print(
+        f"\n{'median of one call':<24}{'kernel':>12}{'default':>12}{'NumPy':>12}{'default/kernel':>18}{'NumPy/kernel':>14}"  # noqa: E501
+    )
     for name, race in races:
         times = {entry["name"]: entry["median_s"] for entry in race["entries"]}
-        cells = [f"{times[who] * 1e6:.1f} us" if who in times else "-" for who in ("kernel", "default", "numpy")]
-        ratios = [f"{race['ratios'][who]:.2f}" if who in race["ratios"] else "-" for who in ("default", "numpy")]
+        cells = [
+            f"{times[who] * 1e6:.1f} us" if who in times else "-"
+            for who in ("kernel", "default", "numpy")
+        ]
+        ratios = [
+            f"{race['ratios'][who]:.2f}" if who in race["ratios"] else "-"
+            for who in ("default", "numpy")
+        ]
         print(f"{name:<24}{cells[0]:>12}{cells[1]:>12}{cells[2]:>12}{ratios[0]:>18}{ratios[1]:>14}")
 
 
@@ -47,7 +57,16 @@ def call_from_c(library: Path) -> None:
     compiler = os.environ.get("CC") or shutil.which("cc") or "gcc"
     program = OUTPUT / "main"
     lib = library / "lib"
-    build = [compiler, "-O2", "-o", str(program), str(HERE / "main.c"), f"-I{library / 'include'}", f"-L{lib}", "-ldemo"]
+    build = [
+        compiler,
+        "-O2",
+        "-o",
+        str(program),
+        str(HERE / "main.c"),
+        f"-I{library / 'include'}",
+        f"-L{lib}",
+        "-ldemo",
+    ]
     build += [f"-Wl,-rpath,{lib}", "-lm"]
     print(f"\n$ {' '.join(build)}\n$ {program}", flush=True)
     if subprocess.run(build, check=False, timeout=60).returncode != 0:
@@ -62,14 +81,22 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tuner-demo-") as data:
         os.environ["TUNER_DATA_DIR"] = data
         races = []
-        for name, workload, rivals in (("matmul 512x512x512", MATMUL, "default,numpy"), ("mlp 127x251x193", MLP, "default")):
+        for name, workload, rivals in (
+            ("matmul 512x512x512", MATMUL, "default,numpy"),
+            ("mlp 127x251x193", MLP, "default"),
+        ):
             tuner("tune", *workload, *BUDGET)
             (race,) = tuner("bench", *workload, "--threads", "1", "--against", rivals)["results"]
             races.append((name, race))
         tuner("export", "--all", "-o", str(OUTPUT / "library"), "--name", "demo")
         call_from_c(OUTPUT / "library")
     table(races)
-    slower = [f"{name} ({rival})" for name, race in races for rival, ratio in race["ratios"].items() if ratio <= 1.0]
+    slower = [
+        f"{name} ({rival})"
+        for name, race in races
+        for rival, ratio in race["ratios"].items()
+        if ratio <= 1.0
+    ]
     if slower or "numpy" not in races[0][1]["ratios"]:
         sys.exit(f"demo: the kernel did not win: {', '.join(slower) or 'NumPy did not take part'}")
     print(f"\nThe kernels won and are right. The library is in {OUTPUT / 'library'}.")

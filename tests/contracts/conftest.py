@@ -1,4 +1,5 @@
-"""The databases that contracts are run on: an SQLite file and one of a PostgreSQL server, with a clock that tests move."""
+"""The databases that contracts are run on: an SQLite file and one of a PostgreSQL
+server, with a clock that tests move."""
 
 from __future__ import annotations
 
@@ -17,8 +18,14 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def database(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Database]:
-    url = f"sqlite:///{tmp_path}/tuner.sqlite" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+def database(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock
+) -> Iterator[Database]:
+    url = (
+        f"sqlite:///{tmp_path}/tuner.sqlite"
+        if request.param == "sqlite"
+        else str(request.getfixturevalue("postgres_url"))
+    )
     opened = open_database(url, clock=clock)
     yield opened
     opened.close()

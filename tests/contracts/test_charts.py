@@ -16,16 +16,35 @@ from tuner.errors import UsageError
 def test_a_tasks_history_by_number(database: Database) -> None:
     lease = add_claimed(database)
     with database.write() as session:
-        for trial in (timed(2, 3e-3), timed(0, 5e-3), failed(1), timed(3, 4e-3), timed(4, 1e-3), failed(5)):
+        for trial in (
+            timed(2, 3e-3),
+            timed(0, 5e-3),
+            failed(1),
+            timed(3, 4e-3),
+            timed(4, 1e-3),
+            failed(5),
+        ):
             trials.record(session, lease, trial)
     with database.read() as session:
         found = charts.timings(session, lease.job_id, 0)
-        assert found.numbers.tolist() == [0, 2, 3, 4] and found.medians_s.tolist() == [5e-3, 3e-3, 4e-3, 1e-3]
-        assert sorted(charts.failures(session, lease.job_id, 0)) == [(1, "build_error"), (5, "build_error")]
+        assert found.numbers.tolist() == [0, 2, 3, 4] and found.medians_s.tolist() == [
+            5e-3,
+            3e-3,
+            4e-3,
+            1e-3,
+        ]
+        assert sorted(charts.failures(session, lease.job_id, 0)) == [
+            (1, "build_error"),
+            (5, "build_error"),
+        ]
         assert charts.records(session, lease.job_id) == ((0, 5e-3), (2, 3e-3), (4, 1e-3))
         assert set(charts.moments(session, lease.job_id, 0, [1, 4, 99])) == {1, 4}
-        assert [one.trial.number for one in charts.some_trials(session, lease.job_id, 0, [4, 1])] == [1, 4]
-        assert charts.default_medians(session, [(lease.job_id, 0), ("none", 0)]) == {(lease.job_id, 0): 5e-3}
+        assert [
+            one.trial.number for one in charts.some_trials(session, lease.job_id, 0, [4, 1])
+        ] == [1, 4]
+        assert charts.default_medians(session, [(lease.job_id, 0), ("none", 0)]) == {
+            (lease.job_id, 0): 5e-3
+        }
         assert len(charts.timings(session, "none", 0).numbers) == 0
 
 
@@ -47,7 +66,10 @@ def test_jobs_are_found_by_state_text_and_owner_page_by_page(database: Database)
 
 def test_the_biggest_wins_come_first(database: Database) -> None:
     with database.write() as session:
-        made = [charts_kernel(session, extent, median) for extent, median in ((8, 1e-3), (16, 2e-4), (32, 1.5e-3))]
+        made = [
+            charts_kernel(session, extent, median)
+            for extent, median in ((8, 1e-3), (16, 2e-4), (32, 1.5e-3))
+        ]
     with database.read() as session:
         assert charts.biggest_wins(session, limit=2) == (made[1], made[0])
 
@@ -59,7 +81,10 @@ def charts_kernel(session: Session, extent: int, median_s: float) -> str:
 def test_a_timeline_keeps_its_last_spans(database: Database) -> None:
     began = ManualClock()()
     with database.write() as session:
-        workers.join(session, workers.NewWorker(id="w", host="h", target=None, isolation=None, lanes=[], versions={}))
+        workers.join(
+            session,
+            workers.NewWorker(id="w", host="h", target=None, isolation=None, lanes=[], versions={}),
+        )
         moments = [began + timedelta(seconds=at) for at in range(6)]
         spans = [
             lanes.LaneSpan(worker="w", lane="cpu:1", kind="time", started_at=start, ended_at=end)
@@ -68,5 +93,7 @@ def test_a_timeline_keeps_its_last_spans(database: Database) -> None:
         lanes.add_spans(session, spans)
     with database.read() as session:
         found = charts.lane_spans(session, since=began, until=began + timedelta(seconds=4), limit=3)
-        assert [one.started_at for one in found] == [began + timedelta(seconds=at) for at in (1, 2, 3)]
+        assert [one.started_at for one in found] == [
+            began + timedelta(seconds=at) for at in (1, 2, 3)
+        ]
         assert charts.latest_span(session) == began + timedelta(seconds=4)

@@ -1,4 +1,5 @@
-"""What every cost model promises: order learnt from labels, the same each time, the same after saving and loading."""
+"""What every cost model promises: order learnt from labels, the same each time, the
+same after saving and loading."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def test_it_orders_points_it_has_not_seen(model: CostModel) -> None:
 
 
 def test_it_learns_within_groups_whatever_their_scale(model: CostModel) -> None:
-    """Labels of the second workload are a tenth of the first's at the same features, as its best is an outlier."""
+    """Labels of the second workload are a tenth of the first's at the same features, as
+    its best is an outlier."""
     a, b = problem(seed=1, rows=200), problem(seed=2, rows=200)
     features = np.concatenate([a.features, b.features])
     groups = np.repeat(np.array([0, 1]), 200)
@@ -69,7 +71,10 @@ def test_failures_rank_below_what_ran(model: CostModel) -> None:
 def test_it_is_deterministic(model: CostModel, request: pytest.FixtureRequest) -> None:
     data = problem(seed=4, rows=150)
     twin = MODELS[request.node.callspec.params["model"]]()
-    first, second = fitted(model, data).predict(data.features), fitted(twin, data).predict(data.features)
+    first, second = (
+        fitted(model, data).predict(data.features),
+        fitted(twin, data).predict(data.features),
+    )
     assert np.array_equal(first, second)
 
 
@@ -95,7 +100,11 @@ def test_features_that_do_not_vary_neither_teach_nor_get_in_the_way() -> None:
     rows = np.concatenate([noise[0], unseen.features, noise[1]], axis=1)
     for found in (model, loaded):
         assert np.array_equal(found.predict(rows), plain.predict(unseen.features))
-    with pytest.raises(UsageError, match=f"trained on {rows.shape[1]} features, the candidates have {unseen.features.shape[1]}"):
+    with pytest.raises(
+        UsageError,
+        match=f"trained on {rows.shape[1]} features, the candidates have "
+        f"{unseen.features.shape[1]}",
+    ):
         loaded.predict(unseen.features)
 
 
@@ -114,11 +123,17 @@ def test_it_learns_anew_each_time(model: CostModel, request: pytest.FixtureReque
     old, data = problem(seed=5, rows=120), problem(seed=6, rows=150)
     twin = MODELS[request.node.callspec.params["model"]]()
     fitted(model, old)
-    assert np.array_equal(fitted(model, data).predict(data.features), fitted(twin, data).predict(data.features))
+    assert np.array_equal(
+        fitted(model, data).predict(data.features), fitted(twin, data).predict(data.features)
+    )
 
 
-@pytest.mark.parametrize("labels", [np.zeros(40, np.float32), np.ones(40, np.float32)], ids=["all-failed", "all-alike"])
-def test_labels_without_order_are_no_error(model: CostModel, labels: np.ndarray[tuple[int], np.dtype[np.float32]]) -> None:
+@pytest.mark.parametrize(
+    "labels", [np.zeros(40, np.float32), np.ones(40, np.float32)], ids=["all-failed", "all-alike"]
+)
+def test_labels_without_order_are_no_error(
+    model: CostModel, labels: np.ndarray[tuple[int], np.dtype[np.float32]]
+) -> None:
     data = problem(seed=7, rows=40)
     model.fit(data.features, labels, data.groups)
     assert np.isfinite(model.predict(data.features)).all()

@@ -1,4 +1,5 @@
-"""What happens to a job, on both databases: its states and events, cancelling and resuming, lists, idempotency."""
+"""What happens to a job, on both databases: its states and events, cancelling and
+resuming, lists, idempotency."""
 
 from __future__ import annotations
 
@@ -8,7 +9,14 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from tests.contracts.together import together
-from tests.database_samples import ManualClock, add_claimed, add_job, queue_job, sample_target, sample_workload
+from tests.database_samples import (
+    ManualClock,
+    add_claimed,
+    add_job,
+    queue_job,
+    sample_target,
+    sample_workload,
+)
 from tuner.db import events, jobs, kernels, leases, targets, trials, workloads
 from tuner.db.engine import Database
 from tuner.db.errors import IdempotencyConflict, IllegalTransition, NotFound
@@ -48,15 +56,32 @@ def test_job_runs_through_its_states_with_events(database: Database) -> None:
         job, lease = claimed
         assert (job.id, job.state, job.lease_owner) == (job_id, jobs.RUNNING, "a")
         assert leases.claim_next(session, owner="b") is None
-        leases.note_task(session, lease, 1, state="succeeded", space_size=10**30, elapsed_s={"total": 2.5}, stopped="target")
+        leases.note_task(
+            session,
+            lease,
+            1,
+            state="succeeded",
+            space_size=10**30,
+            elapsed_s={"total": 2.5},
+            stopped="target",
+        )
         leases.note_task(session, lease, 1, elapsed_s={"total": 2.5})
         done = leases.finish(session, lease, jobs.SUCCEEDED)
     task = done.tasks[1]
-    assert (done.state, done.lease_owner, task.space_size, task.elapsed_s) == ("succeeded", None, 10**30, {"total": 2.5})
+    assert (done.state, done.lease_owner, task.space_size, task.elapsed_s) == (
+        "succeeded",
+        None,
+        10**30,
+        {"total": 2.5},
+    )
     assert (task.stopped, done.tasks[0].stopped) == ("target", None)
     assert done.finished_at is not None
     with database.read() as session:
-        assert [event.kind for event in events.after(session, job_id, 0)] == ["queued", "running", "succeeded"]
+        assert [event.kind for event in events.after(session, job_id, 0)] == [
+            "queued",
+            "running",
+            "succeeded",
+        ]
         assert [event.sequence for event in events.after(session, job_id, 1)] == [2, 3]
         assert events.latest(session, [job_id]) == {job_id: 3}
 
@@ -96,7 +121,9 @@ def test_jobs_are_listed_newest_first_under_inserts(database: Database, clock: M
     with database.read() as session:
         second = jobs.list_page(session, limit=2, cursor=first.next)
         third = jobs.list_page(session, limit=2, cursor=second.next)
-        assert [job.id for page in (first, second, third) for job in page.items] == ids[::-1] and third.next is None
+        assert [job.id for page in (first, second, third) for job in page.items] == ids[
+            ::-1
+        ] and third.next is None
         assert [job.id for job in jobs.list_page(session, owner="k1").items] == [ids[3], ids[1]]
         assert len(jobs.list_page(session, workload=sample_workload(9).key).items) == 2
         assert jobs.list_page(session, state=["failed"]).items == ()
@@ -110,7 +137,9 @@ def test_jobs_are_listed_newest_first_under_inserts(database: Database, clock: M
 
 def test_idempotency(database: Database, clock: ManualClock) -> None:
     add_job(database)
-    new = jobs.NewJob(workloads=(sample_workload().key,), target=sample_target().key, threads=1, trials=5)
+    new = jobs.NewJob(
+        workloads=(sample_workload().key,), target=sample_target().key, threads=1, trials=5
+    )
     once = jobs.Idempotency(key="k", digest="d" * 64, owner="me")
     found: list[tuple[str, bool]] = []
 
@@ -122,7 +151,9 @@ def test_idempotency(database: Database, clock: ManualClock) -> None:
     together(4, post)
     assert len({job for job, _ in found}) == 1 and sum(created for _, created in found) == 1
     with pytest.raises(IdempotencyConflict, match="'k'"), database.write() as session:
-        jobs.create(session, new, idempotency=jobs.Idempotency(key="k", digest="e" * 64, owner="me"))
+        jobs.create(
+            session, new, idempotency=jobs.Idempotency(key="k", digest="e" * 64, owner="me")
+        )
     clock.advance(25 * 3600)
     with database.write() as session:
         assert jobs.create(session, new, idempotency=once)[1]
@@ -141,9 +172,14 @@ def test_old_events_of_finished_jobs_are_dropped(database: Database, clock: Manu
 
 def test_odd_values_are_refused_not_crashed_on(database: Database) -> None:
     add_job(database)
-    new = jobs.NewJob(workloads=(sample_workload().key,), target=sample_target().key, threads=1, trials=5)
+    new = jobs.NewJob(
+        workloads=(sample_workload().key,), target=sample_target().key, threads=1, trials=5
+    )
     for name, value in (("threads", 0), ("trials", -1), ("priority", 2**31), ("seed", 2**63)):
-        with pytest.raises(UsageError, match=f"{name} is {value}; it must be from"), database.write() as session:
+        with (
+            pytest.raises(UsageError, match=f"{name} is {value}; it must be from"),
+            database.write() as session,
+        ):
             jobs.create(session, replace(new, **{name: value}))  # type: ignore[arg-type] # the name varies
     for key in ("", "k" * 201):
         with pytest.raises(UsageError, match="it has 1 to 200"), database.write() as session:

@@ -1,4 +1,5 @@
-"""Who works on a job, on both databases: what can be claimed, once, and that whoever lost a lease writes nothing more."""
+"""Who works on a job, on both databases: what can be claimed, once, and that whoever
+lost a lease writes nothing more."""
 
 from __future__ import annotations
 
@@ -8,7 +9,14 @@ from datetime import timedelta
 import pytest
 
 from tests.contracts.together import together
-from tests.database_samples import ManualClock, add_claimed, add_job, sample_kernel, sample_target, timed
+from tests.database_samples import (
+    ManualClock,
+    add_claimed,
+    add_job,
+    sample_kernel,
+    sample_target,
+    timed,
+)
 from tuner.db import artifacts, jobs, kernels, leases, runs, trials
 from tuner.db.engine import Database
 from tuner.db.errors import LeaseHeld, NotFound, StaleLease
@@ -41,7 +49,9 @@ def test_claims_can_be_kept_to_targets(database: Database) -> None:
         assert leases.claim_next(session, owner="a", targets=[sample_target().key]) is not None
 
 
-def test_a_held_job_waits_again_once_its_lease_ran_out(database: Database, clock: ManualClock) -> None:
+def test_a_held_job_waits_again_once_its_lease_ran_out(
+    database: Database, clock: ManualClock
+) -> None:
     held = add_claimed(database)
     assert waiting(database) == []
     clock.advance(leases.DEFAULT_LEASE.total_seconds() + 1)
@@ -89,7 +99,9 @@ def test_stale_fencing_is_refused_everywhere(database: Database, clock: ManualCl
         trials.record(session, new, timed(1))
 
 
-def test_lease_that_ran_out_but_was_not_taken_still_writes(database: Database, clock: ManualClock) -> None:
+def test_lease_that_ran_out_but_was_not_taken_still_writes(
+    database: Database, clock: ManualClock
+) -> None:
     lease = add_claimed(database)
     clock.advance(3600)
     with database.write() as session:
@@ -125,8 +137,12 @@ def test_runs_are_claimed_once_and_fenced(database: Database, clock: ManualClock
         given = artifacts.remember(session, sha256="cd" * 32, size_bytes=9, kind="input")
         run = runs.submit(session, kernel=kernel.id, input_artifact=given)
         elsewhere = runs.claim_next(session, owner="a", lifetime=LEASE, targets=["another machine"])
-        assert elsewhere is None and not runs.waiting(session, lifetime=LEASE, targets=["another machine"])
-        assert runs.waiting(session, lifetime=LEASE) and runs.waiting(session, lifetime=LEASE, targets=[kernel.target])
+        assert elsewhere is None and not runs.waiting(
+            session, lifetime=LEASE, targets=["another machine"]
+        )
+        assert runs.waiting(session, lifetime=LEASE) and runs.waiting(
+            session, lifetime=LEASE, targets=[kernel.target]
+        )
         first = runs.claim_next(session, owner="a", lifetime=LEASE, targets=[kernel.target])
         assert not runs.waiting(session, lifetime=LEASE)
         assert first is not None and first.id == run.id

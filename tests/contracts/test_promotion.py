@@ -1,4 +1,5 @@
-"""Promotion, on both databases: one kernel holds a place, what it replaced comes back, what may have aged is marked."""
+"""Promotion, on both databases: one kernel holds a place, what it replaced comes back,
+what may have aged is marked."""
 
 from __future__ import annotations
 
@@ -17,21 +18,36 @@ def test_promotion_supersedes_and_rolls_back(database: Database, clock: ManualCl
         first = kernels.promote(session, sample_kernel(session), lease=lease)
     clock.advance(1)
     with database.write() as session:
-        second = kernels.promote(session, sample_kernel(session, median_s=5e-4, previous=first.id), lease=lease)
+        second = kernels.promote(
+            session, sample_kernel(session, median_s=5e-4, previous=first.id), lease=lease
+        )
     with database.read() as session:
         found = kernels.find_promoted(session, first.workload, first.target, 1)
-        assert found == second and found.config["tile"] == (4, 8) and found.ci95_s == (5e-4 * 0.9, 5e-4 * 1.1)
+        assert (
+            found == second
+            and found.config["tile"] == (4, 8)
+            and found.ci95_s == (5e-4 * 0.9, 5e-4 * 1.1)
+        )
         assert kernels.schedule(session, second.id)["versions"] == {"tvm": "0.27"}
-        assert [kernel.id for kernel in kernels.lineage(session, second.id)] == [second.id, first.id]
+        assert [kernel.id for kernel in kernels.lineage(session, second.id)] == [
+            second.id,
+            first.id,
+        ]
         assert kernels.get(session, first.id).state == kernels.SUPERSEDED
         assert jobs.get(session, lease.job_id).tasks[0].kernel == second.id
-        assert [event.data["kernel"] for event in events.after(session, lease.job_id, 2)] == [first.id, second.id]
+        assert [event.data["kernel"] for event in events.after(session, lease.job_id, 2)] == [
+            first.id,
+            second.id,
+        ]
         newest = kernels.list_page(session, state=(), limit=1)
         older = kernels.list_page(session, state=(), cursor=newest.next)
         assert [kernel.id for kernel in (*newest.items, *older.items)] == [second.id, first.id]
     with database.write() as session:
         restored = kernels.rollback(session, second.id)
-        assert restored is not None and (restored.id, restored.state) == (first.id, kernels.PROMOTED)
+        assert restored is not None and (restored.id, restored.state) == (
+            first.id,
+            kernels.PROMOTED,
+        )
     with pytest.raises(IllegalTransition, match="rolled back"), database.write() as session:
         kernels.rollback(session, second.id)
     with database.write() as session:
@@ -66,5 +82,10 @@ def test_stale_kernels_are_marked_until_validated(database: Database, clock: Man
         clock.advance(5)
     with database.write() as session:
         kernels.mark_validated(session, kernel.id)
-        assert (kernels.get(session, kernel.id).stale, kernels.get(session, kernel.id).validated_at) == (None, clock())
-        assert [found.id for found in kernels.neighbours(session, "copy", kernel.target, 1)] == [kernel.id]
+        assert (
+            kernels.get(session, kernel.id).stale,
+            kernels.get(session, kernel.id).validated_at,
+        ) == (None, clock())
+        assert [found.id for found in kernels.neighbours(session, "copy", kernel.target, 1)] == [
+            kernel.id
+        ]

@@ -14,7 +14,20 @@ from sqlalchemy import delete
 
 from tests.database_samples import LIBRARY, sample_kernel, sample_target
 from tuner.app.retention import BATCH, RUNS, Keep, prune
-from tuner.db import artifacts, events, jobs, kernels, lanes, leases, retention, runs, targets, trials, workers, workloads
+from tuner.db import (
+    artifacts,
+    events,
+    jobs,
+    kernels,
+    lanes,
+    leases,
+    retention,
+    runs,
+    targets,
+    trials,
+    workers,
+    workloads,
+)
 from tuner.db.engine import Database, Session
 from tuner.db.errors import NotFound
 from tuner.db.jobs import NewJob
@@ -60,24 +73,48 @@ def store(tmp_path: Path, clock: Clock) -> Store:
     return Store(tmp_path / "artifacts", clock)
 
 
-def job(database: Database, count: int, *, state: str | None = "succeeded", kernel: int | None = None, extent: int = 16) -> str:
-    """A job with `count` trials and as many events beside those of its states; `kernel` is the number of the trial that won."""
+def job(
+    database: Database,
+    count: int,
+    *,
+    state: str | None = "succeeded",
+    kernel: int | None = None,
+    extent: int = 16,
+) -> str:
+    """A job with `count` trials and as many events beside those of its states; `kernel`
+    is the number of the trial that won."""
     workload = workload_from_params("matmul", {"M": extent, "N": 8, "K": 4})
     with database.write() as session:
         target = targets.remember(session, sample_target())
         key = workloads.remember(session, workload, to_document(workload))
-        made, _ = jobs.create(session, NewJob(workloads=(key,), target=target, threads=1, trials=count))
+        made, _ = jobs.create(
+            session, NewJob(workloads=(key,), target=target, threads=1, trials=count)
+        )
         _, lease = leases.claim(session, made.id, owner="test")
         for number in range(count):
-            outcome = Timed(samples_s=(1e-3,), max_rel_error=0.0, conditions=CONDITIONS, artifact=f"{number:064x}")
+            outcome = Timed(
+                samples_s=(1e-3,),
+                max_rel_error=0.0,
+                conditions=CONDITIONS,
+                artifact=f"{number:064x}",
+            )
             trials.record(session, lease, Trial(number=number, config={}, outcome=outcome))
             events.append(session, made.id, "trial", {"number": number})
         if kernel is not None:
             artifacts.remember(session, sha256=DIGEST, size_bytes=1, kind="library")
             sample = sample_kernel(session)
-            names = ("config", "median_s", "ci95_s", "gflops", "roofline_fraction", "max_rel_error", "verified")
+            names = (
+                "config",
+                "median_s",
+                "ci95_s",
+                "gflops",
+                "roofline_fraction",
+                "max_rel_error",
+                "verified",
+            )
             new = kernels.NewKernel(
-                workload=key, target=target, threads=1, artifact=DIGEST, schedule={}, default_median_s=None, versions={},
+                workload=key, target=target, threads=1, artifact=DIGEST, schedule={},
+                default_median_s=None, versions={},
                 trial=kernel, **{name: getattr(sample, name) for name in names},
             )  # fmt: skip
             kernels.promote(session, new, lease=lease)
@@ -89,17 +126,25 @@ def job(database: Database, count: int, *, state: str | None = "succeeded", kern
 def left(database: Database, job_id: str) -> tuple[list[int], int]:
     """Numbers of the trials and count of the events that are still there."""
     with database.read() as session:
-        return sorted(trials.numbers(session, job_id)), len(events.after(session, job_id, 0, limit=100_000))
+        return sorted(trials.numbers(session, job_id)), len(
+            events.after(session, job_id, 0, limit=100_000)
+        )
 
 
-def test_what_ended_long_ago_goes_and_the_job_and_its_kernel_stay(database: Database, clock: Clock, store: Store) -> None:
+def test_what_ended_long_ago_goes_and_the_job_and_its_kernel_stay(
+    database: Database, clock: Clock, store: Store
+) -> None:
     old = job(database, 5, kernel=3)
     clock.now += timedelta(days=10)
     fresh = job(database, 2, extent=17)
     with database.read() as session:
         before = jobs.get(session, old)
     pruned = prune(database, Keep(days=7), store)
-    assert (pruned.jobs, pruned.trials, pruned.events) == (1, 4, 9)  # queued, running, five trials, kernel, succeeded
+    assert (pruned.jobs, pruned.trials, pruned.events) == (
+        1,
+        4,
+        9,
+    )  # queued, running, five trials, kernel, succeeded
     assert left(database, old) == ([3], 0) and left(database, fresh) == ([0, 1], 5)
     with database.read() as session:
         assert jobs.get(session, old) == before
@@ -116,19 +161,28 @@ def test_a_job_that_goes_on_loses_nothing(database: Database, clock: Clock, stor
 
 
 @pytest.mark.parametrize("state", ["cancelled", "failed"])
-def test_a_job_that_may_be_resumed_keeps_all_or_nothing(database: Database, clock: Clock, store: Store, state: str) -> None:
-    plain, winner = job(database, 3, state=state), job(database, 3, state=state, kernel=1, extent=17)
+def test_a_job_that_may_be_resumed_keeps_all_or_nothing(
+    database: Database, clock: Clock, store: Store, state: str
+) -> None:
+    plain, winner = (
+        job(database, 3, state=state),
+        job(database, 3, state=state, kernel=1, extent=17),
+    )
     clock.now += timedelta(days=2)
     assert prune(database, Keep(days=1), store).trials == 3
     assert left(database, plain)[0] == [] and left(database, winner)[0] == [0, 1, 2]
     with database.write() as session:
         assert jobs.resume(session, plain).state == "queued"
         _, lease = leases.claim(session, plain, owner="test")
-        outcome = Timed(samples_s=(1e-3,), max_rel_error=0.0, conditions=CONDITIONS, artifact="0" * 64)
+        outcome = Timed(
+            samples_s=(1e-3,), max_rel_error=0.0, conditions=CONDITIONS, artifact="0" * 64
+        )
         trials.record(session, lease, Trial(number=0, config={}, outcome=outcome))
 
 
-def test_by_number_the_newest_jobs_keep_theirs(database: Database, clock: Clock, store: Store) -> None:
+def test_by_number_the_newest_jobs_keep_theirs(
+    database: Database, clock: Clock, store: Store
+) -> None:
     found = []
     for place in range(3):
         found.append(job(database, 4, extent=16 + place))
@@ -168,7 +222,9 @@ def run(database: Database, store: Store, given: bytes, output: bytes | None = N
         if output is None:
             runs.finish(session, made, claimed.fence, error="it broke")
         else:
-            result = artifacts.remember(session, sha256=store.put(output), size_bytes=1, kind="output")
+            result = artifacts.remember(
+                session, sha256=store.put(output), size_bytes=1, kind="output"
+            )
             runs.finish(session, made, claimed.fence, output=result)
     return made
 
@@ -195,19 +251,28 @@ def is_known(database: Database, run_id: str) -> bool:
             return False
 
 
-def test_runs_that_finished_long_ago_go_with_what_no_other_run_has(database: Database, clock: Clock, store: Store) -> None:
+def test_runs_that_finished_long_ago_go_with_what_no_other_run_has(
+    database: Database, clock: Clock, store: Store
+) -> None:
     done, broken = run(database, store, b"both", b"one"), run(database, store, b"broken")
     with database.write() as session:
         waiting = submitted(session, store.put(b"waits"))
     clock.now += timedelta(days=5)
     with database.write() as session:
-        assert runs.claim_next(session, owner="test", lifetime=LIFETIME) is not None  # it takes its time
+        assert (
+            runs.claim_next(session, owner="test", lifetime=LIFETIME) is not None
+        )  # it takes its time
     fresh = run(database, store, b"both", b"two")
     clock.now += timedelta(days=5)
     store.put(b"another database's")
     assert prune(database, Keep(trials=1, events=1), store).runs == 0
     assert prune(database, Keep(days=7), store).runs == 2
-    assert [is_known(database, one) for one in (done, broken, waiting, fresh)] == [False, False, True, True]
+    assert [is_known(database, one) for one in (done, broken, waiting, fresh)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
     kept = {b"both", b"two", b"waits"}
     assert arrays(database, store) == (kept, kept | {b"another database's"})
     clock.now += timedelta(days=5)
@@ -222,8 +287,13 @@ def test_only_inputs_and_outputs_go(database: Database, clock: Clock, store: Sto
     for data in (b"model", b"export"):
         run(database, store, data, b"output of " + data)
     with database.write() as session:
-        digest = artifacts.remember(session, sha256=store.put(b"export"), size_bytes=1, kind="export", signature="c2ln")
-        assert (artifacts.get(session, digest).kind, artifacts.get(session, digest).signature) == ("export", "c2ln")
+        digest = artifacts.remember(
+            session, sha256=store.put(b"export"), size_bytes=1, kind="export", signature="c2ln"
+        )
+        assert (artifacts.get(session, digest).kind, artifacts.get(session, digest).signature) == (
+            "export",
+            "c2ln",
+        )
         assert kernels.list_page(session).items[0].artifact == LIBRARY
     clock.now += timedelta(days=2)
     assert prune(database, Keep(days=1), store).runs == 2
@@ -232,7 +302,9 @@ def test_only_inputs_and_outputs_go(database: Database, clock: Clock, store: Sto
         assert artifacts.get(session, LIBRARY).kind == "library"
 
 
-def test_an_input_that_is_about_to_be_referred_to_is_waited_for(database: Database, clock: Clock, store: Store) -> None:
+def test_an_input_that_is_about_to_be_referred_to_is_waited_for(
+    database: Database, clock: Clock, store: Store
+) -> None:
     old = [run(database, store, data) for data in (b"again", b"other")]
     clock.now += timedelta(days=2)
     digest = store.put(b"again")
@@ -248,7 +320,9 @@ def test_an_input_that_is_about_to_be_referred_to_is_waited_for(database: Databa
     assert [is_known(database, one) for one in (*old, new)] == [False, False, True]
 
 
-def test_an_input_that_is_being_forgotten_is_remembered_anew(database: Database, clock: Clock, store: Store) -> None:
+def test_an_input_that_is_being_forgotten_is_remembered_anew(
+    database: Database, clock: Clock, store: Store
+) -> None:
     run(database, store, b"again")
     clock.now += timedelta(days=2)
     before, digest = clock.now - timedelta(days=1), store.put(b"again")
@@ -267,7 +341,9 @@ def test_an_input_that_is_being_forgotten_is_remembered_anew(database: Database,
     assert arrays(database, store) == ({b"again"}, {b"again"})
 
 
-def test_what_is_put_between_the_row_and_the_file_stays(database: Database, clock: Clock, store: Store) -> None:
+def test_what_is_put_between_the_row_and_the_file_stays(
+    database: Database, clock: Clock, store: Store
+) -> None:
     class Overtaken(Store):
         def delete(self, digests: Iterable[str], *, before: datetime) -> None:
             with database.write() as session:
@@ -294,8 +370,11 @@ def test_files_go_after_the_commit(database: Database, clock: Clock, store: Stor
     assert prune(database, Keep(days=1), store).runs == 0
 
 
-def test_two_that_prune_at_once_leave_no_row_behind(database: Database, clock: Clock, store: Store) -> None:
-    """Each sees the other's run until that is committed; whoever comes second waits for it and forgets what they shared."""
+def test_two_that_prune_at_once_leave_no_row_behind(
+    database: Database, clock: Clock, store: Store
+) -> None:
+    """Each sees the other's run until that is committed; whoever comes second waits for
+    it and forgets what they shared."""
     _, second = (run(database, store, b"shared", b"result") for _ in range(2))
     clock.now += timedelta(days=2)
 
@@ -315,10 +394,14 @@ def test_two_that_prune_at_once_leave_no_row_behind(database: Database, clock: C
 def add_spans(database: Database, clock: Clock, count: int) -> None:
     with database.write() as session:
         target = targets.remember(session, sample_target())
-        worker = workers.NewWorker(id="w1", host="machine", target=target, isolation="none", lanes=(), versions={})
+        worker = workers.NewWorker(
+            id="w1", host="machine", target=target, isolation="none", lanes=(), versions={}
+        )
         workers.join(session, worker)
         ended = clock.now + timedelta(seconds=1)
-        span = lanes.LaneSpan(worker="w1", lane="cpu:1", kind="time", started_at=clock.now, ended_at=ended)
+        span = lanes.LaneSpan(
+            worker="w1", lane="cpu:1", kind="time", started_at=clock.now, ended_at=ended
+        )
         lanes.add_spans(session, [span] * count)
 
 
@@ -333,7 +416,9 @@ def test_spans_that_began_long_ago_go(database: Database, clock: Clock, store: S
 
 
 @pytest.mark.slow
-def test_many_runs_and_spans_go_in_small_transactions(database: Database, clock: Clock, store: Store) -> None:
+def test_many_runs_and_spans_go_in_small_transactions(
+    database: Database, clock: Clock, store: Store
+) -> None:
     for number in range(RUNS + 5):
         run(database, store, b"input", f"{number}".encode())
     add_spans(database, clock, 2 * BATCH + 5)

@@ -1,4 +1,5 @@
-"""Kernels after a change of compiler or machine, the same on both databases: marked, queued once, timed from what is known."""
+"""Kernels after a change of compiler or machine, the same on both databases: marked,
+queued once, timed from what is known."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 
 def machine(versions: dict[str, str], target: str | None = None) -> workers.NewWorker:
     key = target or sample_target().key
-    return workers.NewWorker(id="here", host="here", target=key, isolation=None, lanes=[], versions=versions)
+    return workers.NewWorker(
+        id="here", host="here", target=key, isolation=None, lanes=[], versions=versions
+    )
 
 
 def joined(database: Database, new: workers.NewWorker) -> tuple[Job, ...]:
@@ -49,22 +52,34 @@ def joined(database: Database, new: workers.NewWorker) -> tuple[Job, ...]:
 
 
 def tuned(database: Database, extent: int = 16, *, kind: str = jobs.TUNE, count: int = 8) -> str:
-    """The id of a kernel that the last of `count` trials of a job became; the later a trial, the faster."""
+    """The id of a kernel that the last of `count` trials of a job became; the later a
+    trial, the faster."""
     workload = workload_from_params("matmul", {"M": extent, "N": 8, "K": 4})
     with database.write() as session:
         target = sample_target().key
         key = workloads.remember(session, workload, to_document(workload))
-        made, _ = jobs.create(session, NewJob(workloads=(key,), target=target, threads=1, trials=count, kind=kind))
+        made, _ = jobs.create(
+            session, NewJob(workloads=(key,), target=target, threads=1, trials=count, kind=kind)
+        )
         _, lease = leases.claim(session, made.id, owner="test")
         for number in range(count):
-            outcome = Timed(samples_s=(1e-3 / (number + 1),), max_rel_error=0.0, conditions=CONDITIONS, artifact=f"{number:064x}")
-            trials.record(session, lease, Trial(number=number, config=config(number), outcome=outcome))
+            outcome = Timed(
+                samples_s=(1e-3 / (number + 1),),
+                max_rel_error=0.0,
+                conditions=CONDITIONS,
+                artifact=f"{number:064x}",
+            )
+            trials.record(
+                session, lease, Trial(number=number, config=config(number), outcome=outcome)
+            )
         artifacts.remember(session, sha256=DIGEST, size_bytes=1, kind="library")
         sample = sample_kernel(session)
         names = ("median_s", "ci95_s", "gflops", "roofline_fraction", "max_rel_error", "verified")
         new = kernels.NewKernel(
-            workload=key, target=target, threads=1, artifact=DIGEST, schedule={}, default_median_s=None, versions={},
-            trial=count - 1, config=config(count - 1), **{name: getattr(sample, name) for name in names},
+            workload=key, target=target, threads=1, artifact=DIGEST, schedule={},
+            default_median_s=None, versions={},
+            trial=count - 1, config=config(count - 1), **{name: getattr(sample,
+            name) for name in names},
         )  # fmt: skip
         kernel = kernels.promote(session, new, lease=lease)
         leases.finish(session, lease, "succeeded")
@@ -90,7 +105,9 @@ def test_another_compiler_marks_the_kernels_and_has_them_timed_once(database: Da
     assert (job.kind, job.priority, len(job.tasks)) == (jobs.REVALIDATE, IDLE_PRIORITY, 1)
     with database.read() as session:
         found = kernels.get(session, kernel)
-        assert found.stale == "apache-tvm was 1, is 2" and found.state == "promoted"  # and is served meanwhile
+        assert (
+            found.stale == "apache-tvm was 1, is 2" and found.state == "promoted"
+        )  # and is served meanwhile
         assert known_kernel(session, job, job.tasks[0]) is None
     assert joined(database, machine(NOW)) == ()  # the job is there already
     with database.write() as session:
@@ -107,7 +124,10 @@ def test_the_best_few_are_timed_again(database: Database) -> None:
     tuned(database)
     joined(database, machine({**NOW, "apache-tvm": "1"}))
     (job,) = joined(database, machine(NOW))
-    assert given_configs(database, job, job.tasks[0]) == [config(number) for number in (7, 6, 5, 4)][:FEW]
+    assert (
+        given_configs(database, job, job.tasks[0])
+        == [config(number) for number in (7, 6, 5, 4)][:FEW]
+    )
 
 
 def test_another_machine_tries_what_the_one_before_found(database: Database) -> None:

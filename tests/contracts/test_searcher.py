@@ -1,4 +1,5 @@
-"""What every search strategy promises: new points only, until there are none; the same points again when rebuilt."""
+"""What every search strategy promises: new points only, until there are none; the same
+points again when rebuilt."""
 
 from __future__ import annotations
 
@@ -23,25 +24,38 @@ Answer = Callable[[Space, Points, int], list[Trial]]
 
 
 def new(strategy: str, domain: Domain, seed: int = 0) -> Searcher:
-    return build_searcher(strategy, SearchSetup(domain=domain, featurizer=KnobEncoding(domain.space), model=Ranker(), seed=seed))
+    return build_searcher(
+        strategy,
+        SearchSetup(
+            domain=domain, featurizer=KnobEncoding(domain.space), model=Ranker(), seed=seed
+        ),
+    )
 
 
 def answered(space: Space, points: Points, first: int) -> list[Trial]:
     return [
-        measured(space, RESPONSE, Candidate(number=first + at, config=space.config(point))) for at, point in enumerate(points)
+        measured(space, RESPONSE, Candidate(number=first + at, config=space.config(point)))
+        for at, point in enumerate(points)
     ]
 
 
-def failed(space: Space, points: Points, first: int, kind: FailureKind = FailureKind.BUILD_ERROR) -> list[Trial]:
+def failed(
+    space: Space, points: Points, first: int, kind: FailureKind = FailureKind.BUILD_ERROR
+) -> list[Trial]:
     outcome: Outcome = Failed(kind=kind, message="refused")
-    return [Trial(number=first + at, config=space.config(point), outcome=outcome) for at, point in enumerate(points)]
+    return [
+        Trial(number=first + at, config=space.config(point), outcome=outcome)
+        for at, point in enumerate(points)
+    ]
 
 
 def lost(space: Space, points: Points, first: int) -> list[Trial]:
     return failed(space, points, first, FailureKind.INFRASTRUCTURE)
 
 
-def played(searcher: Searcher, space: Space, batches: list[int], answer: Answer = answered) -> list[Trial]:
+def played(
+    searcher: Searcher, space: Space, batches: list[int], answer: Answer = answered
+) -> list[Trial]:
     trials: list[Trial] = []
     for count in batches:
         batch = answer(space, searcher.ask(count), len(trials) + 1)
@@ -78,11 +92,18 @@ def test_no_point_is_proposed_twice_whether_told_or_in_flight(strategy: str) -> 
 
 
 @pytest.mark.parametrize("answer", [failed, lost], ids=["failed", "lost"])
-def test_a_space_is_exhausted_exactly_even_when_nothing_ever_runs(strategy: str, answer: Answer) -> None:
+def test_a_space_is_exhausted_exactly_even_when_nothing_ever_runs(
+    strategy: str, answer: Answer
+) -> None:
     space = small_space()
     searcher = new(strategy, Domain(space))
     trials = played(searcher, space, [7] * 11, answer)
-    assert len({space.rank(space.point(trial.config)) for trial in trials}) == len(trials) == space.size == 76
+    assert (
+        len({space.rank(space.point(trial.config)) for trial in trials})
+        == len(trials)
+        == space.size
+        == 76
+    )
     assert searcher.ask(5).shape == (0, len(space.knobs))
 
 
@@ -97,11 +118,15 @@ def test_only_the_domains_points_are_proposed(strategy: str) -> None:
     rows = np.unique(LARGE.sample(np.random.default_rng(5), 120), axis=0)
     domain = Domain(LARGE, rows)
     trials = played(new(strategy, domain), LARGE, [8] * 20)
-    assert sorted(map(LARGE.rank, map(LARGE.point, (t.config for t in trials)))) == sorted(map(LARGE.rank, rows))
+    assert sorted(map(LARGE.rank, map(LARGE.point, (t.config for t in trials)))) == sorted(
+        map(LARGE.rank, rows)
+    )
 
 
 def test_the_same_seed_gives_the_same_trials_and_another_seed_others(strategy: str) -> None:
-    first, again, other = (played(new(strategy, Domain(LARGE), seed), LARGE, [4] * 12) for seed in (1, 1, 2))
+    first, again, other = (
+        played(new(strategy, Domain(LARGE), seed), LARGE, [4] * 12) for seed in (1, 1, 2)
+    )
     assert [trial.config for trial in first] == [trial.config for trial in again]
     assert [trial.config for trial in first] != [trial.config for trial in other]
 
@@ -137,7 +162,9 @@ def test_points_in_flight_when_a_searcher_was_lost_are_proposed_again(strategy: 
 def test_the_default_schedule_and_repeated_tells_change_nothing(strategy: str) -> None:
     plain, disturbed = new(strategy, Domain(LARGE)), new(strategy, Domain(LARGE))
     trials = played(plain, LARGE, [4] * 10)
-    disturbed.tell([measured(LARGE, RESPONSE, Candidate(number=0)), *trials[:20], *trials[:20], *trials[20:]])
+    disturbed.tell(
+        [measured(LARGE, RESPONSE, Candidate(number=0)), *trials[:20], *trials[:20], *trials[20:]]
+    )
     assert np.array_equal(plain.ask(6), disturbed.ask(6))
 
 

@@ -17,7 +17,14 @@ from tuner.errors import UsageError
 
 def worker(worker_id: str = "w1") -> workers.NewWorker:
     lane = {"name": "cpu:1", "cores": [1]}
-    return workers.NewWorker(id=worker_id, host="h", target=None, isolation="full", lanes=[lane], versions={"tvm": "0.27"})
+    return workers.NewWorker(
+        id=worker_id,
+        host="h",
+        target=None,
+        isolation="full",
+        lanes=[lane],
+        versions={"tvm": "0.27"},
+    )
 
 
 def test_workers_join_fall_silent_and_return(database: Database, clock: ManualClock) -> None:
@@ -79,16 +86,27 @@ def test_timelines_and_calibrations(database: Database, clock: ManualClock) -> N
         lanes.LaneSpan(worker="w1", lane="cpu:1", kind=kind, started_at=at[i], ended_at=at[i + 1])
         for i, kind in enumerate(lanes.KINDS[:4])
     ]
-    calibration = lanes.Calibration(worker="w1", lane="cpu:1", at=start, median_s=1.1e-3, expected_s=1e-3, in_band=False)
+    calibration = lanes.Calibration(
+        worker="w1", lane="cpu:1", at=start, median_s=1.1e-3, expected_s=1e-3, in_band=False
+    )
     with database.write() as session:
         workers.join(session, worker())
         lanes.add_spans(session, spans[::-1])
         lanes.add_spans(session, [])
         lanes.add_calibration(session, calibration)
         with pytest.raises(UsageError, match="unknown kind"):
-            lanes.add_spans(session, [lanes.LaneSpan(worker="w1", lane="cpu:1", kind="nap", started_at=start, ended_at=start)])
+            lanes.add_spans(
+                session,
+                [
+                    lanes.LaneSpan(
+                        worker="w1", lane="cpu:1", kind="nap", started_at=start, ended_at=start
+                    )
+                ],
+            )
     with database.write() as session:
-        assert lanes.timeline(session, worker="w1", lane="cpu:1", since=at[1], until=at[3]) == tuple(spans[1:3])
+        assert lanes.timeline(
+            session, worker="w1", lane="cpu:1", since=at[1], until=at[3]
+        ) == tuple(spans[1:3])
         assert lanes.calibrations(session, "w1", "cpu:1") == (calibration,)
         assert [lanes.delete_spans_before(session, at[3], 2) for _ in range(3)] == [2, 1, 0]
         assert lanes.timeline(session, since=start, until=at[4]) == tuple(spans[3:])
@@ -96,7 +114,9 @@ def test_timelines_and_calibrations(database: Database, clock: ManualClock) -> N
 
 def test_keys_are_shown_once_and_end(database: Database, clock: ManualClock) -> None:
     with database.write() as session:
-        made, token = keys.create(session, name="ci", scopes=["submit", "read"], expires_at=clock() + timedelta(days=1))
+        made, token = keys.create(
+            session, name="ci", scopes=["submit", "read"], expires_at=clock() + timedelta(days=1)
+        )
         _, other = keys.create(session, name="other", scopes=["admin"], quota=3)
         stored = session.scalars(select(ApiKeyRow.digest)).all()
     assert token.startswith(f"tk_{made.id}_") and made.scopes == {"read", "submit"}
@@ -104,7 +124,17 @@ def test_keys_are_shown_once_and_end(database: Database, clock: ManualClock) -> 
     forged = f"tk_{made.id}_{other.split('_')[2]}"
     with database.read() as session:
         assert keys.authenticate(session, token) == made
-        for wrong in (forged, token[:-1], token + "0", "", "tk", "tk__", f"xx{token[2:]}", "tk_\x00_é", token.upper()):
+        for wrong in (
+            forged,
+            token[:-1],
+            token + "0",
+            "",
+            "tk",
+            "tk__",
+            f"xx{token[2:]}",
+            "tk_\x00_é",
+            token.upper(),
+        ):
             assert keys.authenticate(session, wrong) is None
     with database.write() as session:
         keys.touch(session, made.id)
@@ -127,8 +157,17 @@ def test_the_last_models_are_kept(database: Database) -> None:
         assert cost_models.latest(session, target, 1) is None
         for trained_on in range(5):
             cost_models.save(
-                session, target=target, feature_version=1, blob=bytes([trained_on]), trained_on=trained_on, metrics={"rho": 0.5}
+                session,
+                target=target,
+                feature_version=1,
+                blob=bytes([trained_on]),
+                trained_on=trained_on,
+                metrics={"rho": 0.5},
             )
         found = cost_models.latest(session, target, 1)
-        assert found is not None and (found.blob, found.trained_on, found.metrics) == (b"\x04", 4, {"rho": 0.5})
+        assert found is not None and (found.blob, found.trained_on, found.metrics) == (
+            b"\x04",
+            4,
+            {"rho": 0.5},
+        )
         assert cost_models.latest(session, target, 2) is None

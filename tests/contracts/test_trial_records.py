@@ -1,4 +1,5 @@
-"""Trials, on both databases: recorded once and as they were, failures grouped, doubtful timings marked."""
+"""Trials, on both databases: recorded once and as they were, failures grouped, doubtful
+timings marked."""
 
 from __future__ import annotations
 
@@ -22,13 +23,20 @@ def test_trials_come_back_as_they_were(database: Database) -> None:
         for trial in recorded:
             trials.record(session, lease, trial, position=1, round=3, predicted=0.25, worker="w1")
     cleaned = Trial(
-        number=1, config=recorded[1].config, outcome=Failed(kind=FailureKind.BUILD_ERROR, message="line 1\ufffd ? of 0x1f")
+        number=1,
+        config=recorded[1].config,
+        outcome=Failed(kind=FailureKind.BUILD_ERROR, message="line 1\ufffd ? of 0x1f"),
     )
     with database.read() as session:
         assert trials.of_task(session, lease.job_id, 1) == (recorded[0], cleaned, recorded[2])
         assert trials.of_task(session, lease.job_id, 0) == ()
         stored = trials.get(session, lease.job_id, 2, 1)
-        assert (stored.round, stored.predicted, stored.worker, stored.attempts) == (3, 0.25, "w1", 1)
+        assert (stored.round, stored.predicted, stored.worker, stored.attempts) == (
+            3,
+            0.25,
+            "w1",
+            1,
+        )
         task = jobs.get(session, lease.job_id).tasks[1]
         assert (task.trials_done, task.trials_ok, task.best_median_s) == (3, 2, 5e-4)
 
@@ -70,7 +78,10 @@ def test_failures_are_grouped(database: Database) -> None:
             trials.record(session, lease, failed(number, message))
         trials.record(session, lease, failed(3, "late", FailureKind.RUN_TIMEOUT))
     with database.read() as session:
-        assert trials.failure_counts(session, lease.job_id) == {FailureKind.BUILD_ERROR: 3, FailureKind.RUN_TIMEOUT: 1}
+        assert trials.failure_counts(session, lease.job_id) == {
+            FailureKind.BUILD_ERROR: 3,
+            FailureKind.RUN_TIMEOUT: 1,
+        }
         groups = trials.failure_groups(session, lease.job_id)
     assert [(group.count, group.example, group.message) for group in groups] == [
         (2, 0, messages[0]),
@@ -89,4 +100,8 @@ def test_timings_of_a_drifting_worker_are_marked(database: Database, clock: Manu
         trials.record(session, lease, timed(2), worker="w2")
     with database.write() as session:
         assert trials.mark_suspect(session, "w1", clock() - timedelta(seconds=5), "drifted") == 1
-        assert [stored.suspect for stored in trials.stored_of_task(session, lease.job_id)] == [None, "drifted", None]
+        assert [stored.suspect for stored in trials.stored_of_task(session, lease.job_id)] == [
+            None,
+            "drifted",
+            None,
+        ]

@@ -1,7 +1,8 @@
-"""A machine with a GPU that is none: the doubles of NVIDIA's driver, management library, runtime and programs, put in place.
+"""A machine with a GPU that is none: the doubles of NVIDIA's driver, management
+library, runtime and programs, put in place.
 
-Nothing of ours is replaced: the product finds libcuda.so.1, libnvidia-ml.so.1, nvcc and compute-sanitizer as it does on a machine
-that has them.
+Nothing of ours is replaced: the product finds libcuda.so.1, libnvidia-ml.so.1, nvcc and
+compute-sanitizer as it does on a machine that has them.
 """
 
 from __future__ import annotations
@@ -15,12 +16,19 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-# With the runtime, which the product never calls, TVM's own library for CUDA loads, as it does where there is a GPU.
-LIBRARIES = {"libcuda.so.1": "driver.cpp", "libnvidia-ml.so.1": "management.cpp", "libcudart.so.13": "runtime.cpp"}
+# With the runtime, which the product never calls, TVM's own library for CUDA loads, as
+# it does where there is a GPU.
+LIBRARIES = {
+    "libcuda.so.1": "driver.cpp",
+    "libnvidia-ml.so.1": "management.cpp",
+    "libcudart.so.13": "runtime.cpp",
+}
 PROGRAMS = ("nvcc", "compute-sanitizer")
 DEVICE = "double of a GPU"  # as the driver names it
 
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="the doubles of NVIDIA's driver and compiler need g++")
+needs_compiler = pytest.mark.skipif(
+    shutil.which("g++") is None, reason="the doubles of NVIDIA's driver and compiler need g++"
+)
 
 
 def build(folder: Path) -> Mapping[str, str]:
@@ -29,9 +37,20 @@ def build(folder: Path) -> Mapping[str, str]:
     libraries.mkdir(parents=True)
     (home / "bin").mkdir(parents=True)
     versions = folder / "versions"
-    versions.write_text("libcudart.so.13 { global: cuda*; };")  # the names that TVM's library asks for have it
+    versions.write_text(
+        "libcudart.so.13 { global: cuda*; };"
+    )  # the names that TVM's library asks for have it
     for name, source in LIBRARIES.items():
-        command = ["g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-o", str(libraries / name)]
+        command = [
+            "g++",
+            "-std=c++20",
+            "-O1",
+            "-shared",
+            "-fPIC",
+            "-fvisibility=hidden",
+            "-o",
+            str(libraries / name),
+        ]
         versioned = [f"-Wl,--version-script={versions}"] if source == "runtime.cpp" else []
         subprocess.run([*command, *versioned, str(HERE / source), "-ldl"], check=True, timeout=120)
     for program in PROGRAMS:

@@ -1,4 +1,5 @@
-"""A loopback connection that can be cut and mended: what passes between a browser and a server goes through it."""
+"""A loopback connection that can be cut and mended: what passes between a browser and a
+server goes through it."""
 
 from __future__ import annotations
 
@@ -46,7 +47,9 @@ class Cable:
             with self._lock:
                 self._open |= {client, server}
             for source, sink in ((client, server), (server, client)):
-                threading.Thread(target=self._forward, args=(source, sink), daemon=True, name="cable").start()
+                threading.Thread(
+                    target=self._forward, args=(source, sink), daemon=True, name="cable"
+                ).start()
 
     def _forward(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):

@@ -1,4 +1,5 @@
-"""The system's Chromium for tests, driven by Playwright; what a page did wrong is collected while it is used."""
+"""The system's Chromium for tests, driven by Playwright; what a page did wrong is
+collected while it is used."""
 
 from __future__ import annotations
 
@@ -31,10 +32,14 @@ def chromium() -> Iterator[Browser]:
     found = executable()
     if found is None:
         if os.environ.get("TUNER_REQUIRE_BROWSER") == "1":
-            pytest.fail("TUNER_REQUIRE_BROWSER=1 but Chromium is not installed; apt-get install chromium")
+            pytest.fail(
+                "TUNER_REQUIRE_BROWSER=1 but Chromium is not installed; apt-get install chromium"
+            )
         pytest.skip("Chromium is not installed; apt-get install chromium")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        browser = playwright.chromium.launch(
+            executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
         try:
             yield browser
         finally:
@@ -57,7 +62,8 @@ class Watched:
         self.page.on("dialog", self._dialog)
         self.page.add_init_script(
             "document.addEventListener('securitypolicyviolation',"
-            " (e) => console.error('policy violation: ' + e.violatedDirective + ' ' + e.blockedURI));"
+            " (e) => console.error('policy violation: ' + e.violatedDirective + ' ' + "
+            "e.blockedURI));"
         )
 
     def _console(self, message: ConsoleMessage) -> None:
@@ -83,13 +89,19 @@ class Watched:
 
     def settle(self) -> None:
         """Waits until the parts that are fetched after the page have come."""
-        self.until("!document.querySelector('.busy') && !document.body.innerText.includes('Reading the trials')")
+        self.until(
+            "!document.querySelector('.busy') && !document.body.innerText.includes('Reading "
+            "the trials')"
+        )
 
     def until(self, condition: str, *, timeout_s: float = 10.0) -> float:
-        """Seconds until the expression is true. Asked from outside the page, whose policy forbids evaluating texts."""
+        """Seconds until the expression is true. Asked from outside the page, whose
+        policy forbids evaluating texts."""
         began = time.monotonic()
         while not self.page.evaluate(condition):
-            assert time.monotonic() - began < timeout_s, f"waited {timeout_s} s in vain for {condition}"
+            assert time.monotonic() - began < timeout_s, (
+                f"waited {timeout_s} s in vain for {condition}"
+            )
             self.page.wait_for_timeout(20)
         return time.monotonic() - began
 
@@ -99,7 +111,9 @@ class Watched:
     def accessibility(self) -> list[str]:
         """Serious and critical findings of axe-core: rule, element and reason."""
         self.page.evaluate(AXE.read_text())
-        found: dict[str, Any] = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        found: dict[str, Any] = self.page.evaluate(
+            "axe.run(document, {resultTypes: ['violations']})"
+        )
         return [
             f"{one['id']} ({one['impact']}): {node['html'][:160]} {node['failureSummary'][:200]}"
             for one in found["violations"]

@@ -23,7 +23,13 @@ def browser() -> Iterator[Browser]:
 def site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Auth is off: the loopback choice."""
     folder = tmp_path_factory.mktemp("dashboard")
-    options = options_for(f"sqlite:///{folder}/tuner.sqlite", folder, auth="off", target=samples.machine(), event_poll_s=0.1)
+    options = options_for(
+        f"sqlite:///{folder}/tuner.sqlite",
+        folder,
+        auth="off",
+        target=samples.machine(),
+        event_poll_s=0.1,
+    )
     with serving(options) as live:
         yield Site(live=live, made=samples.fill(live.database, live.store))
 

@@ -1,4 +1,5 @@
-"""A database as it looks after some use, for the dashboard's tests: jobs in every state, kernels, workers, hostile texts."""
+"""A database as it looks after some use, for the dashboard's tests: jobs in every
+state, kernels, workers, hostile texts."""
 
 from __future__ import annotations
 
@@ -11,7 +12,18 @@ from numpy.typing import NDArray
 from sqlalchemy import func, select, text, update
 
 from tests.database_samples import LIBRARY
-from tuner.db import artifacts, events, jobs, kernels, lanes, leases, targets, trials, workers, workloads
+from tuner.db import (
+    artifacts,
+    events,
+    jobs,
+    kernels,
+    lanes,
+    leases,
+    targets,
+    trials,
+    workers,
+    workloads,
+)
 from tuner.db.engine import Database, Session
 from tuner.db.leases import Lease
 from tuner.db.models import JobRow, KernelRow, TaskRow, TrialRow
@@ -23,7 +35,10 @@ from tuner.target.target import Bandwidth, Limits, Target
 from tuner.workload.spec import parse_spec, to_document, workload_from_notation
 from tuner.workload.workload import Workload
 
-HOSTILE = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">'\"&{{7*7}}"
+HOSTILE = (
+    "<script>document.title='owned'</script><img src=x "
+    "onerror=\"document.title='owned'\">'\"&{{7*7}}"
+)
 SPEC = "matmul:M=512,N=512,K=512"
 NOTATION = """kernel mlp(A: f32[M, K], B: f32[K, N], bias: f32[N]) -> (C: f32[M, N]) {
   # </textarea></pre><script>document.title='owned'</script>
@@ -32,8 +47,10 @@ NOTATION = """kernel mlp(A: f32[M, K], B: f32[K, N], bias: f32[N]) -> (C: f32[M,
 }
 """
 MESSAGES = {
-    FailureKind.BUILD_ERROR: f"InternalError: Check failed: expected 3 loops, got {{}}\n  at lower.cc:21 {HOSTILE}",
-    FailureKind.WRONG_ANSWER: "output C differs at [{}, 3]: 1.25 instead of 0.5, relative error 1.5e+00",
+    FailureKind.BUILD_ERROR: f"InternalError: Check failed: expected 3 loops, got {{}}\n  at "
+    f"lower.cc:21 {HOSTILE}",
+    FailureKind.WRONG_ANSWER: "output C differs at [{}, 3]: 1.25 instead of 0.5, relative "
+    "error 1.5e+00",
     FailureKind.RUN_TIMEOUT: "one call took longer than {} s",
 }
 
@@ -71,7 +88,8 @@ def machine(name: str = "AMD EPYC 9645 (znver5, 2 cores)") -> Target:
             fma_flops=1.32e11,
             fma_flops_best=1.36e11,
             bandwidth=tuple(
-                Bandwidth(working_set_bytes=size, read=rate, write=rate * 0.7, copy=rate * 0.8) for size, rate in bandwidth
+                Bandwidth(working_set_bytes=size, read=rate, write=rate * 0.7, copy=rate * 0.8)
+                for size, rate in bandwidth
             ),
         ),
     )
@@ -80,7 +98,12 @@ def machine(name: str = "AMD EPYC 9645 (znver5, 2 cores)") -> Target:
 def fill(database: Database, store: ArtifactStore) -> Samples:
     with database.write() as session:
         target = targets.remember(session, machine())
-        specs = [SPEC, "softmax:M=1024,N=1024", "conv2d:N=1,H=56,W=56,C=64,F=64,R=3,S=3", "layer_norm:M=512,N=768"]
+        specs = [
+            SPEC,
+            "softmax:M=1024,N=1024",
+            "conv2d:N=1,H=56,W=56,C=64,F=64,R=3,S=3",
+            "layer_norm:M=512,N=768",
+        ]
         keys = [remember(session, parsed(spec)) for spec in specs[:2]]
         mlp = remember(session, workload_from_notation(NOTATION, {"M": 128, "N": 256, "K": 64}))
         made = [
@@ -95,14 +118,36 @@ def fill(database: Database, store: ArtifactStore) -> Samples:
     workload = parsed(SPEC)
     finish(database, first, workload, 320, seed=1, store=store)
     finish(database, cancelled, workload, 120, seed=2, end=jobs.CANCELLED)
-    finish(database, failed, parsed("softmax:M=1024,N=1024"), 12, seed=3, end=jobs.FAILED, error=f"no worker answered {HOSTILE}")
-    finish(database, notation, workload_from_notation(NOTATION, {"M": 128, "N": 256, "K": 64}), 40, seed=4)
+    finish(
+        database,
+        failed,
+        parsed("softmax:M=1024,N=1024"),
+        12,
+        seed=3,
+        end=jobs.FAILED,
+        error=f"no worker answered {HOSTILE}",
+    )
+    finish(
+        database,
+        notation,
+        workload_from_notation(NOTATION, {"M": 128, "N": 256, "K": 64}),
+        40,
+        seed=4,
+    )
     lease = claim(database, running)
     record(database, lease, workload, 0, 90, seed=5)
     with database.write() as session:
-        previous = promote(session, store, workload, first, median_s=2.9e-3, previous=None, trial=40)
-        best = promote(session, store, workload, first, median_s=2.31e-3, previous=previous, trial=200)
-        session.execute(update(TaskRow).where(TaskRow.job_id == first, TaskRow.position == 0).values(kernel_id=best))
+        previous = promote(
+            session, store, workload, first, median_s=2.9e-3, previous=None, trial=40
+        )
+        best = promote(
+            session, store, workload, first, median_s=2.31e-3, previous=previous, trial=200
+        )
+        session.execute(
+            update(TaskRow)
+            .where(TaskRow.job_id == first, TaskRow.position == 0)
+            .values(kernel_id=best)
+        )
         fleet(session)
     return Samples(
         succeeded=first,
@@ -124,8 +169,12 @@ def remember(session: Session, workload: Workload) -> str:
     return workloads.remember(session, workload, to_document(workload))
 
 
-def new_job(session: Session, keys: list[str], target: str, *, trials: int, strategy: str = "annealing") -> str:
-    new = jobs.NewJob(workloads=tuple(keys), target=target, threads=1, trials=trials, strategy=strategy)
+def new_job(
+    session: Session, keys: list[str], target: str, *, trials: int, strategy: str = "annealing"
+) -> str:
+    new = jobs.NewJob(
+        workloads=tuple(keys), target=target, threads=1, trials=trials, strategy=strategy
+    )
     return jobs.create(session, new)[0].id
 
 
@@ -140,8 +189,11 @@ def configs(workload: Workload, count: int, seed: int) -> list[Config]:
     return [space.config(point) for point in space.sample(rng, count)]
 
 
-def record(database: Database, lease: Lease, workload: Workload, start: int, count: int, *, seed: int) -> None:
-    """`count` trials from number `start` on, in one transaction, each with its event as the orchestrator writes it."""
+def record(
+    database: Database, lease: Lease, workload: Workload, start: int, count: int, *, seed: int
+) -> None:
+    """`count` trials from number `start` on, in one transaction, each with its event as
+    the orchestrator writes it."""
     rng = np.random.default_rng(seed + start)
     chosen = configs(workload, count, seed + start)
     with database.write() as session:
@@ -156,7 +208,9 @@ def record(database: Database, lease: Lease, workload: Workload, start: int, cou
 
 
 def add(session: Session, lease: Lease, trial: Trial, *, predicted: float | None = None) -> None:
-    trials.record(session, lease, trial, predicted=predicted, round=trial.number // 32, worker="bench-1")
+    trials.record(
+        session, lease, trial, predicted=predicted, round=trial.number // 32, worker="bench-1"
+    )
     timed = isinstance(trial.outcome, Timed)
     data = {"task": 0, "number": trial.number, "outcome": "ok" if timed else "failed"}
     events.append(session, lease.job_id, "trial", data)
@@ -172,7 +226,11 @@ def sample_trial(rng: np.random.Generator, number: int, config: Config) -> Trial
     median = (
         0.045
         if number == 0
-        else float(2.2e-3 + 0.02 * np.exp(-number / 60) * rng.lognormal(0, 0.5) + 1e-3 * rng.lognormal(0, 1.0))
+        else float(
+            2.2e-3
+            + 0.02 * np.exp(-number / 60) * rng.lognormal(0, 0.5)
+            + 1e-3 * rng.lognormal(0, 1.0)
+        )
     )
     if config.get("C.tile_j.copy1_B") == "none":
         median *= 1.6
@@ -188,7 +246,10 @@ def sample_trial(rng: np.random.Generator, number: int, config: Config) -> Trial
 def timing(median_s: float) -> Timed:
     conditions = Conditions(lane="cpu:1", isolation="process", steal_s=0.0, frequency_hz=None)
     return Timed(
-        samples_s=(median_s, median_s * 1.01, median_s * 0.99), max_rel_error=2.4e-7, conditions=conditions, artifact=LIBRARY
+        samples_s=(median_s, median_s * 1.01, median_s * 0.99),
+        max_rel_error=2.4e-7,
+        conditions=conditions,
+        artifact=LIBRARY,
     )
 
 
@@ -213,13 +274,22 @@ def finish(
 
 
 def promote(
-    session: Session, store: ArtifactStore, workload: Workload, job: str, *, median_s: float, previous: str | None, trial: int
+    session: Session,
+    store: ArtifactStore,
+    workload: Workload,
+    job: str,
+    *,
+    median_s: float,
+    previous: str | None,
+    trial: int,
 ) -> str:
     content = f"a library of {median_s}".encode() * 400
     digest = store.put(content)
     artifacts.remember(session, sha256=digest, size_bytes=len(content), kind="library")
     lines = [
-        f"l{at} = sch.get_loops(block=b{at})\nsch.split(l{at}, factors=[{at + 1}, {int(median_s * 1e6)}])" for at in range(6)
+        f"l{at} = sch.get_loops(block=b{at})\nsch.split(l{at}, factors=[{at + 1}, "
+        f"{int(median_s * 1e6)}])"
+        for at in range(6)
     ]
     new = kernels.NewKernel(
         workload=workload.key,
@@ -283,10 +353,18 @@ def fleet(session: Session) -> None:
         while at < now:
             for kind, mean in (("wait", 3), ("check", 2), ("time", 12), ("idle", 4)):
                 end = at + timedelta(seconds=float(rng.exponential(mean) + 0.2))
-                spans.append(lanes.LaneSpan(worker=name, lane="cpu:1", kind=kind, started_at=at, ended_at=end))
                 spans.append(
                     lanes.LaneSpan(
-                        worker=name, lane="builder 0", kind="build" if kind != "idle" else "idle", started_at=at, ended_at=end
+                        worker=name, lane="cpu:1", kind=kind, started_at=at, ended_at=end
+                    )
+                )
+                spans.append(
+                    lanes.LaneSpan(
+                        worker=name,
+                        lane="builder 0",
+                        kind="build" if kind != "idle" else "idle",
+                        started_at=at,
+                        ended_at=end,
                     )
                 )
                 at = end
@@ -295,7 +373,12 @@ def fleet(session: Session) -> None:
             drift = 1.12 if name == "bench-2" and back < 2 else 1.004
             when = now - timedelta(minutes=10 * back + 1)
             found = lanes.Calibration(
-                worker=name, lane="cpu:1", at=when, median_s=1e-3 * drift, expected_s=1e-3, in_band=drift < 1.05
+                worker=name,
+                lane="cpu:1",
+                at=when,
+                median_s=1e-3 * drift,
+                expected_s=1e-3,
+                in_band=drift < 1.05,
             )
             lanes.add_calibration(session, found)
 
@@ -318,7 +401,7 @@ SELECT :job, 0, i, CASE WHEN bad THEN 'build_error' ELSE 'ok' END, CASE WHEN bad
   CASE WHEN bad THEN NULL ELSE '{"lane":"cpu:1","isolation":"process"}' END,
   CASE WHEN bad THEN 'expected 3 loops, got 2' END
 FROM timed
-"""
+"""  # noqa: E501
 
 
 def large_job(database: Database, count: int) -> str:
@@ -328,13 +411,30 @@ def large_job(database: Database, count: int) -> str:
         target = targets.remember(session, machine())
         job = new_job(session, [remember(session, workload)], target, trials=count)
     began = datetime.now(UTC) - timedelta(hours=6)
-    plain = [{name: list(v) if isinstance(v, tuple) else v for name, v in one.items()} for one in configs(workload, 400, seed=0)]
-    given = {"count": count, "job": job, "artifact": LIBRARY, "configs": json.dumps(plain), "began": f"{began:%Y-%m-%d %H:%M:%S}"}
+    plain = [
+        {name: list(v) if isinstance(v, tuple) else v for name, v in one.items()}
+        for one in configs(workload, 400, seed=0)
+    ]
+    given = {
+        "count": count,
+        "job": job,
+        "artifact": LIBRARY,
+        "configs": json.dumps(plain),
+        "began": f"{began:%Y-%m-%d %H:%M:%S}",
+    }
     here = (TrialRow.job_id == job, TrialRow.median_s.is_not(None))
     with database.write() as session:
         session.execute(text(LARGE), given)
-        ok, best = session.execute(select(func.count(), func.min(TrialRow.median_s)).where(*here)).one()
-        totals = {"trials_done": count, "trials_ok": ok, "best_median_s": best, "state": "succeeded", "space_size": "539136"}
+        ok, best = session.execute(
+            select(func.count(), func.min(TrialRow.median_s)).where(*here)
+        ).one()
+        totals = {
+            "trials_done": count,
+            "trials_ok": ok,
+            "best_median_s": best,
+            "state": "succeeded",
+            "space_size": "539136",
+        }
         session.execute(update(TaskRow).where(TaskRow.job_id == job).values(**totals))
         ended = {"state": "succeeded", "started_at": began, "finished_at": datetime.now(UTC)}
         session.execute(update(JobRow).where(JobRow.id == job).values(**ended))

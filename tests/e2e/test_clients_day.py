@@ -1,4 +1,5 @@
-"""A client's day at a real service: twenty jobs of two keys, followed through a line that keeps dropping, run and checked."""
+"""A client's day at a real service: twenty jobs of two keys, followed through a line
+that keeps dropping, run and checked."""
 
 from __future__ import annotations
 
@@ -67,8 +68,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @contextmanager
 def service(url: str, folder: Path) -> Iterator[int]:
     """`tuner serve` on a free port."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TUNER_")}
-    environment |= {"XDG_DATA_HOME": str(folder / "data"), "XDG_CONFIG_HOME": str(folder / "config"), "PYTHONPATH": str(ROOT)}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("TUNER_")
+    }
+    environment |= {
+        "XDG_DATA_HOME": str(folder / "data"),
+        "XDG_CONFIG_HOME": str(folder / "config"),
+        "PYTHONPATH": str(ROOT),
+    }
     command = [sys.executable, "-P", "-m", "tuner", "serve", "--port", "0", "--db", url]
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
@@ -82,7 +89,9 @@ def service(url: str, folder: Path) -> Iterator[int]:
 def tokens(url: str) -> list[str]:
     database = open_database(url)
     with database.write() as session:
-        made = [keys.create(session, name=name, scopes=("submit",))[1] for name in ("first", "second")]
+        made = [
+            keys.create(session, name=name, scopes=("submit",))[1] for name in ("first", "second")
+        ]
     database.close()
     return made
 
@@ -92,7 +101,9 @@ def test_a_clients_day(url: str, tmp_path: Path) -> None:
         customers = [Customer(client=patient(line, token)) for token in tokens(url)]
         for place, workload in enumerate(WORKLOADS):
             customer = customers[place % 2]
-            customer.jobs.append(customer.client.submit(workload, trials=2, strategy="random", seed=place))
+            customer.jobs.append(
+                customer.client.submit(workload, trials=2, strategy="random", seed=place)
+            )
         for job in customers[1].jobs[-CANCELLED:]:
             assert customers[1].client.cancel(job.id).state in ("cancelled", "cancelling")
         watched(customers, line)
@@ -102,13 +113,19 @@ def test_a_clients_day(url: str, tmp_path: Path) -> None:
 
 
 def patient(line: Cable, token: str) -> Client:
-    return Client(f"http://{line.host}", key=token, retries=Retries(attempts=400, first_pause_s=0.05, longest_pause_s=0.5))
+    return Client(
+        f"http://{line.host}",
+        key=token,
+        retries=Retries(attempts=400, first_pause_s=0.05, longest_pause_s=0.5),
+    )
 
 
 def watched(customers: list[Customer], line: Cable) -> None:
     """Every job followed to its end, while the line is cut again and again."""
     threads = [
-        threading.Thread(target=customer.follow, args=(job.id,), name=job.id) for customer in customers for job in customer.jobs
+        threading.Thread(target=customer.follow, args=(job.id,), name=job.id)
+        for customer in customers
+        for job in customer.jobs
     ]
     for thread in threads:
         thread.start()
@@ -129,7 +146,10 @@ def assert_seen(customer: Customer) -> None:
     ended = {job.id: job for job in customer.client.jobs() if job.kind == "tune"}
     assert set(ended) == own  # nobody else's
     states = [job.state for job in ended.values()]
-    assert states.count("succeeded") + states.count("cancelled") == len(own) and states.count("cancelled") <= CANCELLED
+    assert (
+        states.count("succeeded") + states.count("cancelled") == len(own)
+        and states.count("cancelled") <= CANCELLED
+    )
     for job in ended.values():
         assert customer.heard[job.id] == list(range(1, job.last_event + 1))  # none lost, none twice
         if job.state == "succeeded":
@@ -144,7 +164,9 @@ def assert_right(client: Client, job: JobAnswer) -> None:
     found = client.lookup({"op": op, "params": params})
     assert found.source == "exact" and found.kernel is not None and found.kernel.id == task.kernel
     assert client.download(task.kernel).is_archive
-    arrays, expected = case(str(op), {name: value for name, value in params.items() if isinstance(value, int)})
+    arrays, expected = case(
+        str(op), {name: value for name, value in params.items() if isinstance(value, int)}
+    )
     (output,) = client.run(task.kernel, arrays).values()
     np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
     with pytest.raises(ServiceError):

@@ -1,6 +1,8 @@
-"""The command from a user's shell, nothing replaced: tune, look, race, export, call from C; stop, kill and resume.
+"""The command from a user's shell, nothing replaced: tune, look, race, export, call
+from C; stop, kill and resume.
 
-One small workload, so that each run takes seconds; what is asserted is what scripts rely on, never how fast a kernel is.
+One small workload, so that each run takes seconds; what is asserted is what scripts
+rely on, never how fast a kernel is.
 """
 
 from __future__ import annotations
@@ -26,20 +28,27 @@ from tuner.workload.spec import parse_spec
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("fleet")]
 
 ROOT = Path(tuner.__file__).parent.parent
-SPEC = "softmax:M=37,N=53"  # so much arithmetic for its bytes that no run ends early, at the roofline
+SPEC = (
+    "softmax:M=37,N=53"  # so much arithmetic for its bytes that no run ends early, at the roofline
+)
 LIMIT_S = 180
 
 
 class User:
-    """A user with an empty home: commands run in their own folder, which holds decoys of the product's packages."""
+    """A user with an empty home: commands run in their own folder, which holds decoys
+    of the product's packages."""
 
     def __init__(self, home: Path) -> None:
         self.home, self.work = home, home / "work"
         self.work.mkdir()
         for decoy in ("api", "db", "workers"):
             (self.work / decoy).mkdir()
-            (self.work / decoy / "__init__.py").write_text("raise ImportError('a decoy was imported')\n")
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("TUNER_")}
+            (self.work / decoy / "__init__.py").write_text(
+                "raise ImportError('a decoy was imported')\n"
+            )
+        self.environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("TUNER_")
+        }
         self.environment |= {
             "XDG_DATA_HOME": str(home / "data"),
             "XDG_CONFIG_HOME": str(home / "config"),
@@ -49,7 +58,12 @@ class User:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-P", "-m", "tuner", *arguments]
         return subprocess.Popen(
-            command, cwd=self.work, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            cwd=self.work,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
 
     def run(self, *arguments: str, code: int = 0) -> tuple[str, str]:
@@ -87,13 +101,20 @@ def test_tune_prints_the_promised_document(user: User, tuned: Any) -> None:
     assert set(result) == {"workload", "target", "space_size", "trials", "kernel", "elapsed_s"}
     assert result["workload"]["op"] == "softmax" and result["workload"]["params"]["M"] == 37
     assert set(result["target"]) == {"key", "kind", "name"}
-    assert result["trials"]["total"] == 8 == result["trials"]["ok"] + sum(result["trials"]["failed"].values())
+    assert (
+        result["trials"]["total"]
+        == 8
+        == result["trials"]["ok"] + sum(result["trials"]["failed"].values())
+    )
     kernel = result["kernel"]
     assert set(kernel) == {
-        "id", "config", "median_s", "ci95_s", "gflops", "roofline_fraction", "max_rel_error", "verified", "default_median_s",
+        "id", "config", "median_s", "ci95_s", "gflops", "roofline_fraction", "max_rel_error",
+        "verified", "default_median_s",
     }  # fmt: skip
     assert kernel["verified"] and kernel["ci95_s"][0] <= kernel["median_s"] <= kernel["ci95_s"][1]
-    assert kernel["gflops"] == pytest.approx(parse_spec(SPEC).expression.flops / kernel["median_s"] / 1e9)
+    assert kernel["gflops"] == pytest.approx(
+        parse_spec(SPEC).expression.flops / kernel["median_s"] / 1e9
+    )
     assert set(result["elapsed_s"]) == {"total", "search", "build", "measure"}
     assert result["elapsed_s"]["total"] > 0
 
@@ -102,7 +123,10 @@ def test_its_trials_are_all_there_the_default_first(user: User, tuned: Any) -> N
     items = user.json("trials", tuned["job"])["items"]
     assert [item["number"] for item in items] == list(range(8))
     assert items[0]["config"] == {} and items[0]["outcome"] == "ok"
-    assert all(("sketch" in item["config"]) and (item["outcome"] == "ok") == (item["error"] is None) for item in items[1:])
+    assert all(
+        ("sketch" in item["config"]) and (item["outcome"] == "ok") == (item["error"] is None)
+        for item in items[1:]
+    )
 
 
 def test_the_kernel_is_listed_and_the_job_succeeded(user: User, tuned: Any) -> None:
@@ -114,7 +138,9 @@ def test_the_kernel_is_listed_and_the_job_succeeded(user: User, tuned: Any) -> N
 def test_bench_races_it_against_default_and_numpy(user: User, tuned: Any) -> None:
     (race,) = user.json("bench", SPEC, "--against", "default,numpy")["results"]
     assert [entry["name"] for entry in race["entries"]] == ["kernel", "default", "numpy"]
-    assert all(entry["ci95_s"][0] <= entry["median_s"] <= entry["ci95_s"][1] for entry in race["entries"])
+    assert all(
+        entry["ci95_s"][0] <= entry["median_s"] <= entry["ci95_s"][1] for entry in race["entries"]
+    )
     assert set(race["ratios"]) == {"default", "numpy"} and min(race["ratios"].values()) > 0
 
 
@@ -140,7 +166,9 @@ def test_the_exported_library_runs_its_own_example_in_c(user: User, library: Pat
         f"-I{library / 'include'}",
         f"-L{library / 'lib'}",
     ]
-    subprocess.run([*build, "-lsmall", f"-Wl,-rpath,{library / 'lib'}", "-lm"], check=True, timeout=60)
+    subprocess.run(
+        [*build, "-lsmall", f"-Wl,-rpath,{library / 'lib'}", "-lm"], check=True, timeout=60
+    )
     subprocess.run([str(program)], check=True, timeout=60)
 
 
@@ -157,7 +185,8 @@ def test_an_export_does_not_replace_a_strangers_folder(user: User, tuned: Any) -
 
 
 def test_the_python_call_gives_a_kernel_to_call(user: User) -> None:
-    """A fresh process, because the call starts workers; three stages and odd extents, handed over as a notation text."""
+    """A fresh process, because the call starts workers; three stages and odd extents,
+    handed over as a notation text."""
     program = '''
 import numpy as np
 import tuner
@@ -175,9 +204,10 @@ a, b, bias = (rng.standard_normal(shape, dtype=np.float32) for shape in ((13, 17
 assert np.allclose(kernel(a, b, bias), np.maximum(a @ b + bias, 0), atol=1e-4)
 assert kernel.verified and kernel.median_s > 0 and kernel.job
 print(kernel.id)
-'''
+'''  # noqa: E501
     ended = subprocess.run(
-        [sys.executable, "-P", "-c", program], cwd=user.work, env=user.environment, capture_output=True, text=True,
+        [sys.executable, "-P", "-c", program], cwd=user.work, env=user.environment,
+        capture_output=True, text=True,
         timeout=LIMIT_S, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
@@ -226,5 +256,11 @@ def test_numpy_agrees_with_the_exported_python_package(user: User, library: Path
         "np.save('out.npy', getattr(small, name)(np.ones((37, 53), np.float32)))\n"
     )
     environment = {**user.environment, "PYTHONPATH": str(library)}
-    subprocess.run([sys.executable, "-P", "-c", program], cwd=user.work, env=environment, check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        cwd=user.work,
+        env=environment,
+        check=True,
+        timeout=60,
+    )
     assert np.allclose(np.load(user.work / "out.npy"), 1 / 53, rtol=1e-6)

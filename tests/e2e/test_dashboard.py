@@ -1,4 +1,5 @@
-"""The controls of the dashboard in a real Chromium against a real server: each one used, by mouse and by keyboard."""
+"""The controls of the dashboard in a real Chromium against a real server: each one
+used, by mouse and by keyboard."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def test_the_overview_filters_into_its_address(watched: Watched, site: Site) -> 
     expect(page.locator("#jobs tbody tr")).to_have_count(6)
 
 
-def test_trials_are_sorted_filtered_paged_and_kept_in_the_address(watched: Watched, site: Site) -> None:
+def test_trials_are_sorted_filtered_paged_and_kept_in_the_address(
+    watched: Watched, site: Site
+) -> None:
     page = watched.open(site.path("job"))
     watched.settle()
     rows = page.locator("#trial-table tbody tr")
@@ -117,7 +120,9 @@ def test_downloads_hold_what_is_selected(watched: Watched, site: Site) -> None:
     with page.expect_download() as csv:
         page.get_by_role("link", name="CSV").click()
     lines = Path(csv.value.path()).read_text().splitlines()
-    assert lines[0].startswith("workload,number,outcome,median_s") and all(",ok," in line for line in lines[1:])
+    assert lines[0].startswith("workload,number,outcome,median_s") and all(
+        ",ok," in line for line in lines[1:]
+    )
     with page.expect_download() as document:
         page.get_by_role("link", name="JSON").click()
     assert Path(document.value.path()).read_text().startswith('{"items":[')
@@ -132,7 +137,9 @@ def test_a_job_is_cancelled_and_resumed(watched: Watched, site: Site) -> None:
 
 
 @pytest.mark.alone
-def test_points_appear_within_a_second_and_a_lost_connection_loses_none(browser: Browser, site: Site) -> None:
+def test_points_appear_within_a_second_and_a_lost_connection_loses_none(
+    browser: Browser, site: Site
+) -> None:
     lease, rng = site.made.running, np.random.default_rng(0)
     config = samples.configs(samples.parsed(samples.SPEC), 40, seed=9)
     total = "Number(document.querySelector('[data-curve]').dataset.total)"
@@ -229,7 +236,9 @@ def test_fleet_and_compare_controls(watched: Watched, site: Site) -> None:
 
 
 def test_snippets_are_copied(watched: Watched, site: Site) -> None:
-    watched.page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=site.live.url)
+    watched.page.context.grant_permissions(
+        ["clipboard-read", "clipboard-write"], origin=site.live.url
+    )
     page = watched.open(site.path("kernel"))
     page.get_by_role("button", name="Copy curl").click()
     expect(page.locator("[data-copy=snippet-1]")).to_contain_text("Copied")

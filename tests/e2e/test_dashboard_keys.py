@@ -1,4 +1,5 @@
-"""The dashboard of a service with keys: signing in and out, and what a key that may only read can do."""
+"""The dashboard of a service with keys: signing in and out, and what a key that may
+only read can do."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ def test_signing_in_with_a_key_and_out(guarded: LiveService, browser: Browser) -
     (session,) = [one for one in context.cookies() if one["name"] == "tuner_session"]
     assert session["httpOnly"] and session["sameSite"] == "Strict"
     assert page.evaluate("document.cookie") == ""
-    assert page.request.get(f"{guarded.url}/v1/jobs").status == 401  # the cookie is no key for the API
+    assert (
+        page.request.get(f"{guarded.url}/v1/jobs").status == 401
+    )  # the cookie is no key for the API
     page.locator("#jobs tbody a").first.click()
     expect(page.locator("#live")).to_have_text("live")
     page.get_by_role("button", name="Sign out").click()
@@ -63,9 +66,19 @@ def test_a_reader_looks_and_changes_nothing(guarded: LiveService, browser: Brows
     page.goto(guarded.url + "/submit")
     expect(page.get_by_role("button", name="Submit job")).to_be_disabled()
     token = page.locator("input[name=form_token]").first.get_attribute("value") or ""
-    assert page.request.post(guarded.url + "/submit", form={"form_token": token, "op": "matmul"}).status == 403
+    assert (
+        page.request.post(
+            guarded.url + "/submit", form={"form_token": token, "op": "matmul"}
+        ).status
+        == 403
+    )
     assert page.request.post(guarded.url + "/logout", form={"form_token": "x" * 43}).status == 403
     foreign = {"Origin": "http://elsewhere.example"}
-    assert page.request.post(guarded.url + "/logout", form={"form_token": token}, headers=foreign).status == 403
+    assert (
+        page.request.post(
+            guarded.url + "/logout", form={"form_token": token}, headers=foreign
+        ).status
+        == 403
+    )
     context.close()
     found.check()

@@ -1,4 +1,5 @@
-"""Each page of the dashboard in a real Chromium: clean, accessible, quick, whatever the texts and sizes it shows."""
+"""Each page of the dashboard in a real Chromium: clean, accessible, quick, whatever the
+texts and sizes it shows."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from tuner.db import charts
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180), pytest.mark.xdist_group("dashboard")]
 
 PAGES = (
-    "overview", "job", "running", "large", "failed", "empty", "notation-job", "trial", "failed-trial", "kernels", "kernel",
+    "overview", "job", "running", "large", "failed", "empty", "notation-job", "trial",
+    "failed-trial", "kernels", "kernel",
     "compare", "compare-jobs", "compare-kernels", "fleet", "submit", "submit-notation", "missing",
 )  # fmt: skip  # fmt: skip
 SAME_AS_JOB = (
@@ -42,10 +44,13 @@ def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_page_is_clean_accessible_and_fits(
     theme: str, site: Site, browser: Browser, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """No error, no foreign request, no broken policy, no serious finding of axe-core, nothing wider than the screen."""
+    """No error, no foreign request, no broken policy, no serious finding of axe-core,
+    nothing wider than the screen."""
     folder = screenshots(tmp_path_factory)
     viewport = {"width": 390, "height": 844} if theme == "phone" else {"width": 1360, "height": 900}
-    context = browser.new_context(viewport=viewport, color_scheme="dark" if theme == "dark" else "light")  # type: ignore[arg-type]
+    context = browser.new_context(
+        viewport=viewport, color_scheme="dark" if theme == "dark" else "light"
+    )  # type: ignore[arg-type]
     found = Watched(page=context.new_page(), host=site.host)
     findings = {}
     for name in PAGES:
@@ -54,7 +59,9 @@ def test_every_page_is_clean_accessible_and_fits(
         for details in page.locator("main details").all()[:6]:
             details.evaluate("(one) => { one.open = true; }")
         page.screenshot(path=folder / f"{name}-{theme}.png", full_page=True)
-        assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"], f"{name} is wider than the screen"
+        assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"], (
+            f"{name} is wider than the screen"
+        )
         assert page.title() not in ("", "owned")
         serious = [] if name in SAME_AS_JOB or theme == "phone" else found.accessibility()
         if serious:
@@ -66,9 +73,12 @@ def test_every_page_is_clean_accessible_and_fits(
 
 @pytest.mark.alone
 def test_a_hundred_thousand_trials_stay_quick(watched: Watched, site: Site) -> None:
-    """The best of a few attempts: others may use the machine meanwhile, and the bounds are on what the pages cost."""
+    """The best of a few attempts: others may use the machine meanwhile, and the bounds
+    are on what the pages cost."""
     sizes: list[int] = []
-    watched.page.on("response", lambda answer: sizes.append(int(answer.headers.get("content-length", 0))))
+    watched.page.on(
+        "response", lambda answer: sizes.append(int(answer.headers.get("content-length", 0)))
+    )
     firsts = []
     for _ in range(5):
         sizes.clear()
@@ -82,12 +92,28 @@ def test_a_hundred_thousand_trials_stay_quick(watched: Watched, site: Site) -> N
     with site.live.database.read() as session:
         timed = charts.timings(session, site.large, 0)
     best = samples.records_of(timed.medians_s, timed.numbers)
-    shown = page.evaluate("JSON.parse(document.querySelector('[data-curve] script').textContent).records")
+    shown = page.evaluate(
+        "JSON.parse(document.querySelector('[data-curve] script').textContent).records"
+    )
     assert sorted(shown) == best
     assert page.locator("#records tbody tr").count() <= 200
     waits = []
-    for path in ("outcome=build_error", "max=3ms", "sort=-median_s", "knob=C.tile_j.depth%3D64", "knob=C.tile_j.depth%3D3"):
-        waits.append((path, min(seconds_of(page, f"{site.live.url}/jobs/{site.large}/parts/trials?{path}") for _ in range(4))))
+    for path in (
+        "outcome=build_error",
+        "max=3ms",
+        "sort=-median_s",
+        "knob=C.tile_j.depth%3D64",
+        "knob=C.tile_j.depth%3D3",
+    ):
+        waits.append(
+            (
+                path,
+                min(
+                    seconds_of(page, f"{site.live.url}/jobs/{site.large}/parts/trials?{path}")
+                    for _ in range(4)
+                ),
+            )
+        )
     assert max(wait for _, wait in waits) < 0.3, f"filters took {waits}"
 
 
@@ -110,9 +136,13 @@ def test_hostile_texts_are_shown_and_never_run(watched: Watched, site: Site) -> 
         page = watched.open(site.path(name))
         watched.settle()
         assert shown in page.content() and page.title() != "owned"
-        assert page.locator("main img, main script:not([type='application/json'])").count() == 0, name
+        assert page.locator("main img, main script:not([type='application/json'])").count() == 0, (
+            name
+        )
     page = watched.open(
-        "/submit?form=notation&" + "notation=" + "%3C/textarea%3E%3Cscript%3Edocument.title%3D'owned'%3C/script%3E"
+        "/submit?form=notation&"
+        + "notation="
+        + "%3C/textarea%3E%3Cscript%3Edocument.title%3D'owned'%3C/script%3E"
     )
     expect(page.locator("#notation")).to_have_value(re.compile("^</textarea><script>"))
     expect(page.locator("#verdict .problem")).to_be_visible()

@@ -1,4 +1,5 @@
-"""`tuner serve` in a fresh home: a job asked for over HTTP becomes a kernel, and the service ends without leaving a process."""
+"""`tuner serve` in a fresh home: a job asked for over HTTP becomes a kernel, and the
+service ends without leaving a process."""
 
 from __future__ import annotations
 
@@ -29,15 +30,24 @@ LIMIT_S = 150
 
 
 def test_a_job_over_http_becomes_a_kernel_and_nothing_is_left(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TUNER_")}
-    environment |= {"XDG_DATA_HOME": str(tmp_path / "data"), "XDG_CONFIG_HOME": str(tmp_path / "config"), "PYTHONPATH": str(ROOT)}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("TUNER_")
+    }
+    environment |= {
+        "XDG_DATA_HOME": str(tmp_path / "data"),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "PYTHONPATH": str(ROOT),
+    }
     command = [sys.executable, "-P", "-m", "tuner", "serve", "--port", "0", "--auth", "off"]
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log)
     try:
         url = listening(tmp_path / "log", process)
         with httpx.Client(base_url=url + "/v1", timeout=30) as client:
-            asked = client.post("/jobs", json={"workload": {"op": "softmax", "params": {"M": 37, "N": 53}}, "trials": 4})
+            asked = client.post(
+                "/jobs",
+                json={"workload": {"op": "softmax", "params": {"M": 37, "N": 53}}, "trials": 4},
+            )
             assert asked.status_code == 202, asked.text
             job = finished(client, asked.json()["id"], tmp_path / "log")
             assert job["state"] == "succeeded", job
@@ -55,7 +65,8 @@ def test_a_job_over_http_becomes_a_kernel_and_nothing_is_left(tmp_path: Path) ->
 
 
 def assert_runs(client: httpx.Client, kernel: str) -> None:
-    """The kernel on arrays that no trial has seen, against NumPy; what it does not take is refused."""
+    """The kernel on arrays that no trial has seen, against NumPy; what it does not take
+    is refused."""
     x = np.random.default_rng(11).standard_normal((37, 53)).astype(np.float32) * 5
     expected = np.exp(x - x.max(axis=1, keepdims=True))
     expected /= expected.sum(axis=1, keepdims=True)
@@ -71,7 +82,9 @@ def run(client: httpx.Client, kernel: str, **arrays: Any) -> httpx.Response:
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
     headers = {"Content-Type": "application/x-npz"}
-    return client.post(f"/kernels/{kernel}/run", content=buffer.getvalue(), headers=headers, timeout=60)
+    return client.post(
+        f"/kernels/{kernel}/run", content=buffer.getvalue(), headers=headers, timeout=60
+    )
 
 
 def assert_handed_out(client: httpx.Client, kernel: str, folder: Path) -> None:
@@ -84,13 +97,17 @@ def assert_handed_out(client: httpx.Client, kernel: str, folder: Path) -> None:
     manifest = read_manifest(directory)
     assert manifest.public_key is not None and len(manifest.functions) == 1
     check_signature(digest, answer.headers["x-signature-ed25519"], manifest.public_key)
-    assert {"llvm", "asm", "tvmscript", "schedule"} <= set(client.get(f"/kernels/{kernel}/source").json()["sources"])
+    assert {"llvm", "asm", "tvmscript", "schedule"} <= set(
+        client.get(f"/kernels/{kernel}/source").json()["sources"]
+    )
 
 
 def listening(log: Path, process: subprocess.Popen[bytes]) -> str:
     deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
-        found = [line for line in log.read_text().splitlines() if line.startswith("listening on http")]
+        found = [
+            line for line in log.read_text().splitlines() if line.startswith("listening on http")
+        ]
         if found:
             return found[0].split()[-1]
         assert process.poll() is None, log.read_text()

@@ -1,4 +1,5 @@
-"""Requests whose answers are lost when the service is killed beside their commit: how each is prepared, sent and judged."""
+"""Requests whose answers are lost when the service is killed beside their commit: how
+each is prepared, sent and judged."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ class Answered:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    prepare: Callable[[Database, Path], tuple[str, dict[str, Any]]]  # the address, and what httpx is given with it
+    prepare: Callable[
+        [Database, Path], tuple[str, dict[str, Any]]
+    ]  # the address, and what httpx is given with it
     effects: Callable[[Database], int]
     first: Answered  # when it is sent again after it had no effect
     again: Answered  # when it is sent again after it had one
@@ -47,7 +50,9 @@ def resuming(database: Database, folder: Path) -> tuple[str, dict[str, Any]]:
 def promoted(session: Session, previous: str | None = None) -> str:
     workload = parse_spec(SPEC)
     key = workloads.remember(session, workload, to_document(workload))
-    return kernels.promote(session, replace(sample_kernel(session, previous=previous), workload=key)).id
+    return kernels.promote(
+        session, replace(sample_kernel(session, previous=previous), workload=key)
+    ).id
 
 
 def rolling_back(database: Database, folder: Path) -> tuple[str, dict[str, Any]]:
@@ -67,8 +72,13 @@ def running(database: Database, folder: Path) -> tuple[str, dict[str, Any]]:
     with database.write() as session:
         kernel = promoted(session)
     buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, A=np.ones((16, 4), np.float32), B=np.ones((4, 8), np.float32))
-    return f"/v1/kernels/{kernel}/run", {"content": buffer.getvalue(), "headers": {"Content-Type": "application/x-npz"}}
+    np.savez(
+        buffer, allow_pickle=False, A=np.ones((16, 4), np.float32), B=np.ones((4, 8), np.float32)
+    )
+    return f"/v1/kernels/{kernel}/run", {
+        "content": buffer.getvalue(),
+        "headers": {"Content-Type": "application/x-npz"},
+    }
 
 
 def rolled_back(database: Database) -> int:
@@ -79,14 +89,17 @@ DONE = Answered(status=200, effects=1)
 REQUESTS: Mapping[str, Request] = {
     "cancel": Request(prepare=cancelling, effects=in_state(jobs.CANCELLED), first=DONE, again=DONE),
     "resume": Request(prepare=resuming, effects=in_state(jobs.QUEUED), first=DONE, again=DONE),
-    "rollback": Request(prepare=rolling_back, effects=rolled_back, first=DONE, again=Answered(status=409, effects=1)),
+    "rollback": Request(
+        prepare=rolling_back, effects=rolled_back, first=DONE, again=Answered(status=409, effects=1)
+    ),
     "prepare": Request(
         prepare=preparing,
         effects=lambda database: counted(database, JobRow.kind == jobs.PREPARE, of=JobRow),
         first=DONE,
         again=DONE,
     ),
-    # Nobody computes here: the service says where the outputs will be. Without an idempotency key, asking twice is two runs.
+    # Nobody computes here: the service says where the outputs will be. Without an
+    # idempotency key, asking twice is two runs.
     "run-submit": Request(
         prepare=running,
         effects=lambda database: counted(database, of=RunRow),

@@ -1,4 +1,5 @@
-"""What the workers commit beside a job's trials, each as a step of its own: prepared, done (and killed in it), and judged.
+"""What the workers commit beside a job's trials, each as a step of its own: prepared,
+done (and killed in it), and judged.
 
 As a program, does one: `python -m tests.integration.failpoint_steps STEP DATABASE FOLDER`.
 """
@@ -104,7 +105,13 @@ def job_run(database: Database, interruption: Interruption | None = None) -> Job
         job, lease = leases.claim(session, only_job(database), owner="step", take_over=True)
     options = OrchestratorOptions(artifacts=Path("unused"), limits=QUICK)
     return JobRun(
-        database, job, lease, FleetKeeper(options, on_hosts=lambda hosts: None), options, unobserved, lambda: interruption
+        database,
+        job,
+        lease,
+        FleetKeeper(options, on_hosts=lambda hosts: None),
+        options,
+        unobserved,
+        lambda: interruption,
     )
 
 
@@ -198,7 +205,15 @@ def act_timeline(database: Database, folder: Path) -> None:
 
 def act_calibration(database: Database, folder: Path) -> None:
     at_s = datetime.now(UTC).timestamp()
-    one = Calibrated(lane="cpu:1", at_s=at_s, median_s=6e-5, expected_s=6e-5, in_band=True, drained=False, suspect_since_s=None)
+    one = Calibrated(
+        lane="cpu:1",
+        at_s=at_s,
+        median_s=6e-5,
+        expected_s=6e-5,
+        in_band=True,
+        drained=False,
+        suspect_since_s=None,
+    )
     timeline(database).calibrated([one])
 
 
@@ -219,13 +234,18 @@ def past_known(database: Database, folder: Path) -> None:
 def act_ranker(database: Database, folder: Path) -> None:
     with database.read() as session:
         job = jobs.get(session, only_job(database))
-    assert start_of(database, job=job, task=job.tasks[0], op="matmul", target=detect_cpu()).prior is not None
+    assert (
+        start_of(database, job=job, task=job.tasks[0], op="matmul", target=detect_cpu()).prior
+        is not None
+    )
 
 
 def model_job(database: Database, folder: Path) -> None:
     with database.write() as session:
         target = targets.remember(session, detect_cpu())
-        jobs.create(session, jobs.NewJob(workloads=(), target=target, threads=1, trials=4, kind=jobs.MODEL))
+        jobs.create(
+            session, jobs.NewJob(workloads=(), target=target, threads=1, trials=4, kind=jobs.MODEL)
+        )
 
 
 def act_model(database: Database, folder: Path) -> None:
@@ -251,14 +271,20 @@ def run_waiting(database: Database, folder: Path) -> None:
         key = workloads.remember(session, workload, to_document(workload))
         target = targets.remember(session, detect_cpu())
         artifacts.remember(session, sha256=given, size_bytes=6, kind="input")
-        kernel = kernels.promote(session, replace(sample_kernel(session), workload=key, target=target, artifact=LIBRARY))
+        kernel = kernels.promote(
+            session, replace(sample_kernel(session), workload=key, target=target, artifact=LIBRARY)
+        )
         runs.submit(session, kernel=kernel.id, input_artifact=given)
 
 
 def act_run(database: Database, folder: Path) -> None:
     with database.write() as session:  # as if the lease of whoever died had run out
-        session.execute(update(RunRow).values(lease_expires_at=session.now() - timedelta(seconds=1)))
-    options = RunOptions(artifacts=folder / "artifacts", target=detect_cpu().key, cores=(0,), owner="step")
+        session.execute(
+            update(RunRow).values(lease_expires_at=session.now() - timedelta(seconds=1))
+        )
+    options = RunOptions(
+        artifacts=folder / "artifacts", target=detect_cpu().key, cores=(0,), owner="step"
+    )
     RunServer(database, options).serve_one()
 
 
@@ -271,7 +297,9 @@ def idempotent_long_ago(database: Database, folder: Path) -> None:
     queued(then, folder)
     with then.write() as session:
         job = jobs.get(session, only_job(then))
-        new = jobs.NewJob(workloads=(job.tasks[0].workload,), target=job.target, threads=1, trials=1)
+        new = jobs.NewJob(
+            workloads=(job.tasks[0].workload,), target=job.target, threads=1, trials=1
+        )
         jobs.create(session, new, idempotency=jobs.Idempotency(key="once", digest=""))
 
 
@@ -287,53 +315,97 @@ def act_import(database: Database, folder: Path) -> None:
     if incumbent is not None:
         return
     record = ForeignRecord(number=1, workload="", trace="", claimed_s=None)
-    one = imports._Replayed(record=record, workload=workload, object_code=b"code", schedule={}, library=b"library")
+    one = imports._Replayed(
+        record=record, workload=workload, object_code=b"code", schedule={}, library=b"library"
+    )
     rounds = {imports._name(one): ((1e-3, 1.1e-3, 0.9e-3),) * 3}
-    result = RaceResult(rounds=rounds, failed={}, max_rel_error={name: 0.0 for name in rounds}, artifacts={}, decision=None)
+    result = RaceResult(
+        rounds=rounds,
+        failed={},
+        max_rel_error={name: 0.0 for name in rounds},
+        artifacts={},
+        decision=None,
+    )
     settings = load_settings({"artifacts": folder / "artifacts", "threads": 1}).values
     imports._promote(database, one, result, None, target, settings)
 
 
 STEPS: Mapping[str, Step] = {
     "requeue": Step(prepare=cancelled, act=act_requeue, effects=in_state(jobs.QUEUED)),
-    "take-back": Step(prepare=running, act=lambda database, _: _taken_back(database), effects=in_state(jobs.QUEUED)),
+    "take-back": Step(
+        prepare=running,
+        act=lambda database, _: _taken_back(database),
+        effects=in_state(jobs.QUEUED),
+    ),
     "release": Step(
         prepare=running,
         act=lambda database, _: _stopped(database),
         effects=in_state(jobs.QUEUED),
     ),
     "known": Step(
-        prepare=kernel_known, act=act_known, effects=lambda database: counted(database, EventRow.kind == "note", of=EventRow)
+        prepare=kernel_known,
+        act=act_known,
+        effects=lambda database: counted(database, EventRow.kind == "note", of=EventRow),
     ),
     "join": Step(
-        prepare=machine_known, act=lambda database, _: presence(database).join(), effects=lambda d: counted(d, of=WorkerRow)
+        prepare=machine_known,
+        act=lambda database, _: presence(database).join(),
+        effects=lambda d: counted(d, of=WorkerRow),
     ),
     "beat": Step(
         prepare=machine_known,
         act=act_beat,
-        effects=lambda database: counted(database, WorkerRow.heartbeat_at > WorkerRow.joined_at, of=WorkerRow),
+        effects=lambda database: counted(
+            database, WorkerRow.heartbeat_at > WorkerRow.joined_at, of=WorkerRow
+        ),
     ),
-    "neighbour": Step(prepare=machine_known, act=act_neighbour, effects=lambda database: counted(database, of=WorkerRow)),
+    "neighbour": Step(
+        prepare=machine_known,
+        act=act_neighbour,
+        effects=lambda database: counted(database, of=WorkerRow),
+    ),
     "left": Step(
         prepare=machine_known,
         act=act_left,
         effects=lambda database: counted(database, WorkerRow.state == workers.LOST, of=WorkerRow),
     ),
-    "timeline": Step(prepare=queued, act=act_timeline, effects=lambda database: counted(database, of=LaneSpanRow), again=2),
+    "timeline": Step(
+        prepare=queued,
+        act=act_timeline,
+        effects=lambda database: counted(database, of=LaneSpanRow),
+        again=2,
+    ),
     "calibration": Step(
-        prepare=queued, act=act_calibration, effects=lambda database: counted(database, of=CalibrationRow), again=2
+        prepare=queued,
+        act=act_calibration,
+        effects=lambda database: counted(database, of=CalibrationRow),
+        again=2,
     ),
     "limits": Step(
         prepare=queued,
         act=act_limits,
-        effects=lambda database: counted(database, TargetRow.measured_at.is_not(None), of=TargetRow),
+        effects=lambda database: counted(
+            database, TargetRow.measured_at.is_not(None), of=TargetRow
+        ),
     ),
-    "ranker": Step(prepare=past_known, act=act_ranker, effects=lambda database: counted(database, of=CostModelRow)),
-    "model": Step(prepare=model_job, act=act_model, effects=lambda database: counted(database, of=TaskRow)),
-    "library": Step(prepare=model_job, act=act_library, effects=lambda database: counted(database, of=ArtifactRow)),
+    "ranker": Step(
+        prepare=past_known,
+        act=act_ranker,
+        effects=lambda database: counted(database, of=CostModelRow),
+    ),
+    "model": Step(
+        prepare=model_job, act=act_model, effects=lambda database: counted(database, of=TaskRow)
+    ),
+    "library": Step(
+        prepare=model_job,
+        act=act_library,
+        effects=lambda database: counted(database, of=ArtifactRow),
+    ),
     "note": Step(
         prepare=model_job,
-        act=lambda database, _: models._noted(database, only_job(database), "its kernels are ready"),
+        act=lambda database, _: models._noted(
+            database, only_job(database), "its kernels are ready"
+        ),
         effects=lambda database: counted(database, EventRow.kind == "note", of=EventRow),
         again=2,
     ),
@@ -342,7 +414,11 @@ STEPS: Mapping[str, Step] = {
         act=act_prune,
         effects=lambda database: 1 - counted(database, of=IdempotencyRow),
     ),
-    "import": Step(prepare=machine_known, act=act_import, effects=lambda database: counted(database, of=KernelRow)),
+    "import": Step(
+        prepare=machine_known,
+        act=act_import,
+        effects=lambda database: counted(database, of=KernelRow),
+    ),
     "run-claim": Step(
         prepare=run_waiting,
         act=act_run,
@@ -354,7 +430,9 @@ STEPS: Mapping[str, Step] = {
 
 def _taken_back(database: Database) -> None:
     with database.write() as session:  # the holder was a process of this machine
-        session.execute(update(JobRow).where(JobRow.state == jobs.RUNNING).values(lease_owner="step"))
+        session.execute(
+            update(JobRow).where(JobRow.state == jobs.RUNNING).values(lease_owner="step")
+        )
     take_back(database, owner="step")
 
 

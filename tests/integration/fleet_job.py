@@ -1,6 +1,8 @@
-"""Makes and runs small jobs for the fleet's tests; as a program: `python -m tests.integration.fleet_job DIR JOB [URL [LEASE_S]]`.
+"""Makes and runs small jobs for the fleet's tests; as a program: `python -m
+tests.integration.fleet_job DIR JOB [URL [LEASE_S]]`.
 
-The program claims the job even where a lease is still open, as `tuner resume` does for a holder that is known to be dead.
+The program claims the job even where a lease is still open, as `tuner resume` does for
+a holder that is known to be dead.
 """
 
 from __future__ import annotations
@@ -25,13 +27,29 @@ def open_in(directory: Path) -> Database:
     return open_database(directory / "fleet.db")
 
 
-def queue_job(database: Database, specs: Sequence[str], *, trials: int, strategy: str = "random", threads: int = 1) -> str:
+def queue_job(
+    database: Database,
+    specs: Sequence[str],
+    *,
+    trials: int,
+    strategy: str = "random",
+    threads: int = 1,
+) -> str:
     target = detect_cpu()
     with database.write() as session:
         targets.remember(session, target)
         found = [parse_spec(spec) for spec in specs]
-        keys = tuple(workloads.remember(session, workload, to_document(workload)) for workload in found)
-        new = jobs.NewJob(workloads=keys, target=target.key, threads=threads, trials=trials, strategy=strategy, seed=1)
+        keys = tuple(
+            workloads.remember(session, workload, to_document(workload)) for workload in found
+        )
+        new = jobs.NewJob(
+            workloads=keys,
+            target=target.key,
+            threads=threads,
+            trials=trials,
+            strategy=strategy,
+            seed=1,
+        )
         job, _ = jobs.create(session, new)
     return job.id
 
@@ -45,13 +63,17 @@ def run_here(
     observer: Observer = unobserved,
     lease_s: float = LEASE_S,
 ) -> JobReport:
-    options = OrchestratorOptions(artifacts=directory / "artifacts", limits=limits or QUICK, lease_s=lease_s)
+    options = OrchestratorOptions(
+        artifacts=directory / "artifacts", limits=limits or QUICK, lease_s=lease_s
+    )
     return run_job(database, job_id, options, observer=observer, take_over=True)
 
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     opened = open_database(sys.argv[3]) if len(sys.argv) > 3 else open_in(folder)
-    report = run_here(opened, sys.argv[2], folder, lease_s=float(sys.argv[4]) if len(sys.argv) > 4 else LEASE_S)
+    report = run_here(
+        opened, sys.argv[2], folder, lease_s=float(sys.argv[4]) if len(sys.argv) > 4 else LEASE_S
+    )
     print(report.job.state)
     opened.close()

@@ -1,4 +1,5 @@
-"""A real service for tests: uvicorn on a free loopback port in a thread, a real database, real keys, the real client."""
+"""A real service for tests: uvicorn on a free loopback port in a thread, a real
+database, real keys, the real client."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ from tuner.export.artifacts import ArtifactStore
 from tuner.workload.spec import to_document, workload_from_params
 
 MATMUL = {"op": "matmul", "params": {"M": 16, "N": 8, "K": 4}}
-NOTATION = "kernel mlp(A: f32[M, K], B: f32[K, N]) -> (C: f32[M, N]) {\n  C[i, j] += A[i, k] * B[k, j]\n}"
+NOTATION = (
+    "kernel mlp(A: f32[M, K], B: f32[K, N]) -> (C: f32[M, N]) {\n  C[i, j] += A[i, k] * B[k, j]\n}"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +45,19 @@ class LiveService:
 
     def client(self, token: str | None = None) -> Client:
         """Closed with the service."""
-        client = Client(self.url, key=token or self.key(), retries=Retries(first_pause_s=0.01, longest_pause_s=0.1))
+        client = Client(
+            self.url,
+            key=token or self.key(),
+            retries=Retries(first_pause_s=0.01, longest_pause_s=0.1),
+        )
         return self.opened.enter_context(client)
 
     def http(self, token: str | None = None, **options: Any) -> httpx.Client:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         # Without TLS no certificates are needed, and loading them takes longer than most tests.
-        return httpx.Client(base_url=self.url + "/v1", headers=headers, timeout=30, verify=False, **options)
+        return httpx.Client(
+            base_url=self.url + "/v1", headers=headers, timeout=30, verify=False, **options
+        )
 
     def queue(self, owner: str | None = None, params: Collection[int] = (16, 8, 4)) -> str:
         """The id of a queued matmul, put there without HTTP."""
@@ -65,13 +74,16 @@ class LiveService:
 
 
 def options_for(url: str, folder: Path, **changes: Any) -> ServiceOptions:
-    base = ServiceOptions(database_url=url, artifacts=folder / "artifacts", port=0, target=sample_target())
+    base = ServiceOptions(
+        database_url=url, artifacts=folder / "artifacts", port=0, target=sample_target()
+    )
     return replace(base, **changes)
 
 
 @contextlib.contextmanager
 def serving(options: ServiceOptions) -> Iterator[LiveService]:
-    """Serves for the block. The port stays the same for a block inside that passes the same `options` with `port` set."""
+    """Serves for the block. The port stays the same for a block inside that passes the
+    same `options` with `port` set."""
     database = open_database(options.database_url, busy_timeout_s=BUSY_TIMEOUT_S)
     listener = listen(options.host, options.port)
     server = server_of(create_app(options, database=database), options)
@@ -82,7 +94,9 @@ def serving(options: ServiceOptions) -> Iterator[LiveService]:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         store = ArtifactStore(options.artifacts)
         with contextlib.ExitStack() as opened:
-            yield LiveService(url=url, options=options, database=database, store=store, opened=opened)
+            yield LiveService(
+                url=url, options=options, database=database, store=store, opened=opened
+            )
     finally:
         server.should_exit = True
         thread.join(timeout=30)

@@ -1,4 +1,5 @@
-"""A file system of a few megabytes for tests that fill it. It needs root; without, those tests are skipped, saying so."""
+"""A file system of a few megabytes for tests that fill it. It needs root; without,
+those tests are skipped, saying so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Jobs over HTTP, on both databases: submitted once, seen by their owner, listed page by page, refused with a reason."""
+"""Jobs over HTTP, on both databases: submitted once, seen by their owner, listed page
+by page, refused with a reason."""
 
 from __future__ import annotations
 
@@ -13,13 +14,24 @@ import httpx
 import pytest
 
 from tests.database_samples import failed, timed
-from tests.integration.live_service import MATMUL, NOTATION, LiveService, options_for, serving, wait_for
+from tests.integration.live_service import (
+    MATMUL,
+    NOTATION,
+    LiveService,
+    options_for,
+    serving,
+    wait_for,
+)
 from tuner.client import ServiceError
 from tuner.db import jobs, keys, leases, trials
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)], scope="module")
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+@pytest.fixture(
+    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)], scope="module"
+)
+def service(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LiveService]:
     folder = tmp_path_factory.mktemp("service")
     server = None if request.param == "sqlite" else request.getfixturevalue("postgres_server")
     url = f"sqlite:///{folder}/tuner.sqlite" if server is None else server.new_database()
@@ -27,22 +39,39 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield live
 
 
-def submit(http: httpx.Client, body: dict[str, Any] | None = None, *, idempotency_key: str | None = None) -> httpx.Response:
+def submit(
+    http: httpx.Client, body: dict[str, Any] | None = None, *, idempotency_key: str | None = None
+) -> httpx.Response:
     headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
     return http.post("/jobs", json=body or {"workload": MATMUL}, headers=headers)
 
 
 def test_a_submitted_job_is_there_and_nothing_is_left_to_guess(service: LiveService) -> None:
     with service.http(service.key("submit")) as http:
-        response = submit(http, {"workloads": [MATMUL, {"notation": NOTATION, "shapes": {"M": 4, "N": 4, "K": 4}}], "trials": 7})
+        response = submit(
+            http,
+            {
+                "workloads": [MATMUL, {"notation": NOTATION, "shapes": {"M": 4, "N": 4, "K": 4}}],
+                "trials": 7,
+            },
+        )
         assert response.status_code == 202
         job = http.get(response.headers["location"].removeprefix("/v1")).json()
     assert job == response.json()
-    assert (job["state"], job["trials"], job["threads"], job["strategy"]) == ("queued", 7, 1, "annealing")
+    assert (job["state"], job["trials"], job["threads"], job["strategy"]) == (
+        "queued",
+        7,
+        1,
+        "annealing",
+    )
     first, second = job["tasks"]
     assert first["workload"]["op"] == "matmul" and first["workload"]["params"]["M"] == 16
     assert first["workload"]["params"]["dtype"] == "float32"
-    assert second["workload"]["notation"] == NOTATION and second["workload"]["shapes"] == {"M": 4, "N": 4, "K": 4}
+    assert second["workload"]["notation"] == NOTATION and second["workload"]["shapes"] == {
+        "M": 4,
+        "N": 4,
+        "K": 4,
+    }
     assert job["target"]["kind"] == "cpu"
 
 
@@ -75,7 +104,13 @@ def test_keys_see_their_own_jobs_and_administrators_all(service: LiveService) ->
     job = service.client(first).submit(MATMUL).id
     assert [found.id for found in service.client(first).jobs()] == [job]
     assert list(service.client(second).jobs()) == []
-    for path, method in (("", "GET"), ("/trials", "GET"), ("/events", "GET"), ("/cancel", "POST"), ("/resume", "POST")):
+    for path, method in (
+        ("", "GET"),
+        ("/trials", "GET"),
+        ("/events", "GET"),
+        ("/cancel", "POST"),
+        ("/resume", "POST"),
+    ):
         with service.http(second) as http:
             assert http.request(method, f"/jobs/{job}{path}").status_code == 404, path
     assert service.client(admin).job(job).id == job
@@ -85,9 +120,18 @@ def test_keys_see_their_own_jobs_and_administrators_all(service: LiveService) ->
 def test_scopes_expiry_and_revocation(service: LiveService) -> None:
     def status(token: str | None, method: str = "GET", path: str = "/jobs") -> int:
         with service.http(token) as http:
-            return http.request(method, path, json={"workload": MATMUL} if method == "POST" else None).status_code
+            return http.request(
+                method, path, json={"workload": MATMUL} if method == "POST" else None
+            ).status_code
 
-    for token in (None, "nonsense", "tk_", "tk_abc_def", "tk_" + "x" * 5000, service.key("read")[:-1] + "~"):
+    for token in (
+        None,
+        "nonsense",
+        "tk_",
+        "tk_abc_def",
+        "tk_" + "x" * 5000,
+        service.key("read")[:-1] + "~",
+    ):
         assert status(token) == 401, token
     assert (status(service.key("read")), status(service.key("read"), "POST")) == (200, 403)
     assert (status(service.key("submit")), status(service.key("submit"), "POST")) == (200, 202)
@@ -107,7 +151,15 @@ def test_scopes_expiry_and_revocation(service: LiveService) -> None:
 def test_probes_need_no_key_and_everything_else_does(service: LiveService) -> None:
     with service.http() as http:
         assert http.get("/health/live").status_code == http.get("/health/ready").status_code == 200
-        for path in ("/jobs", "/kernels", "/workers", "/targets", "/operators", "/metrics", "/nothing"):
+        for path in (
+            "/jobs",
+            "/kernels",
+            "/workers",
+            "/targets",
+            "/operators",
+            "/metrics",
+            "/nothing",
+        ):
             response = http.get(path)
             assert response.status_code == 401, path
             assert response.headers["www-authenticate"].startswith("Bearer")
@@ -116,16 +168,36 @@ def test_probes_need_no_key_and_everything_else_does(service: LiveService) -> No
 @pytest.mark.parametrize(
     ("workload", "line", "column"),
     [
-        ({"notation": "kernel f(A: f32[N]) -> (B: f32[N]) {\n  B[i] = C[i]\n}", "shapes": {"N": 4}}, 2, 10),
-        ({"notation": "kernel f(A: f32[N]) -> (B: f32[N]) {\n  B[i] = A[i + 1]\n}", "shapes": {"N": 4}}, 2, None),
+        (
+            {
+                "notation": "kernel f(A: f32[N]) -> (B: f32[N]) {\n  B[i] = C[i]\n}",
+                "shapes": {"N": 4},
+            },
+            2,
+            10,
+        ),
+        (
+            {
+                "notation": "kernel f(A: f32[N]) -> (B: f32[N]) {\n  B[i] = A[i + 1]\n}",
+                "shapes": {"N": 4},
+            },
+            2,
+            None,
+        ),
         ({"notation": "kernel f(", "shapes": {}}, 1, None),
     ],
 )
-def test_a_notations_fault_has_its_place(service: LiveService, workload: dict[str, Any], line: int, column: int | None) -> None:
+def test_a_notations_fault_has_its_place(
+    service: LiveService, workload: dict[str, Any], line: int, column: int | None
+) -> None:
     with service.http(service.key("submit")) as http:
         response = submit(http, {"workload": workload})
     problem = response.json()
-    assert (response.status_code, problem["code"], problem["line"]) == (422, "invalid_workload", line)
+    assert (response.status_code, problem["code"], problem["line"]) == (
+        422,
+        "invalid_workload",
+        line,
+    )
     assert problem["column"] >= 1 and column in (None, problem["column"])
     assert response.headers["x-request-id"] == problem["request_id"]
 
@@ -144,7 +216,9 @@ def test_a_notations_fault_has_its_place(service: LiveService, workload: dict[st
         ({}, "either"),
     ],
 )
-def test_wrong_requests_are_refused_by_name(service: LiveService, body: dict[str, Any], text: str) -> None:
+def test_wrong_requests_are_refused_by_name(
+    service: LiveService, body: dict[str, Any], text: str
+) -> None:
     with service.http(service.key("submit")) as http:
         response = http.post("/jobs", json=body)
         assert response.status_code == 422
@@ -160,8 +234,18 @@ def test_the_body_limit_holds_over_the_wire(service: LiveService) -> None:
             for _ in range(20):
                 yield b"[" * 100_000
 
-        assert http.post("/jobs", content=chunks(), headers={"Content-Type": "application/json"}).status_code == 413
-        assert http.post("/jobs", content=b"[" * 999_999, headers={"Content-Type": "application/json"}).status_code == 400
+        assert (
+            http.post(
+                "/jobs", content=chunks(), headers={"Content-Type": "application/json"}
+            ).status_code
+            == 413
+        )
+        assert (
+            http.post(
+                "/jobs", content=b"[" * 999_999, headers={"Content-Type": "application/json"}
+            ).status_code
+            == 400
+        )
 
 
 def test_pages_follow_each_other_while_jobs_arrive(service: LiveService) -> None:
@@ -177,7 +261,9 @@ def test_pages_follow_each_other_while_jobs_arrive(service: LiveService) -> None
         upwards = http.get("/jobs", params={"limit": 3, "sort": "created_at"}).json()
         rest = http.get("/jobs", params={"sort": "created_at", "cursor": upwards["next"]}).json()
         assert [item["id"] for item in upwards["items"] + rest["items"]][:5] == made
-        assert http.get("/jobs", params={"cursor": upwards["next"]}).status_code == 400  # of another order
+        assert (
+            http.get("/jobs", params={"cursor": upwards["next"]}).status_code == 400
+        )  # of another order
     assert [item["id"] for page in (first, second, third) for item in page["items"]] == made[::-1]
     assert third["next"] is None
 
@@ -205,11 +291,22 @@ def test_trials_are_filtered_and_sorted_by_the_server(service: LiveService) -> N
     lease = service.claim(job)
     with service.database.write() as session:
         for number in range(6):
-            trial = timed(number, 1e-3 * (6 - number)) if number % 2 else failed(number, "no such loop <script>")
+            trial = (
+                timed(number, 1e-3 * (6 - number))
+                if number % 2
+                else failed(number, "no such loop <script>")
+            )
             trials.record(session, lease, trial)
     client = service.client(token)
     assert [trial.number for trial in client.trials(job, limit=4)] == list(range(6))
-    assert [trial.number for trial in client.trials(job, sort="median_s", limit=2)] == [5, 3, 1, 0, 2, 4]
+    assert [trial.number for trial in client.trials(job, sort="median_s", limit=2)] == [
+        5,
+        3,
+        1,
+        0,
+        2,
+        4,
+    ]
     assert [trial.number for trial in client.trials(job, outcome="failed")] == [0, 2, 4]
     assert [trial.number for trial in client.trials(job, max_median_s="0.003")] == [3, 5]
     assert [trial.number for trial in client.trials(job, knob="tile=[4,8]")] == [1, 3, 5]
@@ -249,7 +346,9 @@ def test_a_resumed_job_counts_like_a_new_one(service: LiveService) -> None:
 
 def test_requests_sent_at_once_share_a_quota(service: LiveService) -> None:
     with service.http(service.key("submit", quota=3)) as http, ThreadPoolExecutor(8) as pool:
-        statuses = sorted(answer.status_code for answer in pool.map(lambda _: submit(http), range(16)))
+        statuses = sorted(
+            answer.status_code for answer in pool.map(lambda _: submit(http), range(16))
+        )
     assert statuses == [202] * 3 + [429] * 13
 
 
@@ -257,7 +356,12 @@ def test_operators_targets_workers_and_metrics(service: LiveService) -> None:
     client = service.client(service.key("read"))
     operators = {operator.name: operator for operator in client.operators()}
     assert {"matmul", "conv2d", "softmax", "attention"} <= set(operators)
-    assert {parameter.name for parameter in operators["matmul"].parameters} >= {"M", "N", "K", "dtype"}
+    assert {parameter.name for parameter in operators["matmul"].parameters} >= {
+        "M",
+        "N",
+        "K",
+        "dtype",
+    }
     assert [target.name for target in client.targets()] == ["machine"]
     assert list(client.workers()) == []
     with service.http(service.key("read")) as http:
@@ -276,10 +380,17 @@ def test_the_reference_is_served_from_here(service: LiveService) -> None:
 
 def test_models_are_refused_with_the_way_out(service: LiveService) -> None:
     with service.http(service.key("submit")) as http:
-        response = http.post("/models", content=b"onnx", headers={"Content-Type": "application/octet-stream"})
+        response = http.post(
+            "/models", content=b"onnx", headers={"Content-Type": "application/octet-stream"}
+        )
         assert (response.status_code, response.json()["code"]) == (422, "models_unavailable")
         assert "/v1/jobs" in response.json()["detail"]
-        assert http.post("/models", content=b"x", headers={"Content-Type": "text/x-python"}).status_code == 415
+        assert (
+            http.post(
+                "/models", content=b"x", headers={"Content-Type": "text/x-python"}
+            ).status_code
+            == 415
+        )
 
 
 def test_the_database_is_the_truth_after_a_restart(tmp_path: Path) -> None:
@@ -295,7 +406,9 @@ def test_the_database_is_the_truth_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_model_becomes_a_job_and_its_file_is_kept(tmp_path: Path) -> None:
-    options = options_for(f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, models=True, max_model_bytes=1000)
+    options = options_for(
+        f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, models=True, max_model_bytes=1000
+    )
     with serving(options) as live:
         client = live.client()
         job = client.submit_model(b"onnx bytes", trials=5, idempotency_key="m")
@@ -318,9 +431,14 @@ def test_bodies_of_other_types_are_refused_as_such(service: LiveService) -> None
         for path in ("/jobs", "/lookup", f"/jobs/{job}/resume"):
             for kind in ("text/plain", ""):
                 refused = http.post(path, content=b"{}", headers={"Content-Type": kind})
-                assert (refused.status_code, refused.json()["code"]) == (415, "unsupported_media_type"), path
+                assert (refused.status_code, refused.json()["code"]) == (
+                    415,
+                    "unsupported_media_type",
+                ), path
         assert http.post(f"/jobs/{job}/cancel").status_code == 200
-        assert http.post(f"/jobs/{job}/resume").status_code == 200, "no body at all is none of another type"
+        assert http.post(f"/jobs/{job}/resume").status_code == 200, (
+            "no body at all is none of another type"
+        )
 
 
 def test_a_wrong_method_is_told_all_that_are_right(service: LiveService) -> None:
@@ -335,4 +453,6 @@ def test_when_a_key_was_last_used_is_known(service: LiveService) -> None:
         assert http.get("/jobs").status_code == 200
     with service.database.read() as session:
         found = next(key for key in keys.list_all(session) if key.id == token.split("_")[1])
-    assert found.last_used_at is not None and datetime.now(UTC) - found.last_used_at < timedelta(minutes=5)
+    assert found.last_used_at is not None and datetime.now(UTC) - found.last_used_at < timedelta(
+        minutes=5
+    )

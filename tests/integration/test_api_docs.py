@@ -15,9 +15,9 @@ import pytest
 from tests.integration.live_service import options_for, serving
 
 ROOT = Path(__file__).resolve().parents[2]
-KEYS, EXPORT, *CURL = re.findall(r"^```sh\n(.*?)```", (ROOT / "docs/api.md").read_text(), re.MULTILINE | re.DOTALL)[
-    0
-].splitlines()
+KEYS, EXPORT, *CURL = re.findall(
+    r"^```sh\n(.*?)```", (ROOT / "docs/api.md").read_text(), re.MULTILINE | re.DOTALL
+)[0].splitlines()
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
@@ -34,7 +34,12 @@ def test_the_first_request_of_the_docs_makes_one_job(tmp_path: Path) -> None:
 
         def run(command: str) -> str:
             return subprocess.run(
-                ["sh", "-c", command], env=environment, capture_output=True, text=True, timeout=60, check=True
+                ["sh", "-c", command],
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=True,
             ).stdout
 
         made = run(KEYS.partition("#")[0].replace("tuner", f"{sys.executable} -m tuner", 1))

@@ -1,4 +1,5 @@
-"""A job's events over HTTP: all, in order, once, through dropped connections, restarts of the service and a hundred streams."""
+"""A job's events over HTTP: all, in order, once, through dropped connections, restarts
+of the service and a hundred streams."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ from tuner.db.leases import Lease
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     folder = tmp_path_factory.mktemp("service")
-    with serving(options_for(f"sqlite:///{folder}/tuner.sqlite", folder, event_poll_s=0.05)) as live:
+    with serving(
+        options_for(f"sqlite:///{folder}/tuner.sqlite", folder, event_poll_s=0.05)
+    ) as live:
         yield live
 
 
@@ -40,7 +43,10 @@ def read_some(service: LiveService, token: str, job: str, count: int, after: int
     """The numbers of the first `count` events of a connection that is then dropped."""
     found: list[int] = []
     headers = {"Last-Event-ID": str(after)}
-    with service.http(token) as http, http.stream("GET", f"/jobs/{job}/events", headers=headers) as response:
+    with (
+        service.http(token) as http,
+        http.stream("GET", f"/jobs/{job}/events", headers=headers) as response,
+    ):
         assert response.headers["content-type"].startswith("text/event-stream")
         for line in response.iter_lines():
             if line.startswith("id: "):
@@ -59,7 +65,9 @@ def test_a_finished_job_is_replayed_and_the_stream_ends(service: LiveService) ->
     finish(service.database, lease)
     found = list(client.events(job))
     assert [event.sequence for event in found] == list(range(1, 704))
-    assert [event.kind for event in found][:2] == ["queued", "running"] and found[-1].kind == "succeeded"
+    assert [event.kind for event in found][:2] == ["queued", "running"] and found[
+        -1
+    ].kind == "succeeded"
     assert found[2].data == {"text": "<script>0</script>\n\ndata: x"}
     with service.http(token) as http:
         assert http.get(f"/jobs/{job}/events", headers={"Last-Event-ID": "703"}).status_code == 204
@@ -84,10 +92,16 @@ def test_the_client_goes_on_where_it_was_when_the_service_restarts(tmp_path: Pat
     found: list[int] = []
     with serving(options) as first:
         token = first.key("submit")
-        client = Client(first.url, key=token, retries=Retries(attempts=200, first_pause_s=0.05, longest_pause_s=0.1))
+        client = Client(
+            first.url,
+            key=token,
+            retries=Retries(attempts=200, first_pause_s=0.05, longest_pause_s=0.1),
+        )
         job = client.submit(MATMUL).id
         lease = first.claim(job)
-        reader = threading.Thread(target=lambda: found.extend(event.sequence for event in client.events(job)))
+        reader = threading.Thread(
+            target=lambda: found.extend(event.sequence for event in client.events(job))
+        )
         reader.start()
         note(first.database, job, 3)
         port = int(first.url.rpartition(":")[2])
@@ -128,12 +142,15 @@ def test_a_hundred_streams_hear_within_a_second(service: LiveService) -> None:
             stream.join(timeout=60)
     assert set(heard) == set(said)
     late = sorted(heard[job] - said[job] for job in said)
-    # The promise is a second; the bound here leaves room for a machine that runs other things, and the benchmark has the figure.
+    # The promise is a second; the bound here leaves room for a machine that runs other
+    # things, and the benchmark has the figure.
     assert late[len(late) // 2] < 1.0 and late[-1] < 5.0
 
 
 def test_streams_are_bounded(tmp_path: Path) -> None:
-    options = options_for(f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, max_streams=1, event_stream_s=3.0)
+    options = options_for(
+        f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, max_streams=1, event_stream_s=3.0
+    )
     with serving(options) as live:
         token = live.key("submit")
         job = live.client(token).submit(MATMUL).id
@@ -146,7 +163,9 @@ def test_streams_are_bounded(tmp_path: Path) -> None:
 
 
 def test_no_key_takes_all_streams_and_a_revoked_one_loses_its_own(tmp_path: Path) -> None:
-    options = options_for(f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, max_key_streams=1, event_ping_s=0.2)
+    options = options_for(
+        f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, max_key_streams=1, event_ping_s=0.2
+    )
     with serving(options) as live:
         token, other = live.key("submit"), live.key("admin")
         job = live.client(token).submit(MATMUL).id

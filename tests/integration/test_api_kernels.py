@@ -1,4 +1,5 @@
-"""Kernels over HTTP: explained, downloaded in parts, run on arrays through the queue that workers serve, looked up."""
+"""Kernels over HTTP: explained, downloaded in parts, run on arrays through the queue
+that workers serve, looked up."""
 
 from __future__ import annotations
 
@@ -25,8 +26,12 @@ ARCHIVE = bytes(range(256)) * 40
 DIGEST = hashlib.sha256(ARCHIVE).hexdigest()
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)], scope="module")
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+@pytest.fixture(
+    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)], scope="module"
+)
+def service(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LiveService]:
     folder = tmp_path_factory.mktemp("service")
     server = None if request.param == "sqlite" else request.getfixturevalue("postgres_server")
     url = f"sqlite:///{folder}/tuner.sqlite" if server is None else server.new_database()
@@ -40,10 +45,22 @@ def promote(service: LiveService, m: int = 16, *, dtype: str = "float32") -> str
     assert service.store.put(ARCHIVE) == DIGEST
     with service.database.write() as session:
         key = workloads.remember(session, workload, to_document(workload))
-        artifacts.remember(session, sha256=DIGEST, size_bytes=len(ARCHIVE), kind="export", signature="c2ln")
+        artifacts.remember(
+            session, sha256=DIGEST, size_bytes=len(ARCHIVE), kind="export", signature="c2ln"
+        )
         sample = sample_kernel(session)
         incumbent = kernels.find_promoted(session, key, sample.target, 1)
-        names = ("target", "threads", "config", "median_s", "ci95_s", "gflops", "roofline_fraction", "max_rel_error", "verified")
+        names = (
+            "target",
+            "threads",
+            "config",
+            "median_s",
+            "ci95_s",
+            "gflops",
+            "roofline_fraction",
+            "max_rel_error",
+            "verified",
+        )
         schedule = {"module": "…", "trace": [["split", 4]], "sources": {"llvm": "define void @f()"}}
         new = kernels.NewKernel(
             workload=key,
@@ -57,7 +74,9 @@ def promote(service: LiveService, m: int = 16, *, dtype: str = "float32") -> str
         return kernels.promote(session, new).id
 
 
-def work(service: LiveService, answer: Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any]] | str]) -> threading.Thread:
+def work(
+    service: LiveService, answer: Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any]] | str]
+) -> threading.Thread:
     """Serves the next run from the database, as a worker does."""
 
     def serve() -> None:
@@ -79,7 +98,9 @@ def work(service: LiveService, answer: Callable[[dict[str, NDArray[Any]]], dict[
             buffer = io.BytesIO()
             np.savez(buffer, allow_pickle=False, **result)
             digest = service.store.put(buffer.getvalue())
-            artifacts.remember(session, sha256=digest, size_bytes=len(buffer.getvalue()), kind="output")
+            artifacts.remember(
+                session, sha256=digest, size_bytes=len(buffer.getvalue()), kind="output"
+            )
             runs.finish(session, claimed[0].id, claimed[0].fence, output=digest)
 
     thread = threading.Thread(target=serve)
@@ -110,16 +131,25 @@ def test_a_kernel_is_explained(service: LiveService) -> None:
     assert (caught.value.status, caught.value.code) == (404, "not_found")
 
 
-def test_the_artifact_is_delivered_whole_in_parts_and_only_when_changed(service: LiveService) -> None:
+def test_the_artifact_is_delivered_whole_in_parts_and_only_when_changed(
+    service: LiveService,
+) -> None:
     kernel, token = promote(service), service.key("read")
     assert service.client(token).artifact(kernel) == ARCHIVE
     path = f"/kernels/{kernel}/artifact"
     with service.http(token) as http:
         whole = http.get(path)
-        assert whole.headers["etag"] == f'"{DIGEST}"' and whole.headers["content-type"] == "application/gzip"
+        assert (
+            whole.headers["etag"] == f'"{DIGEST}"'
+            and whole.headers["content-type"] == "application/gzip"
+        )
         assert whole.headers["x-signature-ed25519"] == "c2ln"
         part = http.get(path, headers={"Range": "bytes=100-199", "If-Range": whole.headers["etag"]})
-        assert (part.status_code, part.content, part.headers["content-range"]) == (206, ARCHIVE[100:200], "bytes 100-199/10240")
+        assert (part.status_code, part.content, part.headers["content-range"]) == (
+            206,
+            ARCHIVE[100:200],
+            "bytes 100-199/10240",
+        )
         assert http.get(path, headers={"If-None-Match": whole.headers["etag"]}).status_code == 304
         assert http.get(path, headers={"Range": "bytes=99999-"}).status_code == 416
 
@@ -194,10 +224,24 @@ def test_wrong_arrays_are_refused_before_anything_is_queued(
 def test_nothing_but_arrays_is_run(service: LiveService) -> None:
     kernel = promote(service)
     with service.http(service.key("submit")) as http:
-        for kind in ("application/x-sharedlib", "text/x-python", "application/python-pickle", "application/json", ""):
-            assert http.post(f"/kernels/{kernel}/run", content=b"\x80\x04.", headers={"Content-Type": kind}).status_code == 415
+        for kind in (
+            "application/x-sharedlib",
+            "text/x-python",
+            "application/python-pickle",
+            "application/json",
+            "",
+        ):
+            assert (
+                http.post(
+                    f"/kernels/{kernel}/run", content=b"\x80\x04.", headers={"Content-Type": kind}
+                ).status_code
+                == 415
+            )
         headers = {"Content-Type": "application/x-npz"}
-        assert http.post(f"/kernels/{kernel}/run", content=b"\x80\x04.", headers=headers).status_code == 422
+        assert (
+            http.post(f"/kernels/{kernel}/run", content=b"\x80\x04.", headers=headers).status_code
+            == 422
+        )
 
 
 def test_lookup_finds_exact_neighbour_or_default(service: LiveService) -> None:
@@ -215,7 +259,12 @@ def test_lookup_finds_exact_neighbour_or_default(service: LiveService) -> None:
         assert jobs.get(session, near.job).settings == {"neighbour": kernel}
     other = client.lookup({"op": "softmax", "params": {"M": 4, "N": 4}})
     assert (other.source, other.kernel) == ("default", None) and other.job is not None
-    assert client.lookup({"op": "matmul", "params": {"M": 40, "N": 8, "K": 4, "dtype": "float64"}}).source == "default"
+    assert (
+        client.lookup(
+            {"op": "matmul", "params": {"M": 40, "N": 8, "K": 4, "dtype": "float64"}}
+        ).source
+        == "default"
+    )
     reader = service.client(service.key("read"))
     assert reader.lookup({"op": "matmul", "params": {"M": 41, "N": 8, "K": 4}}).job is None
 
@@ -235,7 +284,9 @@ def test_lookup_follows_promotion_and_rollback(service: LiveService) -> None:
     assert found is not None and found.id == first
 
 
-def test_who_asks_during_promotions_never_gets_none_and_never_an_older_one(service: LiveService) -> None:
+def test_who_asks_during_promotions_never_gets_none_and_never_an_older_one(
+    service: LiveService,
+) -> None:
     made, done = [promote(service, 96)], threading.Event()
     wanted, client = {"op": "matmul", "params": {"M": 96, "N": 8, "K": 4}}, service.client()
     found: list[str] = []
@@ -266,12 +317,21 @@ def test_the_archive_of_the_export_is_preferred_to_the_bare_library(service: Liv
         found = kernels.get(session, kernel)
         library = service.store.put(b"\x7fELF")
         artifacts.remember(session, sha256=library, size_bytes=4, kind="library")
-        names = [name for name in kernels.NewKernel.__dataclass_fields__ if name not in ("schedule", "artifact", "previous")]
+        names = [
+            name
+            for name in kernels.NewKernel.__dataclass_fields__
+            if name not in ("schedule", "artifact", "previous")
+        ]
         same = {name: getattr(found, name) for name in names}
         text = {"text": "s.split(i)"}
-        bare = kernels.promote(session, kernels.NewKernel(schedule=text, artifact=library, previous=kernel, **same))
+        bare = kernels.promote(
+            session, kernels.NewKernel(schedule=text, artifact=library, previous=kernel, **same)
+        )
         schedule = {**text, "export": DIGEST}
-        packed = kernels.promote(session, kernels.NewKernel(schedule=schedule, artifact=library, previous=bare.id, **same))
+        packed = kernels.promote(
+            session,
+            kernels.NewKernel(schedule=schedule, artifact=library, previous=bare.id, **same),
+        )
     client = service.client(service.key("read"))
     assert client.artifact(bare.id) == b"\x7fELF"
     assert client.artifact(packed.id) == ARCHIVE
@@ -284,7 +344,9 @@ def test_lookups_queue_only_so_many_jobs(tmp_path: Path) -> None:
 
         def prepared(extent: int) -> str | None:
             workload = {"op": "matmul", "params": {"M": extent, "N": 8, "K": 4}}
-            job: str | None = http.post("/lookup", json={"workload": workload}).raise_for_status().json()["job"]
+            job: str | None = (
+                http.post("/lookup", json={"workload": workload}).raise_for_status().json()["job"]
+            )
             return job
 
         first, second = prepared(16), prepared(17)

@@ -1,4 +1,5 @@
-"""The service killed at random moments while a client submits: what was acknowledged is there, once, and it soon answers again.
+"""The service killed at random moments while a client submits: what was acknowledged is
+there, once, and it soon answers again.
 
 TUNER_KILL_CYCLES sets how often; the default suits a test run, a release is tried 200 times.
 """
@@ -33,11 +34,12 @@ from api.options import ServiceOptions
 from api.server import serve
 serve(ServiceOptions(database_url=sys.argv[1], artifacts=Path(sys.argv[2]), port=int(sys.argv[3]), request_burst=10**6,
                      run_wait_s=1.0))
-"""
+"""  # noqa: E501
 
 
 class Submitter(threading.Thread):
-    """Submits jobs one after another, each until it is acknowledged, and keeps a log of what was."""
+    """Submits jobs one after another, each until it is acknowledged, and keeps a log of
+    what was."""
 
     def __init__(self, url: str, token: str, number: int) -> None:
         super().__init__(name=f"submitter {number}")
@@ -47,13 +49,20 @@ class Submitter(threading.Thread):
         self.tried = 0
 
     def run(self) -> None:
-        with httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {self.token}"}, timeout=5, verify=False) as http:
+        with httpx.Client(
+            base_url=self.url,
+            headers={"Authorization": f"Bearer {self.token}"},
+            timeout=5,
+            verify=False,
+        ) as http:
             while not self.stop.is_set():
                 self.tried += 1
                 key = f"{self.number}-{self.tried}"
                 while not self.stop.is_set() and key not in self.acknowledged:
                     try:
-                        answer = http.post("/v1/jobs", json={"workload": MATMUL}, headers={"Idempotency-Key": key})
+                        answer = http.post(
+                            "/v1/jobs", json={"workload": MATMUL}, headers={"Idempotency-Key": key}
+                        )
                     except httpx.TransportError:
                         time.sleep(0.02)
                         continue
@@ -72,7 +81,9 @@ def free_port() -> int:
 def served(url: str, folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     command = [sys.executable, "-c", SERVE, url, str(folder / "artifacts"), str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+    ) as process:
         try:
             yield process
         finally:
@@ -92,14 +103,24 @@ def wait_until_ready(http: httpx.Client, within_s: float = BACK_WITHIN_S) -> flo
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def test_acknowledged_jobs_survive_kills(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
-    url = f"sqlite:///{tmp_path}/tuner.sqlite" if kind == "sqlite" else str(request.getfixturevalue("postgres_url"))
+def test_acknowledged_jobs_survive_kills(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    url = (
+        f"sqlite:///{tmp_path}/tuner.sqlite"
+        if kind == "sqlite"
+        else str(request.getfixturevalue("postgres_url"))
+    )
     database = open_database(url)
     with database.write() as session:
         targets.remember(session, sample_target())
-        tokens = [keys.create(session, name="test", scopes=["submit"], quota=10**6)[1] for _ in range(2)]
+        tokens = [
+            keys.create(session, name="test", scopes=["submit"], quota=10**6)[1] for _ in range(2)
+        ]
     port, chance = free_port(), random.Random(20261)
-    submitters = [Submitter(f"http://127.0.0.1:{port}", token, number) for number, token in enumerate(tokens)]
+    submitters = [
+        Submitter(f"http://127.0.0.1:{port}", token, number) for number, token in enumerate(tokens)
+    ]
     for submitter in submitters:
         submitter.start()
     try:
@@ -114,11 +135,14 @@ def test_acknowledged_jobs_survive_kills(request: pytest.FixtureRequest, tmp_pat
         for submitter in submitters:
             submitter.join(timeout=30)
     acknowledged = {job for submitter in submitters for job in submitter.acknowledged.values()}
-    assert len(acknowledged) == sum(len(submitter.acknowledged) for submitter in submitters) > CYCLES
+    assert (
+        len(acknowledged) == sum(len(submitter.acknowledged) for submitter in submitters) > CYCLES
+    )
     with database.read() as session:
         stored = {job for job in acknowledged if jobs.get(session, job).state == "queued"}
         assert stored == acknowledged
-        # The last request of each submitter may have been committed without its answer having arrived.
+        # The last request of each submitter may have been committed without its answer
+        # having arrived.
         assert len(acknowledged) <= jobs.count(session) <= len(acknowledged) + len(submitters)
     assert schema.check(database.engine) == []
     database.close()

@@ -1,4 +1,5 @@
-"""The whole API against its own OpenAPI document: the committed one is current, and no generated request breaks its promises."""
+"""The whole API against its own OpenAPI document: the committed one is current, and no
+generated request breaks its promises."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from tests.integration.test_api_kernels import promote
 from tuner.api.app import create_app
 
 COMMITTED = Path(__file__).resolve().parents[2] / "docs/openapi.json"
-# What a key may do is the auth matrix of test_api.py; here every request carries an administrator's key.
+# What a key may do is the auth matrix of test_api.py; here every request carries an
+# administrator's key.
 CHECKS = [
     checks.not_a_server_error,
     checks.status_code_conformance,
@@ -35,7 +37,13 @@ CHECKS = [
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     folder = tmp_path_factory.mktemp("service")
-    options = options_for(f"sqlite:///{folder}/tuner.sqlite", folder, event_stream_s=0.1, run_wait_s=0.1, request_burst=10**6)
+    options = options_for(
+        f"sqlite:///{folder}/tuner.sqlite",
+        folder,
+        event_stream_s=0.1,
+        run_wait_s=0.1,
+        request_burst=10**6,
+    )
     with serving(options) as live:
         live.client(live.key("admin")).submit(MATMUL)
         yield live
@@ -49,8 +57,13 @@ def test_the_committed_document_is_the_services(tmp_path: Path) -> None:
         COMMITTED.write_text(current)
     if COMMITTED.read_text() != current:
         before = COMMITTED.read_text().splitlines()
-        changed = difflib.unified_diff(before, current.splitlines(), "committed", "current", lineterm="")
-        pytest.fail("docs/openapi.json is out of date; run this test with UPDATE_OPENAPI=1:\n" + "\n".join(list(changed)[:80]))
+        changed = difflib.unified_diff(
+            before, current.splitlines(), "committed", "current", lineterm=""
+        )
+        pytest.fail(
+            "docs/openapi.json is out of date; run this test with UPDATE_OPENAPI=1:\n"
+            + "\n".join(list(changed)[:80])
+        )
 
 
 def test_every_operation_is_documented(tmp_path: Path) -> None:
@@ -61,16 +74,24 @@ def test_every_operation_is_documented(tmp_path: Path) -> None:
             if path.startswith("/v1/health/"):
                 assert operation["security"] == []
             else:
-                assert operation["security"] == [{"key": []}] and "401" in operation["responses"], f"{method} {path}"
+                assert operation["security"] == [{"key": []}] and "401" in operation["responses"], (
+                    f"{method} {path}"
+                )
             for status, answer in operation["responses"].items():
                 if status >= "400":
-                    assert list(answer["content"]) == ["application/problem+json"], f"{method} {path} {status}"
+                    assert list(answer["content"]) == ["application/problem+json"], (
+                        f"{method} {path} {status}"
+                    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["valid", "invalid"])
+@pytest.mark.parametrize(
+    "mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["valid", "invalid"]
+)
 @pytest.mark.parametrize("known", [True, False], ids=["known ids", "any ids"])
-def test_no_request_breaks_the_service(service: LiveService, mode: GenerationMode, known: bool) -> None:
+def test_no_request_breaks_the_service(
+    service: LiveService, mode: GenerationMode, known: bool
+) -> None:
     schemathesis.serializer.alias("application/x-npz", "application/octet-stream")
     schema = schemathesis.openapi.from_url(service.url + "/openapi.json")
     headers = {"Authorization": f"Bearer {service.key('admin')}"}
@@ -80,17 +101,27 @@ def test_no_request_breaks_the_service(service: LiveService, mode: GenerationMod
         assert isinstance(found, Ok)
         operation = found.ok()
 
-        @settings(max_examples=8, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+        @settings(
+            max_examples=8,
+            deadline=None,
+            database=None,
+            derandomize=True,
+            suppress_health_check=list(HealthCheck),
+        )
         @given(case=operation.as_strategy(generation_mode=mode))
         def probe(case: schemathesis.Case[Any]) -> None:
             if known and case.path_parameters:
-                case.path_parameters.update({name: value for name, value in ids.items() if name in case.path_parameters})
+                case.path_parameters.update(
+                    {name: value for name, value in ids.items() if name in case.path_parameters}
+                )
             case.call_and_validate(headers=headers, checks=CHECKS, timeout=20)
 
         try:
             probe()
         except Unsatisfiable:
-            assert mode is GenerationMode.NEGATIVE, operation.label  # it takes nothing, so nothing can be wrong
+            assert mode is GenerationMode.NEGATIVE, (
+                operation.label
+            )  # it takes nothing, so nothing can be wrong
             continue
         tried += 1
     assert tried >= (20 if mode is GenerationMode.POSITIVE else 12)

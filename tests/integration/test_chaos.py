@@ -1,4 +1,5 @@
-"""Workers, a raylet and calls between them are lost all the time: each trial is recorded once and everything is given back."""
+"""Workers, a raylet and calls between them are lost all the time: each trial is
+recorded once and everything is given back."""
 
 from __future__ import annotations
 

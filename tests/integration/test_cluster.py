@@ -1,4 +1,5 @@
-"""Two workers join a Ray cluster by `tuner worker`, one is lost in the middle of a job: only what it held is tried again."""
+"""Two workers join a Ray cluster by `tuner worker`, one is lost in the middle of a job:
+only what it held is tried again."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ BUDGET = 40
 
 
 class Head:
-    """Of a cluster, with a token of its own; may be killed and started again at the same address."""
+    """Of a cluster, with a token of its own; may be killed and started again at the
+    same address."""
 
     def __init__(self, folder: Path, ip: str = "127.0.0.1") -> None:
         self._folder, self._ip, self._port = folder, ip, free_port()
@@ -56,15 +58,41 @@ class Head:
 
     def start(self) -> None:
         self._starts += 1
-        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--node-ip-address={self._ip}"]
-        command += [f"--port={self._port}", "--num-cpus=0", "--include-dashboard=false", "--disable-usage-stats"]
-        command += [f"--temp-dir={self._folder}/ray{self._starts}", "--object-store-memory=80000000"]
+        command = [
+            sys.executable,
+            "-m",
+            "ray.scripts.scripts",
+            "start",
+            "--head",
+            "--block",
+            f"--node-ip-address={self._ip}",
+        ]
+        command += [
+            f"--port={self._port}",
+            "--num-cpus=0",
+            "--include-dashboard=false",
+            "--disable-usage-stats",
+        ]
+        command += [
+            f"--temp-dir={self._folder}/ray{self._starts}",
+            "--object-store-memory=80000000",
+        ]
         command += ["--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"]
         # A node that does not answer is declared dead in some ten seconds instead of half a minute.
-        soon = {"initial_delay_ms": "1000", "period_ms": "1000", "timeout_ms": "2000", "failure_threshold": "3"}
-        environment = {**os.environ, **{f"RAY_health_check_{name}": value for name, value in soon.items()}}
+        soon = {
+            "initial_delay_ms": "1000",
+            "period_ms": "1000",
+            "timeout_ms": "2000",
+            "failure_threshold": "3",
+        }
+        environment = {
+            **os.environ,
+            **{f"RAY_health_check_{name}": value for name, value in soon.items()},
+        }
         quiet = subprocess.DEVNULL
-        self._process = subprocess.Popen(command, env=environment, stdin=quiet, stdout=quiet, stderr=quiet)
+        self._process = subprocess.Popen(
+            command, env=environment, stdin=quiet, stdout=quiet, stderr=quiet
+        )
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         process = self._process
@@ -111,13 +139,34 @@ def cluster(head: Head) -> str:
 
 
 def worker(
-    address: str, name: str, log: Path, *, token: str | None = None, prefix: Sequence[str] = (), node_ip: str = ""
+    address: str,
+    name: str,
+    log: Path,
+    *,
+    token: str | None = None,
+    prefix: Sequence[str] = (),
+    node_ip: str = "",
 ) -> subprocess.Popen[bytes]:
-    command = [*prefix, sys.executable, "-P", "-m", "tuner", "worker", "--address", address, "--name", name]
+    command = [
+        *prefix,
+        sys.executable,
+        "-P",
+        "-m",
+        "tuner",
+        "worker",
+        "--address",
+        address,
+        "--name",
+        name,
+    ]
     command += ["--node-ip", node_ip] if node_ip else []
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)} | ({} if token is None else {"RAY_AUTH_TOKEN_PATH": token})
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)} | (
+        {} if token is None else {"RAY_AUTH_TOKEN_PATH": token}
+    )
     with log.open("wb") as output:
-        return subprocess.Popen(command, cwd=log.parent, env=environment, stdout=output, stderr=output)
+        return subprocess.Popen(
+            command, cwd=log.parent, env=environment, stdout=output, stderr=output
+        )
 
 
 def host_plan(name: str, address: str) -> HostPlan:
@@ -139,7 +188,13 @@ def host_of_another_version(address: str) -> Child:
     """A host that speaks an older protocol, started as `tuner worker` starts one."""
     folder = session.make_session()
     environment = session.driver_environment(folder, local=False)
-    child = spawn("tuner.workers.fleet.host", str(folder), directory=folder / "empty", environment=environment, flags=("-P",))
+    child = spawn(
+        "tuner.workers.fleet.host",
+        str(folder),
+        directory=folder / "empty",
+        environment=environment,
+        flags=("-P",),
+    )
     plan = host_plan("outdated", address)
     child.connection.send(replace(plan, versions={**plan.versions, "protocol": "0"}))
     return child
@@ -167,7 +222,11 @@ def test_a_lost_node_costs_only_what_it_held(cluster: str, tmp_path: Path) -> No
         nonlocal lost
         if isinstance(progress, TrialRecorded):
             seen.add(str(getattr(getattr(progress.trial.outcome, "conditions", None), "lane", "")))
-            if not lost and len(recorded(database, job_id)) >= BUDGET // 4 and any(lane.startswith("two/") for lane in seen):
+            if (
+                not lost
+                and len(recorded(database, job_id)) >= BUDGET // 4
+                and any(lane.startswith("two/") for lane in seen)
+            ):
                 lost = True
                 for process in reversed(psutil.Process(processes[1].pid).children(recursive=True)):
                     process.send_signal(signal.SIGKILL)  # the raylet and all that runs on the node
@@ -177,7 +236,9 @@ def test_a_lost_node_costs_only_what_it_held(cluster: str, tmp_path: Path) -> No
         for log, process in zip(logs, processes, strict=True):
             wait_until_joined(log, process)
         job_id = queue_job(database, ["matmul:M=48,N=40,K=32"], trials=BUDGET)
-        options = OrchestratorOptions(artifacts=tmp_path / "artifacts", limits=QUICK, address=cluster)
+        options = OrchestratorOptions(
+            artifacts=tmp_path / "artifacts", limits=QUICK, address=cluster
+        )
         report = run_job(database, job_id, options, observer=observe)
         assert report.job.state == jobs.SUCCEEDED, report.job.error
         assert lost and {lane.partition("/")[0] for lane in seen} >= {"one", "two"}
@@ -193,7 +254,9 @@ def test_a_lost_node_costs_only_what_it_held(cluster: str, tmp_path: Path) -> No
         with database.read() as session:
             machines = {one.host: one for one in workers.list_all(session)}
         assert set(machines) == {"one", "two", socket.gethostname()}
-        assert machines["one"].state == workers.ACTIVE and machines["one"].lanes[0]["name"].startswith("one/")
+        assert machines["one"].state == workers.ACTIVE and machines["one"].lanes[0][
+            "name"
+        ].startswith("one/")
     finally:
         database.close()
         outdated.stop(grace_s=30)
@@ -213,7 +276,11 @@ def test_a_restarted_head_costs_only_what_was_in_flight(head: Head, tmp_path: Pa
 
     def observe(progress: Progress) -> None:
         nonlocal restarted
-        if isinstance(progress, TrialRecorded) and not restarted and len(recorded(database, job_id)) >= BUDGET // 4:
+        if (
+            isinstance(progress, TrialRecorded)
+            and not restarted
+            and len(recorded(database, job_id)) >= BUDGET // 4
+        ):
             restarted = True
             head.kill()
             head.start()
@@ -222,7 +289,9 @@ def test_a_restarted_head_costs_only_what_was_in_flight(head: Head, tmp_path: Pa
     try:
         wait_until_joined(log, process)
         job_id = queue_job(database, ["matmul:M=48,N=40,K=32"], trials=BUDGET)
-        options = OrchestratorOptions(artifacts=tmp_path / "artifacts", limits=QUICK, address=head.address)
+        options = OrchestratorOptions(
+            artifacts=tmp_path / "artifacts", limits=QUICK, address=head.address
+        )
         report = run_job(database, job_id, options, observer=observe)
         assert restarted and report.job.state == jobs.SUCCEEDED, report.job.error
         found = recorded(database, job_id)
@@ -242,7 +311,9 @@ def test_a_job_waits_for_the_first_worker_and_says_so(head: Head, tmp_path: Path
     """The head is restarted meanwhile."""
     database = open_in(tmp_path)
     job_id = queue_job(database, ["matmul:M=48,N=40,K=32"], trials=8)
-    options = OrchestratorOptions(artifacts=tmp_path / "artifacts", limits=QUICK, address=head.address)
+    options = OrchestratorOptions(
+        artifacts=tmp_path / "artifacts", limits=QUICK, address=head.address
+    )
     reports: list[JobReport] = []
     runs = threading.Thread(target=lambda: reports.append(run_job(database, job_id, options)))
     runs.start()
@@ -271,7 +342,11 @@ def wait_for_notes(database: Database, job_id: str, count: int) -> None:
     deadline, found = time.monotonic() + 100, 0
     while found < count:
         with database.read() as session:
-            said = [event.data["text"] for event in events.after(session, job_id, 0) if event.kind == "note"]
+            said = [
+                event.data["text"]
+                for event in events.after(session, job_id, 0)
+                if event.kind == "note"
+            ]
         found = sum("waiting for a worker of this target to join" in str(text) for text in said)
         assert time.monotonic() < deadline, said
         time.sleep(0.2)
@@ -294,4 +369,8 @@ def test_a_host_with_other_versions_is_refused_by_name() -> None:
     assert mismatch(host, versions()) is None
     for name in ("apache-tvm", "tuner", "protocol", "ray"):
         text = mismatch(replace(host, versions={**host.versions, name: "0.1"}), versions())
-        assert text is not None and "old-machine" in text and f"{name} 0.1 (needed is {versions()[name]})" in text
+        assert (
+            text is not None
+            and "old-machine" in text
+            and f"{name} 0.1 (needed is {versions()[name]})" in text
+        )

@@ -1,4 +1,5 @@
-"""docker-compose.yml is valid by the Compose Specification, and every service in it is as confined as docs/security.md says.
+"""docker-compose.yml is valid by the Compose Specification, and every service in it is
+as confined as docs/security.md says.
 
 No container engine is needed; where docker-compose is installed, it is asked too.
 """
@@ -33,9 +34,16 @@ def test_the_schema_would_notice_a_wrong_service() -> None:
         jsonschema.Draft7Validator(schema).validate({"services": {"api": {"imge": "tuner"}}})
 
 
-@pytest.mark.skipif(shutil.which("docker-compose") is None, reason="docker-compose is not installed")
+@pytest.mark.skipif(
+    shutil.which("docker-compose") is None, reason="docker-compose is not installed"
+)
 def test_docker_compose_accepts_it() -> None:
-    subprocess.run(["docker-compose", "-f", "docker-compose.yml", "config", "--quiet"], cwd=ROOT, check=True, timeout=60)
+    subprocess.run(
+        ["docker-compose", "-f", "docker-compose.yml", "config", "--quiet"],
+        cwd=ROOT,
+        check=True,
+        timeout=60,
+    )
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -55,15 +63,21 @@ def test_only_the_api_is_published_and_only_on_loopback() -> None:
     published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
     assert published == {"api": ["127.0.0.1:8077:8077"]}
     assert COMPOSE["networks"]["backend"]["internal"] is True
-    assert all(service["networks"] == ["backend"] for name, service in SERVICES.items() if name != "api")
+    assert all(
+        service["networks"] == ["backend"] for name, service in SERVICES.items() if name != "api"
+    )
 
 
 def test_secrets_come_from_files_and_stand_in_no_environment() -> None:
     assert all(set(secret) == {"file"} for secret in COMPOSE["secrets"].values())
     for service in SERVICES.values():
         for name, value in service.get("environment", {}).items():
-            assert name.endswith("_FILE") or not any(word in name for word in ("PASSWORD", "TOKEN", "SECRET")), name
-            assert "@" not in str(value) or ":" not in str(value).split("//")[1].split("@")[0], "a password inside a URL"
+            assert name.endswith("_FILE") or not any(
+                word in name for word in ("PASSWORD", "TOKEN", "SECRET")
+            ), name
+            assert "@" not in str(value) or ":" not in str(value).split("//")[1].split("@")[0], (
+                "a password inside a URL"
+            )
 
 
 def test_the_image_is_not_run_as_root() -> None:

@@ -1,7 +1,9 @@
-"""Products of float32 as three of bfloat16 on a GPU's tensor cores: who has them, that they are the sum, and that they compile.
+"""Products of float32 as three of bfloat16 on a GPU's tensor cores: who has them, that
+they are the sum, and that they compile.
 
-As of the other sketches, schedules run serially on the CPU, kernels thread by thread on the double of a GPU, and cubins are
-made for each architecture; how fast they are only a GPU shows.
+As of the other sketches, schedules run serially on the CPU, kernels thread by thread on
+the double of a GPU, and cubins are made for each architecture; how fast they are only a
+GPU shows.
 """
 
 from __future__ import annotations
@@ -39,18 +41,24 @@ from tuner.workload.spec import parse_spec
 
 pytestmark = pytest.mark.slow
 
-LOST = 2.0**-15 + 2.0**-24 * 40  # of the size of each term, and what float32's own rounding of sums loses
-# Extents that blocks divide and that they do not, operands lying either way, windows, epilogues; under fast numerics.
+LOST = (
+    2.0**-15 + 2.0**-24 * 40
+)  # of the size of each term, and what float32's own rounding of sums loses
+# Extents that blocks divide and that they do not, operands lying either way, windows,
+# epilogues; under fast numerics.
 SPECS = (
     "matmul:M=64,N=64,K=64", "matmul:M=61,N=67,K=71", "matmul:M=72,N=64,K=40,transpose_b=true",
     "matmul:M=64,N=72,K=24,transpose_a=true",
     "batch_matmul:B=3,M=64,N=72,K=40", "dense:M=64,N=128,K=64,bias=true,act=gelu",
-    "conv2d:N=2,H=5,W=32,CI=24,CO=64,KH=3,KW=3,pad=1,act=relu", "conv2d:N=8,H=8,W=8,CI=16,CO=64,KH=3,KW=2,stride=2,pad=1",
+    "conv2d:N=2,H=5,W=32,CI=24,CO=64,KH=3,KW=3,pad=1,act=relu",
+    "conv2d:N=8,H=8,W=8,CI=16,CO=64,KH=3,KW=2,stride=2,pad=1",
 )  # fmt: skip
 WITHOUT = (
-    "matmul:M=64,N=64,K=64", "matmul:M=64,N=64,K=64,dtype=float64,numerics=fast", "matmul:M=8,N=64,K=64,numerics=fast",
+    "matmul:M=64,N=64,K=64", "matmul:M=64,N=64,K=64,dtype=float64,numerics=fast",
+    "matmul:M=8,N=64,K=64,numerics=fast",
     "matmul:M=64,N=64,K=64,dtype=float16,numerics=fast", "matmul:M=64,N=1,K=64,numerics=fast",
-    "depthwise_conv2d:N=1,H=32,W=32,C=32,KH=3,KW=3,numerics=fast", "softmax:M=64,N=64,numerics=fast",
+    "depthwise_conv2d:N=1,H=32,W=32,C=32,KH=3,KW=3,numerics=fast",
+    "softmax:M=64,N=64,numerics=fast",
 )  # fmt: skip
 HOPPER = parse_target("cuda:sm_90")
 
@@ -61,7 +69,11 @@ def fast(spec: str) -> str:
 
 def split_sketches(space: CudaSpace) -> dict[str, int]:
     """Places of the sketches with three products, by the name of the one that sums them."""
-    return {one.name.rsplit(":", 1)[1]: place for place, one in enumerate(space.space.sketches) if f"{SUFFIX}:" in one.name}
+    return {
+        one.name.rsplit(":", 1)[1]: place
+        for place, one in enumerate(space.space.sketches)
+        if f"{SUFFIX}:" in one.name
+    }
 
 
 def configs(space: CudaSpace, count: int, seed: str) -> list[Config]:
@@ -117,7 +129,12 @@ def check_serially(spec: str, points: int) -> None:
     want, scale = evaluate_with_magnitude(workload.expression, arrays)
     space = CudaSpace(workload, HOPPER)
     for config in configs(space, points, spec):
-        off = max_rel_error(workload.expression, run_serially(workload, described(space.program(config)), arrays), want, scale)
+        off = max_rel_error(
+            workload.expression,
+            run_serially(workload, described(space.program(config)), arrays),
+            want,
+            scale,
+        )
         assert off <= LOST, f"{config} is {off:.3g} off"
 
 
@@ -126,7 +143,9 @@ def test_programs_read_and_write_inside_their_buffers(spec: str) -> None:
     workload = parse_spec(fast(spec))
     inputs = make_inputs(workload.expression, seed=5, kind="normal")
     want = evaluate(workload.expression, inputs)[workload.expression.outputs[0]]
-    size = evaluate(workload.expression, {name: np.abs(array) for name, array in inputs.items()})[workload.expression.outputs[0]]
+    size = evaluate(workload.expression, {name: np.abs(array) for name, array in inputs.items()})[
+        workload.expression.outputs[0]
+    ]
     space = CudaSpace(workload, HOPPER)
     for config in configs(space, 1, spec):
         (got,) = run(space.program(config), dict(inputs))
@@ -135,10 +154,18 @@ def test_programs_read_and_write_inside_their_buffers(spec: str) -> None:
 
 @needs_compiler
 @pytest.mark.parametrize(
-    ("spec", "points"), [("matmul:M=64,N=72,K=40", 1), *(pytest.param(spec, 2, marks=pytest.mark.long) for spec in SPECS)]
+    ("spec", "points"),
+    [
+        ("matmul:M=64,N=72,K=40", 1),
+        *(pytest.param(spec, 2, marks=pytest.mark.long) for spec in SPECS),
+    ],
 )
 def test_kernels_are_right_thread_by_thread(
-    spec: str, points: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+    spec: str,
+    points: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     """On inputs of all kinds."""
     for name, value in build(tmp_path_factory.mktemp("device")).items():
@@ -150,7 +177,9 @@ def test_kernels_are_right_thread_by_thread(
         runner.prepare(workload)
         for config in configs(origin.space, points, f"threads {spec}"):
             module = unpacked(origin.made(config).code)
-            assert [one.name for one in (*module.inputs, *module.outputs)] == arguments, "as callers know them"
+            assert [one.name for one in (*module.inputs, *module.outputs)] == arguments, (
+                "as callers know them"
+            )
             check(runner, origin, config, tmp_path)
 
 
@@ -160,23 +189,34 @@ def test_kernels_are_right_thread_by_thread(
     "spec",
     [
         "matmul:M=1024,N=1024,K=1024",
-        *(pytest.param(spec, marks=pytest.mark.long) for spec in ("attention:B=2,H=4,S=256,D=64", SPECS[4], SPECS[5])),
+        *(
+            pytest.param(spec, marks=pytest.mark.long)
+            for spec in ("attention:B=2,H=4,S=256,D=64", SPECS[4], SPECS[5])
+        ),
     ],
 )
-def test_cubins_read_halves_from_memory_as_they_lie_there_and_do_not_spill(spec: str, arch: str, tmp_path: Path) -> None:
+def test_cubins_read_halves_from_memory_as_they_lie_there_and_do_not_spill(
+    spec: str, arch: str, tmp_path: Path
+) -> None:
     target = parse_target(f"cuda:{arch}")
     space = CudaSpace(parse_spec(fast(spec)), target)
     compiler = cuda_compiler(tmp_path)
     for config in configs(space, 2, spec):
         source = cuda_kernels(space.program(config), target, "k")
-        assert "nv_bfloat16* __restrict__" in source.text and "ushort* __restrict__" not in source.text
+        assert (
+            "nv_bfloat16* __restrict__" in source.text and "ushort* __restrict__" not in source.text
+        )
         if "async" in str(config) or "warpgroup" in str(config["sketch"]):
             assert "cp_async" in source.text, "numbers that are copied as they are"
-        assert not any(kernel.spills for kernel in compiler.compile(source.text, target).kernels), config
+        assert not any(kernel.spills for kernel in compiler.compile(source.text, target).kernels), (
+            config
+        )
 
 
 def test_a_search_tries_it_early() -> None:
     space = CudaSpace(parse_spec("matmul:M=2048,N=2048,K=2048,numerics=fast"), HOPPER)
     asked = space.algorithms, searcher_for(space, strategy="annealing", seed=0).ask(8)
     names = [space.space.sketches[point[0]].name for point in asked[1]]
-    assert any(f"{SUFFIX}:" in name for name in names) and any(f"{SUFFIX}:" not in name for name in names)
+    assert any(f"{SUFFIX}:" in name for name in names) and any(
+        f"{SUFFIX}:" not in name for name in names
+    )

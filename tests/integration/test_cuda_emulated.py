@@ -1,9 +1,11 @@
-"""Sampled kernels of every operator as the CUDA C++ they are, run thread by thread on the double of a GPU.
+"""Sampled kernels of every operator as the CUDA C++ they are, run thread by thread on
+the double of a GPU.
 
-What the serial tests cannot show is in this: barriers, reductions across threads as lowered, asynchronous copies and their waits,
-instructions of tensor cores, alignment of vectors, launches. The product's own runner loads, checks and times them; only driver
-and compiler are doubles. Threads run one after another up to a barrier, forwards and backwards in turn: what is wrong in
-another order still is for a GPU to show.
+What the serial tests cannot show is in this: barriers, reductions across threads as
+lowered, asynchronous copies and their waits, instructions of tensor cores, alignment of
+vectors, launches. The product's own runner loads, checks and times them; only driver
+and compiler are doubles. Threads run one after another up to a barrier, forwards and
+backwards in turn: what is wrong in another order still is for a GPU to show.
 """
 
 from __future__ import annotations
@@ -56,41 +58,64 @@ def points(origin: CudaOrigin, count: int, spec: str) -> list[Config | None]:
 
 def check(runner: GpuRunner, spec: str, count: int, folder: Path) -> None:
     workload = parse_spec(spec)
-    origin = CudaOrigin(Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1), folder / "cubins")
+    origin = CudaOrigin(
+        Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1), folder / "cubins"
+    )
     runner.prepare(workload)
     for config in points(origin, count, spec):
         try:
             made = origin.made(config)
         except IllegalSchedule:
             continue
-        path = place(folder, f"{hashlib.sha256(made.library).hexdigest()}.so", made.library)  # never written twice: it is mapped
-        request = Request(name=spec, library=str(path), symbol=made.symbol, timeout_s=120.0, plan=BRIEF)
+        path = place(
+            folder, f"{hashlib.sha256(made.library).hexdigest()}.so", made.library
+        )  # never written twice: it is mapped
+        request = Request(
+            name=spec, library=str(path), symbol=made.symbol, timeout_s=120.0, plan=BRIEF
+        )
         outcome = runner.measure(request)
         assert isinstance(outcome, Timed), f"{spec} {config}: {outcome}"
 
 
 @pytest.mark.parametrize(
-    "spec", ["matmul:M=33,N=40,K=24", "matmul:M=32,N=48,K=32,dtype=float16", "softmax:M=5,N=77", "transpose:M=45,N=36"]
+    "spec",
+    [
+        "matmul:M=33,N=40,K=24",
+        "matmul:M=32,N=48,K=32,dtype=float16",
+        "softmax:M=5,N=77",
+        "transpose:M=45,N=36",
+    ],
 )
-def test_kernels_of_each_sketch_are_right_thread_by_thread(spec: str, runner: GpuRunner, tmp_path: Path) -> None:
+def test_kernels_of_each_sketch_are_right_thread_by_thread(
+    spec: str, runner: GpuRunner, tmp_path: Path
+) -> None:
     with runner:
         check(runner, spec, 2, tmp_path)
 
 
-def test_a_box_that_few_threads_fetch_is_complete_before_others_read_it(runner: GpuRunner, tmp_path: Path) -> None:
-    """One row of B for each step: eight threads of sixty-four bring it, all read it, and it is overwritten in the next step."""
+def test_a_box_that_few_threads_fetch_is_complete_before_others_read_it(
+    runner: GpuRunner, tmp_path: Path
+) -> None:
+    """One row of B for each step: eight threads of sixty-four bring it, all read it,
+    and it is overwritten in the next step."""
     workload = parse_spec("matmul:M=48,N=40,K=32")
-    origin = CudaOrigin(Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1), tmp_path / "cubins")
+    origin = CudaOrigin(
+        Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1),
+        tmp_path / "cubins",
+    )
     config = tiled((8, 2, 1, 8, 1, 1, 1), "shared 4 padded", "shared 1 padded", "none")
     with runner:
         runner.prepare(workload)
         run(runner, origin, config, tmp_path)
 
 
-def tiled(tile: tuple[int, ...], left: str, right: str, pipeline: str, unroll: int = 1, warp: int = 0) -> Config:
+def tiled(
+    tile: tuple[int, ...], left: str, right: str, pipeline: str, unroll: int = 1, warp: int = 0
+) -> Config:
     """A point of a matmul's tile sketch."""
     return {
-        "sketch": "C:tile", "C.tile.tile": tile, "C.tile.unroll": unroll, "C.tile.warp": warp, "C.tile.pipeline": pipeline,
+        "sketch": "C:tile", "C.tile.tile": tile, "C.tile.unroll": unroll, "C.tile.warp": warp,
+        "C.tile.pipeline": pipeline,
         "C.tile.fetch0_A": left, "C.tile.fetch1_B": right, "C.tile.order": (0, 1),
     }  # fmt: skip
 
@@ -98,7 +123,9 @@ def tiled(tile: tuple[int, ...], left: str, right: str, pipeline: str, unroll: i
 def run(runner: GpuRunner, origin: CudaOrigin, config: Config, folder: Path) -> None:
     made = origin.made(config)
     path = place(folder, f"{hashlib.sha256(made.library).hexdigest()}.so", made.library)
-    outcome = runner.measure(Request(name="k", library=str(path), symbol=made.symbol, timeout_s=60.0, plan=BRIEF))
+    outcome = runner.measure(
+        Request(name="k", library=str(path), symbol=made.symbol, timeout_s=60.0, plan=BRIEF)
+    )
     assert isinstance(outcome, Timed), f"{config}: {outcome}"
 
 
@@ -112,11 +139,21 @@ def run(runner: GpuRunner, origin: CudaOrigin, config: Config, folder: Path) -> 
     ],
 )
 def test_copies_that_overlap_with_the_computing_arrive_in_time(
-    spec: str, tile: tuple[int, ...], left: str, right: str, pipeline: str, runner: GpuRunner, tmp_path: Path
+    spec: str,
+    tile: tuple[int, ...],
+    left: str,
+    right: str,
+    pipeline: str,
+    runner: GpuRunner,
+    tmp_path: Path,
 ) -> None:
-    """Rows of several elements from a turned box, in every way that its copies run ahead; extents that divide and that do not."""
+    """Rows of several elements from a turned box, in every way that its copies run
+    ahead; extents that divide and that do not."""
     workload = parse_spec(spec)
-    origin = CudaOrigin(Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1), tmp_path / "cubins")
+    origin = CudaOrigin(
+        Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1),
+        tmp_path / "cubins",
+    )
     with runner:
         runner.prepare(workload)
         run(runner, origin, tiled(tile, left, right, pipeline, unroll=4), tmp_path)
@@ -136,16 +173,26 @@ def test_warps_of_several_rows_compute_each_element_once(
 ) -> None:
     """Several warps down and along a block, one warp down; boxes with fewer loads than threads."""
     workload = parse_spec(spec)
-    origin = CudaOrigin(Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1), tmp_path / "cubins")
+    origin = CudaOrigin(
+        Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1),
+        tmp_path / "cubins",
+    )
     with runner:
         runner.prepare(workload)
-        run(runner, origin, tiled(tile, "shared 1 turned padded", "shared 4", pipeline, unroll=4, warp=warp), tmp_path)
+        run(
+            runner,
+            origin,
+            tiled(tile, "shared 1 turned padded", "shared 4", pipeline, unroll=4, warp=warp),
+            tmp_path,
+        )
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("operator", by_operator())
-def test_kernels_of_every_operator_are_right_thread_by_thread(operator: str, runner: GpuRunner, tmp_path: Path) -> None:
+def test_kernels_of_every_operator_are_right_thread_by_thread(
+    operator: str, runner: GpuRunner, tmp_path: Path
+) -> None:
     with runner:
         for spec in by_operator()[operator]:
             check(runner, spec, LONG, tmp_path)

@@ -1,4 +1,5 @@
-"""Jobs for a GPU from nothing to a promoted, exported, served kernel, on a machine whose driver and compiler are doubles."""
+"""Jobs for a GPU from nothing to a promoted, exported, served kernel, on a machine
+whose driver and compiler are doubles."""
 
 from __future__ import annotations
 
@@ -22,7 +23,12 @@ ROOT = Path(__file__).resolve().parents[2]
 SPEC = "matmul:M=24,N=32,K=16"
 LIMIT_S = 240
 
-pytestmark = [needs_compiler, pytest.mark.long, pytest.mark.timeout(600), pytest.mark.xdist_group("fleet")]
+pytestmark = [
+    needs_compiler,
+    pytest.mark.long,
+    pytest.mark.timeout(600),
+    pytest.mark.xdist_group("fleet"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -38,17 +44,35 @@ class Machine:
 
     def start(self, *arguments: str, gpu: bool = True, **settings: str) -> subprocess.Popen[str]:
         plain = {name: value for name, value in os.environ.items() if not name.startswith("TUNER_")}
-        places = {"XDG_DATA_HOME": str(self.folder / "data"), "XDG_CONFIG_HOME": str(self.folder / "config")}
-        environment = plain | places | {"PYTHONPATH": str(ROOT)} | (dict(self._doubles) if gpu else {}) | settings
+        places = {
+            "XDG_DATA_HOME": str(self.folder / "data"),
+            "XDG_CONFIG_HOME": str(self.folder / "config"),
+        }
+        environment = (
+            plain
+            | places
+            | {"PYTHONPATH": str(ROOT)}
+            | (dict(self._doubles) if gpu else {})
+            | settings
+        )
         command = [sys.executable, "-P", "-m", "tuner", *arguments]
         errors = subprocess.STDOUT if arguments[0] == "serve" else subprocess.PIPE
-        return subprocess.Popen(command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
+        return subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
 
     def run(self, *arguments: str, gpu: bool = True, status: int = 0) -> Any:
         """The command's JSON document."""
         process = self.start("--json", *arguments, gpu=gpu)
         out, err = process.communicate(timeout=LIMIT_S)
-        assert process.returncode == status, f"{arguments}: {process.returncode}\n{out[-2000:]}\n{err[-3000:]}"
+        assert process.returncode == status, (
+            f"{arguments}: {process.returncode}\n{out[-2000:]}\n{err[-3000:]}"
+        )
         return json.loads(out) if out.strip() else None
 
 
@@ -59,11 +83,15 @@ def machine(doubles: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="module")
 def tuned(machine: Machine) -> dict[str, Any]:
-    found: dict[str, Any] = machine.run("tune", SPEC, "--target", "cuda", "--trials", "5", "--seed", "1")
+    found: dict[str, Any] = machine.run(
+        "tune", SPEC, "--target", "cuda", "--trials", "5", "--seed", "1"
+    )
     return found
 
 
-def test_a_gpu_is_tuned_for_from_nothing_to_a_promoted_kernel(machine: Machine, tuned: dict[str, Any]) -> None:
+def test_a_gpu_is_tuned_for_from_nothing_to_a_promoted_kernel(
+    machine: Machine, tuned: dict[str, Any]
+) -> None:
     (result,) = tuned["results"]
     assert result["target"]["kind"] == "cuda" and DEVICE in result["target"]["name"]
     assert result["trials"] == {"total": 5, "ok": 5, "failed": {}}
@@ -71,7 +99,9 @@ def test_a_gpu_is_tuned_for_from_nothing_to_a_promoted_kernel(machine: Machine, 
     assert kernel["verified"] and 0 < kernel["median_s"] <= kernel["default_median_s"]
     trials = machine.run("trials", tuned["job"])["items"]
     assert [one["number"] for one in trials] == list(range(5)) and not trials[0]["config"]
-    assert {one["resources"]["registers"] for one in trials} == {32} and min(one["resources"]["resident_warps"] for one in trials)
+    assert {one["resources"]["registers"] for one in trials} == {32} and min(
+        one["resources"]["resident_warps"] for one in trials
+    )
     (row,) = machine.run("best")["items"]
     assert row["id"] == kernel["id"]
 
@@ -85,8 +115,14 @@ def exported(machine: Machine, tuned: dict[str, Any]) -> Path:
 
 def test_its_library_is_exported_with_its_cubin(exported: Path) -> None:
     (function,) = json.loads((exported / "manifest.json").read_text())["functions"]
-    assert function["architectures"] == ["sm_90"] and function["verified"] and function["target"]["kind"] == "cuda"
-    assert (exported / "lib" / "libonegpu.so").is_file() and (exported / "onegpu" / "__init__.py").is_file()
+    assert (
+        function["architectures"] == ["sm_90"]
+        and function["verified"]
+        and function["target"]["kind"] == "cuda"
+    )
+    assert (exported / "lib" / "libonegpu.so").is_file() and (
+        exported / "onegpu" / "__init__.py"
+    ).is_file()
 
 
 def test_its_export_is_verified_where_there_is_a_gpu(machine: Machine, exported: Path) -> None:
@@ -97,7 +133,10 @@ def test_its_export_is_verified_where_there_is_a_gpu(machine: Machine, exported:
     assert 0 < function["max_rel_error"] < 1e-4 and function["median_s"] > 0
     process = machine.start("verify", str(exported), gpu=False)
     _, said = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 1 and "onegpu is for GPUs, and this machine has no NVIDIA driver" in said
+    assert (
+        process.returncode == 1
+        and "onegpu is for GPUs, and this machine has no NVIDIA driver" in said
+    )
 
 
 FOUND = """========= Invalid __global__ write of size 4 bytes
@@ -117,24 +156,35 @@ def test_its_export_is_looked_at_by_compute_sanitizer(
     said = Path(doubles["CUDA_HOME"]) / "bin" / "memcheck.txt"
     said.write_text(FOUND)
     try:
-        (function,) = machine.run("verify", str(exported), "--sanitize", "racecheck,memcheck", status=1)["functions"]
+        (function,) = machine.run(
+            "verify", str(exported), "--sanitize", "racecheck,memcheck", status=1
+        )["functions"]
     finally:
         said.unlink()
     assert function["error"].endswith(
-        "compute-sanitizer's memcheck found 1: Invalid __global__ write of size 4 bytes at tuned_matmul_kernel+0x90 "
+        "compute-sanitizer's memcheck found 1: Invalid __global__ write of size 4 bytes at "
+        "tuned_matmul_kernel+0x90 "
         "by thread (3,0,0) in block (0,0,0) Address 0x7f3c7ec000fc is out of bounds"
     )
 
 
 def test_it_is_raced_again_against_the_default(machine: Machine, tuned: dict[str, Any]) -> None:
-    (race,) = machine.run("bench", SPEC, "--target", "cuda", "--against", "default,numpy")["results"]
-    assert {one["name"] for one in race["entries"]} == {"kernel", "default"} and race["ratios"]["default"] > 0.5
+    (race,) = machine.run("bench", SPEC, "--target", "cuda", "--against", "default,numpy")[
+        "results"
+    ]
+    assert {one["name"] for one in race["entries"]} == {"kernel", "default"} and race["ratios"][
+        "default"
+    ] > 0.5
     assert "GPU's lane runs nothing else" in race["absent"]["numpy"]
 
 
 def test_doctor_names_the_gpu_and_its_compiler(machine: Machine) -> None:
     findings = {one["check"]: one for one in machine.run("doctor")["findings"]}
-    assert findings["gpu"]["status"] == "ok" and DEVICE in findings["gpu"]["detail"] and "nvcc" in findings["gpu"]["detail"]
+    assert (
+        findings["gpu"]["status"] == "ok"
+        and DEVICE in findings["gpu"]["detail"]
+        and "nvcc" in findings["gpu"]["detail"]
+    )
 
 
 @contextmanager
@@ -146,7 +196,9 @@ def served(machine: Machine, *arguments: str, gpu: bool) -> Iterator[httpx.Clien
         while not url:
             line = process.stdout.readline()
             assert line, "the service ended"
-            url = next((word.rstrip("/.,") for word in line.split() if word.startswith("http://")), "")
+            url = next(
+                (word.rstrip("/.,") for word in line.split() if word.startswith("http://")), ""
+            )
         with httpx.Client(base_url=f"{url}/v1", timeout=30.0) as client:
             yield client
     finally:
@@ -164,21 +216,36 @@ def settled(client: httpx.Client, job: str) -> dict[str, Any]:
     raise AssertionError(f"job {job} did not end: {found}")
 
 
-def test_a_job_that_waits_is_served_when_a_runner_joins(doubles: Mapping[str, str], tmp_path: Path) -> None:
-    """A service without a GPU takes the job and says what it waits for; one with a GPU, on the same database, serves it."""
+def test_a_job_that_waits_is_served_when_a_runner_joins(
+    doubles: Mapping[str, str], tmp_path: Path
+) -> None:
+    """A service without a GPU takes the job and says what it waits for; one with a GPU,
+    on the same database, serves it."""
     machine = Machine(tmp_path, doubles)
-    body = {"workload": {"op": "softmax", "params": {"M": 4, "N": 40}}, "target": "cuda:sm_90", "trials": 2}
+    body = {
+        "workload": {"op": "softmax", "params": {"M": 4, "N": 40}},
+        "target": "cuda:sm_90",
+        "trials": 2,
+    }
     with served(machine, gpu=False) as client:
         job = client.post("/jobs", json=body).json()["id"]
         assert client.get(f"/jobs/{job}").json()["waiting"] == "waiting for a runner of cuda:sm_90"
         with served(machine, "--target", "cuda", gpu=True) as other:
             done = settled(other, job)
             assert done["state"] == "succeeded", done
-        (kernel,) = [one for one in client.get("/kernels").json()["items"] if one["target"]["kind"] == "cuda"]
+        (kernel,) = [
+            one for one in client.get("/kernels").json()["items"] if one["target"]["kind"] == "cuda"
+        ]
         archive = client.get(f"/kernels/{kernel['id']}/artifact")
         assert archive.status_code == 200 and archive.content[:2] == b"\x1f\x8b"
         assert "cuda" in client.get(f"/kernels/{kernel['id']}/source").json()["sources"]
-        looked_up = client.post("/lookup", json={"workload": body["workload"], "target": "cuda:sm_90"}).json()
+        looked_up = client.post(
+            "/lookup", json={"workload": body["workload"], "target": "cuda:sm_90"}
+        ).json()
         assert (looked_up["source"], looked_up["kernel"]["id"]) == ("exact", kernel["id"])
-        refused = client.post(f"/kernels/{kernel['id']}/run", content=b"", headers={"Content-Type": "application/x-npz"})
+        refused = client.post(
+            f"/kernels/{kernel['id']}/run",
+            content=b"",
+            headers={"Content-Type": "application/x-npz"},
+        )
         assert refused.status_code == 422 and "download the artifact" in refused.json()["detail"]

@@ -1,4 +1,5 @@
-"""Sampled kernels of every operator, and of every algorithm under fast numerics, on a GPU: each element checked by the runner.
+"""Sampled kernels of every operator, and of every algorithm under fast numerics, on a
+GPU: each element checked by the runner.
 
 Kernels are built on all cores first; the GPU then runs one after another.
 """
@@ -46,10 +47,16 @@ Kernel = tuple[str, bytes, str]  # what it is called, its library, its symbol
 
 def made_of(spec: str, cubins: str) -> list[Kernel]:
     """The default schedule and random points of each sketch, built for this machine's GPU."""
-    origin = CudaOrigin(Problem(workload=parse_spec(spec), target=parse_target("cuda"), threads=1), Path(cubins))
+    origin = CudaOrigin(
+        Problem(workload=parse_spec(spec), target=parse_target("cuda"), threads=1), Path(cubins)
+    )
     space = origin.space.space
     drawn = space.sample(np.random.default_rng(zlib.crc32(spec.encode())), 2000)
-    chosen = [point for row in range(min(len(space.sketches), MOST_SKETCHES)) for point in drawn[drawn[:, 0] == row][:POINTS]]
+    chosen = [
+        point
+        for row in range(min(len(space.sketches), MOST_SKETCHES))
+        for point in drawn[drawn[:, 0] == row][:POINTS]
+    ]
     found: list[Kernel] = []
     for config in (None, *map(space.config, chosen)):
         try:
@@ -64,7 +71,9 @@ def made_of(spec: str, cubins: str) -> list[Kernel]:
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[Kernel]]:
     specs = [spec for own in SPECS.values() for spec in own]
     folder = str(tmp_path_factory.mktemp("cubins"))
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(
+        os.cpu_count(), mp_context=multiprocessing.get_context("spawn")
+    ) as pool:
         return dict(zip(specs, pool.map(made_of, specs, [folder] * len(specs)), strict=True))
 
 
@@ -78,7 +87,9 @@ def test_kernels_are_right(what: str, kernels: Mapping[str, list[Kernel]], tmp_p
             runner.prepare(parse_spec(spec))
             for config, library, symbol in kernels[spec]:
                 path = place(tmp_path, f"{hashlib.sha256(library).hexdigest()}.so", library)
-                outcome = runner.measure(Request(name=spec, library=str(path), symbol=symbol, timeout_s=30.0, plan=BRIEF))
+                outcome = runner.measure(
+                    Request(name=spec, library=str(path), symbol=symbol, timeout_s=30.0, plan=BRIEF)
+                )
                 if not isinstance(outcome, Timed):
                     wrong.append(f"{spec} {config}: {outcome}")
     assert not wrong, "\n".join(wrong)

@@ -1,6 +1,8 @@
-"""Reductions in parts on a GPU: offered where hardly a multiprocessor would have anything to do, and right.
+"""Reductions in parts on a GPU: offered where hardly a multiprocessor would have
+anything to do, and right.
 
-As of the other sketches, schedules run serially on the CPU, and kernels thread by thread on the double of a GPU.
+As of the other sketches, schedules run serially on the CPU, and kernels thread by
+thread on the double of a GPU.
 """
 
 from __future__ import annotations
@@ -73,15 +75,22 @@ def test_loops_compute_the_expression(spec: str) -> None:
     configs = in_parts(space, 2)
     assert len(configs) == 2
     for config in configs:
-        off = max_rel_error(expression, run_serially(workload, space.program(config), arrays), want, scale)
+        off = max_rel_error(
+            expression, run_serially(workload, space.program(config), arrays), want, scale
+        )
         assert off <= error_bound(expression), f"{config} is {off:.3g} off"
 
 
 @pytest.mark.slow
 @needs_compiler
-@pytest.mark.parametrize("spec", ["reduce_sum:M=1,N=600011", "layer_norm:M=2,N=300007", "matmul:M=7,N=8,K=10000"])
+@pytest.mark.parametrize(
+    "spec", ["reduce_sum:M=1,N=600011", "layer_norm:M=2,N=300007", "matmul:M=7,N=8,K=10000"]
+)
 def test_kernels_are_right_thread_by_thread(
-    spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+    spec: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     for name, value in build(tmp_path_factory.mktemp("device")).items():
         monkeypatch.setenv(name, value)

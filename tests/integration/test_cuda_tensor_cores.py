@@ -1,6 +1,8 @@
-"""The tensor-core sketch: who has it, that its loops compute the expression, and that its instructions get into the source.
+"""The tensor-core sketch: who has it, that its loops compute the expression, and that
+its instructions get into the source.
 
-The loops are run with each instruction replaced by its description; what the instructions themselves do only a GPU shows.
+The loops are run with each instruction replaced by its description; what the
+instructions themselves do only a GPU shows.
 """
 
 from __future__ import annotations
@@ -43,13 +45,16 @@ from tuner.workload.spec import parse_spec
 pytestmark = pytest.mark.slow
 
 WITH = (
-    "matmul:M=64,N=64,K=64,dtype=float16", "matmul:M=61,N=67,K=71,dtype=bfloat16", "matmul:M=64,N=80,K=96,dtype=int8",
-    "matmul:M=48,N=64,K=40,dtype=float16,transpose_b=true", "batch_matmul:B=3,M=48,N=40,K=36,dtype=bfloat16",
+    "matmul:M=64,N=64,K=64,dtype=float16", "matmul:M=61,N=67,K=71,dtype=bfloat16",
+    "matmul:M=64,N=80,K=96,dtype=int8",
+    "matmul:M=48,N=64,K=40,dtype=float16,transpose_b=true",
+    "batch_matmul:B=3,M=48,N=40,K=36,dtype=bfloat16",
     "dense:M=64,N=128,K=64,bias=true,act=gelu,dtype=float16", "dense:M=30,N=96,K=80,dtype=int8",
     "conv2d:N=1,H=5,W=32,CI=24,CO=32,KH=3,KW=3,pad=1,act=relu,dtype=float16",
 )  # fmt: skip
 WITHOUT = (
-    "matmul:M=64,N=64,K=64", "matmul:M=64,N=64,K=64,dtype=float64", "matmul:M=8,N=64,K=64,dtype=float16",
+    "matmul:M=64,N=64,K=64", "matmul:M=64,N=64,K=64,dtype=float64",
+    "matmul:M=8,N=64,K=64,dtype=float16",
     "matmul:M=64,N=64,K=64,dtype=float16,transpose_a=true", "softmax:M=64,N=64,dtype=float16",
     "conv2d:N=1,H=32,W=64,CI=16,CO=16,KH=3,KW=3,stride=2,dtype=float16",
     "depthwise_conv2d:N=1,H=32,W=32,C=32,KH=3,KW=3,dtype=float16",
@@ -58,11 +63,15 @@ WITHOUT = (
 
 def configs(space: CudaSpace, count: int, seed: str, sketch: str = "mma") -> list[Config]:
     """Points of the sketch alone."""
-    row = next(number for number, one in enumerate(space.space.sketches) if f":{sketch}" in one.name)
+    row = next(
+        number for number, one in enumerate(space.space.sketches) if f":{sketch}" in one.name
+    )
     rng = np.random.default_rng(zlib.crc32(seed.encode()))
     found: list[Config] = []
     while len(found) < count:
-        found += [space.space.config(point) for point in space.space.sample(rng, 16) if point[0] == row]
+        found += [
+            space.space.config(point) for point in space.space.sample(rng, 16) if point[0] == row
+        ]
     return found[:count]
 
 
@@ -74,7 +83,10 @@ def steps(program: Program) -> tuple[list[str], list[Pipeline]]:
 
 @pytest.mark.parametrize("spec", WITHOUT)
 def test_what_tensor_cores_do_not_take_has_no_such_sketch(spec: str) -> None:
-    assert not any(":mma" in one.name for one in CudaSpace(parse_spec(spec), parse_target("cuda:sm_90")).space.sketches)
+    assert not any(
+        ":mma" in one.name
+        for one in CudaSpace(parse_spec(spec), parse_target("cuda:sm_90")).space.sketches
+    )
 
 
 @pytest.mark.parametrize("spec", WITH)
@@ -85,7 +97,9 @@ def test_loops_compute_the_expression(spec: str) -> None:
     want, scale = evaluate_with_magnitude(expression, arrays)
     space = CudaSpace(workload, parse_target("cuda:sm_80"))
     for config in configs(space, 3, spec):
-        off = max_rel_error(expression, run_serially(workload, space.program(config), arrays), want, scale)
+        off = max_rel_error(
+            expression, run_serially(workload, space.program(config), arrays), want, scale
+        )
         assert off <= error_bound(expression), f"{config} is {off:.3g} off"
 
 
@@ -118,19 +132,36 @@ def test_instructions_and_copies_are_in_the_source(spec: str) -> None:
     ],
 )
 def test_every_way_to_copy_is_right_thread_by_thread(
-    spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+    spec: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     for name, value in build(tmp_path_factory.mktemp("device")).items():
         monkeypatch.setenv(name, value)
     workload = parse_spec(spec)
-    origin = CudaOrigin(Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1), tmp_path / "cubins")
-    (ways,) = [knob.values for knob in origin.space.space.knobs if knob.name.endswith("mma.pipeline")]
+    origin = CudaOrigin(
+        Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1),
+        tmp_path / "cubins",
+    )
+    (ways,) = [
+        knob.values for knob in origin.space.space.knobs if knob.name.endswith("mma.pipeline")
+    ]
     with GpuRunner() as runner:
         runner.prepare(workload)
         for way, config in zip(ways, configs(origin.space, len(ways), spec), strict=True):
-            made = origin.made({name: way if name.endswith("mma.pipeline") else value for name, value in config.items()})
+            made = origin.made(
+                {
+                    name: way if name.endswith("mma.pipeline") else value
+                    for name, value in config.items()
+                }
+            )
             path = place(tmp_path, f"{hashlib.sha256(made.library).hexdigest()}.so", made.library)
-            outcome = runner.measure(Request(name=spec, library=str(path), symbol=made.symbol, timeout_s=60.0, plan=BRIEF))
+            outcome = runner.measure(
+                Request(
+                    name=spec, library=str(path), symbol=made.symbol, timeout_s=60.0, plan=BRIEF
+                )
+            )
             assert isinstance(outcome, Timed), f"{way} {config}: {outcome}"
 
 
@@ -150,8 +181,12 @@ def test_no_tile_takes_more_shared_memory_than_is_expected_of_it() -> None:
 
 
 @pytest.mark.parametrize("sketch", ["mma", "warpgroup"])
-def test_a_stored_schedule_is_applied_again_by_a_process_that_knows_no_instructions_yet(sketch: str, tmp_path: Path) -> None:
-    space = CudaSpace(parse_spec("matmul:M=128,N=128,K=256,dtype=float16"), parse_target("cuda:sm_90"))
+def test_a_stored_schedule_is_applied_again_by_a_process_that_knows_no_instructions_yet(
+    sketch: str, tmp_path: Path
+) -> None:
+    space = CudaSpace(
+        parse_spec("matmul:M=128,N=128,K=256,dtype=float16"), parse_target("cuda:sm_90")
+    )
     (config,) = configs(space, 1, "stored", sketch)
     program = space.program(config)
     scheduled = schedule(program, "k")
@@ -162,8 +197,16 @@ def test_a_stored_schedule_is_applied_again_by_a_process_that_knows_no_instructi
         "from tuner.lowering.schedule import StoredSchedule, replay\n"
         "print(replay(StoredSchedule(**json.load(open(sys.argv[1])))).script())\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0 and done.stdout.strip() == scheduled.mod.script().strip(), done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0 and done.stdout.strip() == scheduled.mod.script().strip(), (
+        done.stderr
+    )
 
 
 def test_an_older_gpu_copies_through_registers() -> None:
@@ -181,8 +224,12 @@ def test_an_older_gpu_copies_through_registers() -> None:
         "matmul:M=512,N=512,K=512,dtype=float16",
         pytest.param("matmul:M=256,N=512,K=512,dtype=bfloat16", marks=pytest.mark.long),
         pytest.param("matmul:M=256,N=256,K=512,dtype=int8", marks=pytest.mark.long),
-        pytest.param("conv2d:N=4,H=56,W=56,CI=64,CO=64,KH=3,KW=3,pad=1,dtype=float16", marks=pytest.mark.long),
-        pytest.param("dense:M=128,N=256,K=256,bias=true,act=gelu,dtype=float16", marks=pytest.mark.long),
+        pytest.param(
+            "conv2d:N=4,H=56,W=56,CI=64,CO=64,KH=3,KW=3,pad=1,dtype=float16", marks=pytest.mark.long
+        ),
+        pytest.param(
+            "dense:M=128,N=256,K=256,bias=true,act=gelu,dtype=float16", marks=pytest.mark.long
+        ),
     ],
 )
 def test_cubins_do_not_spill(spec: str, arch: str, tmp_path: Path) -> None:
@@ -194,4 +241,7 @@ def test_cubins_do_not_spill(spec: str, arch: str, tmp_path: Path) -> None:
         except IllegalSchedule:
             continue
         (kernel,) = compiler.compile(cuda_kernels(program, target, "k").text, target).kernels
-        assert not kernel.spills and kernel.shared_bytes == 0, (config, kernel)  # all of it is asked for at the launch
+        assert not kernel.spills and kernel.shared_bytes == 0, (
+            config,
+            kernel,
+        )  # all of it is asked for at the launch

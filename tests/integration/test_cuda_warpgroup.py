@@ -1,7 +1,9 @@
-"""The warpgroup sketch: who has it, that its loops compute the expression, that its kernels do, and what they take.
+"""The warpgroup sketch: who has it, that its loops compute the expression, that its
+kernels do, and what they take.
 
-The loops are run with each instruction replaced by its description; the kernels thread by thread on the double of a GPU, whose
-instruction reads permuted rows by their address as PTX describes it.
+The loops are run with each instruction replaced by its description; the kernels thread
+by thread on the double of a GPU, whose instruction reads permuted rows by their address
+as PTX describes it.
 """
 
 from __future__ import annotations
@@ -36,17 +38,21 @@ from tuner.workload.spec import parse_spec, workload_from_notation
 pytestmark = pytest.mark.slow
 
 HOPPER = parse_target("cuda:sm_90")
-# Depths that end within a block of the reduction, rows and columns that blocks do not divide, windows, steps, batches, epilogues.
+# Depths that end within a block of the reduction, rows and columns that blocks do not
+# divide, windows, steps, batches, epilogues.
 WITH = (
     "matmul:M=128,N=128,K=192,dtype=float16", "matmul:M=216,N=168,K=136,dtype=bfloat16",
-    "matmul:M=128,N=192,K=136,dtype=float16,transpose_b=true", "batch_matmul:B=2,M=64,N=64,K=128,dtype=float16",
+    "matmul:M=128,N=192,K=136,dtype=float16,transpose_b=true",
+    "batch_matmul:B=2,M=64,N=64,K=128,dtype=float16",
     "dense:M=64,N=128,K=136,bias=true,act=gelu,dtype=float16",
     "conv2d:N=2,H=16,W=8,CI=72,CO=64,KH=3,KW=3,pad=1,act=relu,dtype=float16",
     "conv2d:N=8,H=14,W=14,CI=64,CO=64,KH=3,KW=3,pad=1,stride=2,dtype=bfloat16",
 )  # fmt: skip
 WITHOUT = (
-    "matmul:M=128,N=128,K=128", "matmul:M=128,N=128,K=128,dtype=int8", "matmul:M=32,N=128,K=128,dtype=float16",
-    "matmul:M=129,N=128,K=128,dtype=float16", "matmul:M=128,N=128,K=132,dtype=float16", "matmul:M=128,N=32,K=128,dtype=float16",
+    "matmul:M=128,N=128,K=128", "matmul:M=128,N=128,K=128,dtype=int8",
+    "matmul:M=32,N=128,K=128,dtype=float16",
+    "matmul:M=129,N=128,K=128,dtype=float16", "matmul:M=128,N=128,K=132,dtype=float16",
+    "matmul:M=128,N=32,K=128,dtype=float16",
     "matmul:M=128,N=128,K=128,dtype=float16,transpose_a=true", "softmax:M=64,N=64,dtype=float16",
     "depthwise_conv2d:N=1,H=32,W=32,C=64,KH=3,KW=3,dtype=float16",
 )  # fmt: skip
@@ -84,7 +90,9 @@ def test_another_architecture_has_no_such_sketch() -> None:
     assert sketch_of(CudaSpace(parse_spec(WITH[0]), parse_target("cuda:sm_80"))) is None
 
 
-@pytest.mark.parametrize("spec", [WITH[1], WITH[5], *(pytest.param(spec, marks=pytest.mark.long) for spec in WITH)])
+@pytest.mark.parametrize(
+    "spec", [WITH[1], WITH[5], *(pytest.param(spec, marks=pytest.mark.long) for spec in WITH)]
+)
 def test_loops_compute_the_expression(spec: str) -> None:
     workload = parse_spec(spec)
     expression = workload.expression
@@ -92,12 +100,16 @@ def test_loops_compute_the_expression(spec: str) -> None:
     want, scale = evaluate_with_magnitude(expression, arrays)
     space = CudaSpace(workload, HOPPER)
     for config in configs(space, 2, spec):
-        off = max_rel_error(expression, run_serially(workload, space.program(config), arrays), want, scale)
+        off = max_rel_error(
+            expression, run_serially(workload, space.program(config), arrays), want, scale
+        )
         assert off <= error_bound(expression), f"{config} is {off:.3g} off"
 
 
 @needs_compiler
-@pytest.mark.parametrize("spec", [WITH[2], WITH[6], *(pytest.param(spec, marks=pytest.mark.long) for spec in WITH)])
+@pytest.mark.parametrize(
+    "spec", [WITH[2], WITH[6], *(pytest.param(spec, marks=pytest.mark.long) for spec in WITH)]
+)
 def test_kernels_are_right_thread_by_thread(
     spec: str, doubles: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -110,7 +122,9 @@ def test_kernels_are_right_thread_by_thread(
         for config in configs(CudaSpace(workload, HOPPER), 3, spec):
             made = origin.made(config)
             path = place(tmp_path, f"{hashlib.sha256(made.library).hexdigest()}.so", made.library)
-            request = Request(name=spec, library=str(path), symbol=made.symbol, timeout_s=120.0, plan=BRIEF)
+            request = Request(
+                name=spec, library=str(path), symbol=made.symbol, timeout_s=120.0, plan=BRIEF
+            )
             outcome = runner.measure(request)
             assert isinstance(outcome, Timed), f"{spec} {config}: {outcome}"
 
@@ -127,25 +141,45 @@ def test_no_tile_takes_more_shared_memory_than_is_expected_of_it(spec: str) -> N
 
 
 def test_operands_begin_where_the_permutation_does() -> None:
-    """Every operand, in every copy of it, begins at a multiple of 1024 bytes of memory that itself does."""
+    """Every operand, in every copy of it, begins at a multiple of 1024 bytes of memory
+    that itself does."""
     space = CudaSpace(parse_spec("matmul:M=512,N=512,K=512,dtype=float16"), HOPPER)
     sketch = sketch_of(space)
     assert sketch is not None
     (config,) = configs(space, 1, "aligned")
-    text = cuda_kernels(space.program({**config, f"{sketch.prefix}.tile": (2, 1, 1, 3, 3)}), HOPPER, "k").text
+    text = cuda_kernels(
+        space.program({**config, f"{sketch.prefix}.tile": (2, 1, 1, 3, 3)}), HOPPER, "k"
+    ).text
     assert "extern __shared__ __align__(1024)" in text
-    calls = [line for line in text.splitlines() if "tuner_warpgroup_multiply" in line and "buf_dyn" in line]
+    calls = [
+        line
+        for line in text.splitlines()
+        if "tuner_warpgroup_multiply" in line and "buf_dyn" in line
+    ]
     assert len(calls) == 3  # a turn of the loop, and the last two
     for call in calls:
         for operand in call.split("buf_dyn_shmem_ptr)[")[1:]:
-            place = operand.partition("])")[0].replace("((int)threadIdx.y)", "1").replace("k_2_fused", "1")
-            assert eval(place, {"__builtins__": {}}) * 2 % 1024 == 0, place  # digits and operators alone
+            place = (
+                operand.partition("])")[0]
+                .replace("((int)threadIdx.y)", "1")
+                .replace("k_2_fused", "1")
+            )
+            assert eval(place, {"__builtins__": {}}) * 2 % 1024 == 0, (
+                place
+            )  # digits and operators alone
 
 
 @needs_nvcc
-@pytest.mark.parametrize("spec", [WITH[0], *(pytest.param(spec, marks=pytest.mark.long) for spec in WITH[1:])])
+@pytest.mark.parametrize(
+    "spec", [WITH[0], *(pytest.param(spec, marks=pytest.mark.long) for spec in WITH[1:])]
+)
 def test_cubins_do_not_spill(spec: str, tmp_path: Path) -> None:
     space, compiler = CudaSpace(parse_spec(spec), HOPPER), cuda_compiler(tmp_path)
     for config in configs(space, 3, spec):
-        (kernel,) = compiler.compile(cuda_kernels(space.program(config), HOPPER, "k").text, HOPPER).kernels
-        assert not kernel.spills and kernel.stack_bytes == 0 and kernel.shared_bytes == 0, (config, kernel)
+        (kernel,) = compiler.compile(
+            cuda_kernels(space.program(config), HOPPER, "k").text, HOPPER
+        ).kernels
+        assert not kernel.spills and kernel.stack_bytes == 0 and kernel.shared_bytes == 0, (
+            config,
+            kernel,
+        )

@@ -1,7 +1,9 @@
-"""Winograd's convolution on a GPU: who has it, that its kernels compute the expression in every layout, and that they compile.
+"""Winograd's convolution on a GPU: who has it, that its kernels compute the expression
+in every layout, and that they compile.
 
-As of the other sketches, schedules run serially on the CPU, kernels thread by thread on the double of a GPU, and cubins are
-made for each architecture; how fast they are only a GPU shows.
+As of the other sketches, schedules run serially on the CPU, kernels thread by thread on
+the double of a GPU, and cubins are made for each architecture; how fast they are only a
+GPU shows.
 """
 
 from __future__ import annotations
@@ -43,12 +45,17 @@ from tuner.workload.workload import Workload
 
 pytestmark = pytest.mark.slow
 
-# Extents that squares and blocks divide and that they do not, both layouts, every padding, epilogues; under fast numerics.
+# Extents that squares and blocks divide and that they do not, both layouts, every
+# padding, epilogues; under fast numerics.
 SPECS = (
-    "conv2d:N=2,H=14,W=14,CI=16,CO=32,KH=3,KW=3,pad=1,act=relu", "conv2d:N=1,H=7,W=9,CI=5,CO=12,KH=3,KW=3,pad=1,bias=true",
-    "conv2d:N=1,H=13,W=8,CI=3,CO=7,KH=3,KW=3,pad=0", "conv2d:N=3,H=6,W=5,CI=8,CO=16,KH=3,KW=3,pad=2,bias=true,act=gelu",
-    "conv2d:N=2,H=14,W=16,CI=6,CO=9,KH=3,KW=3,pad=1,layout=NCHW", "conv2d:N=1,H=9,W=11,CI=4,CO=20,KH=3,KW=3,layout=NCHW,act=relu",
-    "conv2d:N=1,H=4,W=4,CI=1,CO=1,KH=3,KW=3,pad=1", "conv2d:N=1,H=10,W=12,CI=12,CO=24,KH=3,KW=3,pad=1,const=W",
+    "conv2d:N=2,H=14,W=14,CI=16,CO=32,KH=3,KW=3,pad=1,act=relu",
+    "conv2d:N=1,H=7,W=9,CI=5,CO=12,KH=3,KW=3,pad=1,bias=true",
+    "conv2d:N=1,H=13,W=8,CI=3,CO=7,KH=3,KW=3,pad=0",
+    "conv2d:N=3,H=6,W=5,CI=8,CO=16,KH=3,KW=3,pad=2,bias=true,act=gelu",
+    "conv2d:N=2,H=14,W=16,CI=6,CO=9,KH=3,KW=3,pad=1,layout=NCHW",
+    "conv2d:N=1,H=9,W=11,CI=4,CO=20,KH=3,KW=3,layout=NCHW,act=relu",
+    "conv2d:N=1,H=4,W=4,CI=1,CO=1,KH=3,KW=3,pad=1",
+    "conv2d:N=1,H=10,W=12,CI=12,CO=24,KH=3,KW=3,pad=1,const=W",
     "conv2d:N=1,H=19,W=34,CI=2,CO=3,KH=3,KW=3,pad=1,bias=true,layout=NCHW,act=tanh",
 )  # fmt: skip
 WITHOUT = (
@@ -56,7 +63,8 @@ WITHOUT = (
     "conv2d:N=1,H=14,W=14,CI=16,CO=32,KH=3,KW=3,pad=1,dtype=float16,numerics=fast",
     "conv2d:N=1,H=14,W=14,CI=16,CO=32,KH=3,KW=3,pad=1,dtype=bfloat16,numerics=fast",
     "conv2d:N=1,H=14,W=14,CI=16,CO=32,KH=3,KW=3,pad=1,dtype=int8,numerics=fast",
-    "conv2d:N=1,H=14,W=14,CI=16,CO=32,KH=3,KW=3,stride=2,numerics=fast", "matmul:M=16,N=16,K=16,numerics=fast",
+    "conv2d:N=1,H=14,W=14,CI=16,CO=32,KH=3,KW=3,stride=2,numerics=fast",
+    "matmul:M=16,N=16,K=16,numerics=fast",
 )  # fmt: skip
 LONG = 200  # points of all specs
 
@@ -71,7 +79,11 @@ def configs(space: CudaSpace, count: int, seed: str) -> list[Config]:
     rng = np.random.default_rng(zlib.crc32(seed.encode()))
     found: list[Config] = []
     while len(found) < count:
-        found += [space.space.config(point) for point in space.space.sample(rng, 2 * count + 2) if point[0] == row]
+        found += [
+            space.space.config(point)
+            for point in space.space.sample(rng, 2 * count + 2)
+            if point[0] == row
+        ]
     return found[:count]
 
 
@@ -82,17 +94,29 @@ def test_it_is_offered_under_fast_numerics_and_of_float32_alone(spec: str) -> No
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_it_comes_after_the_sum_itself_and_its_transformations_are_of_whole_squares(spec: str) -> None:
+def test_it_comes_after_the_sum_itself_and_its_transformations_are_of_whole_squares(
+    spec: str,
+) -> None:
     space = CudaSpace(parse_spec(fast(spec)), parse_target("cuda:sm_90"))
     *others, last = space.space.sketches
     assert others == list(CudaSpace(parse_spec(spec), parse_target("cuda:sm_90")).space.sketches)
     maps = [one.group for one in space.combinations[last.name] if isinstance(one, CudaSquareSketch)]
     assert maps == [
-        group for group in space.algorithms[last.name].groups if isinstance(group, TileGroup) and not group.anchor.reducer
+        group
+        for group in space.algorithms[last.name].groups
+        if isinstance(group, TileGroup) and not group.anchor.reducer
     ]
-    products = next(one for one in space.combinations[last.name] if isinstance(one, CudaTileSketch) and one.group.anchor.reducer)
-    assert len(products.major) == 2 or "CO=1," in spec, "nothing is reused between places of a square"
-    assert len(maps) == (3 if "CO=1," not in spec else 2), "weights, inputs, outputs; inputs of one filter as they are summed"
+    products = next(
+        one
+        for one in space.combinations[last.name]
+        if isinstance(one, CudaTileSketch) and one.group.anchor.reducer
+    )
+    assert len(products.major) == 2 or "CO=1," in spec, (
+        "nothing is reused between places of a square"
+    )
+    assert len(maps) == (3 if "CO=1," not in spec else 2), (
+        "weights, inputs, outputs; inputs of one filter as they are summed"
+    )
 
 
 def check_serially(workload: Workload, points: int, seed: str) -> None:
@@ -100,7 +124,9 @@ def check_serially(workload: Workload, points: int, seed: str) -> None:
     want, scale = evaluate_with_magnitude(workload.expression, arrays)
     space = CudaSpace(workload, parse_target("cuda:sm_80"))
     for config in configs(space, points, seed):
-        off = max_rel_error(workload.expression, run_serially(workload, space.program(config), arrays), want, scale)
+        off = max_rel_error(
+            workload.expression, run_serially(workload, space.program(config), arrays), want, scale
+        )
         assert off <= error_bound(workload.expression, "fast"), f"{config} is {off:.3g} off"
 
 
@@ -110,14 +136,17 @@ def test_loops_compute_the_expression(spec: str) -> None:
 
 
 def test_a_convolution_among_other_stages_is_rewritten_alone() -> None:
-    """Of two convolutions the first, with what follows it point by point; a mean after them stays one."""
+    """Of two convolutions the first, with what follows it point by point; a mean after
+    them stays one."""
     text = """kernel t(X: f32[N, H, W, C], A: f32[3, 3, C, K], B: f32[3, 3, K, K], R: f32[N, H, W, K]) -> (Y: f32[N, K]) {
       T[n, h, w, k] += (X[n, h + r - 1, w + s - 1, c] else 0) * A[r, s, c, k] for n in 0:N, h in 0:H, w in 0:W, k in 0:K
       U[n, h, w, k] = max(T[n, h, w, k] + R[n, h, w, k], 0)
       V[n, h, w, k] += (U[n, h + r - 1, w + s - 1, c] else 0) * B[r, s, c, k] for n in 0:N, h in 0:H, w in 0:W, k in 0:K
       Y[n, k] += V[n, h, w, k]
-    }"""
-    workload = replace(workload_from_notation(text, {"N": 2, "H": 7, "W": 6, "C": 5, "K": 8}), numerics="fast")
+    }"""  # noqa: E501
+    workload = replace(
+        workload_from_notation(text, {"N": 2, "H": 7, "W": 6, "C": 5, "K": 8}), numerics="fast"
+    )
     space = CudaSpace(workload, parse_target("cuda:sm_90"))
     name = space.space.sketches[-1].name
     kinds = [sketch.name for sketch in space.combinations[name]]
@@ -134,7 +163,11 @@ def test_two_hundred_points_compute_the_expression(spec: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", ["conv2d:N=1,H=5,W=4,CI=2,CO=3,KH=3,KW=3,pad=1,act=relu", "conv2d:N=1,H=4,W=7,CI=1,CO=2,KH=3,KW=3,pad=2,layout=NCHW"]
+    "spec",
+    [
+        "conv2d:N=1,H=5,W=4,CI=2,CO=3,KH=3,KW=3,pad=1,act=relu",
+        "conv2d:N=1,H=4,W=7,CI=1,CO=2,KH=3,KW=3,pad=2,layout=NCHW",
+    ],
 )
 def test_programs_read_and_write_inside_their_buffers_and_leave_nothing_out(spec: str) -> None:
     workload = parse_spec(fast(spec))
@@ -156,13 +189,20 @@ def test_programs_read_and_write_inside_their_buffers_and_leave_nothing_out(spec
     ],
 )
 def test_kernels_are_right_thread_by_thread(
-    spec: str, points: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+    spec: str,
+    points: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     """On inputs of all kinds: what is large in a square must not spoil its neighbours."""
     for name, value in build(tmp_path_factory.mktemp("device")).items():
         monkeypatch.setenv(name, value)
     workload = parse_spec(fast(spec))
-    origin = CudaOrigin(Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1), tmp_path / "cubins")
+    origin = CudaOrigin(
+        Problem(workload=workload, target=parse_target("cuda:sm_90"), threads=1),
+        tmp_path / "cubins",
+    )
     with GpuRunner() as runner:
         runner.prepare(workload)
         for config in configs(origin.space, points, f"threads {spec}"):
@@ -185,7 +225,9 @@ def test_kernels_are_right_thread_by_thread(
         ),
     ],
 )
-def test_cubins_take_no_more_than_expected_and_do_not_spill(spec: str, arch: str, tmp_path: Path) -> None:
+def test_cubins_take_no_more_than_expected_and_do_not_spill(
+    spec: str, arch: str, tmp_path: Path
+) -> None:
     target = parse_target(f"cuda:{arch}")
     space = CudaSpace(parse_spec(fast(spec)), target)
     check_cubins(space, target, configs(space, 2, spec), tmp_path)
@@ -196,12 +238,18 @@ def test_cubins_take_no_more_than_expected_and_do_not_spill(spec: str, arch: str
 @pytest.mark.parametrize("arch", cuda_targets())
 @pytest.mark.parametrize(
     "spec",
-    ["conv2d:N=32,H=14,W=14,CI=256,CO=256,KH=3,KW=3,pad=1", "conv2d:N=16,H=28,W=28,CI=128,CO=128,KH=3,KW=3,pad=1,layout=NCHW"],
+    [
+        "conv2d:N=32,H=14,W=14,CI=256,CO=256,KH=3,KW=3,pad=1",
+        "conv2d:N=16,H=28,W=28,CI=128,CO=128,KH=3,KW=3,pad=1,layout=NCHW",
+    ],
 )
 def test_what_a_search_tries_first_does_not_spill(spec: str, arch: str, tmp_path: Path) -> None:
     target = parse_target(f"cuda:{arch}")
     space = CudaSpace(parse_spec(fast(spec)), target)
-    asked = [space.space.config(point) for point in searcher_for(space, strategy="annealing", seed=0).ask(4)]
+    asked = [
+        space.space.config(point)
+        for point in searcher_for(space, strategy="annealing", seed=0).ask(4)
+    ]
     assert any(SUFFIX in str(config["sketch"]) for config in asked)
     check_cubins(space, target, asked, tmp_path)
 
@@ -211,10 +259,14 @@ def check_cubins(space: CudaSpace, target: Target, chosen: Sequence[Config], fol
     for config in chosen:
         source = cuda_kernels(space.program(config), target, "k")
         kernels = {kernel.name: kernel for kernel in compiler.compile(source.text, target).kernels}
-        for launch, sketch in zip(source.launches, space.combinations[str(config["sketch"])], strict=True):
+        for launch, sketch in zip(
+            source.launches, space.combinations[str(config["sketch"])], strict=True
+        ):
             kernel = kernels[launch.kernel]
             assert not kernel.spills and kernel.stack_bytes == 0, (config, kernel)
             if isinstance(sketch, CudaSquareSketch):
                 tile = config[f"{sketch.prefix}.tile"]
-                assert isinstance(tile, tuple) and kernel.registers <= sketch.footprint(tile).registers, (tile, kernel)
+                assert (
+                    isinstance(tile, tuple) and kernel.registers <= sketch.footprint(tile).registers
+                ), (tile, kernel)
                 assert math.prod(launch.block) == math.prod(tile[:-1]) and launch.grid[0] >= 1

@@ -1,4 +1,5 @@
-"""Two workers with addresses of their own, each in a network namespace; one is cut off in the middle of a job and comes back."""
+"""Two workers with addresses of their own, each in a network namespace; one is cut off
+in the middle of a job and comes back."""
 
 from __future__ import annotations
 
@@ -35,7 +36,11 @@ class Namespace:
     """A machine's network: one address, one cable to everybody else."""
 
     def __init__(self, name: str, number: int) -> None:
-        self.name, self.address, self._cable = f"tuner-{name}", f"{NET}.{number}", f"tuner-v{number}"
+        self.name, self.address, self._cable = (
+            f"tuner-{name}",
+            f"{NET}.{number}",
+            f"tuner-v{number}",
+        )
 
     def __enter__(self) -> Namespace:
         ip("netns", "add", self.name)
@@ -56,7 +61,11 @@ class Namespace:
 
 @pytest.fixture
 def bridge() -> Iterator[None]:
-    for words in (("link", "del", BRIDGE), ("netns", "del", "tuner-one"), ("netns", "del", "tuner-two")):
+    for words in (
+        ("link", "del", BRIDGE),
+        ("netns", "del", "tuner-one"),
+        ("netns", "del", "tuner-two"),
+    ):
         with suppress(OSError, subprocess.CalledProcessError):  # of a run that was killed
             ip(*words)
     try:
@@ -81,15 +90,25 @@ def test_a_cut_off_machine_costs_what_it_held_and_comes_back(
     seen: list[str] = []  # lanes, in the order of their trials
     notices: list[str] = []
     cut_at: int | None = None
-    with Namespace("one", 2) as one, Namespace("two", 3) as two, running_head(monkeypatch, HERE) as head:
+    with (
+        Namespace("one", 2) as one,
+        Namespace("two", 3) as two,
+        running_head(monkeypatch, HERE) as head,
+    ):
 
         def observe(progress: Progress) -> None:
             nonlocal cut_at
             if isinstance(progress, WorkerNotice):
                 notices.append(progress.message)
             if isinstance(progress, TrialRecorded):
-                seen.append(str(getattr(getattr(progress.trial.outcome, "conditions", None), "lane", "")))
-                if cut_at is None and len(seen) >= BUDGET // 4 and any(lane.startswith("two/") for lane in seen):
+                seen.append(
+                    str(getattr(getattr(progress.trial.outcome, "conditions", None), "lane", ""))
+                )
+                if (
+                    cut_at is None
+                    and len(seen) >= BUDGET // 4
+                    and any(lane.startswith("two/") for lane in seen)
+                ):
                     cut_at = len(seen)
                     two.plug(False)
                     time.sleep(CUT_S)
@@ -98,23 +117,39 @@ def test_a_cut_off_machine_costs_what_it_held_and_comes_back(
 
         logs = [tmp_path / f"{name}.log" for name in ("one", "two")]
         processes = [
-            worker(head.address, log.stem, log, prefix=("ip", "netns", "exec", space.name), node_ip=space.address)
+            worker(
+                head.address,
+                log.stem,
+                log,
+                prefix=("ip", "netns", "exec", space.name),
+                node_ip=space.address,
+            )
             for log, space in zip(logs, (one, two), strict=True)
         ]
         try:
             for log, process in zip(logs, processes, strict=True):
                 wait_until_joined(log, process)
             job_id = queue_job(database, ["matmul:M=48,N=40,K=32"], trials=BUDGET)
-            options = OrchestratorOptions(artifacts=tmp_path / "artifacts", limits=QUICK, address=head.address)
+            options = OrchestratorOptions(
+                artifacts=tmp_path / "artifacts", limits=QUICK, address=head.address
+            )
             report = run_job(database, job_id, options, observer=observe)
             assert report.job.state == jobs.SUCCEEDED, report.job.error
             found = recorded(database, job_id)
             assert_complete(found, BUDGET)
             assert all(isinstance(trial.outcome, Timed) for trial in found)
             with database.read() as session:
-                again = [stored for stored in trials.stored_of_task(session, job_id) if stored.attempts > 1]
-            assert len(again) <= 3 * MAX_BATCH, "more was measured again than two builders' batches and a lane's can hold"
-            assert cut_at is not None and any(lane.startswith("two/") for lane in seen[cut_at:]), seen[cut_at:]
+                again = [
+                    stored
+                    for stored in trials.stored_of_task(session, job_id)
+                    if stored.attempts > 1
+                ]
+            assert len(again) <= 3 * MAX_BATCH, (
+                "more was measured again than two builders' batches and a lane's can hold"
+            )
+            assert cut_at is not None and any(lane.startswith("two/") for lane in seen[cut_at:]), (
+                seen[cut_at:]
+            )
         finally:
             for process in processes:
                 process.send_signal(signal.SIGTERM)

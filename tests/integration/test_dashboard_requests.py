@@ -1,4 +1,5 @@
-"""The pages' requests against a real service: what has no workload yet, forms that are not theirs, input that is odd."""
+"""The pages' requests against a real service: what has no workload yet, forms that are
+not theirs, input that is odd."""
 
 from __future__ import annotations
 
@@ -34,7 +35,14 @@ def browser(service: LiveService, key: str, token: str | None = TOKEN) -> Iterat
 def model_job(service: LiveService) -> str:
     with service.database.write() as session:
         target = targets.remember(session, sample_target())
-        new = jobs.NewJob(workloads=(), target=target, threads=1, trials=4, kind=jobs.MODEL, settings={"model": "0" * 64})
+        new = jobs.NewJob(
+            workloads=(),
+            target=target,
+            threads=1,
+            trials=4,
+            kind=jobs.MODEL,
+            settings={"model": "0" * 64},
+        )
         return jobs.create(session, new)[0].id
 
 
@@ -42,9 +50,15 @@ def test_a_model_that_was_not_read_has_its_pages(service: LiveService) -> None:
     job = model_job(service)
     with browser(service, service.key("admin")) as pages:
         waiting = pages.get(f"/jobs/{job}")
-        assert waiting.status_code == 200 and "its model is still to be read" in waiting.text and "refresh" in waiting.text
+        assert (
+            waiting.status_code == 200
+            and "its model is still to be read" in waiting.text
+            and "refresh" in waiting.text
+        )
         assert "its model is still to be read" in pages.get("/").text
-        assert f"job {job} has no workload" in pages.get("/compare", params={"a": job, "b": job}).text
+        assert (
+            f"job {job} has no workload" in pages.get("/compare", params={"a": job, "b": job}).text
+        )
         lease = service.claim(job)
         with service.database.write() as session:
             leases.finish(session, lease, jobs.FAILED, error="the file is no ONNX model")
@@ -60,7 +74,9 @@ def test_a_form_without_its_cookie_is_refused(service: LiveService) -> None:
     key, job = service.key("admin"), service.queue()
     for kept, sent in ((None, "-"), (None, ""), ("x", "x"), (TOKEN, "x")):
         with browser(service, key, kept) as pages:
-            assert pages.post(f"/jobs/{job}/cancel", data={"form_token": sent}).status_code == 403, (kept, sent)
+            assert (
+                pages.post(f"/jobs/{job}/cancel", data={"form_token": sent}).status_code == 403
+            ), (kept, sent)
     with browser(service, key) as pages:
         assert pages.post(f"/jobs/{job}/cancel", data={"form_token": TOKEN}).status_code == 303
 
@@ -85,15 +101,33 @@ def test_no_moment_breaks_the_page_of_the_fleet(service: LiveService, until: str
 
 
 @pytest.mark.parametrize(
-    "field", [{"threads": "²"}, {"threads": "--5"}, {"threads": "0"}, {"threads": "5000"}, {"trials": "²"}, {"seconds": "nan"}]
+    "field",
+    [
+        {"threads": "²"},
+        {"threads": "--5"},
+        {"threads": "0"},
+        {"threads": "5000"},
+        {"trials": "²"},
+        {"seconds": "nan"},
+    ],
 )
-def test_the_check_refuses_what_the_submission_would(service: LiveService, field: dict[str, str]) -> None:
+def test_the_check_refuses_what_the_submission_would(
+    service: LiveService, field: dict[str, str]
+) -> None:
     fields = {"form_token": TOKEN, "op": "matmul", "p_M": "8", "p_N": "8", "p_K": "8"} | field
     with browser(service, service.key("submit")) as pages:
-        checked, submitted = pages.post("/submit/check", data=fields), pages.post("/submit", data=fields)
+        checked, submitted = (
+            pages.post("/submit/check", data=fields),
+            pages.post("/submit", data=fields),
+        )
         assert checked.status_code == 200 and "configs" not in checked.text, checked.text
         assert submitted.status_code == 422
-        assert pages.post("/submit/check", data=fields | {"form": "notation", "shapes": "M=²"}).status_code == 200
+        assert (
+            pages.post(
+                "/submit/check", data=fields | {"form": "notation", "shapes": "M=²"}
+            ).status_code
+            == 200
+        )
 
 
 def test_the_rate_of_a_resumed_job_is_that_of_its_runs(service: LiveService) -> None:

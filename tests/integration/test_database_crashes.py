@@ -39,7 +39,11 @@ while True:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    yield f"sqlite:///{tmp_path}/tuner.sqlite" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+    yield (
+        f"sqlite:///{tmp_path}/tuner.sqlite"
+        if request.param == "sqlite"
+        else str(request.getfixturevalue("postgres_url"))
+    )
 
 
 @pytest.mark.slow
@@ -47,7 +51,9 @@ def test_trials_acknowledged_before_a_kill_are_there_once(url: str) -> None:
     database, chance, acknowledged = open_database(url), random.Random(7), list[int]()
     job = add_claimed(database).job_id
     for _ in range(5):
-        writer = subprocess.Popen([sys.executable, "-c", WRITER, url, job], stdout=subprocess.PIPE, text=True)
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITER, url, job], stdout=subprocess.PIPE, text=True
+        )
         assert writer.stdout is not None
         acknowledged.append(int(writer.stdout.readline()))  # it is at work
         time.sleep(chance.uniform(0, 0.2))
@@ -61,13 +67,17 @@ def test_trials_acknowledged_before_a_kill_are_there_once(url: str) -> None:
             assert jobs.get(session, job).tasks[0].trials_done == len(numbers)
     assert len(acknowledged) == len(set(acknowledged))
     with database.write() as session:
-        leases.finish(session, leases.claim(session, job, owner="last", take_over=True)[1], jobs.SUCCEEDED)
+        leases.finish(
+            session, leases.claim(session, job, owner="last", take_over=True)[1], jobs.SUCCEEDED
+        )
     assert schema.check(database.engine) == []
     database.close()
 
 
 @pytest.mark.postgres
-def test_a_stopped_server_is_named_and_used_again_once_it_is_back(postgres_server: PostgresServer) -> None:
+def test_a_stopped_server_is_named_and_used_again_once_it_is_back(
+    postgres_server: PostgresServer,
+) -> None:
     database = open_database(postgres_server.new_database())
     before = add_job(database)
     postgres_server.stop()

@@ -1,4 +1,5 @@
-"""A full disk, a lock that is held, a server restarted, a clock that jumps: a clear answer each time, and nothing lost."""
+"""A full disk, a lock that is held, a server restarted, a clock that jumps: a clear
+answer each time, and nothing lost."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ connection.execute("ROLLBACK")
 
 
 class Submitting(threading.Thread):
-    """Submits jobs one after another, and again with the same key what was refused; keeps what was acknowledged and refused."""
+    """Submits jobs one after another, and again with the same key what was refused;
+    keeps what was acknowledged and refused."""
 
     def __init__(self, service: LiveService, *, padding: int = 0) -> None:
         super().__init__(name="submitting")
@@ -52,7 +54,9 @@ class Submitting(threading.Thread):
                 number += 1
                 key = f"{number}-" + "x" * self._padding
                 while not self.over.is_set():
-                    answer = http.post("/v1/jobs", json={"workload": MATMUL}, headers={"Idempotency-Key": key})
+                    answer = http.post(
+                        "/v1/jobs", json={"workload": MATMUL}, headers={"Idempotency-Key": key}
+                    )
                     if answer.status_code == 202:
                         self.acknowledged.append(answer.json()["id"])
                         break
@@ -62,7 +66,9 @@ class Submitting(threading.Thread):
     def until(self, condition: Any, *, within_s: float = 60.0) -> None:
         deadline = time.monotonic() + within_s
         while not condition():
-            assert self.is_alive() and time.monotonic() < deadline, f"{len(self.acknowledged)} done, {len(self.refused)} refused"
+            assert self.is_alive() and time.monotonic() < deadline, (
+                f"{len(self.acknowledged)} done, {len(self.refused)} refused"
+            )
             time.sleep(0.02)
 
     def finish(self) -> None:
@@ -85,9 +91,13 @@ def submitting(service: LiveService, *, padding: int = 0) -> Iterator[Submitting
 def assert_clear(refused: list[httpx.Response], *codes: str) -> None:
     """Every refusal says what is the matter, that it passes, and when to come back."""
     assert refused
-    assert {answer.status_code for answer in refused} == {503}, [answer.text for answer in refused if answer.status_code != 503]
+    assert {answer.status_code for answer in refused} == {503}, [
+        answer.text for answer in refused if answer.status_code != 503
+    ]
     assert {answer.json()["code"] for answer in refused} <= set(codes)
-    assert all(answer.json()["retryable"] and int(answer.headers["Retry-After"]) >= 1 for answer in refused)
+    assert all(
+        answer.json()["retryable"] and int(answer.headers["Retry-After"]) >= 1 for answer in refused
+    )
 
 
 def assert_all_there(service: LiveService, acknowledged: list[str]) -> None:
@@ -103,7 +113,9 @@ def assert_all_there(service: LiveService, acknowledged: list[str]) -> None:
 def lock_held(file: Path) -> Iterator[None]:
     """Another program holds SQLite's write lock for the block."""
     command = [sys.executable, "-c", HOLDER, str(file)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
         assert holder.stdout is not None and holder.stdin is not None
         assert holder.stdout.readline().strip() == "held"
         try:
@@ -115,15 +127,21 @@ def lock_held(file: Path) -> Iterator[None]:
 
 @pytest.mark.long
 def test_a_lock_held_for_half_a_minute(tmp_path: Path) -> None:
-    """Readers go on, writers are told to come back within the API's patience, and a job's commit waits."""
+    """Readers go on, writers are told to come back within the API's patience, and a
+    job's commit waits."""
     url = f"sqlite:///{tmp_path}/tuner.sqlite"
-    patient = open_database(url, busy_timeout_s=60.0)  # an orchestrator waits longer than a client is kept
+    patient = open_database(
+        url, busy_timeout_s=60.0
+    )  # an orchestrator waits longer than a client is kept
     with serving(options_for(url, tmp_path)) as service, submitting(service) as client:
         job, reader = service.queue(), service.key("read", "admin")
         lease = service.claim(job)
         recorded = threading.Thread(target=lambda: _record(patient, lease))
         with lock_held(tmp_path / "tuner.sqlite"):
-            before, started = len(client.acknowledged), time.monotonic()  # the program that holds it took a while to start
+            before, started = (
+                len(client.acknowledged),
+                time.monotonic(),
+            )  # the program that holds it took a while to start
             recorded.start()
             with service.http(reader) as http:
                 while time.monotonic() - started < 30.0:
@@ -161,7 +179,8 @@ def test_a_full_disk_under_sqlite(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.postgres
 def test_a_full_disk_under_postgresql(postgres_server: PostgresServer, tmp_path: Path) -> None:
-    """The database's tables lie on the small disk; the server's log of changes has room, as its manual advises."""
+    """The database's tables lie on the small disk; the server's log of changes has
+    room, as its manual advises."""
     folder = postgres_server.folder / "small"
     with small_disk(folder, megabytes=24, owner=ACCOUNT) as disk:
         name = "small"
@@ -171,7 +190,10 @@ def test_a_full_disk_under_postgresql(postgres_server: PostgresServer, tmp_path:
             connection.execute(f"CREATE TABLESPACE small LOCATION '{disk}/space'".encode())
             connection.execute(f"CREATE DATABASE {name} TABLESPACE small".encode())
         try:
-            with serving(options_for(postgres_server.url(name), tmp_path)) as service, submitting(service) as client:
+            with (
+                serving(options_for(postgres_server.url(name), tmp_path)) as service,
+                submitting(service) as client,
+            ):
                 fill_and_free(service, client, disk)
         finally:
             with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
@@ -196,7 +218,9 @@ def fill_and_free(service: LiveService, client: Submitting, disk: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.postgres
 @pytest.mark.parametrize("mode", ["immediate", "fast"])
-def test_a_server_restarted_under_requests(postgres_server: PostgresServer, tmp_path: Path, mode: str) -> None:
+def test_a_server_restarted_under_requests(
+    postgres_server: PostgresServer, tmp_path: Path, mode: str
+) -> None:
     """`immediate` is what a power cut does to it; `fast` tells each connection that it ends."""
     url = postgres_server.new_database()
     with serving(options_for(url, tmp_path)) as service, submitting(service) as client:
@@ -218,7 +242,8 @@ def test_a_server_restarted_under_requests(postgres_server: PostgresServer, tmp_
 
 @pytest.mark.parametrize("seconds", [3600, -3600])
 def test_a_clock_that_jumps_neither_loses_nor_holds_a_job(tmp_path: Path, seconds: int) -> None:
-    """On SQLite leases follow this machine's clock. A living holder goes on; a dead one's job is free within a lease."""
+    """On SQLite leases follow this machine's clock. A living holder goes on; a dead
+    one's job is free within a lease."""
     clock = ManualClock()
     database = open_database(tmp_path / "tuner.sqlite", clock=clock)
     job = add_job(database)
@@ -230,7 +255,9 @@ def test_a_clock_that_jumps_neither_loses_nor_holds_a_job(tmp_path: Path, second
         trials.record(session, lease, timed(1))
         lease, _ = leases.renew(session, lease)
     with database.write() as session:
-        assert leases.claim_next(session, owner="second") is None, "renewed by the new time, it is held"
+        assert leases.claim_next(session, owner="second") is None, (
+            "renewed by the new time, it is held"
+        )
     clock.advance(-seconds)  # back, and the holder dies before it renews
     clock.advance(31)
     with database.write() as session:
@@ -245,7 +272,9 @@ def test_a_clock_that_jumps_neither_loses_nor_holds_a_job(tmp_path: Path, second
 
 
 @pytest.mark.postgres
-def test_a_servers_clock_decides_not_the_machines(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_servers_clock_decides_not_the_machines(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     database = open_database(postgres_url)
     monkeypatch.setattr("tuner.db.engine.datetime", None)  # this machine's clock is not looked at
     add_job(database)

@@ -1,4 +1,5 @@
-"""Kernels compiled by the real compiler, exported, and called from C, C++, CMake, pkg-config and Python."""
+"""Kernels compiled by the real compiler, exported, and called from C, C++, CMake,
+pkg-config and Python."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ def compiled(name: str, tensors: Sequence[Any], *, parallel: bool = False) -> by
         return path.read_bytes()
 
 
-def exportable(symbol: str, tensors: Sequence[Any], reference: Reference, *, parallel: bool = False) -> ExportKernel:
+def exportable(
+    symbol: str, tensors: Sequence[Any], reference: Reference, *, parallel: bool = False
+) -> ExportKernel:
     """A kernel of float inputs and one output, with the right answers of the examples' inputs."""
     arguments = tuple(
         Argument(
@@ -77,7 +80,9 @@ def kernels() -> list[ExportKernel]:
     a, b = (te.placeholder((SIZE, SIZE), name=name) for name in "AB")
     k = te.reduce_axis((0, SIZE), name="k")
     product = te.compute((SIZE, SIZE), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
-    two_stage = te.compute((SIZE, SIZE), lambda i, j: te.exp(product[i, j] / 64.0) + product[j, i], name="D")
+    two_stage = te.compute(
+        (SIZE, SIZE), lambda i, j: te.exp(product[i, j] / 64.0) + product[j, i], name="D"
+    )
     h = te.placeholder((33,), name="H", dtype="float16")
     half = te.compute((33,), lambda i: h[i] * tvm.tirx.const(2, "float16"), name="G")
     x = te.placeholder((33,), name="X", dtype="bfloat16")
@@ -89,7 +94,12 @@ def kernels() -> list[ExportKernel]:
         exportable("product", [a, b, product], lambda a, b: a @ b),
         exportable("product_parallel", [a, b, product], lambda a, b: a @ b, parallel=True),
         exportable("two_stage", [a, b, two_stage], lambda a, b: np.exp(a @ b / 64) + (a @ b).T),
-        exportable("two_stage_parallel", [a, b, two_stage], lambda a, b: np.exp(a @ b / 64) + (a @ b).T, parallel=True),
+        exportable(
+            "two_stage_parallel",
+            [a, b, two_stage],
+            lambda a, b: np.exp(a @ b / 64) + (a @ b).T,
+            parallel=True,
+        ),
         exportable("half_f16", [h, half], lambda h: 2 * h),
         exportable("brain_bf16", [x, brain], lambda x: 2 * x),
         exportable("total_i8", [n, total], lambda n: n.sum(axis=1)),
@@ -105,10 +115,14 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "kit"
 
 
-def run(command: Sequence[str | Path], cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(
+    command: Sequence[str | Path], cwd: Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
     # Only what a plain machine has: neither this project nor its packages on any path.
     clean = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(cwd), **environment}
-    done = subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        command, cwd=cwd, env=clean, capture_output=True, text=True, check=False, timeout=120
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done
 
@@ -116,16 +130,41 @@ def run(command: Sequence[str | Path], cwd: Path, **environment: str) -> subproc
 def test_it_needs_libc_alone(exported: Path, tmp_path: Path) -> None:
     lines = run(["ldd", exported / "lib" / "libkit.so"], tmp_path).stdout.split("\n")
     names = {Path(line.split()[0]).name.split(".so")[0] for line in lines if line.strip()}
-    assert names <= {"linux-vdso", "linux-gate", "libc", "libm", "libpthread", "ld-linux-x86-64", "ld-linux-aarch64"}
+    assert names <= {
+        "linux-vdso",
+        "linux-gate",
+        "libc",
+        "libm",
+        "libpthread",
+        "ld-linux-x86-64",
+        "ld-linux-aarch64",
+    }
     verify_hashes(exported)
 
 
 def test_a_c_program_by_pkg_config(exported: Path, tmp_path: Path) -> None:
     if shutil.which("pkg-config") is None:
         pytest.skip("no pkg-config here")
-    found = run(["pkg-config", "--cflags", "--libs", "kit"], tmp_path, PKG_CONFIG_PATH=str(exported / "lib" / "pkgconfig"))
+    found = run(
+        ["pkg-config", "--cflags", "--libs", "kit"],
+        tmp_path,
+        PKG_CONFIG_PATH=str(exported / "lib" / "pkgconfig"),
+    )
     example = exported / "examples" / "example.c"
-    run(["cc", "-Wall", "-Wextra", "-Werror", example, *found.stdout.split(), "-lm", "-o", "example"], tmp_path)
+    run(
+        [
+            "cc",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            example,
+            *found.stdout.split(),
+            "-lm",
+            "-o",
+            "example",
+        ],
+        tmp_path,
+    )
     done = run([tmp_path / "example"], tmp_path, LD_LIBRARY_PATH=str(exported / "lib"))
     assert done.stdout.count("32 elements checked") == 6
     assert "7 elements checked" in done.stdout
@@ -134,7 +173,16 @@ def test_a_c_program_by_pkg_config(exported: Path, tmp_path: Path) -> None:
 def test_a_static_c_program(exported: Path, tmp_path: Path) -> None:
     archive = exported / "lib" / "libkit.a"
     run(
-        ["cc", exported / "examples" / "example.c", f"-I{exported / 'include'}", archive, "-lm", "-lpthread", "-o", "example"],
+        [
+            "cc",
+            exported / "examples" / "example.c",
+            f"-I{exported / 'include'}",
+            archive,
+            "-lm",
+            "-lpthread",
+            "-o",
+            "example",
+        ],
         tmp_path,
     )
     assert run([tmp_path / "example"], tmp_path).stdout.count("elements checked") == 7
@@ -156,13 +204,33 @@ def test_a_c_program_sees_each_error(exported: Path, tmp_path: Path) -> None:
           kit_free(a); kit_free(b); kit_free(c);
           return 0;
         }
-        """
+        """  # noqa: E501
     )
-    run(["cc", "errors.c", f"-I{exported / 'include'}", f"-L{exported / 'lib'}", "-lkit", "-o", "errors"], tmp_path)
-    lines = run([tmp_path / "errors"], tmp_path, LD_LIBRARY_PATH=str(exported / "lib")).stdout.splitlines()
+    run(
+        [
+            "cc",
+            "errors.c",
+            f"-I{exported / 'include'}",
+            f"-L{exported / 'lib'}",
+            "-lkit",
+            "-o",
+            "errors",
+        ],
+        tmp_path,
+    )
+    lines = run(
+        [tmp_path / "errors"], tmp_path, LD_LIBRARY_PATH=str(exported / "lib")
+    ).stdout.splitlines()
     for line, start in zip(
         lines,
-        ["0 |", "1 product: argument 1 (B)", "2 product: argument 1 (B)", "3 product: output C", "4 1000", "1"],
+        [
+            "0 |",
+            "1 product: argument 1 (B)",
+            "2 product: argument 1 (B)",
+            "3 product: output C",
+            "4 1000",
+            "1",
+        ],
         strict=True,
     ):
         assert line.startswith(start)
@@ -179,10 +247,19 @@ def test_a_cpp_program_checks_shapes(exported: Path, tmp_path: Path) -> None:
           try { kit::product(a, b, b); } catch (const kit::error &e) { std::cout << e.code() << "\\n"; }
           try { kit::tensor<float>(a.data(), 3, {48, 48}); } catch (const kit::shape_error &) { std::cout << "span\\n"; }
         }
-        """
+        """  # noqa: E501
     )
     run(
-        ["c++", "-std=c++17", "shapes.cpp", f"-I{exported / 'include'}", f"-L{exported / 'lib'}", "-lkit", "-o", "shapes"],
+        [
+            "c++",
+            "-std=c++17",
+            "shapes.cpp",
+            f"-I{exported / 'include'}",
+            f"-L{exported / 'lib'}",
+            "-lkit",
+            "-o",
+            "shapes",
+        ],
         tmp_path,
     )
     done = run([tmp_path / "shapes"], tmp_path, LD_LIBRARY_PATH=str(exported / "lib"))
@@ -190,16 +267,24 @@ def test_a_cpp_program_checks_shapes(exported: Path, tmp_path: Path) -> None:
 
 
 def test_a_cpp_program_of_another_dtype_does_not_compile(exported: Path, tmp_path: Path) -> None:
-    text = '#include "kit.hpp"\nint main() { kit::buffer<%s> a({48, 48}), b({48, 48}), c({48, 48}); kit::product(a, b, c); }\n'
+    text = (
+        '#include "kit.hpp"\nint main() { kit::buffer<%s> a({48, 48}), b({48, 48}), c({48, '
+        "48}); kit::product(a, b, c); }\n"
+    )
     for dtype, right in (("float", True), ("double", False), ("std::int32_t", False)):
         (tmp_path / "typed.cpp").write_text(text % dtype)
         command = ["c++", "-std=c++17", "-fsyntax-only", f"-I{exported / 'include'}", "typed.cpp"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+        )
         assert (done.returncode == 0) == right, done.stderr
 
 
-def test_a_project_of_ones_own_by_cmake_and_a_cpp_program_by_pkg_config(exported: Path, tmp_path: Path) -> None:
-    """What a stranger writes: a project elsewhere that finds the package, in C and C++, shared and static."""
+def test_a_project_of_ones_own_by_cmake_and_a_cpp_program_by_pkg_config(
+    exported: Path, tmp_path: Path
+) -> None:
+    """What a stranger writes: a project elsewhere that finds the package, in C and C++,
+    shared and static."""
     (tmp_path / "main.c").write_text(
         """
         #include "kit.h"
@@ -210,7 +295,7 @@ def test_a_project_of_ones_own_by_cmake_and_a_cpp_program_by_pkg_config(exported
           for (int i = 0; i < 48 * 48; ++i) if (c[i] != 96) return 2;
           return 0;
         }
-        """
+        """  # noqa: E501
     )
     (tmp_path / "main.cpp").write_text(
         """
@@ -226,19 +311,30 @@ def test_a_project_of_ones_own_by_cmake_and_a_cpp_program_by_pkg_config(exported
     )
     if shutil.which("cmake") is not None:
         (tmp_path / "CMakeLists.txt").write_text(
-            "cmake_minimum_required(VERSION 3.16)\nproject(mine C CXX)\nset(CMAKE_CXX_STANDARD 17)\n"
+            "cmake_minimum_required(VERSION 3.16)\nproject(mine C "
+            "CXX)\nset(CMAKE_CXX_STANDARD 17)\n"
             "find_package(kit CONFIG REQUIRED)\nenable_testing()\n"
             "foreach(kind kit static)\n"
-            "  add_executable(c_${kind} main.c)\n  target_link_libraries(c_${kind} PRIVATE kit::${kind})\n"
-            "  add_executable(cpp_${kind} main.cpp)\n  target_link_libraries(cpp_${kind} PRIVATE kit::${kind})\n"
-            "  add_test(NAME c_${kind} COMMAND c_${kind})\n  add_test(NAME cpp_${kind} COMMAND cpp_${kind})\nendforeach()\n"
+            "  add_executable(c_${kind} main.c)\n  target_link_libraries(c_${kind} PRIVATE "
+            "kit::${kind})\n"
+            "  add_executable(cpp_${kind} main.cpp)\n  target_link_libraries(cpp_${kind} "
+            "PRIVATE kit::${kind})\n"
+            "  add_test(NAME c_${kind} COMMAND c_${kind})\n  add_test(NAME cpp_${kind} COMMAND "
+            "cpp_${kind})\nendforeach()\n"
         )
         run(["cmake", "-S", ".", "-B", "build", f"-Dkit_DIR={exported / 'cmake'}"], tmp_path)
         run(["cmake", "--build", "build"], tmp_path)
         assert "100% tests passed" in run(["ctest", "--test-dir", "build"], tmp_path).stdout
     if shutil.which("pkg-config") is not None:
-        found = run(["pkg-config", "--cflags", "--libs", "kit"], tmp_path, PKG_CONFIG_PATH=str(exported / "lib" / "pkgconfig"))
-        run(["c++", "-std=c++17", "main.cpp", *found.stdout.split(), "-o", "by_pkg_config"], tmp_path)
+        found = run(
+            ["pkg-config", "--cflags", "--libs", "kit"],
+            tmp_path,
+            PKG_CONFIG_PATH=str(exported / "lib" / "pkgconfig"),
+        )
+        run(
+            ["c++", "-std=c++17", "main.cpp", *found.stdout.split(), "-o", "by_pkg_config"],
+            tmp_path,
+        )
         run([tmp_path / "by_pkg_config"], tmp_path, LD_LIBRARY_PATH=str(exported / "lib"))
 
 
@@ -271,7 +367,7 @@ def test_the_package_checks_and_copies(exported: Path, tmp_path: Path) -> None:
                 kit.product(a, wrong)
             except error as caught:
                 print(caught)
-        """
+        """  # noqa: E501
     (tmp_path / "package.py").write_text("\n".join(line[8:] for line in code.splitlines()))
     done = run([sys.executable, "package.py"], tmp_path, PYTHONPATH=str(exported))
     assert done.stdout.splitlines() == [
@@ -319,7 +415,8 @@ def test_errors_from_python(exported: Path) -> None:
 
 
 def test_call_overhead_is_small(exported: Path) -> None:
-    """A kernel of 33 elements and all a call adds to it: tens of nanoseconds on an idle core; the bound allows a busy one."""
+    """A kernel of 33 elements and all a call adds to it: tens of nanoseconds on an idle
+    core; the bound allows a busy one."""
     library = Library(exported / "lib" / "libkit.so")
     given, result = aligned_empty((33,), "float16"), aligned_empty((33,), "float16")
     given[:] = 1
@@ -329,12 +426,20 @@ def test_call_overhead_is_small(exported: Path) -> None:
 def test_a_wheel_carries_the_library(exported: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(exported, tmp_path / "kit"))
     pytest.importorskip("setuptools", minversion="70.1")
-    run([sys.executable, "setup.py", "-q", "bdist_wheel", "-d", "dist"], copy, PYTHONWARNINGS="ignore")
+    run(
+        [sys.executable, "setup.py", "-q", "bdist_wheel", "-d", "dist"],
+        copy,
+        PYTHONWARNINGS="ignore",
+    )
     (wheel,) = (copy / "dist").glob("*.whl")
     assert wheel.name.startswith("kit-1-py3-none-")
     assert not wheel.name.endswith("-any.whl")
     site = tmp_path / "site"
     shutil.unpack_archive(wheel, site, format="zip")
-    done = run([sys.executable, "-c", "import kit; print(sorted(kit.library.signatures))"], tmp_path, PYTHONPATH=str(site))
+    done = run(
+        [sys.executable, "-c", "import kit; print(sorted(kit.library.signatures))"],
+        tmp_path,
+        PYTHONPATH=str(site),
+    )
     assert "two_stage" in done.stdout
     assert json.loads((exported / "manifest.json").read_text())["name"] == "kit"

@@ -1,4 +1,5 @@
-"""SIGKILL before and after each named commit, on both databases: nothing acknowledged is lost, nothing is done twice."""
+"""SIGKILL before and after each named commit, on both databases: nothing acknowledged
+is lost, nothing is done twice."""
 
 from __future__ import annotations
 
@@ -30,15 +31,42 @@ ROOT = Path(__file__).resolve().parents[2]
 BUDGET = 12
 LIMIT_S = 150
 GROUPS = {  # each on a job of its own, in this order, so that every one is passed
-    "early": ("claim:before", "claim:after", "space:before", "space:after", "renew:before", "renew:after"),
-    "search": ("best:before", "join:before", "join:after", "trial:before", "trial:after", "elapsed:before", "elapsed:after"),
-    "ending": ("best:after", "promotion:before", "promotion:after", "task:before", "task:after", "finish:before", "finish:after"),
+    "early": (
+        "claim:before",
+        "claim:after",
+        "space:before",
+        "space:after",
+        "renew:before",
+        "renew:after",
+    ),
+    "search": (
+        "best:before",
+        "join:before",
+        "join:after",
+        "trial:before",
+        "trial:after",
+        "elapsed:before",
+        "elapsed:after",
+    ),
+    "ending": (
+        "best:after",
+        "promotion:before",
+        "promotion:after",
+        "task:before",
+        "task:after",
+        "finish:before",
+        "finish:after",
+    ),
 }
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    url = f"sqlite:///{tmp_path}/fleet.db" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+    url = (
+        f"sqlite:///{tmp_path}/fleet.db"
+        if request.param == "sqlite"
+        else str(request.getfixturevalue("postgres_url"))
+    )
     opened = open_database(url)
     yield opened
     opened.close()
@@ -50,21 +78,35 @@ def address(database: Database) -> str:
 
 def run(database: Database, directory: Path, job_id: str, failpoint: str = "") -> int:
     """Works on the job in a process of its own; its exit status."""
-    return process("tests.integration.fleet_job", str(directory), job_id, address(database), failpoint=failpoint)
+    return process(
+        "tests.integration.fleet_job",
+        str(directory),
+        job_id,
+        address(database),
+        failpoint=failpoint,
+    )
 
 
 def process(*arguments: str, failpoint: str) -> int:
     command, environment = [sys.executable, "-m", *arguments], {**os.environ, VARIABLE: failpoint}
-    return subprocess.run(command, cwd=ROOT, env=environment, timeout=LIMIT_S, capture_output=True, check=False).returncode
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, timeout=LIMIT_S, capture_output=True, check=False
+    ).returncode
 
 
 def rows(database: Database, job_id: str) -> dict[int, object]:
     with database.read() as session:
-        return {one.trial.number: (one.trial, one.created_at) for one in trials.stored_of_task(session, job_id)}
+        return {
+            one.trial.number: (one.trial, one.created_at)
+            for one in trials.stored_of_task(session, job_id)
+        }
 
 
-def assert_consistent(database: Database, job_id: str, before: dict[int, object]) -> dict[int, object]:
-    """What was there is there unchanged; trials, their events and their count agree. What is there now."""
+def assert_consistent(
+    database: Database, job_id: str, before: dict[int, object]
+) -> dict[int, object]:
+    """What was there is there unchanged; trials, their events and their count agree.
+    What is there now."""
     now = rows(database, job_id)
     assert {number: now.get(number) for number in before} == before
     with database.read() as session:
@@ -97,21 +139,30 @@ def test_a_job_survives_each_failpoint(database: Database, tmp_path: Path, group
 
 
 @pytest.mark.timeout(900)
-def test_an_incumbent_that_wins_again_survives_each_failpoint(database: Database, tmp_path: Path) -> None:
+def test_an_incumbent_that_wins_again_survives_each_failpoint(
+    database: Database, tmp_path: Path
+) -> None:
     first = queue_job(database, ["softmax:M=13,N=17"], trials=BUDGET)
     assert run(database, tmp_path, first) == 0
-    again = queue_job(database, ["softmax:M=13,N=17"], trials=1)  # the default alone, raced against the kernel
+    again = queue_job(
+        database, ["softmax:M=13,N=17"], trials=1
+    )  # the default alone, raced against the kernel
     for failpoint in ("validated:before", "validated:after"):
         assert run(database, tmp_path, again, failpoint) == -signal.SIGKILL, failpoint
     assert run(database, tmp_path, again) == 0
     with database.read() as session:
         job = jobs.get(session, again)
-        assert job.state == jobs.SUCCEEDED and job.tasks[0].kernel == jobs.get(session, first).tasks[0].kernel
+        assert (
+            job.state == jobs.SUCCEEDED
+            and job.tasks[0].kernel == jobs.get(session, first).tasks[0].kernel
+        )
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("name", list(STEPS))
-def test_a_step_beside_the_trials_is_done_whole_or_not_at_all(database: Database, tmp_path: Path, name: str, side: str) -> None:
+def test_a_step_beside_the_trials_is_done_whole_or_not_at_all(
+    database: Database, tmp_path: Path, name: str, side: str
+) -> None:
     step = STEPS[name]
     step.prepare(database, tmp_path)
     assert step.effects(database) == 0
@@ -135,10 +186,14 @@ def test_every_named_commit_is_tried() -> None:
 
 
 @contextmanager
-def served(database: Database, folder: Path, port: int, failpoint: str = "") -> Iterator[subprocess.Popen[bytes]]:
+def served(
+    database: Database, folder: Path, port: int, failpoint: str = ""
+) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-c", SERVE, address(database), str(folder / "artifacts"), str(port)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), VARIABLE: failpoint}
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
         try:
             yield process
         finally:
@@ -151,13 +206,17 @@ def client(database: Database, port: int, **headers: str) -> Iterator[httpx.Clie
         targets.remember(session, sample_target())
         token = keys.create(session, name="test", scopes=["admin"])[1]
     headers["Authorization"] = f"Bearer {token}"
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=30, verify=False) as http:
+    with httpx.Client(
+        base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=30, verify=False
+    ) as http:
         yield http
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("name", list(REQUESTS))
-def test_a_request_takes_effect_whole_or_not_at_all(database: Database, tmp_path: Path, name: str, side: str) -> None:
+def test_a_request_takes_effect_whole_or_not_at_all(
+    database: Database, tmp_path: Path, name: str, side: str
+) -> None:
     request, port = REQUESTS[name], free_port()
     path, body = request.prepare(database, tmp_path)
     with client(database, port) as http:
@@ -175,7 +234,9 @@ def test_a_request_takes_effect_whole_or_not_at_all(database: Database, tmp_path
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
-def test_a_job_is_stored_once_whenever_its_answer_was_lost(database: Database, tmp_path: Path, side: str) -> None:
+def test_a_job_is_stored_once_whenever_its_answer_was_lost(
+    database: Database, tmp_path: Path, side: str
+) -> None:
     port = free_port()
     with client(database, port, **{"Idempotency-Key": "once"}) as http:
         with served(database, tmp_path, port, f"submit:{side}") as dying:
@@ -189,7 +250,9 @@ def test_a_job_is_stored_once_whenever_its_answer_was_lost(database: Database, t
         with served(database, tmp_path, port):
             wait_until_ready(http, LIMIT_S)
             again = http.post("/v1/jobs", json={"workload": MATMUL})
-            assert again.status_code == 202 and ("Idempotency-Replayed" in again.headers) == (side == "after")
+            assert again.status_code == 202 and ("Idempotency-Replayed" in again.headers) == (
+                side == "after"
+            )
             job = again.json()["id"]
             assert http.post(f"/v1/jobs/{job}/cancel").json()["state"] == jobs.CANCELLED
     with database.read() as session:

@@ -1,4 +1,5 @@
-"""The benchmark's own tuning on a machine whose driver and compiler are doubles: the promoted kernel joins the candidates."""
+"""The benchmark's own tuning on a machine whose driver and compiler are doubles: the
+promoted kernel joins the candidates."""
 
 from __future__ import annotations
 
@@ -19,19 +20,41 @@ TUNE = (
     "tune_races(Path(sys.argv[1]), arch='sm_90', trials=3, only=[], said=print)"
 )
 
-pytestmark = [needs_compiler, pytest.mark.long, pytest.mark.timeout(600), pytest.mark.xdist_group("fleet")]
+pytestmark = [
+    needs_compiler,
+    pytest.mark.long,
+    pytest.mark.timeout(600),
+    pytest.mark.xdist_group("fleet"),
+]
 
 
-def test_a_tuned_kernel_joins_the_candidates_and_a_race_that_cannot_be_tuned_says_why(tmp_path: Path) -> None:
+def test_a_tuned_kernel_joins_the_candidates_and_a_race_that_cannot_be_tuned_says_why(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "carried"
     folder.mkdir()
-    races = [{"name": "none", "spec": "softmax:M=0,N=4", "built": {}}, {"name": "small", "spec": "softmax:M=5,N=77", "built": {}}]
+    races = [
+        {"name": "none", "spec": "softmax:M=0,N=4", "built": {}},
+        {"name": "small", "spec": "softmax:M=5,N=77", "built": {}},
+    ]
     (folder / "suite.json").write_text(json.dumps({"races": races}))
     plain = {name: value for name, value in os.environ.items() if not name.startswith("TUNER_")}
-    places = {"XDG_DATA_HOME": str(tmp_path / "data"), "XDG_CONFIG_HOME": str(tmp_path / "config"), "PYTHONPATH": str(ROOT)}
+    places = {
+        "XDG_DATA_HOME": str(tmp_path / "data"),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "PYTHONPATH": str(ROOT),
+    }
     environment = plain | places | dict(build(tmp_path / "device"))
     command = [sys.executable, "-c", TUNE, str(folder)]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        command,
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     none, small = json.loads((folder / "suite.json").read_text())["races"]
     assert "M" in none["not_tuned"] and not none["built"]["sm_90"]

@@ -1,4 +1,5 @@
-"""MetaSchedule's own records imported: replayed, verified, raced, promoted; what crashes or lies is an answer, not a kernel."""
+"""MetaSchedule's own records imported: replayed, verified, raced, promoted; what
+crashes or lies is an answer, not a kernel."""
 
 from __future__ import annotations
 
@@ -62,7 +63,9 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
     workload = store.commit_workload(mod)
     arguments = ms.arg_info.ArgInfo.from_prim_func(mod["main"])
     for schedule in scheduled(mod):
-        store.commit_tuning_record(ms.database.TuningRecord(schedule.trace, workload, [1e-9], target, arguments))
+        store.commit_tuning_record(
+            ms.database.TuningRecord(schedule.trace, workload, [1e-9], target, arguments)
+        )
     return folder
 
 
@@ -77,14 +80,17 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def broken(records: Path, folder: Path) -> Path:
-    """The same with five bad records: a loop that is not there, a wrong graph of the right form, and what reading refuses."""
+    """The same with five bad records: a loop that is not there, a wrong graph of the
+    right form, and what reading refuses."""
     lines = (records / RECORDS).read_text().splitlines()
     first = json.loads(lines[0])
     first[1][0][0][1][1] = ["b99"]
     cut = json.loads(lines[0])
     cut[1][0][0] = [["Tensorize", ["b0"], ["x"], []]]
     (folder / WORKLOADS).write_text((records / WORKLOADS).read_text())
-    (folder / RECORDS).write_text("\n".join([json.dumps(first), lines[1], json.dumps(cut), "{"]) + "\n")
+    (folder / RECORDS).write_text(
+        "\n".join([json.dumps(first), lines[1], json.dumps(cut), "{"]) + "\n"
+    )
     return folder
 
 
@@ -98,7 +104,11 @@ def test_what_wins_becomes_the_kernel_and_what_is_broken_is_said(
     assert "b99" in found[0].reason or "Error" in found[0].reason
     assert "Tensorize" in found[2].reason and "malformed" in found[3].reason
     promoted = found[1]
-    assert promoted.median_s is not None and promoted.median_s > 1e-9 and promoted.claimed_s == pytest.approx(1e-9)
+    assert (
+        promoted.median_s is not None
+        and promoted.median_s > 1e-9
+        and promoted.claimed_s == pytest.approx(1e-9)
+    )
     (stored,) = chosen_kernels(database, [str(promoted.kernel)])
     with database.read() as session:
         document = kernels.schedule(session, stored.id)
@@ -106,10 +116,16 @@ def test_what_wins_becomes_the_kernel_and_what_is_broken_is_said(
         workload = from_document(workloads.get(session, stored.workload).document)
     kernel = Kernel(stored=stored, workload=workload, artifacts=ArtifactStore(settings.artifacts))
     rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((ROWS, DEPTH), (DEPTH, COLUMNS)))
+    a, b = (
+        rng.standard_normal(shape).astype(np.float32) for shape in ((ROWS, DEPTH), (DEPTH, COLUMNS))
+    )
     np.testing.assert_allclose(kernel(a, b), a @ b, rtol=1e-4, atol=1e-5)
     again = import_database(database, records, MACHINE, settings)
-    assert [one.reason for one in again if one.kernel is None] and all(one.median_s for one in again)
+    assert [one.reason for one in again if one.kernel is None] and all(
+        one.median_s for one in again
+    )
     files = export_schedules(database, [stored], tmp_path / "out", "metaschedule")
     assert files == (RECORDS, WORKLOADS) and "Vectorize" in (tmp_path / "out" / RECORDS).read_text()
-    assert export_schedules(database, [stored], tmp_path / "scripts", "tvmscript") == (f"{stored.id}.py",)
+    assert export_schedules(database, [stored], tmp_path / "scripts", "tvmscript") == (
+        f"{stored.id}.py",
+    )

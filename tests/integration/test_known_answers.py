@@ -1,4 +1,5 @@
-"""Lookups asked again: the kept answer is sent only while it holds, whoever changes the database."""
+"""Lookups asked again: the kept answer is sent only while it holds, whoever changes the
+database."""
 
 from __future__ import annotations
 
@@ -19,9 +20,15 @@ WORKLOAD = {"op": "matmul", "params": {"M": 16, "N": 8, "K": 4}}
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+def service(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LiveService]:
     folder = tmp_path_factory.mktemp("service")
-    url = f"sqlite:///{folder}/tuner.sqlite" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+    url = (
+        f"sqlite:///{folder}/tuner.sqlite"
+        if request.param == "sqlite"
+        else str(request.getfixturevalue("postgres_url"))
+    )
     with serving(options_for(url, folder, target=None)) as live:
         yield live
 
@@ -48,7 +55,9 @@ def look(client: Client, times: int = 3) -> str:
     return found.pop()
 
 
-def test_promotion_and_rollback_show_in_the_next_answer(service: LiveService, elsewhere: Database) -> None:
+def test_promotion_and_rollback_show_in_the_next_answer(
+    service: LiveService, elsewhere: Database
+) -> None:
     client = service.client(service.key("read"))
     first = promote(service)
     assert look(client) == first
@@ -60,7 +69,9 @@ def test_promotion_and_rollback_show_in_the_next_answer(service: LiveService, el
     assert before is not None and look(client) == before.id
 
 
-def test_a_kernel_marked_stale_says_so_until_it_is_validated(service: LiveService, elsewhere: Database) -> None:
+def test_a_kernel_marked_stale_says_so_until_it_is_validated(
+    service: LiveService, elsewhere: Database
+) -> None:
     client = service.client(service.key("read"))
     kernel = promote(service)
     assert look(client) == kernel
@@ -72,7 +83,9 @@ def test_a_kernel_marked_stale_says_so_until_it_is_validated(service: LiveServic
     assert ask(client).stale is None
 
 
-def test_a_second_target_makes_what_was_clear_ambiguous(service: LiveService, elsewhere: Database) -> None:
+def test_a_second_target_makes_what_was_clear_ambiguous(
+    service: LiveService, elsewhere: Database
+) -> None:
     client = service.client(service.key("read"))
     kernel = promote(service)
     assert look(client) == kernel
@@ -88,5 +101,10 @@ def test_what_is_served_is_told_by_one_record(service: LiveService) -> None:
     with service.database.read() as session:
         found = kernels.get(session, kernel)
     now = served(service.database, workload=found.workload, target=found.target, threads=1)
-    assert now is not None and (now.kernel, now.stale, now.job, now.targets) == (kernel, None, None, 1)
+    assert now is not None and (now.kernel, now.stale, now.job, now.targets) == (
+        kernel,
+        None,
+        None,
+        1,
+    )
     assert served(service.database, workload=found.workload, target=found.target, threads=2) is None

@@ -1,4 +1,5 @@
-"""Who was stopped past its time and goes on finds its results refused: an orchestrator past its lease, a runner past its time."""
+"""Who was stopped past its time and goes on finds its results refused: an orchestrator
+past its lease, a runner past its time."""
 
 from __future__ import annotations
 
@@ -36,18 +37,34 @@ def database(tmp_path: Path) -> Iterator[Database]:
     opened.close()
 
 
-def wait_for_trials(database: Database, job_id: str, count: int, process: subprocess.Popen[str]) -> None:
+def wait_for_trials(
+    database: Database, job_id: str, count: int, process: subprocess.Popen[str]
+) -> None:
     deadline = time.monotonic() + 200
     while len(rows(database, job_id)) < count:
-        assert process.poll() is None and time.monotonic() < deadline, "the job ended, or stands still"
+        assert process.poll() is None and time.monotonic() < deadline, (
+            "the job ended, or stands still"
+        )
         time.sleep(0.02)
 
 
-def test_an_orchestrator_stopped_past_its_lease_can_write_nothing(database: Database, tmp_path: Path) -> None:
+def test_an_orchestrator_stopped_past_its_lease_can_write_nothing(
+    database: Database, tmp_path: Path
+) -> None:
     job_id = queue_job(database, ["matmul:M=48,N=40,K=32"], trials=BUDGET)
     url = f"sqlite:///{tmp_path}/fleet.db"
-    command = [sys.executable, "-m", "tests.integration.fleet_job", str(tmp_path), job_id, url, str(LEASE_S)]
-    stopped = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "tests.integration.fleet_job",
+        str(tmp_path),
+        job_id,
+        url,
+        str(LEASE_S),
+    ]
+    stopped = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         wait_for_trials(database, job_id, 4, stopped)
         stopped.send_signal(signal.SIGSTOP)  # its fleet goes on: results wait for it
@@ -64,10 +81,16 @@ def test_an_orchestrator_stopped_past_its_lease_can_write_nothing(database: Data
     assert rows(database, job_id) == final and sorted(final) == list(range(BUDGET))
     with database.read() as session:
         kinds = [event.kind for event in events.after(session, job_id, 0)]
-    assert kinds.count("trial") == BUDGET and kinds.count("succeeded") == 1 and kinds[-1] == "succeeded"
+    assert (
+        kinds.count("trial") == BUDGET
+        and kinds.count("succeeded") == 1
+        and kinds[-1] == "succeeded"
+    )
 
 
-def test_a_runner_stopped_past_its_deadline_is_replaced_and_its_result_refused(database: Database, tmp_path: Path) -> None:
+def test_a_runner_stopped_past_its_deadline_is_replaced_and_its_result_refused(
+    database: Database, tmp_path: Path
+) -> None:
     stopped: list[psutil.Process] = []
     notices: list[str] = []
     done = 0
@@ -86,7 +109,9 @@ def test_a_runner_stopped_past_its_deadline_is_replaced_and_its_result_refused(d
                 stopped[0].send_signal(signal.SIGSTOP)
 
     job_id = queue_job(database, ["matmul:M=48,N=40,K=32"], trials=BUDGET)
-    report = run_here(database, job_id, tmp_path, limits=replace(QUICK, run_timeout_s=3.0), observer=observe)
+    report = run_here(
+        database, job_id, tmp_path, limits=replace(QUICK, run_timeout_s=3.0), observer=observe
+    )
     assert report.job.state == jobs.SUCCEEDED, report.job.error
     found = recorded(database, job_id)
     assert_complete(found, BUDGET)

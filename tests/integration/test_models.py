@@ -1,4 +1,5 @@
-"""Models from the file to the library through real workers; a job that came with nothing but the file."""
+"""Models from the file to the library through real workers; a job that came with
+nothing but the file."""
 
 from __future__ import annotations
 
@@ -35,10 +36,14 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 def settings_in(folder: Path, trials: int) -> Settings:
-    return load_settings({"data_dir": str(folder), "trials": trials, "threads": 1}, given_as="argument {}").values
+    return load_settings(
+        {"data_dir": str(folder), "trials": trials, "threads": 1}, given_as="argument {}"
+    ).values
 
 
-def test_a_model_is_tuned_within_its_budget_and_exported(database: Database, tmp_path: Path) -> None:
+def test_a_model_is_tuned_within_its_budget_and_exported(
+    database: Database, tmp_path: Path
+) -> None:
     content = nets.serialized(nets.perceptron(rows=2, sizes=(16, 32, 8)))
     model = Model(content=content, shapes={}, graph=import_model(content))
     settings, target = settings_in(tmp_path, 4), detect_cpu()
@@ -57,7 +62,9 @@ def test_a_model_is_tuned_within_its_budget_and_exported(database: Database, tmp
     assert ctypes.CDLL(str(out / "lib/libsmall.so"))
 
 
-def test_a_job_of_a_file_finds_its_workloads_or_fails_with_the_reason(database: Database, tmp_path: Path) -> None:
+def test_a_job_of_a_file_finds_its_workloads_or_fails_with_the_reason(
+    database: Database, tmp_path: Path
+) -> None:
     good, bad = nets.serialized(nets.perceptron(rows=2, sizes=(16, 8))), b"no model at all"
     store, ended = ArtifactStore(tmp_path / "artifacts"), []
     for content in (good, bad):
@@ -65,7 +72,14 @@ def test_a_job_of_a_file_finds_its_workloads_or_fails_with_the_reason(database: 
         with database.write() as session:
             artifacts.remember(session, sha256=digest, size_bytes=len(content), kind="model")
             target = targets.remember(session, detect_cpu())
-            new = jobs.NewJob(workloads=(), target=target, threads=1, trials=2, kind=jobs.MODEL, settings={"model": digest})
+            new = jobs.NewJob(
+                workloads=(),
+                target=target,
+                threads=1,
+                trials=2,
+                kind=jobs.MODEL,
+                settings={"model": digest},
+            )
             job, _ = jobs.create(session, new)
         ended.append(run_here(database, job.id, tmp_path).job)
     done, refused = ended
@@ -73,13 +87,17 @@ def test_a_job_of_a_file_finds_its_workloads_or_fails_with_the_reason(database: 
     assert len(done.tasks) == 2 and all(task.kernel for task in done.tasks)
     assert refused.state == jobs.FAILED and "no ONNX model" in str(refused.error)
     with database.read() as session:
-        assert "workloads found in the model" in str([event.data for event in events.after(session, done.id, 0)])
+        assert "workloads found in the model" in str(
+            [event.data for event in events.after(session, done.id, 0)]
+        )
 
 
 def test_a_model_is_sent_tuned_and_fetched_over_rest(tmp_path: Path) -> None:
     net = nets.perceptron(rows=2, sizes=(16, 32, 8))
     content = nets.serialized(net)
-    options = options_for(f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, models=True, target=detect_cpu())
+    options = options_for(
+        f"sqlite:///{tmp_path}/tuner.sqlite", tmp_path, models=True, target=detect_cpu()
+    )
     with serving(options) as service, service.http(service.key("submit", "read")) as http:
         headers = {"Content-Type": "application/octet-stream"}
         sent = http.post("/models", content=content, headers=headers, params={"trials": 2})

@@ -1,4 +1,5 @@
-"""An orchestrator whose database is away when it starts: it waits, says so once, and serves when the database is back."""
+"""An orchestrator whose database is away when it starts: it waits, says so once, and
+serves when the database is back."""
 
 from __future__ import annotations
 
@@ -27,12 +28,16 @@ def within(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     return condition()
 
 
-def waits_and_serves(url: str | Path, tmp_path: Path, back: Callable[[], object], away: Callable[[], object]) -> list[str]:
+def waits_and_serves(
+    url: str | Path, tmp_path: Path, back: Callable[[], object], away: Callable[[], object]
+) -> list[str]:
     """What it said while the database was away and after it was back."""
     database = open_database(url, busy_timeout_s=0.2)
     stop, said, target = threading.Event(), list[str](), detect_cpu()
     service = Orchestrator(database, target, OrchestratorOptions(artifacts=tmp_path / "artifacts"))
-    thread = threading.Thread(target=service.serve, args=(stop,), kwargs={"on_error": said.append}, daemon=True)
+    thread = threading.Thread(
+        target=service.serve, args=(stop,), kwargs={"on_error": said.append}, daemon=True
+    )
 
     def joined() -> bool:
         with database.read() as session:
@@ -60,14 +65,23 @@ def waits_and_serves(url: str | Path, tmp_path: Path, back: Callable[[], object]
 def test_a_database_that_is_locked_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "tuner.db"
     holder, held = open_database(path), ExitStack()
-    said = waits_and_serves(path, tmp_path, away=lambda: held.enter_context(holder.write()), back=held.close)
+    said = waits_and_serves(
+        path, tmp_path, away=lambda: held.enter_context(holder.write()), back=held.close
+    )
     holder.close()
     assert len(said) == 1 and said[0].startswith("the orchestrator waits for the database: ")
 
 
 @pytest.mark.postgres
-def test_a_server_that_is_down_is_waited_for(postgres_server: PostgresServer, tmp_path: Path) -> None:
+def test_a_server_that_is_down_is_waited_for(
+    postgres_server: PostgresServer, tmp_path: Path
+) -> None:
     said = waits_and_serves(
-        postgres_server.new_database(), tmp_path, away=lambda: postgres_server.stop("fast"), back=postgres_server.start
+        postgres_server.new_database(),
+        tmp_path,
+        away=lambda: postgres_server.stop("fast"),
+        back=postgres_server.start,
     )
-    assert said[0].startswith("the orchestrator waits for the database: ") and len(set(said)) == len(said)
+    assert said[0].startswith("the orchestrator waits for the database: ") and len(
+        set(said)
+    ) == len(said)

@@ -1,4 +1,5 @@
-"""One function for a range of rows, end to end: every number of rows, from Python, C and C++, and every refusal."""
+"""One function for a range of rows, end to end: every number of rows, from Python, C
+and C++, and every refusal."""
 
 from __future__ import annotations
 
@@ -24,7 +25,14 @@ from tuner.export.kernel import ExportKernel, TargetName, arguments_of
 from tuner.export.library import export_library
 from tuner.export.portfolio import plan_rows
 from tuner.lowering.compiler import compile_kernel
-from tuner.runtime.loader import DTypeError, Library, LibraryError, ShapeError, TunedFunction, aligned_empty
+from tuner.runtime.loader import (
+    DTypeError,
+    Library,
+    LibraryError,
+    ShapeError,
+    TunedFunction,
+    aligned_empty,
+)
 from tuner.runtime.portfolio import Portfolio
 from tuner.settings import Settings
 from tuner.spaces.cpu.space import CpuSpace
@@ -38,14 +46,17 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def portfolio(spec: str, extents: tuple[int, ...], threads: int = 1) -> ExportKernel:
-    """Kernels of some schedule for these numbers of rows, as one function; a kernel costs 5 and 1 for each row."""
+    """Kernels of some schedule for these numbers of rows, as one function; a kernel
+    costs 5 and 1 for each row."""
     family, machine = parse_portfolio(spec), detect_cpu()
     rows, kernels = rows_of(family), []
     for extent in extents:
         workload = member(family, extent)
         space = CpuSpace(workload, machine, threads).space
         config = space.config(space.sample(np.random.default_rng(extent), 1)[0])
-        made = compile_kernel(workload=workload, target=machine, threads=threads, config=config, symbol="tuned_kernel")
+        made = compile_kernel(
+            workload=workload, target=machine, threads=threads, config=config, symbol="tuned_kernel"
+        )
         kernel = ExportKernel(
             workload_key=workload.key,
             op=workload.op,
@@ -62,7 +73,9 @@ def portfolio(spec: str, extents: tuple[int, ...], threads: int = 1) -> ExportKe
             max_rel_error=0.0,
         )
         kernels.append(kernel)
-    plan = plan_rows([(extent, 5.0 + extent) for extent in extents], rows.high, lambda count: 0.5 * count)
+    plan = plan_rows(
+        [(extent, 5.0 + extent) for extent in extents], rows.high, lambda count: 0.5 * count
+    )
     greatest = member(family, rows.high)
     whole = replace(
         kernels[-1],
@@ -94,7 +107,9 @@ def function(library: Library) -> TunedFunction:
 
 def arrays(count: int, seed: int = 0) -> tuple[Array, Array]:
     rng = np.random.default_rng(seed)
-    return rng.standard_normal((count, 16)).astype(np.float32), rng.standard_normal((16, 32)).astype(np.float32)
+    return rng.standard_normal((count, 16)).astype(np.float32), rng.standard_normal(
+        (16, 32)
+    ).astype(np.float32)
 
 
 @pytest.mark.parametrize("count", range(2, HIGH + 1))
@@ -125,7 +140,8 @@ def test_rows_of_what_is_nothing_but_dlpack(function: TunedFunction) -> None:
 
 
 def test_rows_that_do_not_begin_where_aligned_loads_may(tmp_path: Path) -> None:
-    """Of 28 and 40 bytes: blocks after the first work on copies, and nothing beside the rows is touched."""
+    """Of 28 and 40 bytes: blocks after the first work on copies, and nothing beside the
+    rows is touched."""
     export_library([portfolio("matmul:M=1..23,N=10,K=7", (2, 5, 8))], tmp_path / "kit", "kit")
     function = Library(tmp_path / "kit" / "lib" / "libkit.so").function("rows_apart")
     rng = np.random.default_rng(0)
@@ -139,13 +155,19 @@ def test_rows_that_do_not_begin_where_aligned_loads_may(tmp_path: Path) -> None:
 
 
 def test_batches_and_several_threads(tmp_path: Path) -> None:
-    """Every ranged argument moves with its rows, also in a kernel of two threads; calls from eight threads at once."""
-    export_library([portfolio("batch_matmul:B=1..9,M=4,N=16,K=8", (2, 3), threads=2)], tmp_path / "kit", "kit")
+    """Every ranged argument moves with its rows, also in a kernel of two threads; calls
+    from eight threads at once."""
+    export_library(
+        [portfolio("batch_matmul:B=1..9,M=4,N=16,K=8", (2, 3), threads=2)], tmp_path / "kit", "kit"
+    )
     function = Library(tmp_path / "kit" / "lib" / "libkit.so").function("rows_apart")
     rng = np.random.default_rng(0)
 
     def check(count: int) -> None:
-        a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((count, 4, 8), (count, 8, 16)))
+        a, b = (
+            rng.standard_normal(shape).astype(np.float32)
+            for shape in ((count, 4, 8), (count, 8, 16))
+        )
         np.testing.assert_allclose(function(a, b), a @ b, rtol=1e-4, atol=1e-5)
 
     for count in range(1, 10):
@@ -154,7 +176,10 @@ def test_batches_and_several_threads(tmp_path: Path) -> None:
     def many(seed: int) -> None:
         local = np.random.default_rng(seed)
         for count in range(1, 10):
-            a, b = (local.standard_normal(shape).astype(np.float32) for shape in ((count, 4, 8), (count, 8, 16)))
+            a, b = (
+                local.standard_normal(shape).astype(np.float32)
+                for shape in ((count, 4, 8), (count, 8, 16))
+            )
             np.testing.assert_allclose(function(a, b), a @ b, rtol=1e-4, atol=1e-5)
 
     with ThreadPoolExecutor(8) as pool:
@@ -181,7 +206,13 @@ def test_c_refuses_with_a_code_and_writes_nothing(library: Library) -> None:
         array.fill(1)
     c.fill(7)
     pointers = [array.ctypes.data for array in (a, b, c)]
-    for rows, text in ((1, "M is 1"), (0, "M is 0"), (-(2**62), "outside"), (2**62, "outside"), (HIGH + 1, "2 to 40")):
+    for rows, text in (
+        (1, "M is 1"),
+        (0, "M is 0"),
+        (-(2**62), "outside"),
+        (2**62, "outside"),
+        (HIGH + 1, "2 to 40"),
+    ):
         assert entry(*pointers, rows) == 4 and text in library.last_error()
     assert entry(None, *pointers[1:], 5) == 1
     assert entry(pointers[0], pointers[1] + 4, pointers[2], 5) == 2
@@ -201,7 +232,15 @@ def test_timing(library: Library) -> None:
     assert min(library.time("rows_apart", [*given, aligned_empty((9, 32), "float32")], 3, 4)) > 0
     time = library._time
     assert (
-        time(b"rows_apart", (ctypes.c_void_p * 4)(*(array.ctypes.data for array in given), given[0].ctypes.data, 999), 1, 1, 0)
+        time(
+            b"rows_apart",
+            (ctypes.c_void_p * 4)(
+                *(array.ctypes.data for array in given), given[0].ctypes.data, 999
+            ),
+            1,
+            1,
+            0,
+        )
         != 0
     )
 
@@ -210,32 +249,63 @@ def test_timing(library: Library) -> None:
 def test_the_examples(exported: Path, tmp_path: Path, compiler: str, name: str) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"no {compiler} here")
-    command = [compiler, "-Wall", "-Wextra", "-Werror", f"-I{exported / 'include'}", str(exported / "examples" / name)]
+    command = [
+        compiler,
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        f"-I{exported / 'include'}",
+        str(exported / "examples" / name),
+    ]
     command += [str(exported / "lib" / "libkit.a"), "-lm", "-lpthread", "-o", "example"]
     for step in (command, ["./example"]):
-        done = subprocess.run(step, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(
+            step, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+        )
         assert done.returncode == 0, done.stderr
     assert "32 elements checked" in done.stdout
 
 
-def test_a_c_program_sees_a_wrong_extent_and_a_missing_feature(exported: Path, tmp_path: Path) -> None:
+def test_a_c_program_sees_a_wrong_extent_and_a_missing_feature(
+    exported: Path, tmp_path: Path
+) -> None:
     (tmp_path / "program.c").write_text(
         '#include <stdio.h>\n#include "kit.h"\n'
         "int main(void) {\n"
-        "  float *a = kit_alloc(4 * 16 * 40), *b = kit_alloc(4 * 16 * 32), *c = kit_alloc(4 * 32 * 40);\n"
-        '  for (int rows = 40; rows < 42; ++rows) printf("%d %s\\n", rows_apart(a, b, c, rows), kit_last_error());\n'
+        "  float *a = kit_alloc(4 * 16 * 40), *b = kit_alloc(4 * 16 * 32), *c = kit_alloc(4 * "
+        "32 * 40);\n"
+        '  for (int rows = 40; rows < 42; ++rows) printf("%d %s\\n", rows_apart(a, b, c, rows), '
+        "kit_last_error());\n"
         "  return 0;\n}\n"
     )
-    command = ["cc", f"-I{exported / 'include'}", "program.c", str(exported / "lib" / "libkit.a"), "-lm", "-lpthread"]
+    command = [
+        "cc",
+        f"-I{exported / 'include'}",
+        "program.c",
+        str(exported / "lib" / "libkit.a"),
+        "-lm",
+        "-lpthread",
+    ]
     subprocess.run([*command, "-o", "program"], cwd=tmp_path, check=True, timeout=120)
-    said = subprocess.run(["./program"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60).stdout
+    said = subprocess.run(
+        ["./program"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+    ).stdout
     assert said == "0 \n4 rows_apart: M is 41, outside its range 2 to 40\n"
     (lacking, *_) = detect_cpu().isa
     environment = {"TUNED_CPU_WITHOUT": lacking}
     said = subprocess.run(
-        ["./program"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True, timeout=60
+        ["./program"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     ).stdout
-    assert said.startswith("5 rows_apart_") and f"this CPU lacks {lacking}, for which the kernel was compiled" in said
+    assert (
+        said.startswith("5 rows_apart_")
+        and f"this CPU lacks {lacking}, for which the kernel was compiled" in said
+    )
 
 
 def test_cpp_takes_the_extent_from_the_views(exported: Path, tmp_path: Path) -> None:
@@ -244,7 +314,8 @@ def test_cpp_takes_the_extent_from_the_views(exported: Path, tmp_path: Path) -> 
     (tmp_path / "program.cpp").write_text(
         '#include "kit.hpp"\n'
         "int main() {\n"
-        "  kit::buffer<float> a({7, 16}), b({16, 32}), c({7, 32}), d({6, 32}), e({50, 16}), f({50, 32});\n"
+        "  kit::buffer<float> a({7, 16}), b({16, 32}), c({7, 32}), d({6, 32}), e({50, 16}), "
+        "f({50, 32});\n"
         "  for (int i = 0; i < 7 * 16; ++i) a[i] = 1;\n"
         "  for (int i = 0; i < 16 * 32; ++i) b[i] = 2;\n"
         "  kit::rows_apart(a, b, c);\n"
@@ -263,7 +334,9 @@ def test_cpp_takes_the_extent_from_the_views(exported: Path, tmp_path: Path) -> 
 
 def test_verify_tries_members_of_the_family(exported: Path) -> None:
     (verdict,) = verify_export(exported, Settings(), seed=3).functions
-    assert isinstance(verdict.result, Retimed) and verdict.spec.startswith("matmul:M=2..40,N=32,K=16")
+    assert isinstance(verdict.result, Retimed) and verdict.spec.startswith(
+        "matmul:M=2..40,N=32,K=16"
+    )
 
 
 def test_the_manifest_says_what_it_is(exported: Path, tmp_path: Path) -> None:
@@ -271,7 +344,13 @@ def test_the_manifest_says_what_it_is(exported: Path, tmp_path: Path) -> None:
     assert function["ranges"] == {"M": {"least": 2, "greatest": HIGH, "arguments": ["A", "C"]}}
     assert [kernel["extent"] for kernel in function["kernels"]] == [3, 8, 20]
     assert function["workload"]["params"]["M"] == f"2..{HIGH}"
-    for ranges in ({}, {"M": 3}, {"M": {"least": 2, "greatest": 41}}, {"K": {"least": 2, "greatest": 40}}, [1]):
+    for ranges in (
+        {},
+        {"M": 3},
+        {"M": {"least": 2, "greatest": 41}},
+        {"K": {"least": 2, "greatest": 40}},
+        [1],
+    ):
         with pytest.raises((ManifestError, UsageError)):
             portfolio_of({**function, "ranges": ranges})
     copy = Path(shutil.copytree(exported, tmp_path / "copy"))

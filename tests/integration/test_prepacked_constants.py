@@ -1,4 +1,5 @@
-"""Constants packed ahead, end to end: compiled, linked, measured, exported, and called from C, C++ and Python."""
+"""Constants packed ahead, end to end: compiled, linked, measured, exported, and called
+from C, C++ and Python."""
 
 from __future__ import annotations
 
@@ -70,7 +71,12 @@ def exportable(spec: str, seed: int = 0, threads: int = 1) -> ExportKernel:
         params=workload.params,
         constants=workload.constants,
         arguments=tuple(
-            Argument(name=one.name, dtype=one.dtype, shape=one.shape, role="out" if one in outputs else "in")
+            Argument(
+                name=one.name,
+                dtype=one.dtype,
+                shape=one.shape,
+                role="out" if one in outputs else "in",
+            )
             for one in (*expression.inputs, *outputs)
         ),
         target=TargetName(key=machine.key, kind="cpu", name=machine.name),
@@ -84,9 +90,14 @@ def exportable(spec: str, seed: int = 0, threads: int = 1) -> ExportKernel:
         verified=True,
         max_rel_error=0.0,
     )
-    inputs = {one.name: array for one, array in zip(expression.inputs, example_inputs(kernel), strict=True)}
+    inputs = {
+        one.name: array
+        for one, array in zip(expression.inputs, example_inputs(kernel), strict=True)
+    }
     right = evaluate(expression, inputs)
-    return replace(kernel, expected=tuple(right[name].astype(np.float64) for name in expression.outputs))
+    return replace(
+        kernel, expected=tuple(right[name].astype(np.float64) for name in expression.outputs)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +119,9 @@ def test_candidates_are_right_and_timed_as_all_others(spec: str, tmp_path: Path)
     path.write_bytes(link("kernel", [function_of(kernel)]))
     with RunnerProcess() as runner:
         runner.prepare(Assignment(workload=workload, lane=Lane(name="cpu:0", cores=(0,))))
-        request = Request(name="candidate", library=str(path), symbol=str(kernel.symbol), verification="promotion")
+        request = Request(
+            name="candidate", library=str(path), symbol=str(kernel.symbol), verification="promotion"
+        )
         outcome = runner.measure(request)
     assert isinstance(outcome, Timed), outcome
 
@@ -117,7 +130,10 @@ def test_a_stored_schedule_gives_the_same_code() -> None:
     made = compiled(parse_spec(MATMUL))
     stored = made.schedule
     assert compile_stored(stored, detect_cpu()) == made.object_code
-    assert stored.prepack is not None and prepack_from(json.loads(json.dumps(stored.prepack))) == made.prepack
+    assert (
+        stored.prepack is not None
+        and prepack_from(json.loads(json.dumps(stored.prepack))) == made.prepack
+    )
 
 
 @pytest.fixture
@@ -154,8 +170,11 @@ def test_packed_constants_end_with_their_arrays(matmul: Any) -> None:
         assert not matmul.library._kept
 
 
-def test_what_a_kernel_reads_stays_until_it_has_ended(matmul: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another thread may pack the same array anew, or have all forgotten, while a kernel runs outside of Python's lock."""
+def test_what_a_kernel_reads_stays_until_it_has_ended(
+    matmul: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread may pack the same array anew, or have all forgotten, while a
+    kernel runs outside of Python's lock."""
     (a, b), library = arrays(), matmul.library
     symbol = matmul.signature.symbol
     entry, alive = library._entries[symbol], []
@@ -183,7 +202,9 @@ def test_strided_and_misaligned_constants(matmul: Any) -> None:
         np.testing.assert_allclose(matmul(a, given), a @ b, rtol=1e-4, atol=1e-4)
 
 
-def test_the_c_function_takes_the_packed_buffer(exported: Path, kernels: list[ExportKernel]) -> None:
+def test_the_c_function_takes_the_packed_buffer(
+    exported: Path, kernels: list[ExportKernel]
+) -> None:
     library = Library(exported / "lib" / "libkit.so")
     symbol, prepack = str(kernels[0].symbol), kernels[0].prepack
     assert prepack is not None and set(library.signatures) == {kernel.symbol for kernel in kernels}
@@ -205,32 +226,49 @@ def test_the_c_function_takes_the_packed_buffer(exported: Path, kernels: list[Ex
 
 
 def run(command: list[str | Path], cwd: Path) -> str:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, check=False, timeout=120
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
 @pytest.mark.parametrize(("compiler", "name"), [("cc", "example.c"), ("c++", "example.cpp")])
-def test_the_examples_pack_and_call(exported: Path, tmp_path: Path, compiler: str, name: str) -> None:
+def test_the_examples_pack_and_call(
+    exported: Path, tmp_path: Path, compiler: str, name: str
+) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"no {compiler} here")
     flags: list[str | Path] = ["-Wall", "-Wextra", "-Werror", f"-I{exported / 'include'}"]
-    libraries: list[str | Path] = [exported / "lib" / "libkit.a", "-lm", "-lpthread", "-o", "example"]
+    libraries: list[str | Path] = [
+        exported / "lib" / "libkit.a",
+        "-lm",
+        "-lpthread",
+        "-o",
+        "example",
+    ]
     run([compiler, *flags, exported / "examples" / name, *libraries], tmp_path)
     assert run([tmp_path / "example"], tmp_path).count("32 elements checked") == 3
 
 
 def test_the_python_package_and_verify(exported: Path, tmp_path: Path) -> None:
-    assert run([sys.executable, exported / "examples" / "example.py"], tmp_path).count("32 elements") == 3
+    assert (
+        run([sys.executable, exported / "examples" / "example.py"], tmp_path).count("32 elements")
+        == 3
+    )
     found = verify_export(exported, Settings())
     assert all(isinstance(verdict.result, Retimed) for verdict in found.functions), found
 
 
-def test_the_manifest_describes_the_pack_function(exported: Path, kernels: list[ExportKernel]) -> None:
+def test_the_manifest_describes_the_pack_function(
+    exported: Path, kernels: list[ExportKernel]
+) -> None:
     first = json.loads((exported / "manifest.json").read_text())["functions"][0]
     assert [argument["name"] for argument in first["arguments"]] == ["A", "B", "C"]
     (packed,) = first["prepack"]["packed"]
-    assert first["prepack"]["symbol"] == f"{kernels[0].symbol}_pack" and first["prepack"]["constants"] == ["B"]
+    assert first["prepack"]["symbol"] == f"{kernels[0].symbol}_pack" and first["prepack"][
+        "constants"
+    ] == ["B"]
     assert first["prepack"]["called_with"] == ["A", packed["name"], "C"]
 
 

@@ -1,4 +1,5 @@
-"""Kernels made without a search: prepared for a lookup from a neighbour's schedule, and known ones answered at once."""
+"""Kernels made without a search: prepared for a lookup from a neighbour's schedule, and
+known ones answered at once."""
 
 from __future__ import annotations
 
@@ -35,7 +36,14 @@ def requeued(database: Database, job_id: str, **settings: bool) -> str:
     with database.write() as session:
         job = jobs.get(session, job_id)
         keys = tuple(task.workload for task in job.tasks)
-        new = jobs.NewJob(workloads=keys, target=job.target, threads=1, trials=3, strategy="random", settings=settings)
+        new = jobs.NewJob(
+            workloads=keys,
+            target=job.target,
+            threads=1,
+            trials=3,
+            strategy="random",
+            settings=settings,
+        )
         return jobs.create(session, new)[0].id
 
 
@@ -46,17 +54,30 @@ def kernel_of(database: Database, report: JobReport) -> kernels.Kernel:
         return kernels.get(session, report.job.tasks[0].kernel)
 
 
-def test_a_lookup_is_prepared_from_its_neighbour_and_a_search_replaces_it(database: Database, tmp_path: Path) -> None:
+def test_a_lookup_is_prepared_from_its_neighbour_and_a_search_replaces_it(
+    database: Database, tmp_path: Path
+) -> None:
     spec = "matmul:" + ",".join(f"{name}={value}" for name, value in TUNED.items())
-    first = kernel_of(database, run_here(database, queue_job(database, [spec], trials=12), tmp_path))
-    with serving(options_for(f"sqlite:///{tmp_path}/fleet.db", tmp_path, target=detect_cpu())) as service:
+    first = kernel_of(
+        database, run_here(database, queue_job(database, [spec], trials=12), tmp_path)
+    )
+    with serving(
+        options_for(f"sqlite:///{tmp_path}/fleet.db", tmp_path, target=detect_cpu())
+    ) as service:
         client, wanted = service.client(), {"op": "matmul", "params": WANTED}
         near = client.lookup(wanted)
-        assert near.source == "neighbour" and near.kernel is not None and near.kernel.id == first.id and near.job is not None
+        assert (
+            near.source == "neighbour"
+            and near.kernel is not None
+            and near.kernel.id == first.id
+            and near.job is not None
+        )
         prepared = kernel_of(database, run_here(database, near.job, tmp_path))
         with database.read() as session:
             found = trials.of_task(session, near.job, 0)
-        assert [bool(trial.config) for trial in found] == ([False, True] if first.config else [False])
+        assert [bool(trial.config) for trial in found] == (
+            [False, True] if first.config else [False]
+        )
         assert prepared.verified and prepared.workload != first.workload
         answer = client.lookup(wanted)
         assert answer.kernel is not None and (answer.kernel.id, answer.job) == (prepared.id, None)
@@ -68,7 +89,9 @@ def test_a_lookup_is_prepared_from_its_neighbour_and_a_search_replaces_it(databa
         assert client.lookup(wanted).source == expected
 
 
-def test_a_known_kernel_is_the_answer_unless_it_is_to_be_improved_or_timed_again(database: Database, tmp_path: Path) -> None:
+def test_a_known_kernel_is_the_answer_unless_it_is_to_be_improved_or_timed_again(
+    database: Database, tmp_path: Path
+) -> None:
     job_id = queue_job(database, ["softmax:M=9,N=11"], trials=2)
     kernel = kernel_of(database, run_here(database, job_id, tmp_path))
     started = time.monotonic()
@@ -76,20 +99,43 @@ def test_a_known_kernel_is_the_answer_unless_it_is_to_be_improved_or_timed_again
     assert time.monotonic() - started < 2.0  # no worker was started
     assert kernel_of(database, known).id == kernel.id and known.job.tasks[0].trials_done == 0
     with database.read() as session:
-        (note,) = [event.data for event in events.after(session, known.job.id, 0) if event.kind == "note"]
+        (note,) = [
+            event.data for event in events.after(session, known.job.id, 0) if event.kind == "note"
+        ]
     assert kernel.id in str(note["text"])
     with database.write() as session:
         kernels.mark_stale(session, kernel.target, "the compiler changed")
-    assert run_here(database, requeued(database, job_id, improve=False), tmp_path).job.tasks[0].trials_done == 3
-    assert run_here(database, requeued(database, job_id, improve=True), tmp_path).job.tasks[0].trials_done == 3
+    assert (
+        run_here(database, requeued(database, job_id, improve=False), tmp_path)
+        .job.tasks[0]
+        .trials_done
+        == 3
+    )
+    assert (
+        run_here(database, requeued(database, job_id, improve=True), tmp_path)
+        .job.tasks[0]
+        .trials_done
+        == 3
+    )
 
 
-def test_after_another_compiler_the_best_few_are_raced_and_nothing_is_searched(database: Database, tmp_path: Path) -> None:
-    kernel = kernel_of(database, run_here(database, queue_job(database, ["matmul:M=48,N=40,K=32"], trials=12), tmp_path))
-    with database.write() as session:  # as if the machine had been seen last with an earlier compiler
+def test_after_another_compiler_the_best_few_are_raced_and_nothing_is_searched(
+    database: Database, tmp_path: Path
+) -> None:
+    kernel = kernel_of(
+        database,
+        run_here(database, queue_job(database, ["matmul:M=48,N=40,K=32"], trials=12), tmp_path),
+    )
+    with (
+        database.write() as session
+    ):  # as if the machine had been seen last with an earlier compiler
         (here,) = workers.list_all(session)
-        rows = {name: getattr(here, name) for name in ("id", "host", "target", "isolation", "lanes")}
-        workers.join(session, workers.NewWorker(versions={**here.versions, "apache-tvm": "0.1"}, **rows))
+        rows = {
+            name: getattr(here, name) for name in ("id", "host", "target", "isolation", "lanes")
+        }
+        workers.join(
+            session, workers.NewWorker(versions={**here.versions, "apache-tvm": "0.1"}, **rows)
+        )
     presence = Presence(database, detect_cpu(), ())
     presence.join()
     presence.leave()

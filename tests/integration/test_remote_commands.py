@@ -1,4 +1,5 @@
-"""Commands asked of a real service: the same output as on its database, and what only a service can answer with."""
+"""Commands asked of a real service: the same output as on its database, and what only a
+service can answer with."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ from tuner.settings import Settings
 from tuner.workload.spec import parse_spec, to_document
 
 MATMUL = "matmul:M=16,N=8,K=4"
-NOTATION = "kernel mlp(A: f32[M, K], B: f32[K, N]) -> (C: f32[M, N]) {\n  C[i, j] += A[i, k] * B[k, j]\n}"
+NOTATION = (
+    "kernel mlp(A: f32[M, K], B: f32[K, N]) -> (C: f32[M, N]) {\n  C[i, j] += A[i, k] * B[k, j]\n}"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +52,12 @@ class Called:
         return json.loads(self.out)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)], scope="module")
-def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+@pytest.fixture(
+    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)], scope="module"
+)
+def service(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LiveService]:
     folder = tmp_path_factory.mktemp("service")
     server = None if request.param == "sqlite" else request.getfixturevalue("postgres_server")
     url = f"sqlite:///{folder}/tuner.sqlite" if server is None else server.new_database()
@@ -62,7 +69,9 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def tuner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Called]:
+def tuner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., Called]:
     """The command of a user who has no settings."""
     for name in Settings.model_fields:
         monkeypatch.delenv(f"TUNER_{name.upper()}", raising=False)
@@ -81,7 +90,9 @@ def tuner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
 
 
 @pytest.fixture
-def remote(tuner: Callable[..., Called], service: LiveService, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Called]:
+def remote(
+    tuner: Callable[..., Called], service: LiveService, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Called]:
     """The same user with a service and a key of its own."""
     monkeypatch.setenv("TUNER_SERVER", service.url)
     monkeypatch.setenv("TUNER_TOKEN", service.key("submit"))
@@ -95,32 +106,74 @@ def measure(service: LiveService, job: str) -> Lease:
     with service.database.write() as session:
         leases.note_task(session, lease, 0, space_size=1234)
         for number, seconds in ((0, 2e-3), (1, 1e-3)):
-            outcome = Timed(samples_s=(seconds,), max_rel_error=1e-7, conditions=conditions, artifact=f"{number:064x}")
-            trials.record(session, lease, Trial(number=number, config={"tile": (4, 8)} if number else {}, outcome=outcome))
-            events.append(session, job, "trial", {"task": 0, "number": number, "outcome": "ok", "median_s": seconds})
-            events.append(session, job, "best", {"task": 0, "number": number, "median_s": seconds, "previous_s": None})
+            outcome = Timed(
+                samples_s=(seconds,),
+                max_rel_error=1e-7,
+                conditions=conditions,
+                artifact=f"{number:064x}",
+            )
+            trials.record(
+                session,
+                lease,
+                Trial(number=number, config={"tile": (4, 8)} if number else {}, outcome=outcome),
+            )
+            events.append(
+                session,
+                job,
+                "trial",
+                {"task": 0, "number": number, "outcome": "ok", "median_s": seconds},
+            )
+            events.append(
+                session,
+                job,
+                "best",
+                {"task": 0, "number": number, "median_s": seconds, "previous_s": None},
+            )
         failure = Failed(kind=FailureKind.BUILD_TIMEOUT, message="not built within 30 s")
         trials.record(session, lease, Trial(number=2, config={"tile": (8, 8)}, outcome=failure))
-        events.append(session, job, "trial", {"task": 0, "number": 2, "outcome": "build_timeout", "median_s": None})
+        events.append(
+            session,
+            job,
+            "trial",
+            {"task": 0, "number": 2, "outcome": "build_timeout", "median_s": None},
+        )
     return lease
 
 
-def finish(service: LiveService, lease: Lease, state: str = "succeeded", *, kernel: str | None = None) -> None:
+def finish(
+    service: LiveService, lease: Lease, state: str = "succeeded", *, kernel: str | None = None
+) -> None:
     with service.database.write() as session:
-        leases.note_task(session, lease, 0, state=None if state == "cancelled" else state, kernel=kernel)
+        leases.note_task(
+            session, lease, 0, state=None if state == "cancelled" else state, kernel=kernel
+        )
         leases.finish(session, lease, state, error="it broke" if state == "failed" else None)
 
 
-def promoted(service: LiveService, archive: bytes, *, signature: str | None, spec: str = SPEC) -> str:
+def promoted(
+    service: LiveService, archive: bytes, *, signature: str | None, spec: str = SPEC
+) -> str:
     """The id of a new promoted kernel whose export is `archive`."""
     workload = parse_spec(spec)
     digest = service.store.put(archive)
     with service.database.write() as session:
         key = workloads.remember(session, workload, to_document(workload))
-        artifacts.remember(session, sha256=digest, size_bytes=len(archive), kind="export", signature=signature)
+        artifacts.remember(
+            session, sha256=digest, size_bytes=len(archive), kind="export", signature=signature
+        )
         sample = sample_kernel(session)
         incumbent = kernels.find_promoted(session, key, sample.target, 1)
-        names = ("target", "threads", "config", "median_s", "ci95_s", "gflops", "roofline_fraction", "max_rel_error", "verified")
+        names = (
+            "target",
+            "threads",
+            "config",
+            "median_s",
+            "ci95_s",
+            "gflops",
+            "roofline_fraction",
+            "max_rel_error",
+            "verified",
+        )
         new = kernels.NewKernel(
             workload=key,
             artifact=digest,
@@ -152,25 +205,54 @@ def test_a_job_is_submitted_listed_shown_cancelled_and_resumed(
 ) -> None:
     (tmp_path / "mlp.kernel").write_text(NOTATION)
     shapes = ("--notation", "mlp.kernel", "--shapes", "M=16,N=8,K=4")
-    called = remote("submit", MATMUL.replace("16", "17") + ",const=B,numerics=fast", *shapes, "--trials", "4", "--priority", "3")
+    called = remote(
+        "submit",
+        MATMUL.replace("16", "17") + ",const=B,numerics=fast",
+        *shapes,
+        "--trials",
+        "4",
+        "--priority",
+        "3",
+    )
     job = called.out.strip()
     assert called.code == 0 and f"tuner watch {job}" in called.err
     shown = remote("show", "last", "--json").document
-    assert (shown["id"], shown["state"], shown["trials"], shown["priority"]) == (job, "queued", 4, 3)
+    assert (shown["id"], shown["state"], shown["trials"], shown["priority"]) == (
+        job,
+        "queued",
+        4,
+        3,
+    )
     specs = [task["workload"]["spec"] for task in shown["tasks"]]
     assert "const=B" in specs[0] and "numerics=fast" in specs[0] and len(specs) == 2
-    assert [one["id"] for one in remote("jobs", "--json", "--state", "queued", "--state", "running").document["items"]] == [job]
-    assert job in remote("jobs").out and remote("jobs", "--json", "--state", "failed").document["items"] == []
+    assert [
+        one["id"]
+        for one in remote("jobs", "--json", "--state", "queued", "--state", "running").document[
+            "items"
+        ]
+    ] == [job]
+    assert (
+        job in remote("jobs").out
+        and remote("jobs", "--json", "--state", "failed").document["items"] == []
+    )
     assert remote("cancel", job, "--json").document["state"] == "cancelled"
     assert remote("trials", job, "--json").document == {"items": [], "next": None}
 
 
-def test_a_service_and_its_database_are_printed_alike(service: LiveService, remote: Callable[..., Called]) -> None:
+def test_a_service_and_its_database_are_printed_alike(
+    service: LiveService, remote: Callable[..., Called]
+) -> None:
     job = remote("submit", "matmul:M=18,N=8,K=4", "--trials", "3").out.strip()
     finish(service, measure(service, job))
     on_the_database = ("--db", service.options.database_url)
     failed = ("trials", job, "--outcome", "failed")
-    for arguments in (("show", job), ("trials", job), failed, ("watch", job), ("show", job, "--plot")):
+    for arguments in (
+        ("show", job),
+        ("trials", job),
+        failed,
+        ("watch", job),
+        ("show", job, "--plot"),
+    ):
         for form in ((), ("--json",)):
             there, here = remote(*arguments, *form), remote(*arguments, *form, *on_the_database)
             assert (there.code, there.out) == (here.code, here.out) and there.code == 0
@@ -180,7 +262,9 @@ def test_a_service_and_its_database_are_printed_alike(service: LiveService, remo
     assert document["results"][0]["space_size"] == 1234
 
 
-def test_a_job_is_tuned_followed_and_summed_up(service: LiveService, remote: Callable[..., Called]) -> None:
+def test_a_job_is_tuned_followed_and_summed_up(
+    service: LiveService, remote: Callable[..., Called]
+) -> None:
     """`tune` sees what an orchestrator records meanwhile, and ends with the job."""
     with service.database.read() as session:
         before = {job.id for job in jobs_of(session)}
@@ -196,11 +280,17 @@ def test_a_job_is_tuned_followed_and_summed_up(service: LiveService, remote: Cal
     worker.join(timeout=60)
     assert called.code == 0, called.err
     assert called.document["results"][0]["workload"]["params"]["M"] == 19
-    assert "1,234 configs, 3 trials" in called.err and "1.00 ms" in called.err and "build_timeout 1" in called.err
+    assert (
+        "1,234 configs, 3 trials" in called.err
+        and "1.00 ms" in called.err
+        and "build_timeout 1" in called.err
+    )
 
 
 @pytest.mark.parametrize(("state", "code"), [("failed", 5), ("cancelled", 3)])
-def test_how_a_job_ended_is_the_exit_code(service: LiveService, remote: Callable[..., Called], state: str, code: int) -> None:
+def test_how_a_job_ended_is_the_exit_code(
+    service: LiveService, remote: Callable[..., Called], state: str, code: int
+) -> None:
     job = remote("submit", f"matmul:M={20 + code},N=8,K=4", "--trials", "3").out.strip()
     lease = measure(service, job)
     finish(service, lease, state)
@@ -232,34 +322,54 @@ def test_ctrl_c_cancels_a_job_tuned_there_and_leaves_one_that_is_watched(
 
 
 def test_a_kernel_is_downloaded_checked_and_put_in_place(
-    service: LiveService, remote: Callable[..., Called], signer: Signer, archive: bytes, tmp_path: Path
+    service: LiveService,
+    remote: Callable[..., Called],
+    signer: Signer,
+    archive: bytes,
+    tmp_path: Path,
 ) -> None:
     kernel = promoted(service, archive, signature=signed(signer, archive))
     called = remote("export", kernel, "-o", "kit", "--public-key", signer.public_key, "--json")
     assert called.code == 0, called.err
-    assert called.document["library"] == "lib/librelu.so" and (tmp_path / "kit" / "lib" / "librelu.so").is_file()
+    assert (
+        called.document["library"] == "lib/librelu.so"
+        and (tmp_path / "kit" / "lib" / "librelu.so").is_file()
+    )
     assert called.document["public_key"] == signer.public_key
-    assert f"signed by {signer.public_key}" in remote("export", kernel, "-o", "kit").out  # over an earlier export
+    assert (
+        f"signed by {signer.public_key}" in remote("export", kernel, "-o", "kit").out
+    )  # over an earlier export
     foreign = remote("export", kernel, "-o", "other", "--public-key", "ed25519:" + "0" * 64)
     assert foreign.code == 1 and "not by" in foreign.err and not (tmp_path / "other").exists()
     named = remote("export", kernel, "-o", "other", "--name", "mine")
     assert named.code == 2 and "leave out --name" in named.err
-    other = promoted(service, archive, signature=signed(signer, archive), spec="elementwise:M=8,N=256,act=relu")
+    other = promoted(
+        service, archive, signature=signed(signer, archive), spec="elementwise:M=8,N=256,act=relu"
+    )
     both = remote("export", kernel, other, "-o", "both", "--json").document
     assert [Path(one["directory"]).name for one in both["libraries"]] == [kernel, other]
 
 
-def altered(archive: bytes, change: Callable[[tarfile.TarInfo, bytes], tuple[tarfile.TarInfo, bytes] | None]) -> bytes:
+def altered(
+    archive: bytes, change: Callable[[tarfile.TarInfo, bytes], tuple[tarfile.TarInfo, bytes] | None]
+) -> bytes:
     """The archive with each member changed, or left out for None."""
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as old, tarfile.open(fileobj=buffer, mode="w:gz") as new:
+    with (
+        tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as old,
+        tarfile.open(fileobj=buffer, mode="w:gz") as new,
+    ):
         for member in old:
             found = old.extractfile(member)
             assert found is not None
             changed = change(member, found.read())
             if changed is not None:
                 entry = tarfile.TarInfo(changed[0].name)
-                entry.size, entry.type, entry.linkname = len(changed[1]), changed[0].type, changed[0].linkname
+                entry.size, entry.type, entry.linkname = (
+                    len(changed[1]),
+                    changed[0].type,
+                    changed[0].linkname,
+                )
                 new.addfile(entry, io.BytesIO(changed[1]))
     return buffer.getvalue()
 
@@ -285,7 +395,8 @@ def unsigned(member: tarfile.TarInfo, content: bytes) -> tuple[tarfile.TarInfo, 
 
 
 @pytest.mark.parametrize(("change", "says"), [
-    (library_swapped, "was altered"), (outside, "which no library has"), (linked, "which no library has"),
+    (library_swapped, "was altered"), (outside, "which no library has"), (linked,
+    "which no library has"),
     (unsigned, "signed by"),
 ])  # fmt: skip
 def test_an_altered_archive_is_refused_and_nothing_is_written(
@@ -314,10 +425,15 @@ def test_an_archive_that_the_service_did_not_sign_is_refused(
 
 
 def test_a_kernel_is_rolled_back_by_an_administrator_only(
-    service: LiveService, remote: Callable[..., Called], archive: bytes, monkeypatch: pytest.MonkeyPatch
+    service: LiveService,
+    remote: Callable[..., Called],
+    archive: bytes,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     spec = "elementwise:M=8,N=512,act=relu"
-    first, second = (promoted(service, archive + b"\x00" * count, signature=None, spec=spec) for count in (1, 2))
+    first, second = (
+        promoted(service, archive + b"\x00" * count, signature=None, spec=spec) for count in (1, 2)
+    )
     assert remote("best", spec, "--json").document["items"][0]["id"] == second
     refused = remote("rollback", second)
     assert refused.code == 2 and "admin" in refused.err
@@ -353,7 +469,12 @@ def test_what_a_service_refuses_is_one_clear_line(
         (("jobs", "--state", "lost"), "state"),
     ):
         called = remote(*arguments)
-        assert called.code == 2 and says in called.err and called.out == "" and "Traceback" not in called.err
+        assert (
+            called.code == 2
+            and says in called.err
+            and called.out == ""
+            and "Traceback" not in called.err
+        )
     monkeypatch.setenv("TUNER_TOKEN", "tk_abc_def")
     assert "unknown, expired or revoked" in remote("jobs").err
     monkeypatch.delenv("TUNER_TOKEN")
@@ -361,10 +482,14 @@ def test_what_a_service_refuses_is_one_clear_line(
 
 
 @pytest.mark.parametrize("arguments", [
-    ("serve",), ("worker",), ("doctor",), ("verify", "kit"), ("replay", "table"), ("bench", MATMUL), ("report", "last"),
-    ("db", "check"), ("db", "upgrade"), ("db", "backup", "file"), ("db", "restore", "file"), ("keys", "list"),
+    ("serve",), ("worker",), ("doctor",), ("verify", "kit"), ("replay", "table"), ("bench",
+    MATMUL), ("report", "last"),
+    ("db", "check"), ("db", "upgrade"), ("db", "backup", "file"), ("db", "restore", "file"),
+    ("keys", "list"),
 ])  # fmt: skip
-def test_commands_that_cannot_be_remote_say_so(tuner: Callable[..., Called], arguments: tuple[str, ...]) -> None:
+def test_commands_that_cannot_be_remote_say_so(
+    tuner: Callable[..., Called], arguments: tuple[str, ...]
+) -> None:
     called = tuner(*arguments, "--server", "http://127.0.0.1:9")
     assert called.code == 2 and "--server" in called.err and f"tuner {arguments[0]}" in called.err
     assert called.err.count("\n") == 1 and called.out == ""
@@ -376,7 +501,9 @@ def test_a_service_of_the_environment_is_not_mistaken_for_the_database(
     monkeypatch.setenv("TUNER_SERVER", "http://127.0.0.1:9")
     refused = tuner("db", "check")
     assert refused.code == 2 and "environment TUNER_SERVER" in refused.err and "--db" in refused.err
-    assert tuner("jobs", "--db", f"sqlite:///{tmp_path}/own.db").code == 2  # there is none, and it was not asked of the service
+    assert (
+        tuner("jobs", "--db", f"sqlite:///{tmp_path}/own.db").code == 2
+    )  # there is none, and it was not asked of the service
     both = tuner("jobs", "--db", "sqlite:///x.db", "--server", "http://127.0.0.1:9")
     assert both.code == 2 and "one of the two" in both.err
     monkeypatch.setenv("TUNER_SERVER", "ftp://somewhere")
@@ -388,7 +515,9 @@ def test_a_service_that_is_not_there_is_named(tuner: Callable[..., Called]) -> N
     assert called.code == 1 and "http://127.0.0.1:9" in called.err and called.err.count("\n") == 1
 
 
-def test_the_token_is_never_shown(tuner: Callable[..., Called], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_is_never_shown(
+    tuner: Callable[..., Called], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TUNER_TOKEN", "tk_abc_secret")
     for form in ((), ("--json",)):
         called = tuner("config", "show", "--origin", *form)

@@ -1,4 +1,5 @@
-"""`kill -9` of the orchestrator in the middle of a job, several times: what was recorded stays, it ends with its full budget."""
+"""`kill -9` of the orchestrator in the middle of a job, several times: what was
+recorded stays, it ends with its full budget."""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ def wait_for(database: Database, job_id: str, count: int, process: subprocess.Po
         time.sleep(0.02)
 
 
-def test_killed_at_random_moments_a_job_loses_and_repeats_nothing(database: Database, tmp_path: Path) -> None:
+def test_killed_at_random_moments_a_job_loses_and_repeats_nothing(
+    database: Database, tmp_path: Path
+) -> None:
     rng = random.Random(7)
     job_id = queue_job(database, ["matmul:M=40,N=48,K=56"], trials=BUDGET, strategy="annealing")
     orphans: list[psutil.Process] = []
@@ -63,7 +66,9 @@ def test_killed_at_random_moments_a_job_loses_and_repeats_nothing(database: Data
         process.kill()
         process.communicate()
         now = rows(database, job_id)
-        assert {number: now[number] for number in before} == before, f"kill {kill} changed what was recorded"
+        assert {number: now[number] for number in before} == before, (
+            f"kill {kill} changed what was recorded"
+        )
         before = now
     assert len(before) < BUDGET
     last = start(tmp_path, job_id)
@@ -78,7 +83,8 @@ def test_killed_at_random_moments_a_job_loses_and_repeats_nothing(database: Data
 
 
 def assert_once(database: Database, job_id: str) -> None:
-    """No config was measured under two numbers, every trial has one event, and the counters agree."""
+    """No config was measured under two numbers, every trial has one event, and the
+    counters agree."""
     with database.read() as session:
         found = trials.of_task(session, job_id)
         kinds = [event.kind for event in events.after(session, job_id, 0)]

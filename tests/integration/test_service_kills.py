@@ -1,4 +1,5 @@
-"""`tuner serve` with its workers killed twenty times under clients: nothing acknowledged is lost or done twice."""
+"""`tuner serve` with its workers killed twenty times under clients: nothing
+acknowledged is lost or done twice."""
 
 from __future__ import annotations
 
@@ -14,8 +15,18 @@ CYCLES = 20
 
 
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def test_nothing_acknowledged_is_lost(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
-    url = f"sqlite:///{tmp_path}/tuner.sqlite" if kind == "sqlite" else str(request.getfixturevalue("postgres_url"))
+def test_nothing_acknowledged_is_lost(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    url = (
+        f"sqlite:///{tmp_path}/tuner.sqlite"
+        if kind == "sqlite"
+        else str(request.getfixturevalue("postgres_url"))
+    )
     found = work(url, tmp_path, cycles=CYCLES, seconds=float("inf"), every=5, seed=20261120)
     assert found["faults"] == []
-    assert (found["cycles"], found["measuring_cycles"], found["measuring_in_vain"]) == (CYCLES, CYCLES // 5, 0)
+    assert (found["cycles"], found["measuring_cycles"], found["measuring_in_vain"]) == (
+        CYCLES,
+        CYCLES // 5,
+        0,
+    )

@@ -1,4 +1,5 @@
-"""Six thousand trials that are next to nothing: no process grows with them, no descriptor and no zombie is left."""
+"""Six thousand trials that are next to nothing: no process grows with them, no
+descriptor and no zombie is left."""
 
 from __future__ import annotations
 
@@ -16,4 +17,6 @@ pytestmark = [pytest.mark.long, pytest.mark.xdist_group("fleet"), pytest.mark.ti
 def test_a_soak_leaves_every_process_as_it_was(tmp_path: Path) -> None:
     soaked = soak(tmp_path, TRIALS, timeout_s=800)
     assert soaked.faults(TRIALS) == []
-    assert {"orchestrator", "driver", "builder", "runner", "runner process", "compiler"} <= {one.kind for one in soaked.growth}
+    assert {"orchestrator", "driver", "builder", "runner", "runner process", "compiler"} <= {
+        one.kind for one in soaked.growth
+    }

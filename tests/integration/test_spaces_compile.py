@@ -1,4 +1,5 @@
-"""Every operator's space, sampled: each config schedules, compiles and computes what the float64 reference computes."""
+"""Every operator's space, sampled: each config schedules, compiles and computes what
+the float64 reference computes."""
 
 from __future__ import annotations
 
@@ -25,42 +26,59 @@ from tuner.workload.workload import Workload
 
 # Odd, prime, tiny and skewed extents on purpose: nothing divides anything.
 SPECS = (
-    "matmul:M=61,N=67,K=71", "matmul:M=1,N=509,K=64", "matmul:M=3,N=5,K=2", "matmul:M=33,N=47,K=96,transpose_a=true",
-    "matmul:M=31,N=37,K=41,transpose_b=true", "matmul:M=1,N=61,K=128,transpose_b=true", "matmul:M=17,N=40,K=23,dtype=float64",
-    "matmul:M=17,N=40,K=23,dtype=float16", "matmul:M=17,N=40,K=64,dtype=bfloat16", "matmul:M=17,N=40,K=64,dtype=int8",
-    "dense:M=13,N=37,K=70,dtype=int8,bias=true,act=relu", "conv2d:N=1,H=7,W=9,CI=6,CO=21,KH=3,KW=3,pad=1,dtype=int8",
+    "matmul:M=61,N=67,K=71", "matmul:M=1,N=509,K=64", "matmul:M=3,N=5,K=2",
+    "matmul:M=33,N=47,K=96,transpose_a=true",
+    "matmul:M=31,N=37,K=41,transpose_b=true", "matmul:M=1,N=61,K=128,transpose_b=true",
+    "matmul:M=17,N=40,K=23,dtype=float64",
+    "matmul:M=17,N=40,K=23,dtype=float16", "matmul:M=17,N=40,K=64,dtype=bfloat16",
+    "matmul:M=17,N=40,K=64,dtype=int8",
+    "dense:M=13,N=37,K=70,dtype=int8,bias=true,act=relu",
+    "conv2d:N=1,H=7,W=9,CI=6,CO=21,KH=3,KW=3,pad=1,dtype=int8",
     "batch_matmul:B=3,M=13,N=19,K=29", "batch_matmul:B=2,M=7,N=33,K=32,transpose_b=true",
     "dense:M=11,N=45,K=51,bias=true,act=gelu", "dense:M=1,N=61,K=67,bias=true,act=relu",
-    "conv1d:N=2,W=29,CI=5,CO=19,KW=3,stride=2,pad=1", "conv2d:N=1,H=9,W=11,CI=5,CO=19,KH=3,KW=3,stride=1,pad=1,act=relu",
+    "conv1d:N=2,W=29,CI=5,CO=19,KW=3,stride=2,pad=1",
+    "conv2d:N=1,H=9,W=11,CI=5,CO=19,KH=3,KW=3,stride=1,pad=1,act=relu",
     "conv2d:N=2,H=9,W=7,CI=4,CO=18,KH=3,KW=3,stride=2,pad=1,layout=NCHW,bias=true",
-    "conv2d:N=1,H=11,W=13,CI=6,CO=12,KH=3,KW=3,dilation=2,groups=2,pad=2", "conv2d:N=1,H=7,W=7,CI=16,CO=33,KH=1,KW=1",
-    "conv3d:N=1,D=4,H=5,W=6,CI=3,CO=17,KD=3,KH=3,KW=3,pad=1", "conv2d_transpose:N=1,H=5,W=6,CI=3,CO=17,KH=3,KW=3,stride=2,pad=1",
+    "conv2d:N=1,H=11,W=13,CI=6,CO=12,KH=3,KW=3,dilation=2,groups=2,pad=2",
+    "conv2d:N=1,H=7,W=7,CI=16,CO=33,KH=1,KW=1",
+    "conv3d:N=1,D=4,H=5,W=6,CI=3,CO=17,KD=3,KH=3,KW=3,pad=1",
+    "conv2d_transpose:N=1,H=5,W=6,CI=3,CO=17,KH=3,KW=3,stride=2,pad=1",
     "depthwise_conv2d:N=1,H=13,W=11,C=19,KH=3,KW=3,stride=1,pad=1",
     "conv2d:N=1,H=9,W=10,CI=5,CO=19,KH=3,KW=3,pad=1,act=relu,numerics=fast",
     "depthwise_conv2d:N=1,H=13,W=21,C=5,KH=3,KW=3,stride=1,pad=1,layout=NCHW",
     "depthwise_conv2d:N=2,H=15,W=43,C=5,KH=5,KW=5,stride=2,pad=2,layout=NCHW",
-    "conv2d:N=1,H=5,W=6,CI=4,CO=37,KH=3,KW=3,layout=NCHW", "max_pool2d:N=1,H=19,W=59,C=5,KH=3,KW=3,stride=3,pad=1,layout=NCHW",
+    "conv2d:N=1,H=5,W=6,CI=4,CO=37,KH=3,KW=3,layout=NCHW",
+    "max_pool2d:N=1,H=19,W=59,C=5,KH=3,KW=3,stride=3,pad=1,layout=NCHW",
     "avg_pool2d:N=1,H=9,W=71,C=3,KH=4,KW=4,stride=4,layout=NCHW",
-    "max_pool2d:N=1,H=13,W=11,C=19,KH=3,KW=3,stride=2,pad=1", "avg_pool2d:N=1,H=13,W=11,C=19,KH=2,KW=2,stride=2,layout=NCHW",
+    "max_pool2d:N=1,H=13,W=11,C=19,KH=3,KW=3,stride=2,pad=1",
+    "avg_pool2d:N=1,H=13,W=11,C=19,KH=2,KW=2,stride=2,layout=NCHW",
     "global_avg_pool2d:N=2,H=7,W=7,C=19", "global_avg_pool2d:N=2,H=7,W=7,C=19,layout=NCHW",
-    "softmax:M=9,N=53", "softmax:M=5,N=3", "log_softmax:M=7,N=64", "layer_norm:M=9,N=53", "rms_norm:M=9,N=128",
+    "softmax:M=9,N=53", "softmax:M=5,N=3", "log_softmax:M=7,N=64", "layer_norm:M=9,N=53",
+    "rms_norm:M=9,N=128",
     "batch_norm:N=2,H=5,W=7,C=19",
-    "reduce_sum:M=37,N=61,axis=1", "reduce_sum:M=37,N=61,axis=0", "reduce_max:M=37,N=61,axis=1", "reduce_mean:M=37,N=61,axis=0",
-    "transpose:M=61,N=67", "elementwise:M=13,N=61,act=gelu", "elementwise:M=13,N=61,act=tanh", "bias_act:M=13,N=61,act=relu",
+    "reduce_sum:M=37,N=61,axis=1", "reduce_sum:M=37,N=61,axis=0", "reduce_max:M=37,N=61,axis=1",
+    "reduce_mean:M=37,N=61,axis=0",
+    "transpose:M=61,N=67", "elementwise:M=13,N=61,act=gelu", "elementwise:M=13,N=61,act=tanh",
+    "bias_act:M=13,N=61,act=relu",
     "attention:B=1,H=2,S=19,D=16,causal=true", "embedding:N=7,V=31,D=19",
 )  # fmt: skip
 LEGALITY_SAMPLES = 1000
 CONFIGS = {1: 6, 2: 2}  # sampled for each number of threads
 
 
-def run(workload: Workload, program: Program, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def run(
+    workload: Workload, program: Program, arrays: dict[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
     expression = workload.expression
     library = build(schedule(program, "kernel").mod, detect_cpu())
     outputs = {}
     for name in expression.outputs:
         tensor = expression.tensor(name)
         outputs[name] = tvm.runtime.tensor(np.full(tensor.shape, 77, numpy_dtype(tensor.dtype)))
-    library["kernel"](*(tvm.runtime.tensor(arrays[tensor.name]) for tensor in expression.inputs), *outputs.values())
+    library["kernel"](
+        *(tvm.runtime.tensor(arrays[tensor.name]) for tensor in expression.inputs),
+        *outputs.values(),
+    )
     return {name: held.numpy() for name, held in outputs.items()}
 
 
@@ -73,7 +91,9 @@ def test_sampled_configs_are_right(spec: str, threads: int) -> None:
     want, scale = evaluate(expression, arrays), magnitude(expression, arrays)
     space = CpuSpace(workload, detect_cpu(), threads)
     rng = np.random.default_rng(zlib.crc32(spec.encode()))
-    programs: list[tuple[object, Program]] = [("default", default_program(workload))] if threads == 1 else []
+    programs: list[tuple[object, Program]] = (
+        [("default", default_program(workload))] if threads == 1 else []
+    )
     for point in space.space.sample(rng, CONFIGS[threads]):
         config = space.space.config(point)
         programs.append((config, space.program(config)))

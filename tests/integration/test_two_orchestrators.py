@@ -1,4 +1,5 @@
-"""Two orchestrators on one PostgreSQL: each job is done once; those of a killed one go on elsewhere after their last trial."""
+"""Two orchestrators on one PostgreSQL: each job is done once; those of a killed one go
+on elsewhere after their last trial."""
 
 from __future__ import annotations
 
@@ -24,4 +25,6 @@ def test_a_killed_orchestrators_jobs_go_on_elsewhere(postgres_url: str, tmp_path
     assert shared.faults == []
     assert shared.states == {"succeeded": JOBS}
     assert set(shared.owners) == {"orchestrator-0", "orchestrator-1"}
-    assert 1 <= len(shared.taken_over) <= RUNNING_JOBS and sum(shared.owners.values()) == JOBS + len(shared.taken_over)
+    assert 1 <= len(shared.taken_over) <= RUNNING_JOBS and sum(
+        shared.owners.values()
+    ) == JOBS + len(shared.taken_over)

@@ -1,4 +1,5 @@
-"""Kernels compiled for lesser CPUs beside this machine's own: each is right under its features, in one library."""
+"""Kernels compiled for lesser CPUs beside this machine's own: each is right under its
+features, in one library."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ MACHINE = detect_cpu()
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        platform.machine() != "x86_64" or "avx2" not in MACHINE.isa, reason="the levels tried here need an x86-64 with AVX2"
+        platform.machine() != "x86_64" or "avx2" not in MACHINE.isa,
+        reason="the levels tried here need an x86-64 with AVX2",
     ),
 ]
 SPECS = [
@@ -46,14 +48,22 @@ def widened(spec: str, levels: Levels) -> ExportKernel:
     workload = parse_spec(spec)
     space = CpuSpace(workload, MACHINE, 1).space
     configs = (space.config(space.sample(np.random.default_rng(seed), 1)[0]) for seed in range(20))
-    made = (compile_kernel(workload=workload, target=MACHINE, threads=1, config=one, symbol="tuned_kernel") for one in configs)
+    made = (
+        compile_kernel(
+            workload=workload, target=MACHINE, threads=1, config=one, symbol="tuned_kernel"
+        )
+        for one in configs
+    )
     compiled = next(one for one in made if one.prepack is not None or "const" not in spec)
     expression = workload.expression
     kernel = ExportKernel(
-        workload_key=workload.key, op=workload.op, params=workload.params, constants=workload.constants,
+        workload_key=workload.key, op=workload.op, params=workload.params,
+        constants=workload.constants,
         arguments=arguments_of(expression),
-        target=TargetName(key=MACHINE.key, kind="cpu", name=MACHINE.name), isa=MACHINE.isa, threads=1,
-        object_code=compiled.object_code, tvm_symbol="__tvm_ffi_tuned_kernel", prepack=compiled.prepack,
+        target=TargetName(key=MACHINE.key, kind="cpu", name=MACHINE.name), isa=MACHINE.isa,
+        threads=1,
+        object_code=compiled.object_code, tvm_symbol="__tvm_ffi_tuned_kernel",
+        prepack=compiled.prepack,
         median_s=1e-6, ci95_s=(1e-6, 1e-6), verified=True, max_rel_error=0.0,
     )  # fmt: skip
     done = levels(kernel, workload, {**asdict(compiled.schedule), "symbol": "tuned_kernel"})
@@ -63,7 +73,9 @@ def widened(spec: str, levels: Levels) -> ExportKernel:
 @pytest.fixture(scope="module")
 def kernels() -> list[ExportKernel]:
     wanted = checked_levels("x86-64,x86-64-v3", MACHINE)
-    with Levels(wanted, MACHINE, Settings(run_timeout_s=30.0), replace(PLAN, budget_s=0.01)) as levels:
+    with Levels(
+        wanted, MACHINE, Settings(run_timeout_s=30.0), replace(PLAN, budget_s=0.01)
+    ) as levels:
         return [widened(spec, levels) for spec in SPECS]
 
 
@@ -76,19 +88,32 @@ def exported(kernels: list[ExportKernel], tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.parametrize("level", ["this machine", "x86-64-v3", "x86-64-v2", "x86-64", "none"])
 def test_every_cpu_gets_right_answers_or_is_refused(exported: Path, level: str) -> None:
-    has = {"this machine": set(MACHINE.isa), "none": set[str]()}.get(level) or set(LEVELS.get(level, ()))
+    has = {"this machine": set(MACHINE.isa), "none": set[str]()}.get(level) or set(
+        LEVELS.get(level, ())
+    )
     every = {feature for features in (MACHINE.isa, *LEVELS.values()) for feature in features}
-    environment = {**os.environ, "TUNED_CPU_WITHOUT": ",".join(sorted(every - has)) if level != "this machine" else ""}
+    environment = {
+        **os.environ,
+        "TUNED_CPU_WITHOUT": ",".join(sorted(every - has)) if level != "this machine" else "",
+    }
     command = [sys.executable, str(exported / "examples" / "example.py")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
     if level == "none":
-        assert done.returncode == 1 and "LibraryError" in done.stderr and "this CPU lacks sse" in done.stderr
+        assert (
+            done.returncode == 1
+            and "LibraryError" in done.stderr
+            and "this CPU lacks sse" in done.stderr
+        )
     else:
         assert done.returncode == 0, done.stderr + done.stdout
         assert done.stdout.count("largest error") == len(SPECS)
 
 
-def test_the_code_of_a_level_has_none_of_the_registers_beyond_it(kernels: list[ExportKernel], tmp_path: Path) -> None:
+def test_the_code_of_a_level_has_none_of_the_registers_beyond_it(
+    kernels: list[ExportKernel], tmp_path: Path
+) -> None:
     beyond = {
         "x86-64-v3": re.compile(r"%zmm|%k[1-7]\b|%[xy]mm(1[6-9]|2\d|3[01])"),
         "x86-64": re.compile(r"%[yz]mm|%k[1-7]\b|\tv"),
@@ -97,7 +122,9 @@ def test_the_code_of_a_level_has_none_of_the_registers_beyond_it(kernels: list[E
         for variant in kernel.variants:
             (tmp_path / "code.o").write_bytes(variant.object_code)
             command = ["objdump", "-d", "--no-show-raw-insn", "code.o"]
-            code = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60).stdout
+            code = subprocess.run(
+                command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+            ).stdout
             assert len(code.splitlines()) > 50 and beyond[variant.name].search(code) is None
 
 
@@ -116,7 +143,9 @@ def test_levels_that_cannot_be_are_refused() -> None:
         checked_levels("x86-64,avx2", MACHINE)
     with pytest.raises(UsageError, match="unknown level"):
         checked_levels(",", MACHINE)
-    poorer = replace(MACHINE, isa=tuple(feature for feature in MACHINE.isa if not feature.startswith("avx512")))
+    poorer = replace(
+        MACHINE, isa=tuple(feature for feature in MACHINE.isa if not feature.startswith("avx512"))
+    )
     with pytest.raises(UsageError, match="x86-64-v4 needs avx512bw"):
         checked_levels("x86-64-v4", poorer)
     assert checked_levels("x86-64, X86-64-v3", MACHINE) == ("x86-64-v3", "x86-64")

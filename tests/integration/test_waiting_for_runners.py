@@ -1,4 +1,5 @@
-"""A job whose target no runner has stays queued and says what it waits for, everywhere; a runner that joins serves it."""
+"""A job whose target no runner has stays queued and says what it waits for, everywhere;
+a runner that joins serves it."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def queue(database: Database, target: Target) -> str:
     with database.write() as session:
         targets.remember(session, target)
         key = workloads.remember(session, workload, to_document(workload))
-        return jobs.create(session, jobs.NewJob(workloads=(key,), target=target.key, threads=1, trials=4))[0].id
+        return jobs.create(
+            session, jobs.NewJob(workloads=(key,), target=target.key, threads=1, trials=4)
+        )[0].id
 
 
 def reason(database: Database, job: str) -> str | None:
@@ -51,7 +54,9 @@ def test_a_job_waits_as_long_as_no_runner_of_its_target_was_heard_of(tmp_path: P
     assert reason(database, gpu) == WAITS
     assert reason(database, cpu) == "waiting for a runner of here"
     with database.write() as session:
-        new = workers.NewWorker(id="w", host="h", target=here.key, isolation=None, lanes=[], versions={})
+        new = workers.NewWorker(
+            id="w", host="h", target=here.key, isolation=None, lanes=[], versions={}
+        )
         workers.join(session, new)
     assert reason(database, cpu) is None and reason(database, gpu) == WAITS
     clock.advance((runners.SILENT + timedelta(seconds=1)).total_seconds())
@@ -85,8 +90,14 @@ def test_presence_joins_beats_and_leaves(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_the_service_takes_a_job_for_a_gpu_and_says_what_it_waits_for(tmp_path: Path) -> None:
-    with serving(options_for(f"sqlite:///{tmp_path}/t.db", tmp_path)) as live, live.http(live.key("submit", "read")) as http:
-        body = {"workload": {"op": "matmul", "params": {"M": 8, "N": 8, "K": 8}}, "target": "cuda:sm_90"}
+    with (
+        serving(options_for(f"sqlite:///{tmp_path}/t.db", tmp_path)) as live,
+        live.http(live.key("submit", "read")) as http,
+    ):
+        body = {
+            "workload": {"op": "matmul", "params": {"M": 8, "N": 8, "K": 8}},
+            "target": "cuda:sm_90",
+        }
         asked = http.post("/jobs", json=body)
         assert asked.status_code == 202, asked.text
         assert (asked.json()["state"], asked.json()["waiting"]) == ("queued", WAITS)
@@ -96,17 +107,24 @@ def test_the_service_takes_a_job_for_a_gpu_and_says_what_it_waits_for(tmp_path: 
         assert http.post(f"/jobs/{job}/cancel").json()["waiting"] is None
         looked_up = http.post("/lookup", json={**body, "target": "cuda:sm_80"})
         assert looked_up.status_code == 200, looked_up.text
-        assert http.get(f"/jobs/{looked_up.json()['job']}").json()["waiting"] == "waiting for a runner of cuda:sm_80"
+        assert (
+            http.get(f"/jobs/{looked_up.json()['job']}").json()["waiting"]
+            == "waiting for a runner of cuda:sm_80"
+        )
         assert http.post("/jobs", json={**body, "target": "cuda:sm_00"}).status_code == 422
 
 
 def tuner(directory: Path, *arguments: str) -> subprocess.Popen[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TUNER_")} | {
-        "PYTHONPATH": str(ROOT), "XDG_DATA_HOME": str(directory / "data"), "XDG_CONFIG_HOME": str(directory / "config"),
+    environment = {name: value for name,
+    value in os.environ.items() if not name.startswith("TUNER_")} | {
+        "PYTHONPATH": str(ROOT), "XDG_DATA_HOME": str(directory / "data"),
+        "XDG_CONFIG_HOME": str(directory / "config"),
     }  # fmt: skip
     command = [sys.executable, "-P", "-m", "tuner", *arguments]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=directory, env=environment, stdout=pipe, stderr=pipe, text=True)
+    return subprocess.Popen(
+        command, cwd=directory, env=environment, stdout=pipe, stderr=pipe, text=True
+    )
 
 
 def test_the_command_says_what_it_waits_for_and_what_ends_the_wait(tmp_path: Path) -> None:
@@ -131,11 +149,15 @@ def test_the_command_says_what_it_waits_for_and_what_ends_the_wait(tmp_path: Pat
 @pytest.mark.xdist_group("fleet")
 @pytest.mark.timeout(300)
 def test_a_runner_that_joins_serves_what_waited_for_it_and_nothing_else(tmp_path: Path) -> None:
-    """The machine that joins is this one; before it there is only a machine of another name, which leaves the job alone."""
+    """The machine that joins is this one; before it there is only a machine of another
+    name, which leaves the job alone."""
     database = open_in(tmp_path)
     other, here = sample_target("another machine"), detect_cpu()
     options = OrchestratorOptions(artifacts=tmp_path / "artifacts", limits=QUICK)
-    job, gpu = queue_job(database, ["matmul:M=16,N=16,K=16"], trials=3), queue(database, parse_target("cuda:sm_90"))
+    job, gpu = (
+        queue_job(database, ["matmul:M=16,N=16,K=16"], trials=3),
+        queue(database, parse_target("cuda:sm_90")),
+    )
     stops = threading.Event(), threading.Event()
     threads = [
         threading.Thread(target=Orchestrator(database, target, options).serve, args=(stop,))

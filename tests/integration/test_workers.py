@@ -1,4 +1,5 @@
-"""Jobs on a real Ray: one tuned end to end, and what is lost with each kind of worker (nothing but the trials in flight)."""
+"""Jobs on a real Ray: one tuned end to end, and what is lost with each kind of worker
+(nothing but the trials in flight)."""
 
 from __future__ import annotations
 
@@ -93,7 +94,10 @@ def test_a_job_ends_with_verified_kernels(database: Database, tmp_path: Path) ->
     for task in report.job.tasks:
         assert_complete(recorded(database, job_id, task.position), 8)
         assert task.trials_done == 8 and task.space_size is not None and task.space_size > 8
-        assert set(task.elapsed_s) == {"total", "search", "build", "measure"} and task.elapsed_s["build"] > 0
+        assert (
+            set(task.elapsed_s) == {"total", "search", "build", "measure"}
+            and task.elapsed_s["build"] > 0
+        )
         assert task.stopped == "trials"
         assert task.kernel is not None
         with database.read() as session:
@@ -104,13 +108,17 @@ def test_a_job_ends_with_verified_kernels(database: Database, tmp_path: Path) ->
         kinds = [event.kind for event in events.after(session, job_id, 0)]
         now = datetime.now(UTC)
         activities = {
-            span.kind for span in lanes.timeline(session, since=now - timedelta(hours=1), until=now) if span.job == job_id
+            span.kind
+            for span in lanes.timeline(session, since=now - timedelta(hours=1), until=now)
+            if span.job == job_id
         }
         (here,) = worker_rows.list_all(session)
         calibrations = lanes.calibrations(session, here.id, str(here.lanes[0]["name"]))
     assert kinds.count("trial") == 16 and kinds.count("kernel") == 2 and kinds[-1] == "succeeded"
     assert {"build", "wait", "time"} <= activities
-    assert here.isolation is not None and here.isolation.startswith("sealed"), "what is in force, not what was asked for"
+    assert here.isolation is not None and here.isolation.startswith("sealed"), (
+        "what is in force, not what was asked for"
+    )
     assert len(calibrations) >= LEARNED and all(10e-6 < one.median_s < 1.0 for one in calibrations)
     assert_computes(database, report.job.tasks[0].kernel, tmp_path)
 
@@ -125,7 +133,9 @@ def assert_computes(database: Database, kernel_id: str | None, tmp_path: Path) -
     library = Library(store.verify(kernel.artifact))
     rng = np.random.default_rng(5)
     a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((48, 32), (32, 40)))
-    np.testing.assert_allclose(library.function(schedule["symbol"])(a, b), a @ b, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        library.function(schedule["symbol"])(a, b), a @ b, rtol=1e-4, atol=1e-4
+    )
     assert store.get(schedule["object"])[:4] == b"\x7fELF"
     assert schedule["trace"] and schedule["module"]
     assert_delivered(store, schedule, tmp_path / "unpacked")
@@ -139,13 +149,21 @@ def assert_delivered(store: ArtifactStore, schedule: Mapping[str, Any], folder: 
     library = Library(directory / manifest.library)
     (function,) = manifest.functions
     a, b = np.full((48, 32), 2, np.float32), np.full((32, 40), 3, np.float32)
-    np.testing.assert_array_equal(library.function(function["symbol"])(a, b), np.full((48, 40), 192, np.float32))
+    np.testing.assert_array_equal(
+        library.function(function["symbol"])(a, b), np.full((48, 40), 192, np.float32)
+    )
     sources = schedule["sources"]
-    assert "define" in sources["llvm"] and ".text" in sources["asm"] and "T.prim_func" in sources["tvmscript"]
+    assert (
+        "define" in sources["llvm"]
+        and ".text" in sources["asm"]
+        and "T.prim_func" in sources["tvmscript"]
+    )
 
 
 def test_a_second_job_races_against_the_incumbent(database: Database, tmp_path: Path) -> None:
-    first, second = (run_here(database, queue_job(database, [SMALL], trials=3), tmp_path) for _ in range(2))
+    first, second = (
+        run_here(database, queue_job(database, [SMALL], trials=3), tmp_path) for _ in range(2)
+    )
     assert first.job.state == second.job.state == jobs.SUCCEEDED
     kernel_ids = [report.job.tasks[0].kernel for report in (first, second)]
     with database.read() as session:
@@ -155,7 +173,9 @@ def test_a_second_job_races_against_the_incumbent(database: Database, tmp_path: 
     assert promoted.id == kernel_ids[0] or promoted.previous == kernel_ids[0]
 
 
-def test_a_kernel_on_every_core_takes_turns_with_building(database: Database, tmp_path: Path) -> None:
+def test_a_kernel_on_every_core_takes_turns_with_building(
+    database: Database, tmp_path: Path
+) -> None:
     threads = len(os.sched_getaffinity(0))
     job_id = queue_job(database, [SMALL], trials=10, threads=threads)
     report = run_here(database, job_id, tmp_path)
@@ -167,14 +187,20 @@ def test_a_kernel_on_every_core_takes_turns_with_building(database: Database, tm
     building = [(span.started_at, span.ended_at) for span in spans if span.kind == "build"]
     timing = [(span.started_at, span.ended_at) for span in spans if span.kind == "time"]
     assert building and timing
-    assert [pair for pair in product(building, timing) if pair[0][0] < pair[1][1] and pair[1][0] < pair[0][1]] == []
+    assert [
+        pair
+        for pair in product(building, timing)
+        if pair[0][0] < pair[1][1] and pair[1][0] < pair[0][1]
+    ] == []
 
 
 @pytest.mark.timeout(300)
 def test_killed_workers_cost_no_trial(database: Database, tmp_path: Path) -> None:
-    """Compiler, runner process, both actors, the driver and Ray's node are killed in turn, in the middle of the job.
+    """Compiler, runner process, both actors, the driver and Ray's node are killed in
+    turn, in the middle of the job.
 
-    More trials lie between two kills than are ever in flight, so that some pass every station after each.
+    More trials lie between two kills than are ever in flight, so that some pass every
+    station after each.
     """
     apart = 12
     victims = [
@@ -207,15 +233,22 @@ def test_killed_workers_cost_no_trial(database: Database, tmp_path: Path) -> Non
     found = recorded(database, job_id)
     assert_complete(found, count)
     assert all(isinstance(trial.outcome, Timed) for trial in found)
-    # Every trial needs the lane's runner. Of two builders the one that was killed may have had nothing to do: nobody misses it.
+    # Every trial needs the lane's runner. Of two builders the one that was killed may
+    # have had nothing to do: nobody misses it.
     assert any(notice.startswith("cpu:") for notice in notices)
-    assert sum("driver" in notice for notice in notices) >= 2, "the driver was killed, and ended with its node"
+    assert sum("driver" in notice for notice in notices) >= 2, (
+        "the driver was killed, and ended with its node"
+    )
 
 
 def test_what_never_builds_in_time_fails_the_job(database: Database, tmp_path: Path) -> None:
     job_id = queue_job(database, [SMALL], trials=3)
     report = run_here(database, job_id, tmp_path, limits=replace(QUICK, build_timeout_s=0.003))
-    kinds = {trial.outcome.kind for trial in recorded(database, job_id) if isinstance(trial.outcome, Failed)}
+    kinds = {
+        trial.outcome.kind
+        for trial in recorded(database, job_id)
+        if isinstance(trial.outcome, Failed)
+    }
     assert kinds == {FailureKind.BUILD_TIMEOUT}
     assert report.unverified and report.job.state == jobs.FAILED
     assert report.job.error is not None and "0.003 s" in report.job.error
@@ -229,26 +262,35 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def test_a_service_serves_cancels_and_gives_back(database: Database, tmp_path: Path) -> None:
-    """One fleet for three jobs: one ends, one is cancelled from outside, one goes back when the service stops."""
+    """One fleet for three jobs: one ends, one is cancelled from outside, one goes back
+    when the service stops."""
 
     def state(job_id: str) -> str:
         with database.read() as session:
             return jobs.get(session, job_id).state
 
-    ended, cancelled, released = (queue_job(database, [SMALL], trials=trials) for trials in (2, 5000, 5000))
+    ended, cancelled, released = (
+        queue_job(database, [SMALL], trials=trials) for trials in (2, 5000, 5000)
+    )
     options = OrchestratorOptions(artifacts=tmp_path / "artifacts", limits=QUICK)
     stop, errors = threading.Event(), list[str]()
     service = Orchestrator(database, detect_cpu(), options)
-    thread = threading.Thread(target=service.serve, args=(stop,), kwargs={"on_error": errors.append})
+    thread = threading.Thread(
+        target=service.serve, args=(stop,), kwargs={"on_error": errors.append}
+    )
     thread.start()
     try:
-        wait_for(lambda: all(len(recorded(database, job_id)) >= 2 for job_id in (cancelled, released)))  # at once, on one fleet
+        wait_for(
+            lambda: all(len(recorded(database, job_id)) >= 2 for job_id in (cancelled, released))
+        )  # at once, on one fleet
         wait_for(lambda: state(ended) == jobs.SUCCEEDED)
         with database.write() as session:
             jobs.request_cancel(session, cancelled)
         wait_for(lambda: state(cancelled) == jobs.CANCELLED)
         left = len(recorded(database, released))
-        wait_for(lambda: len(recorded(database, released)) >= left + 2)  # the other's end took nothing of it along
+        wait_for(
+            lambda: len(recorded(database, released)) >= left + 2
+        )  # the other's end took nothing of it along
     finally:
         stop.set()
         thread.join(timeout=30)
@@ -257,7 +299,9 @@ def test_a_service_serves_cancels_and_gives_back(database: Database, tmp_path: P
         job = jobs.get(session, released)
     assert job.state == jobs.QUEUED and job.lease_owner is None
     numbers = [trial.number for trial in recorded(database, released)]
-    assert len(set(numbers)) == len(numbers)  # what was in flight is missing between them: who resumes begins with it
+    assert len(set(numbers)) == len(
+        numbers
+    )  # what was in flight is missing between them: who resumes begins with it
 
 
 @pytest.fixture
@@ -267,7 +311,11 @@ def fleet() -> Iterator[Callable[[Limits], Fleet]]:
     def start(limits: Limits) -> Fleet:
         plan = machine.plan_machine(machine.usable_nodes(), threads=1)
         wanted = FleetPlan(
-            lanes=plan.lanes, builder_cores=plan.builder_cores, alternates=plan.alternates, limits=limits, storage=""
+            lanes=plan.lanes,
+            builder_cores=plan.builder_cores,
+            alternates=plan.alternates,
+            limits=limits,
+            storage="",
         )
         started.append(Fleet(wanted))
         started[0].start()
@@ -279,10 +327,15 @@ def fleet() -> Iterator[Callable[[Limits], Fleet]]:
         one.close()
 
 
-def test_a_kernel_that_takes_too_long_costs_its_timeout_and_nothing_else(fleet: Callable[[Limits], Fleet]) -> None:
+def test_a_kernel_that_takes_too_long_costs_its_timeout_and_nothing_else(
+    fleet: Callable[[Limits], Fleet],
+) -> None:
     running = fleet(Limits(run_timeout_s=1.5))
     target = detect_cpu()
-    endless = RayMeasurer(running, Problem(workload=parse_spec("matmul:M=2048,N=2048,K=1024"), target=target, threads=1))
+    endless = RayMeasurer(
+        running,
+        Problem(workload=parse_spec("matmul:M=2048,N=2048,K=1024"), target=target, threads=1),
+    )
     endless.submit([Candidate(number=0)])
     (late,) = endless.results(timeout_s=60)
     assert isinstance(late.outcome, Failed) and late.outcome.kind is FailureKind.RUN_TIMEOUT
@@ -295,7 +348,8 @@ def test_a_kernel_that_takes_too_long_costs_its_timeout_and_nothing_else(fleet: 
 
 
 def assert_isolated(running: Fleet) -> None:
-    """Ray listens on loopback only, and nothing of the fleet but the runner's own parent may run on a lane's core."""
+    """Ray listens on loopback only, and nothing of the fleet but the runner's own
+    parent may run on a lane's core."""
     if running.plan.alternates:
         return
     builders = set(running.plan.builder_cores)

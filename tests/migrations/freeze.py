@@ -1,6 +1,8 @@
-"""Writes tests/migrations/frozen/<release>.sqlite: a small database of this release, kept so that each later one upgrades it.
+"""Writes tests/migrations/frozen/<release>.sqlite: a small database of this release,
+kept so that each later one upgrades it.
 
-Run once for each release: `python -m tests.migrations.freeze`. Files of past releases are never written again.
+Run once for each release: `python -m tests.migrations.freeze`. Files of past releases
+are never written again.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ def freeze(file: Path) -> None:
             leases.finish(session, lease, jobs.SUCCEEDED)
             keys.create(session, name="frozen", scopes=["read"])
         with database.write() as session:
-            jobs.create(session, jobs.NewJob(workloads=(f"{8:064x}",), target=first.target, threads=2, trials=3))
+            jobs.create(
+                session,
+                jobs.NewJob(workloads=(f"{8:064x}",), target=first.target, threads=2, trials=3),
+            )
         backup(database, file)
         database.close()
 

@@ -1,4 +1,5 @@
-"""The schema's history: one head, up and down and up again, what the revisions make is what the models say, old files upgrade."""
+"""The schema's history: one head, up and down and up again, what the revisions make is
+what the models say, old files upgrade."""
 
 from __future__ import annotations
 
@@ -29,7 +30,11 @@ FROZEN = sorted((Path(__file__).parent / "frozen").glob("*.sqlite"))
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    url = f"sqlite:///{tmp_path}/tuner.sqlite" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+    url = (
+        f"sqlite:///{tmp_path}/tuner.sqlite"
+        if request.param == "sqlite"
+        else str(request.getfixturevalue("postgres_url"))
+    )
     (tmp_path / "tuner.sqlite").touch()
     opened = open_database(url, create=False, check_schema=False)
     yield opened
@@ -67,14 +72,16 @@ def test_trials_survive_down_and_up_and_are_found_by_their_knobs(empty: Database
 
     def found() -> tuple[Page[StoredTrial], tuple[Trial, ...]]:
         with empty.read() as session:
-            return trial_pages.list_page(session, lease.job_id, where=knobs, sort="median_s"), trials.of_task(
-                session, lease.job_id
-            )
+            return trial_pages.list_page(
+                session, lease.job_id, where=knobs, sort="median_s"
+            ), trials.of_task(session, lease.job_id)
 
     before = found()
     assert [each.trial.number for each in before[0].items] == [0, 2]
     schema.downgrade(empty.engine, "0001")
-    assert "knob_bits" not in {column["name"] for column in inspect(empty.engine).get_columns("trials")}
+    assert "knob_bits" not in {
+        column["name"] for column in inspect(empty.engine).get_columns("trials")
+    }
     assert schema.upgrade(empty.engine) == ("0001", schema.head())
     assert found() == before
 
@@ -119,11 +126,16 @@ def test_databases_of_past_releases_upgrade(file: Path, tmp_path: Path) -> None:
             "tile": (4, 8),
             "unroll": 2,
         }
-        found = trial_pages.list_page(session, done.id, where=TrialFilter(knobs={"tile": (4, 8)})).items
+        found = trial_pages.list_page(
+            session, done.id, where=TrialFilter(knobs={"tile": (4, 8)})
+        ).items
         assert [each.trial.number for each in found] == [0, 2]
         kernel = done.tasks[0].kernel
         assert kernel is not None
-        assert [each.state for each in kernels.lineage(session, kernel)] == ["promoted", "superseded"]
+        assert [each.state for each in kernels.lineage(session, kernel)] == [
+            "promoted",
+            "superseded",
+        ]
         assert kernels.schedule(session, kernel)["versions"] == {"tvm": "0.27"}
         assert [event.kind for event in events.after(session, done.id, 0)] == [
             "queued",

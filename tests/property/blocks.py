@@ -1,4 +1,5 @@
-"""A naive interpreter of programs: every block, point by point, steps ignored. It shares no code with the lowering."""
+"""A naive interpreter of programs: every block, point by point, steps ignored. It
+shares no code with the lowering."""
 
 from __future__ import annotations
 
@@ -16,14 +17,19 @@ from tuner.workload.expression import Binary, Cast, Const, Read, Scalar, Select,
 Arrays = dict[str, NDArray[Any]]
 
 _BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": lambda a, b: a / b,
-    "floordiv": lambda a, b: a // b, "floormod": lambda a, b: a % b, "max": max, "min": min, "pow": lambda a, b: a**b,
-    "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
-    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "and": lambda a, b: a and b, "or": lambda a, b: a or b,
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "floordiv": lambda a, b: a // b, "floormod": lambda a, b: a % b, "max": max, "min": min,
+    "pow": lambda a, b: a**b,
+    "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a,
+    b: a >= b,
+    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "and": lambda a, b: a and b,
+    "or": lambda a, b: a or b,
     "xor": lambda a, b: a ^ b,
 }  # fmt: skip
 _UNARY: Mapping[str, Callable[[Any], Any]] = {
-    "neg": lambda a: -a, "exp": math.exp, "log": math.log, "sqrt": math.sqrt, "rsqrt": lambda a: 1 / math.sqrt(a),
+    "neg": lambda a: -a, "exp": math.exp, "log": math.log, "sqrt": math.sqrt,
+    "rsqrt": lambda a: 1 / math.sqrt(a),
     "tanh": math.tanh, "erf": math.erf, "abs": abs, "not": lambda a: not a,
     "bfloat16": lambda a: math.ldexp(round(math.ldexp(math.frexp(a)[0], 8)), math.frexp(a)[1] - 8),
 }  # fmt: skip
@@ -39,7 +45,9 @@ def value(node: Scalar, where: Mapping[str, int], arrays: Arrays) -> Any:
             return number
         case Read(tensor=tensor, indices=indices):
             place = tuple(value(index, where, arrays) for index in indices)
-            assert all(0 <= at < extent for at, extent in zip(place, arrays[tensor].shape, strict=True)), f"{node} at {place}"
+            assert all(
+                0 <= at < extent for at, extent in zip(place, arrays[tensor].shape, strict=True)
+            ), f"{node} at {place}"
             return arrays[tensor][place]
         case Cast(arg=arg):
             return value(arg, where, arrays)
@@ -73,7 +81,9 @@ def _execute(block: Block, arrays: Arrays) -> None:
     for point in product(*(range(axis.extent) for axis in block.axes)):
         where = dict(zip(names, point, strict=True))
         place = tuple(value(index, where, arrays) for index in block.indices)
-        assert all(0 <= at < extent for at, extent in zip(place, target.shape, strict=True)), f"{block.name} writes {place}"
+        assert all(0 <= at < extent for at, extent in zip(place, target.shape, strict=True)), (
+            f"{block.name} writes {place}"
+        )
         if block.reducer is None:
             if all(value(condition, where, arrays) for condition in block.when):
                 target[place] = value(block.body, where, arrays)

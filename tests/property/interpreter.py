@@ -1,4 +1,5 @@
-"""A slow and obvious interpreter of expressions, point by point in Python numbers: the fast reference is compared with it."""
+"""A slow and obvious interpreter of expressions, point by point in Python numbers: the
+fast reference is compared with it."""
 
 from __future__ import annotations
 
@@ -10,7 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.workload.expression import Binary, Cast, Const, Expression, Read, Scalar, Select, Stage, Unary, Var
+from tuner.workload.expression import (
+    Binary,
+    Cast,
+    Const,
+    Expression,
+    Read,
+    Scalar,
+    Select,
+    Stage,
+    Unary,
+    Var,
+)
 
 Number = Any  # int, float or bool
 
@@ -19,7 +31,9 @@ class OutOfBounds(Exception):
     pass
 
 
-def interpret(expression: Expression, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def interpret(
+    expression: Expression, inputs: Mapping[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
     tensors = {name: array.astype(object) for name, array in inputs.items()}
     for tensor in expression.inputs:
         convert = float if "float" in tensor.dtype else int
@@ -60,7 +74,9 @@ def value_of(node: Scalar, at: Mapping[str, int], tensors: Mapping[str, NDArray[
             return value
         case Read(tensor=tensor, indices=indices, pad=pad):
             point = tuple(int(value_of(index, at, tensors)) for index in indices)
-            inside = all(0 <= i < extent for i, extent in zip(point, tensors[tensor].shape, strict=True))
+            inside = all(
+                0 <= i < extent for i, extent in zip(point, tensors[tensor].shape, strict=True)
+            )
             if not inside and pad is None:
                 raise OutOfBounds(f"{tensor}{list(point)}")
             return tensors[tensor][point] if inside or pad is None else pad.value
@@ -110,4 +126,11 @@ def _binary(op: str, a: Number, b: Number) -> Number:
         case "and" | "or":
             return (a and b) if op == "and" else (a or b)
         case _:
-            return {"lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b, "eq": a == b, "ne": a != b}[op]
+            return {
+                "lt": a < b,
+                "le": a <= b,
+                "gt": a > b,
+                "ge": a >= b,
+                "eq": a == b,
+                "ne": a != b,
+            }[op]

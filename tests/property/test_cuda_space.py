@@ -1,4 +1,5 @@
-"""Random expressions through the space for GPUs: sampled configs schedule, run serially give the reference, and give source."""
+"""Random expressions through the space for GPUs: sampled configs schedule, run serially
+give the reference, and give source."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ MOST_ILLEGAL = 0.02  # share of the sampled configs that TVM may refuse
 
 
 class Sampled:
-    """Configs of random expressions, each run serially and generated; `illegal` counts those that have no schedule."""
+    """Configs of random expressions, each run serially and generated; `illegal` counts
+    those that have no schedule."""
 
     def __init__(self) -> None:
         self.configs, self.illegal = 0, Counter[str]()
@@ -50,10 +52,17 @@ class Sampled:
             except IllegalSchedule as error:
                 self.illegal[str(error)[:200]] += 1
                 continue
-            library = tvm.tirx.build(module, target=tvm.target.Target({"kind": "llvm", "opt-level": 1}))
+            library = tvm.tirx.build(
+                module, target=tvm.target.Target({"kind": "llvm", "opt-level": 1})
+            )
             outputs = [expression.tensor(name) for name in expression.outputs]
-            held = [tvm.runtime.tensor(np.full(one.shape, 77, numpy_dtype(one.dtype))) for one in outputs]
-            library["kernel"](*(tvm.runtime.tensor(arrays[tensor.name]) for tensor in expression.inputs), *held)
+            held = [
+                tvm.runtime.tensor(np.full(one.shape, 77, numpy_dtype(one.dtype)))
+                for one in outputs
+            ]
+            library["kernel"](
+                *(tvm.runtime.tensor(arrays[tensor.name]) for tensor in expression.inputs), *held
+            )
             got = {one.name: tensor.numpy() for one, tensor in zip(outputs, held, strict=True)}
             off = max_rel_error(expression, got, want, magnitude)
             assert off <= error_bound(expression), f"{config} is {off:.3g} off"
@@ -65,7 +74,12 @@ class Sampled:
 def test_sampled_configs_compute_the_reference_and_give_source(dtypes: tuple[str, ...]) -> None:
     sampled = Sampled()
 
-    @settings(deadline=None, max_examples=12, suppress_health_check=QUICK, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+    @settings(
+        deadline=None,
+        max_examples=12,
+        suppress_health_check=QUICK,
+        phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    )
     @given(expressions(dtypes=dtypes, max_stages=3))
     def check(expression: Expression) -> None:
         sampled.check(expression)

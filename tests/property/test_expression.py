@@ -1,4 +1,5 @@
-"""Properties of expressions: the reference equals a naive interpreter, keys ignore names alone, documents keep all."""
+"""Properties of expressions: the reference equals a naive interpreter, keys ignore
+names alone, documents keep all."""
 
 from __future__ import annotations
 
@@ -17,7 +18,11 @@ from tuner.workload.keys import workload_key
 from tuner.workload.reference import error_bound, evaluate, evaluate_with_magnitude, max_rel_error
 from tuner.workload.spec import from_document, to_document, workload_from_expression
 
-COMMON = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+COMMON = settings(
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 
 
 def renamed(expression: Expression, prefix: str) -> Expression:
@@ -27,7 +32,11 @@ def renamed(expression: Expression, prefix: str) -> Expression:
         if isinstance(node, Var):
             return Var(prefix + node.name)
         if isinstance(node, Read):
-            return Read(prefix + node.tensor, tuple(rewrite(index, scalar) for index in node.indices), node.pad)
+            return Read(
+                prefix + node.tensor,
+                tuple(rewrite(index, scalar) for index in node.indices),
+                node.pad,
+            )
         return None
 
     def axes(given: tuple[Axis, ...]) -> tuple[Axis, ...]:
@@ -68,14 +77,18 @@ def test_integers_are_exact(expression: Expression, seed: int) -> None:
     values = evaluate(expression, inputs)
     for name, naive in interpret(expression, inputs).items():
         bits = {"int8": 8, "int32": 32, "int64": 64}[expression.tensor(name).dtype]
-        wrapped = [(int(value) + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1) for value in naive.ravel()]
+        wrapped = [
+            (int(value) + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1) for value in naive.ravel()
+        ]
         assert values[name].ravel().tolist() == wrapped
     assert error_bound(expression) == 0.0
 
 
 @COMMON
 @given(expressions(dtypes=("f32",)), st.integers(0, 99))
-def test_float32_results_are_within_the_bound_and_wrong_ones_are_not(expression: Expression, seed: int) -> None:
+def test_float32_results_are_within_the_bound_and_wrong_ones_are_not(
+    expression: Expression, seed: int
+) -> None:
     inputs = make_inputs(expression, seed)
     want, magnitude = evaluate_with_magnitude(expression, inputs)
     got = {name: array.astype(np.float32) for name, array in want.items()}
@@ -95,7 +108,9 @@ def test_key_ignores_names(expression: Expression, prefix: str) -> None:
 @given(expressions(), expressions())
 def test_equal_keys_mean_equal_programs_up_to_names(first: Expression, second: Expression) -> None:
     if workload_key(first) == workload_key(second):
-        assert [tensor.shape for tensor in first.inputs] == [tensor.shape for tensor in second.inputs]
+        assert [tensor.shape for tensor in first.inputs] == [
+            tensor.shape for tensor in second.inputs
+        ]
         inputs = make_inputs(first, 0)
         other = {b.name: inputs[a.name] for a, b in zip(first.inputs, second.inputs, strict=True)}
         np.testing.assert_array_equal(evaluate(first, inputs)["Y"], evaluate(second, other)["Y"])
@@ -109,12 +124,17 @@ def test_key_tells_shapes_dtypes_constants_and_numerics_apart(expression: Expres
         replace(
             expression,
             inputs=(
-                Tensor(name=first.name, shape=(first.shape[0] + 1, *first.shape[1:]), dtype=first.dtype),
+                Tensor(
+                    name=first.name, shape=(first.shape[0] + 1, *first.shape[1:]), dtype=first.dtype
+                ),
                 *expression.inputs[1:],
             ),
         ),
         replace(expression, inputs=(replace(first, dtype="int64"), *expression.inputs[1:])),
-        replace(expression, stages=(*expression.stages[:-1], replace(expression.stages[-1], dtype="int64"))),
+        replace(
+            expression,
+            stages=(*expression.stages[:-1], replace(expression.stages[-1], dtype="int64")),
+        ),
     ]
     keys = [
         workload_key(expression),

@@ -1,6 +1,8 @@
-"""Random expressions through the CPU's space: inlining and grouping keep the program, sampled configs are right.
+"""Random expressions through the CPU's space: inlining and grouping keep the program,
+sampled configs are right.
 
-Right means: it schedules, compiles for this machine and computes what the float64 reference computes.
+Right means: it schedules, compiles for this machine and computes what the float64
+reference computes.
 """
 
 from __future__ import annotations
@@ -47,8 +49,12 @@ def members(group: Group) -> tuple[Stage, ...]:
 
 
 def safe(expression: Expression) -> Expression:
-    """The expression for the reference, which computes both sides of a selection: reads of the side not chosen stay inside."""
-    tensors = {tensor.name: tensor for tensor in (*expression.inputs, *(stage.tensor for stage in expression.stages))}
+    """The expression for the reference, which computes both sides of a selection: reads
+    of the side not chosen stay inside."""
+    tensors = {
+        tensor.name: tensor
+        for tensor in (*expression.inputs, *(stage.tensor for stage in expression.stages))
+    }
     stages = []
     for stage in expression.stages:
         stages.append(replace(stage, body=guarded(stage.body, stage.extents, tensors)))
@@ -83,19 +89,24 @@ def test_groups_partition_the_stages_each_after_what_it_reads(expression: Expres
     assert set(short.outputs) <= known
 
 
-def computed(expression: Expression, program: Program, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def computed(
+    expression: Expression, program: Program, arrays: dict[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
     target = tvm.target.Target(dict(detect_cpu().tvm))
     library = tvm.tirx.build(state_arguments(schedule(program, "kernel").mod), target=target)
     held = {}
     for name in expression.outputs:
         tensor = expression.tensor(name)
         held[name] = tvm.runtime.tensor(np.full(tensor.shape, 77, numpy_dtype(tensor.dtype)))
-    library["kernel"](*(tvm.runtime.tensor(arrays[tensor.name]) for tensor in expression.inputs), *held.values())
+    library["kernel"](
+        *(tvm.runtime.tensor(arrays[tensor.name]) for tensor in expression.inputs), *held.values()
+    )
     return {name: tensor.numpy() for name, tensor in held.items()}
 
 
 class Sampled:
-    """Configs of random expressions, each compiled and compared; `illegal` counts those that have no schedule."""
+    """Configs of random expressions, each compiled and compared; `illegal` counts those
+    that have no schedule."""
 
     def __init__(self) -> None:
         self.configs, self.illegal = 0, Counter[str]()
@@ -106,8 +117,14 @@ class Sampled:
         workload = workload_from_expression(expression)
         seed = zlib.crc32(workload_key(expression).encode())
         space = CpuSpace(workload, detect_cpu(), threads=1 + seed % 2)
-        configs = [space.space.config(point) for point in space.space.sample(np.random.default_rng(seed), CONFIGS)]
-        programs = [(None, default_program(workload)), *((config, space.program(config)) for config in configs)]
+        configs = [
+            space.space.config(point)
+            for point in space.space.sample(np.random.default_rng(seed), CONFIGS)
+        ]
+        programs = [
+            (None, default_program(workload)),
+            *((config, space.program(config)) for config in configs),
+        ]
         for config, program in programs:
             self.configs += 1
             try:
@@ -120,10 +137,17 @@ class Sampled:
 
 
 @pytest.mark.parametrize("dtypes", [("f32",), ("f64", "f16", "bf16"), ("i32", "i8", "i64")])
-def test_sampled_configs_schedule_compile_and_compute_the_reference(dtypes: tuple[str, ...]) -> None:
+def test_sampled_configs_schedule_compile_and_compute_the_reference(
+    dtypes: tuple[str, ...],
+) -> None:
     sampled = Sampled()
 
-    @settings(deadline=None, max_examples=16, suppress_health_check=QUICK, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+    @settings(
+        deadline=None,
+        max_examples=16,
+        suppress_health_check=QUICK,
+        phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    )
     @given(expressions(dtypes=dtypes, max_stages=3))
     def check(expression: Expression) -> None:
         sampled.check(expression)
@@ -136,14 +160,19 @@ def test_sampled_configs_schedule_compile_and_compute_the_reference(dtypes: tupl
     "text",
     [
         # An iterator that cancels out of an index.
-        "kernel k(X: f32[4, 5]) -> (Y: f32[1]) { Y[i] += (X[r - 1*r - 2, r] else 0) for i in 0:1, r in 0:5 }",
+        "kernel k(X: f32[4, 5]) -> (Y: f32[1]) { Y[i] += (X[r - 1*r - 2, r] else 0) for i in "
+        "0:1, r in 0:5 }",
         # The identity of a minimum of int64, which no index holds.
-        "kernel k(X: i64[3, 7]) -> (Y: i64[5, 3]) { Y[i, j] max= (X[j, r] else 0) + i for i in 0:5, r in 0:7 }",
+        "kernel k(X: i64[3, 7]) -> (Y: i64[5, 3]) { Y[i, j] max= (X[j, r] else 0) + i for i in "
+        "0:5, r in 0:7 }",
         "kernel k(X: i64[3, 37], W: i64[3, 37]) -> (Y: i64[3]) { Y[i] min= X[i, r] * W[i, r] }",
         # One bfloat16 value for all lanes: constant, by division, by padding alone.
-        "kernel k(X: bf16[5]) -> (Y: bf16[5, 7, 8]) { Y[i, j, l] = X[i] for i in 0:5, j in 0:7, l in 0:8 }",
-        "kernel k(X: bf16[5, 2]) -> (Y: bf16[5, 16]) { Y[i, l] = X[i, l // 8] * 2 for i in 0:5, l in 0:16 }",
-        "kernel k(X: bf16[5, 16]) -> (Y: bf16[5, 16]) { Y[i, l] = X[i + 5, l] else 0 for i in 0:5, l in 0:16 }",
+        "kernel k(X: bf16[5]) -> (Y: bf16[5, 7, 8]) { Y[i, j, l] = X[i] for i in 0:5, j in 0:7, "
+        "l in 0:8 }",
+        "kernel k(X: bf16[5, 2]) -> (Y: bf16[5, 16]) { Y[i, l] = X[i, l // 8] * 2 for i in 0:5, "
+        "l in 0:16 }",
+        "kernel k(X: bf16[5, 16]) -> (Y: bf16[5, 16]) { Y[i, l] = X[i + 5, l] else 0 for i in "
+        "0:5, l in 0:16 }",
     ],
 )
 def test_programs_that_code_generation_once_refused(text: str) -> None:

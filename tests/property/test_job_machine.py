@@ -1,6 +1,8 @@
-"""Any order of claims, renewals, results, cancellations, resumptions, crashes and passing time keeps a job sound.
+"""Any order of claims, renewals, results, cancellations, resumptions, crashes and
+passing time keeps a job sound.
 
-The model knows each job's state, who holds it, and which trials were acknowledged; the database must agree after every step.
+The model knows each job's state, who holds it, and which trials were acknowledged; the
+database must agree after every step.
 """
 
 from __future__ import annotations
@@ -90,7 +92,9 @@ class JobMachine(RuleBasedStateMachine):
             assert not free
             return multiple()
         claimed, lease = found
-        assert claimed.id in free and (claimed.id not in self.holders or lease.fence > self.holders[claimed.id].fence)
+        assert claimed.id in free and (
+            claimed.id not in self.holders or lease.fence > self.holders[claimed.id].fence
+        )
         self.states[claimed.id], self.holders[claimed.id] = jobs.RUNNING, lease
         return lease
 
@@ -111,7 +115,9 @@ class JobMachine(RuleBasedStateMachine):
     def renew(self, lease: Lease) -> Lease:
         try:
             with self.database.write() as session:
-                renewed, cancelling = leases.renew(session, lease, lifetime=timedelta(seconds=LEASE_S))
+                renewed, cancelling = leases.renew(
+                    session, lease, lifetime=timedelta(seconds=LEASE_S)
+                )
         except StaleLease:
             assert not self.current(lease)
             return lease
@@ -119,14 +125,19 @@ class JobMachine(RuleBasedStateMachine):
         self.holders[lease.job_id] = renewed
         return renewed
 
-    @rule(lease=held, state=st.sampled_from([jobs.SUCCEEDED, jobs.FAILED, jobs.CANCELLED, jobs.QUEUED]))
+    @rule(
+        lease=held,
+        state=st.sampled_from([jobs.SUCCEEDED, jobs.FAILED, jobs.CANCELLED, jobs.QUEUED]),
+    )
     def end(self, lease: Lease, state: str) -> None:
         try:
             with self.database.write() as session:
                 if state == jobs.QUEUED:
                     after = leases.release(session, lease).state
                 else:
-                    after = leases.finish(session, lease, state, error="it broke" if state == jobs.FAILED else None).state
+                    after = leases.finish(
+                        session, lease, state, error="it broke" if state == jobs.FAILED else None
+                    ).state
         except StaleLease:
             assert not self.current(lease)
             return
@@ -182,7 +193,9 @@ class JobMachine(RuleBasedStateMachine):
                 assert trials.numbers(session, job_id) == self.recorded[job_id]
                 assert job.tasks[0].trials_done == len(self.recorded[job_id])
                 log = events.after(session, job_id, 0)
-                assert [event.sequence for event in log] == list(range(1, len(log) + 1)) and log[-1].kind == state
+                assert [event.sequence for event in log] == list(range(1, len(log) + 1)) and log[
+                    -1
+                ].kind == state
 
     def current(self, lease: Lease) -> bool:
         holder = self.holders.get(lease.job_id)
@@ -205,7 +218,12 @@ class PostgresJobMachine(JobMachine):
         pass
 
 
-SMALL = settings(max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SMALL = settings(
+    max_examples=20,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 TestJobMachine = JobMachine.TestCase
 TestJobMachine.settings = SMALL
 

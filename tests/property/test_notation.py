@@ -1,4 +1,5 @@
-"""Properties of the notation: no read it accepts leaves its tensor, affine reads it refuses do, no text makes it crash."""
+"""Properties of the notation: no read it accepts leaves its tensor, affine reads it
+refuses do, no text makes it crash."""
 
 from __future__ import annotations
 
@@ -16,24 +17,39 @@ from tuner.workload.inputs import make_inputs
 from tuner.workload.keys import workload_key
 from tuner.workload.notation import parse
 
-COMMON = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+COMMON = settings(
+    deadline=None,
+    max_examples=150,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 WORDS = [
-    "kernel", "k", "(", "A", ":", "f32", "[", "M", "]", ")", "->", "C", "{", "}", "=", "+=", "max=", "A[i]", "C[i]", "i", "+",
-    "-", "*", "/", "//", "%", "?", ":", "else", "0", "1.5", "inf", "for", "in", "0:3", "where(", "min(", "exp(", "f32(", "and",
-    "or", "not", "<", "==", ",", ";", "#\n", "true", "M", "é", "\0", "1e999", "99999999999999999999", "_", "''",
+    "kernel", "k", "(", "A", ":", "f32", "[", "M", "]", ")", "->", "C", "{", "}", "=", "+=",
+    "max=", "A[i]", "C[i]", "i", "+",
+    "-", "*", "/", "//", "%", "?", ":", "else", "0", "1.5", "inf", "for", "in", "0:3", "where(",
+    "min(", "exp(", "f32(", "and",
+    "or", "not", "<", "==", ",", ";", "#\n", "true", "M", "é", "\0", "1e999",
+    "99999999999999999999", "_", "''",
 ]  # fmt: skip
 
 
 @st.composite
 def unpadded(draw: st.DrawFn) -> tuple[str, bool, bool]:
-    """A kernel of one unpadded read; whether it leaves its tensor; whether its indices are affine."""
+    """A kernel of one unpadded read; whether it leaves its tensor; whether its indices
+    are affine."""
     shape = draw(st.lists(st.sampled_from(EXTENTS), min_size=1, max_size=2))
     ranges = {"i": draw(st.sampled_from(EXTENTS)), "r": draw(st.sampled_from(EXTENTS))}
     chosen = [draw(indices(ranges)) for _ in shape]
-    leaves = any(not 0 <= value < extent for index, extent in zip(chosen, shape, strict=True) for value in index.values)
+    leaves = any(
+        not 0 <= value < extent
+        for index, extent in zip(chosen, shape, strict=True)
+        for value in index.values
+    )
     read = f"X[{', '.join(index.text for index in chosen)}]"
     stated = ", ".join(f"{name} in 0:{extent}" for name, extent in ranges.items())
-    text = f"kernel k(X: f32[{', '.join(map(str, shape))}]) -> (Y: f32[{ranges['i']}]) {{ Y[i] += {read} * f32(r) for {stated} }}"
+    text = (
+        f"kernel k(X: f32[{', '.join(map(str, shape))}]) -> (Y: f32[{ranges['i']}]) {{ Y[i] "
+        f"+= {read} * f32(r) for {stated} }}"
+    )
     return text, leaves, not re.search("//|%", read)
 
 
@@ -64,7 +80,11 @@ def test_generated_programs_are_accepted_and_stay_inside(text: str) -> None:
 @COMMON
 @given(programs())
 def test_spacing_comments_and_names_do_not_matter(text: str) -> None:
-    spaced = re.sub(r"([\[\]\(\),*+])", r" \1 ", text.replace("+=", "PLUS")).replace("PLUS", "+=").replace("\n", " # noted\n\n")
+    spaced = (
+        re.sub(r"([\[\]\(\),*+])", r" \1 ", text.replace("+=", "PLUS"))
+        .replace("PLUS", "+=")
+        .replace("\n", " # noted\n\n")
+    )
     renamed = re.sub(r"\b([irTXY])(\d*)\b", r"\1_\2_new", text)
     assert parse(spaced, {}) == parse(text, {})
     assert workload_key(parse(renamed, {})) == workload_key(parse(text, {}))
@@ -84,15 +104,19 @@ def test_any_text_is_refused_with_a_position(text: str) -> None:
 
 HOSTILE = {
     "long indices": "A[" + "+".join([f"({'+'.join(['i'] * 100)})"] * 9) + "]",
-    "extremes": "A[min(" + ",".join([f"min({','.join([f'max(i,{chr(43).join(chr(105) * 12)})'] * 8)})"] * 7) + ")]",
-    "ranges to find": "+".join(f"({'+'.join(f'A[r{b % 7}+r{(b + 1) % 7}+1]' for b in range(60))})" for _ in range(3)),
+    "extremes": "A[min(" + ",".join([f"min({','.join([f'max(i,{chr(43).join(chr(105) * 12)})'] * 8)})"] * 7) + ")]",  # noqa: E501
+    "ranges to find": "+".join(f"({'+'.join(f'A[r{b % 7}+r{(b + 1) % 7}+1]' for b in range(60))})" for _ in range(3)),  # noqa: E501
     "spine": "A[" + "(" * 15 + "i" + ("+" + "+".join("i" * 40) + ")") * 15 + "]",
-    "brackets": "(" * 8000, "signs": "-" * 16000 + "A[i]", "negations": "not " * 4000 + "true", "sum": "+".join(["A[i]"] * 3200),
-    "conditionals": "A[i]>0?" * 1500 + "1" + ":0" * 1500, "digits": "9" * 16000, "indices": f"A[{','.join('i' * 7900)}]",
-    "arguments": "min(" + ",".join("i" * 7900) + ")", "iterators": "+".join(f"i{k}" for k in range(2300)),
+    "brackets": "(" * 8000, "signs": "-" * 16000 + "A[i]", "negations": "not " * 4000 + "true",
+    "sum": "+".join(["A[i]"] * 3200),
+    "conditionals": "A[i]>0?" * 1500 + "1" + ":0" * 1500, "digits": "9" * 16000,
+    "indices": f"A[{','.join('i' * 7900)}]",
+    "arguments": "min(" + ",".join("i" * 7900) + ")",
+    "iterators": "+".join(f"i{k}" for k in range(2300)),
     "newlines": "\n" * 16000,
-    "products": "*".join(["(A[i]+A[i]*A[i])"] * 900), "long": "A[i]+" * 4000, "name": "a" * 16000, "comment": "#" * 16000,
-    "chains in chains": "(" * 30 + "+".join(["A[i]"] * 100) + ("+" + "+".join(["A[i]"] * 20) + ")") * 30,
+    "products": "*".join(["(A[i]+A[i]*A[i])"] * 900), "long": "A[i]+" * 4000, "name": "a" * 16000,
+    "comment": "#" * 16000,
+    "chains in chains": "(" * 30 + "+".join(["A[i]"] * 100) + ("+" + "+".join(["A[i]"] * 20) + ")") * 30,  # noqa: E501
 }  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""Whatever the expression, its space can be searched: candidates come, are told, and the next plan is made of them."""
+"""Whatever the expression, its space can be searched: candidates come, are told, and
+the next plan is made of them."""
 
 from __future__ import annotations
 
@@ -27,10 +28,17 @@ def test_every_program_can_be_searched(text: str) -> None:
     while len(asked) < TOLD:
         points = searcher.ask(4)
         for number, point in enumerate(points, start=len(asked) + 1):
-            timed = Timed(samples_s=(float(rng.uniform(1, 2)),), max_rel_error=0.0, conditions=conditions, artifact=f"{number}")
+            timed = Timed(
+                samples_s=(float(rng.uniform(1, 2)),),
+                max_rel_error=0.0,
+                conditions=conditions,
+                artifact=f"{number}",
+            )
             config = space.space.config(point)
             assert searcher.forecast(config) is not None
-            searcher.tell([Trial(number=number, config=config, outcome=timed, build_s=0.0, measure_s=0.0)])
+            searcher.tell(
+                [Trial(number=number, config=config, outcome=timed, build_s=0.0, measure_s=0.0)]
+            )
         asked += map(bytes, points)
         if len(points) < 4:
             break

@@ -1,4 +1,5 @@
-"""Properties of any space: sampling stays inside, size equals enumeration, numbers and configs lead back to their points."""
+"""Properties of any space: sampling stays inside, size equals enumeration, numbers and
+configs lead back to their points."""
 
 from __future__ import annotations
 
@@ -21,16 +22,23 @@ VALUES: st.SearchStrategy[Value] = st.one_of(
 
 
 @st.composite
-def spaces(draw: st.DrawFn, *, most_sketches: int = 3, most_knobs: int = 4, most_values: int = 5) -> Space:
+def spaces(
+    draw: st.DrawFn, *, most_sketches: int = 3, most_knobs: int = 4, most_values: int = 5
+) -> Space:
     def knobs(prefix: str, most: int) -> list[Knob]:
-        values = [tuple(draw(st.lists(VALUES, min_size=1, max_size=most_values, unique=True))) for _ in range(most)]
+        values = [
+            tuple(draw(st.lists(VALUES, min_size=1, max_size=most_values, unique=True)))
+            for _ in range(most)
+        ]
         return [Knob(name=f"{prefix}.k{k}", values=found) for k, found in enumerate(values)]
 
     sketches, shared = [], knobs("shared", draw(st.integers(0, 3)))
     for s in range(draw(st.integers(1, most_sketches))):
         own = knobs(f"s{s}", draw(st.integers(0, most_knobs)))
         taken = [knob for knob in shared if draw(st.booleans())]
-        sketches.append(Sketch(name=f"s{s}", knobs=tuple(draw(st.permutations(own + taken))[:most_knobs])))
+        sketches.append(
+            Sketch(name=f"s{s}", knobs=tuple(draw(st.permutations(own + taken))[:most_knobs]))
+        )
     return Space(tuple(sketches))
 
 
@@ -53,7 +61,12 @@ def test_size_is_the_number_of_points_and_of_their_meanings(space: Space) -> Non
     used = []
     for point in points:
         names = {"sketch", *(knob.name for knob in space.sketches[int(point[0])].knobs)}
-        used.append(json.dumps({name: value for name, value in space.config(point).items() if name in names}, sort_keys=True))
+        used.append(
+            json.dumps(
+                {name: value for name, value in space.config(point).items() if name in names},
+                sort_keys=True,
+            )
+        )
     assert len(set(used)) == space.size
 
 
@@ -126,12 +139,16 @@ def test_a_restricted_domain_never_leaves_its_rows(space: Space, seed: int, coun
     assert domain.size == len(allowed)
     assert set(domain.keys(domain.sample(rng, 40)).tolist()) <= allowed
     assert set(domain.keys(domain.neighbours(rng, domain.sample(rng, 40))).tolist()) <= allowed
-    assert set(domain.keys(np.stack([domain.at(at) for at in range(domain.size)])).tolist()) == allowed
+    assert (
+        set(domain.keys(np.stack([domain.at(at) for at in range(domain.size)])).tolist()) == allowed
+    )
 
 
 def test_spaces_beyond_64_bits_have_exact_sizes_and_distinct_keys() -> None:
     knobs = tuple(Knob(name=f"a.k{k}", values=tuple(range(1000))) for k in range(30))
-    space = Space((Sketch(name="a", knobs=knobs), Sketch(name="b", knobs=(Knob(name="b.k", values=(1, 2)),))))
+    space = Space(
+        (Sketch(name="a", knobs=knobs), Sketch(name="b", knobs=(Knob(name="b.k", values=(1, 2)),)))
+    )
     assert space.size == 1000**30 + 2
     points = np.unique(space.sample(np.random.default_rng(0), 20_000), axis=0)
     assert len(set(Domain(space).keys(points).tolist())) == len(points)

@@ -18,7 +18,12 @@ def tiled(draw: st.DrawFn) -> TiledAxis:
     lanes = draw(st.sampled_from([size for size in (1, 2, 4, 8, 16) if size <= extent]))
     tile = lanes * draw(st.integers(1, extent // lanes))
     whole = TiledAxis(axis=Axis(name="i", extent=extent), tile=tile, lanes=lanes)
-    block = draw(st.one_of(st.integers(1, whole.tiles), st.integers(1, 200).map(lambda wanted: fit_block(whole.tiles, wanted))))
+    block = draw(
+        st.one_of(
+            st.integers(1, whole.tiles),
+            st.integers(1, 200).map(lambda wanted: fit_block(whole.tiles, wanted)),
+        )
+    )
     return TiledAxis(axis=whole.axis, tile=tile, block=block, lanes=lanes)
 
 
@@ -26,7 +31,9 @@ def tiled(draw: st.DrawFn) -> TiledAxis:
 def test_every_element_is_covered_and_none_outside(axis: TiledAxis) -> None:
     ranges = [range(one.extent) for one in axis.axes]
     names = [one.name for one in axis.axes]
-    reached = {value(axis.index, dict(zip(names, point, strict=True)), {}) for point in product(*ranges)}
+    reached = {
+        value(axis.index, dict(zip(names, point, strict=True)), {}) for point in product(*ranges)
+    }
     assert reached == set(range(axis.axis.extent))
 
 

@@ -1,4 +1,5 @@
-"""Documentation is complete: each command, flag, setting, exit code and error code is where a reader looks for it."""
+"""Documentation is complete: each command, flag, setting, exit code and error code is
+where a reader looks for it."""
 
 from __future__ import annotations
 
@@ -20,12 +21,20 @@ PACKAGES = ("tuner", "workers", "db", "api")
 
 
 def headings(page: str) -> set[str]:
-    return {line.lstrip("#").strip().strip("`") for line in (DOCS / page).read_text().splitlines() if line.startswith("#")}
+    return {
+        line.lstrip("#").strip().strip("`")
+        for line in (DOCS / page).read_text().splitlines()
+        if line.startswith("#")
+    }
 
 
 def section(page: str, heading: str) -> str:
     """The text under a heading, up to the next one of any level."""
-    found = re.search(rf"^#+ `?{re.escape(heading)}`?\n(.*?)(?=^#|\Z)", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
+    found = re.search(
+        rf"^#+ `?{re.escape(heading)}`?\n(.*?)(?=^#|\Z)",
+        (DOCS / page).read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
     assert found, f"docs/{page} has no heading {heading!r}"
     return found[1]
 
@@ -40,18 +49,27 @@ def commands() -> dict[str, list[str]]:
         below = getattr(command, "commands", {})
         queue += [(f"{name} {word}", child) for word, child in below.items()]
         if not below:
-            found[name] = [option for parameter in command.params for option in parameter.opts if option.startswith("--")]
+            found[name] = [
+                option
+                for parameter in command.params
+                for option in parameter.opts
+                if option.startswith("--")
+            ]
     return found
 
 
 @pytest.mark.parametrize("name", sorted(commands()))
 def test_each_command_has_its_heading_and_each_option_is_described(name: str) -> None:
     text = section("cli.md", name)
-    assert [option for option in commands()[name] if option != "--help" and option not in text] == []
+    assert [
+        option for option in commands()[name] if option != "--help" and option not in text
+    ] == []
 
 
 def test_no_command_is_described_that_does_not_exist() -> None:
-    assert {heading for heading in headings("cli.md") if heading.startswith("tuner ")} - set(commands()) == set()
+    assert {heading for heading in headings("cli.md") if heading.startswith("tuner ")} - set(
+        commands()
+    ) == set()
 
 
 @pytest.mark.parametrize("name", sorted(Settings.model_fields))
@@ -73,7 +91,8 @@ def test_each_exit_code_is_in_the_table(code: Exit) -> None:
 
 
 def error_codes() -> set[str]:
-    """The `code` of every class of the product that has one, read from the source: importing would need a compiler."""
+    """The `code` of every class of the product that has one, read from the source:
+    importing would need a compiler."""
     found: set[str] = set()
     for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -95,8 +114,15 @@ def test_each_error_code_has_its_heading(code: str) -> None:
     assert section("errors.md", code).strip()
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted(DOCS.glob("*.md")))])
+@pytest.mark.parametrize(
+    "page",
+    ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted(DOCS.glob("*.md")))],
+)
 def test_links_lead_somewhere(page: str) -> None:
     path = ROOT / page
-    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text()) if "://" not in link]
+    links = [
+        link.partition("#")[0]
+        for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text())
+        if "://" not in link
+    ]
     assert [link for link in links if link and not (path.parent / link).exists()] == []

@@ -1,4 +1,5 @@
-"""The package lists in pyproject.toml are complete: every folder with code, every other file, every version pinned once."""
+"""The package lists in pyproject.toml are complete: every folder with code, every other
+file, every version pinned once."""
 
 from __future__ import annotations
 
@@ -25,14 +26,23 @@ def project() -> Any:
 def files() -> list[Path]:
     """Every file of the package, by its path in the installed package."""
     own = [path.relative_to(ROOT) for path in (ROOT / "tuner").rglob("*") if path.is_file()]
-    linked = ["tuner" / path.relative_to(ROOT) for name in LINKED for path in (ROOT / name).rglob("*") if path.is_file()]
+    linked = [
+        "tuner" / path.relative_to(ROOT)
+        for name in LINKED
+        for path in (ROOT / name).rglob("*")
+        if path.is_file()
+    ]
     return [
-        path for path in (*own, *linked) if not any(part == "__pycache__" or part.startswith(".") for part in path.parts)
+        path
+        for path in (*own, *linked)
+        if not any(part == "__pycache__" or part.startswith(".") for part in path.parts)
     ]
 
 
 def test_folders_beside_the_package_are_linked_into_it() -> None:
-    assert {name: (ROOT / "tuner" / name).resolve() for name in LINKED} == {name: ROOT / name for name in LINKED}
+    assert {name: (ROOT / "tuner" / name).resolve() for name in LINKED} == {
+        name: ROOT / name for name in LINKED
+    }
 
 
 def test_every_folder_with_code_is_a_listed_package(project: Any) -> None:
@@ -47,18 +57,30 @@ def test_every_other_file_is_package_data(project: Any) -> None:
         for pattern in listed
     ]
     others = [path.as_posix() for path in files() if path.suffix != ".py"]
-    assert [path for path in others if not any(fnmatch(path, pattern) for pattern in patterns)] == []
+    assert [
+        path for path in others if not any(fnmatch(path, pattern) for pattern in patterns)
+    ] == []
 
 
 def test_direct_dependencies_and_constraints_agree(project: Any) -> None:
     listed = project["project"]["dependencies"] + project["project"]["optional-dependencies"]["dev"]
     wanted = dict(re.sub(r"\[\w+\]", "", line).split("==") for line in listed)
-    tested = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
+    tested = dict(
+        line.split("==")
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if "==" in line
+    )
     named = {name.lower().replace("_", "-"): version for name, version in tested.items()}
-    assert {name: version for name, version in wanted.items() if named.get(name.lower().replace("_", "-")) != version} == {}
+    assert {
+        name: version
+        for name, version in wanted.items()
+        if named.get(name.lower().replace("_", "-")) != version
+    } == {}
 
 
 def test_the_doctor_asks_for_what_is_pinned(project: Any) -> None:
     assert [
-        f"{name}=={version}" for name, version in PINNED.items() if f"{name}=={version}" not in project["project"]["dependencies"]
+        f"{name}=={version}"
+        for name, version in PINNED.items()
+        if f"{name}=={version}" not in project["project"]["dependencies"]
     ] == []

@@ -1,4 +1,5 @@
-"""Recorded tables: written and read back, damaged ones refused, answers marked, strategies compared over seeds."""
+"""Recorded tables: written and read back, damaged ones refused, answers marked,
+strategies compared over seeds."""
 
 from __future__ import annotations
 
@@ -31,14 +32,21 @@ from tuner.spaces.core.space import Knob, Sketch, Space
 
 
 def sublattice() -> Space:
-    """Every other value of the large space's first sketch, and its second sketch: 1,920 + 120 points."""
+    """Every other value of the large space's first sketch, and its second sketch: 1,920
+    + 120 points."""
     tiled, plain = large_space().sketches
     keep = {"tiled.i": 3, "tiled.j": 3, "tiled.k": 3, "tiled.unroll": 2}
     thinned = Sketch(
         name="tiled",
-        knobs=tuple(Knob(name=knob.name, values=knob.values[:: keep.get(knob.name, 1)]) for knob in tiled.knobs),
+        knobs=tuple(
+            Knob(name=knob.name, values=knob.values[:: keep.get(knob.name, 1)])
+            for knob in tiled.knobs
+        ),
     )
-    halved = Sketch(name="plain", knobs=tuple(Knob(name=knob.name, values=knob.values[::2]) for knob in plain.knobs))
+    halved = Sketch(
+        name="plain",
+        knobs=tuple(Knob(name=knob.name, values=knob.values[::2]) for knob in plain.knobs),
+    )
     return Space((thinned, halved))
 
 
@@ -59,17 +67,24 @@ def table(rows: int | None = None, *, features: bool = False) -> RecordedTable:
         outcomes=codes,
         median_s=times,
         default_median_s=20e-3,
-        features=np.random.default_rng(1).random((len(points), 7)).astype(np.float32) if features else None,
+        features=np.random.default_rng(1).random((len(points), 7)).astype(np.float32)
+        if features
+        else None,
         notes={"date": "2026-11-20"},
     )
 
 
 def strategy(name: str) -> SearcherFactory:
-    """Explorers at work instead of scoring the whole table, as they would in a space too large to list."""
+    """Explorers at work instead of scoring the whole table, as they would in a space
+    too large to list."""
 
     def build(table: RecordedTable, seed: int) -> Searcher:
         setup = SearchSetup(
-            domain=table.domain(), featurizer=table.featurizer(), model=Ranker(), seed=seed, options=GuidedOptions(listed=0)
+            domain=table.domain(),
+            featurizer=table.featurizer(),
+            model=Ranker(),
+            seed=seed,
+            options=GuidedOptions(listed=0),
         )
         return build_searcher(name, setup)
 
@@ -81,10 +96,17 @@ def test_a_table_survives_its_file(tmp_path: Path, features: bool) -> None:
     written = table(300, features=features)
     write_table(tmp_path / "t.npz", written)
     read = read_table(tmp_path / "t.npz")
-    assert (read.name, read.workload, read.target, read.notes) == (written.name, written.workload, written.target, written.notes)
+    assert (read.name, read.workload, read.target, read.notes) == (
+        written.name,
+        written.workload,
+        written.target,
+        written.notes,
+    )
     assert read.space == written.space and read.default_median_s == written.default_median_s
     assert np.array_equal(read.points, written.points) and read.points.dtype == np.int32
-    assert np.array_equal(read.outcomes, written.outcomes) and np.array_equal(read.median_s, written.median_s)
+    assert np.array_equal(read.outcomes, written.outcomes) and np.array_equal(
+        read.median_s, written.median_s
+    )
     assert (read.features is None) == (written.features is None)
     if read.features is not None and written.features is not None:
         assert np.array_equal(read.features, written.features)
@@ -138,14 +160,24 @@ def test_answers_are_the_tables_and_marked_as_recorded() -> None:
     assert measurer.recorded
     timed = iter(recorded.median_s.tolist())
     rows = range(0, len(recorded.points))
-    measurer.submit([Candidate(number=1 + row, config=recorded.space.config(recorded.points[row])) for row in rows])
+    measurer.submit(
+        [
+            Candidate(number=1 + row, config=recorded.space.config(recorded.points[row]))
+            for row in rows
+        ]
+    )
     for row, trial in zip(rows, measurer.results(timeout_s=0.0), strict=True):
         assert trial.number == 1 + row
         if recorded.outcomes[row] == 0:
             assert isinstance(trial.outcome, Timed) and trial.outcome.median_s == next(timed)
-            assert (trial.outcome.artifact, trial.outcome.conditions.lane) == ("recorded", "recorded")
+            assert (trial.outcome.artifact, trial.outcome.conditions.lane) == (
+                "recorded",
+                "recorded",
+            )
         else:
-            assert isinstance(trial.outcome, Failed) and trial.outcome.kind is FailureKind.BUILD_ERROR
+            assert (
+                isinstance(trial.outcome, Failed) and trial.outcome.kind is FailureKind.BUILD_ERROR
+            )
     assert next(timed, None) is None
 
 
@@ -173,18 +205,27 @@ def test_a_partial_table_is_searched_to_its_end_within_its_rows(name: str) -> No
 
 
 def test_random_needs_the_number_of_trials_that_probability_says() -> None:
-    """Of N rows, k good ones: the median first hit of draws without replacement is near (1 - 2^(-1/k))·N."""
+    """Of N rows, k good ones: the median first hit of draws without replacement is near
+    (1 - 2^(-1/k))·N."""
     whole = table()
     good = int(np.sum(whole.median_s <= whole.good_s))
     expected = (1 - 2 ** (-1 / good)) * len(whole.points)
-    needed = compare([whole], {"random": strategy("random")}, seeds=range(40), budget=500).entries[0].trials_needed
+    needed = (
+        compare([whole], {"random": strategy("random")}, seeds=range(40), budget=500)
+        .entries[0]
+        .trials_needed
+    )
     assert needed.median is not None and 0.6 * expected < needed.median < 1.6 * expected
 
 
 def test_annealing_needs_at_most_half_of_randoms_trials() -> None:
     seeds = range(11)
-    annealing = compare([table()], {"annealing": strategy("annealing")}, seeds=seeds, budget=100).entry("synthetic", "annealing")
-    random = compare([table()], {"random": strategy("random")}, seeds=seeds, budget=300).entry("synthetic", "random")
+    annealing = compare(
+        [table()], {"annealing": strategy("annealing")}, seeds=seeds, budget=100
+    ).entry("synthetic", "annealing")
+    random = compare([table()], {"random": strategy("random")}, seeds=seeds, budget=300).entry(
+        "synthetic", "random"
+    )
     assert annealing.trials_needed.median is not None
     assert annealing.trials_needed.median <= 0.5 * (random.trials_needed.median or 300)
     last = annealing.regret[-1]

@@ -1,4 +1,5 @@
-"""Settings: which source wins, what the origin says, and that a bad value names itself, its limit and where it came from."""
+"""Settings: which source wins, what the origin says, and that a bad value names itself,
+its limit and where it came from."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ def empty_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_built_in_values_have_their_origin_and_the_database_lies_under_the_data_folder(empty_machine: Path) -> None:
+def test_built_in_values_have_their_origin_and_the_database_lies_under_the_data_folder(
+    empty_machine: Path,
+) -> None:
     loaded = load_settings()
     assert set(loaded.origins.values()) == {BUILT_IN}
     assert loaded.values.db == f"sqlite:///{empty_machine}/data/tuner/tuner.db"
@@ -36,7 +39,9 @@ def test_data_dir_moves_the_database_and_the_artifacts(empty_machine: Path) -> N
     assert values.artifacts == empty_machine / "elsewhere/artifacts"
 
 
-def test_each_source_wins_over_the_next(empty_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_source_wins_over_the_next(
+    empty_machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     user = empty_machine / "config" / "tuner" / "tuner.toml"
     user.parent.mkdir(parents=True)
     user.write_text("trials = 11\nseed = 12\nthreads = 3\nseconds = 14\n")
@@ -61,7 +66,9 @@ def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_bad_flag_names_setting_value_limit_and_flag() -> None:
-    with pytest.raises(UsageError, match=r"trials is 0 \(flag --trials\).*greater than or equal to 1"):
+    with pytest.raises(
+        UsageError, match=r"trials is 0 \(flag --trials\).*greater than or equal to 1"
+    ):
         load_settings({"trials": 0})
 
 
@@ -72,7 +79,9 @@ def test_a_bad_argument_is_named_as_the_caller_names_it() -> None:
 
 def test_a_bad_variable_names_its_origin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_STRATEGY", "luck")
-    with pytest.raises(UsageError, match=r"strategy is 'luck' \(environment TUNER_STRATEGY\).*'annealing'.*'grid'"):
+    with pytest.raises(
+        UsageError, match=r"strategy is 'luck' \(environment TUNER_STRATEGY\).*'annealing'.*'grid'"
+    ):
         load_settings()
 
 

@@ -1,4 +1,5 @@
-"""The tuning loop: budgets, numbering, order of storing and telling, retries, resumption, cancellation."""
+"""The tuning loop: budgets, numbering, order of storing and telling, retries,
+resumption, cancellation."""
 
 from __future__ import annotations
 
@@ -25,7 +26,16 @@ from tuner.search.domain import Domain
 from tuner.search.searcher import Plan, Searcher
 from tuner.search.strategies import SearchSetup, build_searcher
 from tuner.spaces.core.space import Config, Points, Space
-from tuner.tuning import BestImproved, Budget, RoundPlanned, Stopped, StopReason, TrialRecorded, TuningResult, tune
+from tuner.tuning import (
+    BestImproved,
+    Budget,
+    RoundPlanned,
+    Stopped,
+    StopReason,
+    TrialRecorded,
+    TuningResult,
+    tune,
+)
 
 SPACE = large_space()
 RESPONSE = Response(space=SPACE)
@@ -43,12 +53,18 @@ class Clock:
 
 
 def searcher(space: Space = SPACE, strategy: str = "random", seed: int = 0) -> Searcher:
-    setup = SearchSetup(domain=Domain(space), featurizer=KnobEncoding(space), model=Ranker(), seed=seed)
+    setup = SearchSetup(
+        domain=Domain(space), featurizer=KnobEncoding(space), model=Ranker(), seed=seed
+    )
     return build_searcher(strategy, setup)
 
 
 def run(
-    budget: Budget, *, strategy: str = "random", recorded: Sequence[Trial] = (), measurer: Measurer | None = None
+    budget: Budget,
+    *,
+    strategy: str = "random",
+    recorded: Sequence[Trial] = (),
+    measurer: Measurer | None = None,
 ) -> tuple[list[Trial], TuningResult]:
     events = list(
         tune(
@@ -88,20 +104,27 @@ def test_the_best_are_sorted_and_timed() -> None:
     trials, result = run(Budget(trials=60))
     times = [trial.outcome.median_s for trial in result.best if isinstance(trial.outcome, Timed)]
     assert times == sorted(times) and len(times) == len(result.best)
-    assert times[0] == min(trial.outcome.median_s for trial in trials if isinstance(trial.outcome, Timed))
+    assert times[0] == min(
+        trial.outcome.median_s for trial in trials if isinstance(trial.outcome, Timed)
+    )
 
 
 def test_the_best_are_those_at_the_usual_pace() -> None:
-    """A third of the trials took half as long again on a core that was slowed: none of the best is lost, no number is touched."""
+    """A third of the trials took half as long again on a core that was slowed: none of
+    the best is lost, no number is touched."""
     _, direct = run(Budget(trials=60))
     recorded, slowed = run(Budget(trials=60), measurer=DisturbedMeasurer(SPACE, RESPONSE))
     first, second = ([trial.number for trial in result.best] for result in (direct, slowed))
     assert set(first[:8]) <= set(second) and any(number % 3 == 1 for number in first[:8])
-    assert any(isinstance(t.outcome, Timed) and t.outcome.undisturbed_s < 0.75 * t.outcome.median_s for t in recorded)
+    assert any(
+        isinstance(t.outcome, Timed) and t.outcome.undisturbed_s < 0.75 * t.outcome.median_s
+        for t in recorded
+    )
 
 
 def test_what_was_timed_in_slow_moments_does_not_take_all_places() -> None:
-    """Their kernels felt nothing of what slowed the core: what is taken from their times for that is too much."""
+    """Their kernels felt nothing of what slowed the core: what is taken from their
+    times for that is too much."""
     _, direct = run(Budget(trials=60))
     _, doubtful = run(Budget(trials=60), measurer=UnfeltMeasurer(SPACE, RESPONSE))
     first, second = ([trial.number for trial in result.best] for result in (direct, doubtful))
@@ -110,7 +133,15 @@ def test_what_was_timed_in_slow_moments_does_not_take_all_places() -> None:
 
 def test_no_more_is_in_flight_than_the_measurer_takes() -> None:
     measurer = DirectMeasurer(SPACE, RESPONSE, capacity=5)
-    list(tune(space=SPACE, searcher=searcher(), measurer=measurer, budget=Budget(trials=33), clock=Clock()))
+    list(
+        tune(
+            space=SPACE,
+            searcher=searcher(),
+            measurer=measurer,
+            budget=Budget(trials=33),
+            clock=Clock(),
+        )
+    )
     assert measurer.largest_in_flight == 5
     assert len(measurer.submitted) == 33
 
@@ -141,7 +172,11 @@ def test_a_trial_is_stored_before_the_searcher_is_told() -> None:
     watched = Watched(searcher())
     stored: list[int] = []
     for event in tune(
-        space=SPACE, searcher=watched, measurer=DirectMeasurer(SPACE, RESPONSE), budget=Budget(trials=12), clock=Clock()
+        space=SPACE,
+        searcher=watched,
+        measurer=DirectMeasurer(SPACE, RESPONSE),
+        budget=Budget(trials=12),
+        clock=Clock(),
     ):
         if isinstance(event, TrialRecorded):
             assert event.trial.number not in watched.told
@@ -163,7 +198,9 @@ def test_a_resumed_run_repeats_nothing_and_ends_with_the_full_budget(strategy: s
 
 def test_numbers_left_out_by_an_earlier_run_are_used_first() -> None:
     whole, _ = run(Budget(trials=10))
-    rest, _ = run(Budget(trials=12), recorded=[trial for trial in whole if trial.number not in (4, 7)])
+    rest, _ = run(
+        Budget(trials=12), recorded=[trial for trial in whole if trial.number not in (4, 7)]
+    )
     assert sorted(trial.number for trial in rest) == [4, 7, 10, 11]
 
 
@@ -184,11 +221,24 @@ class Unlucky(DirectMeasurer):
 
 def test_what_the_measurer_gave_up_is_recorded_once_and_not_proposed_again() -> None:
     measurer = Unlucky({5: 1})
-    events = list(tune(space=SPACE, searcher=searcher(), measurer=measurer, budget=Budget(trials=30), clock=Clock()))
-    trials = {event.trial.number: event.trial for event in events if isinstance(event, TrialRecorded)}
+    events = list(
+        tune(
+            space=SPACE,
+            searcher=searcher(),
+            measurer=measurer,
+            budget=Budget(trials=30),
+            clock=Clock(),
+        )
+    )
+    trials = {
+        event.trial.number: event.trial for event in events if isinstance(event, TrialRecorded)
+    }
     assert sorted(trials) == list(range(30))
     assert isinstance(trials[0].outcome, Timed)
-    assert isinstance(trials[5].outcome, Failed) and trials[5].outcome.kind is FailureKind.INFRASTRUCTURE
+    assert (
+        isinstance(trials[5].outcome, Failed)
+        and trials[5].outcome.kind is FailureKind.INFRASTRUCTURE
+    )
     assert sorted(candidate.number for candidate in measurer.submitted) == list(range(30))
     configs = [tuple(trial.config.items()) for trial in trials.values()]
     assert len(set(configs)) == 30
@@ -207,7 +257,10 @@ def test_reaching_the_roofline_ends_the_run() -> None:
     assert result.reason is StopReason.TARGET
     last = trials[-1].outcome
     assert isinstance(last, Timed) and last.median_s * 0.98 <= reachable
-    assert all(not isinstance(t.outcome, Timed) or t.outcome.median_s * 0.98 > reachable for t in trials[:-1])
+    assert all(
+        not isinstance(t.outcome, Timed) or t.outcome.median_s * 0.98 > reachable
+        for t in trials[:-1]
+    )
 
 
 def test_the_roofline_ends_no_run_before_32_trials() -> None:
@@ -215,19 +268,28 @@ def test_the_roofline_ends_no_run_before_32_trials() -> None:
     reached_early = 1.5e-3
     trials, result = run(Budget(trials=2000, target_s=reached_early))
     assert (result.reason, len(trials)) == (StopReason.TARGET, 32)
-    assert any(isinstance(t.outcome, Timed) and t.outcome.median_s * 0.98 <= reached_early for t in trials[:-1])
+    assert any(
+        isinstance(t.outcome, Timed) and t.outcome.median_s * 0.98 <= reached_early
+        for t in trials[:-1]
+    )
 
 
 def test_the_roofline_ends_no_run_on_cores_that_changed_their_speed() -> None:
     """It was measured at one of their speeds, and nobody knows at which."""
     reached_early = 1.5e-3
-    trials, result = run(Budget(trials=60, target_s=reached_early), measurer=DisturbedMeasurer(SPACE, RESPONSE))
+    trials, result = run(
+        Budget(trials=60, target_s=reached_early), measurer=DisturbedMeasurer(SPACE, RESPONSE)
+    )
     assert (result.reason, len(trials)) == (StopReason.TRIALS, 60)
-    assert any(isinstance(t.outcome, Timed) and t.outcome.undisturbed_s * 0.98 <= reached_early for t in trials)
+    assert any(
+        isinstance(t.outcome, Timed) and t.outcome.undisturbed_s * 0.98 <= reached_early
+        for t in trials
+    )
 
 
 def test_a_kernel_far_faster_than_the_target_disproves_it() -> None:
-    """The machine's limits were measured in a bad hour: what they say about what is left is nothing."""
+    """The machine's limits were measured in a bad hour: what they say about what is
+    left is nothing."""
     _, result = run(Budget(trials=40, target_s=1.0))
     assert (result.reason, result.trials) == (StopReason.TRIALS, 40)
 
@@ -248,7 +310,9 @@ def test_an_exhausted_space_ends_the_run() -> None:
     class Constant(DirectMeasurer):
         def answer(self, candidate: Candidate) -> Trial:
             return measured(space, fast, Candidate(number=candidate.number)).__class__(
-                number=candidate.number, config=candidate.config, outcome=Failed(kind=FailureKind.BUILD_ERROR, message="no")
+                number=candidate.number,
+                config=candidate.config,
+                outcome=Failed(kind=FailureKind.BUILD_ERROR, message="no"),
             )
 
     for strategy in ("annealing", "evolutionary", "random", "grid"):
@@ -263,7 +327,11 @@ def test_an_exhausted_space_ends_the_run() -> None:
         )
         last = events[-1]
         assert isinstance(last, Stopped)
-        assert (last.result.reason, last.result.trials, last.result.best) == (StopReason.EXHAUSTED, space.size + 1, ())
+        assert (last.result.reason, last.result.trials, last.result.best) == (
+            StopReason.EXHAUSTED,
+            space.size + 1,
+            (),
+        )
 
 
 def test_cancellation_ends_the_run_between_trials() -> None:
@@ -324,7 +392,13 @@ def test_rounds_carry_the_correlation_taken_before_training() -> None:
 def test_what_the_model_expected_is_told_before_it_learns_the_outcome() -> None:
     measurer = DirectMeasurer(SPACE, RESPONSE)
     events = list(
-        tune(space=SPACE, searcher=searcher(strategy="annealing"), measurer=measurer, budget=Budget(trials=80), clock=Clock())
+        tune(
+            space=SPACE,
+            searcher=searcher(strategy="annealing"),
+            measurer=measurer,
+            budget=Budget(trials=80),
+            clock=Clock(),
+        )
     )
     recorded = [event for event in events if isinstance(event, TrialRecorded)]
     assert all(event.predicted is None for event in recorded if event.round == 0)

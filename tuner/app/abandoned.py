@@ -1,4 +1,5 @@
-"""Jobs that a process of this machine held when it was killed go back to the queue at once, not when their leases run out."""
+"""Jobs that a process of this machine held when it was killed go back to the queue at
+once, not when their leases run out."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from tuner.db.jobs import Job
 
 
 def take_back(database: Database, *, owner: str) -> tuple[str, ...]:
-    """Ends the leases of this machine's processes that are gone, and those of `owner`, who is only starting; the jobs' ids.
+    """Ends the leases of this machine's processes that are gone, and those of `owner`,
+    who is only starting; the jobs' ids.
 
     A process number that is in use again counts as alive: that job waits until its lease runs out.
     """
@@ -25,7 +27,8 @@ def take_back(database: Database, *, owner: str) -> tuple[str, ...]:
 
 
 def cancel(session: Session, job_id: str) -> Job:
-    """Cancels a queued job at once, a running one as soon as its orchestrator sees it, or at once where that is gone.
+    """Cancels a queued job at once, a running one as soon as its orchestrator sees it,
+    or at once where that is gone.
 
     Raises IllegalTransition for a job that succeeded or failed, NotFound.
     """
@@ -34,11 +37,16 @@ def cancel(session: Session, job_id: str) -> Job:
 
 def settled(session: Session, job: Job) -> Job:
     """The job, cancelled if it was to be and nobody is left to do it."""
-    return leases.abandon(session, job.id) if job.state == jobs.CANCELLING and is_gone(job.lease_owner) else job
+    return (
+        leases.abandon(session, job.id)
+        if job.state == jobs.CANCELLING and is_gone(job.lease_owner)
+        else job
+    )
 
 
 def is_gone(holder: str | None) -> bool:
-    """Whether the holder of a lease, as `host:pid`, was a process of this machine that has ended; unknown ones count as alive."""
+    """Whether the holder of a lease, as `host:pid`, was a process of this machine that
+    has ended; unknown ones count as alive."""
     host, _, pid = (holder or "").rpartition(":")
     if host != socket.gethostname() or not pid.isdecimal():
         return False

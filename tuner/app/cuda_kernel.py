@@ -1,4 +1,5 @@
-"""`CudaKernel`: what tuning for a GPU gives back. A promoted kernel of the database, callable on arrays in that GPU's memory."""
+"""`CudaKernel`: what tuning for a GPU gives back. A promoted kernel of the database,
+callable on arrays in that GPU's memory."""
 
 from __future__ import annotations
 
@@ -14,15 +15,19 @@ from tuner.workload.workload import Workload
 class CudaKernel(Promoted):
     """A verified kernel. Calling it launches the very library that was measured."""
 
-    def __init__(self, *, stored: StoredKernel, workload: Workload, artifacts: ArtifactStore) -> None:
-        """Needs no GPU. Raises ArtifactMissing or ArtifactCorrupt where the store does not hold what was promoted."""
+    def __init__(
+        self, *, stored: StoredKernel, workload: Workload, artifacts: ArtifactStore
+    ) -> None:
+        """Needs no GPU. Raises ArtifactMissing or ArtifactCorrupt where the store does
+        not hold what was promoted."""
         super().__init__(stored=stored, workload=workload, artifacts=artifacts)
         library = CudaLibrary(self.path)
         (symbol,) = library.names
         self._function: CudaFunction = library.function(symbol)
 
     def __call__(self, *arrays: Any, stream: Any = None) -> None:
-        """`kernel(*inputs, *outputs)`: arrays of PyTorch, CuPy or JAX on the GPU; returns once the work is on the stream.
+        """`kernel(*inputs, *outputs)`: arrays of PyTorch, CuPy or JAX on the GPU;
+        returns once the work is on the stream.
 
         Raises ArrayError and CudaLibraryError of tuner.runtime.cuda_loader.
         """

@@ -21,7 +21,8 @@ PAGE = 500
 
 
 def all_kernels(database: Database) -> list[Kernel]:
-    """Every promoted kernel of this machine, the newest first. Raises UsageError where there is none."""
+    """Every promoted kernel of this machine, the newest first. Raises UsageError where
+    there is none."""
     machine = detect_cpu()
     found: list[Kernel] = []
     cursor: str | None = None
@@ -33,7 +34,9 @@ def all_kernels(database: Database) -> list[Kernel]:
             if cursor is None:
                 break
     if not found:
-        raise UsageError(f"{database.url} has no kernel for {machine.name}; tuner tune SPEC makes one")
+        raise UsageError(
+            f"{database.url} has no kernel for {machine.name}; tuner tune SPEC makes one"
+        )
     return found
 
 
@@ -54,10 +57,12 @@ def export_kernels(
     signing_key: Path | None = None,
     widen: Widen | None = None,
 ) -> Manifest:
-    """Writes the library `name` into `directory`, whole or not at all. Raises what `tuner.export.library.export_library` does.
+    """Writes the library `name` into `directory`, whole or not at all. Raises what
+    `tuner.export.library.export_library` does.
 
-    `portfolios`, of `tuner.app.portfolio`, are functions of it too. Signed by the key in the file `signing_key`, which is made
-    when it is missing; without one, not signed. With `widen` the kernels get variants for other CPUs.
+    `portfolios`, of `tuner.app.portfolio`, are functions of it too. Signed by the key
+    in the file `signing_key`, which is made when it is missing; without one, not
+    signed. With `widen` the kernels get variants for other CPUs.
     """
     signer = None if signing_key is None else signer_at(signing_key)
     store = ArtifactStore(artifacts)

@@ -1,4 +1,5 @@
-"""Kernels for GPUs from the database to disk: one library with their cubins, as `tuner.export.cuda` writes it."""
+"""Kernels for GPUs from the database to disk: one library with their cubins, as
+`tuner.export.cuda` writes it."""
 
 from __future__ import annotations
 
@@ -17,19 +18,24 @@ from tuner.workload.spec import from_document
 
 
 def are_for_gpus(database: Database, found: Sequence[Kernel]) -> bool:
-    """Whether these kernels are for GPUs. Raises UsageError for kernels of both kinds, which no one library can hold."""
+    """Whether these kernels are for GPUs. Raises UsageError for kernels of both kinds,
+    which no one library can hold."""
     with database.read() as session:
         kinds = {kernel.id: targets.get(session, kernel.target).kind for kernel in found}
     if len(set(kinds.values())) > 1:
         on_gpus = ", ".join(one for one, kind in kinds.items() if kind == "cuda")
-        raise UsageError(f"{on_gpus} are for GPUs and the others are not; export them into a library of their own")
+        raise UsageError(
+            f"{on_gpus} are for GPUs and the others are not; export them into a library of "
+            f"their own"
+        )
     return set(kinds.values()) == {"cuda"}
 
 
 def export_cuda_kernels(
     database: Database, found: Sequence[Kernel], artifacts: Path, directory: Path, name: str
 ) -> Mapping[str, Any]:
-    """Writes the library `name` into `directory`, whole or not at all; its manifest. Raises as `export_cuda_library` does."""
+    """Writes the library `name` into `directory`, whole or not at all; its manifest.
+    Raises as `export_cuda_library` does."""
     store = ArtifactStore(artifacts)
     with database.read() as session:
         described = [_described(session, kernel, store) for kernel in found]

@@ -1,4 +1,5 @@
-"""Foreign schedules: MetaSchedule records replayed, verified on unseen inputs, raced, promoted where they win. Never trusted."""
+"""Foreign schedules: MetaSchedule records replayed, verified on unseen inputs, raced,
+promoted where they win. Never trusted."""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ def import_database(
     *,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Imported, ...]:
-    """Tries the records of a MetaSchedule work_dir, up to `BEST` a workload; one answer each, in the order of the file.
+    """Tries the records of a MetaSchedule work_dir, up to `BEST` a workload; one answer
+    each, in the order of the file.
 
     Raises RecordError for a directory without such a database; a record that fails is an answer.
     """
@@ -89,7 +91,9 @@ def import_database(
     for group in groups.values():
         ordered = sorted(group, key=lambda record: record.claimed_s or float("inf"))
         for late in ordered[BEST:]:
-            answers[late.number] = _refused(late.number, f"not tried: {BEST} records of its workload claim to be faster", late)
+            answers[late.number] = _refused(
+                late.number, f"not tried: {BEST} records of its workload claim to be faster", late
+            )
         replayed = []
         for record in ordered[:BEST]:
             progress(f"record {record.number}")
@@ -104,23 +108,32 @@ def import_database(
 
 def _refused(number: int, reason: str, record: ForeignRecord | None = None) -> Imported:
     claimed_s = None if record is None else record.claimed_s
-    return Imported(record=number, workload=None, median_s=None, claimed_s=claimed_s, kernel=None, reason=reason)
+    return Imported(
+        record=number, workload=None, median_s=None, claimed_s=claimed_s, kernel=None, reason=reason
+    )
 
 
 def _replay(record: ForeignRecord, target: Target, threads: int) -> _Replayed:
     """The record's program and code, by a process of its own. Raises TunerError."""
-    request = {"workload": record.workload, "trace": record.trace, "target": target_to_document(target)}
+    request = {
+        "workload": record.workload,
+        "trace": record.trace,
+        "target": target_to_document(target),
+    }
     command = [sys.executable, "-P", "-m", "tuner.lowering.importers.import_server"]
     try:
         with tempfile.TemporaryDirectory(prefix="tuner-import-") as folder:  # all it may write to
             done = subprocess.run(
-                command, input=json.dumps(request), env=compiler_environment(), cwd=folder, capture_output=True, text=True,
+                command, input=json.dumps(request), env=compiler_environment(), cwd=folder,
+                capture_output=True, text=True,
                 timeout=COMPILE_S, check=False,
             )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise RecordError(f"replaying it took longer than {COMPILE_S:.0f} s") from error
     if done.returncode != 0:
-        raise RecordError(f"the compiler ended with status {done.returncode} on it: {done.stderr[-400:].strip()}")
+        raise RecordError(
+            f"the compiler ended with status {done.returncode} on it: {done.stderr[-400:].strip()}"
+        )
     answer = json.loads(done.stdout)
     if "refused" in answer:
         raise RecordError(str(answer["refused"]))
@@ -137,12 +150,25 @@ def _replay(record: ForeignRecord, target: Target, threads: int) -> _Replayed:
         tvm_symbol=f"__tvm_ffi_{SYMBOL}",
     )
     library = link("kernel", [function])
-    return _Replayed(record=record, workload=workload, object_code=code, schedule=answer["schedule"], library=library)
+    return _Replayed(
+        record=record,
+        workload=workload,
+        object_code=code,
+        schedule=answer["schedule"],
+        library=library,
+    )
 
 
-def _settle(database: Database, replayed: Sequence[_Replayed], target: Target, settings: Settings) -> list[Imported]:
-    """Races the records of one workload against the default schedule and the incumbent; the winner is promoted."""
-    workload, threads, store = replayed[0].workload, settings.threads, ArtifactStore(settings.artifacts)
+def _settle(
+    database: Database, replayed: Sequence[_Replayed], target: Target, settings: Settings
+) -> list[Imported]:
+    """Races the records of one workload against the default schedule and the incumbent;
+    the winner is promoted."""
+    workload, threads, store = (
+        replayed[0].workload,
+        settings.threads,
+        ArtifactStore(settings.artifacts),
+    )
     incumbent = _incumbent(database, workload, target, threads)
     lane = plan_machine(usable_nodes(), threads=threads, declared=settings.lanes).lanes[0]
     with tempfile.TemporaryDirectory(prefix="tuner-import-") as folder, RunnerProcess() as runner:
@@ -150,23 +176,45 @@ def _settle(database: Database, replayed: Sequence[_Replayed], target: Target, s
         if incumbent is not None:
             path = store.verify(incumbent.artifact)
             symbol = str(_schedule(database, incumbent)["symbol"])
-            contenders.append(Contender(name=INCUMBENT, library=str(path), symbol=symbol, timeout_s=settings.run_timeout_s))
+            contenders.append(
+                Contender(
+                    name=INCUMBENT,
+                    library=str(path),
+                    symbol=symbol,
+                    timeout_s=settings.run_timeout_s,
+                )
+            )
         for one in replayed:
             path = Path(folder) / f"{one.record.number}.so"
             path.write_bytes(one.library)
-            contenders.append(Contender(name=_name(one), library=str(path), symbol=SYMBOL, timeout_s=settings.run_timeout_s))
-        runner.prepare(Assignment(workload=workload, lane=lane, threads=threads, seed=settings.seed))
+            contenders.append(
+                Contender(
+                    name=_name(one),
+                    library=str(path),
+                    symbol=SYMBOL,
+                    timeout_s=settings.run_timeout_s,
+                )
+            )
+        runner.prepare(
+            Assignment(workload=workload, lane=lane, threads=threads, seed=settings.seed)
+        )
         named = None if incumbent is None else INCUMBENT
-        result = race(contenders, runner, rounds=MIN_ROUNDS, plan=PLAN, default=DEFAULT, incumbent=named)
+        result = race(
+            contenders, runner, rounds=MIN_ROUNDS, plan=PLAN, default=DEFAULT, incumbent=named
+        )
     winner = None if result.decision is None else result.decision.winner
-    return [_outcome(database, one, result, winner, incumbent, target, settings) for one in replayed]
+    return [
+        _outcome(database, one, result, winner, incumbent, target, settings) for one in replayed
+    ]
 
 
 def _name(one: _Replayed) -> str:
     return f"record {one.record.number}"
 
 
-def _incumbent(database: Database, workload: Workload, target: Target, threads: int) -> Kernel | None:
+def _incumbent(
+    database: Database, workload: Workload, target: Target, threads: int
+) -> Kernel | None:
     with database.read() as session:
         if targets.find(session, target.key) is None:
             return None
@@ -182,7 +230,9 @@ def _default(workload: Workload, target: Target, threads: int, folder: Path) -> 
     problem = Problem(workload=workload, target=target, threads=threads)
     built = build(origin_of(problem, folder), BuildRequest(number=0, config=None), folder)
     if isinstance(built, Failed):
-        raise RecordError(f"the default schedule of {workload.spec} does not build: {built.message}")
+        raise RecordError(
+            f"the default schedule of {workload.spec} does not build: {built.message}"
+        )
     return Contender(name=DEFAULT, library=built.path, symbol=built.symbol, timeout_s=600.0)
 
 
@@ -205,7 +255,10 @@ def _outcome(
         if winner == name:
             kernel = _promote(database, one, result, incumbent, target, settings).id
         else:
-            reason = f"it lost the race to {winner or 'nobody: not even the default schedule could be verified'}"
+            reason = (
+                f"it lost the race to "
+                f"{winner or 'nobody: not even the default schedule could be verified'}"
+            )
     return Imported(
         record=record.number,
         workload=one.workload.spec,
@@ -217,7 +270,12 @@ def _outcome(
 
 
 def _promote(
-    database: Database, one: _Replayed, result: RaceResult, incumbent: Kernel | None, target: Target, settings: Settings
+    database: Database,
+    one: _Replayed,
+    result: RaceResult,
+    incumbent: Kernel | None,
+    target: Target,
+    settings: Settings,
 ) -> Kernel:
     store, workload = ArtifactStore(settings.artifacts), one.workload
     problem = Problem(workload=workload, target=target, threads=settings.threads)
@@ -234,18 +292,26 @@ def _promote(
         median_s=median_s,
         ci95_s=ci95_s,
         gflops=workload.expression.flops / median_s / 1e9,
-        roofline_fraction=None if target.limits is None else roofline_fraction(median_s, work_of(problem), target),
+        roofline_fraction=None
+        if target.limits is None
+        else roofline_fraction(median_s, work_of(problem), target),
         max_rel_error=result.max_rel_error[_name(one)],
         verified=True,
         default_median_s=times[DEFAULT][0] if DEFAULT in times else None,
         versions=versions(),
-        race={name: {"median_s": median, "ci95_s": list(interval)} for name, (median, interval) in times.items()},
+        race={
+            name: {"median_s": median, "ci95_s": list(interval)}
+            for name, (median, interval) in times.items()
+        },
         trial=None,
         previous=None if incumbent is None else incumbent.id,
     )
     with database.write("import") as session:
         targets.remember(session, target)
         workloads.remember(session, workload, to_document(workload))
-        for digest, content, kind in ((library, one.library, "library"), (code, one.object_code, "object")):
+        for digest, content, kind in (
+            (library, one.library, "library"),
+            (code, one.object_code, "object"),
+        ):
             artifacts.remember(session, sha256=digest, size_bytes=len(content), kind=kind)
         return kernels.promote(session, new)

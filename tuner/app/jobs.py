@@ -1,4 +1,5 @@
-"""Jobs from the outside: queued, run in this process to their end, continued after cancellation or crash, and their results."""
+"""Jobs from the outside: queued, run in this process to their end, continued after
+cancellation or crash, and their results."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ class TaskResult:
     trials: int
     trials_ok: int
     failures: Mapping[FailureKind, int]
-    kernel: Kernel | None  # None where the job was stopped before promotion, or not even the default could be verified
+    kernel: (
+        Kernel | None
+    )  # None where the job was stopped before promotion, or not even the default could be verified
     elapsed_s: Mapping[str, float]  # total, search, build, measure
     error: str | None
 
@@ -55,7 +58,9 @@ def submit(
     """
     with database.write("submit") as session:
         targets.remember(session, target)
-        keys = tuple(workloads.remember(session, workload, to_document(workload)) for workload in found)
+        keys = tuple(
+            workloads.remember(session, workload, to_document(workload)) for workload in found
+        )
         new = NewJob(
             workloads=keys,
             target=target.key,
@@ -72,22 +77,39 @@ def submit(
 
 
 def run(
-    database: Database, job_id: str, settings: Settings, *, observer: Observer = unobserved, interrupt: Interrupt = lambda: None
+    database: Database,
+    job_id: str,
+    settings: Settings,
+    *,
+    observer: Observer = unobserved,
+    interrupt: Interrupt = lambda: None,
 ) -> JobReport:
-    """Runs a queued job in this process with local workers, to its end or until `interrupt` says to stop.
+    """Runs a queued job in this process with local workers, to its end or until
+    `interrupt` says to stop.
 
-    A job for a GPU that is neither here nor in the settings' cluster is waited for, until a runner of its target has served it.
+    A job for a GPU that is neither here nor in the settings' cluster is waited for,
+    until a runner of its target has served it.
     """
     target = target_of(database, job_id)
     gpus = gpus_for(target)
     if target.kind != "cpu" and not gpus and not settings.address:
         return wait(database, job_id, observer=observer, interrupt=interrupt)
-    return run_job(database, job_id, orchestrator_options(settings, gpus), observer=observer, interrupt=interrupt)
+    return run_job(
+        database,
+        job_id,
+        orchestrator_options(settings, gpus),
+        observer=observer,
+        interrupt=interrupt,
+    )
 
 
 def orchestrator_options(settings: Settings, gpus: tuple[int, ...] = ()) -> OrchestratorOptions:
     """`gpus`: numbers of those that measure; without any, cores do."""
-    limits = Limits(build_timeout_s=settings.build_timeout_s, run_timeout_s=settings.run_timeout_s, isolation=settings.isolation)
+    limits = Limits(
+        build_timeout_s=settings.build_timeout_s,
+        run_timeout_s=settings.run_timeout_s,
+        isolation=settings.isolation,
+    )
     return OrchestratorOptions(
         artifacts=settings.artifacts,
         signing_key=settings.data_dir / KEY_FILE,
@@ -103,17 +125,23 @@ def orchestrator_options(settings: Settings, gpus: tuple[int, ...] = ()) -> Orch
     )
 
 
-def requeue(database: Database, job_id: str, *, trials: int | None = None, seconds: float | None = None) -> Job:
-    """Makes a job ready to run again after its recorded trials: cancelled, failed, or left running by a process that is gone.
+def requeue(
+    database: Database, job_id: str, *, trials: int | None = None, seconds: float | None = None
+) -> Job:
+    """Makes a job ready to run again after its recorded trials: cancelled, failed, or
+    left running by a process that is gone.
 
-    Raises LeaseHeld while a living process works on it, IllegalTransition for one that succeeded, NotFound.
+    Raises LeaseHeld while a living process works on it, IllegalTransition for one that
+    succeeded, NotFound.
     """
     with database.write("requeue") as session:
         leases.settle_abandoned(session)
         job = settled(session, jobs.get(session, job_id))
         if job.state == jobs.RUNNING:
             owner = f"{socket.gethostname()}:{os.getpid()}"
-            _, lease = leases.claim(session, job_id, owner=owner, take_over=is_gone(job.lease_owner))
+            _, lease = leases.claim(
+                session, job_id, owner=owner, take_over=is_gone(job.lease_owner)
+            )
             leases.release(session, lease)
         return jobs.resume(session, job_id, trials=trials, seconds=seconds)
 

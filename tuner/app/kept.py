@@ -1,4 +1,5 @@
-"""A process that is kept running: started again when it ends by itself, ended with the block that keeps it."""
+"""A process that is kept running: started again when it ends by itself, ended with the
+block that keeps it."""
 
 from __future__ import annotations
 
@@ -23,11 +24,15 @@ def _let_go(process: subprocess.Popen[bytes]) -> None:
 
 
 class _Kept(threading.Thread):
-    def __init__(self, start: Callable[[], subprocess.Popen[bytes]], name: str, note: Callable[[str], None]) -> None:
+    def __init__(
+        self, start: Callable[[], subprocess.Popen[bytes]], name: str, note: Callable[[str], None]
+    ) -> None:
         super().__init__(name=f"keeper of the {name}", daemon=True)
         self._start, self._what, self._note = start, name, note
         self._lock, self._over = threading.Lock(), threading.Event()
-        self._process = start()  # here, so that what makes it impossible is raised where it was asked for
+        self._process = (
+            start()
+        )  # here, so that what makes it impossible is raised where it was asked for
 
     def run(self) -> None:
         pause_s = PAUSE_S
@@ -36,7 +41,9 @@ class _Kept(threading.Thread):
             if self._over.is_set():
                 return
             _let_go(self._process)
-            self._note(f"the {self._what} ended with status {status}; it is started again in {pause_s:g} s")
+            self._note(
+                f"the {self._what} ended with status {status}; it is started again in {pause_s:g} s"
+            )
             if self._over.wait(pause_s):
                 return
             pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
@@ -63,13 +70,20 @@ class _Kept(threading.Thread):
 
 @contextmanager
 def kept(
-    command: Sequence[str], *, environment: Mapping[str, str], name: str, note: Callable[[str], None] = _note
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    name: str,
+    note: Callable[[str], None] = _note,
 ) -> Iterator[None]:
-    """Runs `command` for the block. It learns from its standard input, which is closed then, when this process is gone."""
+    """Runs `command` for the block. It learns from its standard input, which is closed
+    then, when this process is gone."""
 
     def start() -> subprocess.Popen[bytes]:
         # A session of its own: Ctrl-C reaches it through this process alone, in good order.
-        return subprocess.Popen(command, stdin=subprocess.PIPE, env=dict(environment), start_new_session=True)
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, env=dict(environment), start_new_session=True
+        )
 
     keeper = _Kept(start, name, note)
     keeper.start()

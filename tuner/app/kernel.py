@@ -1,4 +1,5 @@
-"""`Kernel`: what tuning gives back. A promoted kernel of the database, callable on NumPy arrays through its compiled library."""
+"""`Kernel`: what tuning gives back. A promoted kernel of the database, callable on
+NumPy arrays through its compiled library."""
 
 from __future__ import annotations
 
@@ -19,17 +20,22 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class Kernel(Promoted):
     """A verified kernel. Calling it runs the very library that was measured."""
 
-    def __init__(self, *, stored: StoredKernel, workload: Workload, artifacts: ArtifactStore) -> None:
-        """Raises ArtifactMissing or ArtifactCorrupt where the store does not hold what was promoted."""
+    def __init__(
+        self, *, stored: StoredKernel, workload: Workload, artifacts: ArtifactStore
+    ) -> None:
+        """Raises ArtifactMissing or ArtifactCorrupt where the store does not hold what
+        was promoted."""
         super().__init__(stored=stored, workload=workload, artifacts=artifacts)
         library = Library(self.path)
         (symbol,) = library.signatures
         self._function: TunedFunction = library.function(symbol)
 
     def __call__(self, *inputs: Any, out: Array | None = None) -> Any:
-        """The output array, or a tuple of them; inputs in the workload's order, dense, of its shapes and dtypes.
+        """The output array, or a tuple of them; inputs in the workload's order, dense,
+        of its shapes and dtypes.
 
-        Misaligned or strided arrays are copied. Raises ShapeError, DTypeError or LibraryError of tuner.runtime.loader.
+        Misaligned or strided arrays are copied. Raises ShapeError, DTypeError or
+        LibraryError of tuner.runtime.loader.
         """
         return self._function(*inputs, out=out)
 
@@ -44,7 +50,8 @@ class Kernel(Promoted):
 
     @property
     def roofline_fraction(self) -> float | None:
-        """Share of what the machine's measured limits allow; None where they do not bound this workload."""
+        """Share of what the machine's measured limits allow; None where they do not
+        bound this workload."""
         return self.stored.roofline_fraction
 
     @property
@@ -63,4 +70,7 @@ class Kernel(Promoted):
         return self.stored.race
 
     def __repr__(self) -> str:
-        return f"<Kernel {self.id} of {self.workload.spec}: {self.median_s:.3g} s, threads {self.stored.threads}>"
+        return (
+            f"<Kernel {self.id} of {self.workload.spec}: {self.median_s:.3g} s, threads "
+            f"{self.stored.threads}>"
+        )

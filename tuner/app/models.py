@@ -1,4 +1,5 @@
-"""A model from its file to its library: a job of its kernels, then these with a generated executor, checked and timed."""
+"""A model from its file to its library: a job of its kernels, then these with a
+generated executor, checked and timed."""
 
 from __future__ import annotations
 
@@ -35,10 +36,14 @@ class TunedModel:
     shares: tuple[KernelShare, ...]  # where its time goes, the largest part first
 
 
-def submit_model(database: Database, models: Sequence[Model], target: Target, settings: Settings) -> Job:
-    """Queues the tuning of a model's kernels within one budget: the settings' trials for each on average, seconds for all.
+def submit_model(
+    database: Database, models: Sequence[Model], target: Target, settings: Settings
+) -> Job:
+    """Queues the tuning of a model's kernels within one budget: the settings' trials
+    for each on average, seconds for all.
 
-    `models` are of one file; more than one where several batches are to be tuned, the last then the greatest.
+    `models` are of one file; more than one where several batches are to be tuned, the
+    last then the greatest.
     """
     found = [one for model in models for one in workloads_of(model.graph)]
     model = models[-1]
@@ -46,7 +51,9 @@ def submit_model(database: Database, models: Sequence[Model], target: Target, se
     with database.write("submit") as session:
         targets.remember(session, target)
         artifacts.remember(session, sha256=digest, size_bytes=len(model.content), kind="model")
-        keys = dict.fromkeys(workloads.remember(session, one.workload, to_document(one.workload)) for one in found)
+        keys = dict.fromkeys(
+            workloads.remember(session, one.workload, to_document(one.workload)) for one in found
+        )
         calls: dict[str, int] = {}
         for one in found:
             calls[one.workload.key] = calls.get(one.workload.key, 0) + one.calls
@@ -66,20 +73,34 @@ def submit_model(database: Database, models: Sequence[Model], target: Target, se
 
 
 def export_model(
-    database: Database, model: Model, target: Target, settings: Settings, directory: Path, name: str, *, signing_key: Path | None
+    database: Database,
+    model: Model,
+    target: Target,
+    settings: Settings,
+    directory: Path,
+    name: str,
+    *,
+    signing_key: Path | None,
 ) -> TunedModel:
-    """Writes the library `name` with the one function `<name>_run` into `directory`, whole or not at all.
+    """Writes the library `name` with the one function `<name>_run` into `directory`,
+    whole or not at all.
 
     Raises ModelUnfinished, ModelWrong, and what `tuner.export.library.export_library` does.
     """
-    found = kernels_of(database, model.graph, target, settings.threads, ArtifactStore(settings.artifacts))
+    found = kernels_of(
+        database, model.graph, target, settings.threads, ArtifactStore(settings.artifacts)
+    )
     lane = plan_machine(usable_nodes(), threads=settings.threads, declared=settings.lanes).lanes[0]
     seen = checked_kernel(model, found, target, settings.threads, name, lane.cores)
     shares = profile(model.graph, found, target, settings.threads, random_inputs(seen), lane.cores)
     signer = None if signing_key is None else signer_at(signing_key)
     manifest = export_library([seen], directory, name, signer=signer)
     return TunedModel(
-        manifest=manifest, median_s=seen.median_s, ci95_s=seen.ci95_s, max_rel_error=seen.max_rel_error, shares=shares
+        manifest=manifest,
+        median_s=seen.median_s,
+        ci95_s=seen.ci95_s,
+        max_rel_error=seen.max_rel_error,
+        shares=shares,
     )
 
 
@@ -93,16 +114,25 @@ def export_family(
     *,
     signing_key: Path | None,
 ) -> TunedModel:
-    """As `export_model` of a model for a range of batches; its times and shares are those of the greatest."""
+    """As `export_model` of a model for a range of batches; its times and shares are
+    those of the greatest."""
     store, members = ArtifactStore(settings.artifacts), {}
     lane = plan_machine(usable_nodes(), threads=settings.threads, declared=settings.lanes).lanes[0]
     for extent, model in family.members.items():
         found = kernels_of(database, model.graph, target, settings.threads, store)
-        members[extent] = checked_kernel(model, found, target, settings.threads, f"{name}_{extent}", lane.cores)
+        members[extent] = checked_kernel(
+            model, found, target, settings.threads, f"{name}_{extent}", lane.cores
+        )
     made = family_kernel(family, members, f"{name}_run", lane.cores)
-    shares = profile(model.graph, found, target, settings.threads, random_inputs(members[extent]), lane.cores)
+    shares = profile(
+        model.graph, found, target, settings.threads, random_inputs(members[extent]), lane.cores
+    )
     signer = None if signing_key is None else signer_at(signing_key)
     manifest = export_library([made], directory, name, signer=signer)
     return TunedModel(
-        manifest=manifest, median_s=made.median_s, ci95_s=made.ci95_s, max_rel_error=made.max_rel_error, shares=shares
+        manifest=manifest,
+        median_s=made.median_s,
+        ci95_s=made.ci95_s,
+        max_rel_error=made.max_rel_error,
+        shares=shares,
     )

@@ -1,7 +1,9 @@
-"""Models for a range of batches: the model for a few of them, each one kernel, behind one function for any batch of the range.
+"""Models for a range of batches: the model for a few of them, each one kernel, behind
+one function for any batch of the range.
 
-The plan is that of any portfolio. Rows must be computed apart; that is not taken on trust but seen: batches made of several
-blocks, and padded ones, are held against ONNX's reference evaluator before anything is exported.
+The plan is that of any portfolio. Rows must be computed apart; that is not taken on
+trust but seen: batches made of several blocks, and padded ones, are held against ONNX's
+reference evaluator before anything is exported.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ from tuner.workload.rows import Rows
 
 MOST_MEMBERS = 4  # each is a whole model to tune
 GREATEST = 1024  # of a batch
-COPY_BYTES_PER_S = 8e9  # of rows copied because they are padded or not aligned, read and written; a careful figure
+COPY_BYTES_PER_S = (
+    8e9  # of rows copied because they are padded or not aligned, read and written; a careful figure
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +49,16 @@ class Batch:
 
     def __post_init__(self) -> None:
         if not 1 <= self.low < self.high <= GREATEST:
-            raise UsageError(f"--shapes {self.name}={self.low}..{self.high} is no range of batches within 1..{GREATEST}")
+            raise UsageError(
+                f"--shapes {self.name}={self.low}..{self.high} is no range of batches within "
+                f"1..{GREATEST}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """A model for each of the batches worth one, ascending; the last is the greatest of the range."""
+    """A model for each of the batches worth one, ascending; the last is the greatest of
+    the range."""
 
     batch: Batch
     rows: Rows
@@ -58,11 +66,15 @@ class Family:
 
 
 def family_of(content: bytes, shapes: Mapping[str, int], batch: Batch, target: Target) -> Family:
-    """Reads the file for both ends of the range, chooses the members by the machine's limits, and reads it for them.
+    """Reads the file for both ends of the range, chooses the members by the machine's
+    limits, and reads it for them.
 
-    Raises ModelRefused for a file that is none, and UsageError for one whose inputs and outputs do not all have the batch first.
+    Raises ModelRefused for a file that is none, and UsageError for one whose inputs and
+    outputs do not all have the batch first.
     """
-    graphs = {end: import_model(content, {**shapes, batch.name: end}) for end in (batch.low, batch.high)}
+    graphs = {
+        end: import_model(content, {**shapes, batch.name: end}) for end in (batch.low, batch.high)
+    }
     rows = _rows(graphs[batch.low], graphs[batch.high], batch)
     expected = {end: _expected_s(graph, target) for end, graph in graphs.items()}
     slope = (expected[batch.high] - expected[batch.low]) / (batch.high - batch.low)
@@ -71,7 +83,9 @@ def family_of(content: bytes, shapes: Mapping[str, int], batch: Batch, target: T
         return expected[batch.low] + slope * (extent - batch.low)
 
     copied = _row_bytes(graphs[batch.high], rows)
-    chosen = choose_extents(batch.low, batch.high, ideal_s, lambda count: _copy_s(copied, count), MOST_MEMBERS)
+    chosen = choose_extents(
+        batch.low, batch.high, ideal_s, lambda count: _copy_s(copied, count), MOST_MEMBERS
+    )
     members = {}
     for extent in chosen:
         given = {**shapes, batch.name: extent}
@@ -80,8 +94,11 @@ def family_of(content: bytes, shapes: Mapping[str, int], batch: Batch, target: T
     return Family(batch=batch, rows=rows, members=members)
 
 
-def family_kernel(family: Family, members: Mapping[int, ExportKernel], symbol: str, cores: Sequence[int]) -> ExportKernel:
-    """One function for every batch of the range, from the members' checked kernels. Raises ModelWrong for a wrong batch."""
+def family_kernel(
+    family: Family, members: Mapping[int, ExportKernel], symbol: str, cores: Sequence[int]
+) -> ExportKernel:
+    """One function for every batch of the range, from the members' checked kernels.
+    Raises ModelWrong for a wrong batch."""
     rows, copied = family.rows, _row_bytes(family.members[family.batch.high].graph, family.rows)
     loose = any(size % ALIGNMENT for size in copied)  # then every block but the first is copied
 
@@ -89,14 +106,22 @@ def family_kernel(family: Family, members: Mapping[int, ExportKernel], symbol: s
         return members[extent].median_s + (_copy_s(copied, extent) if loose else 0.0)
 
     extents = tuple(members)
-    plan = plan_rows([(extent, call_s(extent)) for extent in extents], rows.high, lambda count: _copy_s(copied, count))
+    plan = plan_rows(
+        [(extent, call_s(extent)) for extent in extents],
+        rows.high,
+        lambda count: _copy_s(copied, count),
+    )
     greatest = members[rows.high]
     whole_s = plan.seconds[rows.high]
     made = replace(
         greatest,
-        workload_key=sha256(" ".join(members[extent].workload_key for extent in extents).encode()).hexdigest(),
+        workload_key=sha256(
+            " ".join(members[extent].workload_key for extent in extents).encode()
+        ).hexdigest(),
         symbol=symbol,
-        portfolio=Portfolio(rows=rows, extents=extents, kernels=tuple(members.values()), plan=plan.first),
+        portfolio=Portfolio(
+            rows=rows, extents=extents, kernels=tuple(members.values()), plan=plan.first
+        ),
         median_s=whole_s,
         ci95_s=(whole_s, whole_s),
         isa=tuple(sorted({feature for kernel in members.values() for feature in kernel.isa})),
@@ -105,7 +130,9 @@ def family_kernel(family: Family, members: Mapping[int, ExportKernel], symbol: s
         path = Path(folder, "family.so")
         path.write_bytes(link("family", [function_of(made)]))
         worst = [_error(family, made, path, batch, cores) for batch in _judged(extents, rows)]
-    return replace(made, max_rel_error=max(*worst, *(kernel.max_rel_error for kernel in members.values())))
+    return replace(
+        made, max_rel_error=max(*worst, *(kernel.max_rel_error for kernel in members.values()))
+    )
 
 
 def _judged(extents: Sequence[int], rows: Rows) -> list[int]:
@@ -114,7 +141,9 @@ def _judged(extents: Sequence[int], rows: Rows) -> list[int]:
     return sorted({others[0], others[len(others) // 2], others[-1]}) if others else [rows.high]
 
 
-def _error(family: Family, made: ExportKernel, path: Path, batch: int, cores: Sequence[int]) -> float:
+def _error(
+    family: Family, made: ExportKernel, path: Path, batch: int, cores: Sequence[int]
+) -> float:
     model = next(iter(family.members.values()))
     rng = np.random.default_rng(batch)
     inputs = []
@@ -138,14 +167,23 @@ def _rows(small: Graph, large: Graph, batch: Batch) -> Rows:
     for place, (one, other) in enumerate(zip(_tensors(small), _tensors(large), strict=True)):
         if one.shape == other.shape and place < len(small.inputs):
             continue
-        if (one.shape[:1], other.shape[:1], one.shape[1:]) != ((batch.low,), (batch.high,), other.shape[1:]):
+        if (one.shape[:1], other.shape[:1], one.shape[1:]) != (
+            (batch.low,),
+            (batch.high,),
+            other.shape[1:],
+        ):
             raise UsageError(
-                f"{large.labels[place]!r} has shape {list(other.shape)} for {batch.name}={batch.high}; in a model for a range of "
-                "batches every output, and what input has a batch, has it first; give one number instead of a range"
+                f"{large.labels[place]!r} has shape {list(other.shape)} for "
+                f"{batch.name}={batch.high}; in a model for a range of "
+                "batches every output, and what input has a batch, has it first; give one "
+                "number instead of a range"
             )
         ranged.append(place)
     if not any(place < len(small.inputs) for place in ranged):
-        raise UsageError(f"no input of the model has {batch.name} as its first extent; give one number instead of a range")
+        raise UsageError(
+            f"no input of the model has {batch.name} as its first extent; give one number "
+            f"instead of a range"
+        )
     return Rows(name=batch.name, low=batch.low, high=batch.high, ranged=tuple(ranged))
 
 
@@ -162,7 +200,9 @@ def _expected_s(graph: Graph, target: Target) -> float:
     """Computing at the machine's rate, and reading each kernel's tensors, one after the other."""
     limits = target.limits
     if limits is None:
-        raise UsageError(f"the limits of {target.name} have not been measured; tune one workload on it first")
+        raise UsageError(
+            f"the limits of {target.name} have not been measured; tune one workload on it first"
+        )
     flops = sum(node.flops for node in graph.nodes)
     moved = sum(node.nbytes for node in graph.nodes)
     return flops / limits.fma_flops + moved / bandwidth_at(limits, moved / len(graph.nodes))

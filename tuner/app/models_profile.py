@@ -1,4 +1,5 @@
-"""What each kernel of a model takes within it, beside what it took alone and what the machine could do."""
+"""What each kernel of a model takes within it, beside what it took alone and what the
+machine could do."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ class KernelShare:
     calls: int  # in one call of the model
     inside_s: float  # within the model, the mean over its calls there
     alone_s: float  # as it was promoted: its inputs warm, nothing else between two calls
-    peak_fraction: float | None  # of the machine's multiply-add rate, within the model; None where that was never measured
+    peak_fraction: (
+        float | None
+    )  # of the machine's multiply-add rate, within the model; None where that was never measured
 
     @property
     def total_s(self) -> float:
@@ -46,9 +49,15 @@ class KernelShare:
 
 
 def profile(
-    graph: Graph, kernels: Mapping[str, ExportKernel], target: Target, threads: int, inputs: Sequence[Array], cores: Sequence[int]
+    graph: Graph,
+    kernels: Mapping[str, ExportKernel],
+    target: Target,
+    threads: int,
+    inputs: Sequence[Array],
+    cores: Sequence[int],
 ) -> tuple[KernelShare, ...]:
-    """Every kernel of the model, the one with the largest part of its time first. Raises LinkError, ModelRefused."""
+    """Every kernel of the model, the one with the largest part of its time first.
+    Raises LinkError, ModelRefused."""
     built = model_kernel(graph, kernels, target, threads, _SYMBOL, ModelNumbers(), profiled=True)
     with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
         path = Path(folder, "profiled.so")

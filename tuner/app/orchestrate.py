@@ -1,7 +1,9 @@
-"""The orchestrator of `tuner serve`, a process of its own: `python -m tuner.app.orchestrate`; settings come by the environment.
+"""The orchestrator of `tuner serve`, a process of its own: `python -m
+tuner.app.orchestrate`; settings come by the environment.
 
-It ends on SIGTERM, and when its standard input is closed: then the process that started it is gone. A job in progress goes back
-to the queue. Beside the jobs, in a thread, runs of kernels on callers' arrays are answered.
+It ends on SIGTERM, and when its standard input is closed: then the process that started
+it is gone. A job in progress goes back to the queue. Beside the jobs, in a thread, runs
+of kernels on callers' arrays are answered.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ def main() -> None:
             served = beside.submit(runs.serve, stop, on_error=_say("runs"))
             served.add_done_callback(lambda done: stop.set())  # the service is not whole without it
             store = ArtifactStore(settings.artifacts)
-            beside.submit(prune_now_and_then, database, kept_by(settings), store, stop, _say("retention"))
+            beside.submit(
+                prune_now_and_then, database, kept_by(settings), store, stop, _say("retention")
+            )
             try:
                 Orchestrator(database, target, options).serve(stop, on_error=_say("orchestrator"))
             finally:
@@ -54,7 +58,9 @@ def main() -> None:
 
 def _run_options(settings: Settings, options: OrchestratorOptions) -> RunOptions:
     """Runs are of kernels for this machine's CPU, whatever it measures on."""
-    plan = plan_machine(usable_nodes(), threads=1, declared=settings.lanes, builders=settings.builders)
+    plan = plan_machine(
+        usable_nodes(), threads=1, declared=settings.lanes, builders=settings.builders
+    )
     return RunOptions(
         artifacts=settings.artifacts,
         target=detect_cpu().key,
@@ -62,7 +68,9 @@ def _run_options(settings: Settings, options: OrchestratorOptions) -> RunOptions
         owner=options.owner,
         timeout_s=settings.run_timeout_s,
         memory_bytes=options.limits.memory_bytes,
-        public_key=None if options.signing_key is None else signer_at(options.signing_key).public_key,
+        public_key=None
+        if options.signing_key is None
+        else signer_at(options.signing_key).public_key,
     )
 
 

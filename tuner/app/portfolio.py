@@ -1,4 +1,5 @@
-"""Portfolios: which members of a family to tune, and the stored kernels of a family as one function for export."""
+"""Portfolios: which members of a family to tune, and the stored kernels of a family as
+one function for export."""
 
 from __future__ import annotations
 
@@ -26,24 +27,36 @@ from tuner.workload.spec import Portfolio
 from tuner.workload.workload import Workload
 
 PAGE = 500
-COPY_BYTES_PER_S = 8e9  # of padding, read and written; a careful figure, because padding is to be the exception
+COPY_BYTES_PER_S = (
+    8e9  # of padding, read and written; a careful figure, because padding is to be the exception
+)
 COPY_S = 2e-7  # of padding nothing: two lists of blocks are searched
 
 
 def members_to_tune(portfolio: Portfolio, target: Target, threads: int) -> tuple[Workload, ...]:
-    """The few workloads of the family whose kernels serve all of it, by the machine's measured limits.
+    """The few workloads of the family whose kernels serve all of it, by the machine's
+    measured limits.
 
     Raises WorkloadError and UsageError for a family that one function cannot serve.
     """
     rows = rows_checked(portfolio)
-    expected = {extent: _expected_s(member(portfolio, extent), target, threads) for extent in (rows.low, rows.high)}
+    expected = {
+        extent: _expected_s(member(portfolio, extent), target, threads)
+        for extent in (rows.low, rows.high)
+    }
     slope = (expected[rows.high] - expected[rows.low]) / (rows.high - rows.low)
 
     def ideal_s(extent: int) -> float:
         return expected[rows.low] + slope * (extent - rows.low)
 
     row_bytes = _row_bytes(portfolio, rows)
-    extents = choose_extents(rows.low, rows.high, ideal_s, lambda count: _copy_s(row_bytes, count), traffic=portfolio.traffic)
+    extents = choose_extents(
+        rows.low,
+        rows.high,
+        ideal_s,
+        lambda count: _copy_s(row_bytes, count),
+        traffic=portfolio.traffic,
+    )
     return tuple(member(portfolio, extent) for extent in extents)
 
 
@@ -55,14 +68,18 @@ def portfolio_kernel(
     artifacts: ArtifactStore,
     widen: Widen | None = None,
 ) -> ExportKernel:
-    """One function for the whole family, of the promoted kernels of its members. Raises UsageError where there is none.
+    """One function for the whole family, of the promoted kernels of its members. Raises
+    UsageError where there is none.
 
     With `widen` the members get variants for other CPUs.
     """
     rows = rows_checked(portfolio)
     found = _family(database, portfolio, rows, target, threads)
     if not found:
-        raise UsageError(f"no kernel of {spec_of(portfolio)} is in {database.url} for {threads} thread(s); tuner tune makes some")
+        raise UsageError(
+            f"no kernel of {spec_of(portfolio)} is in {database.url} for {threads} thread(s); "
+            f"tuner tune makes some"
+        )
     row_bytes = _row_bytes(portfolio, rows)
 
     def copy_s(count: int) -> float:
@@ -75,23 +92,36 @@ def portfolio_kernel(
         described = tuple(describe(session, found[extent], artifacts, widen) for extent in extents)
     for kernel in described:
         if kernel.prepack is not None:
-            raise ExportRefused(f"{spec_of(portfolio)}: kernels that pack constants cannot be in a portfolio; leave out const=")
+            raise ExportRefused(
+                f"{spec_of(portfolio)}: kernels that pack constants cannot be in a portfolio; "
+                f"leave out const="
+            )
     greatest = member(portfolio, rows.high)
     expression = greatest.expression
-    shapes = {one.name: one.shape for one in (*expression.inputs, *(expression.tensor(name) for name in expression.outputs))}
+    shapes = {
+        one.name: one.shape
+        for one in (*expression.inputs, *(expression.tensor(name) for name in expression.outputs))
+    }
     whole = plan.seconds[rows.high]
     made = replace(
         described[-1],
         workload_key=portfolio_key(portfolio),
         params={**greatest.params, rows.name: f"{rows.low}..{rows.high}"},
-        arguments=tuple(replace(argument, shape=shapes[argument.name]) for argument in described[-1].arguments),
+        arguments=tuple(
+            replace(argument, shape=shapes[argument.name]) for argument in described[-1].arguments
+        ),
         portfolio=KernelPortfolio(rows=rows, extents=extents, kernels=described, plan=plan.first),
         median_s=whole,
         ci95_s=(whole, whole),
         verified=all(kernel.verified for kernel in described),
         max_rel_error=max(kernel.max_rel_error for kernel in described),
         isa=tuple(sorted({feature for kernel in described for feature in kernel.isa})),
-        provenance={"job": None, "trial": None, "trace": None, "versions": described[-1].provenance.get("versions")},
+        provenance={
+            "job": None,
+            "trial": None,
+            "trace": None,
+            "versions": described[-1].provenance.get("versions"),
+        },
     )
     return replace(made, expected=expected_outputs(expression, made))
 
@@ -103,20 +133,26 @@ def spec_of(portfolio: Portfolio) -> str:
 
 
 def portfolio_key(portfolio: Portfolio) -> str:
-    """SHA-256 of the keys of the least and the greatest member: they hold everything that the family has in common."""
+    """SHA-256 of the keys of the least and the greatest member: they hold everything
+    that the family has in common."""
     ((_, ends),) = portfolio.ranges.items()
     return sha256(" ".join(member(portfolio, extent).key for extent in ends).encode()).hexdigest()
 
 
 def rows_checked(portfolio: Portfolio) -> Rows:
-    """The family's rows. Raises WorkloadError and UsageError for one that one function cannot serve."""
+    """The family's rows. Raises WorkloadError and UsageError for one that one function
+    cannot serve."""
     rows = rows_of(portfolio)
     if rows.high > MOST_ROWS:
-        raise UsageError(f"{rows.name}={rows.low}..{rows.high} is too long a range; its greatest may be {MOST_ROWS}")
+        raise UsageError(
+            f"{rows.name}={rows.low}..{rows.high} is too long a range; its greatest may be "
+            f"{MOST_ROWS}"
+        )
     for size in _row_bytes(portfolio, rows):
         if size % ALIGNMENT != 0:
             raise UsageError(
-                f"{spec_of(portfolio)}: a row has {size} bytes; blocks begin where a row does, so rows must be multiples of "
+                f"{spec_of(portfolio)}: a row has {size} bytes; blocks begin where a row does, "
+                f"so rows must be multiples of "
                 f"{ALIGNMENT} bytes, as 16 float32 are"
             )
     return rows
@@ -133,22 +169,37 @@ def _copy_s(row_bytes: tuple[int, ...], count: int) -> float:
 
 
 def _expected_s(workload: Workload, target: Target, threads: int) -> float:
-    """Computing and moving one after the other: blocks read again what has no rows, and that is what tells them apart."""
+    """Computing and moving one after the other: blocks read again what has no rows, and
+    that is what tells them apart."""
     limits, expression = target.limits, workload.expression
     assert limits is not None, "the machine's limits are measured before anything is tuned"
-    nbytes = sum(tensor.nbytes for tensor in (*expression.inputs, *(expression.tensor(name) for name in expression.outputs)))
+    nbytes = sum(
+        tensor.nbytes
+        for tensor in (
+            *expression.inputs,
+            *(expression.tensor(name) for name in expression.outputs),
+        )
+    )
     rate = limits.fma_flops * relative_rate(expression.inputs[0].dtype, target.isa) * threads
-    return expression.flops / rate + nbytes / (bandwidth_at(limits, nbytes / threads) * threads) + COPY_S
+    return (
+        expression.flops / rate
+        + nbytes / (bandwidth_at(limits, nbytes / threads) * threads)
+        + COPY_S
+    )
 
 
-def _family(database: Database, portfolio: Portfolio, rows: Rows, target: Target, threads: int) -> dict[int, Kernel]:
+def _family(
+    database: Database, portfolio: Portfolio, rows: Rows, target: Target, threads: int
+) -> dict[int, Kernel]:
     """The promoted kernels of members, by their number of rows."""
     found: dict[int, Kernel] = {}
     cursor: str | None = None
     greatest = member(portfolio, rows.high)
     with database.read() as session:
         while True:
-            page = kernels.list_page(session, target=target.key, op=portfolio.op, cursor=cursor, limit=PAGE)
+            page = kernels.list_page(
+                session, target=target.key, op=portfolio.op, cursor=cursor, limit=PAGE
+            )
             known = workloads.get_many(session, sorted({one.workload for one in page.items}))
             for one in page.items:
                 extent = _extent(known[one.workload].document, greatest, rows)
@@ -164,5 +215,8 @@ def _extent(document: Mapping[str, Any], greatest: Workload, rows: Rows) -> int 
     params = dict(document.get("params") or {})
     extent = params.pop(rows.name, None)
     same = params == {name: value for name, value in greatest.params.items() if name != rows.name}
-    same &= document.get("numerics") == greatest.numerics and tuple(document.get("constants") or ()) == greatest.constants
+    same &= (
+        document.get("numerics") == greatest.numerics
+        and tuple(document.get("constants") or ()) == greatest.constants
+    )
     return extent if same and isinstance(extent, int) and rows.low <= extent <= rows.high else None

@@ -1,4 +1,5 @@
-"""`Promoted`: what a promoted kernel says of itself, whatever it runs on; the numbers are those of the race it won."""
+"""`Promoted`: what a promoted kernel says of itself, whatever it runs on; the numbers
+are those of the race it won."""
 
 from __future__ import annotations
 
@@ -13,8 +14,11 @@ from tuner.workload.workload import Workload
 class Promoted:
     """A verified kernel as the database has it, with its compiled library."""
 
-    def __init__(self, *, stored: StoredKernel, workload: Workload, artifacts: ArtifactStore) -> None:
-        """Raises ArtifactMissing or ArtifactCorrupt where the store does not hold what was promoted."""
+    def __init__(
+        self, *, stored: StoredKernel, workload: Workload, artifacts: ArtifactStore
+    ) -> None:
+        """Raises ArtifactMissing or ArtifactCorrupt where the store does not hold what
+        was promoted."""
         self.stored = stored
         self.workload = workload
         self.path: Path = artifacts.verify(stored.artifact)  # of the compiled library

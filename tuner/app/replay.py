@@ -1,4 +1,5 @@
-"""Strategies compared on recorded tables: those of a job, the same search warmed up by the other tables, and Optuna's TPE."""
+"""Strategies compared on recorded tables: those of a job, the same search warmed up by
+the other tables, and Optuna's TPE."""
 
 from __future__ import annotations
 
@@ -27,9 +28,11 @@ CARRIED = 2  # best configs of each other table that transfer tries first
 OPTIONS = GuidedOptions(listed=0)
 
 
-def factories(names: Sequence[str], tables: Sequence[RecordedTable]) -> Mapping[str, SearcherFactory]:
-    """A factory for each name. `transfer` is annealing warmed up as a job is: by the other tables, those of the operator carrying
-    their winners over.
+def factories(
+    names: Sequence[str], tables: Sequence[RecordedTable]
+) -> Mapping[str, SearcherFactory]:
+    """A factory for each name. `transfer` is annealing warmed up as a job is: by the
+    other tables, those of the operator carrying their winners over.
 
     Raises UsageError for an unknown name, `tpe` without Optuna, `transfer` with a single table.
     """
@@ -52,7 +55,8 @@ def _factory(name: str, tables: Sequence[RecordedTable]) -> SearcherFactory:
 
 
 def _cold(table: RecordedTable, seed: int) -> SearchSetup:
-    """A job without a history: it starts from the estimate of cycles and its alternatives where the table has the terms."""
+    """A job without a history: it starts from the estimate of cycles and its
+    alternatives where the table has the terms."""
     if features_of(table) != LOOP_NEST:
         return _setup(table, Ranker(), seed, carried_over(table.space, ()))
     return _warm(table, Prior(), (), seed)
@@ -81,9 +85,15 @@ def _transfer(tables: Sequence[RecordedTable]) -> SearcherFactory:
 
     def build(table: RecordedTable, seed: int) -> Searcher:
         others = [other for other in tables if other.name != table.name]
-        alike = [other for other in others if other.workload.get("op") == table.workload.get("op") is not None]
+        alike = [
+            other
+            for other in others
+            if other.workload.get("op") == table.workload.get("op") is not None
+        ]
         if table.name not in priors:
-            priors[table.name] = train_on([past_of_table(other) for other in others], table.workload.get("op"))
+            priors[table.name] = train_on(
+                [past_of_table(other) for other in others], table.workload.get("op")
+            )
         winners = list(chain.from_iterable(best_of(other, CARRIED) for other in alike))
         return build_searcher("annealing", _warm(table, priors[table.name], winners, seed))
 
@@ -99,7 +109,9 @@ def best_of(table: RecordedTable, count: int) -> list[Config]:
 def _tpe() -> SearcherFactory:
     """Optuna takes a second to import and is an optional extra: loaded only when asked for."""
     if find_spec("optuna") is None:
-        raise UsageError("strategy tpe needs Optuna; install the extra: pip install 'tuner[compare]'")
+        raise UsageError(
+            "strategy tpe needs Optuna; install the extra: pip install 'tuner[compare]'"
+        )
     searcher = import_module("tuner.app.tpe").TpeSearcher
 
     def build(table: RecordedTable, seed: int) -> Searcher:

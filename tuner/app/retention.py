@@ -1,4 +1,5 @@
-"""Old trials, events, runs and timelines let go of, a little at a time: no transaction is long enough to keep others waiting."""
+"""Old trials, events, runs and timelines let go of, a little at a time: no transaction
+is long enough to keep others waiting."""
 
 from __future__ import annotations
 
@@ -48,11 +49,18 @@ class Pruned:
 
 def kept_by(settings: Settings) -> Keep:
     """Zero stands for everything."""
-    return Keep(days=settings.keep_days or None, trials=settings.keep_trials or None, events=settings.keep_events or None)
+    return Keep(
+        days=settings.keep_days or None,
+        trials=settings.keep_trials or None,
+        events=settings.keep_events or None,
+    )
 
 
-def prune(database: Database, keep: Keep, store: ArtifactStore, *, stop: threading.Event | None = None) -> Pruned:
-    """Until nothing is left to go, or `stop` is set: what is deleted by then stays so. `store` has the arrays of runs."""
+def prune(
+    database: Database, keep: Keep, store: ArtifactStore, *, stop: threading.Event | None = None
+) -> Pruned:
+    """Until nothing is left to go, or `stop` is set: what is deleted by then stays so.
+    `store` has the arrays of runs."""
     stop = stop or threading.Event()
     with database.read() as session:
         before = None if keep.days is None else session.now() - timedelta(days=keep.days)
@@ -67,9 +75,20 @@ def prune(database: Database, keep: Keep, store: ArtifactStore, *, stop: threadi
     with database.write("prune") as session:
         keys = jobs.forget_expired_keys(session)
     spans = 0 if before is None else drained(lanes.delete_spans_before, before)
-    runs = 0 if before is None else _drained(partial(_dropped_runs, database, store, before), RUNS, stop)
+    runs = (
+        0
+        if before is None
+        else _drained(partial(_dropped_runs, database, store, before), RUNS, stop)
+    )
     touched = {job for counts in (trials, events) for job, count in counts.items() if count}
-    return Pruned(jobs=len(touched), trials=sum(trials.values()), events=sum(events.values()), keys=keys, runs=runs, spans=spans)
+    return Pruned(
+        jobs=len(touched),
+        trials=sum(trials.values()),
+        events=sum(events.values()),
+        keys=keys,
+        runs=runs,
+        spans=spans,
+    )
 
 
 def _drained(drop: Callable[[int], int], most: int, stop: threading.Event) -> int:
@@ -84,7 +103,9 @@ def _drained(drop: Callable[[int], int], most: int, stop: threading.Event) -> in
     return total
 
 
-def _dropped(database: Database, drop: Callable[[Session, Subject, int], int], subject: Subject, most: int) -> int:
+def _dropped(
+    database: Database, drop: Callable[[Session, Subject, int], int], subject: Subject, most: int
+) -> int:
     with database.write("prune") as session:
         return drop(session, subject, most)
 
@@ -92,14 +113,21 @@ def _dropped(database: Database, drop: Callable[[Session, Subject, int], int], s
 def _dropped_runs(database: Database, store: ArtifactStore, before: datetime, most: int) -> int:
     with database.write("prune") as session:
         count, forgotten = retention.drop_runs(session, before, most)
-    store.delete(forgotten, before=before)  # after the commit: who is stopped in between leaves files, never rows without them
+    store.delete(
+        forgotten, before=before
+    )  # after the commit: who is stopped in between leaves files, never rows without them
     return count
 
 
 def prune_now_and_then(
-    database: Database, keep: Keep, store: ArtifactStore, stop: threading.Event, on_error: Callable[[str], None]
+    database: Database,
+    keep: Keep,
+    store: ArtifactStore,
+    stop: threading.Event,
+    on_error: Callable[[str], None],
 ) -> None:
-    """What a service does beside its work: a round at its start and one every hour, until `stop` is set."""
+    """What a service does beside its work: a round at its start and one every hour,
+    until `stop` is set."""
     while not keep.everything:
         try:
             prune(database, keep, store, stop=stop)

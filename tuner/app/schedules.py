@@ -1,4 +1,5 @@
-"""Promoted kernels' schedules for TVM users: TVMScript, or a MetaSchedule database, in a directory of their own."""
+"""Promoted kernels' schedules for TVM users: TVMScript, or a MetaSchedule database, in
+a directory of their own."""
 
 from __future__ import annotations
 
@@ -18,11 +19,14 @@ Format = Literal["metaschedule", "tvmscript"]
 FORMATS: tuple[Format, ...] = ("metaschedule", "tvmscript")
 
 
-def export_schedules(source: Database, found: Sequence[Kernel], directory: Path, form: Format) -> tuple[str, ...]:
+def export_schedules(
+    source: Database, found: Sequence[Kernel], directory: Path, form: Format
+) -> tuple[str, ...]:
     """Writes the kernels' schedules into a directory that is new or empty; the names of the files.
 
-    `metaschedule` gives the two files of a MetaSchedule work_dir, `tvmscript` a file for each kernel, named by its id. Raises
-    ExportRefused for a directory that is not free, ExportError where it cannot be written.
+    `metaschedule` gives the two files of a MetaSchedule work_dir, `tvmscript` a file
+    for each kernel, named by its id. Raises ExportRefused for a directory that is not
+    free, ExportError where it cannot be written.
     """
     if not found:
         raise UsageError("no kernels to export; tune one first")
@@ -30,7 +34,10 @@ def export_schedules(source: Database, found: Sequence[Kernel], directory: Path,
     if form == "metaschedule":
         files = database([record for _, record in records])
     else:
-        files = {f"{kernel.id}.py": scheduled_script(record.schedule).encode() for kernel, record in records}
+        files = {
+            f"{kernel.id}.py": scheduled_script(record.schedule).encode()
+            for kernel, record in records
+        }
     place(directory, files)
     return tuple(sorted(files))
 

@@ -1,4 +1,5 @@
-"""`tuner serve`: the API in this process, an orchestrator with local workers in another; they meet in the database."""
+"""`tuner serve`: the API in this process, an orchestrator with local workers in
+another; they meet in the database."""
 
 from __future__ import annotations
 
@@ -42,7 +43,11 @@ def serve_here(settings: Settings, *, started: Callable[[str], None]) -> None:
 
 def _orchestrator(settings: Settings) -> AbstractContextManager[None]:
     """Its process is kept for the block: jobs must not wait for ever because it was killed."""
-    said = settings.model_dump(exclude={"server", "token"})  # those are for commands that ask a service
-    given = {ENVIRONMENT_PREFIX + name.upper(): str(value) for name, value in said.items() if value != ""}
+    said = settings.model_dump(
+        exclude={"server", "token"}
+    )  # those are for commands that ask a service
+    given = {
+        ENVIRONMENT_PREFIX + name.upper(): str(value) for name, value in said.items() if value != ""
+    }
     command = [sys.executable, "-P", "-m", "tuner.app.orchestrate"]
     return kept(command, environment=dict(os.environ) | given, name="orchestrator")

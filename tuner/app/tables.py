@@ -1,4 +1,5 @@
-"""Recorded tables with the features a search would have: computed anew from workload, target and config, not stored with them."""
+"""Recorded tables with the features a search would have: computed anew from workload,
+target and config, not stored with them."""
 
 from __future__ import annotations
 
@@ -21,14 +22,18 @@ LOOP_NEST, KNOBS = "loop nest", "knobs"  # kinds of features
 
 
 def open_tables(paths: Sequence[Path]) -> list[RecordedTable]:
-    """The tables, each with the features of the loop nest where its space still has its configs; `features_of` says which.
+    """The tables, each with the features of the loop nest where its space still has its
+    configs; `features_of` says which.
 
     Raises UsageError for a file that is no table, and for two of one name.
     """
     tables = [with_features(read_table(path)) for path in paths]
     names = [table.name for table in tables]
     if len(set(names)) != len(names):
-        raise UsageError(f"two tables record {max(names, key=names.count)}; compare strategies on one of them at a time")
+        raise UsageError(
+            f"two tables record {max(names, key=names.count)}; compare strategies on one of "
+            f"them at a time"
+        )
     return tables
 
 
@@ -37,7 +42,8 @@ def features_of(table: RecordedTable) -> str:
 
 
 def with_features(table: RecordedTable) -> RecordedTable:
-    """The table itself where spaces have changed since it was recorded: then its knobs' values are what a model sees."""
+    """The table itself where spaces have changed since it was recorded: then its knobs'
+    values are what a model sees."""
     if table.features is not None or "target" not in table.notes:
         return table
     target = target_from_document(json.loads(table.notes["target"]))
@@ -50,9 +56,15 @@ def with_features(table: RecordedTable) -> RecordedTable:
 
 
 def past_of_table(table: RecordedTable) -> Past:
-    """What transfer learns from a table. Raises UsageError for one without the features of the loop nest."""
+    """What transfer learns from a table. Raises UsageError for one without the features
+    of the loop nest."""
     if table.features is None:
-        raise UsageError(f"table {table.name!r} was recorded from another version of its space; record it again to learn from it")
+        raise UsageError(
+            f"table {table.name!r} was recorded from another version of its space; record it "
+            f"again to learn from it"
+        )
     labels = np.zeros(len(table.points), np.float32)
     labels[table.outcomes == 0] = table.optimum_s / table.median_s
-    return Past(workload=table.name, op=table.workload.get("op"), features=table.features, labels=labels)
+    return Past(
+        workload=table.name, op=table.workload.get("op"), features=table.features, labels=labels
+    )

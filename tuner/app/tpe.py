@@ -1,4 +1,5 @@
-"""Optuna's tree-structured Parzen estimator as a `Searcher`: the external optimiser that replay compares with. Needs Optuna."""
+"""Optuna's tree-structured Parzen estimator as a `Searcher`: the external optimiser
+that replay compares with. Needs Optuna."""
 
 from __future__ import annotations
 
@@ -18,15 +19,19 @@ _REPEATS = 64  # suggestions in a row that were tried before, after which a rand
 
 
 class TpeSearcher:
-    """Optuna's defaults. It sees a knob as an integer, the index of its value, because values are ordered by likeness.
+    """Optuna's defaults. It sees a knob as an integer, the index of its value, because
+    values are ordered by likeness.
 
-    TPE suggests points again and again; a repeat is answered from memory and costs it no trial, which is in its favour.
+    TPE suggests points again and again; a repeat is answered from memory and costs it
+    no trial, which is in its favour.
     """
 
     def __init__(self, domain: Domain, *, seed: int) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._domain = domain
-        self._study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed), direction="minimize")
+        self._study = optuna.create_study(
+            sampler=optuna.samplers.TPESampler(seed=seed), direction="minimize"
+        )
         self._open: dict[int, optuna.trial.Trial] = {}  # suggestions in flight, by key
         self._values: dict[int, float | None] = {}  # log of seconds by key; None for a failure
         self._random = random_sequence(domain, seed)
@@ -90,7 +95,9 @@ class TpeSearcher:
             point[0] = suggestion.suggest_categorical("sketch", list(range(len(space.sketches))))
         for column in np.flatnonzero(space.active[point[0]]):
             if column:
-                point[column] = suggestion.suggest_int(space.knobs[column].name, 0, int(space.cardinalities[column]) - 1)
+                point[column] = suggestion.suggest_int(
+                    space.knobs[column].name, 0, int(space.cardinalities[column]) - 1
+                )
         return point
 
     def _key(self, point: np.ndarray[tuple[int], np.dtype[np.int32]]) -> int:

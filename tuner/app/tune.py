@@ -18,7 +18,8 @@ from tuner.workers.jobs.progress import Observer, unobserved
 
 
 class NoKernel(TunerError):
-    """The job ended without a kernel: not even the default schedule could be built, checked and timed."""
+    """The job ended without a kernel: not even the default schedule could be built,
+    checked and timed."""
 
     code = "no_kernel"
 
@@ -38,15 +39,18 @@ def tune(
     db: str | None = None,
     observer: Observer = unobserved,
 ) -> Kernel | CudaKernel:
-    """Tunes one workload in this process and gives its kernel, callable on NumPy arrays; of a GPU, on arrays in its memory.
+    """Tunes one workload in this process and gives its kernel, callable on NumPy
+    arrays; of a GPU, on arrays in its memory.
 
-    `source` is a spec (`"matmul:M=512,N=512,K=512"`), a text in the tensor notation with its symbols' extents in `shapes`, a list
-    of `tvm.te` tensors (placeholders, then outputs; the kernel takes its arguments in that order), or a `Workload`. What is None
-    comes from the settings. Inputs named in `constants` are known ahead of time; `numerics="fast"` allows errors up to 1e-4.
-    `observer` is told of every trial.
+    `source` is a spec (`"matmul:M=512,N=512,K=512"`), a text in the tensor notation
+    with its symbols' extents in `shapes`, a list of `tvm.te` tensors (placeholders,
+    then outputs; the kernel takes its arguments in that order), or a `Workload`. What
+    is None comes from the settings. Inputs named in `constants` are known ahead of
+    time; `numerics="fast"` allows errors up to 1e-4. `observer` is told of every trial.
 
-    Raises UsageError (WorkloadError with line and column or parameter) before anything is written, DatabaseError, NoKernel.
-    An interrupted call (KeyboardInterrupt) leaves a job that `tuner resume` continues.
+    Raises UsageError (WorkloadError with line and column or parameter) before anything
+    is written, DatabaseError, NoKernel. An interrupted call (KeyboardInterrupt) leaves
+    a job that `tuner resume` continues.
     """
     workload = as_workload(source, shapes=shapes, constants=constants, numerics=numerics)
     given = {
@@ -68,6 +72,11 @@ def tune(
     finally:
         database.close()
     if result.kernel is None:
-        raise NoKernel(f"job {job.id} of {workload.spec} {report.job.state} without a kernel: {result.error or report.job.error}")
+        raise NoKernel(
+            f"job {job.id} of {workload.spec} {report.job.state} without a kernel: "
+            f"{result.error or report.job.error}"
+        )
     kind = CudaKernel if result.target.kind == "cuda" else Kernel
-    return kind(stored=result.kernel, workload=workload, artifacts=ArtifactStore(settings.artifacts))
+    return kind(
+        stored=result.kernel, workload=workload, artifacts=ArtifactStore(settings.artifacts)
+    )

@@ -1,4 +1,5 @@
-"""`tuner.tune_model`: from a whole model, an ONNX file or what `torch.export` made, to its library, in one call."""
+"""`tuner.tune_model`: from a whole model, an ONNX file or what `torch.export` made, to
+its library, in one call."""
 
 from __future__ import annotations
 
@@ -48,15 +49,25 @@ def tune_model(
     db: str | None = None,
     observer: Observer = unobserved,
 ) -> TunedModel:
-    """Tunes a model in this process and writes the library `name` with the function `<name>_run` into `directory`.
+    """Tunes a model in this process and writes the library `name` with the function
+    `<name>_run` into `directory`.
 
-    `source` is the path of an .onnx file, whose inputs' named extents `shapes` gives, or a `torch.export.ExportedProgram`. The
-    library's outputs are held against ONNX's reference evaluator, or against the program itself. What is None comes from the
+    `source` is the path of an .onnx file, whose inputs' named extents `shapes` gives,
+    or a `torch.export.ExportedProgram`. The library's outputs are held against ONNX's
+    reference evaluator, or against the program itself. What is None comes from the
     settings; `trials` are for each kernel on average, `seconds` for all together.
 
-    Raises UsageError, ModelRefused and NotImported before anything is written; ModelNotTuned, ModelWrong, DatabaseError.
+    Raises UsageError, ModelRefused and NotImported before anything is written;
+    ModelNotTuned, ModelWrong, DatabaseError.
     """
-    given = {"trials": trials, "seconds": seconds, "threads": threads, "strategy": strategy, "seed": seed, "db": db}
+    given = {
+        "trials": trials,
+        "seconds": seconds,
+        "threads": threads,
+        "strategy": strategy,
+        "seed": seed,
+        "db": db,
+    }
     settings = load_settings(given, given_as="argument {}").values
     check_library_name(name)
     check_replaceable(Path(directory))
@@ -70,11 +81,22 @@ def _read(source: Any, shapes: Mapping[str, int]) -> Model:
         return Model(content=content, shapes=shapes, graph=import_file(Path(source), shapes))
     if not is_exported_program(source):
         kind = f"{type(source).__module__}.{type(source).__qualname__}"
-        raise UsageError(f"a {kind} is no model; give the path of an .onnx file, or a torch.export.ExportedProgram")
+        raise UsageError(
+            f"a {kind} is no model; give the path of an .onnx file, or a "
+            f"torch.export.ExportedProgram"
+        )
     if shapes:
-        raise UsageError(f"shapes {dict(shapes)} belong to an .onnx file; export the program with the extents it is to have")
+        raise UsageError(
+            f"shapes {dict(shapes)} belong to an .onnx file; export the program with the "
+            f"extents it is to have"
+        )
     graph = read_exported(source)
-    return Model(content=packed(graph), shapes={}, graph=graph, evaluate=lambda inputs: _outputs(source, graph, inputs))
+    return Model(
+        content=packed(graph),
+        shapes={},
+        graph=graph,
+        evaluate=lambda inputs: _outputs(source, graph, inputs),
+    )
 
 
 def _outputs(program: Any, graph: Graph, inputs: Sequence[Array]) -> list[Array]:
@@ -87,7 +109,9 @@ def _outputs(program: Any, graph: Graph, inputs: Sequence[Array]) -> list[Array]
     return [tensor.numpy().reshape(shape) for tensor, shape in zip(tensors, shapes, strict=True)]
 
 
-def _tuned(model: Model, directory: Path, name: str, settings: Settings, observer: Observer) -> TunedModel:
+def _tuned(
+    model: Model, directory: Path, name: str, settings: Settings, observer: Observer
+) -> TunedModel:
     machine = checked_target(settings)
     database = open_database(settings.db)
     try:
@@ -96,6 +120,14 @@ def _tuned(model: Model, directory: Path, name: str, settings: Settings, observe
         report = run(database, job.id, settings, observer=observer)
         if report.job.state != jobs.SUCCEEDED:
             raise ModelNotTuned(f"job {job.id} of the model {report.job.state}: {report.job.error}")
-        return export_model(database, model, target, settings, directory, name, signing_key=settings.data_dir / KEY_FILE)
+        return export_model(
+            database,
+            model,
+            target,
+            settings,
+            directory,
+            name,
+            signing_key=settings.data_dir / KEY_FILE,
+        )
     finally:
         database.close()

@@ -1,4 +1,5 @@
-"""A kernel compiled for lesser CPUs beside this machine's own: verified and timed here, ready to stand behind it in a library."""
+"""A kernel compiled for lesser CPUs beside this machine's own: verified and timed here,
+ready to stand behind it in a library."""
 
 from __future__ import annotations
 
@@ -41,19 +42,23 @@ class VariantError(TunerError):
 def checked_levels(text: str, machine: Target) -> tuple[str, ...]:
     """The levels of a text with commas between them, the richest first, without the machine's own.
 
-    Raises UsageError for one that does not exist, or whose code cannot run here, where it is to be verified.
+    Raises UsageError for one that does not exist, or whose code cannot run here, where
+    it is to be verified.
     """
     names = [name.strip().lower() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in LEVELS]
     if unknown or not names:
-        raise UsageError(f"unknown level {(unknown or [text])[0]!r}; give one or more of {', '.join(LEVELS)}")
+        raise UsageError(
+            f"unknown level {(unknown or [text])[0]!r}; give one or more of {', '.join(LEVELS)}"
+        )
     if machine.fingerprint.get("architecture", "x86_64") != "x86_64":
         raise UsageError(f"{machine.name} is no x86-64; levels are of that architecture alone")
     for name in names:
         missing = sorted(set(LEVELS[name]) & set(FEATURES.values()) - set(machine.isa))
         if missing:
             raise UsageError(
-                f"{name} needs {', '.join(missing)}, which this CPU lacks; kernels are verified where they are exported"
+                f"{name} needs {', '.join(missing)}, which this CPU lacks; kernels are verified "
+                f"where they are exported"
             )
     return tuple(name for name in LEVELS if name in names and name != machine.tvm.get("mcpu"))
 
@@ -61,28 +66,59 @@ def checked_levels(text: str, machine: Target) -> tuple[str, ...]:
 class Levels:
     """Gives kernels their variants. A context: it holds a runner."""
 
-    def __init__(self, levels: Sequence[str], machine: Target, settings: Settings, plan: TimingPlan = PLAN) -> None:
-        self._levels, self._machine, self._settings, self._plan = tuple(levels), machine, settings, plan
+    def __init__(
+        self, levels: Sequence[str], machine: Target, settings: Settings, plan: TimingPlan = PLAN
+    ) -> None:
+        self._levels, self._machine, self._settings, self._plan = (
+            tuple(levels),
+            machine,
+            settings,
+            plan,
+        )
         self._runner = RunnerProcess()
 
     def __enter__(self) -> Levels:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._runner.close()
 
-    def __call__(self, kernel: ExportKernel, workload: Workload, schedule: Mapping[str, Any]) -> ExportKernel:
-        """The kernel with a variant for each level. `schedule` is its stored document. Raises VariantError, LinkError."""
-        lane = plan_machine(usable_nodes(), threads=kernel.threads, declared=self._settings.lanes).lanes[0]
-        self._runner.prepare(Assignment(workload=workload, lane=lane, threads=kernel.threads, seed=self._settings.seed))
+    def __call__(
+        self, kernel: ExportKernel, workload: Workload, schedule: Mapping[str, Any]
+    ) -> ExportKernel:
+        """The kernel with a variant for each level. `schedule` is its stored document.
+        Raises VariantError, LinkError."""
+        lane = plan_machine(
+            usable_nodes(), threads=kernel.threads, declared=self._settings.lanes
+        ).lanes[0]
+        self._runner.prepare(
+            Assignment(
+                workload=workload, lane=lane, threads=kernel.threads, seed=self._settings.seed
+            )
+        )
         variants = tuple(self._variant(level, kernel, workload, schedule) for level in self._levels)
         return replace(kernel, variants=variants)
 
-    def _variant(self, level: str, kernel: ExportKernel, workload: Workload, schedule: Mapping[str, Any]) -> Variant:
-        """The faster of the kernel's own schedule and the default one, each compiled for the level."""
+    def _variant(
+        self, level: str, kernel: ExportKernel, workload: Workload, schedule: Mapping[str, Any]
+    ) -> Variant:
+        """The faster of the kernel's own schedule and the default one, each compiled
+        for the level."""
         codes = self._codes(level, kernel, workload, schedule)
         made = {
-            name: replace(kernel, symbol=SYMBOL, isa=LEVELS[level], object_code=code, variants=(), expected=None)
+            name: replace(
+                kernel,
+                symbol=SYMBOL,
+                isa=LEVELS[level],
+                object_code=code,
+                variants=(),
+                expected=None,
+            )
             for name, code in codes.items()
         }
         with tempfile.TemporaryDirectory(prefix="tuner-variant-") as folder:
@@ -91,11 +127,15 @@ class Levels:
                 path = Path(folder) / f"{name}.so"
                 path.write_bytes(link(SYMBOL + "s", [function_of(one)]))
                 timeout_s = self._settings.run_timeout_s
-                contenders.append(Contender(name=name, library=str(path), symbol=SYMBOL, timeout_s=timeout_s))
+                contenders.append(
+                    Contender(name=name, library=str(path), symbol=SYMBOL, timeout_s=timeout_s)
+                )
             result = race(contenders, self._runner, rounds=MIN_ROUNDS, plan=self._plan)
         times = {name: race_median_ci95(rounds) for name, rounds in result.rounds.items()}
         if not times:
-            reasons = "; ".join(f"{name}: {failed.kind}: {failed.message}" for name, failed in result.failed.items())
+            reasons = "; ".join(
+                f"{name}: {failed.kind}: {failed.message}" for name, failed in result.failed.items()
+            )
             raise VariantError(f"{workload.spec} for {level} could not be verified: {reasons}")
         best = min(times, key=lambda name: times[name][0])
         return Variant(
@@ -110,7 +150,9 @@ class Levels:
             max_rel_error=result.max_rel_error[best],
         )
 
-    def _codes(self, level: str, kernel: ExportKernel, workload: Workload, schedule: Mapping[str, Any]) -> dict[str, bytes]:
+    def _codes(
+        self, level: str, kernel: ExportKernel, workload: Workload, schedule: Mapping[str, Any]
+    ) -> dict[str, bytes]:
         target = replace(self._machine, tvm={"kind": "llvm", "mcpu": level}, isa=LEVELS[level])
         stored = StoredSchedule(
             module=schedule["module"],
@@ -121,8 +163,14 @@ class Levels:
         )
         codes = {TUNED: compile_stored(stored, target)}
         if kernel.prepack is not None:
-            return codes  # the default schedule packs nothing, and a function takes packed constants on every CPU or on none
+            # the default schedule packs nothing, and a function takes packed constants
+            # on every CPU or on none
+            return codes
         default = compile_kernel(
-            workload=workload, target=target, threads=kernel.threads, config=None, symbol=str(schedule["symbol"])
+            workload=workload,
+            target=target,
+            threads=kernel.threads,
+            config=None,
+            symbol=str(schedule["symbol"]),
         ).object_code
         return codes if default == codes[TUNED] else codes | {DEFAULT: default}

@@ -1,7 +1,8 @@
-"""An exported directory put to the test on this machine, its CPU or its GPU: hashes, manifest, instruction set, right answers,
-time.
+"""An exported directory put to the test on this machine, its CPU or its GPU: hashes,
+manifest, instruction set, right answers, time.
 
-Nothing of it runs before every listed file has its hash, and then only in a runner's child, from a private copy of the library.
+Nothing of it runs before every listed file has its hash, and then only in a runner's
+child, from a private copy of the library.
 """
 
 from __future__ import annotations
@@ -41,13 +42,21 @@ from tuner.target.microarchitecture import FEATURES
 from tuner.target.target import Target
 from tuner.workers.fleet.machine import plan_machine, usable_nodes
 from tuner.workload.rows import member
-from tuner.workload.spec import Portfolio, to_document, workload_from_expression, workload_from_notation, workload_from_params
+from tuner.workload.spec import (
+    Portfolio,
+    to_document,
+    workload_from_expression,
+    workload_from_notation,
+    workload_from_params,
+)
 from tuner.workload.tree import expression_from
 from tuner.workload.workload import Numerics, Workload
 
 Runner = RunnerProcess | GpuRunner
 SUBJECT = "kernel"
-DETECTED = frozenset(FEATURES.values())  # features that a machine is known to have or lack; of others the library knows itself
+DETECTED = frozenset(
+    FEATURES.values()
+)  # features that a machine is known to have or lack; of others the library knows itself
 MEMBERS_BETWEEN = 3  # of a portfolio, tried besides its least and its greatest
 
 
@@ -67,7 +76,8 @@ class Retimed:
     ratio: float | None  # of this median to the manifest's; None where that one is 0
     threads: int  # it ran with: those it was tuned for, or as many as this machine has
     sanitized: tuple[str, ...] = ()  # tools of compute-sanitizer that found nothing
-    # Seconds of a call by the level of CPU it is compiled for besides, where this machine can try it.
+    # Seconds of a call by the level of CPU it is compiled for besides, where this
+    # machine can try it.
     variants: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -94,8 +104,13 @@ class Verification:
 
     @property
     def slower_percent(self) -> float:
-        """By how many percent a function tuned for this machine takes longer than its manifest says, the worst of them."""
-        ratios = (one.result.ratio for one in self.functions if one.same_target and isinstance(one.result, Retimed))
+        """By how many percent a function tuned for this machine takes longer than its
+        manifest says, the worst of them."""
+        ratios = (
+            one.result.ratio
+            for one in self.functions
+            if one.same_target and isinstance(one.result, Retimed)
+        )
         return max((100.0 * (ratio - 1.0) for ratio in ratios if ratio is not None), default=0.0)
 
 
@@ -108,14 +123,17 @@ def verify_export(
     sanitize: Sequence[str] = (),
     progress: Callable[[str], None] | None = None,
 ) -> Verification:
-    """Checks everything; inputs are of a fresh seed unless one is given. Writes nothing but its own temporary folder.
+    """Checks everything; inputs are of a fresh seed unless one is given. Writes nothing
+    but its own temporary folder.
 
-    With `public_key` (as `ed25519:HEX`) the manifest must be signed by that key. `sanitize` names tools of
-    compute-sanitizer under which each function that is right runs once more; UsageError where they are not of GPUs, and where
-    there is no such program.
+    With `public_key` (as `ed25519:HEX`) the manifest must be signed by that key.
+    `sanitize` names tools of compute-sanitizer under which each function that is right
+    runs once more; UsageError where they are not of GPUs, and where there is no such
+    program.
 
-    Raises ManifestError for a directory that is no export or was altered, before anything of it runs; a function that fails is
-    a verdict. `progress` is told what runs: each function's symbol.
+    Raises ManifestError for a directory that is no export or was altered, before
+    anything of it runs; a function that fails is a verdict. `progress` is told what
+    runs: each function's symbol.
     """
     if not directory.is_dir():
         raise UsageError(f"{directory} is no directory; name one that tuner export wrote")
@@ -124,13 +142,18 @@ def verify_export(
     sanitizer = _sanitizer_for(manifest) if sanitize else None
     machine = _machine_for(manifest)
     verdicts = []
-    with tempfile.TemporaryDirectory(prefix="tuner-verify-") as folder, _runner_for(machine) as runner:
+    with (
+        tempfile.TemporaryDirectory(prefix="tuner-verify-") as folder,
+        _runner_for(machine) as runner,
+    ):
         library = _private_copy(directory, manifest, Path(folder))
         for function in manifest.functions:
             if progress is not None:
                 progress(function["symbol"])
             if is_model(function):
-                verdicts.append(_model_verdict(function, directory, manifest, library, machine, settings))
+                verdicts.append(
+                    _model_verdict(function, directory, manifest, library, machine, settings)
+                )
                 continue
             verdict = _verdict(function, library, runner, machine, settings, chosen)
             for tool in sanitize:
@@ -151,7 +174,8 @@ def verify_export(
 
 
 def _machine_for(manifest: Manifest) -> Target:
-    """What its functions run on here. Raises VerificationError for those of GPUs where there is none."""
+    """What its functions run on here. Raises VerificationError for those of GPUs where
+    there is none."""
     if not any(function["target"].get("kind") == "cuda" for function in manifest.functions):
         return detect_cpu()
     try:
@@ -162,16 +186,26 @@ def _machine_for(manifest: Manifest) -> Target:
 
 def _sanitizer_for(manifest: Manifest) -> Path:
     if not all(function["target"].get("kind") == "cuda" for function in manifest.functions):
-        raise UsageError(f"{manifest.name} is for CPUs; compute-sanitizer looks at kernels for GPUs: leave --sanitize out")
+        raise UsageError(
+            f"{manifest.name} is for CPUs; compute-sanitizer looks at kernels for GPUs: leave "
+            f"--sanitize out"
+        )
     return find_sanitizer()
 
 
 def _sanitized(
-    found: Retimed, function: Mapping[str, Any], library: Path, seed: int, tool: str, sanitizer: Path
+    found: Retimed,
+    function: Mapping[str, Any],
+    library: Path,
+    seed: int,
+    tool: str,
+    sanitizer: Path,
 ) -> Retimed | VerificationError:
     """What was right so far, once the tool has looked at it too."""
     symbol = function["symbol"]
-    subject = Subject(workload=to_document(workload_of(function)), seed=seed, library=str(library), symbol=symbol)
+    subject = Subject(
+        workload=to_document(workload_of(function)), seed=seed, library=str(library), symbol=symbol
+    )
     try:
         sanitize_kernel(tool, subject, sanitizer=sanitizer)
     except SanitizerError as error:
@@ -184,7 +218,8 @@ def _runner_for(machine: Target) -> Runner:
 
 
 def workload_of(function: Mapping[str, Any]) -> Workload:
-    """The workload a function's entry in the manifest describes, held against its key and its arguments.
+    """The workload a function's entry in the manifest describes, held against its key
+    and its arguments.
 
     Raises WorkloadError for one that is none, ManifestError where key or arguments are of another.
     """
@@ -192,17 +227,28 @@ def workload_of(function: Mapping[str, Any]) -> Workload:
     constants, numerics = _texts(stated.get("constants", [])), str(stated.get("numerics", "strict"))
     if isinstance(stated.get("op"), str):
         workload = workload_from_params(
-            stated["op"], _object(stated, "params", bool | int | float | str), constants=constants, numerics=numerics
+            stated["op"],
+            _object(stated, "params", bool | int | float | str),
+            constants=constants,
+            numerics=numerics,
         )
     elif isinstance(stated.get("notation"), str):
         shapes = {name: int(extent) for name, extent in _object(stated, "shapes", int).items()}
         workload = workload_from_notation(stated["notation"], shapes, constants, numerics)
     elif isinstance(stated.get("expression"), dict):
-        workload = workload_from_expression(expression_from(stated["expression"]), constants, numerics)
+        workload = workload_from_expression(
+            expression_from(stated["expression"]), constants, numerics
+        )
     else:
-        raise ManifestError(f"{function['symbol']}: its workload has neither an operator nor a notation nor an expression")
+        raise ManifestError(
+            f"{function['symbol']}: its workload has neither an operator nor a notation nor an "
+            f"expression"
+        )
     if workload.key != stated.get("key"):
-        raise ManifestError(f"{function['symbol']}: its workload's key is {workload.key}, the manifest says otherwise")
+        raise ManifestError(
+            f"{function['symbol']}: its workload's key is {workload.key}, the manifest says "
+            f"otherwise"
+        )
     _check_arguments(function, workload)
     return workload
 
@@ -212,20 +258,31 @@ def _check_arguments(function: Mapping[str, Any], workload: Workload) -> None:
     outputs = (expression.tensor(name) for name in expression.outputs)
     wanted = [(one.name, one.dtype, list(one.shape), "in") for one in expression.inputs]
     wanted += [(one.name, one.dtype, list(one.shape), "out") for one in outputs]
-    if wanted != [(one["name"], one["dtype"], one["shape"], one["role"]) for one in function["arguments"]]:
+    if wanted != [
+        (one["name"], one["dtype"], one["shape"], one["role"]) for one in function["arguments"]
+    ]:
         raise ManifestError(f"{function['symbol']}: its arguments are not those of its workload")
 
 
 def portfolio_of(function: Mapping[str, Any]) -> Portfolio:
-    """The family that a function with a range describes, held against its key and its arguments. Raises as `workload_of`."""
+    """The family that a function with a range describes, held against its key and its
+    arguments. Raises as `workload_of`."""
     stated, ranges = function["workload"], function["ranges"]
     if not isinstance(ranges, dict) or len(ranges) != 1 or not isinstance(stated.get("op"), str):
-        raise ManifestError(f"{function['symbol']}: a function with a range has one range and an operator")
+        raise ManifestError(
+            f"{function['symbol']}: a function with a range has one range and an operator"
+        )
     ((name, ends),) = ranges.items()
-    low, high = (ends.get(end) for end in ("least", "greatest")) if isinstance(ends, dict) else (None, None)
+    low, high = (
+        (ends.get(end) for end in ("least", "greatest")) if isinstance(ends, dict) else (None, None)
+    )
     if type(low) is not int or type(high) is not int or not 1 <= low < high:
         raise ManifestError(f"{function['symbol']}: the range of {name!r} has no ends")
-    params = {key: value for key, value in _object(stated, "params", bool | int | float | str).items() if key != name}
+    params = {
+        key: value
+        for key, value in _object(stated, "params", bool | int | float | str).items()
+        if key != name
+    }
     numerics: Numerics = "fast" if stated.get("numerics") == "fast" else "strict"
     family = Portfolio(
         op=stated["op"],
@@ -236,36 +293,56 @@ def portfolio_of(function: Mapping[str, Any]) -> Portfolio:
     )
     rows_checked(family)
     if portfolio_key(family) != stated.get("key"):
-        raise ManifestError(f"{function['symbol']}: its family's key is {portfolio_key(family)}, the manifest says otherwise")
+        raise ManifestError(
+            f"{function['symbol']}: its family's key is {portfolio_key(family)}, the manifest "
+            f"says otherwise"
+        )
     _check_arguments(function, member(family, high))
     return family
 
 
 def _retimed_family(
-    function: Mapping[str, Any], family: Portfolio, library: Path, *, runner: Runner, settings: Settings, seed: int
+    function: Mapping[str, Any],
+    family: Portfolio,
+    library: Path,
+    *,
+    runner: Runner,
+    settings: Settings,
+    seed: int,
 ) -> Retimed:
-    """Members at both ends and in between, each checked as a workload of its own; the greatest one's time."""
+    """Members at both ends and in between, each checked as a workload of its own; the
+    greatest one's time."""
     ((low, high),) = family.ranges.values()
     between = np.random.default_rng(seed).integers(low, high + 1, size=MEMBERS_BETWEEN)
     results = [
-        _retimed(function, member(family, extent), library, runner=runner, settings=settings, seed=seed)
+        _retimed(
+            function, member(family, extent), library, runner=runner, settings=settings, seed=seed
+        )
         for extent in sorted({low, *(int(extent) for extent in between), high})
     ]
     return replace(results[-1], max_rel_error=max(result.max_rel_error for result in results))
 
 
 def _private_copy(directory: Path, manifest: Manifest, folder: Path) -> Path:
-    """The library where nobody can exchange it between its check and its use. Raises ManifestError when somebody did."""
+    """The library where nobody can exchange it between its check and its use. Raises
+    ManifestError when somebody did."""
     copy = folder / Path(manifest.library).name
     with open_regular(directory / manifest.library) as source, copy.open("wb") as target:
         shutil.copyfileobj(source, target)
     if sha256(copy.read_bytes()).hexdigest() != manifest.files[manifest.library]:
-        raise ManifestError(f"{directory / manifest.library} was changed while it was being verified")
+        raise ManifestError(
+            f"{directory / manifest.library} was changed while it was being verified"
+        )
     return copy
 
 
 def _verdict(
-    function: Mapping[str, Any], library: Path, runner: Runner, machine: Target, settings: Settings, seed: int
+    function: Mapping[str, Any],
+    library: Path,
+    runner: Runner,
+    machine: Target,
+    settings: Settings,
+    seed: int,
 ) -> FunctionVerdict:
     spec = function["symbol"]
     result: Retimed | VerificationError
@@ -274,7 +351,9 @@ def _verdict(
         if "ranges" in function:
             family = portfolio_of(function)
             spec = spec_of(family)
-            retime = partial(_retimed_family, function, family, library, settings=settings, seed=seed)
+            retime = partial(
+                _retimed_family, function, family, library, settings=settings, seed=seed
+            )
         else:
             workload = workload_of(function)
             spec = workload.spec
@@ -294,7 +373,12 @@ def _verdict(
 
 
 def _model_verdict(
-    function: Mapping[str, Any], directory: Path, manifest: Manifest, library: Path, machine: Target, settings: Settings
+    function: Mapping[str, Any],
+    directory: Path,
+    manifest: Manifest,
+    library: Path,
+    machine: Target,
+    settings: Settings,
 ) -> FunctionVerdict:
     """Of a whole model, whose inputs are those of the examples."""
     result: Retimed | VerificationError
@@ -306,7 +390,13 @@ def _model_verdict(
         error, found = checked_model(function, directory, manifest, library, lane.cores)
         stated = float(function["median_s"])
         ratio = found.median_s / stated if stated > 0 else None
-        result = Retimed(max_rel_error=error, median_s=found.median_s, ci95_s=found.ci95_s, ratio=ratio, threads=threads)
+        result = Retimed(
+            max_rel_error=error,
+            median_s=found.median_s,
+            ci95_s=found.ci95_s,
+            ratio=ratio,
+            threads=threads,
+        )
     except TunerError as failure:
         result = VerificationError(f"{function['symbol']}: {failure}")
     return FunctionVerdict(
@@ -318,11 +408,16 @@ def _model_verdict(
     )
 
 
-def _with_variants(found: Retimed, function: Mapping[str, Any], machine: Target, retime: Callable[..., Retimed]) -> Retimed:
-    """The same with each of its variants run too, by hiding from the library what the ones before it want."""
+def _with_variants(
+    found: Retimed, function: Mapping[str, Any], machine: Target, retime: Callable[..., Retimed]
+) -> Retimed:
+    """The same with each of its variants run too, by hiding from the library what the
+    ones before it want."""
     variants, times, worst = function.get("variants", []), {}, found.max_rel_error
     for place, variant in enumerate(variants[1:], start=1):
-        hidden = {feature for one in variants[:place] for feature in one["isa"]} - set(variant["isa"])
+        hidden = {feature for one in variants[:place] for feature in one["isa"]} - set(
+            variant["isa"]
+        )
         if set(variant["isa"]) & DETECTED <= set(machine.isa):
             with RunnerProcess(RunnerOptions(cpu_without=tuple(sorted(hidden)))) as runner:
                 lesser = retime(runner=runner)
@@ -333,19 +428,34 @@ def _with_variants(found: Retimed, function: Mapping[str, Any], machine: Target,
 def _check_machine(function: Mapping[str, Any], machine: Target) -> None:
     kind = function["target"].get("kind")
     if kind != machine.kind:
-        raise VerificationError(f"{function['symbol']} is for a target of kind {kind!r}; this machine's is {machine.kind}")
+        raise VerificationError(
+            f"{function['symbol']} is for a target of kind {kind!r}; this machine's is "
+            f"{machine.kind}"
+        )
     missing = sorted(set(function["isa"]) & DETECTED - set(machine.isa))
     if missing:
         raise VerificationError(
-            f"{function['symbol']} needs {', '.join(missing)}, which this CPU lacks; tune it here, or run it where it was tuned"
+            f"{function['symbol']} needs {', '.join(missing)}, which this CPU lacks; tune it "
+            f"here, or run it where it was tuned"
         )
 
 
 def _retimed(
-    function: Mapping[str, Any], workload: Workload, library: Path, *, runner: Runner, settings: Settings, seed: int
+    function: Mapping[str, Any],
+    workload: Workload,
+    library: Path,
+    *,
+    runner: Runner,
+    settings: Settings,
+    seed: int,
 ) -> Retimed:
     runs, threads = _prepared(function, workload, runner, settings, seed)
-    contender = Contender(name=SUBJECT, library=str(library), symbol=function["symbol"], timeout_s=settings.run_timeout_s)
+    contender = Contender(
+        name=SUBJECT,
+        library=str(library),
+        symbol=function["symbol"],
+        timeout_s=settings.run_timeout_s,
+    )
     result = race([contender], runs, rounds=MIN_ROUNDS, plan=PLAN)
     if SUBJECT in result.failed:
         failure = result.failed[SUBJECT]
@@ -361,7 +471,9 @@ def _retimed(
     )
 
 
-def _prepared(function: Mapping[str, Any], workload: Workload, runner: Runner, settings: Settings, seed: int) -> tuple[Runs, int]:
+def _prepared(
+    function: Mapping[str, Any], workload: Workload, runner: Runner, settings: Settings, seed: int
+) -> tuple[Runs, int]:
     """The runner with the workload, and how many threads the function gets."""
     if isinstance(runner, GpuRunner):
         runner.prepare(workload, seed)

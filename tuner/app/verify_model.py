@@ -1,4 +1,5 @@
-"""A model of an exported directory put to the test: run confined on the examples' inputs, held against their right answers."""
+"""A model of an exported directory put to the test: run confined on the examples'
+inputs, held against their right answers."""
 
 from __future__ import annotations
 
@@ -26,24 +27,34 @@ def is_model(function: Mapping[str, Any]) -> bool:
 
 
 def checked_model(
-    function: Mapping[str, Any], directory: Path, manifest: Manifest, library: Path, cores: Sequence[int]
+    function: Mapping[str, Any],
+    directory: Path,
+    manifest: Manifest,
+    library: Path,
+    cores: Sequence[int],
 ) -> tuple[float, Checked]:
     """The largest error among the stored right answers, relative to 1 or the answer, and the run.
 
-    The right answers are a sample of what ONNX's reference evaluator said at the export; they are under the manifest's hashes.
-    Raises ManifestError for a wrong answer, ModelRefused for a failed call.
+    The right answers are a sample of what ONNX's reference evaluator said at the
+    export; they are under the manifest's hashes. Raises ManifestError for a wrong
+    answer, ModelRefused for a failed call.
     """
     symbol = function["symbol"]
     answers = _answers(directory, manifest, symbol)
     kernel = _described(function)
     found = run_library(library, symbol, example_inputs(kernel), cores)
     worst = 0.0
-    for output, tolerance, samples in zip(found.outputs, answers["tolerances"], answers["samples"], strict=True):
+    for output, tolerance, samples in zip(
+        found.outputs, answers["tolerances"], answers["samples"], strict=True
+    ):
         flat = output.reshape(-1).astype(np.float64)
         for place, right in samples:
             error = abs(float(flat[place]) - right) / max(1.0, abs(right))
             if not error <= tolerance:
-                raise ManifestError(f"{symbol}: element {place} of an output is {flat[place]:.6g}; right is {right:.6g}")
+                raise ManifestError(
+                    f"{symbol}: element {place} of an output is {flat[place]:.6g}; right is "
+                    f"{right:.6g}"
+                )
             worst = max(worst, error)
     return worst, found
 
@@ -69,7 +80,9 @@ def _described(function: Mapping[str, Any]) -> ExportKernel:
     return ExportKernel(
         workload_key=function["workload"]["key"],
         arguments=tuple(
-            Argument(name=one["name"], dtype=one["dtype"], shape=tuple(one["shape"]), role=one["role"])
+            Argument(
+                name=one["name"], dtype=one["dtype"], shape=tuple(one["shape"]), role=one["role"]
+            )
             for one in function["arguments"]
         ),
         target=TargetName(key=target["key"], kind=target["kind"], name=target["name"]),

@@ -1,4 +1,5 @@
-"""A job that this machine cannot measure: queued, and watched until a runner of its target has served it."""
+"""A job that this machine cannot measure: queued, and watched until a runner of its
+target has served it."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ def target_of(database: Database, job_id: str) -> Target:
 
 
 def wait(database: Database, job_id: str, *, observer: Observer, interrupt: Interrupt) -> JobReport:
-    """Until the job is finished. `observer` is told what it waits for and what ends the wait; `interrupt` cancels it."""
+    """Until the job is finished. `observer` is told what it waits for and what ends the
+    wait; `interrupt` cancels it."""
     told, cancelled = "", False
     while True:
         with database.read() as session:
@@ -31,7 +33,11 @@ def wait(database: Database, job_id: str, *, observer: Observer, interrupt: Inte
             target = targets.get(session, job.target)
         if job.state in FINISHED:
             return JobReport(job=job)
-        said = f"{reason}; {way_out(target)}" if reason else f"{job.state}, at a runner of {called(target)}"
+        said = (
+            f"{reason}; {way_out(target)}"
+            if reason
+            else f"{job.state}, at a runner of {called(target)}"
+        )
         if said != told:
             observer(WorkerNotice(message=said))
             told = said
@@ -46,6 +52,8 @@ def wait(database: Database, job_id: str, *, observer: Observer, interrupt: Inte
 def way_out(target: Target) -> str:
     """What ends the wait."""
     return (
-        f"the job stays queued until a runner of {called(target)} joins: a machine that has the GPU, with 'tuner worker --target "
-        "cuda' in the service's cluster or 'tuner serve --target cuda' on the same database. Ctrl-C cancels the job"
+        f"the job stays queued until a runner of {called(target)} joins: a machine that has the "
+        f"GPU, with 'tuner worker --target "
+        "cuda' in the service's cluster or 'tuner serve --target cuda' on the same database. "
+        "Ctrl-C cancels the job"
     )

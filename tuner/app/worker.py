@@ -1,4 +1,5 @@
-"""`tuner worker`: a host process that joins the cluster, watched until it ends or this process is told to."""
+"""`tuner worker`: a host process that joins the cluster, watched until it ends or this
+process is told to."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ ADDRESS = re.compile(r"[A-Za-z0-9._\-\[\]:]+:[0-9]{1,5}\Z")
 
 
 class WorkerRefused(TunerError):
-    """The cluster's driver does not work with this machine, or the cluster cannot be joined; the text says why."""
+    """The cluster's driver does not work with this machine, or the cluster cannot be
+    joined; the text says why."""
 
     code = "worker_refused"
 
@@ -45,17 +47,31 @@ def labels_of(given: Sequence[str]) -> Mapping[str, str]:
     return found
 
 
-def join(settings: Settings, *, name: str, node_ip: str, labels: Mapping[str, str], said: Callable[[str], None]) -> None:
+def join(
+    settings: Settings,
+    *,
+    name: str,
+    node_ip: str,
+    labels: Mapping[str, str],
+    said: Callable[[str], None],
+) -> None:
     """Until SIGINT or SIGTERM. `said` gets what happens. Raises UsageError, WorkerRefused."""
     name = name or re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:63]
     if not ADDRESS.match(settings.address):
-        raise UsageError(f"address {settings.address!r} is not HOST:PORT; name the cluster with --address")
+        raise UsageError(
+            f"address {settings.address!r} is not HOST:PORT; name the cluster with --address"
+        )
     if not NAME.match(name):
-        raise UsageError(f"worker name {name!r}: give letters, digits, dots, dashes and underscores, 63 at most")
+        raise UsageError(
+            f"worker name {name!r}: give letters, digits, dots, dashes and underscores, 63 at most"
+        )
     target = checked_target(settings, elsewhere=True)
     gpus = gpus_for(target)
     if target.kind != "cpu" and not gpus:
-        raise UsageError(f"target {settings.target!r} cannot be measured on this machine, which has no such GPU; use cpu")
+        raise UsageError(
+            f"target {settings.target!r} cannot be measured on this machine, which has no such "
+            f"GPU; use cpu"
+        )
     nodes = usable_nodes()
     if gpus:
         here = plan_gpus(nodes, gpus, builders=settings.builders)
@@ -78,10 +94,13 @@ def join(settings: Settings, *, name: str, node_ip: str, labels: Mapping[str, st
 
 
 def _attend(plan: HostPlan, said: Callable[[str], None]) -> None:
-    """Joins, and joins again whenever the cluster is lost: its head restarted, the network cut, this machine's node killed."""
+    """Joins, and joins again whenever the cluster is lost: its head restarted, the
+    network cut, this machine's node killed."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: sys.exit(0))
-    until: float | None = None  # to when joining again is tried; a first time that fails is the operator's to see
+    until: float | None = (
+        None  # to when joining again is tried; a first time that fails is the operator's to see
+    )
     while True:
         lost = _join_once(plan, said)
         until = time.monotonic() + REJOIN_S if lost.joined else until
@@ -98,7 +117,8 @@ class _Lost:
 
 
 def _join_once(plan: HostPlan, said: Callable[[str], None]) -> _Lost:
-    """From joining to losing the cluster. Raises WorkerRefused where a driver does not want this machine."""
+    """From joining to losing the cluster. Raises WorkerRefused where a driver does not
+    want this machine."""
     folder, joined = session.make_session(), False
     environment = session.driver_environment(folder, local=False)
     with (folder / "host.log").open("wb") as log:
@@ -121,8 +141,14 @@ def _join_once(plan: HostPlan, said: Callable[[str], None]) -> _Lost:
             said(notice.message)
             joined = True
     except (EOFError, OSError):
-        log_end = (folder / "host.log").read_text(errors="replace")[-2000:].strip() if folder.exists() else ""
-        return _Lost(joined, f"worker {plan.name} could not join {plan.address}, or lost it: {log_end}")
+        log_end = (
+            (folder / "host.log").read_text(errors="replace")[-2000:].strip()
+            if folder.exists()
+            else ""
+        )
+        return _Lost(
+            joined, f"worker {plan.name} could not join {plan.address}, or lost it: {log_end}"
+        )
     finally:
         child.stop(grace_s=STOP_S)
         session.remove_session(folder)

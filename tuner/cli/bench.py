@@ -22,7 +22,12 @@ def bench(
     notation: Notation = None,
     shapes: Shapes = None,
     against: Annotated[
-        str, typer.Option("--against", metavar="NAME,...", help="rivals: default (the default schedule), numpy, torch, onednn")
+        str,
+        typer.Option(
+            "--against",
+            metavar="NAME,...",
+            help="rivals: default (the default schedule), numpy, torch, onednn",
+        ),
     ] = "default,numpy",
     fail_if_slower: Annotated[
         float | None,
@@ -36,7 +41,8 @@ def bench(
     target: TargetText = None,
     threads: Threads = None,
 ) -> None:
-    """Races the stored kernel of each workload against rivals: in turn, in fresh processes, on the same cores."""
+    """Races the stored kernel of each workload against rivals: in turn, in fresh
+    processes, on the same cores."""
     invocation = Invocation.of(context)
     invocation.database_settings()
     workloads = read_workloads(specs, notation, shapes)
@@ -48,7 +54,10 @@ def bench(
     check_rivals(rivals)
     machine = checked_target(settings)
     with invocation.database() as database:
-        found = [(workload, find_kernel(database, workload, machine, settings.threads)) for workload in workloads]
+        found = [
+            (workload, find_kernel(database, workload, machine, settings.threads))
+            for workload in workloads
+        ]
     races = []
     for workload, kernel in found:
         invocation.output.note(f"racing {workload.spec} against {', '.join(rivals)}")
@@ -61,13 +70,16 @@ def bench(
     else:
         rows = [row for one in races for row in _rows(one)]
         invocation.output.table(
-            ("workload", "contestant", "median", "95% interval", "time/kernel"), rows, right=("median", "time/kernel")
+            ("workload", "contestant", "median", "95% interval", "time/kernel"),
+            rows,
+            right=("median", "time/kernel"),
         )
     if fail_if_slower is None:
         return
     if alone := [one.workload.spec for one in races if not one.ratios]:
         raise UsageError(
-            f"--fail-if-slower has nothing to compare {alone[0]} with: no rival took part; name others with --against"
+            f"--fail-if-slower has nothing to compare {alone[0]} with: no rival took part; name "
+            f"others with --against"
         )
     if any(one.slower_percent > fail_if_slower for one in races):
         raise typer.Exit(Exit.REGRESSION)
@@ -77,7 +89,10 @@ def _document(one: Race) -> dict[str, Any]:
     return {
         "workload": documents.workload(one.workload),
         "kernel": one.kernel.id,
-        "entries": [{"name": entry.name, "median_s": entry.median_s, "ci95_s": list(entry.ci95_s)} for entry in one.entries],
+        "entries": [
+            {"name": entry.name, "median_s": entry.median_s, "ci95_s": list(entry.ci95_s)}
+            for entry in one.entries
+        ],
         "ratios": one.ratios,
         "absent": one.absent,
     }

@@ -12,23 +12,35 @@ from tuner.cli.invocation import Invocation
 
 def show(
     context: typer.Context,
-    origin: Annotated[bool, typer.Option("--origin", help="say where each value comes from")] = False,
+    origin: Annotated[
+        bool, typer.Option("--origin", help="say where each value comes from")
+    ] = False,
 ) -> None:
-    """Shows each setting's value, and with --origin whether a flag, the environment, a file or the built-in gave it."""
+    """Shows each setting's value, and with --origin whether a flag, the environment, a
+    file or the built-in gave it."""
     invocation = Invocation.of(context)
     loaded = invocation.settings()
-    values = loaded.values.model_dump() | {"token": "set" if loaded.values.token.get_secret_value() else ""}
+    values = loaded.values.model_dump() | {
+        "token": "set" if loaded.values.token.get_secret_value() else ""
+    }
     if invocation.output.as_json:
-        plain = {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+        plain = {
+            name: str(value) if isinstance(value, Path) else value for name, value in values.items()
+        }
         invocation.output.document(
             {
-                "settings": [{"name": name, "value": value, "origin": loaded.origins[name]} for name, value in plain.items()],
+                "settings": [
+                    {"name": name, "value": value, "origin": loaded.origins[name]}
+                    for name, value in plain.items()
+                ],
                 "files": [str(path) for path in loaded.files],
             }
         )
         return
     columns = ("setting", "value", "origin") if origin else ("setting", "value")
-    rows = [(name, str(value), loaded.origins[name])[: len(columns)] for name, value in values.items()]
+    rows = [
+        (name, str(value), loaded.origins[name])[: len(columns)] for name, value in values.items()
+    ]
     invocation.output.table(columns, rows)
 
 

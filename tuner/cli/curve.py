@@ -69,7 +69,22 @@ def levels_of(trials: Sequence[TrialAnswer], kernel: KernelAnswer | None) -> lis
     if kernel is None:
         return found
     if kernel.roofline_fraction:
-        found.append(Level(name="roofline", seconds=kernel.median_s * kernel.roofline_fraction, kind="roofline"))
-    timed = [(name, one["median_s"]) for name, one in kernel.race.items() if isinstance(one, dict) and one.get("median_s")]
-    rivals = [(name, median_s) for name, median_s in timed if name not in OWN and not name.startswith("trial ")]
-    return found + [Level(name=name[:16], seconds=float(median_s), kind="rival") for name, median_s in rivals[:RIVALS]]
+        found.append(
+            Level(
+                name="roofline", seconds=kernel.median_s * kernel.roofline_fraction, kind="roofline"
+            )
+        )
+    timed = [
+        (name, one["median_s"])
+        for name, one in kernel.race.items()
+        if isinstance(one, dict) and one.get("median_s")
+    ]
+    rivals = [
+        (name, median_s)
+        for name, median_s in timed
+        if name not in OWN and not name.startswith("trial ")
+    ]
+    return found + [
+        Level(name=name[:16], seconds=float(median_s), kind="rival")
+        for name, median_s in rivals[:RIVALS]
+    ]

@@ -13,7 +13,8 @@ from tuner.errors import UsageError
 
 
 def upgrade(context: typer.Context) -> None:
-    """Brings the database's schema to this program's version, in one transaction; makes a missing database."""
+    """Brings the database's schema to this program's version, in one transaction; makes
+    a missing database."""
     from tuner.db import schema
     from tuner.db.engine import open_database
 
@@ -39,7 +40,9 @@ def check(context: typer.Context) -> None:
     from tuner.db.errors import DatabaseDamaged
 
     invocation = Invocation.of(context)
-    opened = open_database(invocation.database_settings().values.db, create=False, check_schema=False)
+    opened = open_database(
+        invocation.database_settings().values.db, create=False, check_schema=False
+    )
     url, needed = opened.url, schema.head()
     try:
         opened.ping()
@@ -49,7 +52,15 @@ def check(context: typer.Context) -> None:
     finally:
         opened.close()
     if invocation.output.as_json:
-        invocation.output.document({"database": url, "schema": found, "needed": needed, "problems": problems, "ok": not problems})
+        invocation.output.document(
+            {
+                "database": url,
+                "schema": found,
+                "needed": needed,
+                "problems": problems,
+                "ok": not problems,
+            }
+        )
     else:
         invocation.output.line(f"{url}: schema {found or 'none'}, this program needs {needed}")
         for problem in problems or ["sound"]:
@@ -62,13 +73,16 @@ def backup(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="a new file")],
 ) -> None:
-    """Writes a copy of the database while it is in use: an SQLite file, or an archive of pg_dump."""
+    """Writes a copy of the database while it is in use: an SQLite file, or an archive
+    of pg_dump."""
     from tuner.db import backup as backups
     from tuner.db.engine import open_database
 
     invocation = Invocation.of(context)
     # An older schema can be backed up too: that is what comes before its upgrade.
-    opened = open_database(invocation.database_settings().values.db, create=False, check_schema=False)
+    opened = open_database(
+        invocation.database_settings().values.db, create=False, check_schema=False
+    )
     try:
         written = backups.backup(opened, file)
     finally:
@@ -83,7 +97,8 @@ def restore(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="a backup")],
 ) -> None:
-    """Replaces everything in the database by a backup, in one transaction; stop all other programs that use it first."""
+    """Replaces everything in the database by a backup, in one transaction; stop all
+    other programs that use it first."""
     from tuner.db import backup as backups
 
     invocation = Invocation.of(context)
@@ -97,12 +112,22 @@ def restore(
 def prune(
     context: typer.Context,
     days: Annotated[
-        int | None, typer.Option("--days", metavar="N", help="keep what ended, of timelines what began, within N days")
+        int | None,
+        typer.Option(
+            "--days", metavar="N", help="keep what ended, of timelines what began, within N days"
+        ),
     ] = None,
-    trials: Annotated[int | None, typer.Option("--trials", metavar="N", help="keep so many trials, of the newest jobs")] = None,
-    events: Annotated[int | None, typer.Option("--events", metavar="N", help="keep so many events, of the newest jobs")] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option("--trials", metavar="N", help="keep so many trials, of the newest jobs"),
+    ] = None,
+    events: Annotated[
+        int | None,
+        typer.Option("--events", metavar="N", help="keep so many events, of the newest jobs"),
+    ] = None,
 ) -> None:
-    """Deletes trials and events of jobs that ended, and by age runs and timelines; jobs and kernels with their trials stay."""
+    """Deletes trials and events of jobs that ended, and by age runs and timelines; jobs
+    and kernels with their trials stay."""
     from tuner.app.retention import kept_by
     from tuner.app.retention import prune as run
     from tuner.export.artifacts import ArtifactStore
@@ -111,19 +136,34 @@ def prune(
     settings = invocation.settings(keep_days=days, keep_trials=trials, keep_events=events).values
     keep = kept_by(settings)
     if keep.everything:
-        raise UsageError("nothing says what may go; give --days, --trials or --events, or the settings keep_days, keep_trials, …")
+        raise UsageError(
+            "nothing says what may go; give --days, --trials or --events, or the settings "
+            "keep_days, keep_trials, …"
+        )
     with invocation.database() as opened:
         pruned = run(opened, keep, ArtifactStore(settings.artifacts))
     if invocation.output.as_json:
-        counts = {"jobs": pruned.jobs, "trials": pruned.trials, "events": pruned.events, "idempotency_keys": pruned.keys}
+        counts = {
+            "jobs": pruned.jobs,
+            "trials": pruned.trials,
+            "events": pruned.events,
+            "idempotency_keys": pruned.keys,
+        }
         invocation.output.document(counts | {"runs": pruned.runs, "spans": pruned.spans})
     else:
-        of_jobs = f"{pruned.trials:,} trials and {pruned.events:,} events of {pruned.jobs:,} jobs are deleted"
-        invocation.output.line(f"{of_jobs}, {pruned.runs:,} runs and {pruned.spans:,} spans of lanes")
+        of_jobs = (
+            f"{pruned.trials:,} trials and {pruned.events:,} events of {pruned.jobs:,} "
+            f"jobs are deleted"
+        )
+        invocation.output.line(
+            f"{of_jobs}, {pruned.runs:,} runs and {pruned.spans:,} spans of lanes"
+        )
 
 
 def database() -> typer.Typer:
-    group = typer.Typer(no_args_is_help=True, help="The database: schema, integrity, backups, what is kept.")
+    group = typer.Typer(
+        no_args_is_help=True, help="The database: schema, integrity, backups, what is kept."
+    )
     group.command("upgrade")(upgrade)
     group.command("check")(check)
     group.command("backup")(backup)

@@ -1,4 +1,5 @@
-"""`tuner doctor`: what this machine offers a tuning run, and what is in the way, each with its way out."""
+"""`tuner doctor`: what this machine offers a tuning run, and what is in the way, each
+with its way out."""
 
 from __future__ import annotations
 
@@ -18,7 +19,12 @@ from tuner.errors import TunerError
 from tuner.settings import ENVIRONMENT_PREFIX, Settings
 
 # The versions pyproject.toml pins because others were seen to fail.
-PINNED = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1", "ray": "2.60.0", "xgboost-cpu": "3.2.0"}
+PINNED = {
+    "apache-tvm": "0.27.0.post1",
+    "apache-tvm-ffi": "0.1.14.post1",
+    "ray": "2.60.0",
+    "xgboost-cpu": "3.2.0",
+}
 FREE_BYTES_WANTED = 2 * 2**30
 
 
@@ -30,7 +36,8 @@ class Finding:
 
 
 def doctor(context: typer.Context) -> None:
-    """Checks compiler, packages, cores, database, disk and settings; exit code 1 when tuning cannot work here."""
+    """Checks compiler, packages, cores, database, disk and settings; exit code 1 when
+    tuning cannot work here."""
     invocation = Invocation.here(context)
     checks: tuple[Callable[[Invocation], Finding], ...] = (
         _python,
@@ -47,18 +54,25 @@ def doctor(context: typer.Context) -> None:
     if invocation.output.as_json:
         invocation.output.document(
             {
-                "findings": [{"check": one.check, "status": one.status, "detail": one.detail} for one in findings],
+                "findings": [
+                    {"check": one.check, "status": one.status, "detail": one.detail}
+                    for one in findings
+                ],
                 "ok": all(one.status != "failed" for one in findings),
             }
         )
     else:
-        invocation.output.table(("check", "status", "detail"), [(one.check, one.status, one.detail) for one in findings])
+        invocation.output.table(
+            ("check", "status", "detail"), [(one.check, one.status, one.detail) for one in findings]
+        )
     if any(one.status == "failed" for one in findings):
         raise typer.Exit(Exit.FAILED)
 
 
 def _python(invocation: Invocation) -> Finding:
-    return Finding(check="python", status="ok", detail=f"{platform.python_version()} on {platform.platform()}")
+    return Finding(
+        check="python", status="ok", detail=f"{platform.python_version()} on {platform.platform()}"
+    )
 
 
 def _packages(invocation: Invocation) -> Finding:
@@ -71,14 +85,28 @@ def _packages(invocation: Invocation) -> Finding:
         if found != wanted:
             wrong.append(f"{name} is {found}, {wanted} is needed")
     if wrong:
-        return Finding(check="packages", status="failed", detail="; ".join(wrong) + "; install the project again with pip")
-    return Finding(check="packages", status="ok", detail=", ".join(f"{name} {wanted}" for name, wanted in PINNED.items()))
+        return Finding(
+            check="packages",
+            status="failed",
+            detail="; ".join(wrong) + "; install the project again with pip",
+        )
+    return Finding(
+        check="packages",
+        status="ok",
+        detail=", ".join(f"{name} {wanted}" for name, wanted in PINNED.items()),
+    )
 
 
 def _compiler(invocation: Invocation) -> Finding:
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    compiler = (
+        os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    )
     if compiler is None:
-        return Finding(check="compiler", status="failed", detail="no C compiler on PATH; install gcc or clang, or set CC")
+        return Finding(
+            check="compiler",
+            status="failed",
+            detail="no C compiler on PATH; install gcc or clang, or set CC",
+        )
     return Finding(check="compiler", status="ok", detail=compiler)
 
 
@@ -89,8 +117,15 @@ def _target(invocation: Invocation) -> Finding:
         target = detect_cpu()
     except TunerError as error:
         return Finding(check="target", status="failed", detail=str(error))
-    caches = f"L1d {target.l1d_bytes >> 10} KiB, L2 {target.l2_bytes >> 10} KiB, L3 {target.l3_bytes >> 10} KiB"
-    return Finding(check="target", status="ok", detail=f"{target.name}; vectors of {target.vector_bytes} bytes; {caches}")
+    caches = (
+        f"L1d {target.l1d_bytes >> 10} KiB, L2 {target.l2_bytes >> 10} KiB, L3 "
+        f"{target.l3_bytes >> 10} KiB"
+    )
+    return Finding(
+        check="target",
+        status="ok",
+        detail=f"{target.name}; vectors of {target.vector_bytes} bytes; {caches}",
+    )
 
 
 def _gpus(invocation: Invocation) -> Finding:
@@ -104,9 +139,15 @@ def _gpus(invocation: Invocation) -> Finding:
     try:
         found = [detect_gpu(number).name for number in range(device_count())]
     except TunerError as error:
-        return Finding(check="gpu", status="ok", detail=f"none: {error}; compiler {compiler or 'none'}")
+        return Finding(
+            check="gpu", status="ok", detail=f"none: {error}; compiler {compiler or 'none'}"
+        )
     if not found:
-        return Finding(check="gpu", status="ok", detail=f"none: the driver shows no device; compiler {compiler or 'none'}")
+        return Finding(
+            check="gpu",
+            status="ok",
+            detail=f"none: the driver shows no device; compiler {compiler or 'none'}",
+        )
     detail = f"{', '.join(found)}; compiler {compiler or 'none'}{'' if compiler else missing}"
     return Finding(check="gpu", status="ok" if compiler else "warning", detail=detail)
 
@@ -115,10 +156,16 @@ def _cores(invocation: Invocation) -> Finding:
     usable = len(os.sched_getaffinity(0))
     threads = invocation.settings().values.threads
     if threads > usable:
-        detail = f"{usable} usable, fewer than the {threads} threads of the setting; lower threads to at most {usable}"
+        detail = (
+            f"{usable} usable, fewer than the {threads} threads of the setting; lower "
+            f"threads to at most {usable}"
+        )
         return Finding(check="cores", status="failed", detail=detail)
     if threads == usable:
-        detail = f"{usable} usable, all for measuring {threads} threads: building and measuring take turns"
+        detail = (
+            f"{usable} usable, all for measuring {threads} threads: building and measuring "
+            f"take turns"
+        )
         return Finding(check="cores", status="warning" if usable == 1 else "ok", detail=detail)
     return Finding(check="cores", status="ok", detail=f"{usable} usable, {threads} to measure on")
 
@@ -144,11 +191,15 @@ def _disk(invocation: Invocation) -> Finding:
     detail = f"{free / 2**30:.1f} GiB free for {folder}"
     if not os.access(existing, os.W_OK):
         return Finding(
-            check="artifacts", status="failed", detail=f"{existing} is not writable; set artifacts to a folder that is"
+            check="artifacts",
+            status="failed",
+            detail=f"{existing} is not writable; set artifacts to a folder that is",
         )
     if free < FREE_BYTES_WANTED:
         return Finding(
-            check="artifacts", status="warning", detail=f"{detail}; at least {FREE_BYTES_WANTED >> 30} GiB are advised"
+            check="artifacts",
+            status="warning",
+            detail=f"{detail}; at least {FREE_BYTES_WANTED >> 30} GiB are advised",
         )
     return Finding(check="artifacts", status="ok", detail=detail)
 
@@ -166,8 +217,14 @@ def _isolation(invocation: Invocation) -> list[Finding]:
 
 def _environment(invocation: Invocation) -> Finding:
     known = {ENVIRONMENT_PREFIX + name.upper() for name in Settings.model_fields}
-    unknown = sorted(name for name in os.environ if name.startswith(ENVIRONMENT_PREFIX) and name not in known)
+    unknown = sorted(
+        name for name in os.environ if name.startswith(ENVIRONMENT_PREFIX) and name not in known
+    )
     if unknown:
-        return Finding(check="settings", status="warning", detail=f"{', '.join(unknown)} set but unknown; see docs/settings.md")
+        return Finding(
+            check="settings",
+            status="warning",
+            detail=f"{', '.join(unknown)} set but unknown; see docs/settings.md",
+        )
     files = ", ".join(str(path) for path in invocation.settings().files) or "no settings file"
     return Finding(check="settings", status="ok", detail=files)

@@ -1,4 +1,5 @@
-"""The JSON documents that commands print with --json; jobs, trials and kernels have the fields that REST gives them."""
+"""The JSON documents that commands print with --json; jobs, trials and kernels have the
+fields that REST gives them."""
 
 from __future__ import annotations
 
@@ -7,7 +8,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tuner.api.schemas import JobAnswer, KernelAnswer, TargetRef, TrialAnswer, WorkerAnswer, WorkloadAnswer
+    from tuner.api.schemas import (
+        JobAnswer,
+        KernelAnswer,
+        TargetRef,
+        TrialAnswer,
+        WorkerAnswer,
+        WorkloadAnswer,
+    )
     from tuner.spaces.core.space import Config
     from tuner.target.target import Target
     from tuner.workload.workload import Workload
@@ -52,17 +60,24 @@ def job(found: JobAnswer) -> Document:
 
 
 def answered_workload(found: WorkloadAnswer) -> Document:
-    return _workload(found.key, found.op, {"params": found.params, "notation": found.notation, "shapes": found.shapes})
+    return _workload(
+        found.key,
+        found.op,
+        {"params": found.params, "notation": found.notation, "shapes": found.shapes},
+    )
 
 
 def workload(found: Workload) -> Document:
     return _workload(
-        found.key, found.op, {"params": dict(found.params), "notation": found.notation, "shapes": dict(found.shapes)}
+        found.key,
+        found.op,
+        {"params": dict(found.params), "notation": found.notation, "shapes": dict(found.shapes)},
     )
 
 
 def _workload(key: str, op: str | None, document: Mapping[str, Any]) -> Document:
-    """`key` and `op` with `params`, or with `notation` and `shapes` for what did not come from the catalogue."""
+    """`key` and `op` with `params`, or with `notation` and `shapes` for what did not
+    come from the catalogue."""
     rest = ("params",) if op is not None else ("notation", "shapes")
     return {"key": key, "op": op, **{name: document.get(name) for name in rest}}
 
@@ -73,10 +88,13 @@ def target(found: Target | TargetRef) -> Document:
 
 def trial(found: TrialAnswer) -> Document:
     names = (
-        "workload", "number", "config", "outcome", "median_s", "samples_s", "max_rel_error", "build_s", "measure_s",
+        "workload", "number", "config", "outcome", "median_s", "samples_s", "max_rel_error",
+        "build_s", "measure_s",
         "predicted", "worker", "resources", "error",
     )  # fmt: skip
-    return {name: getattr(found, name) for name in names} | {"created_at": _moment(found.created_at)}
+    return {name: getattr(found, name) for name in names} | {
+        "created_at": _moment(found.created_at)
+    }
 
 
 def kernel(found: KernelAnswer) -> Document:
@@ -114,12 +132,17 @@ def kernel_numbers(found: KernelAnswer) -> Document:
 
 def worker(found: WorkerAnswer) -> Document:
     document = found.model_dump(mode="json")
-    return document | {"joined_at": _moment(found.joined_at), "heartbeat_at": _moment(found.heartbeat_at)}
+    return document | {
+        "joined_at": _moment(found.joined_at),
+        "heartbeat_at": _moment(found.heartbeat_at),
+    }
 
 
 def config(values: Config) -> Document:
     """A config as JSON has it, with lists for tuples."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in values.items()
+    }
 
 
 def _moment(value: datetime | None) -> str | None:

@@ -1,4 +1,5 @@
-"""The `tuner` program: its commands in one table, the global flags, and how an error becomes a message and an exit code."""
+"""The `tuner` program: its commands in one table, the global flags, and how an error
+becomes a message and an exit code."""
 
 from __future__ import annotations
 
@@ -50,25 +51,42 @@ def _version(wanted: bool) -> None:
 def _root(
     context: typer.Context,
     db: Annotated[
-        str | None, typer.Option("--db", metavar="URL", help="database: sqlite:///PATH or postgresql://USER@HOST/NAME")
+        str | None,
+        typer.Option(
+            "--db", metavar="URL", help="database: sqlite:///PATH or postgresql://USER@HOST/NAME"
+        ),
     ] = None,
     server: Annotated[
         str | None,
-        typer.Option("--server", metavar="URL", help="a service to send the command to, such as http://127.0.0.1:8077"),
+        typer.Option(
+            "--server",
+            metavar="URL",
+            help="a service to send the command to, such as http://127.0.0.1:8077",
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON document on standard output")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no progress and no notes on standard error")] = False,
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="one JSON document on standard output")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="no progress and no notes on standard error")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
+    ] = False,
 ) -> None:
-    """Finds fast schedules for tensor kernels on this machine, checks them, and hands them over as libraries.
+    """Finds fast schedules for tensor kernels on this machine, checks them, and hands
+    them over as libraries.
 
-    --db, --server, --json and --quiet may also follow the command. NO_COLOR is respected. Settings: tuner config show --origin.
+    --db, --server, --json and --quiet may also follow the command. NO_COLOR is
+    respected. Settings: tuner config show --origin.
     """
     context.obj = Invocation(output=Output(as_json=as_json, quiet=quiet), db=db, server=server)
 
 
 def program() -> typer.Typer:
-    app = typer.Typer(name="tuner", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
+    app = typer.Typer(
+        name="tuner", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich"
+    )
     app.callback()(_root)
     for command in COMMANDS:
         app.command(command.__name__.rstrip("_"))(command)  # import_, because Python has the word
@@ -78,7 +96,8 @@ def program() -> typer.Typer:
 
 
 def hoist(arguments: Sequence[str]) -> list[str]:
-    """The arguments with the global flags moved to the front, so that they may be written after the command too."""
+    """The arguments with the global flags moved to the front, so that they may be
+    written after the command too."""
     front: list[str] = []
     rest: list[str] = []
     queue = list(arguments)
@@ -87,7 +106,9 @@ def hoist(arguments: Sequence[str]) -> list[str]:
         if argument == "--":
             rest += [argument, *queue]
             break
-        if argument in GLOBAL_FLAGS or argument.startswith(tuple(f"{name}=" for name in GLOBAL_OPTIONS)):
+        if argument in GLOBAL_FLAGS or argument.startswith(
+            tuple(f"{name}=" for name in GLOBAL_OPTIONS)
+        ):
             front.append(argument)
         elif argument in GLOBAL_OPTIONS:
             front += [argument, *queue[:1]]

@@ -20,22 +20,45 @@ def export(
     context: typer.Context,
     kernels: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KERNEL...", help="ids of kernels, as tuner best lists them, or a SPEC with a range"),
+        typer.Argument(
+            metavar="KERNEL...",
+            help="ids of kernels, as tuner best lists them, or a SPEC with a range",
+        ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="every promoted kernel of this machine")] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help="new, empty, or an earlier export")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="every promoted kernel of this machine")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="new, empty, or an earlier export"),
+    ] = None,
     threads: Threads = None,
-    name: Annotated[str | None, typer.Option("--name", metavar="LIB", help="the library's name, a C identifier")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="LIB", help="the library's name, a C identifier")
+    ] = None,
     public_key: Annotated[
         str | None,
-        typer.Option("--public-key", metavar="KEY", help="from a service: who must have signed it, as ed25519:HEX or a file"),
+        typer.Option(
+            "--public-key",
+            metavar="KEY",
+            help="from a service: who must have signed it, as ed25519:HEX or a file",
+        ),
     ] = None,
     isa: Annotated[
         str | None,
-        typer.Option("--isa", metavar="LEVELS", help="levels of x86-64 to compile for besides, e.g. x86-64-v3,x86-64"),
+        typer.Option(
+            "--isa",
+            metavar="LEVELS",
+            help="levels of x86-64 to compile for besides, e.g. x86-64-v3,x86-64",
+        ),
     ] = None,
     form: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="library, or the schedules alone: metaschedule, tvmscript")
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="library, or the schedules alone: metaschedule, tvmscript",
+        ),
     ] = "library",
     traffic: Traffic = None,
 ) -> None:
@@ -47,7 +70,9 @@ def export(
     if output is None:
         raise UsageError("export needs a directory; add -o DIR")
     if every == bool(kernels):
-        raise UsageError("name kernels by their ids, as tuner best lists them, or give --all; one of the two")
+        raise UsageError(
+            "name kernels by their ids, as tuner best lists them, or give --all; one of the two"
+        )
     if form != "library":
         return _schedules(Invocation.here(context), kernels or [], every, output, form)
     request = ExportRequest(
@@ -67,10 +92,14 @@ def export(
     elif len(made) == 1:
         invocation.output.document(_document(made[0]))
     else:
-        invocation.output.document({"directory": str(output), "libraries": [_document(one) for one in made]})
+        invocation.output.document(
+            {"directory": str(output), "libraries": [_document(one) for one in made]}
+        )
 
 
-def _schedules(invocation: Invocation, ids: list[str], every: bool, directory: Path, form: str) -> None:
+def _schedules(
+    invocation: Invocation, ids: list[str], every: bool, directory: Path, form: str
+) -> None:
     """The kernels' schedules instead of their code, for whoever has TVM."""
     from tuner.app.export import all_kernels, chosen_kernels
     from tuner.app.schedules import FORMATS, export_schedules
@@ -81,7 +110,9 @@ def _schedules(invocation: Invocation, ids: list[str], every: bool, directory: P
         found = all_kernels(database) if every else chosen_kernels(database, ids)
         files = export_schedules(database, found, directory, form)
     if invocation.output.as_json:
-        invocation.output.document({"directory": str(directory), "format": form, "files": list(files)})
+        invocation.output.document(
+            {"directory": str(directory), "format": form, "files": list(files)}
+        )
     else:
         invocation.output.line(f"{directory}: {', '.join(files)}")
 
@@ -93,14 +124,21 @@ def _document(made: Exported) -> dict[str, Any]:
 def _print(invocation: Invocation, made: Exported) -> None:
     manifest = made.manifest
     signed = f"signed by {manifest['public_key']}" if manifest.get("public_key") else "not signed"
-    invocation.output.line(f"{made.directory / manifest['library']}, {len(manifest['files'])} files, {signed}")
+    invocation.output.line(
+        f"{made.directory / manifest['library']}, {len(manifest['files'])} files, {signed}"
+    )
     rows = [
         (
             str(function["symbol"]),
             units.seconds(float(function["median_s"])),
             str(function["threads"]),
-            ", ".join(f"{argument['name']}: {argument['dtype']}{argument['shape']}" for argument in function["arguments"]),
+            ", ".join(
+                f"{argument['name']}: {argument['dtype']}{argument['shape']}"
+                for argument in function["arguments"]
+            ),
         )
         for function in manifest["functions"]
     ]
-    invocation.output.table(("function", "median", "threads", "arguments"), rows, right=("median", "threads"))
+    invocation.output.table(
+        ("function", "median", "threads", "arguments"), rows, right=("median", "threads")
+    )

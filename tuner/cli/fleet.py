@@ -12,7 +12,8 @@ from tuner.cli.invocation import Invocation
 
 
 def workers(context: typer.Context) -> None:
-    """Lists the machines that build and measure: state, lanes, versions, and what each lane and builder did today."""
+    """Lists the machines that build and measure: state, lanes, versions, and what each
+    lane and builder did today."""
     invocation = Invocation.of(context)
     with invocation.fleet() as fleet:
         found = fleet.workers()
@@ -20,7 +21,10 @@ def workers(context: typer.Context) -> None:
         invocation.output.items([documents.worker(one) for one in found])
         return
     if not found:
-        invocation.output.note("no machine has measured yet; tuner tune, tuner serve and tuner worker make this one known")
+        invocation.output.note(
+            "no machine has measured yet; tuner tune, tuner serve and tuner worker make this "
+            "one known"
+        )
     rows = [
         (
             one.id,
@@ -44,7 +48,10 @@ def workers(context: typer.Context) -> None:
             (
                 worker,
                 f"{station.name} (builder)" if station.builds else station.name,
-                *(units.duration(station.seconds[kind]) if station.seconds[kind] else units.DASH for kind in kinds),
+                *(
+                    units.duration(station.seconds[kind]) if station.seconds[kind] else units.DASH
+                    for kind in kinds
+                ),
                 units.percent(in_use(station.seconds)),
             )
             for worker, station in stations
@@ -54,14 +61,16 @@ def workers(context: typer.Context) -> None:
 
 
 def in_use(seconds: Mapping[str, float]) -> float | None:
-    """Share of a lane's time, idle included, that candidates held it; None for a builder, whose idle time is not recorded."""
+    """Share of a lane's time, idle included, that candidates held it; None for a
+    builder, whose idle time is not recorded."""
     held = seconds.get("time", 0.0) + seconds.get("check", 0.0)
     total = held + seconds.get("idle", 0.0)
     return held / total if total else None
 
 
 def health(context: typer.Context) -> None:
-    """Says whether the service can serve, or the database answers; exit code 1 or 2 where it does not."""
+    """Says whether the service can serve, or the database answers; exit code 1 or 2
+    where it does not."""
     invocation = Invocation.of(context)
     with invocation.fleet() as fleet:
         found = fleet.health()

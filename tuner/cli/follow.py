@@ -1,4 +1,5 @@
-"""A job's events shown as they come: what `tuner watch` does, and `tuner tune` where the job runs somewhere else."""
+"""A job's events shown as they come: what `tuner watch` does, and `tuner tune` where
+the job runs somewhere else."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ FINISHED = ("succeeded", "failed", "cancelled")
 
 
 class Reporter:
-    """Tells a display what the events mean; the events up to `past` happened before anybody looked."""
+    """Tells a display what the events mean; the events up to `past` happened before
+    anybody looked."""
 
     def __init__(self, jobs: Jobs, job: JobAnswer, display: TuningDisplay) -> None:
         self._jobs, self._job, self._display, self._past = jobs, job, display, job.last_event
@@ -29,7 +31,9 @@ class Reporter:
                 self._turn_to(int(data.get("task", 0)))
                 failed = None if data.get("outcome") == "ok" else str(data.get("outcome"))
                 median_s = data.get("median_s")
-                self._display.trial(int(data["number"]), median_s, failed=failed, past=event.sequence <= self._past)
+                self._display.trial(
+                    int(data["number"]), median_s, failed=failed, past=event.sequence <= self._past
+                )
             case "best":
                 self._turn_to(int(data.get("task", 0)))
                 self._display.best(float(data["median_s"]))
@@ -62,10 +66,17 @@ class Reporter:
         )
 
 
-def follow(jobs: Jobs, job: str, display: TuningDisplay, *, on_interrupt: Callable[[], object] | None = None) -> JobAnswer:
+def follow(
+    jobs: Jobs,
+    job: str,
+    display: TuningDisplay,
+    *,
+    on_interrupt: Callable[[], object] | None = None,
+) -> JobAnswer:
     """Shows the job's events from its first to its last; the job as it ended.
 
-    The first Ctrl-C calls `on_interrupt` and goes on to the job's end; without it, and at the second, KeyboardInterrupt leaves.
+    The first Ctrl-C calls `on_interrupt` and goes on to the job's end; without it, and
+    at the second, KeyboardInterrupt leaves.
     """
     reporter, after, asked = Reporter(jobs, jobs.get(job), display), 0, False
     with raised_on_signal():
@@ -86,7 +97,8 @@ def follow(jobs: Jobs, job: str, display: TuningDisplay, *, on_interrupt: Callab
 
 
 def flops_of(job: JobAnswer, position: int) -> int:
-    """Of one call of a workload, which is made again from its text; 0 where that is not possible."""
+    """Of one call of a workload, which is made again from its text; 0 where that is not
+    possible."""
     from tuner.errors import WorkloadError
     from tuner.workload.spec import workload_from_notation, workload_from_params
 

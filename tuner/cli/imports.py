@@ -1,4 +1,5 @@
-"""`tuner import`: MetaSchedule records, replayed and verified here; what wins its race becomes a kernel."""
+"""`tuner import`: MetaSchedule records, replayed and verified here; what wins its race
+becomes a kernel."""
 
 from __future__ import annotations
 
@@ -15,10 +16,13 @@ from tuner.cli.workloads import Threads
 
 def import_(
     context: typer.Context,
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="a MetaSchedule work_dir with its two JSON files")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="a MetaSchedule work_dir with its two JSON files")
+    ],
     threads: Threads = None,
 ) -> None:
-    """Replays the records of a MetaSchedule database, verifies and races them; the fastest right one becomes the kernel."""
+    """Replays the records of a MetaSchedule database, verifies and races them; the
+    fastest right one becomes the kernel."""
     from tuner.app.imports import import_database
     from tuner.app.machine import checked_target, with_limits
 
@@ -26,7 +30,13 @@ def import_(
     settings = invocation.settings(threads=threads).values
     machine = checked_target(settings)
     with invocation.database() as database:
-        found = import_database(database, directory, with_limits(database, machine), settings, progress=invocation.output.note)
+        found = import_database(
+            database,
+            directory,
+            with_limits(database, machine),
+            settings,
+            progress=invocation.output.note,
+        )
     if invocation.output.as_json:
         invocation.output.items([asdict(one) for one in found])
         return
@@ -40,4 +50,6 @@ def import_(
         )
         for one in found
     ]
-    invocation.output.table(("record", "workload", "claimed", "here", "kernel"), rows, right=("claimed", "here"))
+    invocation.output.table(
+        ("record", "workload", "claimed", "here", "kernel"), rows, right=("claimed", "here")
+    )

@@ -1,4 +1,5 @@
-"""Ctrl-C during a run: the first asks the job to stop cleanly, the second ends the command at once."""
+"""Ctrl-C during a run: the first asks the job to stop cleanly, the second ends the
+command at once."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from types import FrameType
 
 @contextmanager
 def stop_on_signal(note: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
-    """Gives a function that says whether to stop. SIGINT and SIGTERM make it true; a second one raises KeyboardInterrupt."""
+    """Gives a function that says whether to stop. SIGINT and SIGTERM make it true; a
+    second one raises KeyboardInterrupt."""
     received: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:

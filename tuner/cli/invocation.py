@@ -1,4 +1,5 @@
-"""What all commands of one call share: its output and the global flags; settings, database or service are opened when needed."""
+"""What all commands of one call share: its output and the global flags; settings,
+database or service are opened when needed."""
 
 from __future__ import annotations
 
@@ -29,14 +30,20 @@ class Invocation:
     def of(cls, context: typer.Context) -> Invocation:
         found = context.find_object(cls)
         assert found is not None, "the root callback makes the invocation before any command runs"
-        return cls(output=found.output, command=context.command_path, db=found.db, server=found.server)
+        return cls(
+            output=found.output, command=context.command_path, db=found.db, server=found.server
+        )
 
     @classmethod
     def here(cls, context: typer.Context) -> Invocation:
-        """For a command that is about this machine by its nature. Raises UsageError where --server was given with it."""
+        """For a command that is about this machine by its nature. Raises UsageError
+        where --server was given with it."""
         found = cls.of(context)
         if found.server:
-            raise UsageError(f"{found.command} works on this machine and cannot be sent to {found.server}; leave out --server")
+            raise UsageError(
+                f"{found.command} works on this machine and cannot be sent to {found.server}; "
+                f"leave out --server"
+            )
         return found
 
     def settings(self, **flags: Any) -> LoadedSettings:
@@ -44,14 +51,18 @@ class Invocation:
         from tuner.settings import load_settings
 
         if self.db is not None and self.server is not None:
-            raise UsageError(f"--db {self.db} and --server {self.server} were given; a command works on one of the two")
+            raise UsageError(
+                f"--db {self.db} and --server {self.server} were given; a command works on one "
+                f"of the two"
+            )
         # --db is nearer than a service named by the environment or a file.
         server = "" if self.db is not None else self.server
         return load_settings({"db": self.db, "server": server, **flags})
 
     @contextmanager
     def backend(self, *, create: bool = False, **flags: Any) -> Iterator[Backend]:
-        """The service that the settings name, else the database. A missing one is made as by `database`."""
+        """The service that the settings name, else the database. A missing one is made
+        as by `database`."""
         loaded = self.settings(**flags)
         if loaded.values.server:
             from tuner.cli.backend.remote import remote_backend
@@ -66,7 +77,8 @@ class Invocation:
 
     @contextmanager
     def fleet(self, **flags: Any) -> Iterator[Fleet]:
-        """The fleet of the service that the settings name, else of the database; that is opened only for what needs it."""
+        """The fleet of the service that the settings name, else of the database; that
+        is opened only for what needs it."""
         loaded = self.settings(**flags)
         if loaded.values.server:
             from tuner.cli.backend.remote import RemoteFleet, connected
@@ -80,7 +92,8 @@ class Invocation:
 
     @contextmanager
     def database(self, *, create: bool = False) -> Iterator[Database]:
-        """The database the settings name. A missing one is made with `create`, or where it is the built-in default.
+        """The database the settings name. A missing one is made with `create`, or where
+        it is the built-in default.
 
         Raises UsageError where the settings name a service: this command needs the database itself.
         """
@@ -94,12 +107,16 @@ class Invocation:
             opened.close()
 
     def database_settings(self) -> LoadedSettings:
-        """The settings of a command that works on the database itself. Raises UsageError where they name a service."""
+        """The settings of a command that works on the database itself. Raises
+        UsageError where they name a service."""
         loaded = self.settings()
         if loaded.values.server:
             where = f"{loaded.values.server} ({loaded.origins['server']})"
             way_out = "leave out --server" if self.server else "name the database with --db"
-            raise UsageError(f"{self.command} needs the database itself and cannot be sent to the service {where}; {way_out}")
+            raise UsageError(
+                f"{self.command} needs the database itself and cannot be sent to the service "
+                f"{where}; {way_out}"
+            )
         return loaded
 
 

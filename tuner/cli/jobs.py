@@ -14,15 +14,20 @@ from tuner.cli.invocation import Invocation
 if TYPE_CHECKING:
     from tuner.api.schemas import JobAnswer
 
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="the job's id, or 'last' for the newest")]
+JobName = Annotated[
+    str, typer.Argument(metavar="JOB", help="the job's id, or 'last' for the newest")
+]
 
 
 def jobs(
     context: typer.Context,
     state: Annotated[
-        list[str] | None, typer.Option("--state", help="only jobs in this state; may be given several times")
+        list[str] | None,
+        typer.Option("--state", help="only jobs in this state; may be given several times"),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="at most so many, the newest")] = 50,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=100_000, help="at most so many, the newest")
+    ] = 50,
 ) -> None:
     """Lists jobs, the newest first."""
     invocation = Invocation.of(context)
@@ -42,28 +47,44 @@ def jobs(
         )
         for job in found
     ]
-    invocation.output.table(("job", "state", "workloads", "trials", "best", "created"), rows, right=("trials", "best"))
+    invocation.output.table(
+        ("job", "state", "workloads", "trials", "best", "created"), rows, right=("trials", "best")
+    )
 
 
 def show(
     context: typer.Context,
     job: JobName,
-    plot: Annotated[bool, typer.Option("--plot", help="draw best so far over trials, for people only")] = False,
+    plot: Annotated[
+        bool, typer.Option("--plot", help="draw best so far over trials, for people only")
+    ] = False,
 ) -> None:
     """Shows one job: its budget, each workload's trials and kernel, and what went wrong."""
     invocation = Invocation.of(context)
     with invocation.backend() as backend:
         found = backend.jobs.get(job)
-        drawn = curve_lines(backend, found, min(120, invocation.output.stdout.width)) if plot else []
+        drawn = (
+            curve_lines(backend, found, min(120, invocation.output.stdout.width)) if plot else []
+        )
     if invocation.output.as_json:
         invocation.output.document(documents.job(found))
         return
-    budget = f"{found.trials} trials" + ("" if found.seconds is None else f" or {units.duration(found.seconds)}")
+    budget = f"{found.trials} trials" + (
+        "" if found.seconds is None else f" or {units.duration(found.seconds)}"
+    )
     for name, text in (
         ("job", found.id),
-        ("state", found.state + (f": {found.error or found.waiting}" if found.error or found.waiting else "")),
+        (
+            "state",
+            found.state
+            + (f": {found.error or found.waiting}" if found.error or found.waiting else ""),
+        ),
         ("target", found.target.name),
-        ("budget", f"{budget} for each workload; {found.strategy}, seed {found.seed}, threads {found.threads}"),
+        (
+            "budget",
+            f"{budget} for each workload; {found.strategy}, seed {found.seed}, threads "
+            f"{found.threads}",
+        ),
         ("created", _local(found.created_at)),
         ("started", _local(found.started_at)),
         ("finished", _local(found.finished_at)),
@@ -84,7 +105,17 @@ def show(
         )
         for task in found.tasks
     ]
-    columns = ("workload", "state", "space", "trials", "ok", "best", "stopped by", "kernel", "error")
+    columns = (
+        "workload",
+        "state",
+        "space",
+        "trials",
+        "ok",
+        "best",
+        "stopped by",
+        "kernel",
+        "error",
+    )
     invocation.output.table(columns, rows, right=("space", "trials", "ok", "best"))
     for line in drawn:
         invocation.output.line(line)
@@ -95,7 +126,10 @@ def trials(
     job: JobName,
     outcome: Annotated[
         list[str] | None,
-        typer.Option("--outcome", help="only trials with this outcome: ok, a failure kind, or failed for all of these"),
+        typer.Option(
+            "--outcome",
+            help="only trials with this outcome: ok, a failure kind, or failed for all of these",
+        ),
     ] = None,
 ) -> None:
     """Lists all trials of a job by number, with their configs and outcomes."""
@@ -115,18 +149,25 @@ def trials(
         )
         for one in found
     ]
-    invocation.output.table(("workload", "number", "outcome", "median", "config"), rows, right=("workload", "number", "median"))
+    invocation.output.table(
+        ("workload", "number", "outcome", "median", "config"),
+        rows,
+        right=("workload", "number", "median"),
+    )
 
 
 def cancel(context: typer.Context, job: JobName) -> None:
-    """Cancels a job: a queued one at once, a running one as soon as its orchestrator sees it. `tuner resume` continues it."""
+    """Cancels a job: a queued one at once, a running one as soon as its orchestrator
+    sees it. `tuner resume` continues it."""
     invocation = Invocation.of(context)
     with invocation.backend() as backend:
         found = backend.jobs.cancel(job)
     if invocation.output.as_json:
         invocation.output.document(documents.job(found))
     else:
-        invocation.output.line(f"job {found.id} is {found.state}; tuner resume {found.id} continues it")
+        invocation.output.line(
+            f"job {found.id} is {found.state}; tuner resume {found.id} continues it"
+        )
 
 
 def _specs(job: JobAnswer) -> str:

@@ -1,4 +1,5 @@
-"""`tuner best` and `rollback`: the promoted kernels, and the one before when the newest turns out to be wrong."""
+"""`tuner best` and `rollback`: the promoted kernels, and the one before when the newest
+turns out to be wrong."""
 
 from __future__ import annotations
 
@@ -13,11 +14,14 @@ from tuner.cli.workloads import Notation, Shapes, read_workload
 
 def best(
     context: typer.Context,
-    spec: Annotated[str | None, typer.Argument(metavar="SPEC", help="only kernels of this workload")] = None,
+    spec: Annotated[
+        str | None, typer.Argument(metavar="SPEC", help="only kernels of this workload")
+    ] = None,
     notation: Notation = None,
     shapes: Shapes = None,
 ) -> None:
-    """Lists the promoted kernels in the database, or those of one workload; each with its time and its lead on the default."""
+    """Lists the promoted kernels in the database, or those of one workload; each with
+    its time and its lead on the default."""
     invocation = Invocation.of(context)
     asked = spec is not None or notation is not None or shapes is not None
     key = read_workload(spec, notation, shapes).key if asked else None
@@ -41,22 +45,41 @@ def best(
         )
         for one in found
     ]
-    columns = ("kernel", "workload", "threads", "median", "speed", "of roofline", "default/kernel", "target")
+    columns = (
+        "kernel",
+        "workload",
+        "threads",
+        "median",
+        "speed",
+        "of roofline",
+        "default/kernel",
+        "target",
+    )
     invocation.output.table(columns, rows, right=columns[2:7])
 
 
 def rollback(
-    context: typer.Context, kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="a promoted kernel's id")]
+    context: typer.Context,
+    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="a promoted kernel's id")],
 ) -> None:
-    """Takes a promoted kernel back and promotes the one it replaced, at one stroke; who asks meanwhile gets one of the two."""
+    """Takes a promoted kernel back and promotes the one it replaced, at one stroke; who
+    asks meanwhile gets one of the two."""
     invocation = Invocation.of(context)
     with invocation.backend() as backend:
         done = backend.kernels.rollback(kernel)
     promoted = done.promoted
     if invocation.output.as_json:
-        document = {"rolled_back": done.rolled_back, "promoted": None if promoted is None else documents.kernel(promoted)}
+        document = {
+            "rolled_back": done.rolled_back,
+            "promoted": None if promoted is None else documents.kernel(promoted),
+        }
         invocation.output.document(document)
     elif promoted is None:
-        invocation.output.line(f"kernel {kernel} is rolled back; its workload has no kernel now, tuner tune makes one")
+        invocation.output.line(
+            f"kernel {kernel} is rolled back; its workload has no kernel now, tuner tune makes one"
+        )
     else:
-        invocation.output.line(f"kernel {kernel} is rolled back; {promoted.id} of {promoted.workload.spec} is promoted again")
+        invocation.output.line(
+            f"kernel {kernel} is rolled back; {promoted.id} of {promoted.workload.spec} is "
+            f"promoted again"
+        )

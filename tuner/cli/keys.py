@@ -1,4 +1,5 @@
-"""`tuner keys`: who may use the service. A token is shown once, when it is made; only its digest is stored."""
+"""`tuner keys`: who may use the service. A token is shown once, when it is made; only
+its digest is stored."""
 
 from __future__ import annotations
 
@@ -18,23 +19,39 @@ def create(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="whose key it is, for people")],
     scope: Annotated[
-        list[str] | None, typer.Option("--scope", help="read, submit, admin or worker; may be given several times")
+        list[str] | None,
+        typer.Option("--scope", help="read, submit, admin or worker; may be given several times"),
     ] = None,
-    quota: Annotated[int | None, typer.Option("--quota", metavar="N", min=1, help="unfinished jobs at a time")] = None,
-    days: Annotated[int | None, typer.Option("--days", metavar="N", min=1, max=36500, help="how long it is valid")] = None,
+    quota: Annotated[
+        int | None, typer.Option("--quota", metavar="N", min=1, help="unfinished jobs at a time")
+    ] = None,
+    days: Annotated[
+        int | None,
+        typer.Option("--days", metavar="N", min=1, max=36500, help="how long it is valid"),
+    ] = None,
 ) -> None:
-    """Makes a key and prints its token, which cannot be read back later. Without --scope it may read and submit."""
+    """Makes a key and prints its token, which cannot be read back later. Without
+    --scope it may read and submit."""
     from tuner.db import keys
 
     invocation = Invocation.of(context)
     expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
     with invocation.database() as database, database.write() as session:
-        key, token = keys.create(session, name=name, scopes=scope or ("read", "submit"), quota=quota, expires_at=expires_at)
+        key, token = keys.create(
+            session,
+            name=name,
+            scopes=scope or ("read", "submit"),
+            quota=quota,
+            expires_at=expires_at,
+        )
     if invocation.output.as_json:
         invocation.output.document({**_document(key), "token": token})
     else:
         invocation.output.line(token)
-        invocation.output.note(f"key {key.id} of {key.name} may {', '.join(sorted(key.scopes))}; the token is not shown again")
+        invocation.output.note(
+            f"key {key.id} of {key.name} may {', '.join(sorted(key.scopes))}; the token is not "
+            f"shown again"
+        )
 
 
 def list_keys(context: typer.Context) -> None:
@@ -59,10 +76,14 @@ def list_keys(context: typer.Context) -> None:
         )
         for key in found
     ]
-    invocation.output.table(("key", "name", "scopes", "created", "expires", "revoked", "last used"), rows)
+    invocation.output.table(
+        ("key", "name", "scopes", "created", "expires", "revoked", "last used"), rows
+    )
 
 
-def revoke(context: typer.Context, key: Annotated[str, typer.Argument(metavar="KEY", help="the key's id")]) -> None:
+def revoke(
+    context: typer.Context, key: Annotated[str, typer.Argument(metavar="KEY", help="the key's id")]
+) -> None:
     """Ends a key at once."""
     from tuner.db import keys
 
@@ -84,13 +105,18 @@ def keys() -> typer.Typer:
 
 
 def _document(key: ApiKey) -> dict[str, Any]:
-    moments = {name: getattr(key, name) for name in ("created_at", "expires_at", "revoked_at", "last_used_at")}
+    moments = {
+        name: getattr(key, name)
+        for name in ("created_at", "expires_at", "revoked_at", "last_used_at")
+    }
     return {
         "id": key.id,
         "name": key.name,
         "scopes": sorted(key.scopes),
         "quota": key.quota,
-        **{name: None if moment is None else moment.isoformat() for name, moment in moments.items()},
+        **{
+            name: None if moment is None else moment.isoformat() for name, moment in moments.items()
+        },
     }
 
 

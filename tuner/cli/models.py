@@ -1,4 +1,5 @@
-"""`tuner tune MODEL.onnx`: its kernels tuned within one budget, and one library of the whole model."""
+"""`tuner tune MODEL.onnx`: its kernels tuned within one budget, and one library of the
+whole model."""
 
 from __future__ import annotations
 
@@ -27,11 +28,19 @@ def is_model(spec: str) -> bool:
 
 
 def tune_model(
-    invocation: Invocation, path: str, *, shapes: str, directory: str | None, name: str | None, flags: dict[str, Any]
+    invocation: Invocation,
+    path: str,
+    *,
+    shapes: str,
+    directory: str | None,
+    name: str | None,
+    flags: dict[str, Any],
 ) -> None:
-    """Tunes the model and, with a directory, exports it there. Raises ModelRefused before anything is written.
+    """Tunes the model and, with a directory, exports it there. Raises ModelRefused
+    before anything is written.
 
-    `shapes` gives extents that its inputs name: `NAME=EXTENT,…`, of which one may be a range of batches, `NAME=LEAST..GREATEST`.
+    `shapes` gives extents that its inputs name: `NAME=EXTENT,…`, of which one may be a
+    range of batches, `NAME=LEAST..GREATEST`.
     """
     from tuner.app.machine import checked_target, with_limits
     from tuner.app.models import export_family, export_model, submit_model
@@ -45,7 +54,10 @@ def tune_model(
 
     settings = invocation.settings(**flags).values
     if settings.server:
-        raise UsageError(f"{path} is tuned on this machine; send a file to {settings.server} with POST /v1/models")
+        raise UsageError(
+            f"{path} is tuned on this machine; send a file to {settings.server} with POST "
+            f"/v1/models"
+        )
     library = name or library_name(path)
     check_library_name(library)
     if directory is not None:
@@ -53,25 +65,43 @@ def tune_model(
     extents, batch = _extents(shapes)
     machine = checked_target(settings)
     content = read_file(Path(path))
-    graph = import_file(Path(path), extents if batch is None else {**extents, batch.name: batch.low})
-    with invocation.backend(create=True, **flags) as backend, invocation.database(create=True) as database:
+    graph = import_file(
+        Path(path), extents if batch is None else {**extents, batch.name: batch.low}
+    )
+    with (
+        invocation.backend(create=True, **flags) as backend,
+        invocation.database(create=True) as database,
+    ):
         target = with_limits(database, machine)
         family = None if batch is None else family_of(content, extents, batch, target)
-        models = [Model(content=content, shapes=extents, graph=graph)] if family is None else list(family.members.values())
+        models = (
+            [Model(content=content, shapes=extents, graph=graph)]
+            if family is None
+            else list(family.members.values())
+        )
         job = submit_model(database, models, target, settings)
         with TuningDisplay(invocation.output.stderr, quiet=invocation.output.quiet) as display:
             if family is not None:
-                display.note(f"a model for each of {family.batch.name}={', '.join(map(str, family.members))}")
-            display.note(f"job {job.id}: {len(job.tasks)} kernels for {sum(len(one.graph.nodes) for one in models)} calls")
+                display.note(
+                    f"a model for each of {family.batch.name}={', '.join(map(str, family.members))}"
+                )
+            display.note(
+                f"job {job.id}: {len(job.tasks)} kernels for "
+                f"{sum(len(one.graph.nodes) for one in models)} calls"
+            )
             ended = backend.work.run(job.id, display)
         if directory is None or ended.state != "succeeded":
             conclude(invocation, backend, ended)
             return
         key = settings.data_dir / KEY_FILE
         if family is not None:
-            tuned = export_family(database, family, target, settings, Path(directory), library, signing_key=key)
+            tuned = export_family(
+                database, family, target, settings, Path(directory), library, signing_key=key
+            )
         else:
-            tuned = export_model(database, models[0], target, settings, Path(directory), library, signing_key=key)
+            tuned = export_model(
+                database, models[0], target, settings, Path(directory), library, signing_key=key
+            )
         _report(invocation, models[-1], tuned, job.id, directory, library)
 
 
@@ -87,7 +117,9 @@ def _extents(shapes: str) -> tuple[dict[str, int], Batch | None]:
     name, _, ends = (piece.strip() for piece in ranged[0].partition("="))
     low, _, high = (piece.strip() for piece in ends.partition(".."))
     if len(ranged) > 1 or name in extents or not name or not (low.isdecimal() and high.isdecimal()):
-        raise UsageError(f"--shapes has {ranged[-1]!r}; one extent of a model may be a range, such as batch=1..8")
+        raise UsageError(
+            f"--shapes has {ranged[-1]!r}; one extent of a model may be a range, such as batch=1..8"
+        )
     return extents, Batch(name=name, low=int(low), high=int(high))
 
 
@@ -97,7 +129,9 @@ def library_name(path: str) -> str:
     return stem if stem[:1].isalpha() else f"model_{stem}".rstrip("_")
 
 
-def _report(invocation: Invocation, model: Model, tuned: TunedModel, job: str, directory: str, name: str) -> None:
+def _report(
+    invocation: Invocation, model: Model, tuned: TunedModel, job: str, directory: str, name: str
+) -> None:
     from tuner.models.workloads import workloads_of
 
     output = invocation.output
@@ -121,7 +155,10 @@ def _report(invocation: Invocation, model: Model, tuned: TunedModel, job: str, d
     whole_s = sum(one.total_s for one in tuned.shares)
     rows = [_row(one, whole_s) for one in tuned.shares]
     output.table(_COLUMNS, rows, right=_COLUMNS[1:])
-    output.line(f"{directory}: {name}_run takes {units.seconds(tuned.median_s)}, error {tuned.max_rel_error:.1e}")
+    output.line(
+        f"{directory}: {name}_run takes {units.seconds(tuned.median_s)}, error "
+        f"{tuned.max_rel_error:.1e}"
+    )
 
 
 def _share(one: KernelShare) -> dict[str, Any]:
@@ -138,7 +175,9 @@ def _share(one: KernelShare) -> dict[str, Any]:
 
 
 def _row(one: KernelShare, whole_s: float) -> tuple[str, ...]:
-    shapes = " ".join("×".join(map(str, tensor.shape)) for tensor in one.workload.expression.inputs[:2])
+    shapes = " ".join(
+        "×".join(map(str, tensor.shape)) for tensor in one.workload.expression.inputs[:2]
+    )
     return (
         f"{one.workload.expression.name} {shapes}",
         str(one.calls),

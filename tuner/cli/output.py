@@ -1,4 +1,5 @@
-"""Where a command writes: its result to standard output (with --json one document), everything else to standard error."""
+"""Where a command writes: its result to standard output (with --json one document),
+everything else to standard error."""
 
 from __future__ import annotations
 
@@ -18,7 +19,12 @@ PIPE_WIDTH = 240  # columns of a table nobody looks at directly: enough that no 
 def _console(*, stderr: bool) -> Console:
     """Colours follow the terminal and NO_COLOR."""
     stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, width=None if stream.isatty() else PIPE_WIDTH, highlight=False, soft_wrap=False)
+    return Console(
+        stderr=stderr,
+        width=None if stream.isatty() else PIPE_WIDTH,
+        highlight=False,
+        soft_wrap=False,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +35,8 @@ class Output:
     stderr: Console = field(default_factory=lambda: _console(stderr=True))
 
     def document(self, document: Mapping[str, Any]) -> None:
-        """The one JSON document of a command run with --json; numbers JSON cannot hold (nan, infinity) are a fault of ours."""
+        """The one JSON document of a command run with --json; numbers JSON cannot hold
+        (nan, infinity) are a fault of ours."""
         sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
         sys.stdout.flush()
 
@@ -37,11 +44,15 @@ class Output:
         """A whole list as --json prints it."""
         self.document({"items": list(items), "next": None})
 
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
+    def table(
+        self, columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()
+    ) -> None:
         """`right` names the columns that hold numbers."""
         table = Table(box=None, pad_edge=False, header_style="bold")
         for column in columns:
-            table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+            table.add_column(
+                column, justify="right" if column in right else "left", overflow="fold"
+            )
         for row in rows:
             table.add_row(*(Text(cell) for cell in row))
         self.stdout.print(table)

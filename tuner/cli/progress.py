@@ -1,6 +1,7 @@
 """The live display of a tuning run on standard error: best so far, rate, failures, time left.
 
-On a terminal one updating line; elsewhere a line for each improvement, at most one every few seconds. Quiet prints nothing.
+On a terminal one updating line; elsewhere a line for each improvement, at most one
+every few seconds. Quiet prints nothing.
 """
 
 from __future__ import annotations
@@ -61,9 +62,15 @@ class Run:
             left = (self.trials - self.done) / rate
             if self.seconds is not None:
                 left = min(left, max(0.0, self.seconds - elapsed))
-            parts += [f"{rate:.1f} trials/s", f"{units.duration(left)} left" if left > 0 else units.duration(elapsed)]
+            parts += [
+                f"{rate:.1f} trials/s",
+                f"{units.duration(left)} left" if left > 0 else units.duration(elapsed),
+            ]
         if self.failed:
-            parts.append(f"{self.failed.total()} failed ({', '.join(f'{kind} {n}' for kind, n in self.failed.most_common(3))})")
+            parts.append(
+                f"{self.failed.total()} failed "
+                f"({', '.join(f'{kind} {n}' for kind, n in self.failed.most_common(3))})"
+            )
         if self.phase:
             parts.append(self.phase)
         return "  ".join(parts)
@@ -72,18 +79,27 @@ class Run:
 class TuningDisplay:
     """Use as a context manager; every call is cheap and safe when nothing is shown."""
 
-    def __init__(self, console: Console, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, console: Console, *, quiet: bool, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._console, self._quiet, self._clock = console, quiet, clock
         self._run: Run | None = None
         self._last_line_s = float("-inf")
-        self._live = Live(console=console, transient=True, refresh_per_second=8, get_renderable=self._renderable)
+        self._live = Live(
+            console=console, transient=True, refresh_per_second=8, get_renderable=self._renderable
+        )
 
     def __enter__(self) -> TuningDisplay:
         if self._updates:
             self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._updates:
             self._live.stop()
 
@@ -117,7 +133,14 @@ class TuningDisplay:
                 pass
 
     def begin(
-        self, *, spec: str, flops: int, space_size: int | None, trials: int, seconds: float | None, recorded: int = 0
+        self,
+        *,
+        spec: str,
+        flops: int,
+        space_size: int | None,
+        trials: int,
+        seconds: float | None,
+        recorded: int = 0,
     ) -> None:
         """A workload's turn comes; `recorded` are its trials of an earlier run."""
         self._run = Run(
@@ -133,7 +156,9 @@ class TuningDisplay:
         size = "" if space_size is None else f"{units.count(space_size)} configs, "
         self.note(f"{spec}: {size}{trials} trials{after}")
 
-    def trial(self, number: int, median_s: float | None, *, failed: str | None = None, past: bool = False) -> None:
+    def trial(
+        self, number: int, median_s: float | None, *, failed: str | None = None, past: bool = False
+    ) -> None:
         """`failed` is the kind of a failure; a trial of the `past` says nothing about the rate."""
         if self._run is not None:
             self._run.take(number, median_s, failed, past=past)
@@ -174,4 +199,8 @@ class TuningDisplay:
             self.note(run.text(now))
 
     def _renderable(self) -> Text:
-        return Text("" if self._run is None else self._run.text(self._clock()), overflow="ellipsis", no_wrap=True)
+        return Text(
+            "" if self._run is None else self._run.text(self._clock()),
+            overflow="ellipsis",
+            no_wrap=True,
+        )

@@ -13,7 +13,9 @@ from tuner.errors import UsageError
 if TYPE_CHECKING:
     from tuner.replay import Comparison, Entry, Quartiles, RecordedTable
 
-HIGHEST_REGRET = 1.0  # of a plot: twice the best time; what is worse says nothing about how a search ends
+HIGHEST_REGRET = (
+    1.0  # of a plot: twice the best time; what is worse says nothing about how a search ends
+)
 
 
 def replay(
@@ -21,34 +23,62 @@ def replay(
     tables: Annotated[list[Path], typer.Argument(metavar="TABLE...", help="recorded tables, .npz")],
     strategies: Annotated[
         str,
-        typer.Option("--strategies", metavar="NAME,...", help="annealing, evolutionary, random, grid, transfer, tpe"),
+        typer.Option(
+            "--strategies",
+            metavar="NAME,...",
+            help="annealing, evolutionary, random, grid, transfer, tpe",
+        ),
     ] = "annealing,evolutionary,random",
-    seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, max=1000, help="runs of each strategy on each table")] = 30,
-    budget: Annotated[int, typer.Option("--budget", metavar="N", min=1, max=100_000, help="trials of a run, at most")] = 256,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            "--seeds", metavar="N", min=1, max=1000, help="runs of each strategy on each table"
+        ),
+    ] = 30,
+    budget: Annotated[
+        int,
+        typer.Option("--budget", metavar="N", min=1, max=100_000, help="trials of a run, at most"),
+    ] = 256,
     top: Annotated[
         float,
-        typer.Option("--top", metavar="PCT", min=0.01, max=50.0, help="a run is done once it has one of the fastest PCT percent"),
+        typer.Option(
+            "--top",
+            metavar="PCT",
+            min=0.01,
+            max=50.0,
+            help="a run is done once it has one of the fastest PCT percent",
+        ),
     ] = 0.5,
-    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE.svg", help="writes the curves of regret as SVG")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE.svg", help="writes the curves of regret as SVG"),
+    ] = None,
 ) -> None:
-    """Compares strategies on recorded trials: how many trials each needs to reach the fastest, and what it misses."""
+    """Compares strategies on recorded trials: how many trials each needs to reach the
+    fastest, and what it misses."""
     from tuner.app.replay import factories
     from tuner.app.tables import open_tables
     from tuner.replay import compare
 
     if plot is not None and plot.suffix != ".svg":
-        raise UsageError(f"a plot is written as SVG, {plot.name!r} is none; give a name that ends in .svg")
+        raise UsageError(
+            f"a plot is written as SVG, {plot.name!r} is none; give a name that ends in .svg"
+        )
     output = Invocation.here(context).output
     opened = open_tables(tables)
     chosen = factories([name.strip() for name in strategies.split(",") if name.strip()], opened)
     if not chosen:
-        raise UsageError("no strategy was named; give at least one, as --strategies annealing,random")
+        raise UsageError(
+            "no strategy was named; give at least one, as --strategies annealing,random"
+        )
 
     def progress(table: str, strategy: str, seed: int) -> None:
         if seed == 0:
             output.note(f"{table}: {strategy}, {seeds} seeds")
 
-    comparison = compare(opened, chosen, seeds=range(seeds), budget=budget, share=top / 100, progress=progress)
+    comparison = compare(
+        opened, chosen, seeds=range(seeds), budget=budget, share=top / 100, progress=progress
+    )
     if plot is not None:
         plot.write_text(_plot(comparison))
         output.note(f"{plot} written")
@@ -58,7 +88,10 @@ def replay(
     rows = [_row(entry) for entry in comparison.entries]
     numbers = ("lower", "median", "upper", "regret at 32", "at 128", "at the end")
     output.table(("table", "strategy", *numbers), rows, right=numbers)
-    output.line(f"trials to the fastest {top:g}% and median regret, over {seeds} seeds; — is beyond {budget} trials")
+    output.line(
+        f"trials to the fastest {top:g}% and median regret, over {seeds} seeds; — is beyond "
+        f"{budget} trials"
+    )
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
@@ -66,7 +99,10 @@ def _row(entry: Entry) -> tuple[str, ...]:
     return (
         entry.table,
         entry.strategy,
-        *("—" if value is None else f"{value:g}" for value in (needed.lower, needed.median, needed.upper)),
+        *(
+            "—" if value is None else f"{value:g}"
+            for value in (needed.lower, needed.median, needed.upper)
+        ),
         *(_percent(entry, at) for at in (32, 128, len(entry.regret))),
     )
 
@@ -127,5 +163,9 @@ def _plot(comparison: Comparison) -> str:
             for entry in comparison.entries
             if entry.table == table
         }
-        charts.append(curves(table, lines, x="trials", y="regret (best so far / best - 1)", top=HIGHEST_REGRET))
+        charts.append(
+            curves(
+                table, lines, x="trials", y="regret (best so far / best - 1)", top=HIGHEST_REGRET
+            )
+        )
     return document(charts)

@@ -19,10 +19,17 @@ def report(
     context: typer.Context,
     job: JobName,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="where to; - for standard output, left out: JOB.html")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="where to; - for standard output, left out: JOB.html",
+        ),
     ] = None,
 ) -> None:
-    """Writes a job as one page with its drawings, tables and style inside: no script, nothing loaded from anywhere."""
+    """Writes a job as one page with its drawings, tables and style inside: no script,
+    nothing loaded from anywhere."""
     from tuner.api.dashboard.report import report as page
     from tuner.cli.backend.local import resolve
 
@@ -37,7 +44,9 @@ def report(
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"cannot write {file}: {error.strerror}; name another file with -o") from error
+        raise UsageError(
+            f"cannot write {file}: {error.strerror}; name another file with -o"
+        ) from error
     if invocation.output.as_json:
         invocation.output.document({"job": job_id, "file": str(file), "bytes": len(text.encode())})
     else:

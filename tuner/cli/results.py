@@ -1,4 +1,5 @@
-"""What a job came to: its workloads' kernels, for people and as the document of `tuner tune --json`, and the exit code."""
+"""What a job came to: its workloads' kernels, for people and as the document of `tuner
+tune --json`, and the exit code."""
 
 from __future__ import annotations
 
@@ -22,12 +23,15 @@ class Result:
     """What tuning one workload came to."""
 
     task: TaskAnswer
-    kernel: KernelAnswer | None  # None where the job was stopped before promotion, or not even the default could be verified
+    kernel: (
+        KernelAnswer | None
+    )  # None where the job was stopped before promotion, or not even the default could be verified
     failed: dict[str, int]  # trials by kind of failure
 
 
 def conclude(invocation: Invocation, backend: Backend, job: JobAnswer) -> None:
-    """Prints the results of a job that has ended, and ends the command with the exit code that says how."""
+    """Prints the results of a job that has ended, and ends the command with the exit
+    code that says how."""
     output = invocation.output
     results = _results(backend, job)
     if output.as_json:
@@ -39,7 +43,8 @@ def conclude(invocation: Invocation, backend: Backend, job: JobAnswer) -> None:
         raise typer.Exit(Exit.CANCELLED)
     if job.state != "succeeded":
         output.warning(f"job {job.id} {job.state}: {job.error}; tuner resume {job.id} tries again")
-        # A task fails by itself only where its default schedule could not be verified; else it is the job that fails.
+        # A task fails by itself only where its default schedule could not be verified;
+        # else it is the job that fails.
         unverified = any(task.state == "failed" for task in job.tasks)
         raise typer.Exit(Exit.NO_KERNEL if unverified else Exit.FAILED)
 
@@ -67,7 +72,9 @@ def _document(job: JobAnswer, result: Result) -> dict[str, Any]:
         "space_size": task.space_size,
         "trials": {"total": task.trials_done, "ok": task.trials_ok, "failed": result.failed},
         "kernel": None if result.kernel is None else documents.kernel_numbers(result.kernel),
-        "elapsed_s": {name: task.elapsed_s.get(name, 0.0) for name in ("total", "search", "build", "measure")},
+        "elapsed_s": {
+            name: task.elapsed_s.get(name, 0.0) for name in ("total", "search", "build", "measure")
+        },
     }
 
 
@@ -77,7 +84,9 @@ def _summary(invocation: Invocation, results: list[Result]) -> None:
         kernel, task = result.kernel, result.task
         if kernel is None:
             unknown = (units.DASH,) * 5
-            rows.append((task.workload.spec, *unknown, str(task.trials_done), task.error or "no kernel yet"))
+            rows.append(
+                (task.workload.spec, *unknown, str(task.trials_done), task.error or "no kernel yet")
+            )
             continue
         lead = kernel.default_median_s / kernel.median_s if kernel.default_median_s else None
         rows.append(
@@ -92,5 +101,14 @@ def _summary(invocation: Invocation, results: list[Result]) -> None:
                 "verified" if kernel.verified else "unverified",
             )
         )
-    columns = ("workload", "kernel", "median", "speed", "of roofline", "default/kernel", "trials", "")
+    columns = (
+        "workload",
+        "kernel",
+        "median",
+        "speed",
+        "of roofline",
+        "default/kernel",
+        "trials",
+        "",
+    )
     invocation.output.table(columns, rows, right=columns[2:7])

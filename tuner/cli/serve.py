@@ -11,21 +11,42 @@ from tuner.cli.invocation import Invocation
 
 def serve(
     context: typer.Context,
-    host: Annotated[str | None, typer.Option("--host", metavar="ADDRESS", help="address to listen on")] = None,
-    port: Annotated[int | None, typer.Option("--port", metavar="N", help="port to listen on; 0 takes a free one")] = None,
+    host: Annotated[
+        str | None, typer.Option("--host", metavar="ADDRESS", help="address to listen on")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", metavar="N", help="port to listen on; 0 takes a free one"),
+    ] = None,
     address: Annotated[
-        str | None, typer.Option("--address", metavar="HOST:PORT", help="use the workers of this Ray cluster, not local ones")
+        str | None,
+        typer.Option(
+            "--address",
+            metavar="HOST:PORT",
+            help="use the workers of this Ray cluster, not local ones",
+        ),
     ] = None,
     target: Annotated[
-        str | None, typer.Option("--target", metavar="TARGET", help="whose jobs it runs: cpu, or cuda for this machine's GPUs")
+        str | None,
+        typer.Option(
+            "--target",
+            metavar="TARGET",
+            help="whose jobs it runs: cpu, or cuda for this machine's GPUs",
+        ),
     ] = None,
     auth: Annotated[
-        str | None, typer.Option("--auth", metavar="on|off", help="off needs no key, on a loopback address only")
+        str | None,
+        typer.Option(
+            "--auth", metavar="on|off", help="off needs no key, on a loopback address only"
+        ),
     ] = None,
 ) -> None:
-    """Serves the API, with an orchestrator and workers on this machine or of a cluster, until it is interrupted."""
+    """Serves the API, with an orchestrator and workers on this machine or of a cluster,
+    until it is interrupted."""
     invocation = Invocation.here(context)
-    settings = invocation.settings(host=host, port=port, auth=auth, address=address, target=target).values
+    settings = invocation.settings(
+        host=host, port=port, auth=auth, address=address, target=target
+    ).values
     from tuner.app.service import serve_here
 
     serve_here(settings, started=lambda url: invocation.output.note(f"listening on {url}"))

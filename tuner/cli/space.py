@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from tuner.api.schemas import OperatorAnswer, OperatorParameter
 
 
-def ops(context: typer.Context, op: Annotated[str | None, typer.Argument(metavar="OP", help="one operator")] = None) -> None:
+def ops(
+    context: typer.Context,
+    op: Annotated[str | None, typer.Argument(metavar="OP", help="one operator")] = None,
+) -> None:
     """Lists the catalogue's operators, or the parameters and the program of one."""
     invocation = Invocation.of(context)
     output = invocation.output
@@ -26,7 +29,10 @@ def ops(context: typer.Context, op: Annotated[str | None, typer.Argument(metavar
         if output.as_json:
             output.items([_operator(found) for found in operators])
         else:
-            listed = [(found.name, " ".join(param.name for param in _needed(found)), found.summary) for found in operators]
+            listed = [
+                (found.name, " ".join(param.name for param in _needed(found)), found.summary)
+                for found in operators
+            ]
             output.table(("operator", "needs", "computes"), listed)
         return
     found = _named(op, operators)
@@ -36,7 +42,12 @@ def ops(context: typer.Context, op: Annotated[str | None, typer.Argument(metavar
     output.line(f"{found.name}: {found.summary}")
     output.line()
     rows = [
-        (param.name, _takes(param), "needed" if param.default is None else str(param.default), param.description)
+        (
+            param.name,
+            _takes(param),
+            "needed" if param.default is None else str(param.default),
+            param.description,
+        )
         for param in found.parameters
     ]
     output.table(("parameter", "takes", "default", "is"), rows)
@@ -51,7 +62,9 @@ def _named(name: str, operators: Sequence[OperatorAnswer]) -> OperatorAnswer:
         if found.name == name:
             return found
     operator(name)  # refuses with the nearest name
-    raise WorkloadError(f"the service has no operator {name!r}: it is of another version", parameter="op")
+    raise WorkloadError(
+        f"the service has no operator {name!r}: it is of another version", parameter="op"
+    )
 
 
 def _operator(found: OperatorAnswer) -> dict[str, Any]:
@@ -72,14 +85,20 @@ def _takes(param: OperatorParameter) -> str:
 
 def space(
     context: typer.Context,
-    spec: Annotated[str | None, typer.Argument(metavar="SPEC", help="a workload, such as matmul:M=512,N=512,K=512")] = None,
+    spec: Annotated[
+        str | None,
+        typer.Argument(metavar="SPEC", help="a workload, such as matmul:M=512,N=512,K=512"),
+    ] = None,
     notation: Notation = None,
     shapes: Shapes = None,
     target: TargetText = None,
     threads: Threads = None,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="which config is the example")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", help="which config is the example")
+    ] = None,
 ) -> None:
-    """Shows a workload's sketches, their knobs with the number of values, the size of the space, and one config as an example."""
+    """Shows a workload's sketches, their knobs with the number of values, the size of
+    the space, and one config as an example."""
     import numpy as np
 
     from tuner.spaces.by_target import space_of
@@ -103,7 +122,12 @@ def space(
                         "name": sketch.name,
                         "size": sketch.size,
                         "knobs": [
-                            {"name": knob.name, "values": list(documents.config({"v": v})["v"] for v in knob.values)}
+                            {
+                                "name": knob.name,
+                                "values": list(
+                                    documents.config({"v": v})["v"] for v in knob.values
+                                ),
+                            }
                             for knob in sketch.knobs
                         ],
                     }
@@ -115,7 +139,10 @@ def space(
         return
     output = invocation.output
     output.line(f"{workload.spec} on {machine.name}, threads {settings.threads}")
-    output.line(f"{units.count(found.size)} configs in {len(found.sketches)} sketch{'es' if len(found.sketches) > 1 else ''}")
+    output.line(
+        f"{units.count(found.size)} configs in {len(found.sketches)} "
+        f"sketch{'es' if len(found.sketches) > 1 else ''}"
+    )
     for sketch in found.sketches:
         output.line()
         output.line(f"{sketch.name}: {units.count(sketch.size)} configs")

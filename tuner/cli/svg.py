@@ -1,4 +1,5 @@
-"""Small plots as SVG text: curves with bands, and groups of bars. Enough to see a comparison; no plotting library."""
+"""Small plots as SVG text: curves with bands, and groups of bars. Enough to see a
+comparison; no plotting library."""
 
 from __future__ import annotations
 
@@ -9,7 +10,14 @@ from math import ceil, floor, log10
 
 WIDTH, HEIGHT = 760, 320
 LEFT, RIGHT, TOP, BOTTOM = 64, 170, 34, 44
-COLOURS = ("#0b62a4", "#c8500a", "#3a7d34", "#7a4a9e", "#8a6d00", "#a3324f")  # told apart without seeing red or green
+COLOURS = (
+    "#0b62a4",
+    "#c8500a",
+    "#3a7d34",
+    "#7a4a9e",
+    "#8a6d00",
+    "#a3324f",
+)  # told apart without seeing red or green
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,16 +53,26 @@ def curves(title: str, lines: Mapping[str, Curve], *, x: str, y: str, top: float
             if low is not None and high is not None
         ]
         if band:
-            outline = [*((x, high) for x, _, high in band), *((x, low) for x, low, _ in reversed(band))]
+            outline = [
+                *((x, high) for x, _, high in band),
+                *((x, low) for x, low, _ in reversed(band)),
+            ]
             parts.append(f'<polygon points="{_points(outline)}" fill="{colour}" opacity="0.15"/>')
-        path = [(across(at + 1), up(value)) for at, value in enumerate(line.middle) if value is not None]
-        parts.append(f'<polyline points="{_points(path)}" fill="none" stroke="{colour}" stroke-width="1.8"/>')
+        path = [
+            (across(at + 1), up(value)) for at, value in enumerate(line.middle) if value is not None
+        ]
+        parts.append(
+            f'<polyline points="{_points(path)}" fill="none" stroke="{colour}" stroke-width="1.8"/>'
+        )
         parts += _legend(place, name, colour)
     return "\n".join(parts)
 
 
-def bars(title: str, groups: Mapping[str, Mapping[str, float]], *, y: str, line: float | None = None) -> str:
-    """One chart of bars side by side, a group for each key; `line` draws a level to compare with."""
+def bars(
+    title: str, groups: Mapping[str, Mapping[str, float]], *, y: str, line: float | None = None
+) -> str:
+    """One chart of bars side by side, a group for each key; `line` draws a level to
+    compare with."""
     names = list(dict.fromkeys(name for group in groups.values() for name in group))
     top = max((value for group in groups.values() for value in group.values()), default=1.0) * 1.05
     room = (WIDTH - LEFT - RIGHT) / max(1, len(groups))
@@ -71,22 +89,45 @@ def bars(title: str, groups: Mapping[str, Mapping[str, float]], *, y: str, line:
         for name, value in group.items():
             left = start + 0.1 * room + width * names.index(name)
             colour = COLOURS[names.index(name) % len(COLOURS)]
-            box = f'x="{left:.1f}" y="{up(value):.1f}" width="{width:.1f}" height="{HEIGHT - BOTTOM - up(value):.1f}"'
-            parts.append(f'<rect {box} fill="{colour}"><title>{escape(f"{label}, {name}: {value:.3g}")}</title></rect>')
+            box = (
+                f'x="{left:.1f}" y="{up(value):.1f}" width="{width:.1f}" '
+                f'height="{HEIGHT - BOTTOM - up(value):.1f}"'
+            )
+            parts.append(
+                f"<rect {box} "
+                f'fill="{colour}"><title>{escape(f"{label}, {name}: {value:.3g}")}</title></rect>'
+            )
     for place, name in enumerate(names):
         parts += _legend(place, name, COLOURS[place % len(COLOURS)])
     if line is not None:
-        parts.append(f'<path d="M{LEFT} {up(line):.1f}H{WIDTH - RIGHT}" stroke="#333" stroke-dasharray="4 3"/>')
+        parts.append(
+            f'<path d="M{LEFT} {up(line):.1f}H{WIDTH - RIGHT}" stroke="#333" '
+            f'stroke-dasharray="4 3"/>'
+        )
     return "\n".join(parts)
 
 
 def document(charts: Sequence[str]) -> str:
     """The charts one below the other, as one SVG file."""
     height = HEIGHT * len(charts)
-    placed = [f'<g transform="translate(0 {HEIGHT * place})">\n{chart}\n</g>' for place, chart in enumerate(charts)]
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
+    placed = [
+        f'<g transform="translate(0 {HEIGHT * place})">\n{chart}\n</g>'
+        for place, chart in enumerate(charts)
+    ]
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
+        f'width="{WIDTH}" height="{height}"'
+    )
     style = 'font-family="sans-serif" font-size="12" fill="#222"'
-    return "\n".join([f"{head} {style}>", f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>', *placed, "</svg>", ""])
+    return "\n".join(
+        [
+            f"{head} {style}>",
+            f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
+            *placed,
+            "</svg>",
+            "",
+        ]
+    )
 
 
 def _frame(title: str, x: str, y: str) -> str:
@@ -95,7 +136,8 @@ def _frame(title: str, x: str, y: str) -> str:
         [
             _text(LEFT, 20, title, weight="bold"),
             _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x, anchor="middle"),
-            f'<text transform="translate(14 {(TOP + floor_y) / 2:.0f}) rotate(-90)" text-anchor="middle">{escape(y)}</text>',
+            f'<text transform="translate(14 {(TOP + floor_y) / 2:.0f}) rotate(-90)" '
+            f'text-anchor="middle">{escape(y)}</text>',
             f'<path d="M{LEFT} {TOP}V{floor_y}H{WIDTH - RIGHT}" fill="none" stroke="#888"/>',
         ]
     )
@@ -121,13 +163,28 @@ def _step(top: float) -> float:
 def _legend(place: int, name: str, colour: str) -> list[str]:
     y = TOP + 8 + 18 * place
     x = WIDTH - RIGHT + 12
-    return [f'<rect x="{x}" y="{y - 5}" width="14" height="5" fill="{colour}"/>', _text(x + 20, y, name)]
+    return [
+        f'<rect x="{x}" y="{y - 5}" width="14" height="5" fill="{colour}"/>',
+        _text(x + 20, y, name),
+    ]
 
 
 def _points(path: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in path)
 
 
-def _text(x: float, y: float, words: str, *, anchor: str = "start", weight: str = "normal", turned: bool = False) -> str:
-    place = f'transform="translate({x:.1f} {y:.1f}) rotate(-30)"' if turned else f'x="{x:.1f}" y="{y:.1f}"'
+def _text(
+    x: float,
+    y: float,
+    words: str,
+    *,
+    anchor: str = "start",
+    weight: str = "normal",
+    turned: bool = False,
+) -> str:
+    place = (
+        f'transform="translate({x:.1f} {y:.1f}) rotate(-30)"'
+        if turned
+        else f'x="{x:.1f}" y="{y:.1f}"'
+    )
     return f'<text {place} text-anchor="{anchor}" font-weight="{weight}">{escape(words)}</text>'

@@ -1,4 +1,5 @@
-"""`tuner tune`, `submit`, `watch` and `resume`: a job from its request to its kernels, watched on the way."""
+"""`tuner tune`, `submit`, `watch` and `resume`: a job from its request to its kernels,
+watched on the way."""
 
 from __future__ import annotations
 
@@ -13,18 +14,40 @@ from tuner.cli.invocation import Invocation
 from tuner.cli.jobs import JobName
 from tuner.cli.models import is_model, refuse_mixture, tune_model
 from tuner.cli.results import conclude
-from tuner.cli.workloads import Notation, Shapes, Specs, TargetText, Threads, Traffic, families_of, read_workloads
+from tuner.cli.workloads import (
+    Notation,
+    Shapes,
+    Specs,
+    TargetText,
+    Threads,
+    Traffic,
+    families_of,
+    read_workloads,
+)
 from tuner.errors import UsageError
 
 if TYPE_CHECKING:
     from tuner.api.schemas import JobAnswer
     from tuner.cli.backend.roles import Backend, Request
 
-Trials = Annotated[int | None, typer.Option("--trials", metavar="N", help="trials for each workload, trial 0 among them")]
-Seconds = Annotated[float | None, typer.Option("--seconds", metavar="S", help="seconds for each workload, at most")]
-StrategyText = Annotated[str | None, typer.Option("--strategy", metavar="NAME", help="annealing, evolutionary, random or grid")]
-Directory = Annotated[str | None, typer.Option("--output", "-o", metavar="DIR", help="of a model: where its library goes")]
-ModelName = Annotated[str | None, typer.Option("--name", metavar="LIB", help="of a model: its library's name")]
+Trials = Annotated[
+    int | None,
+    typer.Option("--trials", metavar="N", help="trials for each workload, trial 0 among them"),
+]
+Seconds = Annotated[
+    float | None, typer.Option("--seconds", metavar="S", help="seconds for each workload, at most")
+]
+StrategyText = Annotated[
+    str | None,
+    typer.Option("--strategy", metavar="NAME", help="annealing, evolutionary, random or grid"),
+]
+Directory = Annotated[
+    str | None,
+    typer.Option("--output", "-o", metavar="DIR", help="of a model: where its library goes"),
+]
+ModelName = Annotated[
+    str | None, typer.Option("--name", metavar="LIB", help="of a model: its library's name")
+]
 Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="seed of everything random")]
 
 
@@ -43,15 +66,27 @@ def tune(
     name: ModelName = None,
     traffic: Traffic = None,
 ) -> None:
-    """Tunes each workload and stores its verified winner; budgets count for each. Ctrl-C stops cleanly, and resume continues."""
+    """Tunes each workload and stores its verified winner; budgets count for each.
+    Ctrl-C stops cleanly, and resume continues."""
     invocation = Invocation.of(context)
-    flags = {"trials": trials, "seconds": seconds, "strategy": strategy, "target": target, "threads": threads, "seed": seed}
+    flags = {
+        "trials": trials,
+        "seconds": seconds,
+        "strategy": strategy,
+        "target": target,
+        "threads": threads,
+        "seed": seed,
+    }
     if any(is_model(spec) for spec in specs or ()):
         model = refuse_mixture(specs or [], notation)
-        tune_model(invocation, model, shapes=shapes or "", directory=directory, name=name, flags=flags)
+        tune_model(
+            invocation, model, shapes=shapes or "", directory=directory, name=name, flags=flags
+        )
         return
     if directory is not None or name is not None:
-        raise UsageError("--output and --name are for models; tuner export writes the library of other workloads")
+        raise UsageError(
+            "--output and --name are for models; tuner export writes the library of other workloads"
+        )
     request = _request(specs, notation, shapes, improve=True, priority=0, traffic=traffic)
     with invocation.backend(create=True, **flags) as backend:
         _run(invocation, backend, backend.work.submit(request))
@@ -68,13 +103,25 @@ def submit(
     target: TargetText = None,
     threads: Threads = None,
     seed: Seed = None,
-    priority: Annotated[int, typer.Option("--priority", metavar="N", min=-100, max=100, help="higher goes first")] = 0,
-    improve: Annotated[bool, typer.Option("--improve", help="tune also what has a kernel already")] = False,
+    priority: Annotated[
+        int, typer.Option("--priority", metavar="N", min=-100, max=100, help="higher goes first")
+    ] = 0,
+    improve: Annotated[
+        bool, typer.Option("--improve", help="tune also what has a kernel already")
+    ] = False,
 ) -> None:
-    """Queues a job and prints its id, without waiting: tuner serve tunes it, tuner watch follows it."""
+    """Queues a job and prints its id, without waiting: tuner serve tunes it, tuner
+    watch follows it."""
     invocation = Invocation.of(context)
     request = _request(specs, notation, shapes, improve=improve, priority=priority)
-    flags = {"trials": trials, "seconds": seconds, "strategy": strategy, "target": target, "threads": threads, "seed": seed}
+    flags = {
+        "trials": trials,
+        "seconds": seconds,
+        "strategy": strategy,
+        "target": target,
+        "threads": threads,
+        "seed": seed,
+    }
     with invocation.backend(create=True, **flags) as backend:
         job = backend.work.submit(request)
     if invocation.output.as_json:
@@ -85,7 +132,8 @@ def submit(
 
 
 def watch(context: typer.Context, job: JobName) -> None:
-    """Follows a job from its first event to its last, through dropped connections, and prints its results. Ctrl-C only leaves."""
+    """Follows a job from its first event to its last, through dropped connections, and
+    prints its results. Ctrl-C only leaves."""
     from tuner.cli.follow import follow
     from tuner.cli.progress import TuningDisplay
 
@@ -103,32 +151,48 @@ def watch(context: typer.Context, job: JobName) -> None:
         conclude(invocation, backend, ended)
 
 
-def resume(context: typer.Context, job: JobName, trials: Trials = None, seconds: Seconds = None) -> None:
-    """Continues a cancelled, failed or killed job after its recorded trials, none of which is lost or measured again."""
+def resume(
+    context: typer.Context, job: JobName, trials: Trials = None, seconds: Seconds = None
+) -> None:
+    """Continues a cancelled, failed or killed job after its recorded trials, none of
+    which is lost or measured again."""
     invocation = Invocation.of(context)
     with invocation.backend(trials=trials, seconds=seconds) as backend:
         _run(invocation, backend, backend.work.resume(job, trials=trials, seconds=seconds))
 
 
 def _request(
-    specs: Specs, notation: str | None, shapes: str | None, *, improve: bool, priority: int, traffic: Path | None = None
+    specs: Specs,
+    notation: str | None,
+    shapes: str | None,
+    *,
+    improve: bool,
+    priority: int,
+    traffic: Path | None = None,
 ) -> Request:
     """What is asked for, checked as far as that is possible without a machine."""
     from tuner.cli.backend.roles import Request
 
     families = families_of([spec for spec in specs or () if ".." in spec], traffic)
     single = [spec for spec in specs or () if ".." not in spec]
-    workloads = read_workloads(single, notation, shapes) if single or notation or shapes or not families else []
+    workloads = (
+        read_workloads(single, notation, shapes)
+        if single or notation or shapes or not families
+        else []
+    )
     if families:
         from tuner.app.portfolio import rows_checked
 
         for family in families:
             rows_checked(family)
-    return Request(workloads=tuple(workloads), families=families, priority=priority, improve=improve)
+    return Request(
+        workloads=tuple(workloads), families=families, priority=priority, improve=improve
+    )
 
 
 def _run(invocation: Invocation, backend: Backend, job: JobAnswer) -> None:
-    """Sees the queued job to its end with a live display, prints what came of it, and ends with the exit code that says so."""
+    """Sees the queued job to its end with a live display, prints what came of it, and
+    ends with the exit code that says so."""
     from tuner.cli.progress import TuningDisplay
 
     output = invocation.output

@@ -17,14 +17,25 @@ if TYPE_CHECKING:
 
 def verify(
     context: typer.Context,
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="a directory that tuner export wrote")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="a directory that tuner export wrote")
+    ],
     seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", min=0, max=2**63 - 1, help="of the inputs; without it, a fresh one")
+        int | None,
+        typer.Option(
+            "--seed",
+            metavar="N",
+            min=0,
+            max=2**63 - 1,
+            help="of the inputs; without it, a fresh one",
+        ),
     ] = None,
     public_key: Annotated[
         str | None,
         typer.Option(
-            "--public-key", metavar="KEY", help="the signer's, as ed25519:HEX or a file; any other signature is refused"
+            "--public-key",
+            metavar="KEY",
+            help="the signer's, as ed25519:HEX or a file; any other signature is refused",
         ),
     ] = None,
     sanitize: Annotated[
@@ -32,7 +43,8 @@ def verify(
         typer.Option(
             "--sanitize",
             metavar="TOOLS",
-            help="of GPUs: also under compute-sanitizer; all, or some of memcheck,racecheck,synccheck,initcheck",
+            help="of GPUs: also under compute-sanitizer; all, or some of "
+            "memcheck,racecheck,synccheck,initcheck",
         ),
     ] = None,
     fail_if_slower: Annotated[
@@ -41,11 +53,13 @@ def verify(
             "--fail-if-slower",
             metavar="PCT",
             min=0.0,
-            help="exit code 6 when a function tuned here takes longer than its manifest says by more than PCT percent",
+            help="exit code 6 when a function tuned here takes longer than its manifest says by "
+            "more than PCT percent",
         ),
     ] = None,
 ) -> None:
-    """Checks an exported library's hashes, runs every function against the reference on unseen inputs, and re-times it."""
+    """Checks an exported library's hashes, runs every function against the reference on
+    unseen inputs, and re-times it."""
     invocation = Invocation.here(context)
     settings = invocation.settings().values
     from tuner.app.verify import verify_export
@@ -66,11 +80,14 @@ def verify(
     except ManifestError as error:
         if not invocation.output.as_json:
             raise
-        invocation.output.document({"directory": str(directory), "ok": False, "error": str(error), "functions": []})
+        invocation.output.document(
+            {"directory": str(directory), "ok": False, "error": str(error), "functions": []}
+        )
         raise typer.Exit(Exit.FAILED) from None
     if found.unlisted:
         invocation.output.warning(
-            f"{directory} holds files that its manifest does not list: {', '.join(map(ascii, found.unlisted))}"
+            f"{directory} holds files that its manifest does not list: "
+            f"{', '.join(map(ascii, found.unlisted))}"
         )
     if invocation.output.as_json:
         invocation.output.document(_document(directory, found))
@@ -121,14 +138,22 @@ def _function(verdict: FunctionVerdict) -> dict[str, Any]:
 def _print(invocation: Invocation, directory: Path, found: Verification) -> None:
     output = invocation.output
     signed = f"signed by {found.manifest.public_key}" if found.manifest.public_key else "not signed"
-    output.line(f"{directory}: {len(found.manifest.files)} files have their hashes, {signed}; inputs of seed {found.seed}")
+    output.line(
+        f"{directory}: {len(found.manifest.files)} files have their hashes, {signed}; inputs of "
+        f"seed {found.seed}"
+    )
     rows = [_row(_function(verdict)) for verdict in found.functions]
     columns = ("function", "verdict", "error", "median here", "manifest", "here/manifest")
     output.table(columns, rows, right=columns[2:])
     for verdict in found.functions:
         if isinstance(verdict.result, Exception):
             output.warning(str(verdict.result))
-    clean = {tool: None for one in found.functions if not isinstance(one.result, Exception) for tool in one.result.sanitized}
+    clean = {
+        tool: None
+        for one in found.functions
+        if not isinstance(one.result, Exception)
+        for tool in one.result.sanitized
+    }
     if clean:
         output.note(f"compute-sanitizer found nothing in what is right: {', '.join(clean)}")
     if found.functions and not any(verdict.same_target for verdict in found.functions):

@@ -1,4 +1,5 @@
-"""Workloads as they are written on the command line: specs, or a notation file with the extents of its symbols."""
+"""Workloads as they are written on the command line: specs, or a notation file with the
+extents of its symbols."""
 
 from __future__ import annotations
 
@@ -16,21 +17,40 @@ if TYPE_CHECKING:
     from tuner.workload.spec import Portfolio
     from tuner.workload.workload import Workload
 
-Specs = Annotated[list[str] | None, typer.Argument(metavar="SPEC...", help="workloads, such as matmul:M=512,N=512,K=512")]
-Notation = Annotated[
-    str | None, typer.Option("--notation", metavar="FILE", help="a kernel in the tensor notation; - is standard input")
+Specs = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="SPEC...", help="workloads, such as matmul:M=512,N=512,K=512"),
 ]
-Shapes = Annotated[str | None, typer.Option("--shapes", metavar="NAME=EXTENT,...", help="the extents of the notation's symbols")]
-Threads = Annotated[int | None, typer.Option("--threads", metavar="N", help="threads of the kernel")]
-TargetText = Annotated[str | None, typer.Option("--target", metavar="T", help="what to tune for; cpu is this machine")]
+Notation = Annotated[
+    str | None,
+    typer.Option(
+        "--notation", metavar="FILE", help="a kernel in the tensor notation; - is standard input"
+    ),
+]
+Shapes = Annotated[
+    str | None,
+    typer.Option(
+        "--shapes", metavar="NAME=EXTENT,...", help="the extents of the notation's symbols"
+    ),
+]
+Threads = Annotated[
+    int | None, typer.Option("--threads", metavar="N", help="threads of the kernel")
+]
+TargetText = Annotated[
+    str | None, typer.Option("--target", metavar="T", help="what to tune for; cpu is this machine")
+]
 
 Traffic = Annotated[
-    Path | None, typer.Option("--traffic", metavar="FILE", help="of a SPEC with a range: lines ROWS WEIGHT, its calls")
+    Path | None,
+    typer.Option(
+        "--traffic", metavar="FILE", help="of a SPEC with a range: lines ROWS WEIGHT, its calls"
+    ),
 ]
 
 
 def families_of(specs: Sequence[str], traffic: Path | None) -> tuple[Portfolio, ...]:
-    """The SPECs with a range, for the traffic in the file. Raises UsageError (WorkloadError) for what is wrong with either."""
+    """The SPECs with a range, for the traffic in the file. Raises UsageError
+    (WorkloadError) for what is wrong with either."""
     from tuner.workload.spec import parse_portfolio
     from tuner.workload.traffic import read_traffic, with_traffic
 
@@ -42,8 +62,11 @@ def families_of(specs: Sequence[str], traffic: Path | None) -> tuple[Portfolio, 
     return (with_traffic(families[0], read_traffic(traffic)),)
 
 
-def read_workloads(specs: Sequence[str] | None, notation: str | None, shapes: str | None) -> list[Workload]:
-    """All of them, checked; at least one. Raises UsageError (WorkloadError with its position) for the first that is wrong."""
+def read_workloads(
+    specs: Sequence[str] | None, notation: str | None, shapes: str | None
+) -> list[Workload]:
+    """All of them, checked; at least one. Raises UsageError (WorkloadError with its
+    position) for the first that is wrong."""
     from tuner.workload.spec import parse_spec, workload_from_notation
 
     if shapes is not None and notation is None:
@@ -56,11 +79,16 @@ def read_workloads(specs: Sequence[str] | None, notation: str | None, shapes: st
         except WorkloadError as error:
             raise WorkloadError(f"{notation}: {error}") from None
     if not found:
-        raise UsageError("no workload was given; write a SPEC such as matmul:M=512,N=512,K=512, or --notation FILE")
+        raise UsageError(
+            "no workload was given; write a SPEC such as matmul:M=512,N=512,K=512, or "
+            "--notation FILE"
+        )
     seen: dict[str, Workload] = {}
     for workload in found:
         if workload.key in seen:
-            raise UsageError(f"{workload.spec} and {seen[workload.key].spec} are the same workload; give it once")
+            raise UsageError(
+                f"{workload.spec} and {seen[workload.key].spec} are the same workload; give it once"
+            )
         seen[workload.key] = workload
     return found
 
@@ -87,7 +115,10 @@ def extents_of(text: str) -> dict[str, int]:
     for part in (piece.strip() for piece in text.split(",") if piece.strip()):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not name or not re.fullmatch("[0-9]{1,18}", value):
-            raise UsageError(f"--shapes has {part[:60]!r}; write NAME=EXTENT with a whole number, such as M=512,N=512")
+            raise UsageError(
+                f"--shapes has {part[:60]!r}; write NAME=EXTENT with a whole number, such as "
+                f"M=512,N=512"
+            )
         if name in extents:
             raise UsageError(f"--shapes gives {name} twice")
         extents[name] = int(value)

@@ -1,4 +1,5 @@
-"""What the C library's allocator does with the arrays of a batch, which are freed and wanted again thousands of times."""
+"""What the C library's allocator does with the arrays of a batch, which are freed and
+wanted again thousands of times."""
 
 from __future__ import annotations
 
@@ -13,10 +14,11 @@ _OF_THE_HEAP_BYTES = 32 << 20  # the most that glibc takes for the second
 
 @cache
 def keep_freed() -> None:
-    """Lets this process keep up to 64 MiB of what it freed; does nothing where the C library is not glibc.
+    """Lets this process keep up to 64 MiB of what it freed; does nothing where the C
+    library is not glibc.
 
-    Otherwise each batch gives its arrays back to the system, and those of the next are pages to be cleared anew: a third of the
-    time of describing configs.
+    Otherwise each batch gives its arrays back to the system, and those of the next are
+    pages to be cleared anew: a third of the time of describing configs.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

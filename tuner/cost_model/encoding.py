@@ -1,6 +1,8 @@
-"""Features for a space about which nothing is known but its knobs: users' templates, recorded tables without features.
+"""Features for a space about which nothing is known but its knobs: users' templates,
+recorded tables without features.
 
-They rank within one space only; features computed from the expression (features.py) are what carries over to other workloads.
+They rank within one space only; features computed from the expression (features.py) are
+what carries over to other workloads.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from tuner.spaces.core.space import Points, Space, Value
 
 
 class KnobEncoding:
-    """A `Featurizer`: for each knob its index scaled to [0, 1], and log2 of each number in its value; -1 where a sketch lacks
-    it."""
+    """A `Featurizer`: for each knob its index scaled to [0, 1], and log2 of each number
+    in its value; -1 where a sketch lacks it."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -40,7 +42,9 @@ def _table(values: tuple[Value, ...]) -> Features:
     scale = max(1, len(values) - 1)
     numbers = [_numbers(value) for value in values]
     width = max(len(row) for row in numbers)
-    rows = [[index / scale, *row, *([0.0] * (width - len(row)))] for index, row in enumerate(numbers)]
+    rows = [
+        [index / scale, *row, *([0.0] * (width - len(row)))] for index, row in enumerate(numbers)
+    ]
     return np.array(rows, np.float32)
 
 

@@ -1,7 +1,9 @@
-"""Features of a config for the cost model: computed from knob values and access maps alone, for a whole batch at once.
+"""Features of a config for the cost model: computed from knob values and access maps
+alone, for a whole batch at once.
 
-Fixed length, by role and not by operator, so that a model trained on one workload can rank another: what an innermost tile holds
-in registers, what each read brings through each cache, how much is copied first, how much is computed twice; and the terms of the
+Fixed length, by role and not by operator, so that a model trained on one workload can
+rank another: what an innermost tile holds in registers, what each read brings through
+each cache, how much is copied first, how much is computed twice; and the terms of the
 estimated cycles with their shares in it.
 """
 
@@ -29,9 +31,15 @@ AXES = 4  # of the output, the last ones, whose loops are described
 READ_FEATURES = len(COPIES) + 6
 GROUP_FEATURES = 22 + 3 * (READS + 2) + READS * READ_FEATURES + 2 * AXES
 TERMS = len(NAMES)  # last columns: log2(1 + units) of each term of the estimated cycles, absolute
-ESTIMATE = MAX_GROUPS * GROUP_FEATURES + 2  # column: log2 of the estimated cycles, the lower the faster
-WIDTH = ESTIMATE + 1 + TERMS  # of the columns before them; after the estimate each term's share in it
-BATCH = 2048  # most configs described at once: more, and the arrays of a nest leave a second-level cache
+ESTIMATE = (
+    MAX_GROUPS * GROUP_FEATURES + 2
+)  # column: log2 of the estimated cycles, the lower the faster
+WIDTH = (
+    ESTIMATE + 1 + TERMS
+)  # of the columns before them; after the estimate each term's share in it
+# most configs described at once: more, and the arrays of a nest leave a second-level
+# cache
+BATCH = 2048
 LEAST = 1e-9  # of what a logarithm is taken
 REFERENCE = 512  # random configs whose mean is typical of a workload
 
@@ -39,13 +47,18 @@ REFERENCE = 512  # random configs whose mean is typical of a workload
 def featurizer(space: CpuSpace) -> Callable[[Points], NDArray[np.float32]]:
     """Points (n, knobs) → features (n, WIDTH + TERMS), float32, all finite.
 
-    Each of the first WIDTH columns is the difference to its mean over random configs of the space: what is typical of a workload
-    says nothing about the order of its configs, and a model of few workloads would only learn to tell them apart by it
+    Each of the first WIDTH columns is the difference to its mean over random configs of
+    the space: what is typical of a workload says nothing about the order of its
+    configs, and a model of few workloads would only learn to tell them apart by it
     (docs/search.md).
     """
     keep_freed()
     plain = _plain_featurizer(space)
-    typical = plain(space.space.sample(np.random.default_rng(0), REFERENCE)).mean(axis=0, dtype=np.float64).astype(np.float32)
+    typical = (
+        plain(space.space.sample(np.random.default_rng(0), REFERENCE))
+        .mean(axis=0, dtype=np.float64)
+        .astype(np.float32)
+    )
     typical[WIDTH:] = 0.0
 
     def relative(points: Points) -> NDArray[np.float32]:
@@ -76,8 +89,11 @@ def _groups(space: CpuSpace, combination: str) -> list[NestTable]:
     return sorted(tables(space, combination), key=lambda table: -table.flops)
 
 
-def _described(target: Target, groups: Sequence[NestTable], threads: int, points: Points) -> NDArray[np.float32]:
-    """Features of points of one combination of sketches, which so many threads share, shape (WIDTH + TERMS, n)."""
+def _described(
+    target: Target, groups: Sequence[NestTable], threads: int, points: Points
+) -> NDArray[np.float32]:
+    """Features of points of one combination of sketches, which so many threads share,
+    shape (WIDTH + TERMS, n)."""
     found = np.zeros((WIDTH + TERMS, len(points)), np.float32)
     units = np.zeros((TERMS, len(points)), np.float32)
     for slot, table in enumerate(groups):
@@ -103,7 +119,9 @@ def _critical(tasks: Floats, threads: int) -> Floats:
     return busiest
 
 
-def group_features(table: NestTable, done: Work, target: Target, threads: int) -> list[Floats | float]:
+def group_features(
+    table: NestTable, done: Work, target: Target, threads: int
+) -> list[Floats | float]:
     """Features of one group's nest, GROUP_FEATURES of shape (n,) or of one number for all."""
     nest, accumulators, depth = done.nest, done.accumulators, done.depth
     total = done.brought.footprint.sum(axis=0)  # (depth + 1, n)
@@ -112,7 +130,9 @@ def group_features(table: NestTable, done: Work, target: Target, threads: int) -
         whole = traffic.sum(axis=0)
         rows += [_log(whole / max(table.flops, 1)), _log(whole / max(table.nbytes, 1))]
         for number in range(READS):
-            rows.append(_log(traffic[number] / max(table.nbytes, 1)) if number < len(table.reads) else 0.0)
+            rows.append(
+                _log(traffic[number] / max(table.nbytes, 1)) if number < len(table.reads) else 0.0
+            )
     per_step = np.maximum(done.steps / np.maximum(done.bodies, 1), 1)
     inner_level = depth - table.reductions
     unrolled = nest.span[table.spatial :].prod(axis=0)
@@ -149,8 +169,11 @@ def _log(values: Floats) -> Floats:
     return np.log2(np.maximum(values, LEAST))
 
 
-def _of_read(table: NestTable, number: int, done: Work, inner_level: int, target: Target) -> list[Floats | float]:
-    """What becomes of one read: its copy, its strides along the vector and the innermost loop, how much of it that touches."""
+def _of_read(
+    table: NestTable, number: int, done: Work, inner_level: int, target: Target
+) -> list[Floats | float]:
+    """What becomes of one read: its copy, its strides along the vector and the
+    innermost loop, how much of it that touches."""
     nest = done.nest
     if number >= table.inputs:
         return [0.0] * READ_FEATURES
@@ -167,12 +190,18 @@ def _of_read(table: NestTable, number: int, done: Work, inner_level: int, target
 
 
 def _of_orders(table: NestTable, done: Work) -> list[Floats | float]:
-    """How often each loop over the output is begun, log2, 0 for one that runs once: these tell all orders of loops apart."""
+    """How often each loop over the output is begun, log2, 0 for one that runs once:
+    these tell all orders of loops apart."""
     nest, configs = done.nest, np.arange(len(done.bodies))
-    begun, rows = np.ones(len(configs), np.float32), np.zeros((2, max(table.spatial, AXES), len(configs)), np.float32)
+    begun, rows = (
+        np.ones(len(configs), np.float32),
+        np.zeros((2, max(table.spatial, AXES), len(configs)), np.float32),
+    )
     for level in range(2 * table.spatial + 1):
         half, place = divmod(level, table.spatial + 1)
         if place < table.spatial:  # beside the loop over blocks of the reduction
-            rows[half, table.spatial - 1 - nest.axis[level], configs] = begun * (nest.extent[level] > 1)
+            rows[half, table.spatial - 1 - nest.axis[level], configs] = begun * (
+                nest.extent[level] > 1
+            )
         begun = begun + np.log2(nest.extent[level])
     return list(rows[:, :AXES].reshape(2 * AXES, -1))

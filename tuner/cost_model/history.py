@@ -1,13 +1,16 @@
 """Transfer: what was measured on other workloads warms up the model of a new one.
 
-An opinion formed on the history ranks the first batch; from then on a local model learns what it missed. The history's say fades
-as 2^(-n/64) with the number n of local trials, the schedule of AutoTVM (arXiv 1805.08166, section 4), because after a few batches
-the workload's own times know better.
+An opinion formed on the history ranks the first batch; from then on a local model
+learns what it missed. The history's say fades as 2^(-n/64) with the number n of local
+trials, the schedule of AutoTVM (arXiv 1805.08166, section 4), because after a few
+batches the workload's own times know better.
 
-That opinion is an estimate of cycles whose terms got their costs from the history: few numbers that mean the same for every
-operator carry further than trees, which learn workloads by heart. On top of it trees learn what it missed of the workloads of
-the operator that is to be ranked, where there are several. Beside the features they see the share that each term has in the
-estimate, which means the same for every shape (docs/search.md has trees of either alone).
+That opinion is an estimate of cycles whose terms got their costs from the history: few
+numbers that mean the same for every operator carry further than trees, which learn
+workloads by heart. On top of it trees learn what it missed of the workloads of the
+operator that is to be ranked, where there are several. Beside the features they see the
+share that each term has in the estimate, which means the same for every shape
+(docs/search.md has trees of either alone).
 """
 
 from __future__ import annotations
@@ -27,11 +30,15 @@ from tuner.cost_model.ranker import Ranker, RankerOptions
 from tuner.errors import UsageError
 
 _HALF_LIFE = 64.0  # local trials at which the history's say is halved
-_AGREEING = 3  # workloads of an operator from which trees learn: of one they learn what is its own (docs/search.md)
-_SHARPNESS = 10.0  # of the estimate's logarithms as margins of pairs: a tenth of the time less is nearly three to one
+# workloads of an operator from which trees learn: of one they learn what is its own
+# (docs/search.md)
+_AGREEING = 3
+# of the estimate's logarithms as margins of pairs: a tenth of the time less is nearly
+# three to one
+_SHARPNESS = 10.0
 
-# Rounds of several trees, each of other rows, and many pairs: what one draw of rows, pairs, or features for a split learns by
-# chance the others do not.
+# Rounds of several trees, each of other rows, and many pairs: what one draw of rows,
+# pairs, or features for a split learns by chance the others do not.
 _TREES = RankerOptions(rounds=50, parallel=4, learning_rate=0.2, subsample=0.7, pairs=64)
 
 
@@ -46,8 +53,9 @@ class Past:
 
 
 class Prior:
-    """The estimate of cycles, its costs calibrated on what was measured, corrected by trees that learned what it missed. Before
-    that the terms have their round costs, and nothing is corrected.
+    """The estimate of cycles, its costs calibrated on what was measured, corrected by
+    trees that learned what it missed. Before that the terms have their round costs, and
+    nothing is corrected.
 
     The last columns of the features are the terms.
     """
@@ -58,12 +66,19 @@ class Prior:
 
     def calibrate(self, parts: Sequence[Past]) -> None:
         """Costs of workloads with at least one trial each, all weighing alike."""
-        units = [calibration.units_of(past.features, len(ROUND)).astype(np.float64) for past in parts]
-        self._costs = calibration.fit([(own, past.labels.astype(np.float64)) for own, past in zip(units, parts, strict=True)])
+        units = [
+            calibration.units_of(past.features, len(ROUND)).astype(np.float64) for past in parts
+        ]
+        self._costs = calibration.fit(
+            [(own, past.labels.astype(np.float64)) for own, past in zip(units, parts, strict=True)]
+        )
 
     def correct(self, parts: Sequence[Past]) -> None:
         """Trees of what the estimate misses of workloads with at least one trial each."""
-        features, labels = np.concatenate([past.features for past in parts]), np.concatenate([past.labels for past in parts])
+        features, labels = (
+            np.concatenate([past.features for past in parts]),
+            np.concatenate([past.labels for past in parts]),
+        )
         groups = np.repeat(np.arange(len(parts)), [len(past.labels) for past in parts])
         seen = self._with_shares(features, calibration.units_of(features, len(ROUND)))
         self._trees.fit(seen, labels, groups, margin=self.predict(features))
@@ -73,23 +88,34 @@ class Prior:
         return scores
 
     def log_cycles(self, features: Features) -> calibration.Floats:
-        """Logarithm of the estimated cycles, shape (n,). Raises UsageError for features without the terms."""
+        """Logarithm of the estimated cycles, shape (n,). Raises UsageError for features
+        without the terms."""
         if features.shape[1] < len(ROUND):
             raise UsageError(
-                f"{features.shape[1]} features hold no {len(ROUND)} terms; they belong to another version of the features"
+                f"{features.shape[1]} features hold no {len(ROUND)} terms; they belong to "
+                f"another version of the features"
             )
         units = calibration.units_of(features, len(ROUND))
         found = calibration.estimate(units, self._costs)
-        return found - self._trees.predict(self._with_shares(features, units)) / _SHARPNESS if self._trees.trained else found
+        return (
+            found - self._trees.predict(self._with_shares(features, units)) / _SHARPNESS
+            if self._trees.trained
+            else found
+        )
 
     def _with_shares(self, features: Features, units: Features) -> Features:
-        """The features, and the share of each term in the estimated cycles, shape (n, F + terms)."""
+        """The features, and the share of each term in the estimated cycles, shape (n, F
+        + terms)."""
         cycles = units * self._costs.astype(np.float32)
-        return np.concatenate([features, cycles / np.maximum(cycles.sum(axis=1, keepdims=True), 1.0)], axis=1)
+        return np.concatenate(
+            [features, cycles / np.maximum(cycles.sum(axis=1, keepdims=True), 1.0)], axis=1
+        )
 
     def save(self) -> bytes:
         """JSON of the costs and of the trees, in UBJ and base64."""
-        return json.dumps({"costs": self._costs.tolist(), "trees": b64encode(self._trees.save()).decode()}).encode()
+        return json.dumps(
+            {"costs": self._costs.tolist(), "trees": b64encode(self._trees.save()).decode()}
+        ).encode()
 
     def load(self, data: bytes) -> None:
         """Takes up what `save` gave. Raises UsageError for anything else."""
@@ -99,20 +125,29 @@ class Prior:
             costs = np.array(found["costs"], np.float64)
             trees.load(b64decode(found["trees"]))
         except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{len(data)} bytes are not the costs of an estimate: {error}") from error
+            raise UsageError(
+                f"{len(data)} bytes are not the costs of an estimate: {error}"
+            ) from error
         if costs.shape != ROUND.shape or not (np.isfinite(costs) & (costs > 0)).all():
-            raise UsageError(f"costs of {costs.shape[0] if costs.ndim else 0} terms; this version has {len(ROUND)}, all positive")
+            raise UsageError(
+                f"costs of {costs.shape[0] if costs.ndim else 0} terms; this version has "
+                f"{len(ROUND)}, all positive"
+            )
         self._costs, self._trees = costs, trees
 
 
 def train_on(history: Sequence[Past], op: str | None = None) -> Prior:
-    """A prior of all workloads of the history, of round costs when there are none; corrected by those of the operator `op`, which
-    is to be ranked, where they are several."""
+    """A prior of all workloads of the history, of round costs when there are none;
+    corrected by those of the operator `op`, which is to be ranked, where they are
+    several."""
     prior = Prior()
     parts = [past for past in history if len(past.labels)]
     widths = {past.features.shape[1] for past in parts}
     if len(widths) > 1:
-        raise UsageError(f"history mixes features of {sorted(widths)} columns; keep records of one version of the features")
+        raise UsageError(
+            f"history mixes features of {sorted(widths)} columns; keep records of one version "
+            f"of the features"
+        )
     if parts:
         prior.calibrate(parts)
     alike = [past for past in parts if past.op == op is not None]
@@ -141,16 +176,21 @@ class TransferRanker:
     def fit(self, features: Features, labels: Vector, groups: Groups) -> None:
         self._share = 2.0 ** (-len(labels) / _HALF_LIFE)
         before = self._prior.predict(features)
-        self._offset = float(before.mean())  # only order matters; centred, the local trees need not learn a constant
+        self._offset = float(
+            before.mean()
+        )  # only order matters; centred, the local trees need not learn a constant
         self._local.fit(features, labels, groups, margin=self._share * (before - self._offset))
         self._local.note(share=self._share, offset=self._offset)
 
     def predict(self, features: Features) -> Vector:
-        scores: Vector = self._share * (self._prior.predict(features) - self._offset) + self._local.predict(features)
+        scores: Vector = self._share * (
+            self._prior.predict(features) - self._offset
+        ) + self._local.predict(features)
         return scores
 
     def save(self) -> bytes:
-        """The local model; the history's is saved where it was trained, once for all that use it."""
+        """The local model; the history's is saved where it was trained, once for all
+        that use it."""
         return self._local.save()
 
     def load(self, data: bytes) -> None:

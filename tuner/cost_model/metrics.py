@@ -1,6 +1,8 @@
-"""How good a ranking is: the share of pairs it orders right, how many of the best it finds, and rank correlation.
+"""How good a ranking is: the share of pairs it orders right, how many of the best it
+finds, and rank correlation.
 
-Labels are best/median time within a group, failures 0; scores are any numbers, higher meaning faster.
+Labels are best/median time within a group, failures 0; scores are any numbers, higher
+meaning faster.
 """
 
 from __future__ import annotations
@@ -10,12 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-_APART = 0.05  # pairs closer than this are noise, not order (Ansor, arXiv 2006.06762, judges pairs too)
+_APART = (
+    0.05  # pairs closer than this are noise, not order (Ansor, arXiv 2006.06762, judges pairs too)
+)
 _BLOCK = 1024  # rows compared with all others at a time, so that memory stays at tens of MB
 
 
-def pairwise_accuracy(scores: ArrayLike, labels: ArrayLike, groups: ArrayLike | None = None, *, apart: float = _APART) -> float:
-    """Share of pairs of valid rows of one group, times at least `apart` different, that the scores order right; ties count half.
+def pairwise_accuracy(
+    scores: ArrayLike, labels: ArrayLike, groups: ArrayLike | None = None, *, apart: float = _APART
+) -> float:
+    """Share of pairs of valid rows of one group, times at least `apart` different, that
+    the scores order right; ties count half.
 
     0.5 when there is no such pair, as nothing speaks for or against the ranking.
     """
@@ -35,13 +42,16 @@ def _ordered_pairs(scores: NDArray[Any], labels: NDArray[Any], apart: float) -> 
         block = slice(start, start + _BLOCK)
         faster = labels[block, None] >= labels[None, :] * (1.0 + apart)
         difference = scores[block, None] - scores[None, :]
-        right += float(np.sum(faster & (difference > 0))) + 0.5 * float(np.sum(faster & (difference == 0)))
+        right += float(np.sum(faster & (difference > 0))) + 0.5 * float(
+            np.sum(faster & (difference == 0))
+        )
         total += float(np.sum(faster))
     return right, total
 
 
 def recall_at(k: int, scores: ArrayLike, labels: ArrayLike) -> float:
-    """Share of the k best rows of one group that stand among the k highest scores; k is lowered to the number of valid rows."""
+    """Share of the k best rows of one group that stand among the k highest scores; k is
+    lowered to the number of valid rows."""
     scores, labels = np.asarray(scores), np.asarray(labels)
     k = min(k, int(np.sum(labels > 0)))
     if not k:
@@ -52,7 +62,8 @@ def recall_at(k: int, scores: ArrayLike, labels: ArrayLike) -> float:
 
 
 def spearman(scores: ArrayLike, labels: ArrayLike) -> float | None:
-    """Rank correlation of one group, ties averaged; None where either side is constant or fewer than three rows are given."""
+    """Rank correlation of one group, ties averaged; None where either side is constant
+    or fewer than three rows are given."""
     a, b = _ranks(np.asarray(scores)), _ranks(np.asarray(labels))
     if len(a) < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return None

@@ -1,4 +1,5 @@
-"""The role of a cost model: it ranks candidates of one workload by features computed from their knobs.
+"""The role of a cost model: it ranks candidates of one workload by features computed
+from their knobs.
 
 A score means nothing but order: the higher, the faster the candidate is expected to be.
 """
@@ -15,7 +16,9 @@ from tuner.spaces.core.space import Points
 
 Features = NDArray[np.float32]  # shape (n, F), F fixed for a version of the features
 Vector = NDArray[np.float32]  # shape (n,)
-Groups = NDArray[np.int64]  # shape (n,), the workload each row belongs to; only rows of one group are compared
+Groups = NDArray[
+    np.int64
+]  # shape (n,), the workload each row belongs to; only rows of one group are compared
 Featurizer = Callable[[Points], Features]  # a whole batch at once
 
 
@@ -26,7 +29,8 @@ class CostModel(Protocol):
         ...
 
     def fit(self, features: Features, labels: Vector, groups: Groups) -> None:
-        """Learns anew from all rows, oldest first. Labels are best/median time within the group, in [0, 1], failures 0."""
+        """Learns anew from all rows, oldest first. Labels are best/median time within
+        the group, in [0, 1], failures 0."""
         ...
 
     def predict(self, features: Features) -> Vector:

@@ -16,14 +16,17 @@ from tuner.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class RankerOptions:
-    """Few trees that learn slowly, each split chosen among some of the features: rows are tens to hundreds, features hundreds,
-    and more or eager trees learn by heart what the next batch refutes (docs/search.md has the table)."""
+    """Few trees that learn slowly, each split chosen among some of the features: rows
+    are tens to hundreds, features hundreds, and more or eager trees learn by heart what
+    the next batch refutes (docs/search.md has the table)."""
 
     rounds: int = 60
     parallel: int = 1  # trees of a round, of which it takes the mean
     depth: int = 4
     learning_rate: float = 0.1
-    choice: int = 64  # features that a split is chosen from, drawn anew for each of those that vary; where there are fewer, all
+    # features that a split is chosen from, drawn anew for each of those that vary;
+    # where there are fewer, all
+    choice: int = 64
     subsample: float = 1.0  # rows that a tree sees
     pairs: int = 8  # rows that each row is compared with, drawn anew for each round
     seed: int = 0
@@ -41,15 +44,23 @@ class Ranker:
     def trained(self) -> bool:
         return self._booster is not None
 
-    def fit(self, features: Features, labels: Vector, groups: Groups, *, margin: Vector | None = None) -> None:
-        """As `CostModel.fit`. `margin` (n,) is another model's score, to which this one adds what it missed."""
+    def fit(
+        self, features: Features, labels: Vector, groups: Groups, *, margin: Vector | None = None
+    ) -> None:
+        """As `CostModel.fit`. `margin` (n,) is another model's score, to which this one
+        adds what it missed."""
         if not len(features):
-            raise UsageError("a cost model needs at least one row to learn from; give it measured trials first")
+            raise UsageError(
+                "a cost model needs at least one row to learn from; give it measured trials first"
+            )
         order = np.argsort(groups, kind="stable")  # XGBoost wants the rows of a workload together
-        # Many features of a workload say nothing, e.g. those of a second group where there is one; narrow rows are ranked faster.
+        # Many features of a workload say nothing, e.g. those of a second group where
+        # there is one; narrow rows are ranked faster.
         varied = np.flatnonzero(features.min(axis=0) < features.max(axis=0))
         columns = varied if len(varied) else np.arange(features.shape[1])
-        with xgboost.config_context(nthread=1):  # the booster's own nthread does not reach all of its parallel loops
+        with xgboost.config_context(
+            nthread=1
+        ):  # the booster's own nthread does not reach all of its parallel loops
             rows = xgboost.DMatrix(
                 np.ascontiguousarray(features[np.ix_(order, columns)], np.float32),
                 labels[order],
@@ -57,9 +68,12 @@ class Ranker:
                 base_margin=None if margin is None else margin[order],
                 nthread=1,
             )
-            # Noted beside the trees: names of features, which XGBoost would compare for each tree, took a twentieth of the time.
+            # Noted beside the trees: names of features, which XGBoost would compare for
+            # each tree, took a twentieth of the time.
             self._booster = xgboost.train(self._parameters(len(columns)), rows, self.options.rounds)
-            self._booster.set_attr(width=str(features.shape[1]), columns=" ".join(map(str, columns)))
+            self._booster.set_attr(
+                width=str(features.shape[1]), columns=" ".join(map(str, columns))
+            )
         self._columns = columns
 
     def predict(self, features: Features) -> Vector:
@@ -88,7 +102,9 @@ class Ranker:
 
     def notes(self) -> dict[str, float]:
         attributes = {} if self._booster is None else self._booster.attributes()
-        return {name: float(value) for name, value in attributes.items() if name in {"share", "offset"}}
+        return {
+            name: float(value) for name, value in attributes.items() if name in {"share", "offset"}
+        }
 
     @staticmethod
     def _check_width(booster: xgboost.Booster, width: int) -> None:
@@ -113,7 +129,8 @@ class Ranker:
 
 
 class _SmallTrees:
-    """Thirty shallow trees from features to one number; deterministic. They start from the mean of what they are taught."""
+    """Thirty shallow trees from features to one number; deterministic. They start from
+    the mean of what they are taught."""
 
     _objective: str
 
@@ -127,7 +144,11 @@ class _SmallTrees:
 
     def fit(self, features: Features, targets: Vector) -> None:
         mean = float(np.mean(targets))
-        parameters = {"objective": self._objective, "base_score": mean, **_common_parameters(3, 0.3, self._seed)}
+        parameters = {
+            "objective": self._objective,
+            "base_score": mean,
+            **_common_parameters(3, 0.3, self._seed),
+        }
         with xgboost.config_context(nthread=1):
             matrix = xgboost.DMatrix(np.ascontiguousarray(features, np.float32), targets, nthread=1)
             self._booster = xgboost.train(parameters, matrix, 30)
@@ -141,8 +162,8 @@ class _SmallTrees:
 
 
 class FailureClassifier(_SmallTrees):
-    """Probability that a candidate fails by its own fault. Targets (n,) are 1 where it did and 0 where it was timed; both must
-    occur."""
+    """Probability that a candidate fails by its own fault. Targets (n,) are 1 where it
+    did and 0 where it was timed; both must occur."""
 
     _objective = "binary:logistic"
 
@@ -154,7 +175,14 @@ class Regressor(_SmallTrees):
 
 
 def _common_parameters(depth: int, learning_rate: float, seed: int) -> dict[str, str | int | float]:
-    return {"tree_method": "hist", "max_depth": depth, "eta": learning_rate, "nthread": 1, "seed": seed, "min_child_weight": 1}
+    return {
+        "tree_method": "hist",
+        "max_depth": depth,
+        "eta": learning_rate,
+        "nthread": 1,
+        "seed": seed,
+        "min_child_weight": 1,
+    }
 
 
 def _load_booster(data: bytes) -> xgboost.Booster | None:
@@ -164,5 +192,7 @@ def _load_booster(data: bytes) -> xgboost.Booster | None:
     try:
         booster.load_model(bytearray(data))
     except xgboost.core.XGBoostError as error:
-        raise UsageError(f"{len(data)} bytes are not a cost model in UBJ: {str(error).splitlines()[0]}") from error
+        raise UsageError(
+            f"{len(data)} bytes are not a cost model in UBJ: {str(error).splitlines()[0]}"
+        ) from error
     return booster

@@ -1,6 +1,8 @@
-"""A filter learned from failures: lowers the score of candidates that will probably not build, run or answer right.
+"""A filter learned from failures: lowers the score of candidates that will probably not
+build, run or answer right.
 
-The ranker alone cannot do it: it sees failures as very slow candidates, and a few of them teach it little about where they lie.
+The ranker alone cannot do it: it sees failures as very slow candidates, and a few of
+them teach it little about where they lie.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ class ValidityFilter:
         self._classifier: FailureClassifier | None = None
 
     def fit(self, features: Features, failed: Vector) -> None:
-        """`failed` (n,) is 1 for a candidate's own fault, 0 for a timed one. With too few of either the filter stays open."""
+        """`failed` (n,) is 1 for a candidate's own fault, 0 for a timed one. With too
+        few of either the filter stays open."""
         failures = int(np.sum(failed))
         if min(failures, len(failed) - failures) < _LEAST:
             self._classifier = None
@@ -29,7 +32,8 @@ class ValidityFilter:
         self._classifier.fit(features, failed)
 
     def penalty(self, features: Features) -> Vector:
-        """log(probability that the candidate is valid), shape (n,), at most 0: -0.7 at even odds, -4.6 at worst."""
+        """log(probability that the candidate is valid), shape (n,), at most 0: -0.7 at
+        even odds, -4.6 at worst."""
         if self._classifier is None:
             return np.zeros(len(features), np.float32)
         failing = np.minimum(self._classifier.predict(features), _CERTAIN)

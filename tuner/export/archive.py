@@ -1,4 +1,5 @@
-"""An export as one file: a gzipped tar whose bytes depend on nothing but the kernels, the compiler and the key."""
+"""An export as one file: a gzipped tar whose bytes depend on nothing but the kernels,
+the compiler and the key."""
 
 from __future__ import annotations
 
@@ -18,10 +19,13 @@ COMPRESSION = 6
 FILE_MODE = 0o644
 
 
-def export_archive(kernels: Sequence[ExportKernel], name: str, *, signer: Signer | None = None) -> bytes:
+def export_archive(
+    kernels: Sequence[ExportKernel], name: str, *, signer: Signer | None = None
+) -> bytes:
     """The library `name` of these kernels, as `export_library` writes it, in a folder of that name.
 
-    Same kernels, compiler and key, same bytes. Raises ExportRefused, LinkError and ExportError as `export_library` does.
+    Same kernels, compiler and key, same bytes. Raises ExportRefused, LinkError and
+    ExportError as `export_library` does.
     """
     try:
         with tempfile.TemporaryDirectory(prefix="tuner-export-") as scratch:

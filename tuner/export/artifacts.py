@@ -1,6 +1,8 @@
-"""Compiled kernels and other blobs by content: a directory of files named by the SHA-256 of their bytes.
+"""Compiled kernels and other blobs by content: a directory of files named by the
+SHA-256 of their bytes.
 
-A file appears whole or not at all (temporary file, fsync, rename, fsync of the folder) and is checked against its name when read.
+A file appears whole or not at all (temporary file, fsync, rename, fsync of the folder)
+and is checked against its name when read.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ class ArtifactError(TunerError):
 
 
 class ArtifactMissing(TunerError):
-    """The store holds no such artifact. Its text and that of `ArtifactCorrupt` go to clients, so they name no folder."""
+    """The store holds no such artifact. Its text and that of `ArtifactCorrupt` go to
+    clients, so they name no folder."""
 
     code = "artifact_missing"
 
@@ -67,21 +70,27 @@ class ArtifactStore:
         return self.put(data)
 
     def get(self, digest: str) -> bytes:
-        """The bytes. Raises ArtifactMissing, or ArtifactCorrupt when they do not hash to their name."""
+        """The bytes. Raises ArtifactMissing, or ArtifactCorrupt when they do not hash
+        to their name."""
         file = self.path(digest)
         with self._reported(f"reading {file}"):
             data = file.read_bytes()
         if hashlib.sha256(data).hexdigest() != digest:
             raise ArtifactCorrupt(
-                f"artifact {digest}: its bytes do not match its name; delete the file and tune again, or restore a backup"
+                f"artifact {digest}: its bytes do not match its name; delete the file and tune "
+                f"again, or restore a backup"
             )
         return data
 
     def path(self, digest: str) -> Path:
-        """The file that holds the bytes, unchecked: for serving ranges of it, or after `verify`. Raises ArtifactMissing."""
+        """The file that holds the bytes, unchecked: for serving ranges of it, or after
+        `verify`. Raises ArtifactMissing."""
         file = self._file(digest)
         if not file.is_file():
-            raise ArtifactMissing(f"artifact {digest} is not in the store; restore it from a backup, or tune its workload again")
+            raise ArtifactMissing(
+                f"artifact {digest} is not in the store; restore it from a backup, or tune its "
+                f"workload again"
+            )
         return file
 
     def verify(self, digest: str) -> Path:
@@ -99,9 +108,11 @@ class ArtifactStore:
                 yield file.name
 
     def delete(self, digests: Iterable[str], *, before: datetime) -> None:
-        """Deletes those that were last put before `before`; whoever put one since then is about to refer to it, or does.
+        """Deletes those that were last put before `before`; whoever put one since then
+        is about to refer to it, or does.
 
-        One that cannot be deleted keeps no other: ArtifactError, at the end, is about the last of them.
+        One that cannot be deleted keeps no other: ArtifactError, at the end, is about
+        the last of them.
         """
         failed: OSError | None = None
         for digest in digests:
@@ -120,7 +131,10 @@ class ArtifactStore:
 
     def _file(self, digest: str) -> Path:
         if not DIGEST.fullmatch(digest):
-            raise UsageError(f"{digest[:80]!r} is not an artifact's name; it is 64 hexadecimal digits of a SHA-256")
+            raise UsageError(
+                f"{digest[:80]!r} is not an artifact's name; it is 64 hexadecimal digits of "
+                f"a SHA-256"
+            )
         return self.directory / digest[:2] / digest
 
     def _holds(self, file: Path, digest: str) -> bool:
@@ -158,13 +172,15 @@ class ArtifactStore:
         except OSError as error:
             reason = error.strerror or str(error)
             raise ArtifactError(
-                f"artifact store {self.directory}: {what}: {reason}; free space or name a writable folder"
+                f"artifact store {self.directory}: {what}: {reason}; free space or name a "
+                f"writable folder"
             ) from error
 
 
 @contextlib.contextmanager
 def _locked(file: Path, kind: int) -> Iterator[BinaryIO]:
-    """The open file under a lock, by which putting known bytes and deleting them exclude each other.
+    """The open file under a lock, by which putting known bytes and deleting them
+    exclude each other.
 
     Raises FileNotFoundError when it was deleted or replaced while the lock was waited for.
     """

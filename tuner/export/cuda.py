@@ -1,6 +1,8 @@
-"""Exporting CUDA kernels: a library with the cubins inside, its header, a Python package on DLPack, and a manifest.
+"""Exporting CUDA kernels: a library with the cubins inside, its header, a Python
+package on DLPack, and a manifest.
 
-Functions take device pointers and a stream. Nothing of NVIDIA's is needed to build the library, and only its driver to call it.
+Functions take device pointers and a stream. Nothing of NVIDIA's is needed to build the
+library, and only its driver to call it.
 """
 
 from __future__ import annotations
@@ -32,15 +34,23 @@ class ExportCudaKernel:
 
     module: CudaModule
     workload: Workload
-    measured: Mapping[str, Any] = field(default_factory=dict)  # target, median_s, ci95_s, verified, max_rel_error
+    measured: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # target, median_s, ci95_s, verified, max_rel_error
 
 
 def export_cuda_library(
-    kernels: Sequence[ExportCudaKernel], directory: Path, name: str, *, toolchain: Toolchain | None = None
+    kernels: Sequence[ExportCudaKernel],
+    directory: Path,
+    name: str,
+    *,
+    toolchain: Toolchain | None = None,
 ) -> Mapping[str, Any]:
-    """Writes the library `name` into `directory`, replacing an earlier export there; the manifest's document.
+    """Writes the library `name` into `directory`, replacing an earlier export there;
+    the manifest's document.
 
-    Raises ExportRefused (names, no kernels, a directory that is not ours to replace), LinkError, ExportError.
+    Raises ExportRefused (names, no kernels, a directory that is not ours to replace),
+    LinkError, ExportError.
     """
     check_library_name(name)
     if not kernels:
@@ -66,7 +76,8 @@ def export_cuda_library(
 
 
 def cuda_archive(kernels: Sequence[ExportCudaKernel], name: str) -> bytes:
-    """The library `name` as `export_cuda_library` writes it, as a .tar.gz. Same kernels and compiler, same bytes.
+    """The library `name` as `export_cuda_library` writes it, as a .tar.gz. Same kernels
+    and compiler, same bytes.
 
     Raises as `export_cuda_library` does.
     """
@@ -96,7 +107,8 @@ def _entry(kernel: ExportCudaKernel) -> dict[str, Any]:
 
 
 def _stated(workload: Workload) -> dict[str, Any]:
-    """The workload as the manifests of other exports have it: by operator, text, or its whole tree."""
+    """The workload as the manifests of other exports have it: by operator, text, or its
+    whole tree."""
     stated: dict[str, Any] = {"key": workload.key, "op": workload.op}
     if workload.op is not None:
         stated["params"] = dict(workload.params)
@@ -128,16 +140,21 @@ const char *{name}_last_error(void);
 #endif
 
 #endif
-"""
+"""  # noqa: E501
 
 
 def _header(name: str, kernels: Sequence[ExportCudaKernel]) -> str:
-    functions = "".join(f"/* {_plain(kernel)} */\n{cuda_signature(kernel.module)};\n\n" for kernel in kernels)
+    functions = "".join(
+        f"/* {_plain(kernel)} */\n{cuda_signature(kernel.module)};\n\n" for kernel in kernels
+    )
     return _HEADER.format(name=name, guard=f"{name.upper()}_H", functions=functions)
 
 
 def _plain(kernel: ExportCudaKernel) -> str:
-    shapes = [f"{tensor.name} {list(tensor.shape)}" for tensor in (*kernel.module.inputs, *kernel.module.outputs)]
+    shapes = [
+        f"{tensor.name} {list(tensor.shape)}"
+        for tensor in (*kernel.module.inputs, *kernel.module.outputs)
+    ]
     return f"{kernel.workload.spec}: {', '.join(shapes)}".replace("*/", "").replace("\n", " ")
 
 
@@ -150,7 +167,7 @@ from .loader import ArrayError, CudaLibrary, CudaLibraryError
 library = CudaLibrary(Path(__file__).parent.parent / "lib" / "lib{name}.so")
 {functions}
 __all__ = [{names}]
-'''
+'''  # noqa: E501
 
 
 def _package(name: str, kernels: Sequence[ExportCudaKernel]) -> str:

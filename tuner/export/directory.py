@@ -12,15 +12,19 @@ from pathlib import Path
 from tuner.export.errors import ExportError, ExportRefused, ManifestError
 from tuner.export.manifest import FILE, SIGNATURE_FILE, Manifest, read_manifest
 
-# What building an export's own wheel and examples leaves behind, besides __pycache__ and *.egg-info.
+# What building an export's own wheel and examples leaves behind, besides __pycache__
+# and *.egg-info.
 LEFTOVERS = (Path("build"), Path("dist"), Path("examples/build"))
 UNLISTED_SHOWN = 100
 
 
 def check_replaceable(directory: Path) -> None:
-    """Raises ExportRefused unless the path is free, an empty directory, or an export that holds nobody else's files."""
+    """Raises ExportRefused unless the path is free, an empty directory, or an export
+    that holds nobody else's files."""
     if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
-        raise ExportRefused(f"{directory} is not a directory; name one that is new, empty, or an earlier export")
+        raise ExportRefused(
+            f"{directory} is not a directory; name one that is new, empty, or an earlier export"
+        )
     try:
         if not directory.exists() or not any(directory.iterdir()):
             return
@@ -29,19 +33,31 @@ def check_replaceable(directory: Path) -> None:
     try:
         ours = {FILE, SIGNATURE_FILE, *read_manifest(directory).files}
     except ManifestError as error:
-        raise ExportRefused(f"{directory} is not empty and no earlier export; name a new directory") from error
+        raise ExportRefused(
+            f"{directory} is not empty and no earlier export; name a new directory"
+        ) from error
     for path in sorted(directory.rglob("*")):
         inside = path.relative_to(directory)
-        if (path.is_symlink() or not path.is_dir()) and inside.as_posix() not in ours and not _left_over(inside):
-            raise ExportRefused(f"{directory} holds {inside}, which is not of the export; move it away or name a new directory")
+        if (
+            (path.is_symlink() or not path.is_dir())
+            and inside.as_posix() not in ours
+            and not _left_over(inside)
+        ):
+            raise ExportRefused(
+                f"{directory} holds {inside}, which is not of the export; move it away or name "
+                f"a new directory"
+            )
 
 
 def unlisted_files(directory: Path, manifest: Manifest) -> list[str]:
-    """What the manifest does not list and building the export does not leave, folders apart; at most UNLISTED_SHOWN paths."""
+    """What the manifest does not list and building the export does not leave, folders
+    apart; at most UNLISTED_SHOWN paths."""
     ours = {FILE, SIGNATURE_FILE, *manifest.files}
     found = (path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir())
     names = (path.relative_to(directory) for path in found)
-    foreign = (name.as_posix() for name in names if name.as_posix() not in ours and not _left_over(name))
+    foreign = (
+        name.as_posix() for name in names if name.as_posix() not in ours and not _left_over(name)
+    )
     return sorted(islice(foreign, UNLISTED_SHOWN))
 
 
@@ -51,7 +67,8 @@ def _left_over(inside: Path) -> bool:
 
 
 def place(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Writes the files beside the directory and renames them into its place. Raises ExportError, leaving what was there."""
+    """Writes the files beside the directory and renames them into its place. Raises
+    ExportError, leaving what was there."""
     directory = Path(os.path.abspath(directory))
     check_replaceable(directory)
     scratch: Path | None = None
@@ -65,7 +82,10 @@ def place(directory: Path, files: Mapping[str, bytes]) -> None:
             path.write_bytes(content)
         _swap(directory, fresh, old)
     except OSError as error:
-        raise ExportError(f"cannot write the export to {directory}: {error}; nothing was changed, name another folder") from error
+        raise ExportError(
+            f"cannot write the export to {directory}: {error}; nothing was changed, name "
+            f"another folder"
+        ) from error
     finally:
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)

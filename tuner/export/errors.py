@@ -6,7 +6,8 @@ from tuner.errors import TunerError, UsageError
 
 
 class ExportRefused(UsageError):
-    """The request cannot be met as asked: a bad name, no kernels, a directory that is not ours to replace."""
+    """The request cannot be met as asked: a bad name, no kernels, a directory that is
+    not ours to replace."""
 
     code = "export_refused"
 
@@ -18,7 +19,8 @@ class ExportError(TunerError):
 
 
 class SigningKeyError(TunerError):
-    """The private key that signs exports cannot be read or made, or is not safe from others; nothing was exported."""
+    """The private key that signs exports cannot be read or made, or is not safe from
+    others; nothing was exported."""
 
     code = "signing_key"
 

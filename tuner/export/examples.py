@@ -1,7 +1,9 @@
-"""The examples of an export: a C, a C++ and a Python program that call every function and check what it gives.
+"""The examples of an export: a C, a C++ and a Python program that call every function
+and check what it gives.
 
-Inputs follow one formula that the three languages share; the right outputs, computed by whoever exports, are stored as a
-sample of elements. A kernel exported without them is checked to run, to write every output, and to leave its inputs alone.
+Inputs follow one formula that the three languages share; the right outputs, computed by
+whoever exports, are stored as a sample of elements. A kernel exported without them is
+checked to run, to write every output, and to leave its inputs alone.
 """
 
 from __future__ import annotations
@@ -21,21 +23,30 @@ from tuner.runtime.wrapper import C_TYPES, DLPACK
 from tuner.workload.expression import Expression
 from tuner.workload.reference import evaluate
 
-# An example is to find a broken installation, not to judge a kernel: four roundings of the narrow dtypes, and room for long
-# sums in the wide ones. Integers are exact.
-TOLERANCES: Mapping[str, float] = {"float64": 1e-6, "float32": 1e-3, "float16": 2.0**-9, "bfloat16": 2.0**-6}
-EXPECTED_FLOPS = 2e10  # up to here right outputs are computed to check: the float64 reference takes some seconds
+# An example is to find a broken installation, not to judge a kernel: four roundings of
+# the narrow dtypes, and room for long sums in the wide ones. Integers are exact.
+TOLERANCES: Mapping[str, float] = {
+    "float64": 1e-6,
+    "float32": 1e-3,
+    "float16": 2.0**-9,
+    "bfloat16": 2.0**-6,
+}
+EXPECTED_FLOPS = (
+    2e10  # up to here right outputs are computed to check: the float64 reference takes some seconds
+)
 BLOCK = 1 << 16  # elements made at a time, which stay in a cache
 SAMPLES = 32  # elements of each output that an example checks
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def example_inputs(kernel: ExportKernel) -> tuple[Array, ...]:
-    """The inputs the examples use, one array per input argument; bfloat16 as float32 values that are exact in bfloat16.
+    """The inputs the examples use, one array per input argument; bfloat16 as float32
+    values that are exact in bfloat16.
 
-    Element i of input number s is h(i, s) = (2654435761 i + 40503 s + 12345) mod 2^32 (Knuth's multiplicative hashing), of
-    which floats take the top 8 bits as k / 128 in [-1, 1), exact in every float dtype; int8 the top 3 bits less 4, uint8 the
-    top 3 bits, and wider integers and bool, which may be indices or conditions, the top bit.
+    Element i of input number s is h(i, s) = (2654435761 i + 40503 s + 12345) mod 2^32
+    (Knuth's multiplicative hashing), of which floats take the top 8 bits as k / 128 in
+    [-1, 1), exact in every float dtype; int8 the top 3 bits less 4, uint8 the top 3
+    bits, and wider integers and bool, which may be indices or conditions, the top bit.
     """
     return tuple(_filled(argument, number) for number, argument in enumerate(kernel.inputs))
 
@@ -43,10 +54,14 @@ def example_inputs(kernel: ExportKernel) -> tuple[Array, ...]:
 def expected_outputs(
     expression: Expression, kernel: ExportKernel, most_flops: float = EXPECTED_FLOPS
 ) -> tuple[Array, ...] | None:
-    """Right outputs for `example_inputs(kernel)`, float64; None where the reference would have more work than `most_flops`."""
+    """Right outputs for `example_inputs(kernel)`, float64; None where the reference
+    would have more work than `most_flops`."""
     if expression.flops > most_flops:
         return None
-    named = {tensor.name: array for tensor, array in zip(expression.inputs, example_inputs(kernel), strict=True)}
+    named = {
+        tensor.name: array
+        for tensor, array in zip(expression.inputs, example_inputs(kernel), strict=True)
+    }
     outputs = evaluate(expression, named)
     return tuple(outputs[name].astype("float64") for name in expression.outputs)
 
@@ -55,10 +70,17 @@ def example_files(name: str, kernels: Sequence[ExportKernel]) -> dict[str, str]:
     """Paths below the export's directory, with their texts."""
     return {
         "examples/check.h": fill("check.h.in", name=name, upper=name.upper()),
-        "examples/example.c": fill("example.c.in", name=name, functions=_tables(kernels), calls=_calls(kernels)),
-        "examples/example.cpp": fill("example.cpp.in", name=name, functions=_tables(kernels), calls=_cpp_calls(name, kernels)),
+        "examples/example.c": fill(
+            "example.c.in", name=name, functions=_tables(kernels), calls=_calls(kernels)
+        ),
+        "examples/example.cpp": fill(
+            "example.cpp.in", name=name, functions=_tables(kernels), calls=_cpp_calls(name, kernels)
+        ),
         "examples/example.py": fill("example.py.in", name=name),
-        "examples/expected.json": json.dumps({kernel.symbol: _expected_document(kernel) for kernel in kernels}, indent=1) + "\n",
+        "examples/expected.json": json.dumps(
+            {kernel.symbol: _expected_document(kernel) for kernel in kernels}, indent=1
+        )
+        + "\n",
         "examples/CMakeLists.txt": fill("examples.cmake.in", name=name),
     }
 
@@ -68,7 +90,9 @@ def _filled(argument: Argument, number: int) -> Array:
     values: Array = np.empty(prod(argument.shape), kind)
     for first in range(0, values.size, BLOCK):
         part = values[first : first + BLOCK]
-        hashed = np.arange(first, first + part.size, dtype=np.uint32)  # its products wrap at 2^32, as the hash wants
+        hashed = np.arange(
+            first, first + part.size, dtype=np.uint32
+        )  # its products wrap at 2^32, as the hash wants
         hashed *= np.uint32(2654435761)
         hashed += np.uint32((40503 * number + 12345) & 0xFFFFFFFF)
         if kind.startswith("float"):
@@ -81,13 +105,17 @@ def _filled(argument: Argument, number: int) -> Array:
 
 
 def sampled(kernel: ExportKernel) -> list[list[tuple[int, float]]]:
-    """For each output, (flat index, right value) of up to SAMPLES elements spread over it, first and last among them."""
+    """For each output, (flat index, right value) of up to SAMPLES elements spread over
+    it, first and last among them."""
     if kernel.expected is None:
         return [[] for _ in kernel.outputs]
     result = []
     for argument, array in zip(kernel.outputs, kernel.expected, strict=True):
         if array.shape != argument.shape:
-            raise ValueError(f"{kernel.symbol}: expected {argument.name} has shape {array.shape}, not {argument.shape}")
+            raise ValueError(
+                f"{kernel.symbol}: expected {argument.name} has shape {array.shape}, not "
+                f"{argument.shape}"
+            )
         flat = array.reshape(-1)
         places = np.unique(np.linspace(0, flat.size - 1, min(SAMPLES, flat.size)).astype(np.int64))
         found = ((int(place), float(flat[place])) for place in places)
@@ -101,7 +129,10 @@ def tolerance_of(kernel: ExportKernel, output: Argument) -> float:
 
 def _expected_document(kernel: ExportKernel) -> dict[str, Any]:
     samples = [[[place, value] for place, value in output] for output in sampled(kernel)]
-    return {"tolerances": [tolerance_of(kernel, output) for output in kernel.outputs], "samples": samples}
+    return {
+        "tolerances": [tolerance_of(kernel, output) for output in kernel.outputs],
+        "samples": samples,
+    }
 
 
 def _tables(kernels: Sequence[ExportKernel]) -> str:
@@ -110,7 +141,9 @@ def _tables(kernels: Sequence[ExportKernel]) -> str:
         parts.append(f"/* {title(kernel)} */")
         for number, samples in enumerate(sampled(kernel)):
             rows = ", ".join(f"{{{place}, {value!r}}}" for place, value in samples) or "{0, 0}"
-            parts.append(f"static const struct sample {kernel.symbol}_expected_{number}[] = {{{rows}}};")
+            parts.append(
+                f"static const struct sample {kernel.symbol}_expected_{number}[] = {{{rows}}};"
+            )
     return "\n".join(parts)
 
 
@@ -119,11 +152,16 @@ def _checks(kernel: ExportKernel, pointers: Sequence[str], pad: str) -> str:
     lines = []
     for number, (argument, pointer) in enumerate(zip(inputs, pointers[: len(inputs)], strict=True)):
         count = prod(argument.shape)
-        lines.append(f'{pad}failures += check_unchanged("{kernel.symbol}", {pointer}, {_kind(argument)}, {count}, {number});')
+        lines.append(
+            f'{pad}failures += check_unchanged("{kernel.symbol}", {pointer}, {_kind(argument)}, '
+            f"{count}, {number});"
+        )
     for number, (argument, samples) in enumerate(zip(outputs, sampled(kernel), strict=True)):
         lines.append(
-            f'{pad}failures += check_output("{kernel.symbol}", {pointers[len(inputs) + number]}, {_kind(argument)}, '
-            f"{prod(argument.shape)}, {kernel.symbol}_expected_{number}, {len(samples)}, {tolerance_of(kernel, argument)!r});"
+            f'{pad}failures += check_output("{kernel.symbol}", '
+            f"{pointers[len(inputs) + number]}, {_kind(argument)}, "
+            f"{prod(argument.shape)}, {kernel.symbol}_expected_{number}, {len(samples)}, "
+            f"{tolerance_of(kernel, argument)!r});"
         )
     return "\n".join(lines)
 
@@ -134,10 +172,16 @@ def _calls(kernels: Sequence[ExportKernel]) -> str:
         names = c_names(kernel.held)
         lines = [f"static int run_{kernel.symbol}(void) {{", "  int failures = 0;"]
         for argument, given in zip(kernel.held, names, strict=True):
-            lines.append(f"  {C_TYPES[argument.dtype]} *{given} = allocate({argument.tensor.nbytes});")
-        for number, (argument, given) in enumerate(zip(kernel.inputs, names[: len(kernel.inputs)], strict=True)):
+            lines.append(
+                f"  {C_TYPES[argument.dtype]} *{given} = allocate({argument.tensor.nbytes});"
+            )
+        for number, (argument, given) in enumerate(
+            zip(kernel.inputs, names[: len(kernel.inputs)], strict=True)
+        ):
             lines.append(f"  fill({given}, {_kind(argument)}, {prod(argument.shape)}, {number});")
-        for argument, given in zip(kernel.held[len(kernel.inputs) :], names[len(kernel.inputs) :], strict=True):
+        for argument, given in zip(
+            kernel.held[len(kernel.inputs) :], names[len(kernel.inputs) :], strict=True
+        ):
             lines.append(f"  memset({given}, POISON, {argument.tensor.nbytes});")
         rows = "" if kernel.portfolio is None else f", {kernel.portfolio.rows.high}"
         for symbol, call in _calls_of(kernel, names):
@@ -147,7 +191,12 @@ def _calls(kernels: Sequence[ExportKernel]) -> str:
         lines += ["  return failures;", "}", ""]
         blocks.append("\n".join(lines))
     table = "".join(f"  failures += run_{kernel.symbol}();\n" for kernel in kernels)
-    return "\n".join(blocks) + "\nstatic int run_all(void) {\n  int failures = 0;\n" + table + "  return failures;\n}\n"
+    return (
+        "\n".join(blocks)
+        + "\nstatic int run_all(void) {\n  int failures = 0;\n"
+        + table
+        + "  return failures;\n}\n"
+    )
 
 
 def _cpp_calls(name: str, kernels: Sequence[ExportKernel]) -> str:
@@ -156,10 +205,19 @@ def _cpp_calls(name: str, kernels: Sequence[ExportKernel]) -> str:
         names = c_names(kernel.held)
         lines = ["  {"]
         for argument, given in zip(kernel.held, names, strict=True):
-            lines.append(f"    {name}::buffer<{C_TYPES[argument.dtype]}> {given}({{{', '.join(map(str, argument.shape))}}});")
-        for number, (argument, given) in enumerate(zip(kernel.inputs, names[: len(kernel.inputs)], strict=True)):
-            lines.append(f"    fill({given}.data(), {_kind(argument)}, {prod(argument.shape)}, {number});")
-        for argument, given in zip(kernel.held[len(kernel.inputs) :], names[len(kernel.inputs) :], strict=True):
+            lines.append(
+                f"    {name}::buffer<{C_TYPES[argument.dtype]}> "
+                f"{given}({{{', '.join(map(str, argument.shape))}}});"
+            )
+        for number, (argument, given) in enumerate(
+            zip(kernel.inputs, names[: len(kernel.inputs)], strict=True)
+        ):
+            lines.append(
+                f"    fill({given}.data(), {_kind(argument)}, {prod(argument.shape)}, {number});"
+            )
+        for argument, given in zip(
+            kernel.held[len(kernel.inputs) :], names[len(kernel.inputs) :], strict=True
+        ):
             lines.append(f"    std::memset({given}.data(), POISON, {argument.tensor.nbytes});")
         lines += [f"    {name}::{symbol}({call});" for symbol, call in _calls_of(kernel, names)]
         lines.append(_checks(kernel, [f"{given}.data()" for given in names], "    "))
@@ -169,14 +227,18 @@ def _cpp_calls(name: str, kernels: Sequence[ExportKernel]) -> str:
 
 
 def _calls_of(kernel: ExportKernel, names: Sequence[str]) -> list[tuple[str, str]]:
-    """The functions to call, in order, each with its arguments; `names` are those of `kernel.held`."""
+    """The functions to call, in order, each with its arguments; `names` are those of
+    `kernel.held`."""
     symbol, prepack = str(kernel.symbol), kernel.prepack
     inputs, outputs = names[: len(kernel.inputs)], names[len(kernel.inputs) : len(kernel.arguments)]
     if prepack is None:
         return [(symbol, ", ".join((*inputs, *outputs)))]
     packed = names[len(kernel.arguments) :]
     packing = (*(inputs[place] for place in prepack.constants), *packed)
-    return [(pack_symbol(symbol), ", ".join(packing)), (symbol, ", ".join((*prepack.taken(inputs, packed), *outputs)))]
+    return [
+        (pack_symbol(symbol), ", ".join(packing)),
+        (symbol, ", ".join((*prepack.taken(inputs, packed), *outputs))),
+    ]
 
 
 def _kind(argument: Argument) -> str:

@@ -15,13 +15,15 @@ NOTES = {"float16": " (IEEE binary16 bits)", "bfloat16": " (bfloat16 bits)", "bo
 
 
 def c_header(name: str, kernels: Sequence[ExportKernel]) -> str:
-    """include/<name>.h: error codes, helpers, and each function with what it computes, shapes, dtypes, sizes and conditions."""
+    """include/<name>.h: error codes, helpers, and each function with what it computes,
+    shapes, dtypes, sizes and conditions."""
     declarations = "\n".join(_declaration(kernel) for kernel in kernels)
     return fill("library.h.in", name=name, upper=name.upper(), declarations=declarations)
 
 
 def cpp_header(name: str, kernels: Sequence[ExportKernel]) -> str:
-    """include/<name>.hpp: shape-checked views over the same functions, errors as exceptions, an owning aligned buffer."""
+    """include/<name>.hpp: shape-checked views over the same functions, errors as
+    exceptions, an owning aligned buffer."""
     functions = "\n".join(_cpp_functions(kernel) for kernel in kernels)
     return fill("library.hpp.in", name=name, upper=name.upper(), functions=functions)
 
@@ -32,20 +34,31 @@ def title(kernel: ExportKernel) -> str:
         text = kernel.op + ":" + ",".join(f"{key}={value}" for key, value in kernel.params.items())
     else:
         shapes = ", ".join(f"{key}={value}" for key, value in kernel.shapes.items())
-        text = " ".join((kernel.notation or "a lifted program").split()) + (f" with {shapes}" if shapes else "")
+        text = " ".join((kernel.notation or "a lifted program").split()) + (
+            f" with {shapes}" if shapes else ""
+        )
     return comment_safe(text)
 
 
 def comment_safe(text: str) -> str:
     """Text that can neither end a comment, nor start one, nor continue a line."""
-    return text.replace("*/", "* /").replace("/*", "/ *").replace("\\", "/").replace("??", "? ?").replace("\n", " ")
+    return (
+        text.replace("*/", "* /")
+        .replace("/*", "/ *")
+        .replace("\\", "/")
+        .replace("??", "? ?")
+        .replace("\n", " ")
+    )
 
 
 def c_names(arguments: Sequence[Argument]) -> list[str]:
-    """Parameter names: the arguments', made C identifiers that are distinct and meet no keyword or macro."""
+    """Parameter names: the arguments', made C identifiers that are distinct and meet no
+    keyword or macro."""
     names: list[str] = []
     for argument in arguments:
-        plain = "".join(char if char.isascii() and char.isalnum() else "_" for char in argument.name)
+        plain = "".join(
+            char if char.isascii() and char.isalnum() else "_" for char in argument.name
+        )
         name = f"{argument.role}_{plain}"
         names.append(name if name not in names else f"{name}_{len(names)}")
     return names
@@ -67,16 +80,22 @@ def _dimensions(argument: Argument, place: int, rows: Rows | None) -> list[str]:
     return shape if rows is None or place not in rows.ranged else [_extent(rows), *shape[1:]]
 
 
-def _parameters(arguments: Sequence[Argument], rows: Rows | None = None) -> tuple[list[str], list[str]]:
+def _parameters(
+    arguments: Sequence[Argument], rows: Rows | None = None
+) -> tuple[list[str], list[str]]:
     """The lines that document C parameters, and the parameters."""
     lines, parameters = [], []
     for place, (argument, name) in enumerate(zip(arguments, c_names(arguments), strict=True)):
         shape = " x ".join(_dimensions(argument, place, rows)) or "scalar"
         size = f"{argument.tensor.nbytes} bytes"
         if rows is not None and place in rows.ranged:
-            size = f"{argument.tensor.nbytes // argument.shape[0]} bytes for each of {_extent(rows)}"
+            size = (
+                f"{argument.tensor.nbytes // argument.shape[0]} bytes for each of {_extent(rows)}"
+            )
         lines.append(f" * {name}: {argument.dtype}{NOTES.get(argument.dtype, '')}, {shape}, {size}")
-        parameters.append(f"{'const ' if argument.role == 'in' else ''}{C_TYPES[argument.dtype]} *{name}")
+        parameters.append(
+            f"{'const ' if argument.role == 'in' else ''}{C_TYPES[argument.dtype]} *{name}"
+        )
     if rows is not None:
         lines.append(f" * {_extent(rows)}: {rows.low} to {rows.high}")
         parameters.append(f"int64_t {_extent(rows)}")
@@ -99,9 +118,17 @@ def _packing(kernel: ExportKernel) -> tuple[Argument, ...]:
 
 def _pack_declaration(kernel: ExportKernel) -> str:
     lines, parameters = _parameters(_packing(kernel))
-    head = f" * Lays constants out as {kernel.symbol} reads them. Call it once; it stays right while the constants do."
+    head = (
+        f" * Lays constants out as {kernel.symbol} reads them. Call it once; it stays right "
+        f"while the constants do."
+    )
     symbol = pack_symbol(str(kernel.symbol))
-    return "/*\n" + "\n".join([head, " *", *lines]) + "\n */\n" + f"int {symbol}({', '.join(parameters)});\n\n"
+    return (
+        "/*\n"
+        + "\n".join([head, " *", *lines])
+        + "\n */\n"
+        + f"int {symbol}({', '.join(parameters)});\n\n"
+    )
 
 
 def _declaration(kernel: ExportKernel) -> str:
@@ -111,13 +138,20 @@ def _declaration(kernel: ExportKernel) -> str:
         names = " and ".join(comment_safe(argument.name) for argument in kernel.packed)
         lines.append(f" * {names}: as {pack_symbol(str(kernel.symbol))} wrote.")
     isa = ", ".join(kernel.needed) or "none beyond the architecture's"
-    lines.append(f" * Tuned for {comment_safe(kernel.target.name)}, {kernel.threads} thread{'s' * (kernel.threads > 1)}.")
+    lines.append(
+        f" * Tuned for {comment_safe(kernel.target.name)}, {kernel.threads} "
+        f"thread{'s' * (kernel.threads > 1)}."
+    )
     lines.append(f" * Needs CPU features: {comment_safe(isa)}.")
     levels = {variant.name for one in _members(kernel) for variant in one.variants}
     if levels:
         listed = " and ".join(sorted(levels, reverse=True))
-        lines.append(f" * Compiled for CPUs of level {listed} besides; the best is chosen when called.")
-    declaration = "/*\n" + "\n".join(lines) + "\n */\n" + f"int {kernel.symbol}({', '.join(parameters)});\n"
+        lines.append(
+            f" * Compiled for CPUs of level {listed} besides; the best is chosen when called."
+        )
+    declaration = (
+        "/*\n" + "\n".join(lines) + "\n */\n" + f"int {kernel.symbol}({', '.join(parameters)});\n"
+    )
     return declaration if kernel.prepack is None else _pack_declaration(kernel) + declaration
 
 
@@ -125,8 +159,14 @@ def _cpp_functions(kernel: ExportKernel) -> str:
     packer = ""
     if kernel.prepack is not None:
         symbol = pack_symbol(str(kernel.symbol))
-        packer = f"/* Packs the constants of {kernel.symbol}. */\n{_cpp_function(symbol, _packing(kernel))}\n"
-    return f"{packer}/* {title(kernel)} */\n{_cpp_function(str(kernel.symbol), kernel.called_with, _rows(kernel))}"
+        packer = (
+            f"/* Packs the constants of {kernel.symbol}. "
+            f"*/\n{_cpp_function(symbol, _packing(kernel))}\n"
+        )
+    return (
+        f"{packer}/* {title(kernel)} "
+        f"*/\n{_cpp_function(str(kernel.symbol), kernel.called_with, _rows(kernel))}"
+    )
 
 
 def _cpp_function(symbol: str, arguments: Sequence[Argument], rows: Rows | None = None) -> str:
@@ -138,9 +178,15 @@ def _cpp_function(symbol: str, arguments: Sequence[Argument], rows: Rows | None 
     checks, values = "", [f"{given}.data()" for given in names]
     if rows is not None:
         first = names[min(rows.ranged)]
-        checks = f"  const std::int64_t {_extent(rows)} = {first}.shape().empty() ? 0 : {first}.shape()[0];\n"
+        checks = (
+            f"  const std::int64_t {_extent(rows)} = {first}.shape().empty() ? 0 : "
+            f"{first}.shape()[0];\n"
+        )
         values.append(_extent(rows))
     for place, (argument, given) in enumerate(zip(arguments, names, strict=True)):
         shape = ", ".join(_dimensions(argument, place, rows))
         checks += f'  detail::check_shape("{symbol}", "{given}", {given}.shape(), {{{shape}}});\n'
-    return f"inline void {symbol}({parameters}) {{\n{checks}  detail::check(::{symbol}({', '.join(values)}));\n}}\n"
+    return (
+        f"inline void {symbol}({parameters}) {{\n{checks}  "
+        f"detail::check(::{symbol}({', '.join(values)}));\n}}\n"
+    )

@@ -1,4 +1,5 @@
-"""Exporting kernels as a library that needs nothing of ours: built, described, packaged, and put in place at once."""
+"""Exporting kernels as a library that needs nothing of ours: built, described,
+packaged, and put in place at once."""
 
 from __future__ import annotations
 
@@ -31,10 +32,12 @@ def export_library(
     toolchain: Toolchain | None = None,
     signer: Signer | None = None,
 ) -> Manifest:
-    """Writes the library `name` with one function per kernel into `directory`, replacing an earlier export there.
+    """Writes the library `name` with one function per kernel into `directory`,
+    replacing an earlier export there.
 
-    Same kernels, compiler and key, same bytes. Raises ExportRefused (names, no kernels, a directory that is not ours to replace),
-    LinkError (compiler) and ExportError (disk); in each case the directory is as it was.
+    Same kernels, compiler and key, same bytes. Raises ExportRefused (names, no kernels,
+    a directory that is not ours to replace), LinkError (compiler) and ExportError
+    (disk); in each case the directory is as it was.
     """
     check_library_name(name)
     if not kernels:
@@ -50,15 +53,21 @@ def export_library(
         public_key=None if signer is None else signer.public_key,
     )
     try:
-        document = (json.dumps(manifest.document(), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+        document = (
+            json.dumps(manifest.document(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        ).encode()
     except (TypeError, ValueError) as error:
-        raise ExportRefused(f"a kernel's numbers or provenance cannot be written as JSON: {error}") from error
+        raise ExportRefused(
+            f"a kernel's numbers or provenance cannot be written as JSON: {error}"
+        ) from error
     signed = {} if signer is None else {SIGNATURE_FILE: signer.sign(document)}
     place(directory, {**contents, FILE: document, **signed})
     return manifest
 
 
-def build_files(kernels: Sequence[ExportKernel], name: str, *, toolchain: Toolchain | None = None) -> dict[str, bytes]:
+def build_files(
+    kernels: Sequence[ExportKernel], name: str, *, toolchain: Toolchain | None = None
+) -> dict[str, bytes]:
     """Every file of the export but its manifest, by path. The kernels have their symbols."""
     functions = [function_of(kernel) for kernel in kernels]
     texts = {
@@ -85,8 +94,12 @@ def function_of(kernel: ExportKernel) -> Function:
     if kernel.symbol is None:
         raise ExportRefused(f"the kernel of workload {kernel.workload_key} has no function name")
     portfolio = kernel.portfolio
-    kernels = [] if portfolio is None else list(zip(portfolio.kernels, portfolio.extents, strict=True))
-    members = tuple(function_of(replace(one, symbol=f"{kernel.symbol}_{extent}")) for one, extent in kernels)
+    kernels = (
+        [] if portfolio is None else list(zip(portfolio.kernels, portfolio.extents, strict=True))
+    )
+    members = tuple(
+        function_of(replace(one, symbol=f"{kernel.symbol}_{extent}")) for one, extent in kernels
+    )
     function = Function(
         symbol=kernel.symbol,
         inputs=tuple(argument.tensor for argument in kernel.inputs),
@@ -98,7 +111,9 @@ def function_of(kernel: ExportKernel) -> Function:
         prepack=kernel.prepack,
         portfolio=None if portfolio is None else replace_kernels(portfolio, members),
     )
-    return replace(function, variants=tuple(_variant_of(function, variant) for variant in kernel.variants))
+    return replace(
+        function, variants=tuple(_variant_of(function, variant) for variant in kernel.variants)
+    )
 
 
 def _variant_of(function: Function, variant: Variant) -> Function:
@@ -113,7 +128,9 @@ def _variant_of(function: Function, variant: Variant) -> Function:
 
 def _package(name: str, kernels: Sequence[ExportKernel]) -> str:
     symbols = [str(kernel.symbol) for kernel in kernels]
-    described = "\n".join(f"    {kernel.symbol}: {_docstring_safe(title(kernel))}" for kernel in kernels)
+    described = "\n".join(
+        f"    {kernel.symbol}: {_docstring_safe(title(kernel))}" for kernel in kernels
+    )
     return fill(
         "package.py.in",
         name=name,

@@ -1,4 +1,5 @@
-"""manifest.json of an exported library: written, read back with suspicion, and held against the files it lists."""
+"""manifest.json of an exported library: written, read back with suspicion, and held
+against the files it lists."""
 
 from __future__ import annotations
 
@@ -27,15 +28,20 @@ SCHEMA = 1
 FILE = "manifest.json"
 SIGNATURE_FILE = "manifest.sig"  # 64 bytes, of an export that is signed
 LARGEST_BYTES = 64 << 20  # of a manifest; traces are long, but not that long
-LARGEST_EXPORT_BYTES = 4 << 30  # of all files: nobody waits for the hash of more, and kernels take kilobytes
+LARGEST_EXPORT_BYTES = (
+    4 << 30
+)  # of all files: nobody waits for the hash of more, and kernels take kilobytes
 MOST_FUNCTIONS = 10_000
 MOST_VARIANTS = 16  # of a function
 FEATURE = re.compile(r"[a-z0-9][a-z0-9.-]{0,40}\Z")
-LARGEST_NUMBER = 1e300  # of seconds or errors; comparisons also keep out NaN, infinity and integers that are no float
+# of seconds or errors; comparisons also keep out NaN, infinity and integers that are no
+# float
+LARGEST_NUMBER = 1e300
 DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 FUNCTION_FIELDS: Mapping[str, type | tuple[type, ...]] = {
     "symbol": str, "workload": dict, "arguments": list, "target": dict, "isa": list, "threads": int,
-    "median_s": (int, float), "ci95_s": list, "verified": bool, "max_rel_error": (int, float), "provenance": dict,
+    "median_s": (int, float), "ci95_s": list, "verified": bool, "max_rel_error": (int, float),
+    "provenance": dict,
 }  # fmt: skip
 
 
@@ -65,7 +71,9 @@ def function_entry(kernel: ExportKernel) -> dict[str, Any]:
         workload["params"] = dict(kernel.params)
     elif kernel.notation is not None:
         workload |= {"notation": kernel.notation, "shapes": dict(kernel.shapes)}
-    elif kernel.expression is not None:  # it came neither from the catalogue nor as a text: its tree, whole
+    elif (
+        kernel.expression is not None
+    ):  # it came neither from the catalogue nor as a text: its tree, whole
         workload["expression"] = expression_document(kernel.expression)
     workload |= {"constants": list(kernel.constants), "numerics": kernel.numerics}
     ranged = {} if kernel.portfolio is None else _portfolio_entry(kernel.portfolio, kernel)
@@ -74,10 +82,19 @@ def function_entry(kernel: ExportKernel) -> dict[str, Any]:
         "symbol": kernel.symbol,
         "workload": workload,
         "arguments": [
-            {"name": argument.name, "dtype": argument.dtype, "shape": list(argument.shape), "role": argument.role}
+            {
+                "name": argument.name,
+                "dtype": argument.dtype,
+                "shape": list(argument.shape),
+                "role": argument.role,
+            }
             for argument in kernel.arguments
         ],
-        "target": {"key": kernel.target.key, "kind": kernel.target.kind, "name": kernel.target.name},
+        "target": {
+            "key": kernel.target.key,
+            "kind": kernel.target.kind,
+            "name": kernel.target.name,
+        },
         **packing,
         **ranged,
         **_variants_entry(kernel),
@@ -87,17 +104,23 @@ def function_entry(kernel: ExportKernel) -> dict[str, Any]:
         "ci95_s": list(kernel.ci95_s),
         "verified": kernel.verified,
         "max_rel_error": kernel.max_rel_error,
-        "provenance": {name: kernel.provenance.get(name) for name in ("job", "trial", "trace", "versions")}
+        "provenance": {
+            name: kernel.provenance.get(name) for name in ("job", "trial", "trace", "versions")
+        }
         | dict(kernel.provenance),
     }
 
 
 def _prepack_entry(kernel: ExportKernel) -> dict[str, Any]:
-    """The pack function: its name, what it takes and gives, and the names of what the kernel then takes, in order."""
+    """The pack function: its name, what it takes and gives, and the names of what the
+    kernel then takes, in order."""
     return {
         "symbol": pack_symbol(str(kernel.symbol)),
         "constants": [argument.name for argument in kernel.constants_packed],
-        "packed": [{"name": one.name, "dtype": one.dtype, "shape": list(one.shape)} for one in kernel.packed],
+        "packed": [
+            {"name": one.name, "dtype": one.dtype, "shape": list(one.shape)}
+            for one in kernel.packed
+        ],
         "called_with": [argument.name for argument in kernel.called_with],
     }
 
@@ -106,31 +129,56 @@ def _variants_entry(kernel: ExportKernel) -> dict[str, Any]:
     """What is called on which CPU, the best first; nothing where the kernel is compiled once."""
     if kernel.portfolio is not None:  # all members have the same; each one's times stand with it
         members = _variants_entry(kernel.portfolio.kernels[0]).get("variants", [])
-        return {"variants": [{"name": one["name"], "isa": one["isa"]} for one in members]} if members else {}
+        return (
+            {"variants": [{"name": one["name"], "isa": one["isa"]} for one in members]}
+            if members
+            else {}
+        )
     if not kernel.variants:
         return {}
-    own = {"name": kernel.target.name, "isa": list(kernel.isa), "schedule": "tuned", "median_s": kernel.median_s}
+    own = {
+        "name": kernel.target.name,
+        "isa": list(kernel.isa),
+        "schedule": "tuned",
+        "median_s": kernel.median_s,
+    }
     lesser = [
-        {"name": one.name, "isa": list(one.isa), "schedule": one.schedule, "median_s": one.median_s} for one in kernel.variants
+        {"name": one.name, "isa": list(one.isa), "schedule": one.schedule, "median_s": one.median_s}
+        for one in kernel.variants
     ]
     errors = [kernel.max_rel_error, *(one.max_rel_error for one in kernel.variants)]
-    return {"variants": [one | {"max_rel_error": error} for one, error in zip([own, *lesser], errors, strict=True)]}
+    return {
+        "variants": [
+            one | {"max_rel_error": error}
+            for one, error in zip([own, *lesser], errors, strict=True)
+        ]
+    }
 
 
 def _portfolio_entry(portfolio: Portfolio[ExportKernel], kernel: ExportKernel) -> dict[str, Any]:
-    """The range, which arguments have it as their first dimension (their shapes are those of the greatest), and the kernels."""
+    """The range, which arguments have it as their first dimension (their shapes are
+    those of the greatest), and the kernels."""
     rows = portfolio.rows
     kernels = [
-        {"extent": extent, "workload": one.workload_key, "median_s": one.median_s, "provenance": dict(one.provenance)}
+        {
+            "extent": extent,
+            "workload": one.workload_key,
+            "median_s": one.median_s,
+            "provenance": dict(one.provenance),
+        }
         | _variants_entry(one)
         for extent, one in zip(portfolio.extents, portfolio.kernels, strict=True)
     ]
     names = [kernel.arguments[place].name for place in rows.ranged]
-    return {"ranges": {rows.name: {"least": rows.low, "greatest": rows.high, "arguments": names}}, "kernels": kernels}
+    return {
+        "ranges": {rows.name: {"least": rows.low, "greatest": rows.high, "arguments": names}},
+        "kernels": kernels,
+    }
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """The manifest of an exported directory. Raises ManifestError for anything that is not one, naming what is wrong.
+    """The manifest of an exported directory. Raises ManifestError for anything that is
+    not one, naming what is wrong.
 
     Neither hashes nor signature are checked; `verify_hashes` does that.
     """
@@ -144,7 +192,9 @@ def _parsed(directory: Path) -> tuple[bytes, object, Path]:
         with open_regular(path) as file:
             content = file.read(LARGEST_BYTES + 1)
     except OSError as error:
-        raise ManifestError(f"{directory} is no exported library: {FILE}: {error.strerror}") from error
+        raise ManifestError(
+            f"{directory} is no exported library: {FILE}: {error.strerror}"
+        ) from error
     if len(content) > LARGEST_BYTES:
         raise ManifestError(f"{path} is larger than {LARGEST_BYTES >> 20} MiB")
     try:
@@ -155,7 +205,8 @@ def _parsed(directory: Path) -> tuple[bytes, object, Path]:
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """The file for reading. Raises ManifestError for a link, a folder, a pipe or a device, and OSError."""
+    """The file for reading. Raises ManifestError for a link, a folder, a pipe or a
+    device, and OSError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -169,10 +220,12 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def verify_hashes(directory: Path, *, public_key: str | None = None) -> Manifest:
-    """Reads the manifest, checks its signature, and holds every file it lists against its hash; then returns it.
+    """Reads the manifest, checks its signature, and holds every file it lists against
+    its hash; then returns it.
 
-    With `public_key` (as `ed25519:HEX`) only the signature of that key will do. Links are refused wherever they point, and so
-    are paths that leave the directory; files the manifest does not list are not looked at. Raises ManifestError.
+    With `public_key` (as `ed25519:HEX`) only the signature of that key will do. Links
+    are refused wherever they point, and so are paths that leave the directory; files
+    the manifest does not list are not looked at. Raises ManifestError.
     """
     content, document, origin = _parsed(directory)
     manifest = _checked(document, origin)
@@ -188,16 +241,22 @@ def verify_hashes(directory: Path, *, public_key: str | None = None) -> Manifest
             with open_regular(found) as file:
                 left -= os.fstat(file.fileno()).st_size
                 if left < 0:
-                    raise ManifestError(f"the files of {directory} are larger than {LARGEST_EXPORT_BYTES >> 30} GiB")
+                    raise ManifestError(
+                        f"the files of {directory} are larger than {LARGEST_EXPORT_BYTES >> 30} GiB"
+                    )
                 actual = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             raise ManifestError(f"{found}: {error.strerror}; export the library again") from error
         if actual != digest:
-            raise ManifestError(f"{found} was altered: its SHA-256 is {actual}, the manifest says {digest}")
+            raise ManifestError(
+                f"{found} was altered: its SHA-256 is {actual}, the manifest says {digest}"
+            )
     return manifest
 
 
-def _check_signature(directory: Path, content: bytes, manifest: Manifest, required: str | None) -> None:
+def _check_signature(
+    directory: Path, content: bytes, manifest: Manifest, required: str | None
+) -> None:
     path = directory / SIGNATURE_FILE
     if manifest.public_key is None:
         if required is not None:
@@ -211,9 +270,15 @@ def _check_signature(directory: Path, content: bytes, manifest: Manifest, requir
         with open_regular(path) as file:
             signature = file.read(SIGNATURE_BYTES + 1)
     except OSError as error:
-        raise ManifestError(f"{path}: {error.strerror}; the manifest says that it was signed by {manifest.public_key}") from error
+        raise ManifestError(
+            f"{path}: {error.strerror}; the manifest says that it was signed by "
+            f"{manifest.public_key}"
+        ) from error
     if not is_signed(content, signature, manifest.public_key):
-        raise ManifestError(f"{path} is not the signature of {FILE} by {manifest.public_key}: one of them was altered")
+        raise ManifestError(
+            f"{path} is not the signature of {FILE} by {manifest.public_key}: one of them "
+            f"was altered"
+        )
 
 
 def _no_number(text: str) -> NoReturn:
@@ -222,8 +287,12 @@ def _no_number(text: str) -> NoReturn:
 
 def _checked(document: object, path: Path) -> Manifest:
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise ManifestError(f"{path} has no schema {SCHEMA}; it was not written by this version's export")
-    name, library, files, functions = (document.get(field) for field in ("name", "library", "files", "functions"))
+        raise ManifestError(
+            f"{path} has no schema {SCHEMA}; it was not written by this version's export"
+        )
+    name, library, files, functions = (
+        document.get(field) for field in ("name", "library", "files", "functions")
+    )
     public_key = document.get("public_key")
     if public_key is not None and not (isinstance(public_key, str) and PUBLIC.match(public_key)):
         raise ManifestError(f"{path}: public_key must be ed25519: and 64 hex digits")
@@ -241,20 +310,30 @@ def _checked(document: object, path: Path) -> Manifest:
     if not NAME.match(name) or library != f"lib/lib{name}.so":
         raise ManifestError(f"{path}: {library!r} is not the library of an export called {name!r}")
     if len(functions) > MOST_FUNCTIONS:
-        raise ManifestError(f"{path}: {len(functions)} functions are more than the {MOST_FUNCTIONS} a library may have")
+        raise ManifestError(
+            f"{path}: {len(functions)} functions are more than the {MOST_FUNCTIONS} a "
+            f"library may have"
+        )
     for index, function in enumerate(functions):
         _check_function(function, f"{path}: function {index}")
     symbols = [function["symbol"] for function in functions]
     if len(set(symbols)) != len(symbols):
         raise ManifestError(f"{path}: two functions have one symbol")
-    return Manifest(name=name, library=library, files=files, functions=tuple(functions), public_key=public_key)
+    return Manifest(
+        name=name, library=library, files=files, functions=tuple(functions), public_key=public_key
+    )
 
 
 def _inside(path: str) -> bool:
-    """A relative POSIX path without `..`, `.`, empty parts, backslashes, control characters or drive letters."""
+    """A relative POSIX path without `..`, `.`, empty parts, backslashes, control
+    characters or drive letters."""
     parts = path.split("/")
     printable = path.isprintable() and "\\" not in path and ":" not in path
-    return printable and path not in (FILE, SIGNATURE_FILE) and all(part not in ("", ".", "..") for part in parts)
+    return (
+        printable
+        and path not in (FILE, SIGNATURE_FILE)
+        and all(part not in ("", ".", "..") for part in parts)
+    )
 
 
 def _check_function(function: object, where: str) -> None:
@@ -264,9 +343,13 @@ def _check_function(function: object, where: str) -> None:
         if not isinstance(function.get(field), kind):
             raise ManifestError(f"{where}: {field} is missing or of the wrong type")
     if not SYMBOL.match(function["symbol"]):
-        raise ManifestError(f"{where}: the symbol {function['symbol'][:80]!r} is no name of a C function")
+        raise ManifestError(
+            f"{where}: the symbol {function['symbol'][:80]!r} is no name of a C function"
+        )
     interval = function["ci95_s"]
-    if len(interval) != 2 or not all(_is_number(value) for value in (*interval, function["median_s"], function["max_rel_error"])):
+    if len(interval) != 2 or not all(
+        _is_number(value) for value in (*interval, function["median_s"], function["max_rel_error"])
+    ):
         raise ManifestError(f"{where}: its times and error must be finite numbers of at least 0")
     if isinstance(function["threads"], bool) or not 1 <= function["threads"] <= MAX_THREADS:
         raise ManifestError(f"{where}: threads must be 1 to {MAX_THREADS}")
@@ -274,11 +357,16 @@ def _check_function(function: object, where: str) -> None:
         raise ManifestError(f"{where}: isa must be a list of texts")
     _check_variants(function.get("variants", []), where)
     for argument in function["arguments"]:
-        if not isinstance(argument, dict) or not {"name", "dtype", "shape", "role"} <= argument.keys():
+        if (
+            not isinstance(argument, dict)
+            or not {"name", "dtype", "shape", "role"} <= argument.keys()
+        ):
             raise ManifestError(f"{where}: an argument lacks name, dtype, shape or role")
         texts = all(isinstance(argument[field], str) for field in ("name", "dtype", "role"))
         if not texts or argument["dtype"] not in C_TYPES or argument["role"] not in ("in", "out"):
-            raise ManifestError(f"{where}: an argument has no name, or a dtype or role that does not exist")
+            raise ManifestError(
+                f"{where}: an argument has no name, or a dtype or role that does not exist"
+            )
         if not _is_shape(argument["shape"]):
             raise ManifestError(f"{where}: an argument's shape is no list of extents")
 
@@ -288,14 +376,20 @@ def _check_variants(found: object, where: str) -> None:
         raise ManifestError(f"{where}: variants must be a list of at most {MOST_VARIANTS}")
     for variant in found:
         isa = variant.get("isa") if isinstance(variant, dict) else None
-        if not isinstance(isa, list) or not all(isinstance(feature, str) and FEATURE.match(feature) for feature in isa):
+        if not isinstance(isa, list) or not all(
+            isinstance(feature, str) and FEATURE.match(feature) for feature in isa
+        ):
             raise ManifestError(f"{where}: a variant has no list of features")
         if not isinstance(variant.get("name"), str):
             raise ManifestError(f"{where}: a variant has no name")
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= LARGEST_NUMBER
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and 0 <= value <= LARGEST_NUMBER
+    )
 
 
 def _is_shape(value: object) -> bool:

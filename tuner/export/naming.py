@@ -1,7 +1,9 @@
-"""Names of libraries and C functions: valid in C, C++ and Python, stable, and unique within a library.
+"""Names of libraries and C functions: valid in C, C++ and Python, stable, and unique
+within a library.
 
-A catalogue kernel is called after its operator and parameters (`matmul_m512_n512_k512`, `dense_m1_n8_k8_bias_relu_f16`), a
-notation kernel after its own name and shapes. Same names are told apart by threads, then by the workload's key, then by a count.
+A catalogue kernel is called after its operator and parameters (`matmul_m512_n512_k512`,
+`dense_m1_n8_k8_bias_relu_f16`), a notation kernel after its own name and shapes. Same
+names are told apart by threads, then by the workload's key, then by a count.
 """
 
 from __future__ import annotations
@@ -21,34 +23,48 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}\Z")
 SYMBOL = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}\Z")
 KERNEL_NAME = re.compile(r"\bkernel\s+([A-Za-z_][A-Za-z0-9_]*)")
 SHORT_DTYPE = {
-    "float64": "f64", "float32": "", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32", "int8": "i8",
+    "float64": "f64", "float32": "", "float16": "f16", "bfloat16": "bf16", "int64": "i64",
+    "int32": "i32", "int8": "i8",
     "uint8": "u8", "bool": "b8",
 }  # fmt: skip
-FOLDERS = frozenset({"lib", "include", "cmake", "examples"})  # of an export, beside which the Python package stands
+FOLDERS = frozenset(
+    {"lib", "include", "cmake", "examples"}
+)  # of an export, beside which the Python package stands
 KEYWORDS = """
-    alignas alignof and asm auto bitand bitor bool break case catch char class compl concept const constexpr continue decltype
-    default delete do double else enum explicit export extern false float for friend goto if inline int long main mutable
-    namespace new noexcept not nullptr operator or private protected public register restrict return short signed sizeof
-    static struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
-    volatile wchar_t while xor
+    alignas alignof and asm auto bitand bitor bool break case catch char class compl concept
+    const constexpr continue decltype default delete do double else enum explicit export extern
+    false float for friend goto if inline int long main mutable namespace new noexcept not
+    nullptr operator or private protected public register restrict return short signed sizeof
+    static struct switch template this thread_local throw true try typedef typeid typename union
+    unsigned using virtual void volatile wchar_t while xor
 """  # of C and C++
 OURS = """
-    std tuner numpy tensor buffer error shape_error shape_type elements detail library operators annotations aligned_empty
-    set_num_threads sys import_module run_all check_status check_output check_unchanged half_bits half_value from_bits to_bits
+    std tuner numpy tensor buffer error shape_error shape_type elements detail library operators
+    annotations aligned_empty set_num_threads sys import_module run_all check_status
+    check_output check_unchanged half_bits half_value from_bits to_bits
     hash_of
 """  # of header, package and examples
 LIBC = """
-    malloc free memcpy memmove memset strcmp exp expf log logf tanh tanhf erf erff pow powf sqrt sqrtf fabs fabsf floor floorf
-    ceil ceilf round roundf trunc truncf sin sinf cos cosf exit abort read write
+    malloc free memcpy memmove memset strcmp exp expf log logf tanh tanhf erf erff pow powf sqrt
+    sqrtf fabs fabsf floor floorf ceil ceilf round roundf trunc truncf sin sinf cos cosf exit
+    abort read write
 """  # which a function of that name would replace within the library
 HEADERS = """
-    assert complex cpio ctype dirent dlfcn errno fcntl fenv float fmtmsg fnmatch ftw glob grp iconv inttypes iso646
-    langinfo libgen limits locale math memory monetary mqueue ndbm netdb nl_types poll pthread pwd regex sched search
-    semaphore setjmp signal spawn stdalign stdarg stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string
-    strings stropts syslog tar termios tgmath threads time trace uchar ulimit unistd utime utmpx wchar wctype wordexp
+    assert complex cpio ctype dirent dlfcn errno fcntl fenv float fmtmsg fnmatch ftw glob grp
+    iconv inttypes iso646 langinfo libgen limits locale math memory monetary mqueue ndbm netdb
+    nl_types poll pthread pwd regex sched search semaphore setjmp signal spawn stdalign stdarg
+    stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string strings stropts syslog tar
+    termios tgmath threads time trace uchar ulimit unistd utime utmpx wchar wctype wordexp
     linux unix
 """  # of C and POSIX, which a header of that name would hide, and what compilers define
-PREFIXES = ("tuner_", "tvm", "pthread_", "posix_", "clock_", "sched_")  # of the runtime, and of what it calls
+PREFIXES = (
+    "tuner_",
+    "tvm",
+    "pthread_",
+    "posix_",
+    "clock_",
+    "sched_",
+)  # of the runtime, and of what it calls
 RESERVED = frozenset(f"{KEYWORDS} {OURS} {LIBC}".split())
 
 
@@ -56,21 +72,28 @@ def check_library_name(name: str) -> None:
     taken = name in RESERVED or keyword.iskeyword(name) or name.lower() in FOLDERS
     if not NAME.match(name) or taken or name in HEADERS.split() or name in sys.stdlib_module_names:
         raise ExportRefused(
-            f"library name {name!r}: give an identifier of at most 64 letters, digits and underscores that is no keyword, no "
-            f"header or function of C, no module of Python's library, and none of {', '.join(sorted(FOLDERS))}"
+            f"library name {name!r}: give an identifier of at most 64 letters, digits and "
+            f"underscores that is no keyword, no "
+            f"header or function of C, no module of Python's library, and none of "
+            f"{', '.join(sorted(FOLDERS))}"
         )
 
 
 def named(kernels: Sequence[ExportKernel], library: str) -> tuple[ExportKernel, ...]:
-    """The kernels with their symbols filled in. Given symbols are kept; two equal or invalid ones are refused."""
+    """The kernels with their symbols filled in. Given symbols are kept; two equal or
+    invalid ones are refused."""
     check_library_name(library)
-    taken = {f"{library}_{helper}" for helper in ("alloc", "free", "last_error", "set_num_threads", "time")} | {library}
+    taken = {
+        f"{library}_{helper}"
+        for helper in ("alloc", "free", "last_error", "set_num_threads", "time")
+    } | {library}
     for kernel in kernels:
         if kernel.symbol is None:
             continue
         if not SYMBOL.match(kernel.symbol) or _taken_elsewhere(kernel.symbol):
             raise ExportRefused(
-                f"function name {kernel.symbol!r}: give an identifier of at most 128 characters that is no keyword, no function "
+                f"function name {kernel.symbol!r}: give an identifier of at most 128 characters "
+                f"that is no keyword, no function "
                 f"of libc, and does not begin with {', '.join(PREFIXES)}"
             )
         for symbol in _symbols(kernel, kernel.symbol):
@@ -91,11 +114,18 @@ def base_name(kernel: ExportKernel) -> str:
         parts = [kernel.op, *(_parameter(name, value) for name, value in kernel.params.items())]
     else:
         found = KERNEL_NAME.search(kernel.notation or "")
-        parts = [found.group(1) if found else "kernel", *(f"{name}{value}" for name, value in kernel.shapes.items())]
+        parts = [
+            found.group(1) if found else "kernel",
+            *(f"{name}{value}" for name, value in kernel.shapes.items()),
+        ]
     name = re.sub(r"[^a-z0-9_]+", "_", "_".join(part for part in parts if part).lower()).strip("_")
     if len(name) > LONGEST:
         name = f"{name[:LONGEST].rstrip('_')}_{kernel.workload_key[:8]}"
-    return name if "_" in name and name[:1].isalpha() and not _taken_elsewhere(name) else f"kernel_{name}"
+    return (
+        name
+        if "_" in name and name[:1].isalpha() and not _taken_elsewhere(name)
+        else f"kernel_{name}"
+    )
 
 
 def _taken_elsewhere(name: str) -> bool:
@@ -117,7 +147,9 @@ def _free_name(kernel: ExportKernel, taken: set[str]) -> str:
     threads = f"{name}_t{kernel.threads}"
     keyed = f"{threads}_{kernel.workload_key[:8]}"
     candidates = [name, threads, keyed, *(f"{keyed}_{count}" for count in range(2, len(taken) + 3))]
-    return next(candidate for candidate in candidates if taken.isdisjoint(_symbols(kernel, candidate)))
+    return next(
+        candidate for candidate in candidates if taken.isdisjoint(_symbols(kernel, candidate))
+    )
 
 
 def _symbols(kernel: ExportKernel, symbol: str) -> tuple[str, ...]:

@@ -1,7 +1,9 @@
-"""Any number of rows from kernels for few numbers of rows: which of them, in which order, and which are worth tuning.
+"""Any number of rows from kernels for few numbers of rows: which of them, in which
+order, and which are worth tuning.
 
-A kernel for b rows serves m rows as one of several blocks, or, where fewer than b are left, on padded copies (or on rows that are
-computed twice, to the same values). So the best way to m rows is a shortest path, whatever the kernels' times are.
+A kernel for b rows serves m rows as one of several blocks, or, where fewer than b are
+left, on padded copies (or on rows that are computed twice, to the same values). So the
+best way to m rows is a shortest path, whatever the kernels' times are.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from math import log
 MOST_KERNELS = 8
 MOST_ROWS = 1 << 16  # the plan has a byte for each number of rows
 JUDGED = 2048  # numbers of rows by which a choice of extents is judged, at most: it takes a second
-CANDIDATES = 40  # extents that are tried as a kernel's, spread evenly over the logarithm of the range
+CANDIDATES = (
+    40  # extents that are tried as a kernel's, spread evenly over the logarithm of the range
+)
 
 Seconds = Callable[[int], float]
 """Seconds as a function of the number of rows."""
@@ -23,20 +27,26 @@ Traffic = Mapping[int, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    first: tuple[int, ...]  # for each number of rows left, from 0, the kernel that comes next; position 0 means nothing
+    first: tuple[
+        int, ...
+    ]  # for each number of rows left, from 0, the kernel that comes next; position 0 means nothing
     seconds: tuple[float, ...]  # for each number of rows, all kernels together
 
 
 def plan_rows(kernels: Sequence[tuple[int, float]], high: int, copy_s: Seconds) -> Plan:
     """The fastest way to each number of rows up to `high`; `kernels` are (rows, seconds of a call).
 
-    `copy_s` is what padding costs: copying so many rows in and out. Raises ValueError without kernels, or for rows below 1.
+    `copy_s` is what padding costs: copying so many rows in and out. Raises ValueError
+    without kernels, or for rows below 1.
     """
     if not kernels or min(rows for rows, _ in kernels) < 1:
         raise ValueError("a portfolio needs kernels of at least one row")
     first, seconds = [0], [0.0]
     for left in range(1, high + 1):
-        costs = [cost + (seconds[left - rows] if rows <= left else copy_s(left)) for rows, cost in kernels]
+        costs = [
+            cost + (seconds[left - rows] if rows <= left else copy_s(left))
+            for rows, cost in kernels
+        ]
         best = min(range(len(kernels)), key=costs.__getitem__)
         first.append(best)
         seconds.append(costs[best])
@@ -44,25 +54,42 @@ def plan_rows(kernels: Sequence[tuple[int, float]], high: int, copy_s: Seconds) 
 
 
 def worst_regret(
-    kernels: Mapping[int, float], low: int, high: int, ideal_s: Seconds, copy_s: Seconds, traffic: Traffic | None = None
+    kernels: Mapping[int, float],
+    low: int,
+    high: int,
+    ideal_s: Seconds,
+    copy_s: Seconds,
+    traffic: Traffic | None = None,
 ) -> tuple[float, float]:
-    """Logarithms of how many times longer than ideal the plan takes: over the range or the traffic the worst, and the mean."""
+    """Logarithms of how many times longer than ideal the plan takes: over the range or
+    the traffic the worst, and the mean."""
     plan = plan_rows(list(kernels.items()), high, copy_s)
     weights = traffic or dict.fromkeys(range(low, high + 1), 1.0)
     logs = {rows: log(plan.seconds[rows] / ideal_s(rows)) for rows in weights}
-    return max(logs.values()), sum(logs[rows] * weight for rows, weight in weights.items()) / sum(weights.values())
+    return max(logs.values()), sum(logs[rows] * weight for rows, weight in weights.items()) / sum(
+        weights.values()
+    )
 
 
 def choose_extents(
-    low: int, high: int, ideal_s: Seconds, copy_s: Seconds, most: int = MOST_KERNELS, traffic: Traffic | None = None
+    low: int,
+    high: int,
+    ideal_s: Seconds,
+    copy_s: Seconds,
+    most: int = MOST_KERNELS,
+    traffic: Traffic | None = None,
 ) -> tuple[int, ...]:
-    """The numbers of rows worth a kernel, ascending: greedily those whose plan has the least regret, worst and mean together.
+    """The numbers of rows worth a kernel, ascending: greedily those whose plan has the
+    least regret, worst and mean together.
 
-    `ideal_s` is what a kernel made for a number of rows would take, as far as it is known before any is. With `traffic` the
-    regret is that of the traffic; every other number of rows is served too, as fast as it comes.
+    `ideal_s` is what a kernel made for a number of rows would take, as far as it is
+    known before any is. With `traffic` the regret is that of the traffic; every other
+    number of rows is served too, as fast as it comes.
     """
     unit = -(-high // JUDGED)
-    if unit > 1:  # long ranges are judged in coarser steps; the plan itself is made for every number of rows
+    if (
+        unit > 1
+    ):  # long ranges are judged in coarser steps; the plan itself is made for every number of rows
         coarse = choose_extents(
             max(low // unit, 1),
             high // unit,
@@ -71,11 +98,17 @@ def choose_extents(
             most - 1,
             None if traffic is None else _coarser(traffic, unit, high),
         )
-        busiest = {_step(rows, unit, high): rows for rows in sorted(traffic or {}, key=lambda rows: (traffic or {})[rows])}
+        busiest = {
+            _step(rows, unit, high): rows
+            for rows in sorted(traffic or {}, key=lambda rows: (traffic or {})[rows])
+        }
         exact = (busiest.get(rows, max(rows * unit, low)) for rows in coarse)
         return tuple(sorted({high, *(rows for rows in exact if rows < high)}))
     ratio = max(high / low, 1.0)
-    spread = {round(low * ratio ** (step / (CANDIDATES - 1))) for step in range(CANDIDATES)} | {low, high}
+    spread = {round(low * ratio ** (step / (CANDIDATES - 1))) for step in range(CANDIDATES)} | {
+        low,
+        high,
+    }
     spread |= set(sorted(traffic or {}, key=lambda rows: -(traffic or {})[rows])[:CANDIDATES])
     chosen = {high: ideal_s(high)}
     while len(chosen) < min(most, len(spread)):
@@ -85,7 +118,10 @@ def choose_extents(
             if rows not in chosen
         }
         best = min(tried, key=lambda rows: (sum(tried[rows]), rows))
-        if sum(tried[best]) >= sum(worst_regret(chosen, low, high, ideal_s, copy_s, traffic)) - 1e-3:
+        if (
+            sum(tried[best])
+            >= sum(worst_regret(chosen, low, high, ideal_s, copy_s, traffic)) - 1e-3
+        ):
             break
         chosen[best] = ideal_s(best)
     return tuple(sorted(chosen))
@@ -104,14 +140,27 @@ def _step(rows: int, unit: int, high: int) -> int:
 
 
 def worthwhile(
-    kernels: Mapping[int, float], low: int, high: int, copy_s: Seconds, most: int = MOST_KERNELS, traffic: Traffic | None = None
+    kernels: Mapping[int, float],
+    low: int,
+    high: int,
+    copy_s: Seconds,
+    most: int = MOST_KERNELS,
+    traffic: Traffic | None = None,
 ) -> tuple[int, ...]:
-    """The numbers of rows whose kernels are worth exporting, ascending: none that the plan does without, at most `most`."""
+    """The numbers of rows whose kernels are worth exporting, ascending: none that the
+    plan does without, at most `most`."""
     best = plan_rows(list(kernels.items()), high, copy_s).seconds
     kept = dict(kernels)
     while len(kept) > most:
-        without = {rows: {other: cost for other, cost in kept.items() if other != rows} for rows in kept}
-        least = min(without, key=lambda rows: sum(worst_regret(without[rows], low, high, best.__getitem__, copy_s, traffic)))
+        without = {
+            rows: {other: cost for other, cost in kept.items() if other != rows} for rows in kept
+        }
+        least = min(
+            without,
+            key=lambda rows: sum(
+                worst_regret(without[rows], low, high, best.__getitem__, copy_s, traffic)
+            ),
+        )
         del kept[least]
     extents = list(kept)
     used = set(plan_rows(list(kept.items()), high, copy_s).first[low:])

@@ -1,6 +1,8 @@
-"""Who wrote an export: Ed25519 signatures (RFC 8032) over the exact bytes of the manifest, which holds all other files' hashes.
+"""Who wrote an export: Ed25519 signatures (RFC 8032) over the exact bytes of the
+manifest, which holds all other files' hashes.
 
-The private key lies in the user's data directory; the public one stands in the manifest, as `ed25519:` and 64 hex digits.
+The private key lies in the user's data directory; the public one stands in the
+manifest, as `ed25519:` and 64 hex digits.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ PUBLIC = re.compile(r"ed25519:[0-9a-f]{64}\Z")
 
 
 class Signer:
-    """A private key that signs. Ed25519 is deterministic: the same manifest and key give the same bytes."""
+    """A private key that signs. Ed25519 is deterministic: the same manifest and key
+    give the same bytes."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key
@@ -46,19 +49,26 @@ class Signer:
 
 
 def signer_at(path: Path) -> Signer:
-    """The key in `path`, made there for its owner alone when there is none. Raises SigningKeyError."""
+    """The key in `path`, made there for its owner alone when there is none. Raises
+    SigningKeyError."""
     try:
         if not path.exists():
             _create(path)
         content = _read_private(path)
     except OSError as error:
-        raise SigningKeyError(f"the signing key {path} cannot be read or made: {error.strerror}") from error
+        raise SigningKeyError(
+            f"the signing key {path} cannot be read or made: {error.strerror}"
+        ) from error
     try:
         key = load_pem_private_key(content, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise SigningKeyError(f"{path} is no signing key; move it away, and the next export makes a new one") from error
+        raise SigningKeyError(
+            f"{path} is no signing key; move it away, and the next export makes a new one"
+        ) from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise SigningKeyError(f"{path} is no Ed25519 key; move it away, and the next export makes one")
+        raise SigningKeyError(
+            f"{path} is no Ed25519 key; move it away, and the next export makes one"
+        )
     return Signer(key)
 
 
@@ -67,7 +77,8 @@ def public_text(key: Ed25519PublicKey) -> str:
 
 
 def public_key_of(text: str) -> str:
-    """A public key as given by a user: `ed25519:HEX`, or a file with that text or with PEM. Raises UsageError."""
+    """A public key as given by a user: `ed25519:HEX`, or a file with that text or with
+    PEM. Raises UsageError."""
     given = text.strip()
     if PUBLIC.match(given):
         return given
@@ -75,7 +86,10 @@ def public_key_of(text: str) -> str:
         with Path(given).open("rb") as file:
             content = file.read(LARGEST_KEY_FILE)
     except (OSError, ValueError) as error:
-        message = f"{given[:100]!r} is neither a public key (ed25519: and 64 hex digits) nor a file that holds one"
+        message = (
+            f"{given[:100]!r} is neither a public key (ed25519: and 64 hex digits) nor a "
+            f"file that holds one"
+        )
         raise UsageError(message) from error
     written = content.decode("ascii", errors="replace").strip()
     if PUBLIC.match(written):
@@ -83,7 +97,9 @@ def public_key_of(text: str) -> str:
     try:
         key = load_pem_public_key(content)
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise UsageError(f"{given} holds no public key; it has ed25519: and 64 hex digits, or PEM") from error
+        raise UsageError(
+            f"{given} holds no public key; it has ed25519: and 64 hex digits, or PEM"
+        ) from error
     if not isinstance(key, Ed25519PublicKey):
         raise UsageError(f"{given} holds a public key of another kind than Ed25519")
     return public_text(key)
@@ -92,7 +108,9 @@ def public_key_of(text: str) -> str:
 def is_signed(content: bytes, signature: bytes, public_key: str) -> bool:
     """Whether the holder of `public_key`, well-formed as PUBLIC says, signed these bytes."""
     try:
-        Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key.removeprefix("ed25519:"))).verify(signature, content)
+        Ed25519PublicKey.from_public_bytes(
+            bytes.fromhex(public_key.removeprefix("ed25519:"))
+        ).verify(signature, content)
     except (InvalidSignature, ValueError):
         return False
     return True
@@ -101,8 +119,12 @@ def is_signed(content: bytes, signature: bytes, public_key: str) -> bool:
 def _create(path: Path) -> None:
     """Whole or not at all, and never over another: two first exports at once end with one key."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")  # readable by its owner alone
+    pem = Ed25519PrivateKey.generate().private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    )
+    descriptor, draft = tempfile.mkstemp(
+        dir=path.parent, prefix=f".{path.name}-"
+    )  # readable by its owner alone
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(pem)
@@ -122,7 +144,8 @@ def _read_private(path: Path) -> bytes:
             raise SigningKeyError(f"{path} is no plain file; a signing key is one")
         if found.st_mode & 0o077:
             raise SigningKeyError(
-                f"others may read the signing key {path} (mode {found.st_mode & 0o777:o}); run: chmod 600 {path}"
+                f"others may read the signing key {path} (mode {found.st_mode & 0o777:o}); run: "
+                f"chmod 600 {path}"
             )
         return os.read(descriptor, LARGEST_KEY_FILE)
     finally:

@@ -1,16 +1,21 @@
-"""Arguments in the shapes that callers know: a scheduled function may address them with fewer dimensions than they have."""
+"""Arguments in the shapes that callers know: a scheduled function may address them with
+fewer dimensions than they have."""
 
 from __future__ import annotations
 
 import tvm
 from tvm import tirx
 
-ARGUMENTS = "tuner.arguments"  # of a function whose parameters callers have in other shapes: these, in order
+# of a function whose parameters callers have in other shapes: these, in order
+ARGUMENTS = "tuner.arguments"
 
 
 def state_arguments(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with each function taking what callers have. What its body addresses becomes a view of that."""
-    return tvm.IRModule({name: _stated(function) for name, function in mod.functions.items()}, attrs=mod.attrs)
+    """The module with each function taking what callers have. What its body addresses
+    becomes a view of that."""
+    return tvm.IRModule(
+        {name: _stated(function) for name, function in mod.functions.items()}, attrs=mod.attrs
+    )
 
 
 def _stated(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -21,7 +26,9 @@ def _stated(function: tirx.PrimFunc) -> tirx.PrimFunc:
         if [int(extent) for extent in addressed.shape] == [int(extent) for extent in shape]:
             parameters.append(addressed)
             continue
-        parameters.append(tirx.decl_buffer([int(extent) for extent in shape], addressed.dtype, addressed.name))
+        parameters.append(
+            tirx.decl_buffer([int(extent) for extent in shape], addressed.dtype, addressed.name)
+        )
         views.append(tirx.DeclBuffer(addressed, data=parameters[-1].data))
     body = tirx.SeqStmt([*views, function.body]) if views else function.body
     stated = tirx.PrimFunc(parameters, body, function.ret_type, function.attrs, function.span)

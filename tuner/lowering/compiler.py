@@ -1,4 +1,5 @@
-"""From a workload and a config to object code: expression → program → scheduled module → machine code."""
+"""From a workload and a config to object code: expression → program → scheduled module
+→ machine code."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ from tuner.spaces.program.program import Program
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
 
-LONGEST_SOURCE = 200_000  # characters kept of each text: enough to read a kernel's loops, little beside its trace and module
+# characters kept of each text: enough to read a kernel's loops, little beside its trace
+# and module
+LONGEST_SOURCE = 200_000
 
 
 class BuildError(TunerError):
@@ -45,7 +48,8 @@ class Compiled:
 
     @property
     def sources(self) -> Mapping[str, str]:
-        """The scheduled module as TVMScript, the LLVM IR and the assembly made of it, each cut at LONGEST_SOURCE."""
+        """The scheduled module as TVMScript, the LLVM IR and the assembly made of it,
+        each cut at LONGEST_SOURCE."""
         texts = {
             "tvmscript": str(self.scheduled.mod.script()),
             "llvm": str(self.generated.inspect_source("ll")),
@@ -55,7 +59,8 @@ class Compiled:
 
     @property
     def prepack(self) -> Prepack | None:
-        """What `<symbol>_pack`, compiled into the same object, takes and gives; None where no constant is packed ahead."""
+        """What `<symbol>_pack`, compiled into the same object, takes and gives; None
+        where no constant is packed ahead."""
         return prepack_of(self.program, self.symbol)
 
     @property
@@ -64,12 +69,18 @@ class Compiled:
         return stored(self.program, self.symbol, self.scheduled)
 
 
-def compile_kernel(*, workload: Workload, target: Target, threads: int, config: Config | None, symbol: str) -> Compiled:
+def compile_kernel(
+    *, workload: Workload, target: Target, threads: int, config: Config | None, symbol: str
+) -> Compiled:
     """Object code of the config's schedule, of the default schedule where there is no config.
 
     Raises IllegalSchedule where the config has no schedule, BuildError where the compiler fails.
     """
-    program = default_program(workload) if config is None else program_for(workload, target, threads, config)
+    program = (
+        default_program(workload)
+        if config is None
+        else program_for(workload, target, threads, config)
+    )
     return compile_program(program, target, symbol)
 
 
@@ -77,7 +88,13 @@ def compile_program(program: Program, target: Target, symbol: str) -> Compiled:
     """Object code of a program. Raises as `compile_kernel` does."""
     scheduled = schedule(program, symbol)
     generated = build(scheduled.mod, target)
-    return Compiled(symbol=symbol, object_code=_object_code(generated), program=program, scheduled=scheduled, generated=generated)
+    return Compiled(
+        symbol=symbol,
+        object_code=_object_code(generated),
+        program=program,
+        scheduled=scheduled,
+        generated=generated,
+    )
 
 
 def compile_stored(stored_schedule: StoredSchedule, target: Target) -> bytes:
@@ -100,13 +117,16 @@ def shortened(text: str) -> str:
 def build(mod: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     """A scheduled module compiled for a CPU. Raises BuildError with the compiler's text."""
     try:
-        lowered = state_arguments(use_tile_registers(take_dots(transpose_in_registers(mod), target.isa), target.isa))
+        lowered = state_arguments(
+            use_tile_registers(take_dots(transpose_in_registers(mod), target.isa), target.isa)
+        )
         try:
             return _generated(lowered, target.tvm)
         except tvm.error.InternalError as error:
             if "LLVM module verification failed" not in str(error):
                 raise
-            # LLVM's own verifier refuses what its highest level makes of some chains of conditional loads.
+            # LLVM's own verifier refuses what its highest level makes of some chains of
+            # conditional loads.
             return _generated(lowered, {**target.tvm, "opt-level": 2})
     except (RuntimeError, ValueError, TypeError) as error:
         raise BuildError(f"the compiler refused the schedule: {error}") from error

@@ -15,16 +15,22 @@ _BELOW_ANY = -(2**30)
 
 
 def without_cancelled(index: Scalar) -> Scalar:
-    """The index as it stands, tidied where an iterator in it cancels out (`i - i`): TVM divides by its coefficient, 0."""
+    """The index as it stands, tidied where an iterator in it cancels out (`i - i`): TVM
+    divides by its coefficient, 0."""
     tidied = tidy(index)
     return opaque(index if _iterators(tidied) == _iterators(index) else tidied)
 
 
 def opaque(index: Scalar) -> Scalar:
-    """The index, hidden from TVM's analysis of iterators where parts of an iterator may cancel out (`i mod 3 - i`): there it
-    divides by their coefficient, 0. No index is below the bound, so later passes drop the comparison."""
+    """The index, hidden from TVM's analysis of iterators where parts of an iterator may
+    cancel out (`i mod 3 - i`): there it divides by their coefficient, 0. No index is
+    below the bound, so later passes drop the comparison."""
     atoms, _ = linear(index)
-    divided = [_iterators(atom) for atom in atoms if isinstance(atom, Binary) and atom.op in {"floordiv", "floormod"}]
+    divided = [
+        _iterators(atom)
+        for atom in atoms
+        if isinstance(atom, Binary) and atom.op in {"floordiv", "floormod"}
+    ]
     seen = [_iterators(atom) for atom in atoms]
     entangled = any(sum(bool(names & other) for other in seen) > 1 for names in divided)
     return Binary("max", index, Const(_BELOW_ANY, "int64")) if entangled else index
@@ -33,14 +39,19 @@ def opaque(index: Scalar) -> Scalar:
 def mistakable(indices: Sequence[Scalar]) -> bool:
     """Whether TVM makes other indices of an access's where it joins them to one.
 
-    Where one divides by the same number in two places that share an iterator and differ, as `(i + 2) // 3` and `(i + 1) // 3`, it
-    takes these for the same; of what falls while an iterator rises, as `(1 - i) // 2`, it forgets the constant.
+    Where one divides by the same number in two places that share an iterator and
+    differ, as `(i + 2) // 3` and `(i + 1) // 3`, it takes these for the same; of what
+    falls while an iterator rises, as `(1 - i) // 2`, it forgets the constant.
     """
     nodes = (node for index in indices for node in walk(index))
-    found = [node for node in nodes if isinstance(node, Binary) and node.op in ("floordiv", "floormod")]
+    found = [
+        node for node in nodes if isinstance(node, Binary) and node.op in ("floordiv", "floormod")
+    ]
     falling = any(coefficient < 0 for node in found for coefficient in linear(node.lhs)[0].values())
     return falling or any(
-        one.rhs == other.rhs and tidy(one.lhs) != tidy(other.lhs) and _iterators(one.lhs) & _iterators(other.lhs)
+        one.rhs == other.rhs
+        and tidy(one.lhs) != tidy(other.lhs)
+        and _iterators(one.lhs) & _iterators(other.lhs)
         for one, other in combinations(found, 2)
     )
 

@@ -1,6 +1,8 @@
-"""Functions in LLVM's own language, for what TVM has no word for: brought into the kernels that call them by their names.
+"""Functions in LLVM's own language, for what TVM has no word for: brought into the
+kernels that call them by their names.
 
-A name says all that its function does. Where several kernels of one library have the same, the linker keeps one.
+A name says all that its function does. Where several kernels of one library have the
+same, the linker keeps one.
 """
 
 from __future__ import annotations
@@ -26,15 +28,16 @@ define weak_odr hidden <16 x float> @{DOT_BFLOAT16}(<16 x float> %sums, <32 x i1
   %added = call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float> %sums, <32 x bfloat> %a, <32 x bfloat> %b)
   ret <16 x float> %added
 }}
-"""
-# The assembly is empty. Because it may do what LLVM does not see it stays in its loop, once an iteration; that it always returns
-# and touches no memory that LLVM knows of lets values live in registers across it.
+"""  # noqa: E501
+# The assembly is empty. Because it may do what LLVM does not see it stays in its loop,
+# once an iteration; that it always returns and touches no memory that LLVM knows of
+# lets values live in registers across it.
 _NOTHING = f"""
 define weak_odr hidden void @{NOTHING}() alwaysinline nounwind willreturn nosync memory(inaccessiblemem: readwrite) {{
   call void asm sideeffect "", ""() nounwind willreturn nosync nocallback memory(inaccessiblemem: readwrite)
   ret void
 }}
-"""
+"""  # noqa: E501
 _STREAMING_STORE = """
 define weak_odr hidden void @{name}(ptr %to, <{lanes} x {element}> %values) alwaysinline {{
   store <{lanes} x {element}> %values, ptr %to, align {align}, !nontemporal !0
@@ -42,16 +45,18 @@ define weak_odr hidden void @{name}(ptr %to, <{lanes} x {element}> %values) alwa
 }}
 !0 = !{{i32 1}}
 """
-# LLVM orders only what is stored as ever by it; what x86 has for the strongest fence, mfence or a locked instruction, waits until
-# what goes past the caches is written too (Intel's Software Developer's Manual, volume 3, write combining).
+# LLVM orders only what is stored as ever by it; what x86 has for the strongest fence,
+# mfence or a locked instruction, waits until what goes past the caches is written too
+# (Intel's Software Developer's Manual, volume 3, write combining).
 _FENCE = f"""
 define weak_odr hidden void @{FENCE}() alwaysinline {{
   fence seq_cst
   ret void
 }}
 """
-# ldtilecfg takes 64 bytes: palette 1, from byte 16 two bytes a register for those of its rows, from byte 48 one for its rows.
-# arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) asks Linux for the registers (Documentation/arch/x86/xstate.rst).
+# ldtilecfg takes 64 bytes: palette 1, from byte 16 two bytes a register for those of
+# its rows, from byte 48 one for its rows. arch_prctl(ARCH_REQ_XCOMP_PERM,
+# XFEATURE_XTILEDATA) asks Linux for the registers (Documentation/arch/x86/xstate.rst).
 _SHAPE_REGISTERS = """
 @{name}_shapes = weak_odr hidden constant [64 x i8] c"{shapes}", align 64
 @{name}_asked = weak_odr hidden global i8 0
@@ -73,7 +78,8 @@ configure:
 
 
 def amx_shapes(row_bytes: list[int], rows: list[int]) -> str:
-    """The function that gives AMX's registers their shapes, asking for them in a process' first call; void, without arguments."""
+    """The function that gives AMX's registers their shapes, asking for them in a
+    process' first call; void, without arguments."""
     return _SHAPES + bytes([*row_bytes, *rows]).hex()
 
 
@@ -82,8 +88,9 @@ def shapes_amx(name: str) -> bool:
 
 
 def streaming_store(dtype: str, lanes: int) -> str:
-    """The function that stores a vector past the caches, where it begins at a multiple of its size or of a cache line; void, of
-    an address and the vector. `dtype`: float32 or float64."""
+    """The function that stores a vector past the caches, where it begins at a multiple
+    of its size or of a cache line; void, of an address and the vector. `dtype`: float32
+    or float64."""
     return f"{_STREAM}{dtype}x{lanes}"
 
 
@@ -107,7 +114,9 @@ def bring_in_functions(mod: tvm.IRModule) -> tvm.IRModule:
         for wanted in called_functions(body):
             text = _text(wanted)
             if text is not None:
-                body = tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", tvm.ir.StringImm(text), body)
+                body = tirx.AttrStmt(
+                    tirx.const(0, "int32"), "pragma_import_llvm", tvm.ir.StringImm(text), body
+                )
         functions[name] = function if body is function.body else function.with_body(body)
     return tvm.IRModule(functions, attrs=mod.attrs)
 
@@ -134,4 +143,6 @@ def _text(name: str) -> str | None:
 def _streaming_store(name: str) -> str:
     dtype, lanes = name.removeprefix(_STREAM).split("x")
     element, size = {"float32": ("float", 4), "float64": ("double", 8)}[dtype]
-    return _STREAMING_STORE.format(name=name, lanes=lanes, element=element, align=min(int(lanes) * size, LINE_BYTES))
+    return _STREAMING_STORE.format(
+        name=name, lanes=lanes, element=element, align=min(int(lanes) * size, LINE_BYTES)
+    )

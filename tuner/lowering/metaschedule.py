@@ -1,7 +1,9 @@
-"""Schedules for TVM users to take home: as TVMScript, and as a MetaSchedule database of workloads and tuning records.
+"""Schedules for TVM users to take home: as TVMScript, and as a MetaSchedule database of
+workloads and tuning records.
 
-Kernels are made by rewriting of our own followed by TVM's primitives. A record's workload is therefore the rewritten module, and
-its trace the primitives alone: MetaSchedule finds it by that module, not by the one a user's program started from.
+Kernels are made by rewriting of our own followed by TVM's primitives. A record's
+workload is therefore the rewritten module, and its trace the primitives alone:
+MetaSchedule finds it by that module, not by the one a user's program started from.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from tvm.s_tir.schedule import Trace
 
 from tuner.lowering.schedule import StoredSchedule, replay
 
-WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"  # as MetaSchedule calls them in a work_dir
+WORKLOADS, RECORDS = (
+    "database_workload.json",
+    "database_tuning_record.json",
+)  # as MetaSchedule calls them in a work_dir
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +57,18 @@ def _commit(store: meta_schedule.database.Database, record: Record) -> None:
     scheduled = Schedule(mod)
     Trace.apply_json_to_schedule(json.loads(record.schedule.trace), scheduled)
     arguments = meta_schedule.arg_info.ArgInfo.from_prim_func(_called(mod, record.symbol))
-    target = tvm.target.Target({**record.target, "num-cores": record.threads})  # MetaSchedule wants to know how many there are
+    target = tvm.target.Target(
+        {**record.target, "num-cores": record.threads}
+    )  # MetaSchedule wants to know how many there are
     workload = store.commit_workload(mod)
-    made = meta_schedule.database.TuningRecord(scheduled.trace, workload, [record.median_s], target, arguments)
+    made = meta_schedule.database.TuningRecord(
+        scheduled.trace, workload, [record.median_s], target, arguments
+    )
     store.commit_tuning_record(made)
 
 
 def _called(mod: tvm.IRModule, symbol: str) -> tvm.tirx.PrimFunc:
-    """The function that is called; in a module that came from elsewhere it is the only one, under a name of its own."""
+    """The function that is called; in a module that came from elsewhere it is the only
+    one, under a name of its own."""
     functions = {variable.name_hint: function for variable, function in mod.functions.items()}
     return functions[symbol] if symbol in functions else next(iter(functions.values()))

@@ -1,4 +1,5 @@
-"""Blocks of a program as a schedulable TVM module: one PrimFunc, one S-block a block, loops named after their axes."""
+"""Blocks of a program as a schedulable TVM module: one PrimFunc, one S-block a block,
+loops named after their axes."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from tuner.workload.expression import COMBINE, Binary, Cast, Read, Scalar, reads
 
 
 def module(program: Program, symbol: str) -> tvm.IRModule:
-    """The program's blocks, in order, before any step; the function is exported as `symbol`, its prologue as `<symbol>_pack`."""
+    """The program's blocks, in order, before any step; the function is exported as
+    `symbol`, its prologue as `<symbol>_pack`."""
     parts = split(program)
     functions = {symbol: _function(parts.main, symbol)}
     if parts.prologue is not None:
@@ -32,20 +34,31 @@ def module(program: Program, symbol: str) -> tvm.IRModule:
 def _function(program: Program, symbol: str) -> tirx.PrimFunc:
     index_dtype = _index_dtype(program)
     arguments = (*program.inputs, *program.outputs)
-    buffers = {tensor.name: tirx.decl_buffer(program.addressed(tensor), tensor.dtype, tensor.name) for tensor in arguments}
+    buffers = {
+        tensor.name: tirx.decl_buffer(program.addressed(tensor), tensor.dtype, tensor.name)
+        for tensor in arguments
+    }
     inner = {
-        buffer.name: tirx.decl_buffer(buffer.shape, _stored(buffer), buffer.name, scope=_scope(buffer.scope))
+        buffer.name: tirx.decl_buffer(
+            buffer.shape, _stored(buffer), buffer.name, scope=_scope(buffer.scope)
+        )
         for buffer in program.buffers
     }
     scope = Scope(buffers | inner, {}, index_dtype, frozenset(buffers), _vectors(program))
-    sections = [list(blocks) for _, blocks in groupby(program.blocks, key=lambda block: block.section)]
+    sections = [
+        list(blocks) for _, blocks in groupby(program.blocks, key=lambda block: block.section)
+    ]
     shared = dict(inner)
     if len(sections) == 1:
         body = _sequence([_nest(block, scope) for block in program.blocks])
     else:
         owned = [_owned(section, sections, inner) for section in sections]
-        body = _sequence([_section(section, own, scope) for section, own in zip(sections, owned, strict=True)])
-        shared = {name: buffer for name, buffer in inner.items() if all(name not in own for own in owned)}
+        body = _sequence(
+            [_section(section, own, scope) for section, own in zip(sections, owned, strict=True)]
+        )
+        shared = {
+            name: buffer for name, buffer in inner.items() if all(name not in own for own in owned)
+        }
     root = SBlock([], [], [], "root", body, alloc_buffers=list(shared.values()))
     function = tirx.PrimFunc(
         [buffers[tensor.name] for tensor in arguments],
@@ -58,25 +71,31 @@ def _function(program: Program, symbol: str) -> tirx.PrimFunc:
 
 
 def _scope(scope: str) -> str:
-    """As TVM calls it. What is small it keeps on the stack under the name of the main memory alone: of other scopes it would ask
-    the runtime for each buffer in each call, and give it back, which is half of the time of a small kernel."""
+    """As TVM calls it. What is small it keeps on the stack under the name of the main
+    memory alone: of other scopes it would ask the runtime for each buffer in each call,
+    and give it back, which is half of the time of a small kernel."""
     return "" if scope in ("global", "stack") else scope
 
 
 def _stored(buffer: Buffer) -> str:
-    """The dtype TVM is told: of a bfloat16 intermediate it makes one of float32, unless it is known as bits."""
+    """The dtype TVM is told: of a bfloat16 intermediate it makes one of float32, unless
+    it is known as bits."""
     return BITS if buffer.exact and buffer.dtype == "bfloat16" else buffer.dtype
 
 
 def _vectors(program: Program) -> frozenset[str]:
     """The loops that become vectors, those within a fused one by themselves."""
     within = {step.into: step.loops for step in program.steps if isinstance(step, Fuse)}
-    marked = [step.loop for step in program.steps if isinstance(step, Mark) and step.how == "vectorize"]
+    marked = [
+        step.loop for step in program.steps if isinstance(step, Mark) and step.how == "vectorize"
+    ]
     return frozenset(loop for one in marked for loop in within.get(one, (one,)))
 
 
 def _index_dtype(program: Program) -> str:
-    shapes = [tensor.shape for tensor in (*program.inputs, *program.outputs)] + [buffer.shape for buffer in program.buffers]
+    shapes = [tensor.shape for tensor in (*program.inputs, *program.outputs)] + [
+        buffer.shape for buffer in program.buffers
+    ]
     largest = max(prod(shape) for shape in shapes)
     return "int32" if largest < 2**31 else "int64"
 
@@ -87,12 +106,22 @@ def _sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:
 
 def _touched(section: list[Block]) -> tuple[set[str], set[str]]:
     """Names of the buffers a section's blocks read, and of those they write."""
-    return {read.tensor for block in section for read in reads(block.body)}, {block.buffer for block in section}
+    return {read.tensor for block in section for read in reads(block.body)}, {
+        block.buffer for block in section
+    }
 
 
-def _owned(section: list[Block], sections: list[list[Block]], inner: Mapping[str, tirx.Buffer]) -> dict[str, tirx.Buffer]:
+def _owned(
+    section: list[Block], sections: list[list[Block]], inner: Mapping[str, tirx.Buffer]
+) -> dict[str, tirx.Buffer]:
     """The intermediates that no other section touches."""
-    outside = {name for other in sections if other is not section for names in _touched(other) for name in names}
+    outside = {
+        name
+        for other in sections
+        if other is not section
+        for names in _touched(other)
+        for name in names
+    }
     read, written = _touched(section)
     return {name: inner[name] for name in inner if name in read | written and name not in outside}
 
@@ -100,18 +129,33 @@ def _owned(section: list[Block], sections: list[list[Block]], inner: Mapping[str
 def _section(section: list[Block], own: Mapping[str, tirx.Buffer], scope: Scope) -> tirx.Stmt:
     """A section as one block that declares the whole buffers it reads and writes.
 
-    Overlapping tiles cover a buffer in a way TVM cannot prove; other sections only see that all of it was written.
+    Overlapping tiles cover a buffer in a way TVM cannot prove; other sections only see
+    that all of it was written.
     """
     read, written = (
-        [tirx.BufferRegion(scope.buffers[name], _whole(scope.buffers[name])) for name in sorted(names - set(own))]
+        [
+            tirx.BufferRegion(scope.buffers[name], _whole(scope.buffers[name]))
+            for name in sorted(names - set(own))
+        ]
         for names in _touched(section)
     )
-    read = [region for region in read if all(not region.source.same_as(other.source) for other in written)]
+    read = [
+        region
+        for region in read
+        if all(not region.source.same_as(other.source) for other in written)
+    ]
     body = _sequence([_nest(block, scope) for block in section])
     return SBlockRealize(
         [],
         tirx.const(True, "bool"),
-        SBlock([], read, written, f"section_{section[0].section}", body, alloc_buffers=list(own.values())),
+        SBlock(
+            [],
+            read,
+            written,
+            f"section_{section[0].section}",
+            body,
+            alloc_buffers=list(own.values()),
+        ),
     )
 
 
@@ -120,15 +164,24 @@ def _whole(buffer: tirx.Buffer) -> list[tvm.ir.Range]:
 
 
 def _nest(block: Block, scope: Scope) -> tirx.Stmt:
-    axes = [(axis, tirx.IterVar.DataPar) for axis in block.axes] + [(axis, tirx.IterVar.CommReduce) for axis in block.reduce_axes]
+    axes = [(axis, tirx.IterVar.DataPar) for axis in block.axes] + [
+        (axis, tirx.IterVar.CommReduce) for axis in block.reduce_axes
+    ]
     loops = [tirx.Var(axis.name, scope.index_dtype) for axis, _ in axes]
     iterators = [
         tirx.IterVar(
-            tvm.ir.Range(tirx.const(0, scope.index_dtype), tirx.const(axis.extent, scope.index_dtype)), f"v_{axis.name}", kind
+            tvm.ir.Range(
+                tirx.const(0, scope.index_dtype), tirx.const(axis.extent, scope.index_dtype)
+            ),
+            f"v_{axis.name}",
+            kind,
         )
         for axis, kind in axes
     ]
-    inside = scope.bind(block, {axis.name: iterator.var for (axis, _), iterator in zip(axes, iterators, strict=True)})
+    inside = scope.bind(
+        block,
+        {axis.name: iterator.var for (axis, _), iterator in zip(axes, iterators, strict=True)},
+    )
     statement: tirx.Stmt = _block(block, iterators, loops, inside)
     for loop, (axis, _) in zip(reversed(loops), reversed(axes), strict=True):
         first, extent = tirx.const(0, scope.index_dtype), tirx.const(axis.extent, scope.index_dtype)
@@ -140,7 +193,9 @@ def _fetch(line: Fetch, scope: Scope) -> tirx.Stmt:
     """The line of an element, asked for to be read (0), kept in all caches (3), as data (1)."""
     element = tirx.BufferLoad(scope.buffers[line.read.tensor], scope.place(line.read.indices))
     how = [tirx.const(value, "int32") for value in (0, 3, 1)]
-    statement = tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(element), *how))
+    statement = tirx.Evaluate(
+        tirx.call_llvm_intrin("void", "llvm.prefetch", tirx.address_of(element), *how)
+    )
     for condition in reversed(line.when):
         statement = tirx.IfThenElse(lower(condition, scope, "libm"), statement, None)
     return statement
@@ -149,13 +204,18 @@ def _fetch(line: Fetch, scope: Scope) -> tirx.Stmt:
 def _written_again(block: Block, target: tirx.Buffer) -> bool:
     """Whether overlapping tiles write elements more than once.
 
-    TVM's StorageRewrite puts `e[i] = f(s[i])` in the place of an `s` that nobody reads afterwards, which would be done to what
-    was written before; it says so itself, and leaves what it takes for foreign alone.
+    TVM's StorageRewrite puts `e[i] = f(s[i])` in the place of an `s` that nobody reads
+    afterwards, which would be done to what was written before; it says so itself, and
+    leaves what it takes for foreign alone.
     """
-    return block.reducer is None and prod(axis.extent for axis in block.axes) > prod(int(extent) for extent in target.shape)
+    return block.reducer is None and prod(axis.extent for axis in block.axes) > prod(
+        int(extent) for extent in target.shape
+    )
 
 
-def _block(block: Block, iterators: list[tirx.IterVar], loops: list[tirx.Var], inside: Scope) -> tirx.Stmt:
+def _block(
+    block: Block, iterators: list[tirx.IterVar], loops: list[tirx.Var], inside: Scope
+) -> tirx.Stmt:
     target = inside.buffers[block.buffer]
     indices = inside.place(block.indices)
     body, init = block.body, None
@@ -167,17 +227,27 @@ def _block(block: Block, iterators: list[tirx.IterVar], loops: list[tirx.Var], i
 
     def stored(value: Scalar) -> tirx.Stmt:
         bits = str(target.dtype) == BITS
-        lowered = lower_bits(value, inside) if bits else lower(value, inside, block.mathematics).astype(str(target.dtype))
+        lowered = (
+            lower_bits(value, inside)
+            if bits
+            else lower(value, inside, block.mathematics).astype(str(target.dtype))
+        )
         return tirx.BufferStore(target, lowered, indices)
 
     store = stored(body)
-    for condition in reversed(block.when):  # each by itself, to be taken out of the loops that it does not vary in
-        other = None if block.otherwise is None else stored(block.otherwise)  # anew: TVM knows each variable from one place
+    for condition in reversed(
+        block.when
+    ):  # each by itself, to be taken out of the loops that it does not vary in
+        other = (
+            None if block.otherwise is None else stored(block.otherwise)
+        )  # anew: TVM knows each variable from one place
         store = tirx.IfThenElse(lower(condition, inside, "libm"), store, other)
     if _written_again(block, target) and block.buffer not in inside.given:
         store = tirx.AttrStmt(0, "extern_scope", 0, store)
     bare = SBlock(iterators, [], [], block.name, store, init=init)
-    read, write, _ = get_sblock_access_region(bare, {buffer: buffer for buffer in inside.buffers.values()})
+    read, write, _ = get_sblock_access_region(
+        bare, {buffer: buffer for buffer in inside.buffers.values()}
+    )
     if init is not None:
         read = [region for region in read if not region.source.same_as(target)]
     if block.streamed:

@@ -1,4 +1,5 @@
-"""Scalar expressions as TVM expressions, with transcendental functions as libm calls or vectorisable polynomials."""
+"""Scalar expressions as TVM expressions, with transcendental functions as libm calls or
+vectorisable polynomials."""
 
 from __future__ import annotations
 
@@ -13,11 +14,30 @@ from tuner.lowering import math_functions as mathematics
 from tuner.lowering.indices import mistakable, without_cancelled
 from tuner.spaces.program.program import Block, Mathematics
 from tuner.spaces.rewrite.access import in_bounds
-from tuner.workload.expression import Binary, Cast, Const, Read, Scalar, Select, Unary, Var, reads, walk
+from tuner.workload.expression import (
+    Binary,
+    Cast,
+    Const,
+    Read,
+    Scalar,
+    Select,
+    Unary,
+    Var,
+    reads,
+    walk,
+)
 
 BITS = "uint16"  # of a bfloat16 buffer that is kept as it is
-_COMPARE = {"lt": tirx.LT, "le": tirx.LE, "gt": tirx.GT, "ge": tirx.GE, "eq": tirx.EQ, "ne": tirx.NE}
-_ARITHMETIC = {"add": tirx.Add, "sub": tirx.Sub, "mul": tirx.Mul, "max": tirx.Max, "min": tirx.Min, "floordiv": tirx.FloorDiv,
+_COMPARE = {
+    "lt": tirx.LT,
+    "le": tirx.LE,
+    "gt": tirx.GT,
+    "ge": tirx.GE,
+    "eq": tirx.EQ,
+    "ne": tirx.NE,
+}
+_ARITHMETIC = {"add": tirx.Add, "sub": tirx.Sub, "mul": tirx.Mul, "max": tirx.Max, "min": tirx.Min,
+"floordiv": tirx.FloorDiv,
                "floormod": tirx.FloorMod}  # fmt: skip
 
 
@@ -29,7 +49,9 @@ class Scope:
     iterators: Mapping[str, tirx.Var]
     index_dtype: str
     given: frozenset[str] = frozenset()  # buffers that are parameters, which TVM leaves as they are
-    vectors: frozenset[str] = frozenset()  # loops, as `<block>.<axis>`, whose points are computed together
+    vectors: frozenset[str] = (
+        frozenset()
+    )  # loops, as `<block>.<axis>`, whose points are computed together
     extents: Mapping[str, int] = field(default_factory=dict)  # of the iterators
     lanes: frozenset[str] = frozenset()  # of the iterators those of vectors
 
@@ -49,8 +71,9 @@ class Scope:
         return lower(without_cancelled(node), self, "libm").astype(self.index_dtype)
 
     def place(self, nodes: Sequence[Scalar]) -> list[tvm.ir.PrimExpr]:
-        """The indices of one access, each hidden from TVM's analysis where it would mistake them. Nothing inside a tensor has the
-        bit that is taken away, and unlike a comparison no pass drops it."""
+        """The indices of one access, each hidden from TVM's analysis where it would
+        mistake them. Nothing inside a tensor has the bit that is taken away, and unlike
+        a comparison no pass drops it."""
         found = [self.index(node) for node in nodes]
         if not mistakable(nodes):
             return found
@@ -59,7 +82,8 @@ class Scope:
 
 
 def identity(reducer: str, dtype: str) -> tvm.ir.PrimExpr:
-    """The value a reduction starts from: of max and min the infinities, so that they are exact for every input."""
+    """The value a reduction starts from: of max and min the infinities, so that they
+    are exact for every input."""
     if reducer in {"sum", "prod"}:
         return tirx.const(0 if reducer == "sum" else 1, dtype)
     sign = -1 if reducer == "max" else 1
@@ -74,7 +98,8 @@ def lower(node: Scalar, scope: Scope, how: Mathematics) -> tvm.ir.PrimExpr:
         case Var(name=name):
             return scope.iterators[name]
         case Const(value=value, dtype=dtype):
-            # Small integers may be part of an index; where they meet values of int64 they are widened.
+            # Small integers may be part of an index; where they meet values of int64
+            # they are widened.
             narrow = dtype == "int64" and -(2**31) <= value < 2**31
             return tirx.const(value, scope.index_dtype if narrow else dtype)
         case Read():
@@ -83,7 +108,9 @@ def lower(node: Scalar, scope: Scope, how: Mathematics) -> tvm.ir.PrimExpr:
         case Cast(dtype=dtype, arg=arg):
             value = lower(arg, scope, how)
             if dtype in ("int8", "uint8") and "float" in str(value.ty):
-                value = value.astype("int32")  # of what a narrow integer does not hold LLVM makes what it likes
+                value = value.astype(
+                    "int32"
+                )  # of what a narrow integer does not hold LLVM makes what it likes
             return value.astype(dtype)
         case Unary(op="bfloat16", arg=arg):
             return tirx.reinterpret("float32", _nearest(lower(arg, scope, how)))
@@ -91,7 +118,10 @@ def lower(node: Scalar, scope: Scope, how: Mathematics) -> tvm.ir.PrimExpr:
             return mathematics.unary(op, lower(arg, scope, how), how, scope.naming)
         case Select(cond=cond, then=then, other=other):
             select = tirx.Select if _blended(node, scope) else tirx.if_then_else
-            return select(lower(cond, scope, how), *_same_dtype(lower(then, scope, how), lower(other, scope, how)))
+            return select(
+                lower(cond, scope, how),
+                *_same_dtype(lower(then, scope, how), lower(other, scope, how)),
+            )
         case Binary(op=op, lhs=lhs, rhs=rhs):
             a, b = _same_dtype(lower(lhs, scope, how), lower(rhs, scope, how))
             return _binary(op, a, b)
@@ -102,9 +132,11 @@ def _load(read: Read, scope: Scope) -> tirx.BufferLoad:
 
 
 def _blended(node: Select, scope: Scope) -> bool:
-    """Whether both sides are computed and blended: without reads always, with reads that are safe where lanes differ.
+    """Whether both sides are computed and blended: without reads always, with reads
+    that are safe where lanes differ.
 
-    A branch for each lane would take the vector apart. What may leave its tensor must not be read where the condition fails.
+    A branch for each lane would take the vector apart. What may leave its tensor must
+    not be read where the condition fails.
     """
     found = tuple(reads(node))
     if not found:
@@ -119,18 +151,22 @@ def _stays_inside(read: Read, scope: Scope) -> bool:
 
 
 def lower_bits(node: Scalar, scope: Scope) -> tvm.ir.PrimExpr:
-    """Values as the bits of bfloat16: as they are where they lie so in memory, else rounded, to even where it ties. What is no
-    input TVM holds in float32."""
+    """Values as the bits of bfloat16: as they are where they lie so in memory, else
+    rounded, to even where it ties. What is no input TVM holds in float32."""
     match node:
         case Select(cond=cond, then=then, other=other):
-            return tirx.if_then_else(lower(cond, scope, "libm"), lower_bits(then, scope), lower_bits(other, scope))
+            return tirx.if_then_else(
+                lower(cond, scope, "libm"), lower_bits(then, scope), lower_bits(other, scope)
+            )
         case Const(value=value):
             return tirx.const(int(np.float32(value).view(np.uint32) >> 16), BITS)
         case Unary(op="bfloat16", arg=arg):
             return lower_bits(arg, scope)
         case Read(tensor=tensor) if str(scope.buffers[tensor].dtype) == BITS:
             return _load(node, scope)
-        case Read(tensor=tensor) if tensor in scope.given and str(scope.buffers[tensor].dtype) == "bfloat16":
+        case Read(tensor=tensor) if (
+            tensor in scope.given and str(scope.buffers[tensor].dtype) == "bfloat16"
+        ):
             return tirx.reinterpret(BITS, _load(node, scope))
         case _:
             nearest = _nearest(lower(node, scope, "libm").astype("float32"))
@@ -140,8 +176,12 @@ def lower_bits(node: Scalar, scope: Scope) -> tvm.ir.PrimExpr:
 def _nearest(value: tvm.ir.PrimExpr) -> tvm.ir.PrimExpr:
     """The bits of the nearest float32 whose lower half is zero."""
     word = tirx.reinterpret("uint32", value)
-    odd = tirx.bitwise_and(tirx.shift_right(word, tirx.const(16, "uint32")), tirx.const(1, "uint32"))
-    return tirx.bitwise_and(word + tirx.const(0x7FFF, "uint32") + odd, tirx.const(0xFFFF0000, "uint32"))
+    odd = tirx.bitwise_and(
+        tirx.shift_right(word, tirx.const(16, "uint32")), tirx.const(1, "uint32")
+    )
+    return tirx.bitwise_and(
+        word + tirx.const(0x7FFF, "uint32") + odd, tirx.const(0xFFFF0000, "uint32")
+    )
 
 
 def _same_dtype(a: tvm.ir.PrimExpr, b: tvm.ir.PrimExpr) -> tuple[tvm.ir.PrimExpr, tvm.ir.PrimExpr]:

@@ -1,4 +1,5 @@
-"""Steps of a program applied as TVM primitives: the schedule with its trace, which outlives the space it came from."""
+"""Steps of a program applied as TVM primitives: the schedule with its trace, which
+outlives the space it came from."""
 
 from __future__ import annotations
 
@@ -47,24 +48,33 @@ from tuner.workload.expression import Read, Tensor, Var, reads
 
 @dataclass(frozen=True, kw_only=True)
 class StoredSchedule:
-    """A config applied, in a form that needs neither the space nor the sketch to be applied again."""
+    """A config applied, in a form that needs neither the space nor the sketch to be
+    applied again."""
 
     module: str  # the rewritten module before any primitive, TVM JSON
     trace: str  # the primitives, JSON of `Trace.as_json()`
     text: str  # the trace as readable Python, for people
     versions: dict[str, str]  # of apache-tvm and apache-tvm-ffi
-    prepack: dict[str, Any] | None = None  # what the module's pack function takes and gives: tuner.runtime.prepack
+    prepack: dict[str, Any] | None = (
+        None  # what the module's pack function takes and gives: tuner.runtime.prepack
+    )
 
 
 class Applier:
-    """Applies steps one after another, keeping track of which TVM loop each `<block>.<axis>` has become."""
+    """Applies steps one after another, keeping track of which TVM loop each
+    `<block>.<axis>` has become."""
 
     def __init__(self, program: Program, symbol: str, scheduled: Schedule) -> None:
         self.schedule = scheduled
         self.schedule.work_on(symbol)
-        self._axes = {block.name: [axis.name for axis in (*block.axes, *block.reduce_axes)] for block in program.blocks}
+        self._axes = {
+            block.name: [axis.name for axis in (*block.axes, *block.reduce_axes)]
+            for block in program.blocks
+        }
         self._spatial = {block.name: {axis.name for axis in block.axes} for block in program.blocks}
-        self._scalar = {name for block in program.blocks for name in _without_vectors(block, program)}
+        self._scalar = {
+            name for block in program.blocks for name in _without_vectors(block, program)
+        }
         self._loops: dict[str, LoopRV] = {}
         for name in self._axes:
             self._name_loops(name, self._axes[name])
@@ -72,7 +82,10 @@ class Applier:
     def _name_loops(self, block: str, axes: list[str]) -> None:
         """Names the block's innermost loops after its axes."""
         loops = self.schedule.get_loops(self.schedule.get_sblock(block))
-        self._loops |= {f"{block}.{axis}": loop for axis, loop in zip(axes, loops[len(loops) - len(axes) :], strict=True)}
+        self._loops |= {
+            f"{block}.{axis}": loop
+            for axis, loop in zip(axes, loops[len(loops) - len(axes) :], strict=True)
+        }
 
     def apply(self, step: Step) -> None:
         sch = self.schedule
@@ -83,17 +96,26 @@ class Applier:
                 axes = [name.split(".")[1] for name in loops]
                 self._axes[block] = [axis for axis in self._axes[block] if axis not in axes] + axes
             case ComputeAt(block=block, loop=loop, first=first):
-                sch.compute_at(sch.get_sblock(block), self._loops[loop], preserve_unit_loops=True, index=-2 if first else -1)
+                sch.compute_at(
+                    sch.get_sblock(block),
+                    self._loops[loop],
+                    preserve_unit_loops=True,
+                    index=-2 if first else -1,
+                )
                 self._name_loops(block, self._axes[block])
             case ReverseComputeAt(block=block, loop=loop):
-                sch.reverse_compute_at(sch.get_sblock(block), self._loops[loop], preserve_unit_loops=True)
+                sch.reverse_compute_at(
+                    sch.get_sblock(block), self._loops[loop], preserve_unit_loops=True
+                )
                 self._name_loops(block, self._axes[block])
             case DecomposeReduction(block=block, loop=loop):
                 self._decompose(block, loop)
             case Fuse(loops=loops, into=fused):
                 self._loops[fused] = sch.fuse(*[self._loops[name] for name in loops])
             case SplitLoop(loop=loop, factors=factors, into=into):
-                self._loops |= dict(zip(into, sch.split(self._loops[loop], [None, *factors]), strict=True))
+                self._loops |= dict(
+                    zip(into, sch.split(self._loops[loop], [None, *factors]), strict=True)
+                )
             case Bind(loop=loop, axis=axis):
                 sch.bind(self._loops[loop], axis)
             case StorageAlign(block=block, dimension=dimension, factor=factor, offset=offset):
@@ -102,11 +124,21 @@ class Applier:
                 sch.annotate(sch.get_sblock(block), "tirx.manifest_shared_memory_local_stage", 1)
             case Tensorize(loop=loop, instruction=instruction):
                 sch.tensorize(self._loops[loop], known(instruction))
-            case Pipeline(loop=loop, copies=copies, asynchronous=asynchronous, stages=stages, held=held):
+            case Pipeline(
+                loop=loop, copies=copies, asynchronous=asynchronous, stages=stages, held=held
+            ):
                 parts = copies * 2 if held else copies
-                order = [place for copy in range(copies) for place in (copy, copies + 1 + copy)] + [copies]
-                sch.annotate(self._loops[loop], "software_pipeline_stage", [0] * parts + [stages - 1])
-                sch.annotate(self._loops[loop], "software_pipeline_order", order if held else list(range(copies + 1)))
+                order = [place for copy in range(copies) for place in (copy, copies + 1 + copy)] + [
+                    copies
+                ]
+                sch.annotate(
+                    self._loops[loop], "software_pipeline_stage", [0] * parts + [stages - 1]
+                )
+                sch.annotate(
+                    self._loops[loop],
+                    "software_pipeline_order",
+                    order if held else list(range(copies + 1)),
+                )
                 if asynchronous:
                     sch.annotate(self._loops[loop], "software_pipeline_async_stages", [0])
             case Mark(loop=loop, how="transpose", lanes=lanes):
@@ -140,13 +172,15 @@ class Applier:
 
 
 def _without_vectors(block: Block, program: Program) -> set[str]:
-    """Loops TVM's code generator cannot vectorise: it has no stores of one bfloat16 value to all lanes."""
+    """Loops TVM's code generator cannot vectorise: it has no stores of one bfloat16
+    value to all lanes."""
     every: tuple[Tensor | Buffer, ...] = (*program.inputs, *program.buffers, *program.outputs)
     shapes = {one.name: one.shape for one in every} | dict(program.views)
     if next(one.dtype for one in every if one.name == block.buffer) != "bfloat16":
         return set()
     extents = block.extents
-    # Only a read that moves with the axis, and is not always padding, is sure to differ from lane to lane.
+    # Only a read that moves with the axis, and is not always padding, is sure to differ
+    # from lane to lane.
     moving = {
         atom
         for read in reads(block.body)
@@ -158,12 +192,15 @@ def _without_vectors(block: Block, program: Program) -> set[str]:
 
 
 def _always_outside(read: Read, shape: tuple[int, ...], extents: Mapping[str, int]) -> bool:
-    found = [(bounds(index, extents), extent) for index, extent in zip(read.indices, shape, strict=True)]
+    found = [
+        (bounds(index, extents), extent) for index, extent in zip(read.indices, shape, strict=True)
+    ]
     return any(ends is not None and (ends[1] < 0 or ends[0] >= extent) for ends, extent in found)
 
 
 def schedule(program: Program, symbol: str) -> Schedule:
-    """The program's module with its steps applied; a primitive TVM refuses raises `IllegalSchedule` with TVM's reason."""
+    """The program's module with its steps applied; a primitive TVM refuses raises
+    `IllegalSchedule` with TVM's reason."""
     scheduled = Schedule(module(program, symbol), error_render_level="detail")
     parts = split(program)
     if parts.prologue is not None:
@@ -187,7 +224,10 @@ def prepack_of(program: Program, symbol: str) -> Prepack | None:
     if parts.prologue is None:
         return None
     inputs = [tensor.name for tensor in program.inputs]
-    places = {name: place for place, name in enumerate([*inputs, *(tensor.name for tensor in parts.prologue.outputs)])}
+    places = {
+        name: place
+        for place, name in enumerate([*inputs, *(tensor.name for tensor in parts.prologue.outputs)])
+    }
     return Prepack(
         constants=tuple(places[tensor.name] for tensor in parts.prologue.inputs),
         packed=parts.prologue.outputs,

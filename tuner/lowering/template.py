@@ -1,7 +1,8 @@
-"""Spaces that users write: a function that schedules te tensors or a PrimFunc with knobs, as a space with a way to object code.
+"""Spaces that users write: a function that schedules te tensors or a PrimFunc with
+knobs, as a space with a way to object code.
 
-A template is a Python function, so it is known by reference, `module:qualname`: it never enters a database, and a process that
-is to build its configs imports it.
+A template is a Python function, so it is known by reference, `module:qualname`: it
+never enters a database, and a process that is to build its configs imports it.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ class CompiledTemplate:
 class TemplateSpace:
     """The space a template spans over one program, where a workload's own space would stand.
 
-    `workload` is the program lifted, by which every config is checked against the float64 reference. Raises UsageError for a
-    program that cannot be lifted, a template without knobs, and one whose first call TVM refuses.
+    `workload` is the program lifted, by which every config is checked against the
+    float64 reference. Raises UsageError for a program that cannot be lifted, a template
+    without knobs, and one whose first call TVM refuses.
     """
 
     def __init__(
@@ -66,11 +68,14 @@ class TemplateSpace:
         try:
             template(self._schedule("kernel"), knobs)
         except ScheduleError as error:
-            raise UsageError(f"template {self.name!r} has no schedule for the first values of its knobs: {error}") from error
+            raise UsageError(
+                f"template {self.name!r} has no schedule for the first values of its knobs: {error}"
+            ) from error
         self.space = knobs.space(self.name)
 
     def schedule(self, config: Config, symbol: str = "kernel") -> Schedule:
-        """The program with a config applied. Raises IllegalSchedule where TVM refuses, UsageError for another space's."""
+        """The program with a config applied. Raises IllegalSchedule where TVM refuses,
+        UsageError for another space's."""
         full = self.space.config(self.space.point(config))
         scheduled, knobs = self._schedule(symbol), Knobs(full)
         try:
@@ -78,15 +83,21 @@ class TemplateSpace:
         except ScheduleError as error:
             raise IllegalSchedule(f"template {self.name!r}: {error}") from error
         if knobs.unused():
-            raise UsageError(f"template {self.name!r} left out {sorted(knobs.unused())}; it defines the same knobs at every call")
+            raise UsageError(
+                f"template {self.name!r} left out {sorted(knobs.unused())}; it defines the same "
+                f"knobs at every call"
+            )
         return scheduled
 
     def compile(self, config: Config, target: Target, symbol: str) -> CompiledTemplate:
-        """Object code of a config; of the default schedule, which is the workload's own, where the config is empty.
+        """Object code of a config; of the default schedule, which is the workload's
+        own, where the config is empty.
 
         Raises IllegalSchedule and BuildError as other configs do.
         """
-        start = tvm.ir.save_json(self._module(symbol) if config else module(default_program(self.workload), symbol))
+        start = tvm.ir.save_json(
+            self._module(symbol) if config else module(default_program(self.workload), symbol)
+        )
         scheduled = self.schedule(config, symbol) if config else Schedule(tvm.ir.load_json(start))
         stored = StoredSchedule(
             module=start,
@@ -94,14 +105,20 @@ class TemplateSpace:
             text=str(scheduled.trace),
             versions={"apache-tvm": tvm.__version__, "apache-tvm-ffi": tvm_ffi.__version__},
         )
-        return CompiledTemplate(symbol=symbol, object_code=compile_module(scheduled.mod, target), schedule=stored)
+        return CompiledTemplate(
+            symbol=symbol, object_code=compile_module(scheduled.mod, target), schedule=stored
+        )
 
     @property
     def reference(self) -> str:
-        """`module:qualname` of the template. Raises UsageError for a function that another process cannot import."""
+        """`module:qualname` of the template. Raises UsageError for a function that
+        another process cannot import."""
         origin, name = self.template.__module__, self.template.__qualname__
         if origin == "__main__" or "<" in name or resolve(f"{origin}:{name}") is not self.template:
-            raise UsageError(f"template {origin}:{name} cannot be imported; define it at the top level of a module that can")
+            raise UsageError(
+                f"template {origin}:{name} cannot be imported; define it at the top level of a "
+                f"module that can"
+            )
         return f"{origin}:{name}"
 
     def _module(self, symbol: str) -> tvm.IRModule:
@@ -114,12 +131,22 @@ class TemplateSpace:
         return schedule
 
     def __reduce__(self) -> tuple[Callable[..., TemplateSpace], tuple[Any, ...]]:
-        return restored, (self._function, self.reference, self.workload.constants, self.workload.numerics)
+        return restored, (
+            self._function,
+            self.reference,
+            self.workload.constants,
+            self.workload.numerics,
+        )
 
 
-def restored(function: str, reference: str, constants: tuple[str, ...], numerics: str) -> TemplateSpace:
-    """A template's space in another process, from the program as TVM JSON and the template's `module:qualname`."""
-    return TemplateSpace(tvm.ir.load_json(function), resolve(reference), constants=constants, numerics=numerics)
+def restored(
+    function: str, reference: str, constants: tuple[str, ...], numerics: str
+) -> TemplateSpace:
+    """A template's space in another process, from the program as TVM JSON and the
+    template's `module:qualname`."""
+    return TemplateSpace(
+        tvm.ir.load_json(function), resolve(reference), constants=constants, numerics=numerics
+    )
 
 
 def resolve(reference: str) -> Template:
@@ -142,5 +169,12 @@ def _check_parameters(function: tirx.PrimFunc, expression: Expression) -> None:
     shapes = [tuple(int(extent) for extent in param.shape) for param in function.params]
     tensors = [*expression.inputs, *(expression.tensor(name) for name in expression.outputs)]
     last = [param.name for param in function.params][len(expression.inputs) :]
-    if len(tensors) != len(shapes) or [tensor.shape for tensor in tensors] != shapes or len(last) != len(expression.outputs):
-        raise UsageError(f"the function's parameters are not its inputs followed by its outputs, {', '.join(expression.outputs)}")
+    if (
+        len(tensors) != len(shapes)
+        or [tensor.shape for tensor in tensors] != shapes
+        or len(last) != len(expression.outputs)
+    ):
+        raise UsageError(
+            f"the function's parameters are not its inputs followed by its outputs, "
+            f"{', '.join(expression.outputs)}"
+        )

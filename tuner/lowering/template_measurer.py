@@ -1,4 +1,5 @@
-"""Measures a template's configs in the caller's own process tree: compiled here, run and checked by an isolated runner.
+"""Measures a template's configs in the caller's own process tree: compiled here, run
+and checked by an isolated runner.
 
 The fleet's builders know nothing of Python functions of a user; this is the same road without them.
 """
@@ -25,8 +26,21 @@ from tuner.target.target import Target
 class TemplateMeasurer:
     """A `Measurer`: one candidate after the other. Close it, or use it as a context."""
 
-    def __init__(self, space: TemplateSpace, *, target: Target, lane: Lane, threads: int = 1, timeout_s: float = 10.0) -> None:
-        self._space, self._target, self._threads, self._timeout_s = space, target, threads, timeout_s
+    def __init__(
+        self,
+        space: TemplateSpace,
+        *,
+        target: Target,
+        lane: Lane,
+        threads: int = 1,
+        timeout_s: float = 10.0,
+    ) -> None:
+        self._space, self._target, self._threads, self._timeout_s = (
+            space,
+            target,
+            threads,
+            timeout_s,
+        )
         self._waiting: deque[Candidate] = deque()
         self._folder = tempfile.TemporaryDirectory(prefix="tuner-template-")
         self._runner = RunnerProcess()
@@ -41,7 +55,8 @@ class TemplateMeasurer:
         self._waiting.extend(candidates)
 
     def results(self, *, timeout_s: float) -> Iterator[Trial]:
-        """What has been submitted, each candidate when it is asked for; a candidate takes as long as it takes."""
+        """What has been submitted, each candidate when it is asked for; a candidate
+        takes as long as it takes."""
         while self._waiting:
             yield self._trial(self._waiting.popleft())
 
@@ -61,15 +76,28 @@ class TemplateMeasurer:
         built = self._built(candidate)
         build_s = time.monotonic() - started
         if isinstance(built, Failed):
-            return Trial(number=candidate.number, config=candidate.config, outcome=built, build_s=build_s)
+            return Trial(
+                number=candidate.number, config=candidate.config, outcome=built, build_s=build_s
+            )
         if not self._prepared:
             self._runner.prepare(self._assignment)
             self._prepared = True
         started = time.monotonic()
-        request = Request(name=f"trial {candidate.number}", library=str(built), symbol="kernel", timeout_s=self._timeout_s)
+        request = Request(
+            name=f"trial {candidate.number}",
+            library=str(built),
+            symbol="kernel",
+            timeout_s=self._timeout_s,
+        )
         outcome = self._runner.measure(request)
         measure_s = time.monotonic() - started
-        return Trial(number=candidate.number, config=candidate.config, outcome=outcome, build_s=build_s, measure_s=measure_s)
+        return Trial(
+            number=candidate.number,
+            config=candidate.config,
+            outcome=outcome,
+            build_s=build_s,
+            measure_s=measure_s,
+        )
 
     def _built(self, candidate: Candidate) -> Path | Failed:
         try:

@@ -1,1 +1,2 @@
-"""What a measurement is: check, time, failure kinds, runner processes, races and what they prove. No TVM, no cluster."""
+"""What a measurement is: check, time, failure kinds, runner processes, races and what
+they prove. No TVM, no cluster."""

@@ -1,4 +1,5 @@
-"""What a runner is told: its workload and lane once, then one request a candidate. Plain data with its form on the wire."""
+"""What a runner is told: its workload and lane once, then one request a candidate.
+Plain data with its form on the wire."""
 
 from __future__ import annotations
 
@@ -14,14 +15,21 @@ from tuner.workload.spec import from_document, to_document
 from tuner.workload.workload import Workload
 
 Verification = Literal["timed", "screening", "promotion"]
-"""Inputs on which a kernel is checked before it is timed: none (the timed calls' outputs alone), one kind, or all."""
+"""Inputs on which a kernel is checked before it is timed.
+
+None (the timed calls' outputs alone), one kind, or all.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
     name: str  # e.g. "cpu:1"
-    cores: tuple[int, ...]  # the operating system's numbers; of a GPU's lane those from which it is driven
-    gpu: int | None = None  # number of the GPU that measures, among those the process may use; None: the cores do
+    cores: tuple[
+        int, ...
+    ]  # the operating system's numbers; of a GPU's lane those from which it is driven
+    gpu: int | None = (
+        None  # number of the GPU that measures, among those the process may use; None: the cores do
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +38,9 @@ class Assignment:
     lane: Lane
     threads: int = 1  # of the kernel, at most the lane's cores
     seed: int = 0  # of the inputs
-    isolation: str = DEFAULT_LEVEL  # "required", a level, or a level without some mechanisms: tuner.measure.sandbox.isolation
+    # "required", a level, or a level without some mechanisms:
+    # tuner.measure.sandbox.isolation
+    isolation: str = DEFAULT_LEVEL
     memory_bytes: int = 8 << 30  # address space a candidate may map
 
 
@@ -46,7 +56,9 @@ class Request:
     verification: Verification = "screening"
     plan: TimingPlan = field(default_factory=lambda: SCREENING)
     abandon_above_s: float | None = None
-    promising_s: float | None = None  # a timing disturbed by others is taken again where it may be below this; None: always
+    promising_s: float | None = (
+        None  # a timing disturbed by others is taken again where it may be below this; None: always
+    )
 
 
 def assignment_to_document(assignment: Assignment) -> Document:
@@ -61,10 +73,15 @@ def assignment_to_document(assignment: Assignment) -> Document:
 
 
 def assignment_from_document(document: Document) -> Assignment:
-    """Raises KeyError or TypeError for what is no assignment, UsageError for a workload that is none."""
+    """Raises KeyError or TypeError for what is no assignment, UsageError for a workload
+    that is none."""
     return Assignment(
         workload=from_document(document["workload"]),
-        lane=Lane(name=document["lane"]["name"], cores=tuple(document["lane"]["cores"]), gpu=document["lane"]["gpu"]),
+        lane=Lane(
+            name=document["lane"]["name"],
+            cores=tuple(document["lane"]["cores"]),
+            gpu=document["lane"]["gpu"],
+        ),
         threads=document["threads"],
         seed=document["seed"],
         isolation=document["isolation"],

@@ -1,6 +1,8 @@
-"""Buffers a kernel cannot leave unnoticed: a page without access before and behind, canary bytes in what alignment leaves over.
+"""Buffers a kernel cannot leave unnoticed: a page without access before and behind,
+canary bytes in what alignment leaves over.
 
-The data ends within 64 bytes of the rear guard page, where tails overrun; it is 64-byte aligned as the kernels demand.
+The data ends within 64 bytes of the rear guard page, where tails overrun; it is 64-byte
+aligned as the kernels demand.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from numpy.typing import DTypeLike, NDArray
 
 ALIGNMENT = 64
 CANARY = 0xC5
-HUGE_FROM_BYTES = 4 << 20  # NumPy asks for huge pages from this size on, so rivals have them: kernels must too
+HUGE_FROM_BYTES = (
+    4 << 20
+)  # NumPy asks for huge pages from this size on, so rivals have them: kernels must too
 
 _PROT_NONE, _MADV_HUGEPAGE = 0, 14  # from asm-generic/mman-common.h
 
@@ -62,7 +66,9 @@ def guarded(shape: tuple[int, ...], dtype: DTypeLike) -> GuardedBuffer:
         raise MemoryError(f"cannot map a buffer of {nbytes} bytes")
     start, end = base + page, base + page + inner
     if inner >= HUGE_FROM_BYTES:
-        libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(inner), _MADV_HUGEPAGE)  # a wish: refused on some kernels, harmless
+        libc.madvise(
+            ctypes.c_void_p(start), ctypes.c_size_t(inner), _MADV_HUGEPAGE
+        )  # a wish: refused on some kernels, harmless
     for guard in (base, end):
         if libc.mprotect(ctypes.c_void_p(guard), ctypes.c_size_t(page), _PROT_NONE) != 0:
             raise MemoryError("cannot protect a guard page: too many mappings")
@@ -88,5 +94,12 @@ def _bytes_at(address: int, length: int) -> NDArray[np.uint8]:
 def _libc() -> ctypes.CDLL:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    libc.mmap.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_long,
+    ]
     return libc

@@ -1,7 +1,9 @@
-"""Whether a kernel is right: every element within the bound, twice, on poisoned outputs, inside its buffers, inputs left alone.
+"""Whether a kernel is right: every element within the bound, twice, on poisoned
+outputs, inside its buffers, inputs left alone.
 
-The error of an element is its distance to the float64 reference, divided by the same expression evaluated on absolute values, so
-that cancellation is not mistaken for a mistake and a mistake is not hidden by large neighbours.
+The error of an element is its distance to the float64 reference, divided by the same
+expression evaluated on absolute values, so that cancellation is not mistaken for a
+mistake and a mistake is not hidden by large neighbours.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ Array = NDArray[np.generic]
 Invoke = Callable[[Sequence[Array]], None]
 """Runs the kernel once on the inputs, then the outputs; raises LibraryError when it reports one."""
 
-# Every byte of an output beforehand: NaN in all floating dtypes, then a negative number that no sum hides.
+# Every byte of an output beforehand: NaN in all floating dtypes, then a negative number
+# that no sum hides.
 POISONS: tuple[int, ...] = (0xFF, 0xAA)
 SMALLEST = 1e-300  # stands for a magnitude of 0, where only the exact value is right
 
@@ -34,9 +37,13 @@ class Expected:
     name: str
     dtype: np.dtype[np.generic]
     reference: NDArray[np.float64]  # in the output's shape
-    magnitude: NDArray[np.float64]  # of the same expression on absolute values, nowhere 0 (SMALLEST instead)
+    magnitude: NDArray[
+        np.float64
+    ]  # of the same expression on absolute values, nowhere 0 (SMALLEST instead)
     bound: float  # largest error accepted, 0 for integers
-    confirm: Callable[[Array], float]  # the workload's own error of an output, with all its allowances; asked before a rejection
+    confirm: Callable[
+        [Array], float
+    ]  # the workload's own error of an output, with all its allowances; asked before a rejection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +75,9 @@ def check_case(
         for position, (output, expected) in enumerate(zip(outputs, case.expected, strict=True)):
             if round_number and np.array_equal(raw(output.array), before[position]):
                 continue  # the same bytes as in the round before, which were right
-            worst = max(worst, check_output(output.array, expected, case.name, bound_factor=bound_factor))
+            worst = max(
+                worst, check_output(output.array, expected, case.name, bound_factor=bound_factor)
+            )
             before[position] = raw(output.array).copy()
     return worst
 
@@ -78,11 +87,17 @@ def poison(outputs: Sequence[GuardedBuffer], byte: int) -> None:
         raw(output.array)[...] = byte
 
 
-def check_after_timing(case: Case, outputs: Sequence[GuardedBuffer], *, bound_factor: float = 1.0) -> float:
-    """The outputs of the last timed call: kernels that are right only the first time are wrong. Raises WrongAnswer."""
+def check_after_timing(
+    case: Case, outputs: Sequence[GuardedBuffer], *, bound_factor: float = 1.0
+) -> float:
+    """The outputs of the last timed call: kernels that are right only the first time
+    are wrong. Raises WrongAnswer."""
     check_surroundings(case, outputs)
     pairs, name = zip(outputs, case.expected, strict=True), f"{case.name} (timed)"
-    return max(check_output(output.array, expected, name, bound_factor=bound_factor) for output, expected in pairs)
+    return max(
+        check_output(output.array, expected, name, bound_factor=bound_factor)
+        for output, expected in pairs
+    )
 
 
 def check_surroundings(case: Case, outputs: Sequence[GuardedBuffer]) -> None:
@@ -90,7 +105,10 @@ def check_surroundings(case: Case, outputs: Sequence[GuardedBuffer]) -> None:
     for name, buffer, pristine in zip(case.input_names, case.inputs, case.pristine, strict=True):
         if not np.array_equal(raw(buffer.array), raw(pristine)):
             changed = np.flatnonzero(raw(buffer.array) != raw(pristine)) // buffer.array.itemsize
-            raise WrongAnswer(f"the kernel changed its input {name} at element {_index(int(changed[0]), buffer.array.shape)}")
+            raise WrongAnswer(
+                f"the kernel changed its input {name} at element "
+                f"{_index(int(changed[0]), buffer.array.shape)}"
+            )
     names = (*case.input_names, *(expected.name for expected in case.expected))
     for name, buffer in zip(names, (*case.inputs, *outputs), strict=True):
         where = buffer.damaged()
@@ -98,10 +116,14 @@ def check_surroundings(case: Case, outputs: Sequence[GuardedBuffer]) -> None:
             raise WrongAnswer(f"the kernel wrote out of bounds of {name}, {where}")
 
 
-def check_output(got: Array, expected: Expected, case_name: str, *, bound_factor: float = 1.0) -> float:
-    """The largest error of one output. Raises WrongAnswer with the worst element when it exceeds the bound.
+def check_output(
+    got: Array, expected: Expected, case_name: str, *, bound_factor: float = 1.0
+) -> float:
+    """The largest error of one output. Raises WrongAnswer with the worst element when
+    it exceeds the bound.
 
-    The quick comparison is stricter than the workload's own (subnormals, overflow, rounding to integers), which decides.
+    The quick comparison is stricter than the workload's own (subnormals, overflow,
+    rounding to integers), which decides.
     """
     error = errors(got, expected)
     place = int(error.argmax())
@@ -114,14 +136,16 @@ def check_output(got: Array, expected: Expected, case_name: str, *, bound_factor
     wrong = int((error > bound).sum())
     index = _index(place, got.shape)
     raise WrongAnswer(
-        f"output {expected.name} is wrong in {wrong} of {got.size} elements on {case_name} inputs; worst at {index}: "
+        f"output {expected.name} is wrong in {wrong} of {got.size} elements on {case_name} "
+        f"inputs; worst at {index}: "
         f"got {float(got.flat[place]):.9g}, want {float(expected.reference.flat[place]):.9g}, "
         f"error {worst:.3g} where {bound:.3g} is allowed"
     )
 
 
 def errors(got: Array, expected: Expected) -> NDArray[np.float64]:
-    """Normalised error of each element, float64 in the output's shape; NaN never appears, what is not comparable is infinite."""
+    """Normalised error of each element, float64 in the output's shape; NaN never
+    appears, what is not comparable is infinite."""
     with np.errstate(all="ignore"):
         error: NDArray[np.float64] = got.astype(np.float64)
         error -= expected.reference

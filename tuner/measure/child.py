@@ -1,6 +1,8 @@
-"""What a candidate's process does: fence itself, load the library as a user would, check, time, send the result, end.
+"""What a candidate's process does: fence itself, load the library as a user would,
+check, time, send the result, end.
 
-Runs in a fork of the runner's parent and never returns. Everything here is outside the timed region but the call of the clock.
+Runs in a fork of the runner's parent and never returns. Everything here is outside the
+timed region but the call of the clock.
 """
 
 from __future__ import annotations
@@ -22,7 +24,16 @@ import numpy as np
 from tuner.errors import UsageError
 from tuner.measure.assignment import Assignment, Request
 from tuner.measure.buffers import GuardedBuffer, guarded
-from tuner.measure.check import POISONS, Array, Case, Invoke, WrongAnswer, check_after_timing, check_case, poison
+from tuner.measure.check import (
+    POISONS,
+    Array,
+    Case,
+    Invoke,
+    WrongAnswer,
+    check_after_timing,
+    check_case,
+    poison,
+)
 from tuner.measure.fault import GuardWatch
 from tuner.measure.outcome import FailureKind
 from tuner.measure.pace import Pace, Taken
@@ -32,8 +43,12 @@ from tuner.measure.sandbox.refusals import REPORTED_FRACTION
 from tuner.measure.timing import LONG_CALL_S, Clock, Timing, time_calls
 from tuner.runtime.loader import Library, LibraryError
 
-PATIENT = 0.1  # of the time that a candidate is given: what may go into waiting for the core's usual pace
-SWEEP_BYTES = 128 << 20  # read to empty the caches: beyond four times the last-level share of current servers
+PATIENT = (
+    0.1  # of the time that a candidate is given: what may go into waiting for the core's usual pace
+)
+SWEEP_BYTES = (
+    128 << 20
+)  # read to empty the caches: beyond four times the last-level share of current servers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +61,8 @@ class Subject:
 
 
 class Report:
-    """The child's side of the result pipe: lines of JSON, what it is about to do and at last what came out."""
+    """The child's side of the result pipe: lines of JSON, what it is about to do and at
+    last what came out."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -97,24 +113,35 @@ def guarded_work(work: Work, report: Report) -> None:
     except WrongAnswer as error:
         report.failed(FailureKind.WRONG_ANSWER, str(error))
     except MemoryError as error:
-        report.failed(FailureKind.OUT_OF_MEMORY, str(error) or "no memory left within the candidate's limit")
+        report.failed(
+            FailureKind.OUT_OF_MEMORY, str(error) or "no memory left within the candidate's limit"
+        )
     except LibraryError as error:
         kind = FailureKind.OUT_OF_MEMORY if error.kind == "memory" else FailureKind.RUN_CRASH
-        report.failed(kind, f"{error}" + (f" (status {error.status}: {error.kind})" if error.status else ""))
+        report.failed(
+            kind, f"{error}" + (f" (status {error.status}: {error.kind})" if error.status else "")
+        )
     except UsageError as error:
         report.failed(FailureKind.RUN_CRASH, str(error))
 
 
-def measure(assignment: Assignment, request: Request, cases: Sequence[Case], pace: Pace, report: Report) -> None:
+def measure(
+    assignment: Assignment, request: Request, cases: Sequence[Case], pace: Pace, report: Report
+) -> None:
     outputs = [guarded(expected.reference.shape, expected.dtype) for expected in cases[0].expected]
     watch = _watch(cases, outputs, report, None if request.rival else assignment.memory_bytes)
     report.stage("loading")
     first, arrays = cases[0], [buffer.array for buffer in (*cases[0].inputs, *outputs)]
-    subject = _rival(assignment, request, first) if request.rival else _library(assignment, request, arrays)
+    subject = (
+        _rival(assignment, request, first)
+        if request.rival
+        else _library(assignment, request, arrays)
+    )
     error = 0.0
     checked = () if request.verification == "timed" else (*cases[1:], first)
     screened = request.verification == "screening" and request.rival is None
-    # The timed calls of a trial begin on the other poison and what they leave is checked: they are its second round.
+    # The timed calls of a trial begin on the other poison and what they leave is
+    # checked: they are its second round.
     poisons = POISONS[:1] if screened else POISONS
     taken_s: list[float] = []
 
@@ -125,16 +152,31 @@ def measure(assignment: Assignment, request: Request, cases: Sequence[Case], pac
 
     for case in checked:  # the first last, so that the timed calls work on what was checked last
         report.stage(f"checking {case.name} inputs")
-        error = max(error, check_case(case, outputs, invoke, poisons=poisons, bound_factor=subject.bound_factor))
-    if screened and request.plan.cache == "warm" and taken_s[-1] >= LONG_CALL_S:  # that call is sample enough
+        error = max(
+            error,
+            check_case(case, outputs, invoke, poisons=poisons, bound_factor=subject.bound_factor),
+        )
+    if (
+        screened and request.plan.cache == "warm" and taken_s[-1] >= LONG_CALL_S
+    ):  # that call is sample enough
         limit_s = request.abandon_above_s
-        timing = Timing(samples_s=tuple(taken_s[-1:]), abandoned=limit_s is not None and taken_s[-1] > limit_s)
+        timing = Timing(
+            samples_s=tuple(taken_s[-1:]), abandoned=limit_s is not None and taken_s[-1] > limit_s
+        )
         report.timed(Taken(timing=timing), error)
         return
     report.stage("timing")
-    poison(outputs, POISONS[1 if screened else 0])  # what the checks left there must not pass for an answer
+    poison(
+        outputs, POISONS[1 if screened else 0]
+    )  # what the checks left there must not pass for an answer
     sweep = _sweeper() if request.plan.cache == "cold" else None
-    timed = partial(time_calls, subject.clock, request.plan, abandon_above_s=request.abandon_above_s, sweep=sweep)
+    timed = partial(
+        time_calls,
+        subject.clock,
+        request.plan,
+        abandon_above_s=request.abandon_above_s,
+        sweep=sweep,
+    )
     taken = pace.take(timed, promising_s=request.promising_s, within_s=request.timeout_s * PATIENT)
     if request.rival is None:
         report.stage("checking the timed calls' outputs")
@@ -167,7 +209,12 @@ def _plain(array: Array) -> Any:
     return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
 
 
-def _watch(cases: Sequence[Case], outputs: Sequence[GuardedBuffer], report: Report, memory_bytes: int | None) -> GuardWatch:
+def _watch(
+    cases: Sequence[Case],
+    outputs: Sequence[GuardedBuffer],
+    report: Report,
+    memory_bytes: int | None,
+) -> GuardWatch:
     names = (*cases[0].input_names, *(expected.name for expected in cases[0].expected))
     pages = [
         (name, *guard)
@@ -177,13 +224,19 @@ def _watch(cases: Sequence[Case], outputs: Sequence[GuardedBuffer], report: Repo
     ]
 
     def hit(name: str) -> None:
-        report.failed(FailureKind.WRONG_ANSWER, f"the kernel accessed memory out of bounds of {name}: it hit a guard page")
+        report.failed(
+            FailureKind.WRONG_ANSWER,
+            f"the kernel accessed memory out of bounds of {name}: it hit a guard page",
+        )
         os._exit(0)
 
     def elsewhere(number: int) -> None:
         if memory_bytes is not None and _exhausted(memory_bytes):
             name = signal.Signals(number).name
-            message = f"ended by {name} with its memory used up: an allocation beyond the limit of {memory_bytes} bytes failed"
+            message = (
+                f"ended by {name} with its memory used up: an allocation beyond the limit "
+                f"of {memory_bytes} bytes failed"
+            )
             report.failed(FailureKind.OUT_OF_MEMORY, message)
             os._exit(0)
 
@@ -191,7 +244,8 @@ def _watch(cases: Sequence[Case], outputs: Sequence[GuardedBuffer], report: Repo
 
 
 def _exhausted(memory_bytes: int) -> bool:
-    """Whether the last allocation may have failed unseen: larger ones than this are heard of by the supervisor."""
+    """Whether the last allocation may have failed unseen: larger ones than this are
+    heard of by the supervisor."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     try:
         mmap.mmap(-1, memory_bytes // REPORTED_FRACTION, flags=flags, prot=mmap.PROT_READ).close()

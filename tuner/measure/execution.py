@@ -1,6 +1,8 @@
-"""A kernel run once on a caller's arrays: read by the runner's parent, computed in a fenced child, handed back in shared memory.
+"""A kernel run once on a caller's arrays: read by the runner's parent, computed in a
+fenced child, handed back in shared memory.
 
-The child gets copies of the inputs between guard pages. What it hands back is raw numbers of known dtypes and shapes.
+The child gets copies of the inputs between guard pages. What it hands back is raw
+numbers of known dtypes and shapes.
 """
 
 from __future__ import annotations
@@ -39,9 +41,13 @@ class SharedOutputs:
 
     def __init__(self, expression: Expression) -> None:
         tensors = [expression.tensor(name) for name in expression.outputs]
-        self._mappings = [mmap.mmap(-1, max(1, _nbytes(tensor))) for tensor in tensors]  # shared and anonymous
+        self._mappings = [
+            mmap.mmap(-1, max(1, _nbytes(tensor))) for tensor in tensors
+        ]  # shared and anonymous
         self.arrays: Mapping[str, Array] = {
-            tensor.name: np.frombuffer(mapping, _dtype(tensor), prod(tensor.shape)).reshape(tensor.shape)
+            tensor.name: np.frombuffer(mapping, _dtype(tensor), prod(tensor.shape)).reshape(
+                tensor.shape
+            )
             for tensor, mapping in zip(tensors, self._mappings, strict=True)
         }
 
@@ -53,12 +59,18 @@ class SharedOutputs:
     def __enter__(self) -> SharedOutputs:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.arrays = {}  # the mappings go with the last view of them
 
 
 def read_inputs(path: str, expression: Expression) -> list[Array]:
-    """The inputs of an expression, in its order. Raises UsageError where the file does not hold them, OSError."""
+    """The inputs of an expression, in its order. Raises UsageError where the file does
+    not hold them, OSError."""
     found = []
     try:
         with np.load(path, allow_pickle=False) as arrays:
@@ -66,16 +78,26 @@ def read_inputs(path: str, expression: Expression) -> list[Array]:
                 array = arrays[tensor.name]
                 if array.dtype != _dtype(tensor) or array.shape != tensor.shape:
                     raise UsageError(
-                        f"input {tensor.name} is {array.dtype} {list(array.shape)}, not {_dtype(tensor)} {list(tensor.shape)}"
+                        f"input {tensor.name} is {array.dtype} {list(array.shape)}, not "
+                        f"{_dtype(tensor)} {list(tensor.shape)}"
                     )
                 found.append(array)
     except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise UsageError(f"the inputs are no .npz with the arrays of this kernel: {error}") from error
+        raise UsageError(
+            f"the inputs are no .npz with the arrays of this kernel: {error}"
+        ) from error
     return found
 
 
-def compute(execution: Execution, threads: int, inputs: Sequence[Array], outputs: Mapping[str, Array], report: Report) -> None:
-    """The child's part: loads the library, calls the kernel once on guarded buffers, copies what it computed to `outputs`."""
+def compute(
+    execution: Execution,
+    threads: int,
+    inputs: Sequence[Array],
+    outputs: Mapping[str, Array],
+    report: Report,
+) -> None:
+    """The child's part: loads the library, calls the kernel once on guarded buffers,
+    copies what it computed to `outputs`."""
     report.stage("loading")
     library = Library(execution.library)
     library.set_num_threads(threads)

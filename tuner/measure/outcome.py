@@ -1,4 +1,5 @@
-"""What became of a trial: timed samples, or a failure of a named kind with its text. Failure is a variant, never a number."""
+"""What became of a trial: timed samples, or a failure of a named kind with its text.
+Failure is a variant, never a number."""
 
 from __future__ import annotations
 
@@ -12,13 +13,15 @@ from tuner.measure.gpu.resources import Resources
 from tuner.spaces.core.space import Config
 from tuner.target.roofline import STEADY_FACTOR
 
-# Of a kernel's slowness, in logarithms, that its core's tells. It is told with an error that grows with it, and the minimum of
-# many times is sought: with all of it the winner would be one of the slowest moments (docs/measurement.md, Pace).
+# Of a kernel's slowness, in logarithms, that its core's tells. It is told with an error
+# that grows with it, and the minimum of many times is sought: with all of it the winner
+# would be one of the slowest moments (docs/measurement.md, Pace).
 BELIEVED = 0.75
 
 
 class FailureKind(StrEnum):
-    """The closed set. All but `INFRASTRUCTURE` are the candidate's own fault and teach the model; only that one is retried."""
+    """The closed set. All but `INFRASTRUCTURE` are the candidate's own fault and teach
+    the model; only that one is retried."""
 
     ILLEGAL_SCHEDULE = "illegal_schedule"
     BUILD_ERROR = "build_error"
@@ -40,15 +43,25 @@ class Conditions:
     cache: str = "warm"  # warm or cold
     steal_s: float | None = None  # CPU time taken by the hypervisor while timing
     frequency_hz: float | None = None
-    abandoned: bool = False  # timing stopped early because the candidate was far slower than the best
-    pace: float | None = None  # of the kernel, beside its usual one, as the core's tells; None on GPUs and before one is known
-    reused: bool = False  # not timed: another trial with the very same machine code was, and these are its samples
+    abandoned: bool = (
+        False  # timing stopped early because the candidate was far slower than the best
+    )
+    pace: float | None = (
+        # of the kernel, beside its usual one, as the core's tells; None on GPUs and
+        # before one is known
+        None
+    )
+    # not timed: another trial with the very same machine code was, and these are its
+    # samples
+    reused: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
     samples_s: tuple[float, ...]  # seconds of one call, one entry per repeat
-    max_rel_error: float  # against the float64 reference, as decision 7 of docs/architecture.md normalises it
+    max_rel_error: (
+        float  # against the float64 reference, as decision 7 of docs/architecture.md normalises it
+    )
     conditions: Conditions
     artifact: str  # SHA-256 of the library that was timed
 
@@ -58,7 +71,8 @@ class Timed:
 
     @property
     def undisturbed_s(self) -> float:
-        """What a call would have taken at the usual pace of its core, as far as that is believed: what searches compare."""
+        """What a call would have taken at the usual pace of its core, as far as that is
+        believed: what searches compare."""
         return self.median_s * math.pow(min(1.0, self.conditions.pace or 1.0), BELIEVED)
 
 
@@ -90,8 +104,9 @@ class Trial:
 
 
 def kept_pace(trials: Iterable[Trial]) -> bool:
-    """Whether cores kept one speed in nine of ten trials at least. Where they did not, limits were measured at any of their
-    speeds, and the fastest of many times may be that of a fast moment."""
+    """Whether cores kept one speed in nine of ten trials at least. Where they did not,
+    limits were measured at any of their speeds, and the fastest of many times may be
+    that of a fast moment."""
     timed = [trial.outcome.conditions.pace for trial in trials if isinstance(trial.outcome, Timed)]
     paces = sorted(pace for pace in timed if pace is not None)
     return not paces or paces[-1] <= STEADY_FACTOR * paces[len(paces) // 10]

@@ -1,7 +1,9 @@
-"""The runner's parent: a small process of one thread that holds a workload's inputs and truth and forks one child per candidate.
+"""The runner's parent: a small process of one thread that holds a workload's inputs and
+truth and forks one child per candidate.
 
-Run as `python -m tuner.measure.parent` by `tuner.measure.runner`; speaks JSON on standard input and output. It supervises, kills
-and classifies; generated code never runs in it.
+Run as `python -m tuner.measure.parent` by `tuner.measure.runner`; speaks JSON on
+standard input and output. It supervises, kills and classifies; generated code never
+runs in it.
 """
 
 from __future__ import annotations
@@ -36,7 +38,11 @@ from tuner.measure.fault import warm_up
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed
 from tuner.measure.pace import Lesson, Pace
 from tuner.measure.problem import PROMOTION_CASES, SCREENING_CASES, Problem
-from tuner.measure.sandbox.confinement import Confinement, readable_for_kernels, readable_for_libraries
+from tuner.measure.sandbox.confinement import (
+    Confinement,
+    readable_for_kernels,
+    readable_for_libraries,
+)
 from tuner.measure.sandbox.fence import Fence, adopt_orphans
 from tuner.measure.sandbox.isolation import Isolation, check_level, resolve
 from tuner.measure.sandbox.refusals import REPORTED_FRACTION, Refusals
@@ -57,7 +63,9 @@ class Parent:
     """State of one runner process: the assignment, its problem, a scratch folder."""
 
     def __init__(self, commands: int, scratch: Path) -> None:
-        self._commands = commands  # descriptor; a hang-up on it means that nobody waits for the result any more
+        self._commands = (
+            commands  # descriptor; a hang-up on it means that nobody waits for the result any more
+        )
         self._scratch = scratch
         warm_up()
         self._assignment: Assignment | None = None
@@ -85,7 +93,9 @@ class Parent:
                 self._kernel = self._kernel or CalibrationKernel()
                 return {"seconds": self._kernel.time_cores(message["cores"])}
             case "execute":
-                failure = self._execute(assignment_from_document(message), Execution(**message["execution"]))
+                failure = self._execute(
+                    assignment_from_document(message), Execution(**message["execution"])
+                )
                 return {"executed": True} if failure is None else outcome_to_document(failure)
             case other:
                 raise WireError(f"unknown command {other!r}")
@@ -93,7 +103,9 @@ class Parent:
     def _prepare(self, message: Document) -> Document:
         assignment = assignment_from_document(message)
         problem = Problem(assignment.workload, assignment.seed)
-        if message["cores"]:  # the lane times another workload meanwhile, and is entered when all is made
+        if message[
+            "cores"
+        ]:  # the lane times another workload meanwhile, and is entered when all is made
             os.sched_setaffinity(0, message["cores"])
             problem.cases(SCREENING_CASES)
         yard = self._enter(assignment)
@@ -115,9 +127,14 @@ class Parent:
         lane = assignment.lane
         check_level(assignment.isolation)
         if assignment.threads > len(lane.cores):
-            raise UsageError(f"a kernel of {assignment.threads} threads does not fit lane {lane.name} of {len(lane.cores)} cores")
+            raise UsageError(
+                f"a kernel of {assignment.threads} threads does not fit lane {lane.name} of "
+                f"{len(lane.cores)} cores"
+            )
         isolation = self._isolation(assignment.isolation)
-        self._yard = _yard(assignment, isolation, self._confinement.apply(isolation, assignment.threads))
+        self._yard = _yard(
+            assignment, isolation, self._confinement.apply(isolation, assignment.threads)
+        )
         os.sched_setaffinity(0, lane.cores)
         if self._problem is not None:
             self._problem.close()
@@ -127,17 +144,22 @@ class Parent:
     def _isolation(self, level: str) -> Isolation:
         """What a level is here. Raises UsageError where it cannot be had."""
         if self._support is None:
-            self._support = probe()  # before anything is entered: it asks what this process may enter
+            self._support = (
+                probe()
+            )  # before anything is entered: it asks what this process may enter
         return resolve(level, self._support)
 
     def _execute(self, assignment: Assignment, execution: Execution) -> Failed | None:
-        """Runs a kernel once on a caller's arrays. The outputs come over shared memory: nothing a child sends is parsed."""
+        """Runs a kernel once on a caller's arrays. The outputs come over shared memory:
+        nothing a child sends is parsed."""
         yard = self._enter(assignment)
         expression = assignment.workload.expression
         inputs = read_inputs(execution.inputs, expression)
         with SharedOutputs(expression) as outputs, scratch_folder(self._scratch) as scratch:
             work = partial(compute, execution, assignment.threads, inputs, outputs.arrays)
-            end = self._fork(assignment, yard, work, execution.library, execution.timeout_s, scratch)
+            end = self._fork(
+                assignment, yard, work, execution.library, execution.timeout_s, scratch
+            )
             failure = classify(end, scratch / "output", execution.timeout_s, wanted="done")
             if failure is None:
                 outputs.write(execution.outputs)
@@ -145,13 +167,24 @@ class Parent:
 
     def _measure(self, request: Request) -> Outcome:
         if self._assignment is None or self._problem is None or self._yard is None:
-            return Failed(kind=FailureKind.INFRASTRUCTURE, message="the runner was given a candidate before a workload")
-        cases = self._problem.cases(PROMOTION_CASES if request.verification == "promotion" else SCREENING_CASES)
-        artifact = "" if request.library is None else hashlib.sha256(Path(request.library).read_bytes()).hexdigest()
+            return Failed(
+                kind=FailureKind.INFRASTRUCTURE,
+                message="the runner was given a candidate before a workload",
+            )
+        cases = self._problem.cases(
+            PROMOTION_CASES if request.verification == "promotion" else SCREENING_CASES
+        )
+        artifact = (
+            ""
+            if request.library is None
+            else hashlib.sha256(Path(request.library).read_bytes()).hexdigest()
+        )
         work = partial(child.measure, self._assignment, request, cases, self._pace)
         with scratch_folder(self._scratch) as scratch:
             before = steal_s(self._assignment.lane.cores)
-            end = self._fork(self._assignment, self._yard, work, request.library, request.timeout_s, scratch)
+            end = self._fork(
+                self._assignment, self._yard, work, request.library, request.timeout_s, scratch
+            )
             after = steal_s(self._assignment.lane.cores)
             failure = classify(end, scratch / "output", request.timeout_s)
         if failure is not None:
@@ -160,7 +193,9 @@ class Parent:
         try:
             lesson = Lesson.of(timed["lesson"])
         except (ValueError, TypeError, KeyError) as error:
-            return Failed(kind=FailureKind.RUN_CRASH, message=f"what it sent as its result is none: {error!r}")
+            return Failed(
+                kind=FailureKind.RUN_CRASH, message=f"what it sent as its result is none: {error!r}"
+            )
         self._pace.learn(lesson)
         return Timed(
             samples_s=tuple(timed["samples_s"]),
@@ -177,13 +212,26 @@ class Parent:
             ),
         )
 
-    def _fork(self, assignment: Assignment, yard: Yard, work: Work, library: str | None, timeout_s: float, scratch: Path) -> End:
-        """`work` in a fenced child; `library` is the generated code it loads, None for a rival's."""
+    def _fork(
+        self,
+        assignment: Assignment,
+        yard: Yard,
+        work: Work,
+        library: str | None,
+        timeout_s: float,
+        scratch: Path,
+    ) -> End:
+        """`work` in a fenced child; `library` is the generated code it loads, None for
+        a rival's."""
         threads = len(os.listdir("/proc/self/task"))
         if threads != 1:
             raise RunnerBroken(f"the runner has {threads} threads; forking needs one")
         generated = library is not None
-        readable = readable_for_kernels(library, os.environ) if library else readable_for_libraries(os.environ)
+        readable = (
+            readable_for_kernels(library, os.environ)
+            if library
+            else readable_for_libraries(os.environ)
+        )
         fence = Fence(
             isolation=yard.isolation,
             cores=assignment.lane.cores,
@@ -200,14 +248,25 @@ class Parent:
         near, far = socket.socketpair() if listening else (None, None)
         pid = os.fork()
         if pid == 0:
-            child.run(work, fence, parent=parent, pipe=pipe, channel=None if far is None else far.fileno())
+            child.run(
+                work, fence, parent=parent, pipe=pipe, channel=None if far is None else far.fileno()
+            )
         os.close(pipe)
         refusals = None
         if near is not None and far is not None:
             far.close()
-            refusals = Refusals(near, yard.isolation.machine, readable=readable, scratch=str(scratch))
+            refusals = Refusals(
+                near, yard.isolation.machine, readable=readable, scratch=str(scratch)
+            )
         try:
-            return supervise(pid, result, timeout_s, owner=self._commands, confinement=self._confinement, refusals=refusals)
+            return supervise(
+                pid,
+                result,
+                timeout_s,
+                owner=self._commands,
+                confinement=self._confinement,
+                refusals=refusals,
+            )
         finally:
             os.close(result)
             if refusals is not None:
@@ -239,7 +298,11 @@ def _yard(assignment: Assignment, isolation: Isolation, tasks: int) -> Yard:
     return Yard(
         isolation=isolation,
         tasks=tasks,
-        kernel_calls=kernel_filter(isolation.machine, listening=way == "listener", reported_bytes=reported) if way else None,
+        kernel_calls=kernel_filter(
+            isolation.machine, listening=way == "listener", reported_bytes=reported
+        )
+        if way
+        else None,
         library_calls=library_filter(isolation.machine) if way else None,
     )
 
@@ -259,19 +322,27 @@ def child_environment(scratch: str, threads: int) -> Mapping[str, str]:
 
 
 def steal_s(cores: tuple[int, ...]) -> float | None:
-    """CPU seconds the hypervisor has taken from these cores since boot; None where the kernel does not tell."""
+    """CPU seconds the hypervisor has taken from these cores since boot; None where the
+    kernel does not tell."""
     try:
         lines = Path("/proc/stat").read_text().splitlines()
     except OSError:
         return None
     wanted = {f"cpu{core}" for core in cores}
-    ticks = [int(words[8]) for words in map(str.split, lines) if words and words[0] in wanted and len(words) > 8]
+    ticks = [
+        int(words[8])
+        for words in map(str.split, lines)
+        if words and words[0] in wanted and len(words) > 8
+    ]
     return sum(ticks) / os.sysconf("SC_CLK_TCK") if ticks else None
 
 
 def frequency_hz(core: int) -> float | None:
     try:
-        return float(Path(f"/sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq").read_text()) * 1000.0
+        return (
+            float(Path(f"/sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq").read_text())
+            * 1000.0
+        )
     except (OSError, ValueError):
         return None
 
@@ -296,7 +367,9 @@ def _serve(parent: Parent, answers: int) -> None:
         except UsageError as error:
             reply = {"refused": str(error)}
         except (OSError, MemoryError, TunerError) as error:
-            failure = Failed(kind=FailureKind.INFRASTRUCTURE, message=f"{type(error).__name__}: {error}")
+            failure = Failed(
+                kind=FailureKind.INFRASTRUCTURE, message=f"{type(error).__name__}: {error}"
+            )
             reply = outcome_to_document(failure)
         except OwnerGone:
             return

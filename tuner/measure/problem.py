@@ -1,4 +1,5 @@
-"""What a candidate must compute: inputs and truth of a workload, made once in the runner's parent and inherited by each child.
+"""What a candidate must compute: inputs and truth of a workload, made once in the
+runner's parent and inherited by each child.
 
 Buffers are made before the fork, so that a child pays neither for making nor for copying them.
 """
@@ -18,13 +19,19 @@ from tuner.workload.reference import error_bound, evaluate_with_magnitude, max_r
 from tuner.workload.workload import Workload
 
 SCREENING_CASES = ("normal",)
-PROMOTION_CASES = ("normal", "large", "zeros", "fresh")  # "fresh": normal values of another seed than all trials saw
+PROMOTION_CASES = (
+    "normal",
+    "large",
+    "zeros",
+    "fresh",
+)  # "fresh": normal values of another seed than all trials saw
 KINDS: dict[str, Kind] = {"normal": "normal", "large": "large", "zeros": "zeros", "fresh": "normal"}
 FRESH_SEED_OFFSET = 0x5EED
 
 
 class Problem:
-    """Cases of one workload, each made when first asked for. Not thread-safe; `close` gives the memory back."""
+    """Cases of one workload, each made when first asked for. Not thread-safe; `close`
+    gives the memory back."""
 
     def __init__(self, workload: Workload, seed: int) -> None:
         self.workload = workload
@@ -32,7 +39,8 @@ class Problem:
         self._cases: dict[str, Case] = {}
 
     def cases(self, names: Sequence[str]) -> tuple[Case, ...]:
-        """Raises MemoryError when inputs and truth do not fit, and KeyError for a name that is none of `PROMOTION_CASES`."""
+        """Raises MemoryError when inputs and truth do not fit, and KeyError for a name
+        that is none of `PROMOTION_CASES`."""
         for name in names:
             if name not in self._cases:
                 self._cases[name] = self._make(name)
@@ -54,14 +62,21 @@ class Problem:
             inputs=tuple(guarded_copy(array) for array in inputs.values()),
             pristine=tuple(inputs.values()),
             input_names=tuple(inputs),
-            expected=tuple(self._expected(output, reference[output], magnitude[output]) for output in expression.outputs),
+            expected=tuple(
+                self._expected(output, reference[output], magnitude[output])
+                for output in expression.outputs
+            ),
         )
 
-    def _expected(self, output: str, reference: NDArray[np.generic], magnitude: NDArray[np.float64]) -> Expected:
+    def _expected(
+        self, output: str, reference: NDArray[np.generic], magnitude: NDArray[np.float64]
+    ) -> Expected:
         expression = replace(self.workload.expression, outputs=(output,))
 
         def confirm(got: Array) -> float:
-            return max_rel_error(expression, {output: got}, {output: reference}, {output: magnitude})
+            return max_rel_error(
+                expression, {output: got}, {output: reference}, {output: magnitude}
+            )
 
         return Expected(
             name=output,

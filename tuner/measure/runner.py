@@ -1,6 +1,8 @@
-"""The driver's side of a runner process: starts it, gives it work, and gets an answer in time or replaces it.
+"""The driver's side of a runner process: starts it, gives it work, and gets an answer
+in time or replaces it.
 
-Whatever happens over there becomes an outcome here; only a runner that died or fell silent is `infrastructure`.
+Whatever happens over there becomes an outcome here; only a runner that died or fell
+silent is `infrastructure`.
 """
 
 from __future__ import annotations
@@ -31,7 +33,14 @@ from tuner.measure.wire import Document, WireError, receive, send
 from tuner.runtime.features import WITHOUT
 
 ANSWER_MARGIN_S = 1.0  # beyond the child's timeout: killing, reaping, answering
-_KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONHOME")  # of the environment; never tokens or URLs
+_KEPT = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "PYTHONHOME",
+)  # of the environment; never tokens or URLs
 
 
 class RunnerError(TunerError):
@@ -46,9 +55,13 @@ class RunnerOptions:
     prepare_timeout_s: float = 300.0  # inputs and float64 reference of the workload, once
     arrays_timeout_s: float = 30.0  # reading a caller's arrays, writing the outputs
     measures: int = 5000  # after which the process is replaced, its workload prepared again
-    growth_bytes: int = 256 << 20  # or once it holds so much more memory than when its workload was prepared
+    growth_bytes: int = (
+        256 << 20
+    )  # or once it holds so much more memory than when its workload was prepared
     python: str = sys.executable
-    cpu_without: tuple[str, ...] = ()  # features that the libraries it runs are made to believe missing
+    cpu_without: tuple[
+        str, ...
+    ] = ()  # features that the libraries it runs are made to believe missing
 
 
 class RunnerProcess:
@@ -102,9 +115,11 @@ class RunnerProcess:
             raise RunnerError(f"the runner process did not start: {error}") from error
 
     def prepare(self, assignment: Assignment, *, cores: Sequence[int] = ()) -> None:
-        """Gives the workload and lane for all following requests. Its inputs and reference are made on `cores`, or on the lane's.
+        """Gives the workload and lane for all following requests. Its inputs and
+        reference are made on `cores`, or on the lane's.
 
-        Raises UsageError for an assignment that cannot be (threads, isolation, workload), RunnerError when the runner fails.
+        Raises UsageError for an assignment that cannot be (threads, isolation,
+        workload), RunnerError when the runner fails.
         """
         self.start()
         self._assignment, self._prepared_promotion = None, False
@@ -113,24 +128,34 @@ class RunnerProcess:
             answer = self._exchange(message, self._options.prepare_timeout_s)
         except WireError as error:
             self._discard()
-            raise RunnerError(f"the runner process failed to prepare {assignment.workload.spec}: {error}") from error
+            raise RunnerError(
+                f"the runner process failed to prepare {assignment.workload.spec}: {error}"
+            ) from error
         if "refused" in answer:
             raise UsageError(str(answer["refused"]))
         if "failed" in answer:
-            raise RunnerError(f"the runner process failed to prepare {assignment.workload.spec}: {answer['failed']['message']}")
+            raise RunnerError(
+                f"the runner process failed to prepare {assignment.workload.spec}: "
+                f"{answer['failed']['message']}"
+            )
         self._assignment, self._isolation = assignment, str(answer.get("isolation", ""))
         self._measured, self._prepared_bytes = 0, self.resident_bytes
 
     def isolate(self, level: str) -> str:
-        """The level as it would be in force here, by its name. Raises UsageError where it cannot be had, RunnerError."""
+        """The level as it would be in force here, by its name. Raises UsageError where
+        it cannot be had, RunnerError."""
         return str(self._short({"do": "isolate", "isolation": level}, "isolation"))
 
     def calibrate(self, cores: Sequence[int]) -> tuple[float, ...]:
-        """Seconds of the calibration kernel on each of the cores (tuner.measure.calibration). Raises RunnerError."""
-        return tuple(float(one) for one in self._short({"do": "calibrate", "cores": list(cores)}, "seconds"))
+        """Seconds of the calibration kernel on each of the cores
+        (tuner.measure.calibration). Raises RunnerError."""
+        return tuple(
+            float(one) for one in self._short({"do": "calibrate", "cores": list(cores)}, "seconds")
+        )
 
     def measure(self, request: Request) -> Outcome:
-        """The outcome, within the request's timeout and a second; a workload's first promotion prepares its truth besides."""
+        """The outcome, within the request's timeout and a second; a workload's first
+        promotion prepares its truth besides."""
         if self._assignment is None:
             raise RunnerError("a runner needs a workload before a candidate; call prepare first")
         try:
@@ -142,14 +167,18 @@ class RunnerProcess:
             outcome = outcome_from_document(answer)
         except (WireError, RunnerError, KeyError, TypeError, ValueError) as error:
             self._discard()
-            return Failed(kind=FailureKind.INFRASTRUCTURE, message=f"the runner was lost while measuring {request.name}: {error}")
+            return Failed(
+                kind=FailureKind.INFRASTRUCTURE,
+                message=f"the runner was lost while measuring {request.name}: {error}",
+            )
         self._measured += 1
         if request.verification == "promotion" and not self._prepared_promotion:
             self._promotion_is_prepared()
         return outcome
 
     def prepare_promotion(self) -> None:
-        """Makes the inputs and reference of a promotion before the first request that verifies by them. Raises RunnerError."""
+        """Makes the inputs and reference of a promotion before the first request that
+        verifies by them. Raises RunnerError."""
         if self._assignment is None:
             raise RunnerError("a runner needs a workload before its promotion; call prepare first")
         try:
@@ -157,29 +186,47 @@ class RunnerProcess:
             answer = self._exchange({"do": "prepare promotion"}, self._options.prepare_timeout_s)
         except WireError as error:
             self._discard()
-            raise RunnerError(f"the runner process was lost while it prepared a promotion: {error}") from error
+            raise RunnerError(
+                f"the runner process was lost while it prepared a promotion: {error}"
+            ) from error
         if "failed" in answer:
-            raise RunnerError(f"the runner process could not prepare a promotion: {answer['failed']['message']}")
+            raise RunnerError(
+                f"the runner process could not prepare a promotion: {answer['failed']['message']}"
+            )
         self._promotion_is_prepared()
 
     def execute(self, assignment: Assignment, execution: Execution) -> Failed | None:
-        """Runs a kernel once on a caller's arrays, within the execution's timeout and what moving its arrays takes.
+        """Runs a kernel once on a caller's arrays, within the execution's timeout and
+        what moving its arrays takes.
 
-        The failure, or None when the outputs are written. The assignment of measurements is over: prepare comes before the next.
-        Raises UsageError for arrays that are not the kernel's, RunnerError when the runner process does not start.
+        The failure, or None when the outputs are written. The assignment of
+        measurements is over: prepare comes before the next. Raises UsageError for
+        arrays that are not the kernel's, RunnerError when the runner process does not
+        start.
         """
         self.start()
         self._assignment, self._prepared_promotion = None, False
-        message = {"do": "execute", **assignment_to_document(assignment), "execution": asdict(execution)}
+        message = {
+            "do": "execute",
+            **assignment_to_document(assignment),
+            "execution": asdict(execution),
+        }
         try:
-            answer = self._exchange(message, execution.timeout_s + ANSWER_MARGIN_S + self._options.arrays_timeout_s)
+            answer = self._exchange(
+                message, execution.timeout_s + ANSWER_MARGIN_S + self._options.arrays_timeout_s
+            )
         except WireError as error:
             self._discard()
-            return Failed(kind=FailureKind.INFRASTRUCTURE, message=f"the runner was lost while it ran the kernel: {error}")
+            return Failed(
+                kind=FailureKind.INFRASTRUCTURE,
+                message=f"the runner was lost while it ran the kernel: {error}",
+            )
         if "refused" in answer:
             raise UsageError(str(answer["refused"]))
         if "failed" in answer:
-            return Failed(kind=FailureKind(answer["failed"]["kind"]), message=str(answer["failed"]["message"]))
+            return Failed(
+                kind=FailureKind(answer["failed"]["kind"]), message=str(answer["failed"]["message"])
+            )
         return None
 
     def close(self) -> None:
@@ -201,15 +248,22 @@ class RunnerProcess:
             answer = self._exchange(message, self._options.start_timeout_s)
         except WireError as error:
             self._discard()
-            raise RunnerError(f"the runner process was lost while asked to {message['do']}: {error}") from error
+            raise RunnerError(
+                f"the runner process was lost while asked to {message['do']}: {error}"
+            ) from error
         if "refused" in answer:
             raise UsageError(str(answer["refused"]))
         if wanted not in answer:
-            raise RunnerError(f"the runner process could not {message['do']}: {answer['failed']['message']}")
+            raise RunnerError(
+                f"the runner process could not {message['do']}: {answer['failed']['message']}"
+            )
         return answer[wanted]
 
     def _promotion_is_prepared(self) -> None:
-        self._prepared_promotion, self._prepared_bytes = True, self.resident_bytes  # more inputs, with their truth
+        self._prepared_promotion, self._prepared_bytes = (
+            True,
+            self.resident_bytes,
+        )  # more inputs, with their truth
 
     def _needs_preparation(self, request: Request) -> bool:
         return request.verification == "promotion" and not self._prepared_promotion
@@ -217,7 +271,10 @@ class RunnerProcess:
     def _recycle(self) -> None:
         """Gives up a process that has measured enough or grown too much, whatever in it grows."""
         options = self._options
-        if self._measured >= options.measures or self.resident_bytes > self._prepared_bytes + options.growth_bytes:
+        if (
+            self._measured >= options.measures
+            or self.resident_bytes > self._prepared_bytes + options.growth_bytes
+        ):
             self._discard()
 
     def _revive(self) -> None:
@@ -250,12 +307,16 @@ class RunnerProcess:
             return
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
-                pipe.close()  # a parent that can still read ends by this, children and scratch folder with it
+                # a parent that can still read ends by this, children and scratch folder
+                # with it
+                pipe.close()
         try:
             process.wait(timeout=ANSWER_MARGIN_S)
         except subprocess.TimeoutExpired:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # its own session; children in sessions of theirs stay
+                os.killpg(
+                    process.pid, signal.SIGKILL
+                )  # its own session; children in sessions of theirs stay
             process.wait()
         if process.returncode != 0:
             end_group(process.pid)
@@ -264,6 +325,17 @@ class RunnerProcess:
 def parent_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """One thread for every library NumPy may come with, this package importable, no secrets."""
     kept = {name: environment[name] for name in _KEPT if name in environment}
-    threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+    threads = (
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "BLIS_NUM_THREADS",
+        "VECLIB_MAXIMUM_THREADS",
+    )
     path = os.pathsep.join(entry for entry in sys.path if entry)
-    return {**kept, **dict.fromkeys(threads, "1"), "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    return {
+        **kept,
+        **dict.fromkeys(threads, "1"),
+        "PYTHONPATH": path,
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }

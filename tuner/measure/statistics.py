@@ -1,8 +1,11 @@
-"""What a set of timings says, and how surely: medians with intervals, ratios between contenders, who wins. Pure functions.
+"""What a set of timings says, and how surely: medians with intervals, ratios between
+contenders, who wins. Pure functions.
 
-Timings are skewed and disturbed, so single samples are summarised by medians and order statistics, which assume no distribution.
-Processes differ too (where memory lies, which pages it got), and by more than samples within one: contenders are compared by the
-medians of their rounds, each in a fresh process, paired round by round, so that what slows a whole round cancels.
+Timings are skewed and disturbed, so single samples are summarised by medians and order
+statistics, which assume no distribution. Processes differ too (where memory lies, which
+pages it got), and by more than samples within one: contenders are compared by the
+medians of their rounds, each in a fresh process, paired round by round, so that what
+slows a whole round cancels.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ MIN_ROUNDS = 3  # fresh processes a decision needs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """How many times slower the first of two contenders is than the second; below 1 it is faster."""
+    """How many times slower the first of two contenders is than the second; below 1 it
+    is faster."""
 
     value: float
     ci95: tuple[float, float]
@@ -38,10 +42,12 @@ class Decision:
 
 
 def median_ci95(samples: Sequence[float]) -> tuple[float, float]:
-    """The order statistics that enclose the median of the distribution with at least 95% confidence.
+    """The order statistics that enclose the median of the distribution with at least
+    95% confidence.
 
-    Needs no assumption but independence: the number of samples below the median is binomial with 1/2. With fewer than 6 samples
-    even the extremes enclose it less surely; they are returned then. Raises ValueError for no samples.
+    Needs no assumption but independence: the number of samples below the median is
+    binomial with 1/2. With fewer than 6 samples even the extremes enclose it less
+    surely; they are returned then. Raises ValueError for no samples.
     """
     if not samples:
         raise ValueError("no samples: there is no median")
@@ -52,7 +58,8 @@ def median_ci95(samples: Sequence[float]) -> tuple[float, float]:
 
 @cache
 def _rank(count: int) -> int:
-    """The greatest r for which P(fewer than r + 1 of `count` below the median) stays within 2.5%, at least 0."""
+    """The greatest r for which P(fewer than r + 1 of `count` below the median) stays
+    within 2.5%, at least 0."""
     # Exact integers: as a float, 2**count overflows beyond 1,023 samples.
     rank, tail, limit = 0, 1, int(Fraction(1 - CONFIDENCE) / 2 * 2**count)
     while True:
@@ -63,9 +70,10 @@ def _rank(count: int) -> int:
 
 
 def ratio_of_medians(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> Ratio:
-    """The ratio of two contenders by their rounds (samples of one process each, in seconds), the n-th of one paired with the n-th
-    of the other: the geometric mean of the rounds' ratios of medians, with Student's interval of their logarithms. One that ended
-    earlier is compared by the rounds it has.
+    """The ratio of two contenders by their rounds (samples of one process each, in
+    seconds), the n-th of one paired with the n-th of the other: the geometric mean of
+    the rounds' ratios of medians, with Student's interval of their logarithms. One that
+    ended earlier is compared by the rounds it has.
 
     Raises ValueError where one has no rounds. A single round has an unbounded interval.
     """
@@ -80,7 +88,8 @@ def ratio_of_medians(first: Sequence[Sequence[float]], second: Sequence[Sequence
 
 
 def race_median_ci95(rounds: Sequence[Sequence[float]]) -> tuple[float, tuple[float, float]]:
-    """One contender's seconds with their interval: the median of all samples, enclosed by what samples and rounds both allow."""
+    """One contender's seconds with their interval: the median of all samples, enclosed
+    by what samples and rounds both allow."""
     samples = [sample for entry in rounds for sample in entry]
     low, high = median_ci95(samples)
     medians = [median(entry) for entry in rounds]
@@ -88,33 +97,49 @@ def race_median_ci95(rounds: Sequence[Sequence[float]]) -> tuple[float, tuple[fl
 
 
 def decide(
-    rounds: Mapping[str, Sequence[Sequence[float]]], *, default: str, incumbent: str | None = None, hopeless: bool = False
+    rounds: Mapping[str, Sequence[Sequence[float]]],
+    *,
+    default: str,
+    incumbent: str | None = None,
+    hopeless: bool = False,
 ) -> Decision:
-    """Who is promoted. The default stays unless the incumbent surely beats it; the one that stays may be beaten by a challenger.
+    """Who is promoted. The default stays unless the incumbent surely beats it; the one
+    that stays may be beaten by a challenger.
 
-    `rounds`: for each contender its samples in seconds, by fresh process. "Surely": the 95% interval of the ratio lies below 1,
-    over at least `MIN_ROUNDS` rounds. Only the fastest challenger is tried, by all of their rounds, of which the default may have
-    run few: many challengers must not be many chances for luck.
-    `hopeless`: the default is so much slower that whoever else ran to the end surely beats it, after one round already.
-    Raises ValueError when the default is missing or there are too few rounds.
+    `rounds`: for each contender its samples in seconds, by fresh process. "Surely": the
+    95% interval of the ratio lies below 1, over at least `MIN_ROUNDS` rounds. Only the
+    fastest challenger is tried, by all of their rounds, of which the default may have
+    run few: many challengers must not be many chances for luck. `hopeless`: the default
+    is so much slower that whoever else ran to the end surely beats it, after one round
+    already. Raises ValueError when the default is missing or there are too few rounds.
     """
     if default not in rounds:
         raise ValueError(f"the default {default!r} did not race")
     if len(rounds[default]) < MIN_ROUNDS and not hopeless:
-        raise ValueError(f"{len(rounds[default])} rounds are too few to decide; at least {MIN_ROUNDS} are needed")
+        raise ValueError(
+            f"{len(rounds[default])} rounds are too few to decide; at least {MIN_ROUNDS} are needed"
+        )
     stays = default
     if incumbent is not None and incumbent in rounds:
         surely = hopeless or ratio_of_medians(rounds[incumbent], rounds[default]).surely_faster
         stays = incumbent if surely else default
-    ratios = {name: ratio_of_medians(rounds[name], rounds[stays]) for name in rounds if name != stays}
+    ratios = {
+        name: ratio_of_medians(rounds[name], rounds[stays]) for name in rounds if name != stays
+    }
     challengers = {name: ratio for name, ratio in ratios.items() if name != default}
     if not challengers:
         return Decision(winner=stays, reason="nothing else raced", ratios=ratios)
     best = _fastest({name: rounds[name] for name in challengers})
     low, high = challengers[best].ci95
-    measured = f"{best} takes {challengers[best].value:.3f} (95%: {low:.3f} to {high:.3f}) of the time of {stays}"
+    measured = (
+        f"{best} takes {challengers[best].value:.3f} (95%: {low:.3f} to {high:.3f}) of "
+        f"the time of {stays}"
+    )
     if hopeless and stays == default:
-        measured = f"{best} takes {challengers[best].value:.2g} of the time of {stays}, which took no part in further rounds"
+        measured = (
+            f"{best} takes {challengers[best].value:.2g} of the time of {stays}, which "
+            f"took no part in further rounds"
+        )
         return Decision(winner=best, reason=measured, ratios=ratios)
     if challengers[best].surely_faster:
         return Decision(winner=best, reason=measured, ratios=ratios)
@@ -129,7 +154,8 @@ def _fastest(rounds: Mapping[str, Sequence[Sequence[float]]]) -> str:
 
 @cache
 def student_quantile(probability: float, freedom: int) -> float:
-    """Quantile of Student's t for 0.5 <= probability < 1, by bisection of its distribution function."""
+    """Quantile of Student's t for 0.5 <= probability < 1, by bisection of its
+    distribution function."""
     low, high = 0.0, 1.0
     while student_cdf(high, freedom) < probability:
         high *= 2
@@ -140,7 +166,8 @@ def student_quantile(probability: float, freedom: int) -> float:
 
 
 def student_cdf(t: float, freedom: int) -> float:
-    """P(T <= t) for a whole number of degrees of freedom: the finite series of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
+    """P(T <= t) for a whole number of degrees of freedom: the finite series of
+    Abramowitz and Stegun, 26.7.3 and 26.7.4."""
     theta, cos2 = atan(t / sqrt(freedom)), freedom / (freedom + t * t)
     sine, term, total = t / sqrt(freedom + t * t), 1.0, 0.0
     if freedom % 2 == 0:

@@ -1,6 +1,8 @@
-"""From a forked child to what became of it: waits with a deadline, kills all it left behind, and names the failure.
+"""From a forked child to what became of it: waits with a deadline, kills all it left
+behind, and names the failure.
 
-A child that ends by itself with a result is believed; every other end is classified by who ended it and what it said last.
+A child that ends by itself with a result is believed; every other end is classified by
+who ended it and what it said last.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from tuner.measure.sandbox.refusals import Refusals
 
 RESULT_LIMIT_BYTES = 4 << 20
 QUOTED_BYTES = 2000  # of the child's own output in a message
-# After so long, which few take that end by themselves, the child is waited for from other cores than its own. Beside a storm of
-# processes on them this one gets some 4 ms in 300 and wants 20, and would not be done before it is given up itself.
+# After so long, which few take that end by themselves, the child is waited for from
+# other cores than its own. Beside a storm of processes on them this one gets some 4 ms
+# in 300 and wants 20, and would not be done before it is given up itself.
 ASIDE_S = 0.5
 VMSTAT = Path("/proc/vmstat")
 _OUT_OF_MEMORY_TEXTS = ("bad_alloc", "MemoryError", "Cannot allocate memory", "out of memory")
@@ -47,11 +50,18 @@ class End:
 
 
 def supervise(
-    pid: int, result: int, timeout_s: float, *, owner: int, confinement: Confinement, refusals: Refusals | None = None
+    pid: int,
+    result: int,
+    timeout_s: float,
+    *,
+    owner: int,
+    confinement: Confinement,
+    refusals: Refusals | None = None,
 ) -> End:
     """Waits for the child's end, at most `timeout_s`, then kills its group and all its descendants.
 
-    `result` is the reading end of its pipe; a hang-up on `owner` raises OwnerGone after the killing.
+    `result` is the reading end of its pipe; a hang-up on `owner` raises OwnerGone after
+    the killing.
     """
     deadline = time.monotonic() + timeout_s
     data, timed_out, owner_gone = bytearray(), False, False
@@ -80,7 +90,13 @@ def supervise(
                 waiting.unregister(result)  # closed; its end will follow
             if refusals is not None and refusals.descriptor in events:
                 refused = _attend(refusals, waiting, events[refusals.descriptor])
-            if timed_out or owner_gone or refused or ended in events or len(data) > RESULT_LIMIT_BYTES:
+            if (
+                timed_out
+                or owner_gone
+                or refused
+                or ended in events
+                or len(data) > RESULT_LIMIT_BYTES
+            ):
                 break
     finally:
         crowded = confinement.limit_hit()  # before nothing is let start any more
@@ -105,8 +121,9 @@ def supervise(
 
 
 def oom_kills(source: Path = VMSTAT) -> int:
-    """How many processes this kernel has killed for want of memory, of the machine or of a control group; 0 where it does not
-    tell (the counter is there since Linux 4.13)."""
+    """How many processes this kernel has killed for want of memory, of the machine or
+    of a control group; 0 where it does not tell (the counter is there since Linux
+    4.13)."""
     with suppress(OSError, ValueError):
         for line in source.read_text(encoding="ascii").splitlines():
             if line.startswith("oom_kill "):
@@ -115,20 +132,33 @@ def oom_kills(source: Path = VMSTAT) -> int:
 
 
 def classify(end: End, output: Path, timeout_s: float, *, wanted: str = "timed") -> Failed | None:
-    """The failure this end was, None when the child sent the result `wanted`; `output` holds what the child printed."""
+    """The failure this end was, None when the child sent the result `wanted`; `output`
+    holds what the child printed."""
     failure = _classify(end, output, timeout_s, wanted)
     if failure is None or not end.crowded:
         return failure
-    return replace(failure, message=f"{failure.message}; it was refused more processes or threads than its limit")
+    return replace(
+        failure,
+        message=f"{failure.message}; it was refused more processes or threads than its limit",
+    )
 
 
 def _classify(end: End, output: Path, timeout_s: float, wanted: str) -> Failed | None:
     if end.refused is not None:
-        return Failed(kind=FailureKind.RUN_CRASH, message=f"it {end.refused}, which isolation refuses, while {end.stage}")
+        return Failed(
+            kind=FailureKind.RUN_CRASH,
+            message=f"it {end.refused}, which isolation refuses, while {end.stage}",
+        )
     if end.timed_out:
-        return Failed(kind=FailureKind.RUN_TIMEOUT, message=f"no result within {timeout_s:g} s; it was {end.stage}")
+        return Failed(
+            kind=FailureKind.RUN_TIMEOUT,
+            message=f"no result within {timeout_s:g} s; it was {end.stage}",
+        )
     if end.flooded:
-        return Failed(kind=FailureKind.RUN_CRASH, message=f"it sent more than {RESULT_LIMIT_BYTES} bytes as its result")
+        return Failed(
+            kind=FailureKind.RUN_CRASH,
+            message=f"it sent more than {RESULT_LIMIT_BYTES} bytes as its result",
+        )
     said = _tail(output)
     if os.WIFSIGNALED(end.status):
         return _by_signal(os.WTERMSIG(end.status), end, said)
@@ -140,7 +170,10 @@ def _classify(end: End, output: Path, timeout_s: float, wanted: str) -> Failed |
     memory = _memory(end, said)
     kind = FailureKind.RUN_CRASH if memory is None else FailureKind.OUT_OF_MEMORY
     code = os.waitstatus_to_exitcode(end.status)
-    message = f"it ended with exit code {code} and no result while {end.stage}{memory or ''}{_quote(said)}"
+    message = (
+        f"it ended with exit code {code} and no result while "
+        f"{end.stage}{memory or ''}{_quote(said)}"
+    )
     return Failed(kind=kind, message=message)
 
 
@@ -155,19 +188,32 @@ def _by_signal(number: int, end: End, said: str) -> Failed:
     stage = end.stage
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     if number == signal.SIGKILL and end.starved:  # not by us, who know when we kill
-        return Failed(kind=FailureKind.OUT_OF_MEMORY, message=f"killed by the system (SIGKILL) while {stage}: out of memory")
+        return Failed(
+            kind=FailureKind.OUT_OF_MEMORY,
+            message=f"killed by the system (SIGKILL) while {stage}: out of memory",
+        )
     if number == signal.SIGKILL:
-        message = f"killed from outside (SIGKILL) while {stage}; the system killed nothing for want of memory meanwhile"
+        message = (
+            f"killed from outside (SIGKILL) while {stage}; the system killed nothing for "
+            f"want of memory meanwhile"
+        )
         return Failed(kind=FailureKind.INFRASTRUCTURE, message=message)
     if (memory := _memory(end, said)) is not None:
-        return Failed(kind=FailureKind.OUT_OF_MEMORY, message=f"ended by {name} while {stage}{memory}{_quote(said)}")
+        return Failed(
+            kind=FailureKind.OUT_OF_MEMORY,
+            message=f"ended by {name} while {stage}{memory}{_quote(said)}",
+        )
     if number == signal.SIGSYS:
         message = f"ended by {name} while {stage}: it made a system call that isolation refuses"
         return Failed(kind=FailureKind.RUN_CRASH, message=message)
     if number == signal.SIGXCPU:
-        return Failed(kind=FailureKind.RUN_TIMEOUT, message=f"used up its CPU time ({name}) while {stage}")
+        return Failed(
+            kind=FailureKind.RUN_TIMEOUT, message=f"used up its CPU time ({name}) while {stage}"
+        )
     why = f": a file grew past {OUTPUT_LIMIT_BYTES} bytes" if number == signal.SIGXFSZ else ""
-    return Failed(kind=FailureKind.RUN_CRASH, message=f"ended by {name}{why} while {stage}{_quote(said)}")
+    return Failed(
+        kind=FailureKind.RUN_CRASH, message=f"ended by {name}{why} while {stage}{_quote(said)}"
+    )
 
 
 def _drain(descriptor: int, data: bytearray) -> bool:
@@ -184,7 +230,8 @@ def _drain(descriptor: int, data: bytearray) -> bool:
 
 
 def _attend(refusals: Refusals, waiting: select.poll, event: int) -> str | None:
-    """What the child must be ended for; polls the listener from when it has come until the child is gone."""
+    """What the child must be ended for; polls the listener from when it has come until
+    the child is gone."""
     before = refusals.descriptor
     if not event & select.POLLIN:
         waiting.unregister(before)
@@ -197,11 +244,11 @@ def _attend(refusals: Refusals, waiting: select.poll, event: int) -> str | None:
 
 
 def _end(pid: int, confinement: Confinement) -> int:
-    """Kills the child's group, every descendant that became ours and all that shares our limit, and reaps them; the child's
-    own status.
+    """Kills the child's group, every descendant that became ours and all that shares
+    our limit, and reaps them; the child's own status.
 
-    Waits for nobody before all were killed: a storm of processes keeps the lane's cores from those that are to end, and would
-    start others meanwhile.
+    Waits for nobody before all were killed: a storm of processes keeps the lane's cores
+    from those that are to end, and would start others meanwhile.
     """
     with confinement.sealed():
         for kill in (os.killpg, os.kill):
@@ -224,7 +271,9 @@ def _children() -> list[int]:
     me = os.getpid()
     try:
         return [int(word) for word in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
-    except FileNotFoundError:  # a kernel without CONFIG_PROC_CHILDREN: only the child's own group can be found
+    except (
+        FileNotFoundError
+    ):  # a kernel without CONFIG_PROC_CHILDREN: only the child's own group can be found
         return []
 
 

@@ -1,4 +1,5 @@
-"""How long one call takes: repeats long enough for the clock, few enough for the lane, given up early where hope is lost."""
+"""How long one call takes: repeats long enough for the clock, few enough for the lane,
+given up early where hope is lost."""
 
 from __future__ import annotations
 
@@ -7,26 +8,41 @@ from dataclasses import dataclass
 from math import ceil
 
 Clock = Callable[[int, int], Sequence[float]]
-"""`clock(number, repeat)`: `repeat` samples, each the seconds of one call averaged over `number` calls in a row."""
+"""`clock(number, repeat)`: `repeat` samples.
 
-LONG_CALL_S = 1.0  # from here on one call is sample enough: it needs no warm-up, and what disturbs it is short beside it
-PROMISING_FACTOR = 1.05  # one that is no slower than this beside the best known may be it, after another timing
-ABANDON_FACTOR = 3.0  # a candidate this many times slower than the best known is not worth the lane's time
+Each is the seconds of one call averaged over `number` calls in a row.
+"""
+
+# from here on one call is sample enough: it needs no warm-up, and what disturbs it is
+# short beside it
+LONG_CALL_S = 1.0
+PROMISING_FACTOR = (
+    1.05  # one that is no slower than this beside the best known may be it, after another timing
+)
+ABANDON_FACTOR = (
+    3.0  # a candidate this many times slower than the best known is not worth the lane's time
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimingPlan:
     budget_s: float = 0.03  # time spent on samples, warm-up not counted
-    min_repeat_s: float = 0.0005  # a repeat lasts at least this: the clock and the call around it cost some 0.1 us
+    min_repeat_s: float = (
+        0.0005  # a repeat lasts at least this: the clock and the call around it cost some 0.1 us
+    )
     min_samples: int = 3
     max_samples: int = 50
     max_number: int = 100_000  # calls within one repeat; caps kernels that do next to nothing
-    warmup_s: float = 0.002  # calls before the first sample, so that caches, branch predictors and frequency settle
+    # calls before the first sample, so that caches, branch predictors and frequency
+    # settle
+    warmup_s: float = 0.002
     cache: str = "warm"  # or "cold": caches are swept before each sample, which then is one call
 
 
 SCREENING = TimingPlan()
-PROMOTION = TimingPlan(budget_s=0.3, min_repeat_s=0.001, min_samples=5, max_samples=300, warmup_s=0.05)
+PROMOTION = TimingPlan(
+    budget_s=0.3, min_repeat_s=0.001, min_samples=5, max_samples=300, warmup_s=0.05
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,20 +52,28 @@ class Timing:
 
 
 def time_calls(
-    clock: Clock, plan: TimingPlan, *, abandon_above_s: float | None, sweep: Callable[[], None] | None = None
+    clock: Clock,
+    plan: TimingPlan,
+    *,
+    abandon_above_s: float | None,
+    sweep: Callable[[], None] | None = None,
 ) -> Timing:
     """Samples of one call by the plan.
 
-    `abandon_above_s`: when the first two calls (of calls of a second and more, the first; of those shorter than a repeat, two
-    repeats) both take longer, they are the samples and the timing ends, abandoned. `sweep` empties the caches, for plans with a
+    `abandon_above_s`: when the first two calls (of calls of a second and more, the
+    first; of those shorter than a repeat, two repeats) both take longer, they are the
+    samples and the timing ends, abandoned. `sweep` empties the caches, for plans with a
     cold cache.
     """
     call_s = clock(1, 1)[0]
     if call_s >= LONG_CALL_S and plan.cache == "warm":
-        return Timing(samples_s=(call_s,), abandoned=abandon_above_s is not None and call_s > abandon_above_s)
+        return Timing(
+            samples_s=(call_s,), abandoned=abandon_above_s is not None and call_s > abandon_above_s
+        )
     if abandon_above_s is not None and call_s > abandon_above_s:
         second_s = clock(1, 1)[0]
-        # The first calls of a short kernel say little of it: it begins in cold caches, and the clock itself takes its time.
+        # The first calls of a short kernel say little of it: it begins in cold caches,
+        # and the clock itself takes its time.
         short = second_s < plan.min_repeat_s and plan.cache == "warm"
         found = tuple(clock(_number(plan, second_s), 2)) if short else (call_s, second_s)
         if min(found) > abandon_above_s:

@@ -1,6 +1,8 @@
-"""Messages between a driver and its runner process: JSON documents, each after its length in four bytes.
+"""Messages between a driver and its runner process: JSON documents, each after its
+length in four bytes.
 
-Nothing but JSON crosses: what a candidate's process sends is never trusted further than a parser of plain data goes.
+Nothing but JSON crosses: what a candidate's process sends is never trusted further than
+a parser of plain data goes.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-Document = Mapping[str, Any]  # the one place where values are open: JSON as it came, checked by whoever reads a field
+Document = Mapping[
+    str, Any
+]  # the one place where values are open: JSON as it came, checked by whoever reads a field
 
 MAX_MESSAGE_BYTES = 64 << 20
 _LENGTH = struct.Struct(">I")
@@ -35,14 +39,17 @@ def send(descriptor: int, document: Document) -> None:
 
 
 def receive(descriptor: int, *, timeout_s: float | None = None) -> Document | None:
-    """The next message; None at a clean end of the stream. Raises WireError when late, cut off, too long or no JSON object."""
+    """The next message; None at a clean end of the stream. Raises WireError when late,
+    cut off, too long or no JSON object."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     head = _read(descriptor, _LENGTH.size, deadline)
     if not head:
         return None
     (length,) = _LENGTH.unpack(head) if len(head) == _LENGTH.size else (MAX_MESSAGE_BYTES + 1,)
     if length > MAX_MESSAGE_BYTES:
-        raise WireError(f"a message of {length} bytes, or cut off; at most {MAX_MESSAGE_BYTES} are accepted")
+        raise WireError(
+            f"a message of {length} bytes, or cut off; at most {MAX_MESSAGE_BYTES} are accepted"
+        )
     body = _read(descriptor, length, deadline)
     if len(body) < length:
         raise WireError(f"the stream ended after {len(body)} of {length} bytes of a message")

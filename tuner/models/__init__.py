@@ -1,1 +1,2 @@
-"""Whole models: an ONNX file as a graph of expressions, fused, scheduled, and exported as one library."""
+"""Whole models: an ONNX file as a graph of expressions, fused, scheduled, and exported
+as one library."""

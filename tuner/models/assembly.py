@@ -1,4 +1,5 @@
-"""A graph of what was imported: calls as nodes with the graph's names, constants computed ahead, reshapes as aliases."""
+"""A graph of what was imported: calls as nodes with the graph's names, constants
+computed ahead, reshapes as aliases."""
 
 from __future__ import annotations
 
@@ -81,9 +82,13 @@ def assemble(
 def _add(node: Expression, parts: _Parts) -> None:
     source = _reshaped(node)
     if all(tensor.name in parts.constants for tensor in node.inputs):
-        found = evaluate(node, {tensor.name: parts.constants[tensor.name] for tensor in node.inputs})
+        found = evaluate(
+            node, {tensor.name: parts.constants[tensor.name] for tensor in node.inputs}
+        )
         for name in node.outputs:
-            parts.constants[name] = np.ascontiguousarray(found[name].astype(numpy_dtype(node.tensor(name).dtype)))
+            parts.constants[name] = np.ascontiguousarray(
+                found[name].astype(numpy_dtype(node.tensor(name).dtype))
+            )
     elif source is not None:
         (name,) = node.outputs
         parts.aliases[name] = parts.aliases.get(source, source)
@@ -93,25 +98,32 @@ def _add(node: Expression, parts: _Parts) -> None:
 
 
 def _named(call: Call) -> Expression:
-    """The call's expression with the graph's names; stages inside are named after its first output."""
+    """The call's expression with the graph's names; stages inside are named after its
+    first output."""
     expression = call.expression
-    names = {tensor.name: given for tensor, given in zip(expression.inputs, call.inputs, strict=True)}
+    names = {
+        tensor.name: given for tensor, given in zip(expression.inputs, call.inputs, strict=True)
+    }
     names |= dict(zip(expression.outputs, call.outputs, strict=True))
     inner = [stage.name for stage in expression.stages if stage.name not in names]
     names |= {name: f"{call.outputs[0]}s{number}" for number, name in enumerate(inner)}
-    inputs = {names[tensor.name]: replace(tensor, name=names[tensor.name]) for tensor in expression.inputs}
+    inputs = {
+        names[tensor.name]: replace(tensor, name=names[tensor.name]) for tensor in expression.inputs
+    }
     return replace(
         expression,
         inputs=tuple(inputs.values()),
         stages=tuple(
-            without_units(replace(stage, name=names[stage.name], body=renamed(stage.body, names))) for stage in expression.stages
+            without_units(replace(stage, name=names[stage.name], body=renamed(stage.body, names)))
+            for stage in expression.stages
         ),
         outputs=call.outputs,
     )
 
 
 def without_units(stage: Stage) -> Stage:
-    """The stage without reduction axes of one point, of which a 1x1 convolution has two and a depthwise one has one."""
+    """The stage without reduction axes of one point, of which a 1x1 convolution has two
+    and a depthwise one has one."""
     units = [axis for axis in stage.reduce_axes if axis.extent == 1]
     units = units[1:] if len(units) == len(stage.reduce_axes) else units
     if not units:
@@ -133,14 +145,21 @@ def renamed(body: Scalar, names: Mapping[str, str]) -> Scalar:
     def change(node: Scalar) -> Scalar | None:
         if not isinstance(node, Read):
             return None
-        return Read(names.get(node.tensor, node.tensor), tuple(rewrite(index, change) for index in node.indices), node.pad)
+        return Read(
+            names.get(node.tensor, node.tensor),
+            tuple(rewrite(index, change) for index in node.indices),
+            node.pad,
+        )
 
     return rewrite(body, change)
 
 
 def _separated(node: Expression) -> tuple[Expression, ...]:
-    """Elementwise stages with an output each as nodes of their own: parts of a split are wanted apart."""
-    if len(node.outputs) == 1 or not all(is_elementwise(stage) and stage.name in node.outputs for stage in node.stages):
+    """Elementwise stages with an output each as nodes of their own: parts of a split
+    are wanted apart."""
+    if len(node.outputs) == 1 or not all(
+        is_elementwise(stage) and stage.name in node.outputs for stage in node.stages
+    ):
         return (node,)
     return tuple(_alone(stage, node) for stage in node.stages)
 
@@ -149,20 +168,30 @@ def _alone(stage: Stage, node: Expression) -> Expression:
     wanted = {read.tensor for read in reads(stage.body)}
     every = (*node.inputs, *(other.tensor for other in node.stages))
     return replace(
-        node, inputs=tuple(tensor for tensor in every if tensor.name in wanted), stages=(stage,), outputs=(stage.name,)
+        node,
+        inputs=tuple(tensor for tensor in every if tensor.name in wanted),
+        stages=(stage,),
+        outputs=(stage.name,),
     )
 
 
-# --- reshapes ---------------------------------------------------------------------------------------------------------
+# --- reshapes
+# ------------------------------------------------------------------------------
 
 
 def _reshaped(node: Expression) -> str | None:
-    """The tensor that the node only gives another shape: each element is read where, counted in order, it is written."""
+    """The tensor that the node only gives another shape: each element is read where,
+    counted in order, it is written."""
     if len(node.stages) != 1 or len(node.inputs) != 1:
         return None
     (stage,), (source,) = node.stages, node.inputs
     read = stage.body
-    if not isinstance(read, Read) or read.pad is not None or stage.dtype != source.dtype or any(reads_below(read)):
+    if (
+        not isinstance(read, Read)
+        or read.pad is not None
+        or stage.dtype != source.dtype
+        or any(reads_below(read))
+    ):
         return None
     count = prod(source.shape)
     if count != prod(axis.extent for axis in stage.axes) or count > _MOST_POINTS:
@@ -206,12 +235,14 @@ def _index(node: Scalar, point: Mapping[str, Array]) -> Any:
 
 
 _INTEGER: Mapping[str, Any] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide, "floormod": np.mod,
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide,
+    "floormod": np.mod,
     "min": np.minimum, "max": np.maximum,
 }  # fmt: skip
 
 
-# --- what is left -----------------------------------------------------------------------------------------------------
+# --- what is left
+# ------------------------------------------------------------------------------
 
 
 def without_unused(graph: Graph) -> Graph:

@@ -1,4 +1,5 @@
-"""What runs a model's library to see what it computes and how long it takes: `python -m tuner.models.checking`, confined."""
+"""What runs a model's library to see what it computes and how long it takes: `python -m
+tuner.models.checking`, confined."""
 
 from __future__ import annotations
 
@@ -28,14 +29,16 @@ class Checked:
 
     @property
     def ci95_s(self) -> tuple[float, float]:
-        """Of the median, by the quartiles: McGill, Tukey and Larsen, "Variations of Box Plots", 1978."""
+        """Of the median, by the quartiles: McGill, Tukey and Larsen, "Variations of Box
+        Plots", 1978."""
         quartiles = np.percentile(self.samples_s, [25, 75])
         half = 1.57 * float(quartiles[1] - quartiles[0]) / len(self.samples_s) ** 0.5
         return self.median_s - half, self.median_s + half
 
 
 def run_library(path: Path, symbol: str, inputs: Sequence[Array], cores: Sequence[int]) -> Checked:
-    """Calls the function of a shared library in a confined process on the given cores. Raises ModelRefused where it fails."""
+    """Calls the function of a shared library in a confined process on the given cores.
+    Raises ModelRefused where it fails."""
     asked = {"library": str(path), "symbol": symbol, "cores": list(cores)}
     *outputs, samples = arrays_from(answer_of("tuner.models.checking", asked, arrays_to(inputs)))
     return Checked(outputs=tuple(outputs), samples_s=tuple(float(one) for one in samples))

@@ -6,6 +6,7 @@ from tuner.errors import UsageError
 
 
 class ModelRefused(UsageError):
-    """A file that is no model, or a model that cannot be taken: exit code 2, HTTP 422; nothing was written."""
+    """A file that is no model, or a model that cannot be taken: exit code 2, HTTP 422;
+    nothing was written."""
 
     code = "invalid_model"

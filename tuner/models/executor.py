@@ -1,6 +1,8 @@
-"""The C of a model: its kernels called in order on the caller's buffers, the library's constants and one arena.
+"""The C of a model: its kernels called in order on the caller's buffers, the library's
+constants and one arena.
 
-It has the calling convention of a compiled kernel, so that a model is linked, checked, timed and exported as a kernel is.
+It has the calling convention of a compiled kernel, so that a model is linked, checked,
+timed and exported as a kernel is.
 """
 
 from __future__ import annotations
@@ -11,7 +13,10 @@ from dataclasses import dataclass
 from tuner.models.memory import Place
 from tuner.runtime.wrapper import Entry, kernel_tables
 
-_CLOCK = "  int64_t *spent = (int64_t *)at[{last}];\n  struct timespec then, now;\n  clock_gettime(CLOCK_MONOTONIC, &then);\n"
+_CLOCK = (
+    "  int64_t *spent = (int64_t *)at[{last}];\n  struct timespec then, now;\n  "
+    "clock_gettime(CLOCK_MONOTONIC, &then);\n"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +24,9 @@ class Step:
     """One kernel called."""
 
     kernel: int  # position among the kernels
-    buffers: tuple[Place, ...]  # in the kernel's order; of a constant `at` is the offset of its bytes
+    buffers: tuple[
+        Place, ...
+    ]  # in the kernel's order; of a constant `at` is the offset of its bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +39,8 @@ class Copy:
 
 
 def constants_symbol(entry: str) -> str:
-    """Where the constants of the model with this entry begin; several models may stand in one library."""
+    """Where the constants of the model with this entry begin; several models may stand
+    in one library."""
     return f"{entry}_constants"
 
 
@@ -48,13 +56,19 @@ def executor(
     machine: str,
     profiled: bool = False,
 ) -> str:
-    """C text with one function, the packed entry `entry`. It takes no lock; its memory is its thread's workspace.
+    """C text with one function, the packed entry `entry`. It takes no lock; its memory
+    is its thread's workspace.
 
     A profiled one writes the nanoseconds that each step took into its last output, 64-bit integers.
     """
-    tables = "".join(kernel_tables(str(index), kernel, machine) for index, kernel in enumerate(kernels))
+    tables = "".join(
+        kernel_tables(str(index), kernel, machine) for index, kernel in enumerate(kernels)
+    )
     constants = constants_symbol(entry)
-    calls = "".join(_call(step, inputs, constants) + (_noted(number) if profiled else "") for number, step in enumerate(steps))
+    calls = "".join(
+        _call(step, inputs, constants) + (_noted(number) if profiled else "")
+        for number, step in enumerate(steps)
+    )
     sources = [_address(copy.source, inputs, constants) for copy in copies]
     moved = "".join(
         f"    memcpy(at[{inputs + copy.output}], {source}, {copy.nbytes}u);\n"
@@ -66,7 +80,8 @@ def executor(
         f"int {entry}(void *self, const TunerAny *arguments, int32_t count, TunerAny *result);\n\n"
         f"int {entry}(void *self, const TunerAny *arguments, int32_t count, TunerAny *result) {{\n"
         f"  (void)self, (void)result, (void){constants};\n"
-        f"  unsigned char *at[{inputs + outputs}], *arena = tuner_workspace({max(arena_bytes, 1)}u);\n"
+        f"  unsigned char *at[{inputs + outputs}], *arena = "
+        f"tuner_workspace({max(arena_bytes, 1)}u);\n"
         "  if (arena == NULL) return -1;\n"
         "  for (int32_t i = 0; i < count; ++i) {\n"
         "    const TunerDLTensor *tensor = arguments[i].value.v_ptr;\n"
@@ -80,14 +95,18 @@ def executor(
 
 def _call(step: Step, inputs: int, constants: str) -> str:
     buffers = ", ".join(_address(place, inputs, constants) for place in step.buffers)
-    return f"    if ((status = tuner_call(&function_{step.kernel}, (void *const[]){{{buffers}}})) != TUNER_OK) break;\n"
+    return (
+        f"    if ((status = tuner_call(&function_{step.kernel}, (void "
+        f"*const[]){{{buffers}}})) != TUNER_OK) break;\n"
+    )
 
 
 def _noted(number: int) -> str:
     """What a step took, from the end of the one before."""
     return (
         "    clock_gettime(CLOCK_MONOTONIC, &now);\n"
-        f"    spent[{number}] = (now.tv_sec - then.tv_sec) * 1000000000LL + (now.tv_nsec - then.tv_nsec), then = now;\n"
+        f"    spent[{number}] = (now.tv_sec - then.tv_sec) * 1000000000LL + (now.tv_nsec - "
+        f"then.tv_nsec), then = now;\n"
     )
 
 
@@ -104,9 +123,11 @@ def _address(place: Place, inputs: int, constants: str) -> str:
 
 
 def constants_source(entry: str) -> str:
-    """Assembly that puts the file `constants.bin` into the library, read-only and aligned as buffers are."""
+    """Assembly that puts the file `constants.bin` into the library, read-only and
+    aligned as buffers are."""
     symbol = constants_symbol(entry)
     return (
         f'  .section .rodata.{symbol},"a"\n  .globl {symbol}\n  .hidden {symbol}\n  .balign 64\n'
-        f'{symbol}:\n  .incbin "constants.bin"\n  .skip 64\n  .section .note.GNU-stack,"",@progbits\n'
+        f'{symbol}:\n  .incbin "constants.bin"\n  .skip 64\n  .section '
+        f'.note.GNU-stack,"",@progbits\n'
     )

@@ -1,4 +1,5 @@
-"""A program that `torch.export` made, as a graph. It is its owner's own object, so it is read in this process; files are not."""
+"""A program that `torch.export` made, as a graph. It is its owner's own object, so it
+is read in this process; files are not."""
 
 from __future__ import annotations
 
@@ -17,14 +18,30 @@ def is_exported_program(source: object) -> bool:
 
 
 def read_exported(program: Any) -> Graph:
-    """The fused graph. Raises ModelRefused for one that writes its state, and NotImported for what has no expression."""
+    """The fused graph. Raises ModelRefused for one that writes its state, and
+    NotImported for what has no expression."""
     from tuner.lowering.importers.relax import import_exported  # noqa: PLC0415  # loads TVM and, through it, torch
 
     signature = program.graph_signature
     if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
-        raise ModelRefused("the program writes its own state or inputs; export it in inference mode (model.eval())")
+        raise ModelRefused(
+            "the program writes its own state or inputs; export it in inference mode (model.eval())"
+        )
     found = import_exported(program)
-    labels = [*map(str, signature.user_inputs), *(f"out{number}" for number in range(len(found.outputs)))]
+    labels = [
+        *map(str, signature.user_inputs),
+        *(f"out{number}" for number in range(len(found.outputs))),
+    ]
     if len(labels) != len(found.inputs) + len(found.outputs):
-        raise ModelRefused("the program takes something besides tensors; export it with tensors alone")
-    return fuse(assemble(inputs=found.inputs, constants=found.constants, calls=found.calls, outputs=found.outputs, labels=labels))
+        raise ModelRefused(
+            "the program takes something besides tensors; export it with tensors alone"
+        )
+    return fuse(
+        assemble(
+            inputs=found.inputs,
+            constants=found.constants,
+            calls=found.calls,
+            outputs=found.outputs,
+            labels=labels,
+        )
+    )

@@ -1,7 +1,8 @@
-"""Fusion over a graph: movements into their readers, elementwise nodes into what they follow; what remains is one kernel a node.
+"""Fusion over a graph: movements into their readers, elementwise nodes into what they
+follow; what remains is one kernel a node.
 
-A kernel ends up as a reduction (or rows of them) with all that is done to its result point by point, which the spaces compute
-before the result leaves the registers.
+A kernel ends up as a reduction (or rows of them) with all that is done to its result
+point by point, which the spaces compute before the result leaves the registers.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from tuner.workload.limits import LIMITS
 def fuse(graph: Graph) -> Graph:
     """The same outputs from fewer nodes."""
     graph, count = _moved(graph), len(graph.nodes) + 1
-    while len(graph.nodes) < count:  # a chain that is joined may become the end of what it begins from
+    while (
+        len(graph.nodes) < count
+    ):  # a chain that is joined may become the end of what it begins from
         count = len(graph.nodes)
         graph = _joined(_attached(graph))
     return without_unused(graph)
@@ -46,11 +49,13 @@ def _stage_of(node: Expression, name: str) -> Stage:
     return node.stage(name)
 
 
-# --- movements --------------------------------------------------------------------------------------------------------
+# --- movements
+# ------------------------------------------------------------------------------
 
 
 def _moved(graph: Graph) -> Graph:
-    """Transpositions read where they are wanted, by nodes that reduce: these copy their operands into their own order anyway."""
+    """Transpositions read where they are wanted, by nodes that reduce: these copy their
+    operands into their own order anyway."""
     for node in graph.nodes:
         if not _is_movement(node):
             continue
@@ -59,17 +64,31 @@ def _moved(graph: Graph) -> Graph:
         if not found or name in graph.outputs or name in graph.aliases.values():
             continue
         if all(not is_map(reader) and _unpadded(reader, name) for reader in found):
-            graph = _replaced(graph, {id(reader): (_inlined_read(reader, node),) for reader in found} | {id(node): ()})
+            graph = _replaced(
+                graph,
+                {id(reader): (_inlined_read(reader, node),) for reader in found} | {id(node): ()},
+            )
     return graph
 
 
 def _is_movement(node: Expression) -> bool:
     body = node.stages[0].body
-    return is_map(node) and len(node.stages) == 1 and isinstance(body, Read) and body.pad is None and not reads_below(body)
+    return (
+        is_map(node)
+        and len(node.stages) == 1
+        and isinstance(body, Read)
+        and body.pad is None
+        and not reads_below(body)
+    )
 
 
 def _unpadded(reader: Expression, name: str) -> bool:
-    return all(read.pad is None for stage in reader.stages for read in reads(stage.body) if read.tensor == name)
+    return all(
+        read.pad is None
+        for stage in reader.stages
+        for read in reads(stage.body)
+        if read.tensor == name
+    )
 
 
 def _inlined_read(reader: Expression, node: Expression) -> Expression:
@@ -86,14 +105,18 @@ def _inputs_of(stages: tuple[Stage, ...], tensors: tuple[Tensor, ...]) -> tuple[
 
 
 def _replaced(graph: Graph, changes: dict[int, tuple[Expression, ...]]) -> Graph:
-    return replace(graph, nodes=tuple(new for node in graph.nodes for new in changes.get(id(node), (node,))))
+    return replace(
+        graph, nodes=tuple(new for node in graph.nodes for new in changes.get(id(node), (node,)))
+    )
 
 
-# --- elementwise nodes ------------------------------------------------------------------------------------------------
+# --- elementwise nodes
+# ------------------------------------------------------------------------------
 
 
 def _attached(graph: Graph) -> Graph:
-    """Each elementwise node, in order, becomes the end of the reduction it follows, if it is all that reads its result."""
+    """Each elementwise node, in order, becomes the end of the reduction it follows, if
+    it is all that reads its result."""
     position = 0
     while position < len(graph.nodes):
         node = graph.nodes[position]
@@ -111,7 +134,11 @@ def _merges(graph: Graph, node: Expression) -> Iterator[tuple[Expression, Expres
     if not is_map(node):
         return
     wanted = {tensor.name for tensor in node.inputs}
-    found = [one for one in graph.nodes if len(one.outputs) == 1 and one.outputs[0] in wanted and not is_map(one)]
+    found = [
+        one
+        for one in graph.nodes
+        if len(one.outputs) == 1 and one.outputs[0] in wanted and not is_map(one)
+    ]
     for producer in sorted(found, key=lambda one: -one.flops):
         name = producer.outputs[0]
         if _private(graph, name) is not node or not _in_place(node, name):
@@ -122,7 +149,8 @@ def _merges(graph: Graph, node: Expression) -> Iterator[tuple[Expression, Expres
 
 
 def _in_place(node: Expression, name: str) -> bool:
-    """Whether the node reads each point of a tensor once, with its axes in any order, at one place for all its stages."""
+    """Whether the node reads each point of a tensor once, with its axes in any order,
+    at one place for all its stages."""
     shape = next(tensor.shape for tensor in node.inputs if tensor.name == name)
     output = _stage_of(node, node.outputs[0])
     if prod(shape) != prod(axis.extent for axis in output.axes):
@@ -131,7 +159,11 @@ def _in_place(node: Expression, name: str) -> bool:
         extents = {axis.name: axis.extent for axis in stage.axes}
         for read in {read for read in reads(stage.body) if read.tensor == name}:
             names = [index.name if isinstance(index, Var) else "" for index in read.indices]
-            if read.pad is not None or sorted(names) != sorted(extents) or [extents[one] for one in names] != list(shape):
+            if (
+                read.pad is not None
+                or sorted(names) != sorted(extents)
+                or [extents[one] for one in names] != list(shape)
+            ):
                 return False
     return True
 
@@ -140,7 +172,10 @@ def _joint(first: Expression, second: Expression) -> Expression | None:
     """Both as one expression; None where it has more tensors than one may have."""
     stages = (*first.stages, *second.stages)
     joint = Expression(
-        name=first.name, inputs=_inputs_of(stages, (*first.inputs, *second.inputs)), stages=stages, outputs=second.outputs
+        name=first.name,
+        inputs=_inputs_of(stages, (*first.inputs, *second.inputs)),
+        stages=stages,
+        outputs=second.outputs,
     )
     if len(joint.inputs) + len(joint.stages) > LIMITS.tensors:
         joint = inlined(joint)

@@ -1,4 +1,5 @@
-"""A model as a graph of expressions over tensors named across all of it, with its constants; and its form between processes."""
+"""A model as a graph of expressions over tensors named across all of it, with its
+constants; and its form between processes."""
 
 from __future__ import annotations
 
@@ -26,17 +27,21 @@ _HEADER = "graph"  # member of the archive with everything but the constants
 
 @dataclass(frozen=True, kw_only=True)
 class Graph:
-    """Nodes stand in an order in which each reads only inputs, constants and what earlier ones wrote.
+    """Nodes stand in an order in which each reads only inputs, constants and what
+    earlier ones wrote.
 
-    A node is an expression whose inputs and outputs have their names in the graph. An alias is a tensor that is another one
-    with another shape: the same bytes in the same order.
+    A node is an expression whose inputs and outputs have their names in the graph. An
+    alias is a tensor that is another one with another shape: the same bytes in the same
+    order.
     """
 
     inputs: tuple[Tensor, ...]
     constants: Mapping[str, Array]
     nodes: tuple[Expression, ...]
     outputs: tuple[str, ...]
-    aliases: Mapping[str, str] = field(default_factory=dict)  # name -> name of a tensor that is none
+    aliases: Mapping[str, str] = field(
+        default_factory=dict
+    )  # name -> name of a tensor that is none
     shapes: Mapping[str, Tensor] = field(default_factory=dict)  # of the aliases
     labels: tuple[str, ...] = ()  # the file's names of the inputs, then of the outputs
 
@@ -81,11 +86,14 @@ def packed(graph: Graph) -> bytes:
 
 
 def unpacked(content: bytes) -> Graph:
-    """The inverse of `packed`, with every node checked as a tree from elsewhere is. Raises ModelRefused."""
+    """The inverse of `packed`, with every node checked as a tree from elsewhere is.
+    Raises ModelRefused."""
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             header = json.loads(archive[_HEADER].tobytes())
-            constants = {name.partition(":")[2]: archive[name] for name in archive.files if name != _HEADER}
+            constants = {
+                name.partition(":")[2]: archive[name] for name in archive.files if name != _HEADER
+            }
         graph = Graph(
             inputs=tuple(_tensor(found) for found in header["inputs"]),
             constants=constants,
@@ -95,14 +103,25 @@ def unpacked(content: bytes) -> Graph:
             shapes={str(name): _tensor(found) for name, found in header["shapes"].items()},
             labels=tuple(str(name) for name in header["labels"]),
         )
-    except (ValueError, KeyError, TypeError, OSError, AttributeError, EOFError, BadZipFile) as error:
-        raise ModelRefused(f"the model could not be read: {type(error).__name__}: {error}") from error
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        OSError,
+        AttributeError,
+        EOFError,
+        BadZipFile,
+    ) as error:
+        raise ModelRefused(
+            f"the model could not be read: {type(error).__name__}: {error}"
+        ) from error
     check_graph(graph)
     return graph
 
 
 def check_graph(graph: Graph) -> None:
-    """Raises ModelRefused, or WorkloadError of a node, unless every tensor is what its readers take it for."""
+    """Raises ModelRefused, or WorkloadError of a node, unless every tensor is what its
+    readers take it for."""
     known: dict[str, Tensor] = {tensor.name: tensor for tensor in graph.inputs}
     known |= {name: graph.tensor(name) for name in graph.constants}
     waiting = {name: other for name, other in graph.aliases.items()}
@@ -113,7 +132,10 @@ def check_graph(graph: Graph) -> None:
         check_limits(node)
         for tensor in node.inputs:
             if known.get(tensor.name) != tensor:
-                raise ModelRefused(f"a part of the model reads {tensor.name!r}, which does not exist by then or is another")
+                raise ModelRefused(
+                    f"a part of the model reads {tensor.name!r}, which does not exist by then "
+                    f"or is another"
+                )
         for name in node.outputs:
             if name in known:
                 raise ModelRefused(f"{name!r} is written twice")
@@ -123,7 +145,10 @@ def check_graph(graph: Graph) -> None:
     if missing or waiting or not graph.outputs:
         raise ModelRefused(f"the model has no {', '.join(missing or waiting or ['outputs'])}")
     if len(graph.labels) != len(graph.inputs) + len(graph.outputs):
-        raise ModelRefused(f"{len(graph.labels)} names for {len(graph.inputs)} inputs and {len(graph.outputs)} outputs")
+        raise ModelRefused(
+            f"{len(graph.labels)} names for {len(graph.inputs)} inputs and "
+            f"{len(graph.outputs)} outputs"
+        )
 
 
 def _note_aliases(graph: Graph, known: dict[str, Tensor], waiting: dict[str, str]) -> None:
@@ -131,7 +156,12 @@ def _note_aliases(graph: Graph, known: dict[str, Tensor], waiting: dict[str, str
         if other not in known or other in graph.aliases:
             continue
         tensor = graph.shapes.get(name)
-        if tensor is None or name in known or tensor.nbytes != known[other].nbytes or tensor.dtype != known[other].dtype:
+        if (
+            tensor is None
+            or name in known
+            or tensor.nbytes != known[other].nbytes
+            or tensor.dtype != known[other].dtype
+        ):
             raise ModelRefused(f"{name!r} is not {other!r} with another shape")
         known[name] = tensor
         del waiting[name]
@@ -143,6 +173,10 @@ def _tensor_document(tensor: Tensor) -> list[Any]:
 
 def _tensor(found: Any) -> Tensor:
     name, dtype, shape = found
-    if dtype not in DTYPE_BYTES or not all(isinstance(extent, int) and extent > 0 for extent in shape) or prod(shape) > 1 << 40:
+    if (
+        dtype not in DTYPE_BYTES
+        or not all(isinstance(extent, int) and extent > 0 for extent in shape)
+        or prod(shape) > 1 << 40
+    ):
         raise ValueError(f"{name!r} has dtype {dtype!r} and shape {shape!r}")
     return Tensor(name=str(name), shape=tuple(shape), dtype=cast(DType, dtype))

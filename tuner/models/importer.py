@@ -41,7 +41,9 @@ def read_file(path: Path) -> bytes:
         if not path.is_file():
             raise ModelRefused(f"{path} is no file; give an .onnx file")
         if path.stat().st_size > LARGEST_FILE:
-            raise ModelRefused(f"{path} has {path.stat().st_size} bytes, the limit is {LARGEST_FILE}")
+            raise ModelRefused(
+                f"{path} has {path.stat().st_size} bytes, the limit is {LARGEST_FILE}"
+            )
         return path.read_bytes()
     except OSError as error:
         raise ModelRefused(f"{path} cannot be read: {error.strerror}") from error
@@ -50,13 +52,17 @@ def read_file(path: Path) -> bytes:
 def import_model(content: bytes, shapes: Mapping[str, int] | None = None) -> Graph:
     """The fused graph of an ONNX file's bytes; `shapes` are extents its inputs name.
 
-    Raises ModelRefused for whatever the file is that is no model, ReaderMissing where the extra is not installed.
+    Raises ModelRefused for whatever the file is that is no model, ReaderMissing where
+    the extra is not installed.
     """
     return unpacked(_asked(content, shapes or {}, b""))
 
 
-def reference_outputs(content: bytes, inputs: Sequence[Array], shapes: Mapping[str, int] | None = None) -> list[Array]:
-    """What ONNX's reference evaluator makes of the model's inputs, in order. Raises as `import_model` does."""
+def reference_outputs(
+    content: bytes, inputs: Sequence[Array], shapes: Mapping[str, int] | None = None
+) -> list[Array]:
+    """What ONNX's reference evaluator makes of the model's inputs, in order. Raises as
+    `import_model` does."""
     return arrays_from(_asked(content, shapes or {}, arrays_to(inputs)))
 
 
@@ -64,4 +70,6 @@ def _asked(content: bytes, shapes: Mapping[str, int], inputs: bytes) -> bytes:
     """The answer of a reader of its own."""
     if not available():
         raise ReaderMissing("models need the package onnx; install tuner[models]")
-    return answer_of("tuner.models.reading", {"shapes": dict(shapes), "bytes": len(content)}, content + inputs)
+    return answer_of(
+        "tuner.models.reading", {"shapes": dict(shapes), "bytes": len(content)}, content + inputs
+    )

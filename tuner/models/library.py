@@ -1,6 +1,8 @@
-"""A model as one function: kernels, executor and constants in one object, which is exported as a kernel's object is.
+"""A model as one function: kernels, executor and constants in one object, which is
+exported as a kernel's object is.
 
-Constants are packed here, once, by the kernels' own pack functions; what a library carries is what its kernels read.
+Constants are packed here, once, by the kernels' own pack functions; what a library
+carries is what its kernels read.
 """
 
 from __future__ import annotations
@@ -53,15 +55,19 @@ def model_kernel(
     *,
     profiled: bool = False,
 ) -> ExportKernel:
-    """The model as one kernel of its inputs and outputs; `kernels` are those of its workloads, by key.
+    """The model as one kernel of its inputs and outputs; `kernels` are those of its
+    workloads, by key.
 
-    A profiled one has one output more, int64: the nanoseconds each of the graph's nodes took in this call.
-    Raises LinkError where the compiler refuses, KeyError for a workload without a kernel.
+    A profiled one has one output more, int64: the nanoseconds each of the graph's nodes
+    took in this call. Raises LinkError where the compiler refuses, KeyError for a
+    workload without a kernel.
     """
     entry = f"__tvm_ffi_{symbol}"
     arguments = _arguments(graph)
     if profiled:
-        arguments += (Argument(name="spent_ns", dtype="int64", shape=(len(graph.nodes),), role="out"),)
+        arguments += (
+            Argument(name="spent_ns", dtype="int64", shape=(len(graph.nodes),), role="out"),
+        )
     return ExportKernel(
         workload_key=sha256(packed(graph)).hexdigest(),
         arguments=arguments,
@@ -85,7 +91,12 @@ def _arguments(graph: Graph) -> tuple[Argument, ...]:
     for number, (label, tensor) in enumerate(zip(graph.labels, tensors, strict=True)):
         plain = re.sub(r"\W", "_", label, flags=re.ASCII)[:64].strip("_") or "x"
         name = plain if all(plain != other.name for other in arguments) else f"{plain}_{number}"
-        role = Argument(name=name, dtype=tensor.dtype, shape=tensor.shape, role="in" if number < len(graph.inputs) else "out")
+        role = Argument(
+            name=name,
+            dtype=tensor.dtype,
+            shape=tensor.shape,
+            role="in" if number < len(graph.inputs) else "out",
+        )
         arguments.append(role)
     return tuple(arguments)
 
@@ -107,13 +118,19 @@ class _Object:
     def code(self, entry: str, *, profiled: bool = False) -> bytes:
         """Raises LinkError."""
         if len(self.graph.labels) > MAX_ARGUMENTS:
-            raise LinkError(f"the model has {len(self.graph.labels)} inputs and outputs; at most {MAX_ARGUMENTS} are taken")
+            raise LinkError(
+                f"the model has {len(self.graph.labels)} inputs and outputs; at most "
+                f"{MAX_ARGUMENTS} are taken"
+            )
         steps = [self._step(node) for node in self.graph.nodes]
         copies = [
             Copy(output=number, source=self._place(name), nbytes=self.graph.tensor(name).nbytes)
             for number, name in self.plan.copies
         ]
-        functions = [self._renamed(self.kernels[key], f"{entry}_{number}", number) for key, number in self.used.items()]
+        functions = [
+            self._renamed(self.kernels[key], f"{entry}_{number}", number)
+            for key, number in self.used.items()
+        ]
         text = executor(
             entry,
             kernels=[_entry(function) for function in functions],
@@ -134,10 +151,16 @@ class _Object:
         outputs = tuple(self._place(self.graph.root(name)) for name in node.outputs)
         if kernel.prepack is None:
             return Step(kernel=position, buffers=(*(self._place(name) for name in names), *outputs))
-        made = self._packed(key, kernel, kernel.prepack, [names[place] for place in kernel.prepack.constants])
+        made = self._packed(
+            key, kernel, kernel.prepack, [names[place] for place in kernel.prepack.constants]
+        )
         taken: list[Place] = []
         for place in kernel.prepack.passed:
-            taken.append(self._place(names[place]) if place < len(names) else self._embedded(made[place - len(names)]))
+            taken.append(
+                self._place(names[place])
+                if place < len(names)
+                else self._embedded(made[place - len(names)])
+            )
         return Step(kernel=position, buffers=(*taken, *outputs))
 
     def _place(self, name: str) -> Place:
@@ -153,7 +176,9 @@ class _Object:
             self.size += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
         return Place(kind="constant", at=self.offsets[digest])
 
-    def _packed(self, key: str, kernel: ExportKernel, prepack: Prepack, names: Sequence[str]) -> list[Array]:
+    def _packed(
+        self, key: str, kernel: ExportKernel, prepack: Prepack, names: Sequence[str]
+    ) -> list[Array]:
         """The constants as the kernel's pack function lays them out."""
         known = (key, *names)
         if known not in self.packed:
@@ -183,7 +208,9 @@ class _Object:
 
     def _combined(self, entry: str, text: str, kernels: Sequence[bytes]) -> bytes:
         sources = runtime_sources()
-        compiled = self.tools.compile("model.c", text, {header: sources[header] for header in _HEADERS})
+        compiled = self.tools.compile(
+            "model.c", text, {header: sources[header] for header in _HEADERS}
+        )
         with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
             names = []
             for number, code in enumerate(kernels):

@@ -1,4 +1,5 @@
-"""Where each tensor of a model lies in a call: the caller's buffers, the library's constants, or one arena planned ahead."""
+"""Where each tensor of a model lies in a call: the caller's buffers, the library's
+constants, or one arena planned ahead."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ ALIGNMENT = 64  # bytes, of every buffer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """`at` counts inputs, outputs; of the arena it is an offset in bytes. Constants are found by their names."""
+    """`at` counts inputs, outputs; of the arena it is an offset in bytes. Constants are
+    found by their names."""
 
     kind: Literal["input", "output", "constant", "arena"]
     at: int = 0
@@ -22,7 +24,9 @@ class Place:
 class MemoryPlan:
     places: dict[str, Place]  # of every tensor that is no alias
     arena_bytes: int
-    copies: tuple[tuple[int, str], ...]  # outputs that no node writes where they belong: number of the output, its tensor
+    copies: tuple[
+        tuple[int, str], ...
+    ]  # outputs that no node writes where they belong: number of the output, its tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +41,15 @@ class _Life:
 
 
 def plan_memory(graph: Graph) -> MemoryPlan:
-    """Tensors that are never alive together share memory: the largest are placed first, each as low as it fits.
+    """Tensors that are never alive together share memory: the largest are placed first,
+    each as low as it fits.
 
-    Greedy by size, as in Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020.
+    Greedy by size, as in Pisarchyk and Lee, "Efficient Memory Management for Deep
+    Neural Net Inference", 2020.
     """
-    places = {tensor.name: Place(kind="input", at=number) for number, tensor in enumerate(graph.inputs)}
+    places = {
+        tensor.name: Place(kind="input", at=number) for number, tensor in enumerate(graph.inputs)
+    }
     places |= {name: Place(kind="constant") for name in graph.constants}
     copies: list[tuple[int, str]] = []
     for number, name in enumerate(graph.outputs):
@@ -54,7 +62,9 @@ def plan_memory(graph: Graph) -> MemoryPlan:
     lives = [life for life in _lives(graph) if life.name not in places]
     placed: list[_Life] = []
     for life in sorted(lives, key=lambda one: (-one.nbytes, one.first, one.name)):
-        offsets[life.name] = _lowest(life, [(offsets[one.name], one.nbytes) for one in placed if one.meets(life)])
+        offsets[life.name] = _lowest(
+            life, [(offsets[one.name], one.nbytes) for one in placed if one.meets(life)]
+        )
         placed.append(life)
     arena = max((offsets[life.name] + _rounded(life.nbytes) for life in lives), default=0)
     return MemoryPlan(

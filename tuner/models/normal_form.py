@@ -1,4 +1,5 @@
-"""A model rewritten before its import: batch normalisation folded into the convolution or product before it, in float64."""
+"""A model rewritten before its import: batch normalisation folded into the convolution
+or product before it, in float64."""
 
 from __future__ import annotations
 
@@ -11,21 +12,31 @@ _EPSILON = 1e-5  # ONNX's default
 
 
 def fold_batch_norms(model: Any) -> int:
-    """Rewrites the model in place; how many were folded. A sum or difference that others also read stays as it is."""
+    """Rewrites the model in place; how many were folded. A sum or difference that
+    others also read stays as it is."""
     graph = model.graph
     constants = {tensor.name: tensor for tensor in graph.initializer}
     uses: dict[str, int] = {}
-    for name in (*(name for node in graph.node for name in node.input), *(value.name for value in graph.output)):
+    for name in (
+        *(name for node in graph.node for name in node.input),
+        *(value.name for value in graph.output),
+    ):
         uses[name] = uses.get(name, 0) + 1
     makers = {node.output[0]: node for node in graph.node if node.output}
     folded = 0
     for node in list(graph.node):
-        if node.op_type != "BatchNormalization" or len([name for name in node.output if name]) != 1 or _trains(node):
+        if (
+            node.op_type != "BatchNormalization"
+            or len([name for name in node.output if name]) != 1
+            or _trains(node)
+        ):
             continue
         before = makers.get(node.input[0])
         if before is None or before.op_type != "Conv" or uses[before.output[0]] != 1:
             continue
-        if any(name not in constants for name in (*node.input[1:], *before.input[1:])) or not _floats(constants, node, before):
+        if any(
+            name not in constants for name in (*node.input[1:], *before.input[1:])
+        ) or not _floats(constants, node, before):
             continue
         _fold(graph, constants, before, node, folded)
         folded += 1
@@ -43,14 +54,20 @@ def _floats(constants: dict[str, Any], *nodes: Any) -> bool:
 
 
 def _fold(graph: Any, constants: dict[str, Any], conv: Any, norm: Any, number: int) -> None:
-    """With s = gamma / sqrt(variance + epsilon), s (W x + b - mean) + beta is (s W) x + s (b - mean) + beta."""
+    """With s = gamma / sqrt(variance + epsilon), s (W x + b - mean) + beta is (s W) x +
+    s (b - mean) + beta."""
     gamma, beta, mean, variance = (_array(constants, name) for name in norm.input[1:5])
-    epsilon = next((attribute.f for attribute in norm.attribute if attribute.name == "epsilon"), _EPSILON)
+    epsilon = next(
+        (attribute.f for attribute in norm.attribute if attribute.name == "epsilon"), _EPSILON
+    )
     weights = _array(constants, conv.input[1])
     bias = _array(constants, conv.input[2]) if len(conv.input) > 2 else np.zeros(weights.shape[0])
     scale = gamma / np.sqrt(variance + epsilon)
     scaled = weights * scale.reshape((-1, *(1,) * (weights.ndim - 1)))
-    made = {f"tuner_folded_w{number}": scaled, f"tuner_folded_b{number}": (bias - mean) * scale + beta}
+    made = {
+        f"tuner_folded_w{number}": scaled,
+        f"tuner_folded_b{number}": (bias - mean) * scale + beta,
+    }
     for name, array in made.items():
         tensor = onnx.numpy_helper.from_array(array.astype(np.float32), name)
         graph.initializer.append(tensor)

@@ -1,6 +1,8 @@
-"""An ONNX file, hostile until proven otherwise: parsed, checked, its shapes fixed, before anything larger looks at it.
+"""An ONNX file, hostile until proven otherwise: parsed, checked, its shapes fixed,
+before anything larger looks at it.
 
-Nothing is followed out of the file: external data, functions, subgraphs and foreign operators are refused.
+Nothing is followed out of the file: external data, functions, subgraphs and foreign
+operators are refused.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ LIMITS = ModelLimits()
 
 
 def read_model(content: bytes, shapes: Mapping[str, int], limits: ModelLimits = LIMITS) -> Any:
-    """The checked `ModelProto` with every extent of its inputs a number; `shapes` gives those it names.
+    """The checked `ModelProto` with every extent of its inputs a number; `shapes` gives
+    those it names.
 
     Raises ModelRefused naming what is wrong, the limit, and the way out.
     """
@@ -63,35 +66,55 @@ def _check_header(model: Any) -> None:
         raise ModelRefused("the file holds no graph of operators; is it an .onnx file?")
     if len(model.functions):
         name = model.functions[0].name[:60]
-        raise ModelRefused(f"the model defines functions of its own ({name!r}); inline them (onnx.inliner) and try again")
+        raise ModelRefused(
+            f"the model defines functions of its own ({name!r}); inline them (onnx.inliner) and "
+            f"try again"
+        )
     opsets = {opset.domain: opset.version for opset in model.opset_import}
     foreign = sorted(set(opsets) - set(_DOMAINS))
     used = {node.domain for node in model.graph.node}
     if used - set(_DOMAINS):
-        raise ModelRefused(f"operators of domain {sorted(used - set(_DOMAINS))[0][:60]!r} are not taken; export with plain ONNX")
+        raise ModelRefused(
+            f"operators of domain {sorted(used - set(_DOMAINS))[0][:60]!r} are not taken; "
+            f"export with plain ONNX"
+        )
     for domain in foreign:
         del opsets[domain]
     version = max(opsets.values(), default=0)
     if not _LEAST_OPSET <= version <= _GREATEST_OPSET:
-        raise ModelRefused(f"the model is of opset {version}; opsets {_LEAST_OPSET} to {_GREATEST_OPSET} are taken")
+        raise ModelRefused(
+            f"the model is of opset {version}; opsets {_LEAST_OPSET} to {_GREATEST_OPSET} are taken"
+        )
 
 
 def _check_nodes(graph: Any, limits: ModelLimits) -> None:
     if len(graph.node) > limits.nodes:
-        raise ModelRefused(f"the model has {len(graph.node)} operators, the limit is {limits.nodes}")
+        raise ModelRefused(
+            f"the model has {len(graph.node)} operators, the limit is {limits.nodes}"
+        )
     initial = {tensor.name for tensor in graph.initializer}
     count = sum(value.name not in initial for value in graph.input) + len(graph.output)
     if count > limits.arguments:
-        raise ModelRefused(f"the model has {count} inputs and outputs, the limit is {limits.arguments}")
+        raise ModelRefused(
+            f"the model has {count} inputs and outputs, the limit is {limits.arguments}"
+        )
     if graph.sparse_initializer:
         raise ModelRefused("the model has sparse constants; export it with dense ones")
     for node in graph.node:
         if any(attribute.type in _SUBGRAPHS for attribute in node.attribute):
-            raise ModelRefused(f"operator {node.op_type[:60]} holds a graph of its own; models without control flow are taken")
+            raise ModelRefused(
+                f"operator {node.op_type[:60]} holds a graph of its own; models without control "
+                f"flow are taken"
+            )
     values = (*graph.input, *graph.output)
-    for name in (*(value.name for value in values), *(name for node in graph.node for name in (*node.input, *node.output))):
+    for name in (
+        *(value.name for value in values),
+        *(name for node in graph.node for name in (*node.input, *node.output)),
+    ):
         if len(name) > limits.name:
-            raise ModelRefused(f"the name {name[:60]!r}… has {len(name)} characters, the limit is {limits.name}")
+            raise ModelRefused(
+                f"the name {name[:60]!r}… has {len(name)} characters, the limit is {limits.name}"
+            )
 
 
 def _tensors(graph: Any) -> Iterator[Any]:
@@ -103,21 +126,27 @@ def _tensors(graph: Any) -> Iterator[Any]:
                 yield attribute.t
             yield from attribute.tensors
             if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
-                raise ModelRefused(f"operator {node.op_type[:60]} has a sparse constant; export it with dense ones")
+                raise ModelRefused(
+                    f"operator {node.op_type[:60]} has a sparse constant; export it with dense ones"
+                )
 
 
 def _check_tensor(tensor: Any, limits: ModelLimits) -> None:
     name = tensor.name[:60]
     if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
         raise ModelRefused(
-            f"constant {name!r} lies in a file of its own, which is not read; save the model with its data inside "
+            f"constant {name!r} lies in a file of its own, which is not read; save the model "
+            f"with its data inside "
             "(onnx.save_model without save_as_external_data)"
         )
     if len(tensor.dims) > limits.dimensions or any(extent < 0 for extent in tensor.dims):
         raise ModelRefused(f"constant {name!r} has shape {list(tensor.dims)[:16]}, which is none")
     count = prod(tensor.dims)
     if count * _ELEMENT_BYTES > limits.tensor_bytes:
-        raise ModelRefused(f"constant {name!r} has {count} elements, the limit is {limits.tensor_bytes // _ELEMENT_BYTES}")
+        raise ModelRefused(
+            f"constant {name!r} has {count} elements, the limit is "
+            f"{limits.tensor_bytes // _ELEMENT_BYTES}"
+        )
     try:
         onnx.numpy_helper.to_array(tensor)
     except (ValueError, TypeError, KeyError, RuntimeError) as error:
@@ -132,7 +161,10 @@ def _fix_shapes(graph: Any, shapes: Mapping[str, int], limits: ModelLimits) -> N
         if value.name in initial:
             continue
         if not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape"):
-            raise ModelRefused(f"input {value.name!r} is no tensor with a shape; export the model with fixed shapes")
+            raise ModelRefused(
+                f"input {value.name!r} is no tensor with a shape; export the model with "
+                f"fixed shapes"
+            )
         dimensions = value.type.tensor_type.shape.dim
         for dimension in dimensions:
             named = dimension.dim_param
@@ -142,33 +174,54 @@ def _fix_shapes(graph: Any, shapes: Mapping[str, int], limits: ModelLimits) -> N
             if not dimension.HasField("dim_value") or dimension.dim_value < 1:
                 label = named or str(dimension.dim_value)
                 raise ModelRefused(
-                    f"input {value.name!r} has an extent {label!r}; give it a number, e.g. --shapes {named or 'N'}=1"
+                    f"input {value.name!r} has an extent {label!r}; give it a number, e.g. "
+                    f"--shapes {named or 'N'}=1"
                 )
         count = prod(dimension.dim_value for dimension in dimensions)
         if len(dimensions) > limits.dimensions or count * _ELEMENT_BYTES > limits.tensor_bytes:
-            raise ModelRefused(f"input {value.name!r} has {len(dimensions)} dimensions and {count} elements, more than is taken")
+            raise ModelRefused(
+                f"input {value.name!r} has {len(dimensions)} dimensions and {count} elements, "
+                f"more than is taken"
+            )
     del graph.value_info[:]  # what the file says of tensors between is inferred anew
     for dimension in (one for value in graph.output for one in value.type.tensor_type.shape.dim):
         if dimension.dim_param in shapes:
             dimension.dim_value = shapes[dimension.dim_param]
     unknown = sorted(set(shapes) - used)
     if unknown:
-        raise ModelRefused(f"no input has an extent named {unknown[0]!r}; remove it from the shapes")
+        raise ModelRefused(
+            f"no input has an extent named {unknown[0]!r}; remove it from the shapes"
+        )
 
 
 def _inferred(model: Any, limits: ModelLimits) -> Any:
-    """The model with the shapes of everything; raises where it contradicts itself, has cycles, or grows beyond the limit."""
+    """The model with the shapes of everything; raises where it contradicts itself, has
+    cycles, or grows beyond the limit."""
     try:
         onnx.checker.check_model(model)
-        model = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+        model = onnx.shape_inference.infer_shapes(
+            model, check_type=True, strict_mode=True, data_prop=True
+        )
         onnx.checker.check_model(model)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, RuntimeError, TypeError) as error:
+    except (
+        onnx.checker.ValidationError,
+        onnx.shape_inference.InferenceError,
+        ValueError,
+        RuntimeError,
+        TypeError,
+    ) as error:
         text = " ".join(str(error).split())
         raise ModelRefused(f"the model is not valid ONNX: {text[:400]}") from error
     for value in (*model.graph.value_info, *model.graph.output):
         found = [dimension.dim_value for dimension in value.type.tensor_type.shape.dim]
-        if any(extent < 0 for extent in found) or prod(max(extent, 1) for extent in found) * _ELEMENT_BYTES > limits.tensor_bytes:
-            raise ModelRefused(f"tensor {value.name[:60]!r} would have shape {found[:16]}, which is more than is taken")
+        if (
+            any(extent < 0 for extent in found)
+            or prod(max(extent, 1) for extent in found) * _ELEMENT_BYTES > limits.tensor_bytes
+        ):
+            raise ModelRefused(
+                f"tensor {value.name[:60]!r} would have shape {found[:16]}, which is more "
+                f"than is taken"
+            )
     return model
 
 
@@ -179,12 +232,23 @@ def argument_names(model: Any) -> list[str]:
     return [*inputs, *(value.name for value in model.graph.output)]
 
 
-def evaluate(model: Any, inputs: Sequence[np.ndarray[Any, np.dtype[Any]]]) -> list[np.ndarray[Any, np.dtype[Any]]]:
-    """What ONNX's reference evaluator makes of inputs in the model's order. Raises ModelRefused where it gives up."""
+def evaluate(
+    model: Any, inputs: Sequence[np.ndarray[Any, np.dtype[Any]]]
+) -> list[np.ndarray[Any, np.dtype[Any]]]:
+    """What ONNX's reference evaluator makes of inputs in the model's order. Raises
+    ModelRefused where it gives up."""
     names = argument_names(model)
     try:
         found = ReferenceEvaluator(model).run(None, dict(zip(names, inputs, strict=False)))
-    except (ValueError, TypeError, RuntimeError, KeyError, IndexError, ArithmeticError, NotImplementedError) as error:
+    except (
+        ValueError,
+        TypeError,
+        RuntimeError,
+        KeyError,
+        IndexError,
+        ArithmeticError,
+        NotImplementedError,
+    ) as error:
         text = f"{type(error).__name__}: {error}"[:400]
         raise ModelRefused(f"ONNX's reference evaluator does not run the model: {text}") from error
     return [np.asarray(one) for one in found]

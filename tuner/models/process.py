@@ -1,7 +1,8 @@
-"""A process of its own for what is not trusted: one question on its input, one answer on its output, little it can do besides.
+"""A process of its own for what is not trusted: one question on its input, one answer
+on its output, little it can do besides.
 
-It has bounds of memory and time, may write no file, and reads none but programs and what it is told of. A refusal is one JSON
-object after the word `refused`.
+It has bounds of memory and time, may write no file, and reads none but programs and
+what it is told of. A refusal is one JSON object after the word `refused`.
 """
 
 from __future__ import annotations
@@ -32,9 +33,12 @@ Answer = Callable[[Asked, bytes], bytes]
 
 
 def answer_of(module: str, asked: Asked, given: bytes) -> bytes:
-    """What the module, run as a program, answers to a JSON object and the bytes on its input. Raises ModelRefused."""
+    """What the module, run as a program, answers to a JSON object and the bytes on its
+    input. Raises ModelRefused."""
     own = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join(entry for entry in (own, *os.environ.get("PYTHONPATH", "").split(os.pathsep)) if entry)
+    path = os.pathsep.join(
+        entry for entry in (own, *os.environ.get("PYTHONPATH", "").split(os.pathsep)) if entry
+    )
     environment = {**os.environ, "PYTHONPATH": path}
     environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TVM_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
@@ -49,7 +53,9 @@ def answer_of(module: str, asked: Asked, given: bytes) -> bytes:
                 timeout=TIMEOUT_S,
             )
         except subprocess.TimeoutExpired as error:
-            raise ModelRefused(f"the model took more than {TIMEOUT_S:.0f} s; use a smaller one") from error
+            raise ModelRefused(
+                f"the model took more than {TIMEOUT_S:.0f} s; use a smaller one"
+            ) from error
     if done.returncode != 0 or len(done.stdout) > LARGEST_ANSWER:
         said = " ".join(done.stderr.decode("utf-8", "replace").split())[-_TAIL:]
         raise ModelRefused(f"the model ended its process with status {done.returncode}: {said}")
@@ -59,7 +65,8 @@ def answer_of(module: str, asked: Asked, given: bytes) -> bytes:
 
 
 def serve(answer: Answer, readable: Callable[[Asked], Sequence[str]] = lambda asked: ()) -> None:
-    """The process's side: confined before it looks at what was given. `readable` names files besides programs.
+    """The process's side: confined before it looks at what was given. `readable` names
+    files besides programs.
 
     With `cores` in what is asked it stays on these.
     """
@@ -75,7 +82,12 @@ def serve(answer: Answer, readable: Callable[[Asked], Sequence[str]] = lambda as
     except TunerError as error:
         found = _REFUSED + json.dumps({"message": str(error)}).encode()
     except MemoryError:
-        found = _REFUSED + json.dumps({"message": "the model needs more memory than it may take; use a smaller one"}).encode()
+        found = (
+            _REFUSED
+            + json.dumps(
+                {"message": "the model needs more memory than it may take; use a smaller one"}
+            ).encode()
+        )
     with os.fdopen(out, "wb") as stream:
         stream.write(found)
 

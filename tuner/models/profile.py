@@ -1,7 +1,8 @@
-"""Where a model's time goes: a library that notes what each of its kernels takes, run confined: `python -m tuner.models.profile`.
+"""Where a model's time goes: a library that notes what each of its kernels takes, run
+confined: `python -m tuner.models.profile`.
 
-A kernel within its model finds its inputs where the one before left them and its constants behind those of all the others, so it
-may take longer than it did alone.
+A kernel within its model finds its inputs where the one before left them and its
+constants behind those of all the others, so it may take longer than it did alone.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ LONGEST_S = 2.0  # of calls, once there are a few
 CALLS = (5, 201)  # at least and at most
 
 
-def step_seconds(path: Path, symbol: str, inputs: Sequence[Array], cores: Sequence[int]) -> tuple[float, ...]:
-    """Median seconds of each step in one call of a profiled library, warm, on the given cores. Raises ModelRefused."""
+def step_seconds(
+    path: Path, symbol: str, inputs: Sequence[Array], cores: Sequence[int]
+) -> tuple[float, ...]:
+    """Median seconds of each step in one call of a profiled library, warm, on the given
+    cores. Raises ModelRefused."""
     asked = {"library": str(path), "symbol": symbol, "cores": list(cores)}
     (spent,) = arrays_from(answer_of("tuner.models.profile", asked, arrays_to(inputs)))
     return tuple(float(one) for one in spent)
@@ -31,7 +35,9 @@ def step_seconds(path: Path, symbol: str, inputs: Sequence[Array], cores: Sequen
 def _answer(asked: Asked, given: bytes) -> bytes:
     library, symbol = Library(asked["library"]), asked["symbol"]
     arrays = [_placed(array) for array in arrays_from(given)]
-    arrays += [aligned_empty(one.shape, one.numpy_dtype) for one in library.signature(symbol).outputs]
+    arrays += [
+        aligned_empty(one.shape, one.numpy_dtype) for one in library.signature(symbol).outputs
+    ]
     rows: list[Array] = []
     least, most = CALLS
     ends = time.monotonic() + LONGEST_S

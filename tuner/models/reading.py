@@ -1,6 +1,8 @@
-"""What reads a model: `python -m tuner.models.reading`, the file on its input, the packed graph as its answer.
+"""What reads a model: `python -m tuner.models.reading`, the file on its input, the
+packed graph as its answer.
 
-With inputs behind the file, an archive of arrays, the answer is what ONNX's reference evaluator makes of them.
+With inputs behind the file, an archive of arrays, the answer is what ONNX's reference
+evaluator makes of them.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ def _evaluated(content: bytes, shapes: Mapping[str, int], inputs: bytes) -> byte
 
 
 def read_graph(content: bytes, shapes: Mapping[str, int]) -> Graph:
-    """The fused graph of an ONNX file, read in this process. Raises ModelRefused and WorkloadError."""
+    """The fused graph of an ONNX file, read in this process. Raises ModelRefused and
+    WorkloadError."""
     from tuner.lowering.importers.relax import import_onnx  # noqa: PLC0415  # loads TVM
     from tuner.models.assembly import assemble  # noqa: PLC0415
     from tuner.models.fusion import fuse  # noqa: PLC0415

@@ -1,7 +1,9 @@
-"""Which kernel of a model is tuned next: each in turn first, then the one whose next trials promise most for the model's time.
+"""Which kernel of a model is tuned next: each in turn first, then the one whose next
+trials promise most for the model's time.
 
-The promise is the gradient of Ansor's task scheduler (Zheng et al., "Ansor", OSDI 2020, section 6.2): what a kernel gained
-lately, and what it could gain at best, bounded by the rate that kernels like it reach.
+The promise is the gradient of Ansor's task scheduler (Zheng et al., "Ansor", OSDI 2020,
+section 6.2): what a kernel gained lately, and what it could gain at best, bounded by
+the rate that kernels like it reach.
 """
 
 from __future__ import annotations
@@ -11,8 +13,12 @@ from dataclasses import dataclass, replace
 
 from tuner.workload.expression import Expression
 
-FIRST = 6  # trials of a kernel's first turn: its default schedule, then what the estimate of cycles likes best
-TURN = 32  # of each later one, fewer while the kernel has had few: never more than trebles its trials
+# trials of a kernel's first turn: its default schedule, then what the estimate of
+# cycles likes best
+FIRST = 6
+TURN = (
+    32  # of each later one, fewer while the kernel has had few: never more than trebles its trials
+)
 _LATELY = 0.2  # weight of what was gained lately; the rest is what could be gained, as in Ansor
 _SIMILAR = 2.0  # a kernel is not expected to reach more than this times the rate of those like it
 _WINDOW = 2  # turns that count as lately
@@ -28,10 +34,13 @@ class Subject:
     trials: int = 0
     best_s: tuple[float, ...] = ()  # after each turn
     trials_at: tuple[int, ...] = ()  # as many as were done after each turn
-    finished: bool = False  # nothing more is to be gained: its space is exhausted, or it is at the roofline
+    finished: bool = (
+        False  # nothing more is to be gained: its space is exhausted, or it is at the roofline
+    )
 
     def after(self, trials: int, best_s: float | None, *, finished: bool) -> Subject:
-        """The subject after a turn that ended with so many trials in all. Without any time it is not expected to get one."""
+        """The subject after a turn that ended with so many trials in all. Without any
+        time it is not expected to get one."""
         if best_s is None:
             return replace(self, trials=trials, finished=True)
         return replace(
@@ -55,17 +64,26 @@ def kind_of(expression: Expression) -> str:
 
 
 def turn_of(subject: Subject) -> int:
-    """Trials of the subject's next turn: short ones first, so that what is left of a small budget goes where it tells most."""
+    """Trials of the subject's next turn: short ones first, so that what is left of a
+    small budget goes where it tells most."""
     return min(TURN, 2 * subject.trials) if subject.trials else FIRST
 
 
 def next_turn(subjects: Sequence[Subject]) -> int | None:
-    """The position of the subject that is to be tuned next; None when all are finished. Those never tuned come first, by work."""
+    """The position of the subject that is to be tuned next; None when all are finished.
+    Those never tuned come first, by work."""
     left = [position for position, subject in enumerate(subjects) if not subject.finished]
     fresh = [position for position in left if not subjects[position].best_s]
     if fresh:
-        return max(fresh, key=lambda position: (subjects[position].calls * subjects[position].flops, -position))
-    return max(left, key=lambda position: (gain_per_trial(subjects[position], subjects), -position), default=None)
+        return max(
+            fresh,
+            key=lambda position: (subjects[position].calls * subjects[position].flops, -position),
+        )
+    return max(
+        left,
+        key=lambda position: (gain_per_trial(subjects[position], subjects), -position),
+        default=None,
+    )
 
 
 def gain_per_trial(subject: Subject, subjects: Sequence[Subject]) -> float:
@@ -76,7 +94,11 @@ def gain_per_trial(subject: Subject, subjects: Sequence[Subject]) -> float:
     if back:
         spent = max(subject.trials_at[-1] - subject.trials_at[-1 - back], 1)
         lately = (subject.best_s[-1 - back] - best_s) / spent
-    rates = [other.flops / other.best_s[-1] for other in subjects if other.kind == subject.kind and other.best_s]
+    rates = [
+        other.flops / other.best_s[-1]
+        for other in subjects
+        if other.kind == subject.kind and other.best_s
+    ]
     reachable_s = subject.flops / (_SIMILAR * max(rates)) if max(rates, default=0.0) > 0 else 0.0
     ahead = max(min(best_s, best_s - reachable_s), 0.0) / trials
     return subject.calls * max(_LATELY * lately + (1 - _LATELY) * ahead, 0.0)

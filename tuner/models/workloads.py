@@ -20,19 +20,26 @@ class ModelWorkload:
 
 
 def workload_of(node: Expression, graph: Graph, numerics: Numerics = "strict") -> Workload:
-    """The node's workload; its inputs that are constants of the model are declared, so that they may be packed ahead.
+    """The node's workload; its inputs that are constants of the model are declared, so
+    that they may be packed ahead.
 
-    Names say only places, so that kernels alike have knobs of the same names and can begin from each other's configs.
+    Names say only places, so that kernels alike have knobs of the same names and can
+    begin from each other's configs.
     """
     names = {tensor.name: f"x{number}" for number, tensor in enumerate(node.inputs)}
-    constants = [names[tensor.name] for tensor in node.inputs if graph.root(tensor.name) in graph.constants]
+    constants = [
+        names[tensor.name] for tensor in node.inputs if graph.root(tensor.name) in graph.constants
+    ]
     plain = inlined(node)
     names |= {stage.name: f"s{number}" for number, stage in enumerate(plain.stages)}
     names |= {name: f"y{number}" for number, name in enumerate(node.outputs)}
     expression = replace(
         plain,
         inputs=tuple(replace(tensor, name=names[tensor.name]) for tensor in plain.inputs),
-        stages=tuple(replace(stage, name=names[stage.name], body=renamed(stage.body, names)) for stage in plain.stages),
+        stages=tuple(
+            replace(stage, name=names[stage.name], body=renamed(stage.body, names))
+            for stage in plain.stages
+        ),
         outputs=tuple(names[name] for name in plain.outputs),
     )
     return workload_from_expression(expression, constants, numerics)

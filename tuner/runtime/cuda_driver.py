@@ -1,6 +1,8 @@
-"""NVIDIA's driver by ctypes: one device's memory, streams, events and graphs. No toolkit, no other package.
+"""NVIDIA's driver by ctypes: one device's memory, streams, events and graphs. No
+toolkit, no other package.
 
-Handles and addresses are integers. Everything raises CudaError; after a sticky one the process is of no use to the device.
+Handles and addresses are integers. Everything raises CudaError; after a sticky one the
+process is of no use to the device.
 """
 
 from __future__ import annotations
@@ -20,10 +22,23 @@ from tuner.errors import TunerError
 LIBRARY = "libcuda.so.1"
 # The driver's numbers, from cuda.h; a test holds these and the prototypes to the toolkit's own.
 OUT_OF_MEMORY = 2
-STICKY = {214, 700, 702, 710, 714, 715, 716, 717, 718, 719}  # ECC, addresses, time, assertion, instruction, launch failures
+STICKY = {
+    214,
+    700,
+    702,
+    710,
+    714,
+    715,
+    716,
+    717,
+    718,
+    719,
+}  # ECC, addresses, time, assertion, instruction, launch failures
 ATTRIBUTES = {
-    "max_threads_per_block": 1, "max_shared_memory_per_block": 8, "warp_size": 10, "registers_per_block": 12,
-    "clock_khz": 13, "multiprocessors": 16, "memory_clock_khz": 36, "memory_bus_bits": 37, "l2_bytes": 38,
+    "max_threads_per_block": 1, "max_shared_memory_per_block": 8, "warp_size": 10,
+    "registers_per_block": 12,
+    "clock_khz": 13, "multiprocessors": 16, "memory_clock_khz": 36, "memory_bus_bits": 37,
+    "l2_bytes": 38,
     "capability_major": 75, "capability_minor": 76, "shared_bytes_per_multiprocessor": 81,
     "registers_per_multiprocessor": 82, "max_dynamic_shared_memory_per_block": 97,
 }  # fmt: skip
@@ -70,7 +85,8 @@ class NoDriver(TunerError):
 
 
 class CudaError(TunerError):
-    """The driver reported an error. `sticky` ones outlive the call: the process must end before the device works again."""
+    """The driver reported an error. `sticky` ones outlive the call: the process must
+    end before the device works again."""
 
     code = "cuda"
 
@@ -101,7 +117,9 @@ def _library() -> ctypes.CDLL:
         function.argtypes, function.restype = arguments, c_int
     status = library.cuInit(0)
     if status != 0:
-        raise NoDriver(f"this machine's NVIDIA driver finds no device it can use: {_said(library, status)[0]}")
+        raise NoDriver(
+            f"this machine's NVIDIA driver finds no device it can use: {_said(library, status)[0]}"
+        )
     return library
 
 
@@ -141,8 +159,13 @@ def device_facts(ordinal: int) -> dict[str, int | str]:
     call("cuDeviceGetName", name, len(name), device)
     call("cuDeviceGetPCIBusId", bus, len(bus), device)
     call("cuDeviceTotalMem_v2", ctypes.byref(total), device)
-    facts: dict[str, int | str] = {"name": name.value.decode(errors="replace"), "memory_bytes": total.value}
-    facts["pci"] = bus.value.decode()  # by which NVML knows it: the two number devices each in their own order
+    facts: dict[str, int | str] = {
+        "name": name.value.decode(errors="replace"),
+        "memory_bytes": total.value,
+    }
+    facts["pci"] = (
+        bus.value.decode()
+    )  # by which NVML knows it: the two number devices each in their own order
     for what, number in ATTRIBUTES.items():
         value = c_int()
         call("cuDeviceGetAttribute", ctypes.byref(value), number, device)
@@ -186,11 +209,18 @@ class Device:
     def upload(self, address: int, array: NDArray[Any]) -> None:
         """Copies a row-major array, in the stream's order; it is there when this returns.
 
-        Not by cuMemcpyHtoD: from ordinary memory that returns before the bytes are on the device, in the order of another stream.
+        Not by cuMemcpyHtoD: from ordinary memory that returns before the bytes are on
+        the device, in the order of another stream.
         """
         held = np.ascontiguousarray(array)
         if held.nbytes:
-            call("cuMemcpyHtoDAsync_v2", address, held.ctypes.data_as(c_void_p), held.nbytes, self.stream)
+            call(
+                "cuMemcpyHtoDAsync_v2",
+                address,
+                held.ctypes.data_as(c_void_p),
+                held.nbytes,
+                self.stream,
+            )
         self.wait()
 
     def download(self, address: int, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
@@ -216,7 +246,8 @@ class Device:
         return elapsed.value / 1e3
 
     def captured(self, work: Callable[[], None], times: int) -> Graph:
-        """`work` put on the stream so many times, as one thing to launch: the device then never waits for the processor."""
+        """`work` put on the stream so many times, as one thing to launch: the device
+        then never waits for the processor."""
         graph = c_void_p()
         call("cuStreamBeginCapture_v2", self.stream, _CAPTURE_THREAD_LOCAL)
         try:

@@ -1,6 +1,8 @@
-"""CUDA modules into a shared library with a plain C ABI: what is measured and what is shipped. Needs a C compiler and no toolkit.
+"""CUDA modules into a shared library with a plain C ABI: what is measured and what is
+shipped. Needs a C compiler and no toolkit.
 
-Each function takes device addresses and a stream. The library opens NVIDIA's driver at its first call.
+Each function takes device addresses and a stream. The library opens NVIDIA's driver at
+its first call.
 """
 
 from __future__ import annotations
@@ -20,21 +22,31 @@ LINE_BYTES = 1024  # of machine code in one line of C
 MAX_KERNELS, MAX_BUFFERS = 64, 128  # TUNER_CUDA_KERNELS, TUNER_CUDA_BUFFERS
 
 
-def link_cuda(name: str, modules: Sequence[CudaModule], *, toolchain: Toolchain | None = None) -> bytes:
-    """A shared library, soname lib<name>.so, of one function a module. Same inputs and compiler, same bytes.
+def link_cuda(
+    name: str, modules: Sequence[CudaModule], *, toolchain: Toolchain | None = None
+) -> bytes:
+    """A shared library, soname lib<name>.so, of one function a module. Same inputs and
+    compiler, same bytes.
 
-    Raises LinkError for names that are no C identifiers or meet twice, too large a function, and a compiler's refusal;
-    CudaModuleError for a module that contradicts itself.
+    Raises LinkError for names that are no C identifiers or meet twice, too large a
+    function, and a compiler's refusal; CudaModuleError for a module that contradicts
+    itself.
     """
     tools = toolchain if toolchain is not None else system_toolchain()
     symbols = [module.symbol for module in modules]
     wrong = [symbol for symbol in (name, *symbols) if not IDENTIFIER.match(symbol)]
     if wrong or not modules or len(set(symbols)) != len(symbols):
-        raise LinkError(f"a library needs functions of different names that are C identifiers, got {', '.join(wrong or symbols)}")
+        raise LinkError(
+            f"a library needs functions of different names that are C identifiers, got "
+            f"{', '.join(wrong or symbols)}"
+        )
     for module in modules:
         module.check()
         if len(module.launches) > MAX_KERNELS or len(module.buffers) > MAX_BUFFERS:
-            raise LinkError(f"{module.symbol} has {len(module.launches)} kernels on {len(module.buffers)} buffers, too many")
+            raise LinkError(
+                f"{module.symbol} has {len(module.launches)} kernels on {len(module.buffers)} "
+                f"buffers, too many"
+            )
     folder = files("tuner.runtime") / "src"
     headers = {header: (folder / header).read_text() for header in HEADERS}
     objects = [
@@ -46,9 +58,14 @@ def link_cuda(name: str, modules: Sequence[CudaModule], *, toolchain: Toolchain 
 
 
 def cuda_signature(module: CudaModule) -> str:
-    """`int symbol(const float *in0, float *out0, void *stream)`, all of them device addresses but the stream."""
-    inputs = [f"const {C_TYPES[tensor.dtype]} *in{index}" for index, tensor in enumerate(module.inputs)]
-    outputs = [f"{C_TYPES[tensor.dtype]} *out{index}" for index, tensor in enumerate(module.outputs)]
+    """`int symbol(const float *in0, float *out0, void *stream)`, all of them device
+    addresses but the stream."""
+    inputs = [
+        f"const {C_TYPES[tensor.dtype]} *in{index}" for index, tensor in enumerate(module.inputs)
+    ]
+    outputs = [
+        f"{C_TYPES[tensor.dtype]} *out{index}" for index, tensor in enumerate(module.outputs)
+    ]
     return f"int {module.symbol}({', '.join([*inputs, *outputs, 'void *stream'])})"
 
 
@@ -58,7 +75,12 @@ def cuda_description(name: str, modules: Sequence[CudaModule]) -> str:
         {
             "symbol": module.symbol,
             "arguments": [
-                {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape), "role": role}
+                {
+                    "name": tensor.name,
+                    "dtype": tensor.dtype,
+                    "shape": list(tensor.shape),
+                    "role": role,
+                }
                 for role, tensors in (("in", module.inputs), ("out", module.outputs))
                 for tensor in tensors
             ],
@@ -66,16 +88,25 @@ def cuda_description(name: str, modules: Sequence[CudaModule]) -> str:
         }
         for module in modules
     ]
-    return json.dumps({"schema": 1, "kind": "cuda", "name": name, "functions": functions}, sort_keys=True, separators=(",", ":"))
+    return json.dumps(
+        {"schema": 1, "kind": "cuda", "name": name, "functions": functions},
+        sort_keys=True,
+        separators=(",", ":"),
+    )
 
 
 def cuda_wrapper(name: str, modules: Sequence[CudaModule]) -> str:
     """C text: the cubins as bytes, the launches as tables, one function a module."""
     parts = ['#include "tuner_cuda.h"\n']
     parts += [_function(number, module) for number, module in enumerate(modules)]
-    parts.append(f"TUNER_CUDA_EXPORT const char *{name}_last_error(void) {{ return tuner_cuda_last_error(); }}")
+    parts.append(
+        f"TUNER_CUDA_EXPORT const char *{name}_last_error(void) {{ return "
+        f"tuner_cuda_last_error(); }}"
+    )
     described = json.dumps(cuda_description(name, modules))
-    parts.append(f"TUNER_CUDA_EXPORT const char *tuner_library_json(void) {{ return {described}; }}")
+    parts.append(
+        f"TUNER_CUDA_EXPORT const char *tuner_library_json(void) {{ return {described}; }}"
+    )
     return "\n".join(parts) + "\n"
 
 
@@ -85,22 +116,30 @@ def _function(number: int, module: CudaModule) -> str:
     for place, (arch, code) in enumerate(module.cubins):
         major, minor = capability(arch)
         array = f"cubin_{number}_{place}"
-        lines.append(f"static const unsigned char {array}[] __attribute__((aligned(64))) =\n{_text(code)};")
+        lines.append(
+            f"static const unsigned char {array}[] __attribute__((aligned(64))) =\n{_text(code)};"
+        )
         cubins.append(f"{{{major}, {minor}, {array}}}")
     places = {tensor.name: place for place, tensor in enumerate(module.buffers)}
     launches = []
     for place, launch in enumerate(module.launches):
         arguments = f"arguments_{number}_{place}"
-        lines.append(f"static const int {arguments}[] = {{{', '.join(str(places[one]) for one in launch.arguments)}}};")
+        lines.append(
+            f"static const int {arguments}[] = "
+            f"{{{', '.join(str(places[one]) for one in launch.arguments)}}};"
+        )
         launches.append(_launch(launch, arguments))
     lines += [
-        f"static const size_t bytes_{number}[] = {{{', '.join(str(nbytes(tensor)) for tensor in module.buffers)}}};",
+        f"static const size_t bytes_{number}[] = "
+        f"{{{', '.join(str(nbytes(tensor)) for tensor in module.buffers)}}};",
         f"static const struct tuner_cuda_launch launches_{number}[] = {{{', '.join(launches)}}};",
         f"static const struct tuner_cuda_cubin cubins_{number}[] = {{{', '.join(cubins)}}};",
         f"static struct tuner_cuda_function function_{number} = {{{_table(number, module)}}};",
     ]
     count = len(module.inputs) + len(module.outputs)
-    names = [f"in{i}" for i in range(len(module.inputs))] + [f"out{i}" for i in range(len(module.outputs))]
+    names = [f"in{i}" for i in range(len(module.inputs))] + [
+        f"out{i}" for i in range(len(module.outputs))
+    ]
     addresses = ", ".join(f"(uint64_t)(uintptr_t){one}" for one in names)
     lines += [
         f"TUNER_CUDA_EXPORT {cuda_signature(module)} {{",
@@ -112,7 +151,8 @@ def _function(number: int, module: CudaModule) -> str:
 
 
 def _text(code: bytes) -> str:
-    """Bytes as C string literals, which a compiler reads many times faster than a list of numbers. One NUL more is at the end."""
+    """Bytes as C string literals, which a compiler reads many times faster than a list
+    of numbers. One NUL more is at the end."""
     parts = (code[start : start + LINE_BYTES] for start in range(0, len(code), LINE_BYTES))
     return "\n".join('"' + "".join(map("\\{:03o}".format, part)) + '"' for part in parts)
 
@@ -120,12 +160,17 @@ def _text(code: bytes) -> str:
 def _launch(launch: Launch, arguments: str) -> str:
     grid, block = (", ".join(map(str, three)) for three in (launch.grid, launch.block))
     kernel = json.dumps(launch.kernel)
-    return f"{{{kernel}, {{{grid}}}, {{{block}}}, {launch.shared_bytes}, {len(launch.arguments)}, {arguments}}}"
+    return (
+        f"{{{kernel}, {{{grid}}}, {{{block}}}, {launch.shared_bytes}, "
+        f"{len(launch.arguments)}, {arguments}}}"
+    )
 
 
 def _table(number: int, module: CudaModule) -> str:
     if not module.cubins or not module.launches:
-        raise CudaModuleError(f"{module.symbol} has {len(module.cubins)} cubins and {len(module.launches)} launches")
+        raise CudaModuleError(
+            f"{module.symbol} has {len(module.cubins)} cubins and {len(module.launches)} launches"
+        )
     fields = {
         "symbol": json.dumps(module.symbol),
         "inputs": len(module.inputs),

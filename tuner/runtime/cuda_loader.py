@@ -1,4 +1,5 @@
-"""Calls functions of an exported CUDA library on arrays of any package that speaks DLPack: PyTorch, CuPy, JAX.
+"""Calls functions of an exported CUDA library on arrays of any package that speaks
+DLPack: PyTorch, CuPy, JAX.
 
 Shipped with exported libraries, so it needs nothing but Python.
 """
@@ -16,7 +17,8 @@ CUDA_DEVICES = (2, 13)  # DLPack's kDLCUDA and kDLCUDAManaged
 ALIGNMENT = 16
 # DLPack's (code, bits) of each dtype; an int8 is no bool, although both have 8 bits.
 DTYPES = {
-    "float64": (2, 64), "float32": (2, 32), "float16": (2, 16), "bfloat16": (4, 16), "int64": (0, 64),
+    "float64": (2, 64), "float32": (2, 32), "float16": (2, 16), "bfloat16": (4, 16), "int64": (0,
+    64),
     "int32": (0, 32), "int8": (0, 8), "uint8": (1, 8), "bool": (6, 8),
 }  # fmt: skip
 
@@ -35,9 +37,11 @@ class CudaLibraryError(RuntimeError):
 
 class _DLTensor(ctypes.Structure):
     _fields_ = (
-        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
+        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
         ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64),
+        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
     )  # fmt: skip
 
 
@@ -55,18 +59,24 @@ class Held:
 
 
 def held(array: Any, stream: int | None = None) -> Held:
-    """What an array's `__dlpack__` says. `stream` is where it will be used, for producers that must order their work before it.
+    """What an array's `__dlpack__` says. `stream` is where it will be used, for
+    producers that must order their work before it.
 
     Raises ArrayError for what has no `__dlpack__`.
     """
     if not hasattr(array, "__dlpack__"):
-        raise ArrayError(f"{type(array).__name__} is no array with __dlpack__; pass a tensor of PyTorch, CuPy or JAX")
+        raise ArrayError(
+            f"{type(array).__name__} is no array with __dlpack__; pass a tensor of PyTorch, "
+            f"CuPy or JAX"
+        )
     capsule = array.__dlpack__() if stream is None else array.__dlpack__(stream=stream)
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     tensor = _DLTensor.from_address(pointer(capsule, b"dltensor"))
     shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
-    strides = None if not tensor.strides else tuple(tensor.strides[axis] for axis in range(tensor.ndim))
+    strides = (
+        None if not tensor.strides else tuple(tensor.strides[axis] for axis in range(tensor.ndim))
+    )
     return Held(
         address=(tensor.data or 0) + tensor.byte_offset,
         device_type=tensor.device_type,
@@ -105,14 +115,20 @@ class CudaLibrary:
     def function(self, symbol: str) -> CudaFunction:
         described = self._functions[symbol]
         call = getattr(self._library, symbol)
-        call.restype, call.argtypes = ctypes.c_int, (ctypes.c_void_p,) * (len(described["arguments"]) + 1)
+        call.restype, call.argtypes = (
+            ctypes.c_int,
+            (ctypes.c_void_p,) * (len(described["arguments"]) + 1),
+        )
         return CudaFunction(symbol, described["arguments"], call, self._error)
 
 
 class CudaFunction:
-    """`f(*inputs, *outputs, stream=...)`: arrays in memory of the GPU; returns once the work is on the stream."""
+    """`f(*inputs, *outputs, stream=...)`: arrays in memory of the GPU; returns once the
+    work is on the stream."""
 
-    def __init__(self, symbol: str, arguments: Sequence[dict[str, Any]], call: Any, error: Any) -> None:
+    def __init__(
+        self, symbol: str, arguments: Sequence[dict[str, Any]], call: Any, error: Any
+    ) -> None:
         self.symbol, self.arguments, self._call, self._error = symbol, tuple(arguments), call, error
 
     def __call__(self, *arrays: Any, stream: Any = None) -> None:
@@ -123,8 +139,14 @@ class CudaFunction:
         address = stream_address(stream)
         if len(arrays) != len(self.arguments):
             names = ", ".join(one["name"] for one in self.arguments)
-            raise ArrayError(f"{self.symbol} takes {len(self.arguments)} arrays ({names}), {len(arrays)} were given")
-        found = [self._held(array, argument, address) for array, argument in zip(arrays, self.arguments, strict=True)]
+            raise ArrayError(
+                f"{self.symbol} takes {len(self.arguments)} arrays ({names}), {len(arrays)} "
+                f"were given"
+            )
+        found = [
+            self._held(array, argument, address)
+            for array, argument in zip(arrays, self.arguments, strict=True)
+        ]
         self.launch([one.address for one in found], address)
 
     def launch(self, addresses: Sequence[int], stream: int = 0) -> None:
@@ -137,7 +159,9 @@ class CudaFunction:
         where = f"{self.symbol}: {argument['name']}"
         device = array.__dlpack_device__()[0] if hasattr(array, "__dlpack_device__") else None
         if device is not None and int(device) not in CUDA_DEVICES:
-            raise ArrayError(f"{where} is not in memory of a GPU (DLPack's device type is {int(device)})")
+            raise ArrayError(
+                f"{where} is not in memory of a GPU (DLPack's device type is {int(device)})"
+            )
         # 1 is the legacy default stream in DLPack's convention.
         found = held(array, stream or 1)
         fault = misfit(found, argument["dtype"], tuple(argument["shape"]))
@@ -158,7 +182,8 @@ def misfit(array: Held, dtype: str, shape: tuple[int, ...]) -> str | None:
 
 
 def stream_address(stream: Any) -> int:
-    """The driver's handle of a stream: PyTorch's `cuda_stream`, CuPy's `ptr`, or the number itself."""
+    """The driver's handle of a stream: PyTorch's `cuda_stream`, CuPy's `ptr`, or the
+    number itself."""
     if stream is None:
         return 0
     for name in ("cuda_stream", "ptr"):

@@ -1,4 +1,5 @@
-"""A compiled CUDA kernel as plain data: its cubins, how each of its device functions is launched, and its buffers."""
+"""A compiled CUDA kernel as plain data: its cubins, how each of its device functions is
+launched, and its buffers."""
 
 from __future__ import annotations
 
@@ -36,14 +37,17 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaModule:
-    """What a schedule was compiled to. Arguments are device pointers of dense row-major buffers, inputs before outputs."""
+    """What a schedule was compiled to. Arguments are device pointers of dense row-major
+    buffers, inputs before outputs."""
 
     symbol: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     workspace: tuple[Tensor, ...]  # between the launches, in global memory
     launches: tuple[Launch, ...]
-    cubins: tuple[tuple[str, bytes], ...]  # (architecture, code); all of the same source, or at least the same launches
+    cubins: tuple[
+        tuple[str, bytes], ...
+    ]  # (architecture, code); all of the same source, or at least the same launches
 
     @property
     def buffers(self) -> tuple[Tensor, ...]:
@@ -51,7 +55,8 @@ class CudaModule:
         return (*self.inputs, *self.outputs, *self.workspace)
 
     def named(self, arguments: Sequence[str]) -> CudaModule:
-        """The same module with its arguments called so; workspace makes way. Raises CudaModuleError for more or fewer names."""
+        """The same module with its arguments called so; workspace makes way. Raises
+        CudaModuleError for more or fewer names."""
         own = [tensor.name for tensor in (*self.inputs, *self.outputs)]
         if len(arguments) != len(own):
             raise CudaModuleError(f"{self.symbol} has {len(own)} arguments, not {list(arguments)}")
@@ -70,18 +75,24 @@ class CudaModule:
             inputs=renamed(self.inputs),
             outputs=renamed(self.outputs),
             workspace=renamed(self.workspace),
-            launches=tuple(replace(one, arguments=tuple(new[name] for name in one.arguments)) for one in self.launches),
+            launches=tuple(
+                replace(one, arguments=tuple(new[name] for name in one.arguments))
+                for one in self.launches
+            ),
         )
 
     def check(self) -> None:
-        """Raises CudaModuleError for a launch of an unknown buffer or with an empty grid, and an unknown form of architecture."""
+        """Raises CudaModuleError for a launch of an unknown buffer or with an empty
+        grid, and an unknown form of architecture."""
         names = [tensor.name for tensor in self.buffers]
         if len(set(names)) != len(names):
             raise CudaModuleError(f"{self.symbol}: buffers {names} are not named apart")
         for launch in self.launches:
             unknown = [name for name in launch.arguments if name not in names]
             if unknown or min(*launch.grid, *launch.block) < 1:
-                raise CudaModuleError(f"{self.symbol}: {launch.kernel} takes {unknown or launch}, which it cannot")
+                raise CudaModuleError(
+                    f"{self.symbol}: {launch.kernel} takes {unknown or launch}, which it cannot"
+                )
         for arch, _ in self.cubins:
             capability(arch)
 
@@ -96,7 +107,9 @@ class CudaModule:
             "cubins": [[arch, len(code)] for arch, code in self.cubins],
         }
         text = json.dumps(head, sort_keys=True, separators=(",", ":")).encode()
-        return _MAGIC + struct.pack("<I", len(text)) + text + b"".join(code for _, code in self.cubins)
+        return (
+            _MAGIC + struct.pack("<I", len(text)) + text + b"".join(code for _, code in self.cubins)
+        )
 
 
 def unpacked(data: bytes) -> CudaModule:
@@ -136,7 +149,8 @@ def capability(arch: str) -> tuple[int, int]:
 
 
 def runs_on(arch: str, device: tuple[int, int]) -> bool:
-    """Whether a cubin runs on a device of this capability: the same major version, and no newer minor one."""
+    """Whether a cubin runs on a device of this capability: the same major version, and
+    no newer minor one."""
     major, minor = capability(arch)
     return major == device[0] and minor <= device[1]
 
@@ -146,7 +160,9 @@ def nbytes(tensor: Tensor) -> int:
 
 
 def _tensors(documents: list[dict[str, Any]]) -> tuple[Tensor, ...]:
-    return tuple(Tensor(name=one["name"], shape=tuple(one["shape"]), dtype=one["dtype"]) for one in documents)
+    return tuple(
+        Tensor(name=one["name"], shape=tuple(one["shape"]), dtype=one["dtype"]) for one in documents
+    )
 
 
 def _launch(document: dict[str, Any]) -> Launch:

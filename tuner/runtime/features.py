@@ -1,7 +1,8 @@
 """x86 instruction-set features in LLVM's spelling, with the CPUID bit that announces each.
 
-Bits from Intel's Software Developer's Manual, volume 2A, CPUID, and AMD's Architecture Programmer's Manual, volume 3,
-appendix E. `xcr0` holds the register state the operating system must save (bits 1-2 AVX, 5-7 AVX-512, 17-18 AMX).
+Bits from Intel's Software Developer's Manual, volume 2A, CPUID, and AMD's Architecture
+Programmer's Manual, volume 3, appendix E. `xcr0` holds the register state the operating
+system must save (bits 1-2 AVX, 5-7 AVX-512, 17-18 AMX).
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from dataclasses import dataclass
 EAX, EBX, ECX, EDX = 0, 1, 2, 3
 SSE, AVX, AVX512, AMX = 0, 0x6, 0xE6, 0x60000
 EXTENDED = 0x80000001
-WITHOUT = "TUNED_CPU_WITHOUT"  # in the environment: features, with commas, that libraries are to believe missing
+# in the environment: features, with commas, that libraries are to believe missing
+WITHOUT = "TUNED_CPU_WITHOUT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,8 @@ _V2 = ("cx16", "popcnt", "sahf", "sse", "sse2", "sse3", "sse4.1", "sse4.2", "sss
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 
-# The microarchitecture levels of the System V ABI for x86-64, by the names that compilers give them; the richest first.
+# The microarchitecture levels of the System V ABI for x86-64, by the names that
+# compilers give them; the richest first.
 LEVELS: Mapping[str, tuple[str, ...]] = {
     "x86-64-v4": tuple(sorted(_V4)),
     "x86-64-v3": tuple(sorted(_V3)),

@@ -1,4 +1,5 @@
-"""Kernels' object code into a shared (or static) library with the plain C ABI: what is measured and what is shipped.
+"""Kernels' object code into a shared (or static) library with the plain C ABI: what is
+measured and what is shipped.
 
 Links against our runtime only; the result needs libc, libm and libpthread.
 """
@@ -35,12 +36,18 @@ class Function:
     isa: tuple[str, ...]  # features the code may use, LLVM's spelling; checked at the first call
     threads: int  # the kernel was tuned for; what a call uses unless set otherwise
     tvm_symbol: str  # the packed entry in object_code, `__tvm_ffi_<global symbol>`
-    prepack: Prepack | None = None  # the function `<symbol>_pack` beside it, where constants are packed ahead of its calls
-    # Kernels that serve any number of rows in a range, with the inputs and outputs as for the greatest; this function then has
-    # no code of its own, and takes the number of rows last.
+    prepack: Prepack | None = (
+        # the function `<symbol>_pack` beside it, where constants are packed ahead of
+        # its calls
+        None
+    )
+    # Kernels that serve any number of rows in a range, with the inputs and outputs as
+    # for the greatest; this function then has no code of its own, and takes the number
+    # of rows last.
     portfolio: Portfolio[Function] | None = None
-    # The same kernel compiled for other CPUs, called in this order where the CPU lacks features that the ones before want. Their
-    # pack functions give what this one's gives.
+    # The same kernel compiled for other CPUs, called in this order where the CPU lacks
+    # features that the ones before want. Their pack functions give what this one's
+    # gives.
     variants: tuple[Function, ...] = ()
 
     @property
@@ -54,15 +61,20 @@ class Function:
 def link(name: str, functions: Sequence[Function], *, toolchain: Toolchain | None = None) -> bytes:
     """A shared library, soname lib<name>.so. Same inputs and compiler, same bytes.
 
-    Raises LinkError for names that are no C identifiers or meet twice, and where the compiler is missing or refuses.
+    Raises LinkError for names that are no C identifiers or meet twice, and where the
+    compiler is missing or refuses.
     """
     tools = toolchain if toolchain is not None else system_toolchain()
     with ExitStack() as stack:
         objects, exported = _objects(name, functions, tools, stack)
-        return tools.shared(objects, soname=f"lib{name}.so", exported=(*exported, "tuner_library_json"))
+        return tools.shared(
+            objects, soname=f"lib{name}.so", exported=(*exported, "tuner_library_json")
+        )
 
 
-def link_static(name: str, functions: Sequence[Function], *, toolchain: Toolchain | None = None) -> bytes:
+def link_static(
+    name: str, functions: Sequence[Function], *, toolchain: Toolchain | None = None
+) -> bytes:
     """The same as an archive (lib<name>.a) that shows the exported symbols alone."""
     tools = toolchain if toolchain is not None else system_toolchain()
     with ExitStack() as stack:
@@ -83,20 +95,27 @@ def runtime_sources() -> dict[str, str]:
     return {name: (folder / name).read_text() for name in (*SOURCES, *HEADERS)}
 
 
-def _objects(name: str, functions: Sequence[Function], tools: Toolchain, stack: ExitStack) -> tuple[list[Path], tuple[str, ...]]:
+def _objects(
+    name: str, functions: Sequence[Function], tools: Toolchain, stack: ExitStack
+) -> tuple[list[Path], tuple[str, ...]]:
     functions = _with_distinct_kernels(functions, tools)
     entries = [_entry(function) for function in functions]
     exported = exported_symbols(name, entries)
     _check_names(name, exported)
     for function in functions:
         if not 1 <= function.threads <= MAX_THREADS:
-            raise LinkError(f"{function.symbol}: {function.threads} threads; the runtime takes 1 to {MAX_THREADS}")
+            raise LinkError(
+                f"{function.symbol}: {function.threads} threads; the runtime takes 1 to "
+                f"{MAX_THREADS}"
+            )
     sources = runtime_sources()
     headers = {header: sources[header] for header in HEADERS}
     objects = [tools.compile("library.c", wrapper(name, entries, machine=tools.machine), headers)]
     objects += [tools.compile(source, sources[source], headers) for source in SOURCES]
     scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tuner-link-")))
-    for index, code in enumerate(dict.fromkeys(kernel.object_code for function in functions for kernel in function.kernels)):
+    for index, code in enumerate(
+        dict.fromkeys(kernel.object_code for function in functions for kernel in function.kernels)
+    ):
         path = scratch / f"kernel{index}.o"
         path.write_bytes(code)
         objects.append(path)
@@ -124,12 +143,15 @@ def _entries(portfolio: Portfolio[Function] | None) -> Portfolio[Entry] | None:
 
 
 def _with_distinct_kernels(functions: Sequence[Function], tools: Toolchain) -> list[Function]:
-    distinct = iter(_distinct_entries([kernel for function in functions for kernel in function.kernels], tools))
+    distinct = iter(
+        _distinct_entries([kernel for function in functions for kernel in function.kernels], tools)
+    )
     return [_with_kernels(function, distinct) for function in functions]
 
 
 def _with_kernels(function: Function, kernels: Iterator[Function]) -> Function:
-    """The function with its code replaced by what comes next, in the order of `Function.kernels`."""
+    """The function with its code replaced by what comes next, in the order of
+    `Function.kernels`."""
     portfolio = function.portfolio
     if portfolio is not None:
         members = tuple(_with_kernels(kernel, kernels) for kernel in portfolio.kernels)
@@ -138,7 +160,8 @@ def _with_kernels(function: Function, kernels: Iterator[Function]) -> Function:
 
 
 def _distinct_entries(functions: Sequence[Function], tools: Toolchain) -> list[Function]:
-    """Kernels compiled apart may share an entry name; then each entry is renamed. Functions of one object share it."""
+    """Kernels compiled apart may share an entry name; then each entry is renamed.
+    Functions of one object share it."""
     codes: dict[str, set[bytes]] = {}
     for function in functions:
         codes.setdefault(function.tvm_symbol, set()).add(function.object_code)
@@ -152,13 +175,24 @@ def _distinct_entries(functions: Sequence[Function], tools: Toolchain) -> list[F
         if key not in made:
             made[key] = _renamed(function, f"tuner_entry_{len(made)}", tools)
         renamed = made[key]
-        result.append(replace(function, object_code=renamed.object_code, tvm_symbol=renamed.tvm_symbol, prepack=renamed.prepack))
+        result.append(
+            replace(
+                function,
+                object_code=renamed.object_code,
+                tvm_symbol=renamed.tvm_symbol,
+                prepack=renamed.prepack,
+            )
+        )
     return result
 
 
 def _renamed(function: Function, entry: str, tools: Toolchain) -> Function:
-    """The function with its entry called `entry` in the object code, its pack function's after that."""
-    code, prepack = tools.renamed(function.object_code, function.tvm_symbol, entry), function.prepack
+    """The function with its entry called `entry` in the object code, its pack
+    function's after that."""
+    code, prepack = (
+        tools.renamed(function.object_code, function.tvm_symbol, entry),
+        function.prepack,
+    )
     if prepack is not None:
         code = tools.renamed(code, prepack.tvm_symbol, pack_symbol(entry))
         prepack = replace(prepack, tvm_symbol=pack_symbol(entry))
@@ -173,4 +207,6 @@ def _check_names(name: str, exported: Sequence[str]) -> None:
             raise LinkError(f"{symbol!r} is no C identifier of at most 200 characters")
     twice = sorted({symbol for symbol in exported if exported.count(symbol) > 1})
     if twice:
-        raise LinkError(f"library {name} would define {', '.join(twice)} twice; name the functions apart")
+        raise LinkError(
+            f"library {name} would define {', '.join(twice)} twice; name the functions apart"
+        )

@@ -23,13 +23,16 @@ STATUS: Mapping[int, str] = MappingProxyType(
 )
 # NumPy has no bfloat16: its values travel as their 16 bits.
 _SAME = ("float64", "float32", "float16", "int64", "int32", "int8", "uint8", "bool")
-NUMPY: Mapping[str, str] = MappingProxyType({**{name: name for name in _SAME}, "bfloat16": "uint16"})
+NUMPY: Mapping[str, str] = MappingProxyType(
+    {**{name: name for name in _SAME}, "bfloat16": "uint16"}
+)
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class LibraryError(RuntimeError):
-    """A library that cannot be loaded, or a call that failed in it; `status` is its code, 0 where there was no call."""
+    """A library that cannot be loaded, or a call that failed in it; `status` is its
+    code, 0 where there was no call."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -59,7 +62,8 @@ class Argument:
 
 @dataclass(frozen=True)
 class Prepack:
-    """How constants reach a kernel that wants them packed; places count the inputs, then the packed buffers."""
+    """How constants reach a kernel that wants them packed; places count the inputs,
+    then the packed buffers."""
 
     symbol: str  # the C function that packs
     constants: tuple[int, ...]  # places of what it takes
@@ -84,17 +88,26 @@ class Signature:
     isa: tuple[str, ...]
     threads: int  # the kernel was tuned for
     prepack: Prepack | None = None  # None: the C function takes the arguments as they are
-    rows: Rows | None = None  # where they have a range; `arguments` are those of the greatest extent
+    rows: Rows | None = (
+        None  # where they have a range; `arguments` are those of the greatest extent
+    )
 
     def of(self, arrays: Sequence[Any]) -> Signature:
-        """The signature for as many rows as the arrays have, inputs first; what has no shape leaves it as it is."""
+        """The signature for as many rows as the arrays have, inputs first; what has no
+        shape leaves it as it is."""
         if self.rows is None:
             return self
-        shapes = [tuple(getattr(arrays[place], "shape", ())) for place in sorted(self.rows.ranged) if place < len(arrays)]
+        shapes = [
+            tuple(getattr(arrays[place], "shape", ()))
+            for place in sorted(self.rows.ranged)
+            if place < len(arrays)
+        ]
         count = next((int(shape[0]) for shape in shapes if shape), self.rows.high)
         if not self.rows.low <= count <= self.rows.high:
             limits = f"{self.rows.low} to {self.rows.high}"
-            raise ShapeError(f"{self.symbol}: {self.rows.name} is {count}, outside its range {limits}")
+            raise ShapeError(
+                f"{self.symbol}: {self.rows.name} is {count}, outside its range {limits}"
+            )
         arguments = tuple(
             replace(found, shape=(count, *found.shape[1:])) if place in self.rows.ranged else found
             for place, found in enumerate(self.arguments)
@@ -109,7 +122,11 @@ class Signature:
     @property
     def consumed(self) -> frozenset[int]:
         """Places of the constants that only packing reads."""
-        return frozenset() if self.prepack is None else frozenset(self.prepack.constants) - frozenset(self.prepack.passed)
+        return (
+            frozenset()
+            if self.prepack is None
+            else frozenset(self.prepack.constants) - frozenset(self.prepack.passed)
+        )
 
     @property
     def inputs(self) -> tuple[Argument, ...]:
@@ -121,7 +138,8 @@ class Signature:
 
 
 def aligned_empty(shape: Sequence[int], dtype: str | np.dtype[Any]) -> Array:
-    """An uninitialised C-contiguous array that begins at a multiple of 64 bytes; `dtype` may be "bfloat16" (uint16)."""
+    """An uninitialised C-contiguous array that begins at a multiple of 64 bytes;
+    `dtype` may be "bfloat16" (uint16)."""
     kind = np.dtype(NUMPY.get(dtype, dtype)) if isinstance(dtype, str) else np.dtype(dtype)
     nbytes = prod(shape) * kind.itemsize
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
@@ -138,10 +156,12 @@ class _Kept:
 
 
 class Library:
-    """A loaded library. Thread-safe: calls share no state but the library's own thread pool and the packed constants.
+    """A loaded library. Thread-safe: calls share no state but the library's own thread
+    pool and the packed constants.
 
-    A constant that a kernel wants packed is packed when an array is first given for it, and kept as long as that array lives;
-    until then its values must not change, unless `forget` is called.
+    A constant that a kernel wants packed is packed when an array is first given for it,
+    and kept as long as that array lives; until then its values must not change, unless
+    `forget` is called.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -157,11 +177,23 @@ class Library:
         self.signatures: Mapping[str, Signature] = MappingProxyType(
             {entry["symbol"]: _signature(entry) for entry in text["functions"]}
         )
-        self._entries = {symbol: self._entry(symbol, found) for symbol, found in self.signatures.items()}
-        self._packers = {found.prepack.symbol: self._packer(found.prepack) for found in self.signatures.values() if found.prepack}
+        self._entries = {
+            symbol: self._entry(symbol, found) for symbol, found in self.signatures.items()
+        }
+        self._packers = {
+            found.prepack.symbol: self._packer(found.prepack)
+            for found in self.signatures.values()
+            if found.prepack
+        }
         self._kept: dict[tuple[object, ...], _Kept] = {}  # by pack function and arrays' identities
         self._time = self._library[f"{self.name}_time"]
-        self._time.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p]
+        self._time.argtypes = [
+            ctypes.c_char_p,
+            ctypes.c_void_p,
+            ctypes.c_int64,
+            ctypes.c_int64,
+            ctypes.c_void_p,
+        ]
         self._last_error = self._library[f"{self.name}_last_error"]
         self._last_error.restype = ctypes.c_char_p
         self._set_num_threads = self._library[f"{self.name}_set_num_threads"]
@@ -169,7 +201,9 @@ class Library:
     def _entry(self, symbol: str, found: Signature) -> Any:
         inputs = len(found.inputs) if found.prepack is None else len(found.prepack.passed)
         entry = self._library[symbol]
-        entry.argtypes = [ctypes.c_void_p] * (inputs + len(found.outputs)) + [ctypes.c_int64] * (found.rows is not None)
+        entry.argtypes = [ctypes.c_void_p] * (inputs + len(found.outputs)) + [ctypes.c_int64] * (
+            found.rows is not None
+        )
         return entry
 
     def _packer(self, prepack: Prepack) -> Any:
@@ -188,15 +222,19 @@ class Library:
     def call(self, symbol: str, arrays: Sequence[Array]) -> None:
         """Runs a function on C-contiguous arrays, inputs then outputs, in place.
 
-        Raises ShapeError, DTypeError, and LibraryError with the library's status and text (misaligned, overlapping, …).
+        Raises ShapeError, DTypeError, and LibraryError with the library's status and
+        text (misaligned, overlapping, …).
         """
         signature = self.signature(symbol).of(arrays)
         _check(signature, arrays)
-        buffers, rows = self._passed(signature, arrays)  # held here until the kernel has ended, whoever drops them meanwhile
+        buffers, rows = self._passed(
+            signature, arrays
+        )  # held here until the kernel has ended, whoever drops them meanwhile
         self._raise(self._entries[symbol](*(buffer.ctypes.data for buffer in buffers), *rows))
 
     def time(self, symbol: str, arrays: Sequence[Array], number: int, repeat: int) -> list[float]:
-        """Seconds of one call, `repeat` samples, each the mean of `number` calls made by a loop in C.
+        """Seconds of one call, `repeat` samples, each the mean of `number` calls made
+        by a loop in C.
 
         Packing constants is not timed: it is done before.
         """
@@ -205,41 +243,60 @@ class Library:
         buffers, rows = self._passed(signature, arrays)
         passed = [*(buffer.ctypes.data for buffer in buffers), *rows]
         samples = (ctypes.c_double * max(repeat, 1))()
-        self._raise(self._time(symbol.encode(), (ctypes.c_void_p * len(passed))(*passed), number, repeat, samples))
+        self._raise(
+            self._time(
+                symbol.encode(), (ctypes.c_void_p * len(passed))(*passed), number, repeat, samples
+            )
+        )
         return list(samples)
 
     def forget(self) -> None:
-        """Drops all packed constants: the next call packs the arrays it is given as they then are."""
+        """Drops all packed constants: the next call packs the arrays it is given as
+        they then are."""
         self._kept.clear()
 
-    def _passed(self, signature: Signature, arrays: Sequence[Array]) -> tuple[Sequence[Array], list[int]]:
-        """What the C function takes: the arrays, packed buffers in the place of constants that are packed, and the number of rows
-        where that has a range."""
+    def _passed(
+        self, signature: Signature, arrays: Sequence[Array]
+    ) -> tuple[Sequence[Array], list[int]]:
+        """What the C function takes: the arrays, packed buffers in the place of
+        constants that are packed, and the number of rows where that has a range."""
         prepack, count = signature.prepack, len(signature.inputs)
         rows = [] if signature.count is None else [signature.count]
         if prepack is None:
             return arrays, rows
-        places = [*arrays[:count], *self._packed(prepack, [arrays[place] for place in prepack.constants])]
+        places = [
+            *arrays[:count],
+            *self._packed(prepack, [arrays[place] for place in prepack.constants]),
+        ]
         return [*(places[place] for place in prepack.passed), *arrays[count:]], rows
 
     def _packed(self, prepack: Prepack, constants: Sequence[Array]) -> list[Array]:
         key = (prepack.symbol, *(id(array) for array in constants))
         kept = self._kept.get(key)
-        if kept is not None and all(reference() is array for reference, array in zip(kept.constants, constants, strict=True)):
+        if kept is not None and all(
+            reference() is array for reference, array in zip(kept.constants, constants, strict=True)
+        ):
             return kept.packed
         packed = [aligned_empty(found.shape, found.numpy_dtype) for found in prepack.packed]
         for array in packed:
-            array.reshape(-1).view(np.uint8).fill(0xFF)  # not a number: what packing should leave out would show
+            array.reshape(-1).view(np.uint8).fill(
+                0xFF
+            )  # not a number: what packing should leave out would show
         given = [array if _usable(array) else _copied(array) for array in constants]
-        self._raise(self._packers[prepack.symbol](*(array.ctypes.data for array in (*given, *packed))))
-        # No lock: a dictionary's single operations are atomic, and of two threads that pack at once each uses its own buffers.
+        self._raise(
+            self._packers[prepack.symbol](*(array.ctypes.data for array in (*given, *packed)))
+        )
+        # No lock: a dictionary's single operations are atomic, and of two threads that
+        # pack at once each uses its own buffers.
         gone = [weakref.ref(array, lambda _: self._kept.pop(key, None)) for array in constants]
         self._kept[key] = _Kept(gone, packed)
         return packed
 
     def signature(self, symbol: str) -> Signature:
         if symbol not in self.signatures:
-            raise LibraryError(f"{self.path.name} has no function {symbol!r}; it has {', '.join(self.signatures)}")
+            raise LibraryError(
+                f"{self.path.name} has no function {symbol!r}; it has {', '.join(self.signatures)}"
+            )
         return self.signatures[symbol]
 
     def function(self, symbol: str) -> TunedFunction:
@@ -251,42 +308,60 @@ class Library:
 
 
 class TunedFunction:
-    """A kernel as a Python callable: arrays in (NumPy, or anything with `__dlpack__`), arrays out."""
+    """A kernel as a Python callable: arrays in (NumPy, or anything with `__dlpack__`),
+    arrays out."""
 
     def __init__(self, library: Library, signature: Signature) -> None:
         self.library = library
         self.signature = signature
         self.__name__ = signature.symbol
         self.__doc__ = ", ".join(
-            f"{found.name}: {found.dtype}{list(found.shape)} ({found.role})" for found in signature.arguments
+            f"{found.name}: {found.dtype}{list(found.shape)} ({found.role})"
+            for found in signature.arguments
         )
 
     def __call__(self, *inputs: Any, out: Array | Sequence[Array] | None = None) -> Any:
-        """The output array, or a tuple of them. Inputs that are misaligned, strided or overlap an output are copied;
-        `out` is written in place, through a copy where it cannot be handed over as it is."""
+        """The output array, or a tuple of them. Inputs that are misaligned, strided or
+        overlap an output are copied; `out` is written in place, through a copy where it
+        cannot be handed over as it is."""
         wanted = self.signature.inputs
         if len(inputs) != len(wanted):
             names = ", ".join(argument.name for argument in wanted)
-            raise ShapeError(f"{self.__name__} takes {len(wanted)} inputs ({names}), got {len(inputs)}")
-        if self.signature.rows is not None:  # of what is nothing but DLPack the extent is known once it is an array
+            raise ShapeError(
+                f"{self.__name__} takes {len(wanted)} inputs ({names}), got {len(inputs)}"
+            )
+        if (
+            self.signature.rows is not None
+        ):  # of what is nothing but DLPack the extent is known once it is an array
             inputs = tuple(
                 value if hasattr(value, "shape") else _from_dlpack(self.__name__, argument, value)
                 for argument, value in zip(wanted, inputs, strict=True)
             )
         signature = self.signature.of(inputs)
         wanted, outputs = signature.inputs, signature.outputs
-        given = [_as_array(self.__name__, argument, value) for argument, value in zip(wanted, inputs, strict=True)]
+        given = [
+            _as_array(self.__name__, argument, value)
+            for argument, value in zip(wanted, inputs, strict=True)
+        ]
         results = self._results(outputs, out)
         targets = [
-            found if _usable(found) and found.flags.writeable else aligned_empty(found.shape, found.dtype) for found in results
+            found
+            if _usable(found) and found.flags.writeable
+            else aligned_empty(found.shape, found.dtype)
+            for found in results
         ]
         for index, target in enumerate(targets):
             if any(np.may_share_memory(target, other) for other in targets[:index]):
                 raise ShapeError(f"{self.__name__}: outputs share memory; give each its own array")
-        consumed = self.signature.consumed  # taken as they are: a copy would be packed anew in each call
+        consumed = (
+            self.signature.consumed
+        )  # taken as they are: a copy would be packed anew in each call
         passed = [
             found
-            if place in consumed or (_usable(found) and not any(np.may_share_memory(found, target) for target in targets))
+            if place in consumed
+            or (
+                _usable(found) and not any(np.may_share_memory(found, target) for target in targets)
+            )
             else _copied(found)
             for place, found in enumerate(given)
         ]
@@ -296,12 +371,16 @@ class TunedFunction:
                 result[...] = target
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _results(self, outputs: tuple[Argument, ...], out: Array | Sequence[Array] | None) -> list[Array]:
+    def _results(
+        self, outputs: tuple[Argument, ...], out: Array | Sequence[Array] | None
+    ) -> list[Array]:
         if out is None:
             return [aligned_empty(argument.shape, argument.numpy_dtype) for argument in outputs]
         given = [out] if isinstance(out, np.ndarray) else list(out)
         if len(given) != len(outputs):
-            raise ShapeError(f"{self.__name__} has {len(outputs)} outputs, got {len(given)} in out=")
+            raise ShapeError(
+                f"{self.__name__} has {len(outputs)} outputs, got {len(given)} in out="
+            )
         for argument, array in zip(outputs, given, strict=True):
             _check_one(self.__name__, argument, array)
             if not array.flags.writeable:
@@ -311,7 +390,8 @@ class TunedFunction:
 
 def _signature(entry: Mapping[str, Any]) -> Signature:
     arguments = tuple(
-        Argument(found["name"], found["dtype"], tuple(found["shape"]), found["role"]) for found in entry["arguments"]
+        Argument(found["name"], found["dtype"], tuple(found["shape"]), found["role"])
+        for found in entry["arguments"]
     )
     return Signature(
         entry["symbol"],
@@ -324,13 +404,20 @@ def _signature(entry: Mapping[str, Any]) -> Signature:
 
 
 def _rows(entry: Mapping[str, Any] | None) -> Rows | None:
-    return None if entry is None else Rows(entry["name"], entry["low"], entry["high"], frozenset(entry["ranged"]))
+    return (
+        None
+        if entry is None
+        else Rows(entry["name"], entry["low"], entry["high"], frozenset(entry["ranged"]))
+    )
 
 
 def _prepack(entry: Mapping[str, Any] | None) -> Prepack | None:
     if entry is None:
         return None
-    packed = tuple(Argument(found["name"], found["dtype"], tuple(found["shape"]), "in") for found in entry["packed"])
+    packed = tuple(
+        Argument(found["name"], found["dtype"], tuple(found["shape"]), "in")
+        for found in entry["packed"]
+    )
     return Prepack(entry["symbol"], tuple(entry["constants"]), packed, tuple(entry["passed"]))
 
 
@@ -344,29 +431,46 @@ def _as_array(symbol: str, argument: Argument, value: Any) -> Array:
 
 def _from_dlpack(symbol: str, argument: Argument, value: Any) -> Array:
     if not hasattr(value, "__dlpack__"):
-        raise DTypeError(f"{symbol}: {argument.name} is a {type(value).__name__}, not an array; use numpy.asarray or DLPack")
+        raise DTypeError(
+            f"{symbol}: {argument.name} is a {type(value).__name__}, not an array; use "
+            f"numpy.asarray or DLPack"
+        )
     try:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise DTypeError(f"{symbol}: {argument.name} does not convert by DLPack: {error}") from error
+        raise DTypeError(
+            f"{symbol}: {argument.name} does not convert by DLPack: {error}"
+        ) from error
 
 
 def _check(signature: Signature, arrays: Sequence[Array]) -> None:
     if len(arrays) != len(signature.arguments):
-        raise ShapeError(f"{signature.symbol} takes {len(signature.arguments)} arrays, got {len(arrays)}")
+        raise ShapeError(
+            f"{signature.symbol} takes {len(signature.arguments)} arrays, got {len(arrays)}"
+        )
     for place, (argument, array) in enumerate(zip(signature.arguments, arrays, strict=True)):
         _check_one(signature.symbol, argument, array)
         if not array.flags.c_contiguous and place not in signature.consumed:
-            raise ShapeError(f"{signature.symbol}: {argument.name} is not C-contiguous; use numpy.ascontiguousarray")
+            raise ShapeError(
+                f"{signature.symbol}: {argument.name} is not C-contiguous; use "
+                f"numpy.ascontiguousarray"
+            )
 
 
 def _check_one(symbol: str, argument: Argument, array: Array) -> None:
     if not isinstance(array, np.ndarray):
-        raise DTypeError(f"{symbol}: {argument.name} is a {type(array).__name__}, not a NumPy array")
+        raise DTypeError(
+            f"{symbol}: {argument.name} is a {type(array).__name__}, not a NumPy array"
+        )
     if array.dtype != argument.numpy_dtype:
-        raise DTypeError(f"{symbol}: {argument.name} has dtype {array.dtype}, expected {argument.dtype} ({argument.numpy_dtype})")
+        raise DTypeError(
+            f"{symbol}: {argument.name} has dtype {array.dtype}, expected {argument.dtype} "
+            f"({argument.numpy_dtype})"
+        )
     if array.shape != argument.shape:
-        raise ShapeError(f"{symbol}: {argument.name} has shape {array.shape}, expected {argument.shape}")
+        raise ShapeError(
+            f"{symbol}: {argument.name} has shape {array.shape}, expected {argument.shape}"
+        )
 
 
 def _usable(array: Array) -> bool:

@@ -1,4 +1,5 @@
-"""A kernel's second function, `<symbol>_pack`, which lays constants out once as the kernel reads them: plain data and JSON."""
+"""A kernel's second function, `<symbol>_pack`, which lays constants out once as the
+kernel reads them: plain data and JSON."""
 
 from __future__ import annotations
 
@@ -13,25 +14,32 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Prepack:
-    """`<symbol>_pack(const T *constant…, T *packed…)` fills the buffers that the kernel takes in its constants' place.
+    """`<symbol>_pack(const T *constant…, T *packed…)` fills the buffers that the kernel
+    takes in its constants' place.
 
     Positions are those of the function's inputs, followed by the packed tensors.
     """
 
-    constants: tuple[int, ...]  # inputs that are packed, in the order in which the pack function takes them
+    constants: tuple[
+        int, ...
+    ]  # inputs that are packed, in the order in which the pack function takes them
     packed: tuple[Tensor, ...]  # what it writes, in order
     passed: tuple[int, ...]  # what the kernel takes as inputs, by position
     tvm_symbol: str  # the pack function's entry, in the object code of the kernel
 
     def taken(self, inputs: Sequence[T], packed: Sequence[T]) -> tuple[T, ...]:
-        """What the kernel takes, in its order, of things that stand for inputs and packed tensors."""
+        """What the kernel takes, in its order, of things that stand for inputs and
+        packed tensors."""
         everything = (*inputs, *packed)
         return tuple(everything[position] for position in self.passed)
 
     def document(self) -> dict[str, Any]:
         return {
             "constants": list(self.constants),
-            "packed": [{"name": one.name, "dtype": one.dtype, "shape": list(one.shape)} for one in self.packed],
+            "packed": [
+                {"name": one.name, "dtype": one.dtype, "shape": list(one.shape)}
+                for one in self.packed
+            ],
             "passed": list(self.passed),
             "tvm_symbol": self.tvm_symbol,
         }
@@ -45,7 +53,10 @@ def prepack_from(document: Mapping[str, Any]) -> Prepack:
     """The inverse of `Prepack.document`."""
     return Prepack(
         constants=tuple(document["constants"]),
-        packed=tuple(Tensor(name=one["name"], dtype=one["dtype"], shape=tuple(one["shape"])) for one in document["packed"]),
+        packed=tuple(
+            Tensor(name=one["name"], dtype=one["dtype"], shape=tuple(one["shape"]))
+            for one in document["packed"]
+        ),
         passed=tuple(document["passed"]),
         tvm_symbol=document["tvm_symbol"],
     )

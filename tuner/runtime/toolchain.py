@@ -1,7 +1,9 @@
-"""The system's C compiler and its binutils: compile a C text, link a shared library, partially link a static one.
+"""The system's C compiler and its binutils: compile a C text, link a shared library,
+partially link a static one.
 
-Objects are cached by the content of everything they come from, so that linking a candidate runs one process: the linker.
-Same inputs give the same bytes: no paths, no times, build ids from content.
+Objects are cached by the content of everything they come from, so that linking a
+candidate runs one process: the linker. Same inputs give the same bytes: no paths, no
+times, build ids from content.
 """
 
 from __future__ import annotations
@@ -18,10 +20,19 @@ from pathlib import Path
 
 from tuner.errors import TunerError
 
-COMPILE_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-ffunction-sections", "-Wall")
+COMPILE_FLAGS = (
+    "-std=gnu11",
+    "-O2",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fno-math-errno",
+    "-ffunction-sections",
+    "-Wall",
+)
 # `nodelete`: worker threads run the library's code, so it stays mapped until the process ends.
 LINK_FLAGS = (
-    "-shared", "-Wl,--build-id=sha1", "-Wl,-z,defs", "-Wl,-z,nodelete", "-Wl,-z,now", "-Wl,-z,relro", "-Wl,-z,noexecstack",
+    "-shared", "-Wl,--build-id=sha1", "-Wl,-z,defs", "-Wl,-z,nodelete", "-Wl,-z,now",
+    "-Wl,-z,relro", "-Wl,-z,noexecstack",
     "-Wl,-Bsymbolic", "-Wl,--hash-style=gnu", "-Wl,--gc-sections", "-Wl,--as-needed",
 )  # fmt: skip
 LIBRARIES = ("-lm", "-lpthread")
@@ -42,7 +53,8 @@ def default_cache() -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class Toolchain:
-    """One C compiler. Use `Toolchain.find()`, which asks the compiler who it is, once, and keep the object."""
+    """One C compiler. Use `Toolchain.find()`, which asks the compiler who it is, once,
+    and keep the object."""
 
     command: tuple[str, ...]  # e.g. ("cc",)
     identity: str  # version and machine, part of every cache key
@@ -55,7 +67,11 @@ class Toolchain:
         identity = run([*command, "--version"]).splitlines()
         machine = run([*command, "-dumpmachine"]).strip()
         name = identity[0] if identity else command[0]
-        return cls(command=command, identity=f"{name} {machine}", cache=cache if cache is not None else default_cache())
+        return cls(
+            command=command,
+            identity=f"{name} {machine}",
+            cache=cache if cache is not None else default_cache(),
+        )
 
     @property
     def machine(self) -> str:
@@ -64,7 +80,14 @@ class Toolchain:
 
     def compile(self, source: str, text: str, headers: Mapping[str, str]) -> Path:
         """The cached object of a C text named `source`, with `headers` (name -> text) beside it."""
-        parts = {"cc": self.command, "identity": self.identity, "flags": COMPILE_FLAGS, "source": source, "text": text, **headers}
+        parts = {
+            "cc": self.command,
+            "identity": self.identity,
+            "flags": COMPILE_FLAGS,
+            "source": source,
+            "text": text,
+            **headers,
+        }
         key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
         path = self._cache_folder() / f"{Path(source).stem}-{key}.o"
         if sound(path):
@@ -83,20 +106,33 @@ class Toolchain:
         with tempfile.TemporaryDirectory(prefix="tuner-ld-") as scratch:
             Path(scratch, "exports.map").write_text(version_script(exported))
             flags = (*LINK_FLAGS, f"-Wl,-soname,{soname}", "-Wl,--version-script=exports.map")
-            run([*self.command, *flags, "-o", "out.so", *map(str, objects), *LIBRARIES], cwd=scratch)
+            run(
+                [*self.command, *flags, "-o", "out.so", *map(str, objects), *LIBRARIES], cwd=scratch
+            )
             return Path(scratch, "out.so").read_bytes()
 
     def static(self, objects: Sequence[Path], *, member: str, exported: Sequence[str]) -> bytes:
-        """An archive of one object in which every symbol but those in `exported` is local, so two archives never clash."""
+        """An archive of one object in which every symbol but those in `exported` is
+        local, so two archives never clash."""
         with tempfile.TemporaryDirectory(prefix="tuner-ar-") as scratch:
             Path(scratch, "keep").write_text("".join(f"{name}\n" for name in exported))
             run([*self.command, "-nostdlib", "-r", "-o", "all.o", *map(str, objects)], cwd=scratch)
-            run(["objcopy", "--keep-global-symbols=keep", "--remove-section=.comment", "all.o", member], cwd=scratch)
+            run(
+                [
+                    "objcopy",
+                    "--keep-global-symbols=keep",
+                    "--remove-section=.comment",
+                    "all.o",
+                    member,
+                ],
+                cwd=scratch,
+            )
             run(["ar", "rcsD", "out.a", member], cwd=scratch)
             return Path(scratch, "out.a").read_bytes()
 
     def renamed(self, object_code: bytes, old: str, new: str) -> bytes:
-        """The object with one symbol renamed: kernels compiled apart may carry the same entry name."""
+        """The object with one symbol renamed: kernels compiled apart may carry the same
+        entry name."""
         with tempfile.TemporaryDirectory(prefix="tuner-objcopy-") as scratch:
             Path(scratch, "in.o").write_bytes(object_code)
             run(["objcopy", f"--redefine-sym={old}={new}", "in.o", "out.o"], cwd=scratch)
@@ -107,7 +143,8 @@ class Toolchain:
             self.cache.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise LinkError(
-                f"cannot make the compiler cache {self.cache}: {error}; set XDG_CACHE_HOME to a writable folder"
+                f"cannot make the compiler cache {self.cache}: {error}; set XDG_CACHE_HOME to a "
+                f"writable folder"
             ) from error
         return self.cache
 
@@ -145,21 +182,31 @@ def store(path: Path, content: bytes) -> None:
 
 
 def run(command: Sequence[str], cwd: str | None = None) -> str:
-    """Standard output of a tool; LinkError with everything it said when it fails, is missing or takes too long."""
+    """Standard output of a tool; LinkError with everything it said when it fails, is
+    missing or takes too long."""
     # SOURCE_DATE_EPOCH and a fixed locale keep outputs and messages the same everywhere.
     environment = {**os.environ, "LC_ALL": "C", "SOURCE_DATE_EPOCH": "0"}
     try:
         done = subprocess.run(
-            command, cwd=cwd, check=False, env=environment, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S
+            command,
+            cwd=cwd,
+            check=False,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_S,
         )
     except FileNotFoundError as error:
         raise LinkError(
-            f"{command[0]} is not installed; install a C compiler with binutils (Debian: gcc, libc6-dev) or set CC"
+            f"{command[0]} is not installed; install a C compiler with binutils (Debian: gcc, "
+            f"libc6-dev) or set CC"
         ) from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LinkError(f"{command[0]} could not be run: {error}") from error
     if done.returncode != 0:
         raise LinkError(
-            f"{shlex.join(command[:1])} failed with status {done.returncode}:\n{done.stderr.strip() or done.stdout.strip()}"
+            f"{shlex.join(command[:1])} failed with status "
+            f"{done.returncode}:\n{done.stderr.strip() or done.stdout.strip()}"
         )
     return done.stdout

@@ -1,6 +1,8 @@
-"""The generated C of a library: one checked entry per kernel, the `<name>_*` helpers, and a description of itself as JSON.
+"""The generated C of a library: one checked entry per kernel, the `<name>_*` helpers,
+and a description of itself as JSON.
 
-It depends on names, signatures, features and threads, never on object code, so all candidates of a workload share it compiled.
+It depends on names, signatures, features and threads, never on object code, so all
+candidates of a workload share it compiled.
 """
 
 from __future__ import annotations
@@ -19,13 +21,15 @@ from tuner.workload.expression import Tensor
 MAX_ARGUMENTS = 64  # TUNER_MAX_ARGUMENTS
 
 C_TYPES: Mapping[str, str] = {
-    "float64": "double", "float32": "float", "float16": "uint16_t", "bfloat16": "uint16_t", "int64": "int64_t",
+    "float64": "double", "float32": "float", "float16": "uint16_t", "bfloat16": "uint16_t",
+    "int64": "int64_t",
     "int32": "int32_t", "int8": "int8_t", "uint8": "uint8_t", "bool": "uint8_t",
 }  # fmt: skip
 
 # DLPack's (code, bits).
 DLPACK: Mapping[str, tuple[int, int]] = {
-    "float64": (2, 64), "float32": (2, 32), "float16": (2, 16), "bfloat16": (4, 16), "int64": (0, 64),
+    "float64": (2, 64), "float32": (2, 32), "float16": (2, 16), "bfloat16": (4, 16), "int64": (0,
+    64),
     "int32": (0, 32), "int8": (0, 8), "uint8": (1, 8), "bool": (6, 8),
 }  # fmt: skip
 
@@ -41,7 +45,9 @@ class Entry:
     threads: int  # the kernel was tuned for
     tvm_symbol: str  # the entry in the object code
     prepack: Prepack | None = None  # the function that packs its constants
-    portfolio: Portfolio[Entry] | None = None  # kernels for fixed numbers of rows behind this function
+    portfolio: Portfolio[Entry] | None = (
+        None  # kernels for fixed numbers of rows behind this function
+    )
     variants: tuple[Entry, ...] = ()  # the same compiled for other CPUs
 
     @property
@@ -50,12 +56,14 @@ class Entry:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Features without which no kernel of it can be called; of a portfolio, those that its description gives."""
+        """Features without which no kernel of it can be called; of a portfolio, those
+        that its description gives."""
         return self.variants[-1].isa if self.variants else self.isa
 
     @property
     def plain(self) -> tuple[Entry, ...]:
-        """The C functions it comes to: itself, or the kernel on packed buffers and its pack function."""
+        """The C functions it comes to: itself, or the kernel on packed buffers and its
+        pack function."""
         prepack = self.prepack
         if prepack is None:
             return (self,)
@@ -80,7 +88,13 @@ class Entry:
 
 def exported_symbols(name: str, entries: Sequence[Entry]) -> tuple[str, ...]:
     """What users link against; the shared library shows `tuner_library_json` besides."""
-    helpers = (f"{name}_alloc", f"{name}_free", f"{name}_last_error", f"{name}_set_num_threads", f"{name}_time")
+    helpers = (
+        f"{name}_alloc",
+        f"{name}_free",
+        f"{name}_last_error",
+        f"{name}_set_num_threads",
+        f"{name}_time",
+    )
     return (*helpers, *(entry.symbol for entry in _plain(entries)))
 
 
@@ -91,25 +105,41 @@ def _plain(entries: Sequence[Entry]) -> list[Entry]:
 def describe(name: str, entries: Sequence[Entry]) -> str:
     """The library's description, canonical JSON, as `tuner_library_json()` returns it.
 
-    A function's arguments are those before packing; `prepack` says which constants are packed, by `<symbol>_pack`, into what.
+    A function's arguments are those before packing; `prepack` says which constants are
+    packed, by `<symbol>_pack`, into what.
     """
     functions = [
         {
             "symbol": entry.symbol,
             "arguments": [
-                {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape), "role": role}
+                {
+                    "name": tensor.name,
+                    "dtype": tensor.dtype,
+                    "shape": list(tensor.shape),
+                    "role": role,
+                }
                 for role, tensors in (("in", entry.inputs), ("out", entry.outputs))
                 for tensor in tensors
             ],
             "isa": list(entry.needed),
             "threads": entry.threads,
         }
-        | ({} if not entry.variants else {"variants": [{"isa": list(variant.isa)} for variant in (entry, *entry.variants)]})
+        | (
+            {}
+            if not entry.variants
+            else {"variants": [{"isa": list(variant.isa)} for variant in (entry, *entry.variants)]}
+        )
         | ({} if entry.portfolio is None else {"rows": asdict(entry.portfolio.rows)})
-        | ({} if entry.prepack is None else {"prepack": {"symbol": pack_symbol(entry.symbol), **_described(entry.prepack)}})
+        | (
+            {}
+            if entry.prepack is None
+            else {"prepack": {"symbol": pack_symbol(entry.symbol), **_described(entry.prepack)}}
+        )
         for entry in entries
     ]
-    return json.dumps({"schema": 1, "name": name, "functions": functions}, sort_keys=True, separators=(",", ":"))
+    return json.dumps(
+        {"schema": 1, "name": name, "functions": functions}, sort_keys=True, separators=(",", ":")
+    )
 
 
 def _described(prepack: Prepack) -> dict[str, Any]:
@@ -118,8 +148,11 @@ def _described(prepack: Prepack) -> dict[str, Any]:
 
 
 def signature(entry: Entry) -> str:
-    """`int symbol(const float *a, float *c)`; argument names are prefixed so that none meets a C keyword."""
-    inputs = [f"const {C_TYPES[tensor.dtype]} *in{index}" for index, tensor in enumerate(entry.inputs)]
+    """`int symbol(const float *a, float *c)`; argument names are prefixed so that none
+    meets a C keyword."""
+    inputs = [
+        f"const {C_TYPES[tensor.dtype]} *in{index}" for index, tensor in enumerate(entry.inputs)
+    ]
     outputs = [f"{C_TYPES[tensor.dtype]} *out{index}" for index, tensor in enumerate(entry.outputs)]
     rows = [] if entry.portfolio is None else ["int64_t rows"]
     return f"int {entry.symbol}({', '.join(inputs + outputs + rows)})"
@@ -134,23 +167,28 @@ def wrapper(name: str, entries: Sequence[Entry], *, machine: str) -> str:
 
 
 def _function(index: str, entry: Entry, machine: str) -> str:
-    """The tables of one C function and the function itself; `index` tells its tables from those of others."""
+    """The tables of one C function and the function itself; `index` tells its tables
+    from those of others."""
     if entry.portfolio is None:
         return _compiled(index, entry, machine) + _exported(index, entry)
     portfolio = entry.portfolio
-    kernels = "".join(_compiled(f"{index}_{at}", kernel, machine) for at, kernel in enumerate(portfolio.kernels))
+    kernels = "".join(
+        _compiled(f"{index}_{at}", kernel, machine) for at, kernel in enumerate(portfolio.kernels)
+    )
     named = ", ".join(f"&function_{index}_{at}" for at in range(len(portfolio.kernels)))
     tables = (
         f"static const struct tuner_function *const kernels_{index}[] = {{{named}}};\n"
         f"static const int64_t rows_{index}[] = {{{', '.join(map(str, portfolio.extents))}}};\n"
         f"static const uint8_t plan_{index}[] = {{{', '.join(map(str, portfolio.plan))}}};\n"
         f"static const struct tuner_portfolio portfolio_{index} = {{\n"
-        f"  .extent = {_quoted(portfolio.rows.name)}, .low = {portfolio.rows.low}, .high = {portfolio.rows.high},\n"
+        f"  .extent = {_quoted(portfolio.rows.name)}, .low = {portfolio.rows.low}, .high = "
+        f"{portfolio.rows.high},\n"
         f"  .kernels = kernels_{index}, .rows = rows_{index}, .plan = plan_{index},\n"
         f"  .num_kernels = {len(portfolio.kernels)},\n}};\n"
         f"{_arguments(index, entry)}"
         f"static const struct tuner_function function_{index} = {{\n"
-        f"  .symbol = {_quoted(entry.symbol)}, .arguments = arguments_{index}, .num_arguments = {len(entry.tensors)},\n"
+        f"  .symbol = {_quoted(entry.symbol)}, .arguments = arguments_{index}, .num_arguments = "
+        f"{len(entry.tensors)},\n"
         f"  .threads = {entry.threads}, .portfolio = &portfolio_{index},\n}};\n"
     )
     return kernels + tables + _exported(index, entry)
@@ -158,9 +196,13 @@ def _function(index: str, entry: Entry, machine: str) -> str:
 
 def _arguments(index: str, entry: Entry) -> str:
     if len(entry.tensors) > MAX_ARGUMENTS:
-        raise LinkError(f"{entry.symbol} has {len(entry.tensors)} arguments; the runtime takes at most {MAX_ARGUMENTS}")
+        raise LinkError(
+            f"{entry.symbol} has {len(entry.tensors)} arguments; the runtime takes at most "
+            f"{MAX_ARGUMENTS}"
+        )
     shapes = "".join(
-        f"static const int64_t shape_{index}_{at}[] = {{{', '.join(map(str, tensor.shape)) or '0'}}};\n"
+        f"static const int64_t shape_{index}_{at}[] = "
+        f"{{{', '.join(map(str, tensor.shape)) or '0'}}};\n"
         for at, tensor in enumerate(entry.tensors)
     )
     ranged = () if entry.portfolio is None else entry.portfolio.rows.ranged
@@ -174,16 +216,21 @@ def _arguments(index: str, entry: Entry) -> str:
 
 
 def kernel_tables(index: str, entry: Entry, machine: str) -> str:
-    """C text of `function_<index>`, which `tuner_call` takes: for C of ours that calls kernels itself."""
+    """C text of `function_<index>`, which `tuner_call` takes: for C of ours that calls
+    kernels itself."""
     return _compiled(index, entry, machine)
 
 
 def _compiled(index: str, entry: Entry, machine: str) -> str:
-    """The tables of a kernel; of one compiled for several CPUs, those of each and a function that chooses."""
+    """The tables of a kernel; of one compiled for several CPUs, those of each and a
+    function that chooses."""
     if not entry.variants:
         return _kernel(index, entry, machine)
     if machine != "x86_64":
-        raise LinkError(f"{entry.symbol}: kernels for several CPUs in one library are for x86-64; this machine is {machine}")
+        raise LinkError(
+            f"{entry.symbol}: kernels for several CPUs in one library are for x86-64; this "
+            f"machine is {machine}"
+        )
     every = (entry, *entry.variants)
     named = ", ".join(f"&function_{index}_v{at}" for at in range(len(every)))
     return (
@@ -191,7 +238,8 @@ def _compiled(index: str, entry: Entry, machine: str) -> str:
         f"static const struct tuner_function *const variants_{index}[] = {{{named}}};\n"
         f"static atomic_int isa_state_{index};\n"
         f"static const struct tuner_function function_{index} = {{\n"
-        f"  .symbol = {_quoted(entry.symbol)}, .arguments = arguments_{index}_v0, .num_arguments = {len(entry.tensors)},\n"
+        f"  .symbol = {_quoted(entry.symbol)}, .arguments = arguments_{index}_v0, "
+        f".num_arguments = {len(entry.tensors)},\n"
         f"  .isa_state = &isa_state_{index}, .threads = {entry.threads},\n"
         f"  .variants = variants_{index}, .num_variants = {len(every)},\n}};\n"
     )
@@ -202,17 +250,22 @@ def _kernel(index: str, entry: Entry, machine: str) -> str:
     return (
         f"extern int {entry.tvm_symbol}(void *, const TunerAny *, int32_t, TunerAny *);\n"
         f"{_arguments(index, entry)}"
-        f"static const struct tuner_feature features_{index}[] = {{\n{''.join(features)}  {{0}},\n}};\n"
+        f"static const struct tuner_feature features_{index}[] = {{\n{''.join(features)}  "
+        f"{{0}},\n}};\n"
         f"static atomic_int isa_state_{index};\n"
         f"static const struct tuner_function function_{index} = {{\n"
-        f"  .symbol = {_quoted(entry.symbol)}, .entry = {entry.tvm_symbol}, .arguments = arguments_{index},\n"
-        f"  .features = features_{index}, .isa_state = &isa_state_{index}, .num_arguments = {len(entry.tensors)},\n"
+        f"  .symbol = {_quoted(entry.symbol)}, .entry = {entry.tvm_symbol}, .arguments = "
+        f"arguments_{index},\n"
+        f"  .features = features_{index}, .isa_state = &isa_state_{index}, .num_arguments = "
+        f"{len(entry.tensors)},\n"
         f"  .num_features = {len(features)}, .threads = {entry.threads},\n}};\n"
     )
 
 
 def _exported(index: str, entry: Entry) -> str:
-    buffers = [f"(void *)in{at}" for at in range(len(entry.inputs))] + [f"out{at}" for at in range(len(entry.outputs))]
+    buffers = [f"(void *)in{at}" for at in range(len(entry.inputs))] + [
+        f"out{at}" for at in range(len(entry.outputs))
+    ]
     buffers += [] if entry.portfolio is None else ["(void *)(intptr_t)rows"]
     return (
         f"TUNER_EXPORT {signature(entry)} {{\n"
@@ -227,10 +280,14 @@ def _features(entry: Entry, machine: str) -> list[str]:
     unknown = sorted(set(entry.isa) - set(X86))
     if unknown:
         raise LinkError(
-            f"{entry.symbol}: unknown instruction-set features {', '.join(unknown)}; known are {', '.join(sorted(X86))}"
+            f"{entry.symbol}: unknown instruction-set features {', '.join(unknown)}; known are "
+            f"{', '.join(sorted(X86))}"
         )
     rows = ((name, X86[name]) for name in sorted(set(entry.isa)))
-    return [f"  {{{_quoted(name)}, {of.leaf}u, {of.subleaf}u, {of.reg}u, {of.bit}u, {of.xcr0}u}},\n" for name, of in rows]
+    return [
+        f"  {{{_quoted(name)}, {of.leaf}u, {of.subleaf}u, {of.reg}u, {of.bit}u, {of.xcr0}u}},\n"
+        for name, of in rows
+    ]
 
 
 def _helpers(name: str, entries: Sequence[Entry]) -> str:
@@ -239,21 +296,33 @@ def _helpers(name: str, entries: Sequence[Entry]) -> str:
         f"TUNER_EXPORT void *{name}_alloc(size_t nbytes) {{ return tuner_alloc(nbytes); }}\n"
         f"TUNER_EXPORT void {name}_free(void *memory) {{ tuner_free(memory); }}\n"
         f"TUNER_EXPORT const char *{name}_last_error(void) {{ return tuner_last_error(); }}\n"
-        f"TUNER_EXPORT int {name}_set_num_threads(int count) {{ return tuner_set_num_threads(count); }}\n"
-        f"TUNER_EXPORT const char *tuner_library_json(void) {{ return {_quoted(describe(name, entries))}; }}\n"
+        f"TUNER_EXPORT int {name}_set_num_threads(int count) {{ return "
+        f"tuner_set_num_threads(count); }}\n"
+        f"TUNER_EXPORT const char *tuner_library_json(void) {{ return "
+        f"{_quoted(describe(name, entries))}; }}\n"
         f"static const struct tuner_function *const functions[] = {{\n{table}}};\n"
-        f"TUNER_EXPORT int {name}_time(const char *symbol, void *const *buffers, int64_t number, int64_t repeat,\n"
+        f"TUNER_EXPORT int {name}_time(const char *symbol, void *const *buffers, int64_t "
+        f"number, int64_t repeat,\n"
         f"                             double *samples_s) {{\n"
-        f'  if (symbol == NULL || buffers == NULL) return tuner_fail(TUNER_ERROR_NULL, "{name}_time: null symbol or buffers");\n'
+        f"  if (symbol == NULL || buffers == NULL) return tuner_fail(TUNER_ERROR_NULL, "
+        f'"{name}_time: null symbol or buffers");\n'
         f"  for (size_t i = 0; i < sizeof functions / sizeof functions[0]; ++i) {{\n"
         f"    if (strcmp(functions[i]->symbol, symbol) == 0)\n"
         f"      return tuner_time(functions[i], buffers, number, repeat, samples_s);\n"
         f"  }}\n"
-        f'  return tuner_fail(TUNER_ERROR_EXTENT, "{name}_time: no function named %s", symbol);\n}}\n'
+        f'  return tuner_fail(TUNER_ERROR_EXTENT, "{name}_time: no function named %s", '
+        f"symbol);\n}}\n"
     )
 
 
 def _quoted(text: str) -> str:
-    """A C string literal of the text's UTF-8: everything but plain letters, digits and common signs as three octal digits."""
-    plain = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _-.,:;{}[]()<>=+*/")
-    return '"' + "".join(chr(byte) if byte in plain else f"\\{byte:03o}" for byte in text.encode()) + '"'
+    """A C string literal of the text's UTF-8: everything but plain letters, digits and
+    common signs as three octal digits."""
+    plain = frozenset(
+        b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _-.,:;{}[]()<>=+*/"
+    )
+    return (
+        '"'
+        + "".join(chr(byte) if byte in plain else f"\\{byte:03o}" for byte in text.encode())
+        + '"'
+    )

@@ -1,10 +1,12 @@
-"""Points to try first where nothing was measured yet: an estimate's favourite, and what it likes nearly as much, made otherwise.
+"""Points to try first where nothing was measured yet: an estimate's favourite, and what
+it likes nearly as much, made otherwise.
 
-The favourites of an estimate resemble each other: where it is wrong about what a copy or a vectorised loop costs on a machine,
-none of their times tells. So the best point with each other value of each choice (an operand packed or not, one loop vectorised
-or another, a reduction in one block or several) is looked for, and those not far behind are tried early. Of several
-algorithms the best of each is tried however far behind: what an estimate knows of one kind of instructions says little about
-another.
+The favourites of an estimate resemble each other: where it is wrong about what a copy
+or a vectorised loop costs on a machine, none of their times tells. So the best point
+with each other value of each choice (an operand packed or not, one loop vectorised or
+another, a reduction in one block or several) is looked for, and those not far behind
+are tried early. Of several algorithms the best of each is tried however far behind:
+what an estimate knows of one kind of instructions says little about another.
 """
 
 from __future__ import annotations
@@ -24,9 +26,13 @@ COUNT = 4  # of a first batch of eight
 BEHIND = 0.25  # logarithm of the estimated time: how wrong the estimate may be about a choice
 MOST = 8  # values looked at, those of the first choices: a look takes a tenth of a second
 DEPTH = ".depth"  # how the knob of a reduction's blocks ends; its last value is the whole reduction
-OPTIONS = AnnealingOptions(chains=192, steps=8)  # a twenty-fifth of a plan's: a good point will do, it need not be the best
+OPTIONS = AnnealingOptions(
+    chains=192, steps=8
+)  # a twenty-fifth of a plan's: a good point will do, it need not be the best
 REFERENCE = 512  # random points whose estimates set the scale
-EQUALS = 8  # points a look keeps: of equally good ones it then takes the one that a search takes, not the one it met first
+# points a look keeps: of equally good ones it then takes the one that a search takes,
+# not the one it met first
+EQUALS = 8
 _APART = 100.0  # added to the logarithm for points with another value: worse than any with it
 
 _Found = tuple[float, tuple[int, ...]]  # logarithm of the estimated time, and the point
@@ -41,8 +47,10 @@ def alternatives(
     seed: int,
     count: int = COUNT,
 ) -> Points:
-    """The favourite of `prior` and up to `count` points that differ from it in a choice: of several algorithms the best of each,
-    then the most promising; shape (k, knobs). `algorithms`: of each the places of its sketches among the first knob's values.
+    """The favourite of `prior` and up to `count` points that differ from it in a
+    choice: of several algorithms the best of each, then the most promising; shape (k,
+    knobs). `algorithms`: of each the places of its sketches among the first knob's
+    values.
     """
     rng = np.random.default_rng((seed, 0))
     reference = domain.sample(rng, REFERENCE)
@@ -50,32 +58,47 @@ def alternatives(
     mean, spread = float(times.mean()), float(times.std()) or 1.0
 
     def best(column: int, values: Sequence[int]) -> _Found:
-        """Of the points with one of these values in the column; far behind all others where none was found."""
+        """Of the points with one of these values in the column; far behind all others
+        where none was found."""
 
         def score(points: Points) -> Vector:
             apart = _APART * ~np.isin(points[:, column], values)
-            scores: Vector = ((mean - prior.log_cycles(featurizer(points)) - apart) / spread).astype(np.float32)
+            scores: Vector = (
+                (mean - prior.log_cycles(featurizer(points)) - apart) / spread
+            ).astype(np.float32)
             return scores
 
         pool = Pool(domain, capacity=EQUALS, tried=np.zeros(0, np.uint64))
         pool.add(reference, score(reference))
-        Annealing(OPTIONS).explore(domain=domain, score=score, best=reference[:0], pool=pool, rng=rng)
+        Annealing(OPTIONS).explore(
+            domain=domain, score=score, best=reference[:0], pool=pool, rng=rng
+        )
         (point, *_), (standing, *_) = pool.best()
         return mean - spread * float(standing), tuple(point.tolist())
 
     knobs = domain.space.knobs
     least, favourite = best(0, range(len(knobs[0].values)))
-    # Of its own algorithm too: what so short a look takes for the favourite need not be of the one that a search will favour.
+    # Of its own algorithm too: what so short a look takes for the favourite need not be
+    # of the one that a search will favour.
     of_each = [best(0, places)[1] for places in algorithms] if len(algorithms) > 1 else []
-    others = [(column, value) for column, knob in enumerate(knobs) for value in _kinds(knob) if value != favourite[column]]
-    near = {found for column, value in others[:MOST] if (found := best(column, (value,)))[0] < least + BEHIND}
+    others = [
+        (column, value)
+        for column, knob in enumerate(knobs)
+        for value in _kinds(knob)
+        if value != favourite[column]
+    ]
+    near = {
+        found
+        for column, value in others[:MOST]
+        if (found := best(column, (value,)))[0] < least + BEHIND
+    }
     points = dict.fromkeys((favourite, *of_each, *(point for _, point in sorted(near))))
     return np.array([*points][: 1 + count], np.int32).reshape(-1, len(knobs))
 
 
 def _kinds(knob: Knob) -> range:
-    """Values that make another kind of nest, not one of another size: all names; the reduction in one block, without sums kept
-    from one block to the next."""
+    """Values that make another kind of nest, not one of another size: all names; the
+    reduction in one block, without sums kept from one block to the next."""
     if isinstance(knob.values[0], str):
         return range(len(knob.values))
     return range(len(knob.values) - 1, len(knob.values)) if knob.name.endswith(DEPTH) else range(0)

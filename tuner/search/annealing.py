@@ -1,6 +1,8 @@
-"""Simulated annealing under the cost model: hundreds of chains that advance together, one matrix operation a step.
+"""Simulated annealing under the cost model: hundreds of chains that advance together,
+one matrix operation a step.
 
-Chains persist between plans: each plan restarts the worst from the best measured points and goes on under the refitted model.
+Chains persist between plans: each plan restarts the worst from the best measured points
+and goes on under the refitted model.
 """
 
 from __future__ import annotations
@@ -20,13 +22,15 @@ from tuner.spaces.core.space import Points
 class AnnealingOptions:
     """Temperatures are in standard deviations of the scores of random points.
 
-    AutoTVM runs 128 chains for 500 steps, one candidate at a time. As many predictions are cheaper in wider batches and find as
-    much (docs/search.md has the table).
+    AutoTVM runs 128 chains for 500 steps, one candidate at a time. As many predictions
+    are cheaper in wider batches and find as much (docs/search.md has the table).
     """
 
     chains: int = 2048
     steps: int = 20
-    resumed: int = 3  # steps of later plans, whose chains go on from where they stood under a model that has changed a little
+    # steps of later plans, whose chains go on from where they stood under a model that
+    # has changed a little
+    resumed: int = 3
     hot: float = 1.0
     cold: float = 0.02
     restarted: float = 0.3  # share of chains restarted near the best measured points
@@ -41,7 +45,9 @@ class Annealing:
         self._chains: Points | None = None
         self._scores: Vector = np.zeros(self.options.chains, np.float32)
 
-    def explore(self, *, domain: Domain, score: Score, best: Points, pool: Pool, rng: np.random.Generator) -> None:
+    def explore(
+        self, *, domain: Domain, score: Score, best: Points, pool: Pool, rng: np.random.Generator
+    ) -> None:
         chains, scores = self._start(domain, score, best, rng)
         pool.add(chains, scores)
         options = self.options
@@ -50,14 +56,20 @@ class Annealing:
             moved = domain.neighbours(rng, chains)
             gained = score(moved)
             pool.add(moved, gained)
-            accepted = rng.random(len(chains)) < np.exp(np.minimum(0.0, (gained - scores) / temperature))
+            accepted = rng.random(len(chains)) < np.exp(
+                np.minimum(0.0, (gained - scores) / temperature)
+            )
             chains[accepted], scores[accepted] = moved[accepted], gained[accepted]
         self._chains, self._scores = chains, scores
 
-    def _start(self, domain: Domain, score: Score, best: Points, rng: np.random.Generator) -> tuple[Points, Vector]:
+    def _start(
+        self, domain: Domain, score: Score, best: Points, rng: np.random.Generator
+    ) -> tuple[Points, Vector]:
         options = self.options
         chains = domain.sample(rng, options.chains) if self._chains is None else self._chains.copy()
-        worst = np.argsort(self._scores, kind="stable")  # under the model before: asking the new one costs a step and a half
+        worst = np.argsort(
+            self._scores, kind="stable"
+        )  # under the model before: asking the new one costs a step and a half
         near = int(options.chains * options.restarted) if len(best) else 0
         anew = int(options.chains * options.renewed)
         if near:

@@ -1,4 +1,5 @@
-"""Chooses a batch that is good and varied: greedily by score plus the share of knob values the batch has not shown yet."""
+"""Chooses a batch that is good and varied: greedily by score plus the share of knob
+values the batch has not shown yet."""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ from tuner.spaces.core.space import Points
 def choose(points: Points, scores: Vector, *, count: int, weight: float) -> NDArray[np.int64]:
     """Indices of up to `count` rows in the order chosen.
 
-    A row's value is its score in standard deviations of the scores given, plus `weight` times the share of its columns whose
-    value no row chosen before has. So `weight` says how many deviations an entirely new point is worth, whatever the model's
-    scale.
+    A row's value is its score in standard deviations of the scores given, plus `weight`
+    times the share of its columns whose value no row chosen before has. So `weight`
+    says how many deviations an entirely new point is worth, whatever the model's scale.
     """
     count = min(count, len(points))
     if not count:

@@ -1,6 +1,8 @@
-"""The points a search may propose: a whole space, or those of a recorded table; with keys, samples and neighbours by the batch.
+"""The points a search may propose: a whole space, or those of a recorded table; with
+keys, samples and neighbours by the batch.
 
-Everything here works on matrices of points at once, because annealing takes hundreds of thousands of neighbours a plan.
+Everything here works on matrices of points at once, because annealing takes hundreds of
+thousands of neighbours a plan.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from tuner.spaces.core.space import Points, Space
 Keys = NDArray[np.uint64]  # shape (n,), one number for each point, equal exactly for equal points
 
 _WORD = 1 << 64
-_SMALL_STEP = 0.6  # share of moves that go to an adjacent value, the rest anywhere: near enough to climb, far enough to leave
+# share of moves that go to an adjacent value, the rest anywhere: near enough to climb,
+# far enough to leave
+_SMALL_STEP = 0.6
 
 
 class Domain:
@@ -29,19 +33,25 @@ class Domain:
         if only is not None:
             rows = np.ascontiguousarray(only, np.int32)
             if rows.ndim != 2 or rows.shape[1] != len(space.knobs):
-                raise UsageError(f"points of shape {rows.shape} do not fit a space of {len(space.knobs)} knobs")
+                raise UsageError(
+                    f"points of shape {rows.shape} do not fit a space of {len(space.knobs)} knobs"
+                )
             keys = self.keys(rows)
             order = np.argsort(keys, kind="stable")
             self._only, self._only_keys = rows[order], keys[order]
             if len(np.unique(keys)) != len(keys):
-                raise UsageError(f"the table names some of its {len(keys)} points twice; each config may stand in it once")
+                raise UsageError(
+                    f"the table names some of its {len(keys)} points twice; each config may "
+                    f"stand in it once"
+                )
 
     @property
     def size(self) -> int:
         return self.space.size if self._only is None else len(self._only)
 
     def keys(self, points: Points) -> Keys:
-        """Keys of canonical points, shape (n,); below 2**64 points in the space they are the ranks, above it hashes."""
+        """Keys of canonical points, shape (n,); below 2**64 points in the space they
+        are the ranks, above it hashes."""
         sketch = points[:, 0]
         weights = self._weights[sketch] if len(self._weights) > 1 else self._weights
         tail: Keys = (points[:, 1:].astype(np.uint64) * weights).sum(axis=1, dtype=np.uint64)
@@ -78,8 +88,11 @@ class Domain:
             return np.ones(len(points), np.bool_)
         return is_in(self.keys(points), self._only_keys)
 
-    def neighbours(self, rng: np.random.Generator, points: Points, *, sketch_change: float = 0.02) -> Points:
-        """One neighbour of each point: one or two of its knobs changed, rarely (`sketch_change`) another sketch altogether.
+    def neighbours(
+        self, rng: np.random.Generator, points: Points, *, sketch_change: float = 0.02
+    ) -> Points:
+        """One neighbour of each point: one or two of its knobs changed, rarely
+        (`sketch_change`) another sketch altogether.
 
         A row whose neighbour would leave the domain stays where it is. Shape as `points`.
         """
@@ -95,7 +108,8 @@ class Domain:
         return moved
 
     def _step(self, rng: np.random.Generator, points: Points, which: NDArray[np.bool_]) -> None:
-        """Changes one knob of the rows named by `which`, in place; the draws are made for all rows, to stay reproducible."""
+        """Changes one knob of the rows named by `which`, in place; the draws are made
+        for all rows, to stay reproducible."""
         columns, counts = self._free
         sketch = points[:, 0]
         pick, near, sign, far = rng.random((4, len(points)))
@@ -112,7 +126,8 @@ class Domain:
 
     @cached_property
     def _free(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """For each sketch its columns with more than one value (padded with 0), and how many they are."""
+        """For each sketch its columns with more than one value (padded with 0), and how
+        many they are."""
         free = self.space.active & (self.space.cardinalities > 1)
         free[:, 0] = False
         counts = free.sum(axis=1)
@@ -126,15 +141,19 @@ def is_in(keys: Keys, among: Keys) -> NDArray[np.bool_]:
     """Which of `keys` occur in the sorted array `among`."""
     if not len(among):
         return np.zeros(len(keys), np.bool_)
-    found: NDArray[np.bool_] = among[np.minimum(np.searchsorted(among, keys), len(among) - 1)] == keys
+    found: NDArray[np.bool_] = (
+        among[np.minimum(np.searchsorted(among, keys), len(among) - 1)] == keys
+    )
     return found
 
 
 def _linear_key(space: Space) -> tuple[Keys, Keys]:
-    """For each sketch the weights of columns 1.., shape (sketches, columns), and an offset, so that offset + indices·weights is
-    the rank. A column that sketches share has its weight in each of them, one that a sketch does not use has none there.
+    """For each sketch the weights of columns 1.., shape (sketches, columns), and an
+    offset, so that offset + indices·weights is the rank. A column that sketches share
+    has its weight in each of them, one that a sketch does not use has none there.
 
-    Where ranks do not fit 64 bits the weights are fixed random odd numbers: two points then collide with probability 2**-63.
+    Where ranks do not fit 64 bits the weights are fixed random odd numbers: two points
+    then collide with probability 2**-63.
     """
     count, width = len(space.sketches), len(space.knobs) - 1
     if space.size >= _WORD:

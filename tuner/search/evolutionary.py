@@ -1,7 +1,8 @@
-"""Evolutionary search under the cost model at MetaSchedule's settings: the comparison annealing has to stand.
+"""Evolutionary search under the cost model at MetaSchedule's settings: the comparison
+annealing has to stand.
 
-Population 512, 4 generations, mutation probability 0.85, a fifth of the first generation from the best measured
-(MetaSchedule's defaults, as TVM 0.27 ships them).
+Population 512, 4 generations, mutation probability 0.85, a fifth of the first
+generation from the best measured (MetaSchedule's defaults, as TVM 0.27 ships them).
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class Evolution:
     def __init__(self, options: EvolutionOptions | None = None) -> None:
         self.options = options or EvolutionOptions()
 
-    def explore(self, *, domain: Domain, score: Score, best: Points, pool: Pool, rng: np.random.Generator) -> None:
+    def explore(
+        self, *, domain: Domain, score: Score, best: Points, pool: Pool, rng: np.random.Generator
+    ) -> None:
         options = self.options
         taken = min(len(best), int(options.population * options.measured))
         population = np.concatenate([best[:taken], domain.sample(rng, options.population - taken)])
@@ -40,7 +43,9 @@ class Evolution:
             if generation == options.generations:
                 break
             weights = np.maximum(scores - scores.min(), 1e-8).astype(np.float64)
-            parents = population[rng.choice(len(population), size=options.population, p=weights / weights.sum())]
+            parents = population[
+                rng.choice(len(population), size=options.population, p=weights / weights.sum())
+            ]
             mutants = domain.neighbours(rng, parents)
             mutated = rng.random(options.population) < options.mutation
             population = np.where(mutated[:, None], mutants, parents).astype(np.int32)

@@ -1,16 +1,18 @@
-"""What is still to be expected: how much faster the best will be after n more trials, and what they cost.
+"""What is still to be expected: how much faster the best will be after n more trials,
+and what they cost.
 
 Two estimates of the gain in log(time), averaged:
 
-* extreme values: the fastest tenth of the last trials are taken as exceedances over a threshold with a generalised Pareto tail of
-  shape ξ and scale σ, fitted by moments (Hosking & Wallis 1987) with ξ held to [-1, 0], as no kernel is infinitely fast. The best
-  of N trials then stands at u + σ/ξ·((N·p)^ξ - 1), p the share over the threshold, and the gain is the difference between N + n
-  and N;
-* recent slope: records of a search come at a rate that falls with the number of trials, so the gain of the last half of the
-  trials is scaled by log((N + n)/N) / log 2.
+* extreme values: the fastest tenth of the last trials are taken as exceedances over a
+  threshold with a generalised Pareto tail of shape ξ and scale σ, fitted by moments
+  (Hosking & Wallis 1987) with ξ held to [-1, 0], as no kernel is infinitely fast. The
+  best of N trials then stands at u + σ/ξ·((N·p)^ξ - 1), p the share over the threshold,
+  and the gain is the difference between N + n and N;
+* recent slope: records of a search come at a rate that falls with the number of trials,
+  so the gain of the last half of the trials is scaled by log((N + n)/N) / log 2.
 
-A search that learns does better than its past draws, one that has converged does worse; the average errs less than either.
-Neither passes the roofline where one is given.
+A search that learns does better than its past draws, one that has converged does worse;
+the average errs less than either. Neither passes the roofline where one is given.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from math import expm1, inf, log
 import numpy as np
 
 _LEAST = 16  # timed trials below which nothing is said
-_WINDOW = 256  # last trials from which the tail is taken: the search moves, old trials say little of what it will draw
+# last trials from which the tail is taken: the search moves, old trials say little of
+# what it will draw
+_WINDOW = 256
 _TAIL = 0.1
 _SHAPES = (-1.0, 0.0)
 
@@ -38,9 +42,14 @@ class Expectation:
 
 
 def expect(
-    seconds: Sequence[float | None], *, trials: int, seconds_per_trial: float, floor_s: float | None = None
+    seconds: Sequence[float | None],
+    *,
+    trials: int,
+    seconds_per_trial: float,
+    floor_s: float | None = None,
 ) -> Expectation | None:
-    """From the median times of all trials so far in their order (None for failures); None while there are too few to tell.
+    """From the median times of all trials so far in their order (None for failures);
+    None while there are too few to tell.
 
     `floor_s` is the roofline's time, below which nothing can come.
     """

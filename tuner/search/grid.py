@@ -1,4 +1,5 @@
-"""Grid search: every point once, by rank, in strides that spread the first trials over the whole space."""
+"""Grid search: every point once, by rank, in strides that spread the first trials over
+the whole space."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from tuner.search.domain import Domain
 from tuner.search.ledger import Row
 from tuner.search.random import SequenceSearcher
 
-_GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: strides of this fraction leave gaps as even as can be
+# 2**64 over the golden ratio: strides of this fraction leave gaps as even as can be
+_GOLDEN = 0x9E3779B97F4A7C15
 
 
 def grid_searcher(domain: Domain, *, seed: int) -> SequenceSearcher:

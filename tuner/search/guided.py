@@ -1,7 +1,10 @@
-"""The model-guided searcher: refits the model when enough was told, lets an explorer look, and lines up the next batch.
+"""The model-guided searcher: refits the model when enough was told, lets an explorer
+look, and lines up the next batch.
 
-Everything random or learned happens in `tell`, at fixed numbers of trials, with a generator made of (seed, round): so a searcher
-that is told the recorded trials again stands exactly where the lost one stood. `ask` only takes the next free points of the line.
+Everything random or learned happens in `tell`, at fixed numbers of trials, with a
+generator made of (seed, round): so a searcher that is told the recorded trials again
+stands exactly where the lost one stood. `ask` only takes the next free points of the
+line.
 """
 
 from __future__ import annotations
@@ -31,29 +34,42 @@ from tuner.spaces.core.space import Config, Points
 Origin = Literal["model", "local", "random", "seed"]
 
 _OWN = 0  # group of the workload being searched; history takes others
-_FRUITLESS = 4096  # draws without a new point after which a space too large to list counts as exhausted
+_FRUITLESS = (
+    4096  # draws without a new point after which a space too large to list counts as exhausted
+)
 _AT_ONCE = 512  # points described to see which are new
 _TURNS = 32  # neighbours looked at of each of the best points where the model is distrusted
-_JUDGED = 48  # last trials by which the model is judged: a rank correlation of so many has a deviation of 0.15
+# last trials by which the model is judged: a rank correlation of so many has a
+# deviation of 0.15
+_JUDGED = 48
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuidedOptions:
     first: int = 8  # trials before the first refit
-    plan: int = 32  # most trials between refits, fewer early on; AutoTVM plans 64, but a refit costs less than a trial here
+    # most trials between refits, fewer early on; AutoTVM plans 64, but a refit costs
+    # less than a trial here
+    plan: int = 32
     explore: float = 0.05  # share of each batch that is random
     choice: int = 256  # best of the pool's points, twins left out, that a batch is chosen from
-    diversity: float = 0.3  # what an entirely new point is worth, in standard deviations of their scores
+    diversity: float = (
+        0.3  # what an entirely new point is worth, in standard deviations of their scores
+    )
     pool: int = 1024  # best points kept of each exploration, twins of trials among them
     listed: int = 4096  # spaces up to this size are scored as a whole instead of explored
     reference: int = 1024  # random points whose scores set the scale, the same throughout
     good: int = 64  # best measured points handed to the explorer
-    reserve: int = 64  # points lined up beyond the next refit, for what is in flight while it happens
-    trust: float = 0.2  # rank correlation of the last trials from which the model is trusted without further proof
+    reserve: int = (
+        64  # points lined up beyond the next refit, for what is in flight while it happens
+    )
+    # rank correlation of the last trials from which the model is trusted without
+    # further proof
+    trust: float = 0.2
 
 
 class GuidedSearcher:
-    """A `Searcher`. `seeds` (k, knobs) are points to try early, e.g. what won on similar workloads."""
+    """A `Searcher`. `seeds` (k, knobs) are points to try early, e.g. what won on
+    similar workloads."""
 
     def __init__(
         self,
@@ -67,7 +83,13 @@ class GuidedSearcher:
         seeds: Points | None = None,
     ) -> None:
         self.options = options or GuidedOptions()
-        self._domain, self._featurizer, self._model, self._explorer, self._seed = domain, featurizer, model, explorer, seed
+        self._domain, self._featurizer, self._model, self._explorer, self._seed = (
+            domain,
+            featurizer,
+            model,
+            explorer,
+            seed,
+        )
         self._validity, self._resources = ValidityFilter(seed=seed), ResourceForecast(seed=seed)
         self._ledger = Ledger(domain)
         self._features: list[Features] = []  # of each trial that teaches, shape (1, F) or more
@@ -75,7 +97,9 @@ class GuidedSearcher:
         self._origins: dict[int, Origin] = {}
         self._origin_of_row: list[Origin] = []
         self._plans: list[Plan] = []
-        self._correlations: list[tuple[int, float]] = []  # trials of a batch, and how well they were predicted
+        self._correlations: list[
+            tuple[int, float]
+        ] = []  # trials of a batch, and how well they were predicted
         self._planned_at, self._next_plan = 0, self.options.first
         self._spare = random_sequence(domain, seed)
         self._line: list[Row] = []
@@ -124,8 +148,9 @@ class GuidedSearcher:
                 self._plan()
 
     def _line_up_first(self, seeds: Points | None) -> None:
-        """Before anything is measured: the seeds in turn with what the model likes best, where it is warmed up; neither waits
-        for the other to be proven wrong. Without a warm model the seeds, then varied random points."""
+        """Before anything is measured: the seeds in turn with what the model likes
+        best, where it is warmed up; neither waits for the other to be proven wrong.
+        Without a warm model the seeds, then varied random points."""
         rng = np.random.default_rng((self._seed, 0))
         length = self.options.first + self.options.reserve
         self._line = []
@@ -139,10 +164,14 @@ class GuidedSearcher:
             self._append(seeds, "seed")
         sample = self._domain.sample(rng, 4 * length)
         sample = sample[self._novel(sample, len(sample))]
-        self._append(sample[choose(sample, np.zeros(len(sample), np.float32), count=length, weight=1.0)], "random")
+        self._append(
+            sample[choose(sample, np.zeros(len(sample), np.float32), count=length, weight=1.0)],
+            "random",
+        )
 
     def _take_turns(self, seeds: Points) -> None:
-        """Puts the seeds at every second place of the line, in their order and without twins; the model's favourite is first."""
+        """Puts the seeds at every second place of the line, in their order and without
+        twins; the model's favourite is first."""
         line, self._line = self._line, []
         points = np.concatenate([self._ledger.stack(line[:1]), seeds])
         self._append(points[self._novel(points, len(points))][len(line[:1]) :], "seed")
@@ -158,7 +187,9 @@ class GuidedSearcher:
         features, labels = np.concatenate(self._features), self._ledger.labels
         correlation = self._judged(self._features[-1], labels[self._planned_at :])
         self._resources.fit(features, self._ledger.resources)
-        self._model.fit(self._resources.corrected(features), labels, np.full(len(labels), _OWN, np.int64))
+        self._model.fit(
+            self._resources.corrected(features), labels, np.full(len(labels), _OWN, np.int64)
+        )
         self._validity.fit(features, (labels == 0).astype(np.float32))
         trusted = bool(labels.any()) and self._trusts(correlation, labels)
         done = len(self._ledger)
@@ -166,14 +197,26 @@ class GuidedSearcher:
         self._next_plan = done + min(self.options.plan, max(self.options.first, done // 2))
         pool = self._explored(rng) if trusted else self._local(rng)
         self._line, self._at = [], 0
-        self._line_up(pool, "model" if trusted else "local", rng, self._next_plan - done + self.options.reserve)
+        self._line_up(
+            pool,
+            "model" if trusted else "local",
+            rng,
+            self._next_plan - done + self.options.reserve,
+        )
         self._foresee()
         self._plans.append(
-            Plan(round=len(self._plans) + 1, trials=done, correlation=correlation, trusted=trusted, candidates=pool.seen)
+            Plan(
+                round=len(self._plans) + 1,
+                trials=done,
+                correlation=correlation,
+                trusted=trusted,
+                candidates=pool.seen,
+            )
         )
 
     def _foresee(self) -> None:
-        """Forecasts of the whole line at once: one by one they would be a tenth of a search's time."""
+        """Forecasts of the whole line at once: one by one they would be a tenth of a
+        search's time."""
         points = self._ledger.stack(self._line)
         forecasts = self._scores(self._featurizer(points)).tolist() if len(points) else []
         self._forecasts = dict(zip(self._domain.keys(points).tolist(), forecasts, strict=True))
@@ -187,9 +230,11 @@ class GuidedSearcher:
         return self._model.predict(self._resources.corrected(features))
 
     def _trusts(self, correlation: float | None, labels: Vector) -> bool:
-        """Distrust needs two signs over the last trials: they were ordered no better than by chance, and those the model chose
-        were no faster than random points. The second alone is no sign of a bad model when most points are equally fast; the
-        first alone is none either, because the points of a good batch differ by little more than noise."""
+        """Distrust needs two signs over the last trials: they were ordered no better
+        than by chance, and those the model chose were no faster than random points. The
+        second alone is no sign of a bad model when most points are equally fast; the
+        first alone is none either, because the points of a good batch differ by little
+        more than noise."""
         if correlation is not None:
             self._correlations.append((len(labels) - self._planned_at, correlation))
         recent = np.arange(len(labels)) >= len(labels) - _JUDGED
@@ -211,7 +256,8 @@ class GuidedSearcher:
         return weighted / total
 
     def _explored(self, rng: np.random.Generator) -> Pool:
-        """The best untried points under the model; every point is scored where the domain is small."""
+        """The best untried points under the model; every point is scored where the
+        domain is small."""
         scores = self._raw(self._scale)
         mean, spread = float(scores.mean()), float(scores.std()) or 1.0
 
@@ -234,13 +280,17 @@ class GuidedSearcher:
 
     @cached_property
     def _scale(self) -> Features:
-        """Of the points whose scores set the scale: all of a small domain, random ones of a large one."""
+        """Of the points whose scores set the scale: all of a small domain, random ones
+        of a large one."""
         if self._domain.size <= self.options.listed:
             return self._featurizer(self._domain.points())
-        return self._featurizer(self._domain.sample(np.random.default_rng(self._seed), self.options.reference))
+        return self._featurizer(
+            self._domain.sample(np.random.default_rng(self._seed), self.options.reference)
+        )
 
     def _local(self, rng: np.random.Generator) -> Pool:
-        """Neighbours of the best measured points, nearer ones to better points first, without asking the model."""
+        """Neighbours of the best measured points, nearer ones to better points first,
+        without asking the model."""
         pool = Pool(self._domain, capacity=self.options.pool, tried=self._ledger.tried)
         best = self._best()[:8]
         if len(best):
@@ -250,7 +300,11 @@ class GuidedSearcher:
         return pool
 
     def _raw(self, features: Features) -> Vector:
-        return self._scores(features) + self._validity.penalty(features) + self._resources.penalty(features)
+        return (
+            self._scores(features)
+            + self._validity.penalty(features)
+            + self._resources.penalty(features)
+        )
 
     def _best(self) -> Points:
         labels = self._ledger.labels
@@ -258,11 +312,13 @@ class GuidedSearcher:
         return self._ledger.points[order[labels[order] > 0]]
 
     def _line_up(self, pool: Pool, origin: Origin, rng: np.random.Generator, length: int) -> None:
-        """The pool's choice with a random point mixed in at every 1/ε-th place on average; half random when the model is
-        distrusted."""
+        """The pool's choice with a random point mixed in at every 1/ε-th place on
+        average; half random when the model is distrusted."""
         points, scores = pool.best()
         novel = self._novel(points, self.options.choice)
-        picked = points[novel][choose(points[novel], scores[novel], count=length, weight=self.options.diversity)]
+        picked = points[novel][
+            choose(points[novel], scores[novel], count=length, weight=self.options.diversity)
+        ]
         by_chance = rng.random(length) < (self.options.explore if origin == "model" else 0.5)
         spare = self._domain.sample(rng, length)
         spare = spare[self._novel(spare, length)]
@@ -276,13 +332,16 @@ class GuidedSearcher:
                 at += 1
 
     def _novel(self, points: Points, most: int) -> NDArray[np.int64]:
-        """The first `most` rows whose features neither a told trial has nor a row before them. Configs of one description nearly
-        always compile to the same code (the order of loops that run once, blocks as large as the whole): one of them is enough to
-        try."""
+        """The first `most` rows whose features neither a told trial has nor a row
+        before them. Configs of one description nearly always compile to the same code
+        (the order of loops that run once, blocks as large as the whole): one of them is
+        enough to try."""
         seen = set(self._described)
         rows: list[int] = []
         for first in range(0, len(points), _AT_ONCE):
-            for row, described in enumerate(map(bytes, self._featurizer(points[first : first + _AT_ONCE])), first):
+            for row, described in enumerate(
+                map(bytes, self._featurizer(points[first : first + _AT_ONCE])), first
+            ):
                 if described not in seen:
                     seen.add(described)
                     rows.append(row)

@@ -1,4 +1,5 @@
-"""What a searcher knows of its points: which were handed out, which were told, and how fast they ran.
+"""What a searcher knows of its points: which were handed out, which were told, and how
+fast they ran.
 
 Shared by all strategies, so that none proposes a point twice and each learns from the same labels.
 """
@@ -25,7 +26,9 @@ class Ledger:
         self._told: set[int] = set()  # keys of all trials told, infrastructure included
         self._handed_out: set[int] = set()
         self._points: list[Row] = []  # what teaches, in the order told
-        self._seconds: list[float | None] = []  # of one call, undisturbed; None for a candidate's own failure
+        self._seconds: list[
+            float | None
+        ] = []  # of one call, undisturbed; None for a candidate's own failure
         self.resources: list[Resources | None] = []  # of a GPU's candidates that were built
 
     def __len__(self) -> int:
@@ -59,7 +62,8 @@ class Ledger:
         return True
 
     def hand_out(self, point: Row) -> bool:
-        """Marks the point as in flight; whether it was free, that is neither told nor handed out before."""
+        """Marks the point as in flight; whether it was free, that is neither told nor
+        handed out before."""
         key = int(self.domain.keys(point[None, :])[0])
         if key in self._told or key in self._handed_out:
             return False
@@ -82,10 +86,13 @@ class Ledger:
 
     @property
     def labels(self) -> Vector:
-        """Best time over the point's time, shape (n,), in (0, 1]; 0 for failures, and all 0 while nothing was timed."""
+        """Best time over the point's time, shape (n,), in (0, 1]; 0 for failures, and
+        all 0 while nothing was timed."""
         timed = [seconds for seconds in self._seconds if seconds is not None]
         best = min(timed, default=0.0)
-        return np.array([0.0 if seconds is None else best / seconds for seconds in self._seconds], np.float32)
+        return np.array(
+            [0.0 if seconds is None else best / seconds for seconds in self._seconds], np.float32
+        )
 
     @property
     def tried(self) -> Keys:

@@ -1,4 +1,5 @@
-"""Turns the recorded trials of a finished workload into what transfer learns from, and into its best configs."""
+"""Turns the recorded trials of a finished workload into what transfer learns from, and
+into its best configs."""
 
 from __future__ import annotations
 
@@ -12,10 +13,14 @@ from tuner.search.ledger import Ledger
 from tuner.spaces.core.space import Config, Space
 
 
-def past_of(workload: str, op: str | None, space: Space, trials: Sequence[Trial], featurizer: Featurizer) -> Past:
-    """`workload` is its key, `op` its operator; `space` and `featurizer` are those of that workload, not of the one to be tuned.
+def past_of(
+    workload: str, op: str | None, space: Space, trials: Sequence[Trial], featurizer: Featurizer
+) -> Past:
+    """`workload` is its key, `op` its operator; `space` and `featurizer` are those of
+    that workload, not of the one to be tuned.
 
-    The default schedule, infrastructure failures and repeats are left out. A config that `space` no longer has raises UsageError.
+    The default schedule, infrastructure failures and repeats are left out. A config
+    that `space` no longer has raises UsageError.
     """
     ledger = Ledger(Domain(space))
     for trial in trials:
@@ -25,5 +30,9 @@ def past_of(workload: str, op: str | None, space: Space, trials: Sequence[Trial]
 
 def best_configs(trials: Sequence[Trial], count: int) -> list[Config]:
     """The configs of the fastest timed trials, fastest first, the default schedule left out."""
-    timed = [(one.outcome.undisturbed_s, one.config) for one in trials if isinstance(one.outcome, Timed) and one.config]
+    timed = [
+        (one.outcome.undisturbed_s, one.config)
+        for one in trials
+        if isinstance(one.outcome, Timed) and one.config
+    ]
     return [config for _, config in sorted(timed, key=lambda pair: pair[0])[:count]]

@@ -1,7 +1,8 @@
 """The best points ever seen while exploring: bounded, each point once, without those already tried.
 
-What an explorer returns is this pool, not where its chains happened to end. Twins, configs of one description, have one score: a
-few of each score are enough, or those of the best trials would leave no room for anything else.
+What an explorer returns is this pool, not where its chains happened to end. Twins,
+configs of one description, have one score: a few of each score are enough, or those of
+the best trials would leave no room for anything else.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ ALIKE = 8  # points of one score that are kept: others than twins may have it to
 
 
 class Pool:
-    def __init__(self, domain: Domain, *, capacity: int, tried: Keys, known: Vector | None = None) -> None:
-        """`tried` is sorted; its points never enter. Of points with a `known` score, that of a tried one, one is kept."""
+    def __init__(
+        self, domain: Domain, *, capacity: int, tried: Keys, known: Vector | None = None
+    ) -> None:
+        """`tried` is sorted; its points never enter. Of points with a `known` score,
+        that of a tried one, one is kept."""
         self._domain, self._capacity, self._tried = domain, capacity, tried
         self._known = np.zeros(0, np.float32) if known is None else known
         self._points = np.zeros((0, len(domain.space.knobs)), np.int32)
@@ -56,7 +60,11 @@ class Pool:
     def _few_alike(self, scores: Vector) -> NDArray[np.bool_]:
         """Of scores in descending order which to keep, (n,)."""
         places = np.arange(len(scores))
-        begins = np.concatenate([[True], scores[1:] != scores[:-1]]) if len(scores) else np.zeros(0, np.bool_)
+        begins = (
+            np.concatenate([[True], scores[1:] != scores[:-1]])
+            if len(scores)
+            else np.zeros(0, np.bool_)
+        )
         place = places - np.maximum.accumulate(np.where(begins, places, 0))
         kept: NDArray[np.bool_] = place < np.where(np.isin(scores, self._known), 1, ALIKE)
         return kept

@@ -15,7 +15,9 @@ from tuner.search.ledger import Ledger, Row
 from tuner.search.searcher import Plan
 from tuner.spaces.core.space import Config, Points
 
-_ENUMERATED = 1 << 16  # spaces up to this size are shuffled as a whole, so that they are exhausted exactly
+_ENUMERATED = (
+    1 << 16
+)  # spaces up to this size are shuffled as a whole, so that they are exhausted exactly
 _BLOCK = 64
 _FRUITLESS = 4096  # draws without a new point after which the space counts as exhausted
 
@@ -58,7 +60,8 @@ def random_searcher(domain: Domain, *, seed: int) -> SequenceSearcher:
 
 
 def random_sequence(domain: Domain, seed: int) -> Iterator[Row]:
-    """Random points: every point once where the domain is small, else without end and with repeats."""
+    """Random points: every point once where the domain is small, else without end and
+    with repeats."""
     if domain.size <= _ENUMERATED:
         order = domain.points()
         np.random.default_rng((seed, 0)).shuffle(order)

@@ -1,5 +1,6 @@
-"""Points to try first: an estimate's favourite and alternatives to it, and what won on similar workloads, carried over into this
-workload's space by knob name and nearest value."""
+"""Points to try first: an estimate's favourite and alternatives to it, and what won on
+similar workloads, carried over into this workload's space by knob name and nearest
+value."""
 
 from __future__ import annotations
 
@@ -27,11 +28,12 @@ def first_points(
     *,
     seed: int,
 ) -> Points:
-    """What `estimate` likes best, made in one way and others, in turn with what won on similar workloads; shape (k, knobs), at
-    most MOST_SEEDS. `algorithms`: as `alternatives` takes them.
+    """What `estimate` likes best, made in one way and others, in turn with what won on
+    similar workloads; shape (k, knobs), at most MOST_SEEDS. `algorithms`: as
+    `alternatives` takes them.
 
-    The estimate is the one that no history has taught: what a history taught wrongly shows in none of the favourites that it has
-    a search try beside these.
+    The estimate is the one that no history has taught: what a history taught wrongly
+    shows in none of the favourites that it has a search try beside these.
     """
     liked = alternatives(domain, featurizer, estimate, algorithms, seed=seed)
     carried = carried_over(domain.space, winners)
@@ -41,10 +43,11 @@ def first_points(
 
 
 def carried_over(space: Space, configs: Sequence[Config]) -> Points:
-    """The points of `space` nearest to configs of other spaces, each once, in their order; shape (k, knobs).
+    """The points of `space` nearest to configs of other spaces, each once, in their
+    order; shape (k, knobs).
 
-    Configs of a sketch this space lacks are left out. A knob takes the same value where it has it, else the nearest in log2 with
-    as many numbers, else its first.
+    Configs of a sketch this space lacks are left out. A knob takes the same value where
+    it has it, else the nearest in log2 with as many numbers, else its first.
     """
     names = [sketch.name for sketch in space.sketches]
     rows: dict[bytes, np.ndarray[tuple[int], np.dtype[np.int32]]] = {}

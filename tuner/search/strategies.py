@@ -50,7 +50,10 @@ STRATEGIES: Mapping[Strategy, Callable[[SearchSetup], Searcher]] = {
     "grid": lambda setup: grid_searcher(setup.domain, seed=setup.seed),
 }
 
-LEARNING: tuple[Strategy, ...] = ("annealing", "evolutionary")  # those with a cost model, which history can warm up
+LEARNING: tuple[Strategy, ...] = (
+    "annealing",
+    "evolutionary",
+)  # those with a cost model, which history can warm up
 
 
 def build_searcher(strategy: str, setup: SearchSetup) -> Searcher:

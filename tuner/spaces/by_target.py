@@ -12,4 +12,8 @@ TargetSpace = CpuSpace | CudaSpace
 
 def space_of(workload: Workload, target: Target, threads: int) -> TargetSpace:
     """`threads` count cores; kernels for a GPU have no use for them."""
-    return CudaSpace(workload, target) if target.kind == "cuda" else CpuSpace(workload, target, threads)
+    return (
+        CudaSpace(workload, target)
+        if target.kind == "cuda"
+        else CpuSpace(workload, target, threads)
+    )

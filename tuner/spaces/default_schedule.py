@@ -1,4 +1,5 @@
-"""The default schedule: the expression lowered with elementwise stages inlined and nothing else done."""
+"""The default schedule: the expression lowered with elementwise stages inlined and
+nothing else done."""
 
 from __future__ import annotations
 
@@ -32,9 +33,11 @@ def default_program(workload: Workload) -> Program:
     )
 
 
-def plain_blocks(stage: Stage, shapes: Mapping[str, tuple[int, ...]]) -> tuple[list[Block], list[Buffer]]:
-    """The stage as it stands: one block, or two where its accumulator, which is a buffer then, has another dtype than what is
-    stored. `shapes`: of what it reads."""
+def plain_blocks(
+    stage: Stage, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[list[Block], list[Buffer]]:
+    """The stage as it stands: one block, or two where its accumulator, which is a
+    buffer then, has another dtype than what is stored. `shapes`: of what it reads."""
     body = unpadded(stage.body, shapes, stage.extents)
     indices = tuple(Var(axis.name) for axis in stage.axes)
     if stage.reducer is None or stage.accumulator == stage.dtype:
@@ -50,7 +53,21 @@ def plain_blocks(stage: Stage, shapes: Mapping[str, tuple[int, ...]]) -> tuple[l
         return [block], []
     wide = f"{stage.name}_acc"
     reduction = Block(
-        name=wide, axes=stage.axes, reduce_axes=stage.reduce_axes, buffer=wide, indices=indices, body=body, reducer=stage.reducer
+        name=wide,
+        axes=stage.axes,
+        reduce_axes=stage.reduce_axes,
+        buffer=wide,
+        indices=indices,
+        body=body,
+        reducer=stage.reducer,
     )
-    rounding = Block(name=stage.name, axes=stage.axes, buffer=stage.name, indices=indices, body=Read(wide, indices))
-    return [reduction, rounding], [Buffer(name=wide, shape=stage.tensor.shape, dtype=stage.accumulator)]
+    rounding = Block(
+        name=stage.name,
+        axes=stage.axes,
+        buffer=stage.name,
+        indices=indices,
+        body=Read(wide, indices),
+    )
+    return [reduction, rounding], [
+        Buffer(name=wide, shape=stage.tensor.shape, dtype=stage.accumulator)
+    ]

@@ -1,14 +1,21 @@
-"""Whether a machine can measure for a target: the very machine it names, or a GPU that is at least what was declared.
+"""Whether a machine can measure for a target: the very machine it names, or a GPU that
+is at least what was declared.
 
-A declared target ("cuda:sm_90") describes a class of devices. Machine code of one architecture runs on that architecture alone,
-so a newer GPU does not serve an older one's target, although it could run code of its own.
+A declared target ("cuda:sm_90") describes a class of devices. Machine code of one
+architecture runs on that architecture alone, so a newer GPU does not serve an older
+one's target, although it could run code of its own.
 """
 
 from __future__ import annotations
 
 from tuner.target.target import Target
 
-AT_LEAST = ("multiprocessors", "max_threads_per_block", "max_dynamic_shared_memory_per_block", "registers_per_block")
+AT_LEAST = (
+    "multiprocessors",
+    "max_threads_per_block",
+    "max_dynamic_shared_memory_per_block",
+    "registers_per_block",
+)
 
 
 def serves(machine: Target, wanted: Target) -> bool:

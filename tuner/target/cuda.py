@@ -1,6 +1,8 @@
-"""Declared CUDA targets: what the generator must know of a GPU that need not be present. Plain data from NVIDIA's tables.
+"""Declared CUDA targets: what the generator must know of a GPU that need not be
+present. Plain data from NVIDIA's tables.
 
-Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", and the A100 and H100 architecture papers.
+Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability",
+and the A100 and H100 architecture papers.
 """
 
 from __future__ import annotations
@@ -9,13 +11,16 @@ from collections.abc import Callable, Mapping
 
 from tuner.target.target import Target
 
-# arch -> (name, SMs, largest dynamic shared memory of a block, L1 and shared memory of an SM, L2), bytes
+# arch -> (name, SMs, largest dynamic shared memory of a block, L1 and shared memory of
+# an SM, L2), bytes
 GPUS: Mapping[str, tuple[str, int, int, int, int]] = {
     "sm_80": ("NVIDIA A100", 108, 163 << 10, 192 << 10, 40 << 20),
     "sm_90": ("NVIDIA H100/H200", 132, 227 << 10, 256 << 10, 50 << 20),
 }
 THREADS_PER_BLOCK = 1024
-STATIC_SHARED_BYTES = 48 << 10  # of a block without opting in to more; the same for all compute capabilities
+STATIC_SHARED_BYTES = (
+    48 << 10
+)  # of a block without opting in to more; the same for all compute capabilities
 REGISTERS_PER_BLOCK = 65536  # 32-bit
 REGISTERS_PER_THREAD = 255
 WARP = 32
@@ -27,7 +32,8 @@ def cuda_targets() -> tuple[str, ...]:
 
 
 def cuda_target(arch: str, key: Callable[[Mapping[str, str | int]], str]) -> Target:
-    """The declared target of a compute capability; `key` hashes its fingerprint. `arch` must be one of `cuda_targets()`."""
+    """The declared target of a compute capability; `key` hashes its fingerprint. `arch`
+    must be one of `cuda_targets()`."""
     name, multiprocessors, block_shared_bytes, l1_bytes, l2_bytes = GPUS[arch]
     fingerprint: dict[str, str | int] = {
         "schema": 1,

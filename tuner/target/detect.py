@@ -1,7 +1,9 @@
-"""The machine this runs on as a `Target`, and `--target` texts to targets. No TVM: the service sizes spaces without a compiler.
+"""The machine this runs on as a `Target`, and `--target` texts to targets. No TVM: the
+service sizes spaces without a compiler.
 
-The fingerprint holds what decides which code is right and fast, as the machine reported it: no frequency, host name, microcode or
-anything else that changes between boots or processes; affinity and quotas change what may be used, not what the machine is.
+The fingerprint holds what decides which code is right and fast, as the machine reported
+it: no frequency, host name, microcode or anything else that changes between boots or
+processes; affinity and quotas change what may be used, not what the machine is.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from tuner.target.target import Target
 
 FINGERPRINT_SCHEMA = 1
 
-# Sizes a schedule is planned with where a hypervisor hides the caches: those of small cores, so that tiles fit anywhere.
+# Sizes a schedule is planned with where a hypervisor hides the caches: those of small
+# cores, so that tiles fit anywhere.
 UNKNOWN_L1D_BYTES = 32 << 10
 UNKNOWN_L2_BYTES = 256 << 10
 
@@ -68,7 +71,8 @@ def detect_cpu(root: Path = ROOT) -> Target:
 
 
 def parse_target(text: str) -> Target:
-    """A `--target` text: "cpu" or "llvm" is this machine, "cuda" its GPU, "cuda:sm_90" a declared one, which need not be present.
+    """A `--target` text: "cpu" or "llvm" is this machine, "cuda" its GPU, "cuda:sm_90"
+    a declared one, which need not be present.
 
     Raises UsageError for any other text, and NoDriver where "cuda" finds no GPU.
     """
@@ -81,7 +85,9 @@ def parse_target(text: str) -> Target:
     if kind == "cuda" and arch in cuda_targets():
         return cuda_target(arch, target_key)
     known = ", ".join(f"cuda:{arch}" for arch in cuda_targets())
-    raise UsageError(f"unknown target {text!r}; use cpu (this machine), cuda (its GPU) or one of {known}")
+    raise UsageError(
+        f"unknown target {text!r}; use cpu (this machine), cuda (its GPU) or one of {known}"
+    )
 
 
 def declared_targets() -> tuple[Target, ...]:
@@ -90,7 +96,8 @@ def declared_targets() -> tuple[Target, ...]:
 
 
 def detect_gpu(ordinal: int = 0) -> Target:
-    """A GPU of this machine, by its number from 0, without measured limits. Raises NoDriver where there is none."""
+    """A GPU of this machine, by its number from 0, without measured limits. Raises
+    NoDriver where there is none."""
     facts = gpu_facts(ordinal)
     said = management(str(facts["pci"]))
     fingerprint = gpu_fingerprint(facts, said.driver)
@@ -99,9 +106,14 @@ def detect_gpu(ordinal: int = 0) -> Target:
 
 def target_key(fingerprint: Mapping[str, str | int]) -> str:
     """SHA-256 of the fingerprint's canonical JSON, hex."""
-    canonical = json.dumps(dict(fingerprint), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    canonical = json.dumps(
+        dict(fingerprint), sort_keys=True, separators=(",", ":"), ensure_ascii=True
+    )
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _name(processor: Processor, mcpu: str, cores: int) -> str:
-    return f"{processor.model_name or processor.architecture} ({mcpu}, {cores} core{'s' if cores != 1 else ''})"
+    return (
+        f"{processor.model_name or processor.architecture} ({mcpu}, {cores} "
+        f"core{'s' if cores != 1 else ''})"
+    )

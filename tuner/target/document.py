@@ -23,7 +23,8 @@ def limits_to_document(limits: Limits) -> dict[str, Any]:
 
 
 def limits_from_document(document: Document) -> Limits:
-    """Raises DocumentError for a document that misses a field, or holds a rate that is not positive."""
+    """Raises DocumentError for a document that misses a field, or holds a rate that is
+    not positive."""
     try:
         limits = Limits(
             fma_flops=float(document["fma_flops"]),
@@ -35,14 +36,20 @@ def limits_from_document(document: Document) -> Limits:
     rates = [limits.fma_flops, limits.fma_flops_best]
     rates += [rate for entry in limits.bandwidth for rate in (entry.read, entry.write, entry.copy)]
     if not limits.bandwidth or not all(rate > 0 for rate in rates):
-        raise DocumentError("malformed limits: every rate must be positive, and bandwidth not empty")
+        raise DocumentError(
+            "malformed limits: every rate must be positive, and bandwidth not empty"
+        )
     return limits
 
 
 def target_to_document(target: Target) -> dict[str, Any]:
     limits = None if target.limits is None else limits_to_document(target.limits)
     fields = {name: getattr(target, name) for name in _PLAIN}
-    tables = {"tvm": dict(target.tvm), "isa": list(target.isa), "fingerprint": dict(target.fingerprint)}
+    tables = {
+        "tvm": dict(target.tvm),
+        "isa": list(target.isa),
+        "fingerprint": dict(target.fingerprint),
+    }
     return {**fields, **tables, "limits": limits}
 
 
@@ -50,12 +57,29 @@ def target_from_document(document: Document) -> Target:
     """Raises DocumentError for a document that misses a field or has one too many."""
     try:
         limits = None if document["limits"] is None else limits_from_document(document["limits"])
-        return Target(**{**document, "tvm": dict(document["tvm"]), "isa": tuple(document["isa"]), "limits": limits})
+        return Target(
+            **{
+                **document,
+                "tvm": dict(document["tvm"]),
+                "isa": tuple(document["isa"]),
+                "limits": limits,
+            }
+        )
     except (KeyError, TypeError) as error:
         raise DocumentError(f"malformed target: {error!r}") from error
 
 
-_PLAIN = ("key", "kind", "name", "vector_bytes", "vector_registers", "cores", "l1d_bytes", "l2_bytes", "l3_bytes")
+_PLAIN = (
+    "key",
+    "kind",
+    "name",
+    "vector_bytes",
+    "vector_registers",
+    "cores",
+    "l1d_bytes",
+    "l2_bytes",
+    "l3_bytes",
+)
 
 
 def _bandwidth(entry: Document) -> Bandwidth:

@@ -1,4 +1,5 @@
-"""Measures what one core can do, by a small C program compiled here and run pinned: the yardstick of every kernel.
+"""Measures what one core can do, by a small C program compiled here and run pinned: the
+yardstick of every kernel.
 
 Takes a few seconds and is done once a machine; the caller stores the result with the target.
 """
@@ -39,7 +40,8 @@ class LimitsError(TunerError):
 def measure_limits(core: int, seconds: float = 1.0, *, compiler: str | None = None) -> Limits:
     """The limits of one core, measured on it for about `seconds`.
 
-    `compiler` defaults to $CC, then cc, gcc, clang. Raises LimitsError without a compiler, or when the program fails.
+    `compiler` defaults to $CC, then cc, gcc, clang. Raises LimitsError without a
+    compiler, or when the program fails.
     """
     if core not in os.sched_getaffinity(0):
         usable = ", ".join(map(str, sorted(os.sched_getaffinity(0))))
@@ -48,7 +50,9 @@ def measure_limits(core: int, seconds: float = 1.0, *, compiler: str | None = No
         program = _compile(_compiler(compiler), Path(folder))
         command = [str(program), str(seconds), str(_largest_set_bytes()), str(core)]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=20 * seconds + 60, check=True)
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=20 * seconds + 60, check=True
+            )
         except (OSError, subprocess.SubprocessError) as error:
             raise LimitsError(f"measuring core {core} failed: {error}") from error
     return limits_from_document(json.loads(done.stdout))
@@ -69,7 +73,9 @@ def _compile(compiler: str, folder: Path) -> Path:
     said = ""
     for machine in MACHINE_FLAGS:
         command = [compiler, *FLAGS, *machine, str(source), "-o", str(program)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False
+        )
         if done.returncode == 0:
             return program
         said = done.stderr.strip()
@@ -77,6 +83,7 @@ def _compile(compiler: str, folder: Path) -> Path:
 
 
 def _largest_set_bytes() -> int:
-    """At most an eighth of the machine's memory, so that a small machine is not pushed into swapping."""
+    """At most an eighth of the machine's memory, so that a small machine is not pushed
+    into swapping."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min(LARGEST_SET_BYTES, max(1 << 20, memory // 8))

@@ -1,4 +1,5 @@
-"""The GPU of this machine as a target: what the driver says of it, and what NVML adds for people. Makes no context.
+"""The GPU of this machine as a target: what the driver says of it, and what NVML adds
+for people. Makes no context.
 
 The fingerprint holds what decides which code is right and fast, and the driver's version.
 """
@@ -30,7 +31,9 @@ class Management:
     power_w: float = 0.0
 
 
-def gpu_target(facts: Mapping[str, int | str], driver: str, *, key: str, fingerprint: Mapping[str, int | str]) -> Target:
+def gpu_target(
+    facts: Mapping[str, int | str], driver: str, *, key: str, fingerprint: Mapping[str, int | str]
+) -> Target:
     """A device's facts as a target; limits are not measured here."""
     arch = f"sm_{facts['capability_major']}{facts['capability_minor']}"
     return Target(
@@ -41,7 +44,9 @@ def gpu_target(facts: Mapping[str, int | str], driver: str, *, key: str, fingerp
             "kind": "cuda",
             "arch": arch,
             "max_threads_per_block": int(facts["max_threads_per_block"]),
-            "max_shared_memory_per_block": min(int(facts["max_shared_memory_per_block"]), STATIC_SHARED_BYTES),
+            "max_shared_memory_per_block": min(
+                int(facts["max_shared_memory_per_block"]), STATIC_SHARED_BYTES
+            ),
             "thread_warp_size": WARP,
         },
         isa=(arch,),
@@ -58,7 +63,8 @@ def gpu_target(facts: Mapping[str, int | str], driver: str, *, key: str, fingerp
 def gpu_fingerprint(facts: Mapping[str, int | str], driver: str) -> dict[str, int | str]:
     """What the key of a detected GPU hashes; `device` tells it from a declared one."""
     same = (
-        "multiprocessors", "max_threads_per_block", "max_dynamic_shared_memory_per_block", "registers_per_block", "l2_bytes",
+        "multiprocessors", "max_threads_per_block", "max_dynamic_shared_memory_per_block",
+        "registers_per_block", "l2_bytes",
         "memory_bytes", "memory_bus_bits", "clock_khz", "memory_clock_khz",
     )  # fmt: skip
     return {
@@ -77,7 +83,8 @@ def gpu_facts(ordinal: int = 0) -> Mapping[str, int | str]:
 
 
 def management(pci: str) -> Management:
-    """NVML's words on the device at a place on the bus, taken now; a machine without NVML gives an empty answer."""
+    """NVML's words on the device at a place on the bus, taken now; a machine without
+    NVML gives an empty answer."""
     try:
         nvml = ctypes.CDLL(NVML)
     except OSError:
@@ -85,13 +92,20 @@ def management(pci: str) -> Management:
     handle = ctypes.c_void_p()
     if nvml.nvmlInit_v2() != 0:
         return Management()
-    if nvml.nvmlDeviceGetHandleByPciBusId_v2(ctypes.c_char_p(pci.encode()), ctypes.byref(handle)) != 0:
+    if (
+        nvml.nvmlDeviceGetHandleByPciBusId_v2(ctypes.c_char_p(pci.encode()), ctypes.byref(handle))
+        != 0
+    ):
         nvml.nvmlShutdown()
         return Management()
 
     def text(function: str, *arguments: object) -> str:
         buffer = ctypes.create_string_buffer(96)
-        return buffer.value.decode() if getattr(nvml, function)(*arguments, buffer, ctypes.c_uint(len(buffer))) == 0 else ""
+        return (
+            buffer.value.decode()
+            if getattr(nvml, function)(*arguments, buffer, ctypes.c_uint(len(buffer))) == 0
+            else ""
+        )
 
     def number(function: str, *arguments: object) -> int:
         value = ctypes.c_uint()

@@ -1,6 +1,8 @@
-"""How many warps of a kernel a multiprocessor holds at a time: what its registers, shared memory and block size leave room for.
+"""How many warps of a kernel a multiprocessor holds at a time: what its registers,
+shared memory and block size leave room for.
 
-Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", and NVIDIA's occupancy calculator.
+Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability",
+and NVIDIA's occupancy calculator.
 """
 
 from __future__ import annotations
@@ -24,11 +26,20 @@ _RESERVED_BYTES = 1024  # of shared memory that each block takes beside its own,
 
 
 def resident_warps(target: Target, *, threads: int, registers: int, shared_bytes: int) -> int:
-    """Of a kernel whose blocks have that many threads and bytes of shared memory, its threads that many registers; at least one
-    block's. A multiprocessor has as many registers as a block may have, and 1 KiB more shared memory."""
+    """Of a kernel whose blocks have that many threads and bytes of shared memory, its
+    threads that many registers; at least one block's. A multiprocessor has as many
+    registers as a block may have, and 1 KiB more shared memory."""
     most_warps, most_blocks = _RESIDENT.get(str(target.tvm["arch"]), _OTHERS)
     warps = -(-threads // WARP)
     given = -(-max(registers, 1) // _REGISTERS_AT_ONCE) * _REGISTERS_AT_ONCE * WARP * warps
-    room = int(target.fingerprint.get("max_dynamic_shared_memory_per_block", STATIC_SHARED_BYTES)) + _RESERVED_BYTES
-    blocks = min(most_warps // warps, most_blocks, REGISTERS_PER_BLOCK // given, room // (shared_bytes + _RESERVED_BYTES))
+    room = (
+        int(target.fingerprint.get("max_dynamic_shared_memory_per_block", STATIC_SHARED_BYTES))
+        + _RESERVED_BYTES
+    )
+    blocks = min(
+        most_warps // warps,
+        most_blocks,
+        REGISTERS_PER_BLOCK // given,
+        room // (shared_bytes + _RESERVED_BYTES),
+    )
     return max(blocks, 1) * warps

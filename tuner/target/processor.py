@@ -1,7 +1,9 @@
-"""What the machine says of its processor: /proc/cpuinfo, caches in sysfs, cores by affinity and cgroup quota.
+"""What the machine says of its processor: /proc/cpuinfo, caches in sysfs, cores by
+affinity and cgroup quota.
 
-Raw facts only, nothing concluded: virtual machines hide model names and caches, so whoever judges them needs what was said.
-Every reader takes the root of the file tree, so that recorded machines can be read in tests.
+Raw facts only, nothing concluded: virtual machines hide model names and caches, so
+whoever judges them needs what was said. Every reader takes the root of the file tree,
+so that recorded machines can be read in tests.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ ROOT = Path("/")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processor:
     architecture: str  # as the kernel names it: "x86_64", "aarch64"
-    vendor: str  # "AuthenticAMD", "GenuineIntel"; the implementer's number on Arm, e.g. "0x41"; empty where not told
+    # "AuthenticAMD", "GenuineIntel"; the implementer's number on Arm, e.g. "0x41";
+    # empty where not told
+    vendor: str
     family: int  # as cpuid gives it; the architecture version on Arm; 0 where not told
     model: int  # as cpuid gives it; the part number on Arm; 0 where not told
     stepping: int  # as cpuid gives it; the revision on Arm; 0 where not told
@@ -61,11 +65,17 @@ def read_caches(root: Path = ROOT) -> Caches:
         if _text(index / "type") in ("Data", "Unified"):
             sizes[_number(_text(index / "level"))] = _size(_text(index / "size"))
             line_bytes = line_bytes or _number(_text(index / "coherency_line_size"))
-    return Caches(l1d_bytes=sizes.get(1, 0), l2_bytes=sizes.get(2, 0), l3_bytes=sizes.get(3, 0), line_bytes=line_bytes)
+    return Caches(
+        l1d_bytes=sizes.get(1, 0),
+        l2_bytes=sizes.get(2, 0),
+        l3_bytes=sizes.get(3, 0),
+        line_bytes=line_bytes,
+    )
 
 
 def usable_cores(root: Path = ROOT) -> tuple[int, ...]:
-    """The cores this process may run on, cut to whole cores of its cgroup's CPU quota; at least one."""
+    """The cores this process may run on, cut to whole cores of its cgroup's CPU quota;
+    at least one."""
     cores = tuple(sorted(os.sched_getaffinity(0)))
     quota = cgroup_quota(root)
     return cores if quota is None else cores[: max(1, int(quota))]
@@ -82,7 +92,11 @@ def cgroup_quota(root: Path = ROOT) -> float | None:
         unified = not controllers
         if not unified and "cpu" not in controllers.split(","):
             continue
-        bases = ("sys/fs/cgroup", "sys/fs/cgroup/unified") if unified else ("sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu,cpuacct")
+        bases = (
+            ("sys/fs/cgroup", "sys/fs/cgroup/unified")
+            if unified
+            else ("sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu,cpuacct")
+        )
         for base in bases:
             group = root / base / path.strip("/")
             while group.is_relative_to(root / base):
@@ -97,12 +111,16 @@ def _quota_v2(group: Path) -> list[float]:
 
 
 def _quota_v1(group: Path) -> list[float]:
-    quota, period = _number(_text(group / "cpu.cfs_quota_us")), _number(_text(group / "cpu.cfs_period_us"))
+    quota, period = (
+        _number(_text(group / "cpu.cfs_quota_us")),
+        _number(_text(group / "cpu.cfs_period_us")),
+    )
     return [quota / period] if quota > 0 and period > 0 else []
 
 
 def _text(path: Path) -> str:
-    """The file's text without the newline, empty where it cannot be read: sysfs files come and go with the kernel."""
+    """The file's text without the newline, empty where it cannot be read: sysfs files
+    come and go with the kernel."""
     try:
         return path.read_text().strip()
     except OSError:

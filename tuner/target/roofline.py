@@ -1,7 +1,9 @@
-"""The least time a machine could need, and which times are too good to be true. From measured limits only.
+"""The least time a machine could need, and which times are too good to be true. From
+measured limits only.
 
-After Williams, Waterman, Patterson: Roofline (CACM 2009). A kernel needs at least the time of its arithmetic at the multiply-add
-rate and at least the time of moving each input and output once at the bandwidth of its working set.
+After Williams, Waterman, Patterson: Roofline (CACM 2009). A kernel needs at least the
+time of its arithmetic at the multiply-add rate and at least the time of moving each
+input and output once at the bandwidth of its working set.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from tuner.errors import UsageError
 from tuner.target.target import Bandwidth, Limits, Target
 
 STEADY_FACTOR = 1.15  # highest over median multiply-add rate, within which a machine's speed is one
-IMPLAUSIBLE_FACTOR = 1.2  # times the highest limit ever measured: above it a timing is a mistake, not a discovery
+IMPLAUSIBLE_FACTOR = (
+    1.2  # times the highest limit ever measured: above it a timing is a mistake, not a discovery
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +32,11 @@ class Work:
 
 
 def least_seconds(work: Work, target: Target) -> float:
-    """The roofline: the longer of computing and moving. Raises UsageError for a target without limits.
+    """The roofline: the longer of computing and moving. Raises UsageError for a target
+    without limits.
 
-    Bandwidth is that of one core at its share of the working set, times the threads: exact for private caches, optimistic for
-    what cores share.
+    Bandwidth is that of one core at its share of the working set, times the threads:
+    exact for private caches, optimistic for what cores share.
     """
     limits = _limits(target)
     threads = min(work.threads, target.cores)
@@ -41,33 +46,44 @@ def least_seconds(work: Work, target: Target) -> float:
 
 
 def floor_seconds(work: Work, target: Target) -> float:
-    """As `least_seconds`, at the highest rates ever measured: a search is over where this is reached.
+    """As `least_seconds`, at the highest rates ever measured: a search is over where
+    this is reached.
 
-    The median may come from a bad hour: on a shared machine it was two thirds of the highest, and jobs ended after two trials.
+    The median may come from a bad hour: on a shared machine it was two thirds of the
+    highest, and jobs ended after two trials.
     """
     flops_limit, bytes_limit = _highest_rates(work, target)
     return max(work.flops / flops_limit, work.nbytes / bytes_limit)
 
 
 def is_steady(limits: Limits) -> bool:
-    """Whether the machine's speed is known to a few percent, so that being near its limit means something."""
+    """Whether the machine's speed is known to a few percent, so that being near its
+    limit means something."""
     return limits.fma_flops_best <= STEADY_FACTOR * limits.fma_flops
 
 
 def roofline_fraction(median_s: float, work: Work, target: Target) -> float:
-    """How near to the limit: 1 at the roofline, 0.5 at half its speed; may pass 1 a little by noise."""
+    """How near to the limit: 1 at the roofline, 0.5 at half its speed; may pass 1 a
+    little by noise."""
     return least_seconds(work, target) / median_s
 
 
 def implausible(median_s: float, work: Work, target: Target) -> str | None:
     """Why this time cannot be, with the rate and its limit; None for a plausible one.
 
-    The caller measures the limits once more before it believes the verdict. Raises UsageError for a target without limits.
+    The caller measures the limits once more before it believes the verdict. Raises
+    UsageError for a target without limits.
     """
     flops_limit, bytes_limit = _highest_rates(work, target)
-    for rate, limit, unit in ((work.flops / median_s, flops_limit, "GFLOP/s"), (work.nbytes / median_s, bytes_limit, "GB/s")):
+    for rate, limit, unit in (
+        (work.flops / median_s, flops_limit, "GFLOP/s"),
+        (work.nbytes / median_s, bytes_limit, "GB/s"),
+    ):
         if rate > IMPLAUSIBLE_FACTOR * limit:
-            return f"{rate / 1e9:.1f} {unit} is {rate / limit:.2f} times the {limit / 1e9:.1f} it ever reached when measured"
+            return (
+                f"{rate / 1e9:.1f} {unit} is {rate / limit:.2f} times the {limit / 1e9:.1f} "
+                f"it ever reached when measured"
+            )
     return None
 
 
@@ -80,11 +96,14 @@ def _highest_rates(work: Work, target: Target) -> tuple[float, float]:
 
 
 def relative_rate(dtype: str, isa: tuple[str, ...]) -> float:
-    """Arithmetic rate of a dtype in float32's: lanes of a register, and the dot-product instructions of small dtypes.
+    """Arithmetic rate of a dtype in float32's: lanes of a register, and the dot-product
+    instructions of small dtypes.
 
-    AMX does 512 multiply-adds of bfloat16 a cycle, 1024 of 8-bit integers (Intel's Optimization Reference Manual, ch. 20).
+    AMX does 512 multiply-adds of bfloat16 a cycle, 1024 of 8-bit integers (Intel's
+    Optimization Reference Manual, ch. 20).
 
-    float16 and bfloat16 are summed in float32, so without such instructions they run at its rate at best.
+    float16 and bfloat16 are summed in float32, so without such instructions they run at
+    its rate at best.
     """
     match dtype:
         case "float64" | "int64":
@@ -106,7 +125,8 @@ def relative_rate(dtype: str, isa: tuple[str, ...]) -> float:
 
 
 def bandwidth_at(limits: Limits, working_set_bytes: float) -> float:
-    """Bytes a second of one core, the best of read, write and copy, interpolated over the logarithm of the working set."""
+    """Bytes a second of one core, the best of read, write and copy, interpolated over
+    the logarithm of the working set."""
     table = limits.bandwidth
     if working_set_bytes <= table[0].working_set_bytes:
         return _best(table[0])
@@ -119,8 +139,9 @@ def bandwidth_at(limits: Limits, working_set_bytes: float) -> float:
 
 
 def highest_bandwidth(limits: Limits, working_set_bytes: float) -> float:
-    """The highest bandwidth measured with this working set or more, and with the next smaller one: between two measured sizes
-    the faster level of the memory still serves a part."""
+    """The highest bandwidth measured with this working set or more, and with the next
+    smaller one: between two measured sizes the faster level of the memory still serves
+    a part."""
     smaller = [entry for entry in limits.bandwidth if entry.working_set_bytes <= working_set_bytes]
     return max(map(_best, limits.bandwidth[max(0, len(smaller) - 1) :]))
 
@@ -131,5 +152,7 @@ def _best(entry: Bandwidth) -> float:
 
 def _limits(target: Target) -> Limits:
     if target.limits is None:
-        raise UsageError(f"the limits of {target.name} have not been measured; run the measurement on it first")
+        raise UsageError(
+            f"the limits of {target.name} have not been measured; run the measurement on it first"
+        )
     return target.limits

@@ -1,4 +1,5 @@
-"""What a kernel is tuned for: TVM target plus the machine's fingerprint and its measured limits. Plain data, no detection."""
+"""What a kernel is tuned for: TVM target plus the machine's fingerprint and its
+measured limits. Plain data, no detection."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ PAGE_BYTES = 4096  # of memory; addresses a page apart share the sets of a first
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bandwidth:
-    """Single-core memory bandwidth at one working-set size, counting bytes moved, in bytes per second."""
+    """Single-core memory bandwidth at one working-set size, counting bytes moved, in
+    bytes per second."""
 
     working_set_bytes: int
     read: float
@@ -34,8 +36,14 @@ class Target:
     key: str  # SHA-256 of the fingerprint, hex; limits are not part of it
     kind: Literal["cpu", "cuda"]
     name: str  # for people, e.g. "AMD EPYC 9645 (znver5, 2 cores)"
-    tvm: Mapping[str, str | int]  # options for tvm.target.Target, e.g. {"kind": "llvm", "mcpu": "znver5"}
-    isa: tuple[str, ...]  # instruction-set features the generated code may use, sorted, e.g. ("avx2", "avx512f", "fma")
+    tvm: Mapping[
+        str, str | int
+    ]  # options for tvm.target.Target, e.g. {"kind": "llvm", "mcpu": "znver5"}
+    isa: tuple[
+        str, ...
+        # instruction-set features the generated code may use, sorted, e.g. ("avx2",
+        # "avx512f", "fma")
+    ]
     vector_bytes: int  # width of a vector register
     vector_registers: int  # architectural vector registers
     cores: int

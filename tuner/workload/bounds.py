@@ -1,4 +1,5 @@
-"""Which integers an index can be: exact for affine indices, never too few with floor division, modulo and integer tensors.
+"""Which integers an index can be: exact for affine indices, never too few with floor
+division, modulo and integer tensors.
 
 Used to infer ranges of iterators and to refuse whatever could read outside a tensor.
 """
@@ -34,11 +35,14 @@ _INTEGER: Mapping[str, Interval] = {
     "int64": (-(2**63), 2**63 - 1),
     "bool": (0, 1),
 }
-_INDEX_LIMIT = 2**31  # padded affine indices stay below it in size, so that narrow index arithmetic cannot wrap
+_INDEX_LIMIT = (
+    2**31
+)  # padded affine indices stay below it in size, so that narrow index arithmetic cannot wrap
 
 
 def linear(node: Scalar) -> tuple[dict[Scalar, int], int]:
-    """The node as a sum of coefficient times atom plus a constant; an atom is an iterator or anything that is not affine."""
+    """The node as a sum of coefficient times atom plus a constant; an atom is an
+    iterator or anything that is not affine."""
     match node:
         case Const(value=value):
             return {}, int(value)
@@ -50,7 +54,10 @@ def linear(node: Scalar) -> tuple[dict[Scalar, int], int]:
             return _added(linear(lhs), linear(rhs))
         case Binary(op="sub", lhs=lhs, rhs=rhs):
             return _added(linear(lhs), _scaled(*linear(rhs), -1))
-        case Binary(op="mul", lhs=lhs, rhs=Const(value=value)) | Binary(op="mul", lhs=Const(value=value), rhs=lhs):
+        case (
+            Binary(op="mul", lhs=lhs, rhs=Const(value=value))
+            | Binary(op="mul", lhs=Const(value=value), rhs=lhs)
+        ):
             return _scaled(*linear(lhs), int(value))
         case _:
             return {node: 1}, 0
@@ -61,19 +68,28 @@ def _plain(node: Scalar) -> bool:
     return all(isinstance(found, Var | Const | Binary) for found in walk(node))
 
 
-def _scaled(terms: Mapping[Scalar, int], constant: int, factor: int) -> tuple[dict[Scalar, int], int]:
-    return {atom: coefficient * factor for atom, coefficient in terms.items() if factor}, constant * factor
+def _scaled(
+    terms: Mapping[Scalar, int], constant: int, factor: int
+) -> tuple[dict[Scalar, int], int]:
+    return {
+        atom: coefficient * factor for atom, coefficient in terms.items() if factor
+    }, constant * factor
 
 
-def _added(left: tuple[dict[Scalar, int], int], right: tuple[dict[Scalar, int], int]) -> tuple[dict[Scalar, int], int]:
+def _added(
+    left: tuple[dict[Scalar, int], int], right: tuple[dict[Scalar, int], int]
+) -> tuple[dict[Scalar, int], int]:
     terms = dict(left[0])
     for atom, coefficient in right[0].items():
         terms[atom] = terms.get(atom, 0) + coefficient
-    return {atom: coefficient for atom, coefficient in terms.items() if coefficient}, left[1] + right[1]
+    return {atom: coefficient for atom, coefficient in terms.items() if coefficient}, left[
+        1
+    ] + right[1]
 
 
 def interval(node: Scalar, extents: Mapping[str, int], dtypes: Mapping[str, DType]) -> Interval:
-    """Least and greatest value of an integer scalar for 0 <= iterator < extent and any content of integer tensors."""
+    """Least and greatest value of an integer scalar for 0 <= iterator < extent and any
+    content of integer tensors."""
     terms, constant = linear(node)
     low = high = constant
     for atom, coefficient in terms.items():
@@ -102,7 +118,11 @@ def _atom(node: Scalar, extents: Mapping[str, int], dtypes: Mapping[str, DType])
             (a, b), (c, d) = interval(lhs, extents, dtypes), interval(rhs, extents, dtypes)
             return (min(a, c), min(b, d)) if node.op == "min" else (max(a, c), max(b, d))
         case Binary(op="mul", lhs=lhs, rhs=rhs):
-            products = [x * y for x in interval(lhs, extents, dtypes) for y in interval(rhs, extents, dtypes)]
+            products = [
+                x * y
+                for x in interval(lhs, extents, dtypes)
+                for y in interval(rhs, extents, dtypes)
+            ]
             return min(products), max(products)
         case Select(then=then, other=other):
             (a, b), (c, d) = interval(then, extents, dtypes), interval(other, extents, dtypes)
@@ -112,13 +132,17 @@ def _atom(node: Scalar, extents: Mapping[str, int], dtypes: Mapping[str, DType])
 
 
 def infer(
-    unknown: Iterable[str], fixed: Mapping[str, int], found: Iterable[Read], tensors: Mapping[str, Tensor]
+    unknown: Iterable[str],
+    fixed: Mapping[str, int],
+    found: Iterable[Read],
+    tensors: Mapping[str, Tensor],
 ) -> tuple[dict[str, int], tuple[str, Read, Read] | None]:
     """Extents of iterators from the tensors they index.
 
-    An iterator that alone is an index of a tensor runs over that dimension; two such dimensions must agree, else the second
-    result names the iterator and the two reads. Any other runs as far as the unpadded affine indices it stands in allow.
-    Padded reads say something only about iterators that no unpadded read knows.
+    An iterator that alone is an index of a tensor runs over that dimension; two such
+    dimensions must agree, else the second result names the iterator and the two reads.
+    Any other runs as far as the unpadded affine indices it stands in allow. Padded
+    reads say something only about iterators that no unpadded read knows.
     """
     extents, wanted, everything = dict(fixed), list(unknown), list(found)
     unpadded = [read for read in everything if read.pad is None]
@@ -138,18 +162,30 @@ def infer(
         if not isinstance(index, Var | Const)
     ]
     while True:
-        bound = {name: room for name in wanted if name not in extents if (room := _room(name, extents, affine)) is not None}
+        bound = {
+            name: room
+            for name in wanted
+            if name not in extents
+            if (room := _room(name, extents, affine)) is not None
+        }
         if not bound:
             return extents, None
         extents |= bound
 
 
-def _room(name: str, extents: Mapping[str, int], affine: Iterable[tuple[dict[Scalar, int], int, int]]) -> int | None:
-    """The largest extent for `name` that keeps indices `c * name + known` (c > 0) inside; None where no index says."""
+def _room(
+    name: str, extents: Mapping[str, int], affine: Iterable[tuple[dict[Scalar, int], int, int]]
+) -> int | None:
+    """The largest extent for `name` that keeps indices `c * name + known` (c > 0)
+    inside; None where no index says."""
     own, rooms = Var(name), []
     for terms, constant, extent in affine:
         coefficient = terms.get(own, 0)
-        others = [(atom.name if isinstance(atom, Var) else "", factor) for atom, factor in terms.items() if atom != own]
+        others = [
+            (atom.name if isinstance(atom, Var) else "", factor)
+            for atom, factor in terms.items()
+            if atom != own
+        ]
         if coefficient <= 0 or any(other not in extents for other, _ in others):
             continue
         rest = constant + sum(max(0, factor * (extents[other] - 1)) for other, factor in others)
@@ -158,7 +194,8 @@ def _room(name: str, extents: Mapping[str, int], affine: Iterable[tuple[dict[Sca
 
 
 def _reach(node: Scalar, extents: Mapping[str, int], dtypes: Mapping[str, DType]) -> int:
-    """A bound on the size of every number met while the index is computed, tensors' own contents left aside."""
+    """A bound on the size of every number met while the index is computed, tensors' own
+    contents left aside."""
     match node:
         case Var(name=name):
             return extents[name]
@@ -175,7 +212,8 @@ def _reach(node: Scalar, extents: Mapping[str, int], dtypes: Mapping[str, DType]
 
 
 def complaint(read: Read, extents: Mapping[str, int], tensors: Mapping[str, Tensor]) -> str | None:
-    """Why a read is refused, or None: an unpadded index outside its dimension, or index arithmetic too wide for its integers."""
+    """Why a read is refused, or None: an unpadded index outside its dimension, or index
+    arithmetic too wide for its integers."""
     dtypes = {name: tensor.dtype for name, tensor in tensors.items()}
     tensor = tensors[read.tensor]
     for dimension, (index, extent) in enumerate(zip(read.indices, tensor.shape, strict=True)):
@@ -183,17 +221,27 @@ def complaint(read: Read, extents: Mapping[str, int], tensors: Mapping[str, Tens
         gathers = any(True for _ in reads(index))
         limit = 2**63 if gathers else _INDEX_LIMIT
         if _reach(index, extents, dtypes) >= limit:
-            return f"index {dimension} of {tensor.name} is computed from numbers of {limit} or more; use smaller factors"
-        if read.pad is None and (low < 0 or high >= extent):
-            way = f"clamp it, clamp(…, 0, {extent - 1})" if gathers else "state a smaller range with 'for'"
             return (
-                f"index {dimension} of {tensor.name} runs from {low} to {high}, its extent is {extent}; {way}, "
+                f"index {dimension} of {tensor.name} is computed from numbers of {limit} or "
+                f"more; use smaller factors"
+            )
+        if read.pad is None and (low < 0 or high >= extent):
+            way = (
+                f"clamp it, clamp(…, 0, {extent - 1})"
+                if gathers
+                else "state a smaller range with 'for'"
+            )
+            return (
+                f"index {dimension} of {tensor.name} runs from {low} to {high}, its extent is "
+                f"{extent}; {way}, "
                 f"or say what lies outside: {tensor.name}[…] else 0"
             )
     return None
 
 
-def without_idle_pads(node: Scalar, extents: Mapping[str, int], tensors: Mapping[str, Tensor]) -> Scalar:
+def without_idle_pads(
+    node: Scalar, extents: Mapping[str, int], tensors: Mapping[str, Tensor]
+) -> Scalar:
     """The same scalar with the padding dropped from reads that can never leave their tensor."""
     dtypes = {name: tensor.dtype for name, tensor in tensors.items()}
 
@@ -203,25 +251,38 @@ def without_idle_pads(node: Scalar, extents: Mapping[str, int], tensors: Mapping
         inside = all(
             low >= 0 and high < extent
             for (low, high), extent in zip(
-                (interval(index, extents, dtypes) for index in found.indices), tensors[found.tensor].shape, strict=True
+                (interval(index, extents, dtypes) for index in found.indices),
+                tensors[found.tensor].shape,
+                strict=True,
             )
         )
-        return Read(found.tensor, tuple(rewrite(index, change) for index in found.indices), None if inside else found.pad)
+        return Read(
+            found.tensor,
+            tuple(rewrite(index, change) for index in found.indices),
+            None if inside else found.pad,
+        )
 
     return rewrite(node, change)
 
 
 def wrapping(body: Scalar, extents: Mapping[str, int]) -> str | None:
-    """Why arithmetic on iterators is refused, or None: kernels do it in 32 bits, and narrower integers may not hold them."""
+    """Why arithmetic on iterators is refused, or None: kernels do it in 32 bits, and
+    narrower integers may not hold them."""
     if not _counts(body):
         return next((why for child in children(body) if (why := wrapping(child, extents))), None)
     if _reach(body, extents, {}) >= _INDEX_LIMIT:
-        return f"numbers of {_INDEX_LIMIT} or more are computed from iterators; use smaller factors, or convert to f32 first"
+        return (
+            f"numbers of {_INDEX_LIMIT} or more are computed from iterators; use smaller "
+            f"factors, or convert to f32 first"
+        )
     for node in walk(body):
         if isinstance(node, Cast):
             (low, high), (least, most) = interval(node.arg, extents, {}), _INTEGER[node.dtype]
             if low < least or high > most:
-                return f"{node.dtype} holds {least} to {most}, but an iterator's value is {low} to {high}; use a wider one"
+                return (
+                    f"{node.dtype} holds {least} to {most}, but an iterator's value is {low} "
+                    f"to {high}; use a wider one"
+                )
     return None
 
 
@@ -229,14 +290,15 @@ def _counts(node: Scalar) -> bool:
     """Whether it is integer arithmetic on iterators and numbers alone."""
     inside = list(walk(node))
     return any(isinstance(found, Var) for found in inside) and all(
-        isinstance(found, Var | Binary | Unary) or (isinstance(found, Const | Cast) and found.dtype in _INTEGER)
+        isinstance(found, Var | Binary | Unary)
+        or (isinstance(found, Const | Cast) and found.dtype in _INTEGER)
         for found in inside
     )
 
 
 def check_bounds(expression: Expression) -> None:
-    """Raises `WorkloadError` for the first read of an expression (from wherever it came) that could leave its tensor, or
-    arithmetic on iterators that could wrap."""
+    """Raises `WorkloadError` for the first read of an expression (from wherever it
+    came) that could leave its tensor, or arithmetic on iterators that could wrap."""
     tensors = {tensor.name: tensor for tensor in expression.inputs}
     for stage in expression.stages:
         extents = stage.extents

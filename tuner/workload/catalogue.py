@@ -1,4 +1,5 @@
-"""The catalogue: one literal table of the operators the product knows by name, each a program in the notation."""
+"""The catalogue: one literal table of the operators the product knows by name, each a
+program in the notation."""
 
 from __future__ import annotations
 
@@ -39,9 +40,12 @@ OPERATORS: Mapping[str, Operator] = {operator.name: operator for operator in CAT
 
 
 def operator(name: str) -> Operator:
-    """The operator of that name. Raises `WorkloadError` (parameter "op") with what it may have meant."""
+    """The operator of that name. Raises `WorkloadError` (parameter "op") with what it
+    may have meant."""
     if name not in OPERATORS:
         known = list(OPERATORS)
-        message = f"unknown operator {name[:60]!r}{suggestion(name, known)}; known are {', '.join(known)}"
+        message = (
+            f"unknown operator {name[:60]!r}{suggestion(name, known)}; known are {', '.join(known)}"
+        )
         raise WorkloadError(message, parameter="op")
     return OPERATORS[name]

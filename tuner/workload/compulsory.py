@@ -1,8 +1,11 @@
-"""What no way of computing an expression can do without, as far as its form tells: too little at times, never too much.
+"""What no way of computing an expression can do without, as far as its form tells: too
+little at times, never too much.
 
-An expression of the catalogue needs each of its operations, and all of its inputs but what its strides pass over and the rows of
-a table that no index names. One that somebody wrote may read a corner of a large tensor, compute what nobody reads, repeat itself
-along an axis, or select away most of its work, and a kernel may leave all of that out.
+An expression of the catalogue needs each of its operations, and all of its inputs but
+what its strides pass over and the rows of a table that no index names. One that
+somebody wrote may read a corner of a large tensor, compute what nobody reads, repeat
+itself along an axis, or select away most of its work, and a kernel may leave all of
+that out.
 """
 
 from __future__ import annotations
@@ -13,7 +16,19 @@ from itertools import product
 from math import expm1, log1p, prod
 
 from tuner.workload.bounds import interval, linear
-from tuner.workload.expression import DTYPE_BYTES, Expression, Read, Scalar, Select, Stage, Tensor, Var, arithmetic, reads, walk
+from tuner.workload.expression import (
+    DTYPE_BYTES,
+    Expression,
+    Read,
+    Scalar,
+    Select,
+    Stage,
+    Tensor,
+    Var,
+    arithmetic,
+    reads,
+    walk,
+)
 from tuner.workload.workload import Workload
 
 MOST_POINTS = 1 << 16  # of one index that are looked at one by one
@@ -43,7 +58,8 @@ def least_bytes(workload: Workload) -> int:
 
 
 def _needed(expression: Expression) -> list[Stage]:
-    """The stages of which every point is needed: those of outputs, and those that such stages read whole."""
+    """The stages of which every point is needed: those of outputs, and those that such
+    stages read whole."""
     whole, stages = set(expression.outputs), []
     for stage in reversed(expression.stages):
         if stage.name in whole:
@@ -53,7 +69,8 @@ def _needed(expression: Expression) -> list[Stage]:
 
 
 def _flops(stage: Stage, expression: Expression) -> int:
-    """Operations at the points that differ: along axes that an index of a read moves with by itself, where nothing is padding."""
+    """Operations at the points that differ: along axes that an index of a read moves
+    with by itself, where nothing is padding."""
     padded = [read for read in reads(stage.body) if _may_leave(read, stage, expression)]
     if len(padded) > 1 or any(isinstance(node, Select) for node in walk(stage.body)):
         return 0
@@ -71,7 +88,8 @@ def _axes(index: Scalar) -> set[str]:
 
 
 def _inside(read: Read, stage: Stage, expression: Expression) -> int:
-    """At how many points of the axes in its indices a read stays inside; 0 where that is not plain to see."""
+    """At how many points of the axes in its indices a read stays inside; 0 where that
+    is not plain to see."""
     seen, count = set[str](), 1
     for index, extent in zip(read.indices, expression.tensor(read.tensor).shape, strict=True):
         places, names = _places(index, extent, stage), _axes(index)
@@ -83,11 +101,15 @@ def _inside(read: Read, stage: Stage, expression: Expression) -> int:
 
 
 def _met(read: Read, stage: Stage, shape: Sequence[int], *, hidden: bool) -> int:
-    """Elements of a tensor that a read meets. Of a dimension whose index does not show it, all count if `hidden`, else one place;
-    of one whose index is data, as many as evenly drawn ones name, as those of inputs are drawn."""
+    """Elements of a tensor that a read meets. Of a dimension whose index does not show
+    it, all count if `hidden`, else one place; of one whose index is data, as many as
+    evenly drawn ones name, as those of inputs are drawn."""
     seen, count = set[str](), 1.0
     for index, extent in zip(read.indices, shape, strict=True):
-        places, names = _places(index, extent, stage), {node.name for node in walk(index) if isinstance(node, Var)}
+        places, names = (
+            _places(index, extent, stage),
+            {node.name for node in walk(index) if isinstance(node, Var)},
+        )
         if any(True for _ in reads(index)):
             drawn = prod(stage.extents[name] for name in names)
             count *= extent * -expm1(drawn * log1p(-1 / extent)) if extent > 1 else 1
@@ -102,25 +124,39 @@ def _met(read: Read, stage: Stage, shape: Sequence[int], *, hidden: bool) -> int
 
 
 def _places(index: Scalar, extent: int, stage: Stage) -> Sequence[int] | None:
-    """The places in a dimension where an index stands, as often as it does; None where it is not one of iterators alone, or those
-    have too many points."""
+    """The places in a dimension where an index stands, as often as it does; None where
+    it is not one of iterators alone, or those have too many points."""
     terms, constant = linear(index)
-    steps = [(coefficient, stage.extents[atom.name]) for atom, coefficient in terms.items() if isinstance(atom, Var)]
+    steps = [
+        (coefficient, stage.extents[atom.name])
+        for atom, coefficient in terms.items()
+        if isinstance(atom, Var)
+    ]
     if len(steps) < len(terms):
         return None
     if len(steps) == 1:
         ((coefficient, length),) = steps
-        places = range(constant, constant + coefficient * length, coefficient)[:: 1 if coefficient > 0 else -1]
+        places = range(constant, constant + coefficient * length, coefficient)[
+            :: 1 if coefficient > 0 else -1
+        ]
         return places[bisect_left(places, 0) : bisect_left(places, extent)]
     if prod(length for _, length in steps) > MOST_POINTS:
         return None
-    sums = map(sum, product(*(range(0, coefficient * length, coefficient) for coefficient, length in steps)))
+    sums = map(
+        sum,
+        product(*(range(0, coefficient * length, coefficient) for coefficient, length in steps)),
+    )
     return [constant + moved for moved in sums if 0 <= constant + moved < extent]
 
 
 def _certain(stage: Stage) -> Iterator[Read]:
     """What a stage reads at each of its points, whatever the data is."""
-    choices = [branch for node in walk(stage.body) if isinstance(node, Select) for branch in (node.then, node.other)]
+    choices = [
+        branch
+        for node in walk(stage.body)
+        if isinstance(node, Select)
+        for branch in (node.then, node.other)
+    ]
     chosen = {read for branch in choices for read in reads(branch)}
     return (read for read in reads(stage.body) if read not in chosen)
 
@@ -132,7 +168,9 @@ def _read_whole(stage: Stage, expression: Expression) -> Iterator[str]:
         shape = expression.tensor(read.tensor).shape
         names = [index.name for index in read.indices if isinstance(index, Var)]
         alone = len(set(names)) == len(read.indices)
-        if alone and all(extents[name] >= extent for name, extent in zip(names, shape, strict=True)):
+        if alone and all(
+            extents[name] >= extent for name, extent in zip(names, shape, strict=True)
+        ):
             yield read.tensor
 
 

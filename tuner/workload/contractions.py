@@ -1,4 +1,5 @@
-"""Operators that multiply and add: matrix products, convolutions, attention. Each reduction is one stage with a plain product."""
+"""Operators that multiply and add: matrix products, convolutions, attention. Each
+reduction is one stage with a plain product."""
 
 from __future__ import annotations
 
@@ -13,11 +14,15 @@ def extents(**about: str) -> tuple[Param, ...]:
 
 
 def dtype(*choices: str) -> Param:
-    return Param(name="dtype", kind="choice", about="of the inputs", default="float32", choices=choices)
+    return Param(
+        name="dtype", kind="choice", about="of the inputs", default="float32", choices=choices
+    )
 
 
 def layout(first: str, second: str) -> Param:
-    return Param(name="layout", kind="choice", about="of X and Y", default=first, choices=(first, second))
+    return Param(
+        name="layout", kind="choice", about="of X and Y", default=first, choices=(first, second)
+    )
 
 
 def flag(name: str, about: str, default: bool = False) -> Param:
@@ -26,16 +31,34 @@ def flag(name: str, about: str, default: bool = False) -> Param:
 
 STRIDE = Param(name="stride", kind="int", about="step of the window", default=1, least=1)
 PAD = Param(name="pad", kind="int", about="zeros on each side", default=0)
-DILATION = Param(name="dilation", kind="int", about="distance between the kernel's elements", default=1, least=1)
-GROUPS = Param(name="groups", kind="int", about="groups of channels convolved apart", default=1, least=1, most=2**20)
+DILATION = Param(
+    name="dilation", kind="int", about="distance between the kernel's elements", default=1, least=1
+)
+GROUPS = Param(
+    name="groups",
+    kind="int",
+    about="groups of channels convolved apart",
+    default=1,
+    least=1,
+    most=2**20,
+)
 BIAS = flag("bias", "add a bias per output channel")
-ACT = Param(name="act", kind="choice", about="activation of the result", default="none", choices=tuple(ACTIVATIONS))
+ACT = Param(
+    name="act",
+    kind="choice",
+    about="activation of the result",
+    default="none",
+    choices=tuple(ACTIVATIONS),
+)
 WINDOW = (STRIDE, PAD, DILATION, GROUPS)
 SIZES = {
     name: f"(({extent} + 2*pad - dilation*({kernel} - 1) - 1) // stride + 1)"
     for name, extent, kernel in (("OD", "D", "KD"), ("OH", "H", "KH"), ("OW", "W", "KW"))
 }
-AT = {name: f"stride*{o} + dilation*{r} - pad" for name, o, r in (("z", "d", "q"), ("y", "h", "r"), ("x", "w", "s"))}
+AT = {
+    name: f"stride*{o} + dilation*{r} - pad"
+    for name, o, r in (("z", "d", "q"), ("y", "h", "r"), ("x", "w", "s"))
+}
 CHANNEL = "@{groups=1|c|k // (CO // groups) * (CI // groups) + c}"
 
 MATMUL = Operator(
@@ -52,7 +75,7 @@ MATMUL = Operator(
     program="""
 kernel matmul(A: @{dtype}[@{transpose_a|K, M|M, K}], B: @{dtype}[@{transpose_b|N, K|K, N}]) -> (C: @{sum}[M, N]) {
   C[i, j] += A[@{transpose_a|k, i|i, k}] * B[@{transpose_b|j, k|k, j}]
-}""",
+}""",  # noqa: E501
 )
 BATCH_MATMUL = Operator(
     name="batch_matmul",
@@ -68,7 +91,7 @@ BATCH_MATMUL = Operator(
     program="""
 kernel batch_matmul(A: @{dtype}[B, @{transpose_a|K, M|M, K}], B: @{dtype}[B, @{transpose_b|N, K|K, N}]) -> (C: @{sum}[B, M, N]) {
   C[b, i, j] += A[b, @{transpose_a|k, i|i, k}] * B[b, @{transpose_b|j, k|k, j}]
-}""",
+}""",  # noqa: E501
 )
 DENSE = Operator(
     name="dense",
@@ -89,7 +112,9 @@ CONV1D = Operator(
     channel="k",
     dtypes=ARITHMETIC,
     params=(
-        *extents(N="batch", W="width", CI="input channels", CO="output channels", KW="kernel width"),
+        *extents(
+            N="batch", W="width", CI="input channels", CO="output channels", KW="kernel width"
+        ),
         *WINDOW,
         layout("NWC", "NCW"),
         BIAS,
@@ -105,7 +130,7 @@ kernel conv1d(X: @{dtype}[@{layout=NWC|N, W, CI|N, CI, W}], W: @{dtype}[@{layout
   @{main}[@{at}] += (X[@{layout=NWC|n, @{x}, @{channel}|n, @{channel}, @{x}}] else 0)
     * W[@{layout=NWC|s, c, k|k, c, s}] for w in 0:@{OW}
   @{epilogue}
-}""",
+}""",  # noqa: E501
 )
 CONV2D = Operator(
     name="conv2d",
@@ -114,7 +139,13 @@ CONV2D = Operator(
     dtypes=ARITHMETIC,
     params=(
         *extents(
-            N="batch", H="height", W="width", CI="input channels", CO="output channels", KH="kernel height", KW="kernel width"
+            N="batch",
+            H="height",
+            W="width",
+            CI="input channels",
+            CO="output channels",
+            KH="kernel height",
+            KW="kernel width",
         ),
         *WINDOW,
         layout("NHWC", "NCHW"),
@@ -132,7 +163,7 @@ kernel conv2d(X: @{dtype}[@{layout=NHWC|N, H, W, CI|N, CI, H, W}],
   @{main}[@{at}] += (X[@{layout=NHWC|n, @{y}, @{x}, @{channel}|n, @{channel}, @{y}, @{x}}] else 0)
     * W[@{layout=NHWC|r, s, c, k|k, c, r, s}] for h in 0:@{OH}, w in 0:@{OW}
   @{epilogue}
-}""",
+}""",  # noqa: E501
 )
 CONV3D = Operator(
     name="conv3d",
@@ -167,19 +198,31 @@ kernel conv3d(X: @{dtype}[@{layout=NDHWC|N, D, H, W, CI|N, CI, D, H, W}],
   @{main}[@{at}] += (X[@{layout=NDHWC|n, @{z}, @{y}, @{x}, @{channel}|n, @{channel}, @{z}, @{y}, @{x}}] else 0)
     * W[@{layout=NDHWC|q, r, s, c, k|k, c, q, r, s}] for d in 0:@{OD}, h in 0:@{OH}, w in 0:@{OW}
   @{epilogue}
-}""",
+}""",  # noqa: E501
 )
 CONV2D_TRANSPOSE = Operator(
     name="conv2d_transpose",
-    about="transposed convolution: X spread out by stride, then convolved with the kernel turned round",
+    about="transposed convolution: X spread out by stride, then convolved with the kernel "
+    "turned round",
     channel="k",
     dtypes=ARITHMETIC,
     params=(
         *extents(
-            N="batch", H="height", W="width", CI="input channels", CO="output channels", KH="kernel height", KW="kernel width"
+            N="batch",
+            H="height",
+            W="width",
+            CI="input channels",
+            CO="output channels",
+            KH="kernel height",
+            KW="kernel width",
         ),
         STRIDE,
-        Param(name="pad", kind="int", about="rows and columns cut off each side of the result", default=0),
+        Param(
+            name="pad",
+            kind="int",
+            about="rows and columns cut off each side of the result",
+            default=0,
+        ),
         layout("NHWC", "NCHW"),
         BIAS,
         ACT,
@@ -203,7 +246,7 @@ kernel conv2d_transpose(X: @{dtype}[@{layout=NHWC|N, H, W, CI|N, CI, H, W}],
     * W[@{layout=NHWC|KH - 1 - r, KW - 1 - s, c, k|k, c, KH - 1 - r, KW - 1 - s}]
     for h in 0:@{OH}, w in 0:@{OW}, r in 0:KH, s in 0:KW
   @{epilogue}
-}""",
+}""",  # noqa: E501
 )
 DEPTHWISE_CONV2D = Operator(
     name="depthwise_conv2d",
@@ -211,7 +254,9 @@ DEPTHWISE_CONV2D = Operator(
     channel="c",
     dtypes=ARITHMETIC,
     params=(
-        *extents(N="batch", H="height", W="width", C="channels", KH="kernel height", KW="kernel width"),
+        *extents(
+            N="batch", H="height", W="width", C="channels", KH="kernel height", KW="kernel width"
+        ),
         STRIDE,
         PAD,
         DILATION,
@@ -228,7 +273,7 @@ kernel depthwise_conv2d(X: @{dtype}[@{layout=NHWC|N, H, W, C|N, C, H, W}], W: @{
   @{main}[@{at}] += (X[@{layout=NHWC|n, @{y}, @{x}, c|n, c, @{y}, @{x}}] else 0) * W[@{layout=NHWC|r, s, c, 0|c, 0, r, s}]
     for h in 0:@{OH}, w in 0:@{OW}
   @{epilogue}
-}""",
+}""",  # noqa: E501
 )
 ATTENTION = Operator(
     name="attention",
@@ -249,5 +294,5 @@ kernel attention(Q: @{dtype}[B, H, S, D], K: @{dtype}[B, H, S, D], V: @{dtype}[B
   Z[b, h, i] += E[b, h, i, j]
   P[b, h, i, j] = E[b, h, i, j] / Z[b, h, i]
   O[b, h, i, d] += P[b, h, i, j] * V[b, h, j, d]
-}""",
+}""",  # noqa: E501
 )

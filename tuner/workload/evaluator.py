@@ -1,7 +1,9 @@
-"""One stage evaluated on float64 and int64 arrays, optionally with the magnitude of each element beside its value.
+"""One stage evaluated on float64 and int64 arrays, optionally with the magnitude of
+each element beside its value.
 
-The magnitude m of a value v is a first-order condition number: rounding every operation relatively by u moves v by about u * m at
-most. It equals the same expression on absolute values for sums and products (Higham, Accuracy and Stability, ch. 3).
+The magnitude m of a value v is a first-order condition number: rounding every operation
+relatively by u moves v by about u * m at most. It equals the same expression on
+absolute values for sums and products (Higham, Accuracy and Stability, ch. 3).
 """
 
 from __future__ import annotations
@@ -14,15 +16,33 @@ from typing import Any
 
 import numpy as np
 
-from tuner.workload.expression import Binary, Cast, Const, Read, Scalar, Select, Stage, Unary, Var, rewrite, walk
+from tuner.workload.expression import (
+    Binary,
+    Cast,
+    Const,
+    Read,
+    Scalar,
+    Select,
+    Stage,
+    Unary,
+    Var,
+    rewrite,
+    walk,
+)
 from tuner.workload.windows import BLOCK, Array, Contraction, Ranges, View, window
 
-_REDUCE: Mapping[str, Any] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+_REDUCE: Mapping[str, Any] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+}
 _ERF = np.frompyfunc(math.erf, 1, 1)
 
 
 def _nearest_bfloat16(x: Array) -> Array:
-    """The multiple of its last place that is nearest to each float32, to even where two are; of 8 significant bits."""
+    """The multiple of its last place that is nearest to each float32, to even where two
+    are; of 8 significant bits."""
     fraction, exponent = np.frexp(x)
     return np.asarray(np.ldexp(np.rint(np.ldexp(fraction, 8)), exponent - 8))
 
@@ -63,7 +83,8 @@ _BINARY: Mapping[str, Callable[[Array, Array], Array]] = {
 
 @dataclass(frozen=True, slots=True)
 class Dual:
-    """Values with their magnitudes; None where magnitudes are not tracked, or are the absolute values."""
+    """Values with their magnitudes; None where magnitudes are not tracked, or are the
+    absolute values."""
 
     value: Array
     magnitude: Array | None = None
@@ -77,11 +98,14 @@ Tensors = Mapping[str, Dual]
 
 
 def evaluate_stage(stage: Stage, tensors: Tensors, *, track: bool, wrap: bool = True) -> Dual:
-    """The tensor a stage defines. `wrap` brings integers into the stage's dtype (modulo 2 to the number of its bits)."""
+    """The tensor a stage defines. `wrap` brings integers into the stage's dtype (modulo
+    2 to the number of its bits)."""
     shape = tuple(axis.extent for axis in stage.axes)
     with np.errstate(all="ignore"):
         divided = split(stage)
-        result = _contract(divided, tensors, track=track) or _Blocks(divided, tensors, track).result()
+        result = (
+            _contract(divided, tensors, track=track) or _Blocks(divided, tensors, track).result()
+        )
     value = result.value.reshape(shape)
     if "int" in stage.dtype:
         whole = np.trunc(value) if value.dtype.kind == "f" else value
@@ -92,26 +116,35 @@ def evaluate_stage(stage: Stage, tensors: Tensors, *, track: bool, wrap: bool = 
 
 
 def split(stage: Stage) -> Stage:
-    """The stage with iterators in i // c or i % c, where c divides their extent, split in two: its indices become affine."""
+    """The stage with iterators in i // c or i % c, where c divides their extent, split
+    in two: its indices become affine."""
     found: dict[str, int] = {}
     extents = stage.extents
     for node in walk(stage.body):
         match node:
-            case Binary(op="floordiv" | "floormod", lhs=Var(name=name), rhs=Const(value=divisor)) if (
-                extents[name] % int(divisor) == 0
-            ):
+            case Binary(
+                op="floordiv" | "floormod", lhs=Var(name=name), rhs=Const(value=divisor)
+            ) if extents[name] % int(divisor) == 0:
                 found.setdefault(name, int(divisor))
     if not found:
         return stage
 
     def change(node: Scalar) -> Scalar | None:
         match node:
-            case Binary(op="floordiv", lhs=Var(name=name), rhs=Const(value=divisor)) if found.get(name) == divisor:
+            case Binary(op="floordiv", lhs=Var(name=name), rhs=Const(value=divisor)) if (
+                found.get(name) == divisor
+            ):
                 return Var(f"{name} outer")
-            case Binary(op="floormod", lhs=Var(name=name), rhs=Const(value=divisor)) if found.get(name) == divisor:
+            case Binary(op="floormod", lhs=Var(name=name), rhs=Const(value=divisor)) if (
+                found.get(name) == divisor
+            ):
                 return Var(f"{name} inner")
             case Var(name=name) if name in found:
-                return Binary("add", Binary("mul", Var(f"{name} outer"), Const(found[name], "int64")), Var(f"{name} inner"))
+                return Binary(
+                    "add",
+                    Binary("mul", Var(f"{name} outer"), Const(found[name], "int64")),
+                    Var(f"{name} inner"),
+                )
         return None
 
     def axes(given: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -140,7 +173,8 @@ def split(stage: Stage) -> Stage:
 
 
 def _stripped(node: Scalar) -> Scalar:
-    """Without casts that keep every value: between floats (the reference does not round), or to wider integers."""
+    """Without casts that keep every value: between floats (the reference does not
+    round), or to wider integers."""
     while (
         isinstance(node, Cast)
         and ("float" in node.dtype or node.dtype in ("int32", "int64"))
@@ -156,25 +190,44 @@ def _contract(stage: Stage, tensors: Tensors, *, track: bool) -> Dual | None:
         return None
     factors = [_stripped(stage.body.lhs), _stripped(stage.body.rhs)]
     extents = stage.extents
-    kept, reduced = tuple(axis.name for axis in stage.axes), tuple(axis.name for axis in stage.reduce_axes)
-    if any(not isinstance(factor, Read) or tensors[factor.tensor].value.dtype == np.bool_ for factor in factors):
+    kept, reduced = (
+        tuple(axis.name for axis in stage.axes),
+        tuple(axis.name for axis in stage.reduce_axes),
+    )
+    if any(
+        not isinstance(factor, Read) or tensors[factor.tensor].value.dtype == np.bool_
+        for factor in factors
+    ):
         return None
 
     pair = [factor for factor in factors if isinstance(factor, Read)]
 
     def contracted(reads: list[Read], arrays: list[Array]) -> Array | None:
-        left, right = (window(read, array, kept + reduced, extents) for read, array in zip(reads, arrays, strict=True))
+        left, right = (
+            window(read, array, kept + reduced, extents)
+            for read, array in zip(reads, arrays, strict=True)
+        )
         if left is None or right is None:
             return None
-        return Contraction(left=left, right=right, kept=kept, reduced=reduced, extents=extents).result()
+        return Contraction(
+            left=left, right=right, kept=kept, reduced=reduced, extents=extents
+        ).result()
 
     duals = [tensors[factor.tensor] for factor in pair]
-    value = _product(pair, [dual.value for dual in duals], prod(extents[name] for name in reduced), contracted)
+    value = _product(
+        pair, [dual.value for dual in duals], prod(extents[name] for name in reduced), contracted
+    )
     if value is None or not track:
         return None if value is None else Dual(value)
-    sizes, bare = [_size_of(factor) for factor in pair], [_finite_size(dual.value) for dual in duals]
+    sizes, bare = (
+        [_size_of(factor) for factor in pair],
+        [_finite_size(dual.value) for dual in duals],
+    )
     weighted = [which for which in (0, 1) if duals[which].magnitude is not None]
-    parts = [contracted(sizes, [duals[at].size if at == which else bare[at] for at in (0, 1)]) for which in weighted]
+    parts = [
+        contracted(sizes, [duals[at].size if at == which else bare[at] for at in (0, 1)])
+        for which in weighted
+    ]
     total = parts[0] if len(parts) == 1 else contracted(sizes, bare)
     if len(parts) == 2 and parts[0] is not None and parts[1] is not None and total is not None:
         total = parts[0] + parts[1] - total
@@ -182,9 +235,13 @@ def _contract(stage: Stage, tensors: Tensors, *, track: bool) -> Dual | None:
 
 
 def _product(
-    pair: list[Read], arrays: list[Array], length: int, contracted: Callable[[list[Read], list[Array]], Array | None]
+    pair: list[Read],
+    arrays: list[Array],
+    length: int,
+    contracted: Callable[[list[Read], list[Array]], Array | None],
 ) -> Array | None:
-    """The sum of products; integers go through float64, whose BLAS is far quicker, where it holds every sum exactly."""
+    """The sum of products; integers go through float64, whose BLAS is far quicker,
+    where it holds every sum exactly."""
     if any(array.dtype.kind == "f" for array in arrays):
         return contracted(pair, [array.astype(np.float64, copy=False) for array in arrays])
     greatest = [
@@ -198,7 +255,8 @@ def _product(
 
 
 def _size_of(read: Read) -> Read:
-    """The same read of a tensor of magnitudes: padded with the size of the constant, infinities counting nothing."""
+    """The same read of a tensor of magnitudes: padded with the size of the constant,
+    infinities counting nothing."""
     if read.pad is None:
         return read
     size = abs(float(read.pad.value))
@@ -212,8 +270,13 @@ def _finite_size(value: Array) -> Array:
 
 
 def _whole(array: Array, shape: tuple[int, ...]) -> Array:
-    """The array in this shape and memory of its own. First touched memory is what large tensors take most time for."""
-    return array if array.shape == shape and array.flags.owndata else np.broadcast_to(array, shape).copy()
+    """The array in this shape and memory of its own. First touched memory is what large
+    tensors take most time for."""
+    return (
+        array
+        if array.shape == shape and array.flags.owndata
+        else np.broadcast_to(array, shape).copy()
+    )
 
 
 class _Blocks:
@@ -221,7 +284,10 @@ class _Blocks:
 
     def __init__(self, stage: Stage, tensors: Tensors, track: bool) -> None:
         self.stage, self.tensors, self.track = stage, tensors, track
-        self.kept, self.reduced = tuple(axis.name for axis in stage.axes), tuple(axis.name for axis in stage.reduce_axes)
+        self.kept, self.reduced = (
+            tuple(axis.name for axis in stage.axes),
+            tuple(axis.name for axis in stage.reduce_axes),
+        )
         self.order = self.kept + self.reduced
         self.extents = stage.extents
         self.views: dict[tuple[Read, bool], View | None] = {}
@@ -234,14 +300,21 @@ class _Blocks:
         sizes = {name: stop - start for name, (start, stop) in ranges.items()}
         if prod(sizes.values()) <= BLOCK // 4:
             return self._block(ranges)
-        name = next((name for name in self.kept if sizes[name] > 1), None) or max(self.reduced, key=lambda found: sizes[found])
+        name = next((name for name in self.kept if sizes[name] > 1), None) or max(
+            self.reduced, key=lambda found: sizes[found]
+        )
         start, stop = ranges[name]
         middle = (start + stop) // 2
-        first, second = self._over({**ranges, name: (start, middle)}), self._over({**ranges, name: (middle, stop)})
+        first, second = (
+            self._over({**ranges, name: (start, middle)}),
+            self._over({**ranges, name: (middle, stop)}),
+        )
         if name in self.kept:
             axis = self.kept.index(name)
             return self._joined(first, second, lambda a, b: np.concatenate([a, b], axis))
-        return self._joined(first, second, _REDUCE[self.stage.reducer or "sum"], magnitude=self._magnitude_reducer())
+        return self._joined(
+            first, second, _REDUCE[self.stage.reducer or "sum"], magnitude=self._magnitude_reducer()
+        )
 
     def _joined(
         self,
@@ -263,8 +336,14 @@ class _Blocks:
         if not self.reduced:
             return Dual(_whole(found.value, full), _whole(found.size, full) if self.track else None)
         axes = tuple(range(len(self.kept), len(self.order)))
-        value = _REDUCE[self.stage.reducer or "sum"].reduce(np.broadcast_to(found.value, full), axis=axes)
-        size = self._magnitude_reducer().reduce(np.broadcast_to(found.size, full), axis=axes) if self.track else None
+        value = _REDUCE[self.stage.reducer or "sum"].reduce(
+            np.broadcast_to(found.value, full), axis=axes
+        )
+        size = (
+            self._magnitude_reducer().reduce(np.broadcast_to(found.size, full), axis=axes)
+            if self.track
+            else None
+        )
         return Dual(value, size)
 
     def _eval(self, node: Scalar) -> Dual:
@@ -282,31 +361,51 @@ class _Blocks:
             case Select(cond=cond, then=then, other=other):
                 holds, first, second = self._eval(cond).value, self._eval(then), self._eval(other)
                 return Dual(
-                    np.where(holds, first.value, second.value), np.where(holds, first.size, second.size) if self.track else None
+                    np.where(holds, first.value, second.value),
+                    np.where(holds, first.size, second.size) if self.track else None,
                 )
             case Unary(op=op, arg=arg):
                 inner = self._eval(arg)
                 value = _UNARY[op](inner.value)
-                return Dual(value, _unary_magnitude(op, inner, value) if self.track and op != "not" else None)
+                return Dual(
+                    value,
+                    _unary_magnitude(op, inner, value) if self.track and op != "not" else None,
+                )
             case Binary(op=op, lhs=lhs, rhs=rhs):
                 left, right = self._eval(lhs), self._eval(rhs)
                 value = _BINARY[op](left.value, right.value)
-                return Dual(value, _binary_magnitude(op, left, right, value) if self.track and value.dtype != np.bool_ else None)
+                return Dual(
+                    value,
+                    _binary_magnitude(op, left, right, value)
+                    if self.track and value.dtype != np.bool_
+                    else None,
+                )
 
     def _read(self, read: Read) -> Dual:
         tensor = self.tensors[read.tensor]
         value = self._gathered(read, tensor.value, False)
-        return Dual(value, None if tensor.magnitude is None or not self.track else self._gathered(read, tensor.magnitude, True))
+        return Dual(
+            value,
+            None
+            if tensor.magnitude is None or not self.track
+            else self._gathered(read, tensor.magnitude, True),
+        )
 
     def _gathered(self, read: Read, array: Array, magnitude: bool) -> Array:
         read = _size_of(read) if magnitude else read
         if (read, magnitude) not in self.views:
             self.views[read, magnitude] = self._view(read, array)
         view = self.views[read, magnitude]
-        return view.block(self.order, self.ranges) if view is not None else self._indexed(read, array)
+        return (
+            view.block(self.order, self.ranges) if view is not None else self._indexed(read, array)
+        )
 
     def _view(self, read: Read, array: Array) -> View | None:
-        fractional = read.pad is not None and array.dtype.kind == "i" and not float(read.pad.value).is_integer()
+        fractional = (
+            read.pad is not None
+            and array.dtype.kind == "i"
+            and not float(read.pad.value).is_integer()
+        )
         return None if fractional else window(read, array, self.order, self.extents)
 
     def _indexed(self, read: Read, array: Array) -> Array:
@@ -316,8 +415,15 @@ class _Blocks:
         inside = np.ones((1,) * len(self.order), np.bool_)
         for index, extent in zip(indices, array.shape, strict=True):
             inside = inside & (index >= 0) & (index < extent)
-        clipped = [np.clip(index, 0, extent - 1) for index, extent in zip(indices, array.shape, strict=True)]
-        return np.where(inside, array[tuple(np.broadcast_arrays(*clipped))], np.asarray(read.pad.value, array.dtype))
+        clipped = [
+            np.clip(index, 0, extent - 1)
+            for index, extent in zip(indices, array.shape, strict=True)
+        ]
+        return np.where(
+            inside,
+            array[tuple(np.broadcast_arrays(*clipped))],
+            np.asarray(read.pad.value, array.dtype),
+        )
 
 
 def _cast(inner: Dual, dtype: str) -> Dual:
@@ -329,7 +435,8 @@ def _cast(inner: Dual, dtype: str) -> Dual:
 
 
 def _unary_magnitude(op: str, inner: Dual, value: Array) -> Array:
-    """|v| plus the relative weight with which an error of the argument arrives: |f'(x)| times its magnitude."""
+    """|v| plus the relative weight with which an error of the argument arrives: |f'(x)|
+    times its magnitude."""
     x, m = inner.value, inner.size
     match op:
         case "exp":

@@ -1,7 +1,8 @@
 """The expression tree: stages of indexed assignments and reductions over tensors.
 
-Pure Python, immutable, hashable. Everything else (notation, catalogue, reference, spaces, lowering) reads this one tree.
-Scalar arithmetic is done in the dtype of the operands; float16 and bfloat16 reads are cast to float32 by whoever builds the tree.
+Pure Python, immutable, hashable. Everything else (notation, catalogue, reference,
+spaces, lowering) reads this one tree. Scalar arithmetic is done in the dtype of the
+operands; float16 and bfloat16 reads are cast to float32 by whoever builds the tree.
 """
 
 from __future__ import annotations
@@ -11,14 +12,19 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-DType = Literal["float64", "float32", "float16", "bfloat16", "int32", "int64", "int8", "uint8", "bool"]
+DType = Literal[
+    "float64", "float32", "float16", "bfloat16", "int32", "int64", "int8", "uint8", "bool"
+]
 Reducer = Literal["sum", "prod", "max", "min"]
 UnaryOp = Literal[
     "neg", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "abs", "not",
-    "bfloat16",  # the nearest number that bfloat16 holds; made by rewritings, since conversions of intermediates round nothing
+    # the nearest number that bfloat16 holds; made by rewritings, since conversions of
+    # intermediates round nothing
+    "bfloat16",
 ]  # fmt: skip
 BinaryOp = Literal[
-    "add", "sub", "mul", "div", "floordiv", "floormod", "max", "min", "pow", "lt", "le", "gt", "ge", "eq", "ne", "and", "or",
+    "add", "sub", "mul", "div", "floordiv", "floormod", "max", "min", "pow", "lt", "le", "gt",
+    "ge", "eq", "ne", "and", "or",
     "xor",  # of indices, which sketches permute
 ]  # fmt: skip
 
@@ -51,7 +57,8 @@ class Const:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One element of a tensor. `pad` is the value read outside the tensor's bounds; None means the read never leaves them."""
+    """One element of a tensor. `pad` is the value read outside the tensor's bounds;
+    None means the read never leaves them."""
 
     tensor: str
     indices: tuple[Scalar, ...]
@@ -108,7 +115,8 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Defines one tensor: `name[axes] reducer= body`, reduced over `reduce_axes` (plain assignment when there are none)."""
+    """Defines one tensor: `name[axes] reducer= body`, reduced over `reduce_axes` (plain
+    assignment when there are none)."""
 
     name: str  # the tensor it defines
     axes: tuple[Axis, ...]  # in the order of the tensor's dimensions; extents are its shape
@@ -116,11 +124,15 @@ class Stage:
     dtype: DType  # of the stored tensor; the body is cast to it once, after the reduction
     reduce_axes: tuple[Axis, ...] = ()
     reducer: Reducer | None = None
-    accumulator: DType = "float32"  # dtype in which the reduction is carried; ignored without a reducer
+    accumulator: DType = (
+        "float32"  # dtype in which the reduction is carried; ignored without a reducer
+    )
 
     @property
     def tensor(self) -> Tensor:
-        return Tensor(name=self.name, shape=tuple(axis.extent for axis in self.axes), dtype=self.dtype)
+        return Tensor(
+            name=self.name, shape=tuple(axis.extent for axis in self.axes), dtype=self.dtype
+        )
 
     @property
     def extents(self) -> dict[str, int]:
@@ -135,7 +147,8 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expression:
-    """A tensor program: inputs, stages in an order in which each reads only inputs and earlier stages, and the outputs' names."""
+    """A tensor program: inputs, stages in an order in which each reads only inputs and
+    earlier stages, and the outputs' names."""
 
     name: str
     inputs: tuple[Tensor, ...]
@@ -152,11 +165,14 @@ class Expression:
         return self.stage(name).tensor
 
     def consumers(self, name: str) -> tuple[Stage, ...]:
-        return tuple(stage for stage in self.stages if any(read.tensor == name for read in reads(stage.body)))
+        return tuple(
+            stage for stage in self.stages if any(read.tensor == name for read in reads(stage.body))
+        )
 
     @property
     def flops(self) -> int:
-        """Arithmetic operations on floating or accumulated values, a multiply-add as 2, transcendental functions as 1."""
+        """Arithmetic operations on floating or accumulated values, a multiply-add as 2,
+        transcendental functions as 1."""
         total = 0
         for stage in self.stages:
             total += stage.points * (arithmetic(stage.body) + (1 if stage.reducer else 0))
@@ -165,7 +181,9 @@ class Expression:
     @property
     def nbytes(self) -> int:
         """Bytes of all inputs and outputs, each counted once: the least that has to move."""
-        return sum(tensor.nbytes for tensor in self.inputs) + sum(self.tensor(name).nbytes for name in self.outputs)
+        return sum(tensor.nbytes for tensor in self.inputs) + sum(
+            self.tensor(name).nbytes for name in self.outputs
+        )
 
 
 def children(node: Scalar) -> tuple[Scalar, ...]:
@@ -205,7 +223,8 @@ def arithmetic(node: Scalar) -> int:
 
 
 def rewrite(node: Scalar, change: Callable[[Scalar], Scalar | None]) -> Scalar:
-    """The tree with each node for which `change` gives a replacement replaced; replacements are not visited again."""
+    """The tree with each node for which `change` gives a replacement replaced;
+    replacements are not visited again."""
     changed = change(node)
     if changed is not None:
         return changed

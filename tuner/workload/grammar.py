@@ -1,6 +1,7 @@
 """The grammar of the notation and the step from text to a parse tree with positions.
 
-Limits are checked before anything grows with the text: length first, then nesting, so that hostile text is refused at once.
+Limits are checked before anything grows with the text: length first, then nesting, so
+that hostile text is refused at once.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ MAX_TEXT_BYTES = 16 * 1024
 MAX_TOKENS = 2000  # words, numbers and signs; what is read and checked well within 100 ms
 MAX_DEPTH = 32  # nesting of brackets, calls, conditionals and signs; a chain a + b + c is one level
 MAX_TERMS = 128  # operands of one chain of operators
-MAX_HEIGHT = 200  # operations from a leaf to the root of one right-hand side; trees are walked recursively everywhere
+# operations from a leaf to the root of one right-hand side; trees are walked
+# recursively everywhere
+MAX_HEIGHT = 200
 
 GRAMMAR = r"""
 kernel: "kernel" NAME "(" param ("," param)* ")" ARROW "(" param ("," param)* ")" "{" stage+ "}"
@@ -105,21 +108,29 @@ def fail(message: str, node: Node) -> WorkloadError:
 @cache
 def _parser() -> Lark:
     """Made for the first text, in some 40 ms: most processes of a fleet read none."""
-    return Lark(GRAMMAR, start="kernel", parser="lalr", propagate_positions=True, maybe_placeholders=False)
+    return Lark(
+        GRAMMAR, start="kernel", parser="lalr", propagate_positions=True, maybe_placeholders=False
+    )
 
 
 def parse_tree(text: str) -> Tree[Token]:
-    """The parse tree of a text. Raises `WorkloadError` with line and column: too long, too deep or not in the grammar."""
+    """The parse tree of a text. Raises `WorkloadError` with line and column: too long,
+    too deep or not in the grammar."""
     size = len(text.encode("utf-8", "replace"))
     if size > MAX_TEXT_BYTES:
-        message = f"the text has {size} bytes, the limit is {MAX_TEXT_BYTES}; split it into several kernels"
+        message = (
+            f"the text has {size} bytes, the limit is {MAX_TEXT_BYTES}; split it into "
+            f"several kernels"
+        )
         raise WorkloadError(message, line=1, column=1)
     _check_pieces(text)
     try:
         tree = _parser().parse(text)
     except UnexpectedCharacters as error:
         found = text[error.pos_in_stream or 0 :][:20].split("\n", maxsplit=1)[0]
-        raise WorkloadError(f"cannot read {found!r} here", line=error.line, column=error.column) from None
+        raise WorkloadError(
+            f"cannot read {found!r} here", line=error.line, column=error.column
+        ) from None
     except UnexpectedToken as error:
         raise _unexpected(text, error) from None
     except UnexpectedEOF:
@@ -129,7 +140,8 @@ def parse_tree(text: str) -> Tree[Token]:
 
 
 def _check_pieces(text: str) -> None:
-    """Refuses too many tokens and too deep brackets in one cheap pass, before the parser sees them."""
+    """Refuses too many tokens and too deep brackets in one cheap pass, before the
+    parser sees them."""
     depth, count, line, line_start = 0, 0, 1, 0
     for match in _PIECES.finditer(text):
         first = match.group()[0]
@@ -139,7 +151,11 @@ def _check_pieces(text: str) -> None:
         depth += (first in "([{") - (first in ")]}")
         count += first != "#"
         if depth > MAX_DEPTH or count > MAX_TOKENS:
-            raise WorkloadError(_DEEP if depth > MAX_DEPTH else _LONG, line=line, column=match.start() - line_start + 1)
+            raise WorkloadError(
+                _DEEP if depth > MAX_DEPTH else _LONG,
+                line=line,
+                column=match.start() - line_start + 1,
+            )
 
 
 def _check_depth(tree: Tree[Token]) -> None:
@@ -152,23 +168,41 @@ def _check_depth(tree: Tree[Token]) -> None:
         if depth > MAX_DEPTH:
             raise fail(_DEEP, node)
         if node.data in _CHAINS and len(node.children) > 2 * MAX_TERMS:
-            raise fail(f"a chain of more than {MAX_TERMS} terms; write it as a reduction or split it into stages", node)
+            raise fail(
+                f"a chain of more than {MAX_TERMS} terms; write it as a reduction or split it "
+                f"into stages",
+                node,
+            )
         deeper = depth + (node.data in _NESTING)
         pending.extend((child, deeper) for child in node.children if isinstance(child, Tree))
     heights: dict[int, int] = {}
     for node in reversed(order):
-        below = max((heights[id(child)] for child in node.children if isinstance(child, Tree)), default=0)
-        heights[id(node)] = below + (len(node.children) if node.data in _CHAINS or node.data == "call" else node.data in _NESTING)
+        below = max(
+            (heights[id(child)] for child in node.children if isinstance(child, Tree)), default=0
+        )
+        heights[id(node)] = below + (
+            len(node.children)
+            if node.data in _CHAINS or node.data == "call"
+            else node.data in _NESTING
+        )
         if heights[id(node)] > 2 * MAX_HEIGHT:
-            raise fail(f"more than {MAX_HEIGHT} operations in one another; split the expression into stages", node)
+            raise fail(
+                f"more than {MAX_HEIGHT} operations in one another; split the expression "
+                f"into stages",
+                node,
+            )
 
 
 def _unexpected(text: str, error: UnexpectedToken) -> WorkloadError:
-    expected = sorted({_SHOWN.get(name, f"'{name.lower()}'") for name in error.accepts or error.expected})
+    expected = sorted(
+        {_SHOWN.get(name, f"'{name.lower()}'") for name in error.accepts or error.expected}
+    )
     wanted = "" if len(expected) > 8 else "; expected " + " or ".join(expected)
     if error.token.type == "$END":
         return _at_end(text, "the text ends too early" + wanted)
-    return WorkloadError(f"unexpected {str(error.token)[:40]!r}{wanted}", line=error.line, column=error.column)
+    return WorkloadError(
+        f"unexpected {str(error.token)[:40]!r}{wanted}", line=error.line, column=error.column
+    )
 
 
 def _at_end(text: str, message: str) -> WorkloadError:

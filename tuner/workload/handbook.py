@@ -1,4 +1,5 @@
-"""The catalogue as a page for people: docs/operators.md is written by `python -m tuner.workload.handbook`.
+"""The catalogue as a page for people: docs/operators.md is written by `python -m
+tuner.workload.handbook`.
 
 A test holds the page to the catalogue, so that neither changes alone.
 """
@@ -26,22 +27,31 @@ and `numerics=strict|fast`. Where an extent is a range (`M=1..512`) the spec is 
 
 | operator | does | inputs | dtypes |
 |---|---|---|---|
-"""
+"""  # noqa: E501
 
 
 def page() -> str:
     """The text of docs/operators.md."""
     act = next(param for operator in CATALOGUE for param in operator.params if param.name == "act")
-    rows = [f"| [{op.name}](#{op.name}) | {op.about} | {', '.join(inputs(op))} | {', '.join(op.dtypes)} |\n" for op in CATALOGUE]
+    rows = [
+        f"| [{op.name}](#{op.name}) | {op.about} | {', '.join(inputs(op))} | "
+        f"{', '.join(op.dtypes)} |\n"
+        for op in CATALOGUE
+    ]
     head = _HEAD.replace("{acts}", ", ".join(map(str, act.choices)))
     return head + "".join(rows) + "".join(_section(operator) for operator in CATALOGUE)
 
 
 def example(operator: Operator) -> dict[str, Value]:
-    """Parameters with which to show an operator: a bias where there is one, defaults, and 8 for extents."""
+    """Parameters with which to show an operator: a bias where there is one, defaults,
+    and 8 for extents."""
     given: dict[str, Value] = {param.name: 8 for param in operator.params if param.kind == "extent"}
     shown: dict[str, Value] = {name: 3 for name in given if name.startswith("K") and len(name) == 2}
-    shown |= {param.name: param.choices[0] for param in operator.params if param.kind == "choice" and param.default is None}
+    shown |= {
+        param.name: param.choices[0]
+        for param in operator.params
+        if param.kind == "choice" and param.default is None
+    }
     bias = {"bias": True} if any(param.name == "bias" for param in operator.params) else {}
     return operator.filled({**given, **shown, **bias})
 
@@ -50,15 +60,21 @@ def inputs(operator: Operator) -> list[str]:
     head = operator.text(example(operator)).partition("->")[0].partition("(")[2]
     names = [part.split()[-1].strip("(, ") for part in head.split(":")[:-1]]
     return [
-        f"{name} (with bias=true)" if name == "bias" and "bias" in {p.name for p in operator.params} else name for name in names
+        f"{name} (with bias=true)"
+        if name == "bias" and "bias" in {p.name for p in operator.params}
+        else name
+        for name in names
     ]
 
 
 def _section(operator: Operator) -> str:
-    rows = "".join(f"| `{param.name}` | {_takes(param)} | {_default(param)} | {param.about} |\n" for param in operator.params)
+    rows = "".join(
+        f"| `{param.name}` | {_takes(param)} | {_default(param)} | {param.about} |\n"
+        for param in operator.params
+    )
     table = "| parameter | takes | default | |\n|---|---|---|---|\n" + rows
     about = operator.about[0].upper() + operator.about[1:]
-    return f"\n## {operator.name}\n\n{about}.\n\n{table}\n```\n{operator.text(example(operator))}\n```\n"
+    return f"\n## {operator.name}\n\n{about}.\n\n{table}\n```\n{operator.text(example(operator))}\n```\n"  # noqa: E501
 
 
 def _takes(param: Param) -> str:
@@ -76,7 +92,13 @@ def _takes(param: Param) -> str:
 
 
 def _default(param: Param) -> str:
-    return "" if param.default is None else str(param.default).lower() if isinstance(param.default, bool) else str(param.default)
+    return (
+        ""
+        if param.default is None
+        else str(param.default).lower()
+        if isinstance(param.default, bool)
+        else str(param.default)
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Inputs to try a kernel on: normal values, large values of both signs, zeros; indices of gathers in and around their range."""
+"""Inputs to try a kernel on: normal values, large values of both signs, zeros; indices
+of gathers in and around their range."""
 
 from __future__ import annotations
 
@@ -10,7 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.errors import UsageError
-from tuner.workload.expression import Binary, Cast, Const, Expression, Read, Scalar, Tensor, Unary, reads, walk
+from tuner.workload.expression import (
+    Binary,
+    Cast,
+    Const,
+    Expression,
+    Read,
+    Scalar,
+    Tensor,
+    Unary,
+    reads,
+    walk,
+)
 from tuner.workload.reference import largest_value
 
 Kind = Literal["normal", "large", "zeros"]
@@ -22,24 +34,35 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
     return np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
 
 
-def make_inputs(expression: Expression, seed: int, kind: Kind = "normal") -> dict[str, NDArray[Any]]:
-    """One contiguous array per input, in its dtype (bfloat16 from ml_dtypes), the same for the same seed and kind.
+def make_inputs(
+    expression: Expression, seed: int, kind: Kind = "normal"
+) -> dict[str, NDArray[Any]]:
+    """One contiguous array per input, in its dtype (bfloat16 from ml_dtypes), the same
+    for the same seed and kind.
 
-    `normal`: standard normal floats, integers small enough not to overflow; `large`: the largest sizes of both signs with which
-    no stage overflows, and gather indices also outside their tensor; `zeros`.
-    Inputs whose logarithm or root is taken are positive.
+    `normal`: standard normal floats, integers small enough not to overflow; `large`:
+    the largest sizes of both signs with which no stage overflows, and gather indices
+    also outside their tensor; `zeros`. Inputs whose logarithm or root is taken are
+    positive.
     """
     if kind not in get_args(Kind):
-        raise UsageError(f"unknown kind of inputs {kind!r}; it is one of {', '.join(get_args(Kind))}")
+        raise UsageError(
+            f"unknown kind of inputs {kind!r}; it is one of {', '.join(get_args(Kind))}"
+        )
     indices, positive = index_ranges(expression), _positive(expression)
 
     def made(size: float) -> dict[str, NDArray[Any]]:
         rng = np.random.default_rng([seed, get_args(Kind).index(kind)])
-        return {t.name: _values(rng, t, kind, size, indices.get(t.name), t.name in positive) for t in expression.inputs}
+        return {
+            t.name: _values(rng, t, kind, size, indices.get(t.name), t.name in positive)
+            for t in expression.inputs
+        }
 
     if kind == "zeros":
         return made(0.0)
-    if kind == "normal" and not any("int" in tensor.dtype and tensor.name not in indices for tensor in expression.inputs):
+    if kind == "normal" and not any(
+        "int" in tensor.dtype and tensor.name not in indices for tensor in expression.inputs
+    ):
         return made(1.0)
     for size in _LARGE:
         arrays = made(size if kind == "large" else min(size, 1e2))
@@ -49,7 +72,12 @@ def make_inputs(expression: Expression, seed: int, kind: Kind = "normal") -> dic
 
 
 def _values(
-    rng: np.random.Generator, tensor: Tensor, kind: Kind, size: float, index_extent: int | None, positive: bool
+    rng: np.random.Generator,
+    tensor: Tensor,
+    kind: Kind,
+    size: float,
+    index_extent: int | None,
+    positive: bool,
 ) -> NDArray[Any]:
     dtype = numpy_dtype(tensor.dtype)
     if kind == "zeros":
@@ -59,18 +87,26 @@ def _values(
     if "int" in tensor.dtype:
         return _integers(rng, tensor, kind, size, index_extent)
     if kind == "normal":
-        values = rng.standard_normal(tensor.shape, np.float32 if tensor.dtype != "float64" else np.float64)
+        values = rng.standard_normal(
+            tensor.shape, np.float32 if tensor.dtype != "float64" else np.float64
+        )
     else:
         values = size * rng.uniform(0.5, 1.0, tensor.shape) * rng.choice([-1.0, 1.0], tensor.shape)
     return (np.abs(values) if positive else values).astype(dtype)
 
 
-def _integers(rng: np.random.Generator, tensor: Tensor, kind: Kind, size: float, index_extent: int | None) -> NDArray[Any]:
+def _integers(
+    rng: np.random.Generator, tensor: Tensor, kind: Kind, size: float, index_extent: int | None
+) -> NDArray[Any]:
     limits = np.iinfo(tensor.dtype)
     if index_extent is not None:
-        low, high = (0, index_extent - 1) if kind == "normal" else (-2 * index_extent, 3 * index_extent)
+        low, high = (
+            (0, index_extent - 1) if kind == "normal" else (-2 * index_extent, 3 * index_extent)
+        )
     else:
-        high = max(1, int(size if tensor.dtype not in ("int8", "uint8") else 127 if size >= 100 else size))
+        high = max(
+            1, int(size if tensor.dtype not in ("int8", "uint8") else 127 if size >= 100 else size)
+        )
         low = -high
     low, high = max(low, int(limits.min)), min(high, int(limits.max))
     return rng.integers(low, high, tensor.shape, endpoint=True).astype(tensor.dtype)
@@ -91,7 +127,8 @@ def index_ranges(expression: Expression) -> Mapping[str, int]:
 
 
 def _positive(expression: Expression) -> set[str]:
-    """Inputs that stand directly under a logarithm, root or power, perhaps with a constant added."""
+    """Inputs that stand directly under a logarithm, root or power, perhaps with a
+    constant added."""
     names = set[str]()
     for stage in expression.stages:
         for node in walk(stage.body):
@@ -105,7 +142,11 @@ def _bare(node: Scalar) -> Read | None:
     match node:
         case Read():
             return node
-        case Cast(arg=arg) | Binary(op="add", lhs=arg, rhs=Const()) | Binary(op="add", lhs=Const(), rhs=arg):
+        case (
+            Cast(arg=arg)
+            | Binary(op="add", lhs=arg, rhs=Const())
+            | Binary(op="add", lhs=Const(), rhs=arg)
+        ):
             return _bare(arg)
         case _:
             return None

@@ -1,6 +1,8 @@
-"""The key of a workload: SHA-256 of the canonical JSON of its alpha-renamed tree with constants and numerics.
+"""The key of a workload: SHA-256 of the canonical JSON of its alpha-renamed tree with
+constants and numerics.
 
-Names of the kernel, of tensors, stages and iterators do not matter; shapes, dtypes, structure, order of inputs and outputs do.
+Names of the kernel, of tensors, stages and iterators do not matter; shapes, dtypes,
+structure, order of inputs and outputs do.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from tuner.workload.tree import Json, scalar_document
 KEY_SCHEMA = 1
 
 
-def workload_key(expression: Expression, constants: Iterable[str] = (), numerics: str = "strict") -> str:
+def workload_key(
+    expression: Expression, constants: Iterable[str] = (), numerics: str = "strict"
+) -> str:
     """Hex digest, 64 characters."""
     names = {tensor.name: f"x{number}" for number, tensor in enumerate(expression.inputs)}
     stages: list[Json] = []
@@ -30,11 +34,16 @@ def workload_key(expression: Expression, constants: Iterable[str] = (), numerics
         "constants": list[Json](sorted(names[name] for name in constants)),
         "numerics": numerics,
     }
-    return sha256(json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()).hexdigest()
+    return sha256(
+        json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    ).hexdigest()
 
 
 def _stage(stage: Stage, names: dict[str, str]) -> Json:
-    iterators = {axis.name: Var(f"i{number}") for number, axis in enumerate((*stage.axes, *stage.reduce_axes))}
+    iterators = {
+        axis.name: Var(f"i{number}")
+        for number, axis in enumerate((*stage.axes, *stage.reduce_axes))
+    }
 
     def renamed(node: Scalar) -> Scalar | None:
         return iterators.get(node.name) if isinstance(node, Var) else None

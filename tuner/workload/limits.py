@@ -24,19 +24,26 @@ def check_limits(expression: Expression, limits: Limits = LIMITS) -> None:
     """Raises `WorkloadError` naming the figure and its limit."""
     tensors = [*expression.inputs, *(stage.tensor for stage in expression.stages)]
     if len(tensors) > limits.tensors:
-        raise WorkloadError(f"{len(tensors)} tensors, the limit is {limits.tensors}; split the kernel into several")
+        raise WorkloadError(
+            f"{len(tensors)} tensors, the limit is {limits.tensors}; split the kernel into several"
+        )
     for tensor in tensors:
         if len(tensor.shape) > limits.dimensions:
-            raise WorkloadError(f"{tensor.name} has {len(tensor.shape)} dimensions, the limit is {limits.dimensions}")
+            raise WorkloadError(
+                f"{tensor.name} has {len(tensor.shape)} dimensions, the limit is "
+                f"{limits.dimensions}"
+            )
     for stage in expression.stages:
         for axis in (*stage.axes, *stage.reduce_axes):
             if not 0 < axis.extent <= limits.extent:
                 raise WorkloadError(
-                    f"iterator {axis.name} of {stage.name} has extent {axis.extent}; extents are 1 to {limits.extent}"
+                    f"iterator {axis.name} of {stage.name} has extent {axis.extent}; extents "
+                    f"are 1 to {limits.extent}"
                 )
         if len(stage.reduce_axes) > limits.dimensions:
             raise WorkloadError(
-                f"stage {stage.name} reduces over {len(stage.reduce_axes)} iterators, the limit is {limits.dimensions}"
+                f"stage {stage.name} reduces over {len(stage.reduce_axes)} iterators, the limit "
+                f"is {limits.dimensions}"
             )
     nbytes = sum(tensor.nbytes for tensor in tensors)
     if nbytes > limits.nbytes:
@@ -45,4 +52,7 @@ def check_limits(expression: Expression, limits: Limits = LIMITS) -> None:
             f"the limit is {limits.nbytes / 2**30:.0f} GiB; use smaller extents"
         )
     if expression.flops > limits.flops:
-        raise WorkloadError(f"it takes {expression.flops:.3g} operations, the limit is {limits.flops:.0e}; use smaller extents")
+        raise WorkloadError(
+            f"it takes {expression.flops:.3g} operations, the limit is {limits.flops:.0e}; use "
+            f"smaller extents"
+        )

@@ -1,4 +1,5 @@
-"""The notation: from a text of assignments over indexed tensors to an expression, or an error with line and column.
+"""The notation: from a text of assignments over indexed tensors to an expression, or an
+error with line and column.
 
 The language is described in docs/notation.md. Nothing of the text is ever evaluated as Python.
 """
@@ -55,7 +56,8 @@ class _Declared:
 def parse(text: str, shapes: Mapping[str, int]) -> Expression:
     """The expression of a notation text, with `shapes` giving each shape symbol its extent.
 
-    Raises `WorkloadError` with line and column of whatever is wrong, within 100 ms whatever the text.
+    Raises `WorkloadError` with line and column of whatever is wrong, within 100 ms
+    whatever the text.
     """
     _check_shapes(shapes)
     tree = parse_tree(text)
@@ -73,7 +75,9 @@ def _check_shapes(shapes: Mapping[str, int]) -> None:
         if isinstance(extent, bool) or not isinstance(extent, int):
             raise WorkloadError(f"shape {name}={extent!r} is not an integer", parameter=name)
         if not 0 <= extent <= LIMITS.extent:
-            raise WorkloadError(f"shape {name}={extent} is outside 0 to {LIMITS.extent}", parameter=name)
+            raise WorkloadError(
+                f"shape {name}={extent} is outside 0 to {LIMITS.extent}", parameter=name
+            )
 
 
 class _Kernel:
@@ -83,8 +87,14 @@ class _Kernel:
         self.tree, self.shapes, self.used_symbols = tree, shapes, set[str]()
         self.name = str(tree.children[0])
         arrow = _outputs_start(tree)
-        params = [child for child in tree.children[1:] if isinstance(child, Tree) and child.data == "param"]
-        self.stages = [child for child in tree.children if isinstance(child, Tree) and child.data == "stage"]
+        params = [
+            child
+            for child in tree.children[1:]
+            if isinstance(child, Tree) and child.data == "param"
+        ]
+        self.stages = [
+            child for child in tree.children if isinstance(child, Tree) and child.data == "stage"
+        ]
         self.inputs: dict[str, _Declared] = {}
         self.outputs: dict[str, _Declared] = {}
         for number, param in enumerate(params):
@@ -96,28 +106,40 @@ class _Kernel:
             raise fail(f"{name!r} is declared twice", param)
         if type_name not in DTYPE_NAMES:
             raise fail(
-                f"unknown dtype {type_name!r}{suggestion(type_name, list(DTYPE_NAMES))}; known are {', '.join(DTYPE_NAMES)}",
+                f"unknown dtype {type_name!r}{suggestion(type_name, list(DTYPE_NAMES))}; known "
+                f"are {', '.join(DTYPE_NAMES)}",
                 param.children[1],
             )
         builder = TermBuilder({}, frozenset(), self.shapes, self.used_symbols)
         shape = tuple(_extent(builder.constant(node), name, node) for node in param.children[2:])
         if len(shape) > LIMITS.dimensions:
-            raise fail(f"{name} has {len(shape)} dimensions, the limit is {LIMITS.dimensions}", param)
+            raise fail(
+                f"{name} has {len(shape)} dimensions, the limit is {LIMITS.dimensions}", param
+            )
         into[name] = _Declared(Tensor(name=name, shape=shape, dtype=DTYPE_NAMES[type_name]), param)
 
     def expression(self) -> Expression:
         if len(self.inputs) + len(self.stages) > LIMITS.tensors:
             count = len(self.inputs) + len(self.stages)
-            raise fail(f"{count} tensors, the limit is {LIMITS.tensors}; split the kernel into several", self.tree)
+            raise fail(
+                f"{count} tensors, the limit is {LIMITS.tensors}; split the kernel into several",
+                self.tree,
+            )
         names = self._stage_names()
         tensors = {name: declared.tensor for name, declared in self.inputs.items()}
         built: list[Stage] = []
         for number, node in enumerate(self.stages):
             later = frozenset(names[number:])
-            built.append(_StageReader(node, tensors, later, self.outputs, self.shapes, self.used_symbols).stage())
+            built.append(
+                _StageReader(
+                    node, tensors, later, self.outputs, self.shapes, self.used_symbols
+                ).stage()
+            )
             tensors[built[-1].name] = built[-1].tensor
         inputs = tuple(declared.tensor for declared in self.inputs.values())
-        expression = Expression(name=self.name, inputs=inputs, stages=tuple(built), outputs=tuple(self.outputs))
+        expression = Expression(
+            name=self.name, inputs=inputs, stages=tuple(built), outputs=tuple(self.outputs)
+        )
         self._check_used(expression)
         return expression
 
@@ -127,16 +149,23 @@ class _Kernel:
             name = str(node.children[0])
             if name in names:
                 raise fail(
-                    f"{name!r} is defined twice; a reduction starts by itself (+= from 0), other changes need a new name", node
+                    f"{name!r} is defined twice; a reduction starts by itself (+= from 0), "
+                    f"other changes need a new name",
+                    node,
                 )
             if name in self.inputs:
-                raise fail(f"{name!r} is an input and cannot be written; give the result another name", node)
+                raise fail(
+                    f"{name!r} is an input and cannot be written; give the result another name",
+                    node,
+                )
             if name in FUNCTIONS:
                 raise fail(f"{name!r} is a function; give the stage another name", node)
             names.append(name)
         for name, declared in self.outputs.items():
             if name not in names:
-                raise fail(f"output {name!r} is never defined; add a stage {name}[…] = …", declared.node)
+                raise fail(
+                    f"output {name!r} is never defined; add a stage {name}[…] = …", declared.node
+                )
         return names
 
     def _check_used(self, expression: Expression) -> None:
@@ -146,14 +175,19 @@ class _Kernel:
                 needed |= {read.tensor for read in reads(stage.body)}
         for stage, node in zip(expression.stages, self.stages, strict=True):
             if stage.name not in needed:
-                raise fail(f"stage {stage.name!r} is never used; read it, make it an output, or remove it", node)
+                raise fail(
+                    f"stage {stage.name!r} is never used; read it, make it an output, or remove it",
+                    node,
+                )
         for name, declared in self.inputs.items():
             if name not in needed:
                 raise fail(f"input {name!r} is never used; read it or remove it", declared.node)
         for symbol in self.shapes:
             if symbol not in self.used_symbols:
                 known = ", ".join(sorted(self.used_symbols)) or "none"
-                raise WorkloadError(f"unknown shape symbol {symbol!r}; the text uses {known}", parameter=symbol)
+                raise WorkloadError(
+                    f"unknown shape symbol {symbol!r}; the text uses {known}", parameter=symbol
+                )
 
 
 def _outputs_start(tree: Tree[Token]) -> int:
@@ -186,10 +220,17 @@ class _StageReader:
         self.builder = TermBuilder(tensors, later, symbols, used_symbols)
         tokens = list(node.children)
         self.name, *rest = tokens
-        split = next(i for i, child in enumerate(rest) if isinstance(child, Token) and child.type in ("ASSIGN", "REDUCE"))
+        split = next(
+            i
+            for i, child in enumerate(rest)
+            if isinstance(child, Token) and child.type in ("ASSIGN", "REDUCE")
+        )
         self.written = [cast(Token, child) for child in rest[:split]]
         self.assign, self.right, *others = rest[split:]
-        self.ranges = cast("list[Tree[Token]]", others[0].children if others and isinstance(others[0], Tree) else [])
+        self.ranges = cast(
+            "list[Tree[Token]]",
+            others[0].children if others and isinstance(others[0], Tree) else [],
+        )
 
     def stage(self) -> Stage:
         name = str(self.name)
@@ -200,7 +241,9 @@ class _StageReader:
         self._check_reduction(reducer, reduced)
         starts, stated = self._stated()
         extents = self._extents(name, stated, starts)
-        shifted: dict[str, Scalar] = {i: Binary("add", Var(i), Const(start, "int64")) for i, start in starts.items() if start}
+        shifted: dict[str, Scalar] = {
+            i: Binary("add", Var(i), Const(start, "int64")) for i, start in starts.items() if start
+        }
         self._check_reads(extents, shifted)
         declared = self.outputs[name].tensor.dtype if name in self.outputs else None
         dtype, body, accumulator = self._typed(term.type, declared)
@@ -222,40 +265,64 @@ class _StageReader:
         for token in self.written:
             if str(token) in self.builder.symbols:
                 raise fail(
-                    f"{str(token)!r} is a shape symbol, not an iterator; {name} is written at one iterator per dimension",
+                    f"{str(token)!r} is a shape symbol, not an iterator; {name} is written at "
+                    f"one iterator per dimension",
                     token,
                 )
             if str(token) in seen:
-                raise fail(f"iterator {str(token)!r} stands twice on the left; each dimension has its own", token)
+                raise fail(
+                    f"iterator {str(token)!r} stands twice on the left; each dimension has its own",
+                    token,
+                )
             seen.add(str(token))
         if name in self.outputs and len(self.outputs[name].tensor.shape) != len(self.written):
             shape = self.outputs[name].tensor.shape
-            raise fail(f"{name} is declared with {len(shape)} dimensions and written with {len(self.written)}", self.node)
+            raise fail(
+                f"{name} is declared with {len(shape)} dimensions and written with "
+                f"{len(self.written)}",
+                self.node,
+            )
 
     def _stated(self) -> tuple[dict[str, int], dict[str, int]]:
         starts: dict[str, int] = {}
         extents: dict[str, int] = {}
         for node in self.ranges:
-            name, first, last = str(node.children[0]), *(self.builder.constant(child) for child in node.children[1:])
-            if name not in self.builder.iterators and name not in [str(token) for token in self.written]:
+            name, first, last = (
+                str(node.children[0]),
+                *(self.builder.constant(child) for child in node.children[1:]),
+            )
+            if name not in self.builder.iterators and name not in [
+                str(token) for token in self.written
+            ]:
                 raise fail(f"{name!r} is not an iterator of this stage", node)
             if name in extents:
                 raise fail(f"the range of {name!r} is stated twice", node)
             if last <= first or last - first > LIMITS.extent:
                 raise fail(
-                    f"the range {first}:{last} of {name!r} is empty or too long; it holds {first} and ends before {last}", node
+                    f"the range {first}:{last} of {name!r} is empty or too long; it holds "
+                    f"{first} and ends before {last}",
+                    node,
                 )
             if first and name in [str(token) for token in self.written]:
-                raise fail(f"{name!r} indexes the written tensor, so its range starts at 0, not {first}", node)
+                raise fail(
+                    f"{name!r} indexes the written tensor, so its range starts at 0, not {first}",
+                    node,
+                )
             starts[name], extents[name] = first, last - first
         return starts, extents
 
-    def _extents(self, name: str, stated: Mapping[str, int], starts: Mapping[str, int]) -> dict[str, int]:
+    def _extents(
+        self, name: str, stated: Mapping[str, int], starts: Mapping[str, int]
+    ) -> dict[str, int]:
         fixed = dict(stated)
         if name in self.outputs:
             for token, extent in zip(self.written, self.outputs[name].tensor.shape, strict=True):
                 if fixed.setdefault(str(token), extent) != extent:
-                    raise fail(f"{str(token)!r} runs to {fixed[str(token)]} but {name} has extent {extent} there", token)
+                    raise fail(
+                        f"{str(token)!r} runs to {fixed[str(token)]} but {name} has extent "
+                        f"{extent} there",
+                        token,
+                    )
         found = [read for read, _ in self.builder.reads]
         self._check_whole(fixed, stated, found)
         names = [*(str(token) for token in self.written), *self.builder.iterators]
@@ -264,24 +331,36 @@ class _StageReader:
             iterator, first, second = clash
             node = next(at for read, at in self.builder.reads if read is second)
             raise fail(
-                f"iterator {iterator!r} runs over {first.tensor} ({_along(first, iterator, self.tensors)}) and {second.tensor} "
-                f"({_along(second, iterator, self.tensors)}), which differ; state its range, e.g. for {iterator} in 0:"
-                f"{min(_along(first, iterator, self.tensors), _along(second, iterator, self.tensors))}",
+                f"iterator {iterator!r} runs over {first.tensor} "
+                f"({_along(first, iterator, self.tensors)}) and {second.tensor} "
+                f"({_along(second, iterator, self.tensors)}), which differ; state its range, "
+                f"e.g. for {iterator} in 0:"
+                f"{min(_along(first, iterator, self.tensors), _along(second, iterator, self.tensors))}",  # noqa: E501
                 node,
             )
         for iterator in names:
-            at = self.builder.iterators.get(iterator) or next(token for token in self.written if str(token) == iterator)
+            at = self.builder.iterators.get(iterator) or next(
+                token for token in self.written if str(token) == iterator
+            )
             if iterator not in extents:
-                raise fail(f"the range of iterator {iterator!r} is not known; state it, e.g. for {iterator} in 0:3", at)
+                raise fail(
+                    f"the range of iterator {iterator!r} is not known; state it, e.g. for "
+                    f"{iterator} in 0:3",
+                    at,
+                )
             if extents[iterator] < 1:
                 raise fail(
-                    f"iterator {iterator!r} has no value that keeps its indices inside; its range would be {extents[iterator]}",
+                    f"iterator {iterator!r} has no value that keeps its indices inside; its "
+                    f"range would be {extents[iterator]}",
                     at,
                 )
         return extents
 
-    def _check_whole(self, fixed: Mapping[str, int], stated: Mapping[str, int], found: list[Read]) -> None:
-        """An iterator fixed by the written tensor must run over the whole of what it reads, unless its range is stated."""
+    def _check_whole(
+        self, fixed: Mapping[str, int], stated: Mapping[str, int], found: list[Read]
+    ) -> None:
+        """An iterator fixed by the written tensor must run over the whole of what it
+        reads, unless its range is stated."""
         for read, at in self.builder.reads:
             for index, extent in zip(read.indices, self.tensors[read.tensor].shape, strict=True):
                 if (
@@ -292,7 +371,8 @@ class _StageReader:
                     and fixed[index.name] != extent
                 ):
                     raise fail(
-                        f"iterator {index.name!r} runs to {fixed[index.name]} as declared for {self.name!s} "
+                        f"iterator {index.name!r} runs to {fixed[index.name]} as declared for "
+                        f"{self.name!s} "
                         f"but {read.tensor} has extent {extent} there; make them equal, or state "
                         f"the range: for {index.name} in 0:{fixed[index.name]}",
                         at,
@@ -308,11 +388,20 @@ class _StageReader:
     def _check_reduction(self, reducer: Reducer | None, reduced: list[str]) -> None:
         if reducer is None and reduced:
             where = self.builder.iterators[reduced[0]]
-            raise fail(f"iterator {reduced[0]!r} is not on the left; reduce over it with +=, *=, max= or min=", where)
+            raise fail(
+                f"iterator {reduced[0]!r} is not on the left; reduce over it with +=, *=, "
+                f"max= or min=",
+                where,
+            )
         if reducer is not None and not reduced:
-            raise fail(f"'{self.assign!s}' reduces over nothing; write '='", cast(Token, self.assign))
+            raise fail(
+                f"'{self.assign!s}' reduces over nothing; write '='", cast(Token, self.assign)
+            )
         if len(reduced) > LIMITS.dimensions:
-            raise fail(f"reduces over {len(reduced)} iterators, the limit is {LIMITS.dimensions}", self.node)
+            raise fail(
+                f"reduces over {len(reduced)} iterators, the limit is {LIMITS.dimensions}",
+                self.node,
+            )
 
     def _typed(self, found: str, declared: DType | None) -> tuple[DType, DType, DType]:
         """(dtype stored, dtype of the body, dtype of the accumulator)."""
@@ -323,14 +412,26 @@ class _StageReader:
         stored = declared or body
         if not any(body in kind and stored in kind for kind in (FLOATS, INTEGERS, ("bool",))):
             raise fail(
-                f"a value of type {body} is assigned to {self.name!s} of {stored}; convert it, e.g. {stored}(…)", self.right
+                f"a value of type {body} is assigned to {self.name!s} of {stored}; convert it, "
+                f"e.g. {stored}(…)",
+                self.right,
             )
         if body == "bool" and str(self.assign) in _REDUCERS:
             raise fail("a condition cannot be reduced; write where(condition, 1, 0)", self.right)
         wide = cast(DType, common(body, stored, self.right))
-        accumulator: DType = "float32" if wide in ("float16", "bfloat16") else "int32" if wide in ("int8", "uint8") else wide
+        accumulator: DType = (
+            "float32"
+            if wide in ("float16", "bfloat16")
+            else "int32"
+            if wide in ("int8", "uint8")
+            else wide
+        )
         return stored, body, accumulator
 
 
 def _along(read: Read, iterator: str, tensors: Mapping[str, Tensor]) -> int:
-    return next(extent for index, extent in zip(read.indices, tensors[read.tensor].shape, strict=True) if index == Var(iterator))
+    return next(
+        extent
+        for index, extent in zip(read.indices, tensors[read.tensor].shape, strict=True)
+        if index == Var(iterator)
+    )

@@ -1,7 +1,9 @@
-"""An operator of the catalogue: typed parameters and a program in the notation, and how one becomes the other.
+"""An operator of the catalogue: typed parameters and a program in the notation, and how
+one becomes the other.
 
-A program is a template: `@{name}` is a parameter or a piece of text, `@{flag|then|else}` and `@{name=value|then|else}` choose.
-Integer parameters stay shape symbols of the program, so that stride or pad read as they would in a text of one's own.
+A program is a template: `@{name}` is a parameter or a piece of text,
+`@{flag|then|else}` and `@{name=value|then|else}` choose. Integer parameters stay shape
+symbols of the program, so that stride or pad read as they would in a text of one's own.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from tuner.workload.terms import suggestion
 Value = int | float | str | bool
 MAX_EXTENT = 2**31 - 1
 
-# Activations over a value v; gelu is the erf form (Hendrycks and Gimpel, 2016), silu is x * sigmoid(x).
+# Activations over a value v; gelu is the erf form (Hendrycks and Gimpel, 2016), silu is
+# x * sigmoid(x).
 ACTIVATIONS: Mapping[str, str] = {
     "none": "v",
     "relu": "max(v, 0)",
@@ -62,11 +65,15 @@ class Operator:
     params: tuple[Param, ...]
     program: str  # template of the notation
     dtypes: tuple[str, ...] = ("float32", "float64", "float16", "bfloat16")
-    pieces: Mapping[str, str] = field(default_factory=dict)  # further templates, by the name they are called in the program
+    pieces: Mapping[str, str] = field(
+        default_factory=dict
+    )  # further templates, by the name they are called in the program
     result: str = "Y"  # of the output, for the bias and activation stages
     channel: str = ""  # iterator the bias runs over
     divides: tuple[tuple[str, str], ...] = ()  # (a, b): a must divide b
-    windows: tuple[tuple[str, str], ...] = ()  # (input extent, kernel extent): the kernel must fit the padded input
+    windows: tuple[
+        tuple[str, str], ...
+    ] = ()  # (input extent, kernel extent): the kernel must fit the padded input
 
     def param(self, name: str) -> Param:
         for param in self.params:
@@ -74,18 +81,24 @@ class Operator:
                 return param
         known = [param.name for param in self.params]
         raise WorkloadError(
-            f"{self.name} has no parameter {name!r}{suggestion(name, known)}; it takes {', '.join(known)}", parameter=name
+            f"{self.name} has no parameter {name!r}{suggestion(name, known)}; it takes "
+            f"{', '.join(known)}",
+            parameter=name,
         )
 
     def filled(self, given: Mapping[str, object]) -> dict[str, Value]:
-        """All parameters in their declared order, checked, defaults filled in. Values may be text, as on a command line."""
+        """All parameters in their declared order, checked, defaults filled in. Values
+        may be text, as on a command line."""
         for name in given:
             self.param(name)
         values: dict[str, Value] = {}
         for param in self.params:
             raw = given.get(param.name)
             if raw is None and param.default is None:
-                raise WorkloadError(f"{self.name} needs {param.name} ({param.about}); add {param.name}=…", parameter=param.name)
+                raise WorkloadError(
+                    f"{self.name} needs {param.name} ({param.about}); add {param.name}=…",
+                    parameter=param.name,
+                )
             values[param.name] = checked(param, param.default if raw is None else raw)
         self._check_together(values)
         return values
@@ -100,18 +113,34 @@ class Operator:
             reach, padded = dilation * (int(values[kernel]) - 1) + 1, int(values[extent]) + 2 * pad
             if reach > padded:
                 message = (
-                    f"{kernel}={values[kernel]} reaches over {reach}, {extent}={values[extent]} with pad={pad} has only {padded}"
+                    f"{kernel}={values[kernel]} reaches over {reach}, "
+                    f"{extent}={values[extent]} with pad={pad} has only {padded}"
                 )
-                raise WorkloadError(f"{message}; use a smaller kernel or more padding", parameter=kernel)
+                raise WorkloadError(
+                    f"{message}; use a smaller kernel or more padding", parameter=kernel
+                )
             if "pool" in self.name and pad >= reach:
-                raise WorkloadError(f"pad={pad} must be smaller than the window, which reaches over {reach}", parameter="pad")
+                raise WorkloadError(
+                    f"pad={pad} must be smaller than the window, which reaches over {reach}",
+                    parameter="pad",
+                )
         act = values.get("act")
-        if str(values.get("dtype", "")).startswith("int") and act is not None and act not in INTEGER_ACTIVATIONS:
-            known = [choice for choice in self.param("act").choices if choice in INTEGER_ACTIVATIONS]
-            raise WorkloadError(f"act={act} has no integer form; integers take {', '.join(map(str, known))}", parameter="act")
+        if (
+            str(values.get("dtype", "")).startswith("int")
+            and act is not None
+            and act not in INTEGER_ACTIVATIONS
+        ):
+            known = [
+                choice for choice in self.param("act").choices if choice in INTEGER_ACTIVATIONS
+            ]
+            raise WorkloadError(
+                f"act={act} has no integer form; integers take {', '.join(map(str, known))}",
+                parameter="act",
+            )
 
     def text(self, values: Mapping[str, Value]) -> str:
-        """The program in the notation for checked parameters; its shape symbols are `symbols(values)`."""
+        """The program in the notation for checked parameters; its shape symbols are
+        `symbols(values)`."""
         dtype = str(values.get("dtype", "float32"))
         fields: dict[str, str] = {name: _written(value) for name, value in values.items()}
         fields |= {
@@ -119,14 +148,23 @@ class Operator:
             "lowest": LOWEST.get(dtype, "-inf"),
             "wide": "f64" if dtype == "float64" else "f32",
         }
-        fields |= {"value": re.sub(r"\bv\b", "X[i, j]", FUNCTIONS[str(values["act"])])} if "act" in values else {}
+        fields |= (
+            {"value": re.sub(r"\bv\b", "X[i, j]", FUNCTIONS[str(values["act"])])}
+            if "act" in values
+            else {}
+        )
         biased, activated = values.get("bias") is True, values.get("act", "none") != "none"
         fields["main"] = "T" if biased or activated else self.result
         text = self.program
         if "@{epilogue}" in text:
             text = text.replace(
                 "@{epilogue}",
-                _epilogue(self.result, self.channel, biased, FUNCTIONS[str(values.get("act", "none"))] if activated else ""),
+                _epilogue(
+                    self.result,
+                    self.channel,
+                    biased,
+                    FUNCTIONS[str(values.get("act", "none"))] if activated else "",
+                ),
             )
         return expand(text, {**self.pieces, **fields}, values)
 
@@ -175,17 +213,27 @@ def expand(text: str, fields: Mapping[str, str], values: Mapping[str, Value]) ->
 
 
 def checked(param: Param, raw: object) -> Value:
-    """The value in the parameter's type. Raises `WorkloadError` naming parameter, value and what it takes."""
+    """The value in the parameter's type. Raises `WorkloadError` naming parameter, value
+    and what it takes."""
     match param.kind:
         case "extent":
             return _integer(param.name, raw, 1, MAX_EXTENT)
         case "int":
             return _integer(param.name, raw, param.least, param.most)
         case "bool":
-            known: dict[object, bool] = {True: True, False: False, "true": True, "false": False, "1": True, "0": False}
+            known: dict[object, bool] = {
+                True: True,
+                False: False,
+                "true": True,
+                "false": False,
+                "1": True,
+                "0": False,
+            }
             key = raw.lower() if isinstance(raw, str) else raw
             if not isinstance(key, bool | str) or key not in known:
-                raise WorkloadError(f"{param.name}={raw} is not true or false", parameter=param.name)
+                raise WorkloadError(
+                    f"{param.name}={raw} is not true or false", parameter=param.name
+                )
             return known[key]
         case "float":
             return _real(param.name, raw)
@@ -193,16 +241,30 @@ def checked(param: Param, raw: object) -> Value:
             by_text = {_written(choice): choice for choice in param.choices}
             if isinstance(raw, bool) or str(raw) not in by_text:
                 close = suggestion(str(raw), list(by_text))
-                raise WorkloadError(f"{param.name}={raw} is not one of {', '.join(by_text)}{close}", parameter=param.name)
+                raise WorkloadError(
+                    f"{param.name}={raw} is not one of {', '.join(by_text)}{close}",
+                    parameter=param.name,
+                )
             return by_text[str(raw)]
 
 
 def _integer(name: str, raw: object, least: int, most: int) -> int:
     if isinstance(raw, str) and ".." in raw:
-        raise WorkloadError(f"{name}={raw} is a range; ranges are for portfolios, here give one number", parameter=name)
-    text = raw if isinstance(raw, str) else str(raw) if isinstance(raw, int) and not isinstance(raw, bool) else ""
+        raise WorkloadError(
+            f"{name}={raw} is a range; ranges are for portfolios, here give one number",
+            parameter=name,
+        )
+    text = (
+        raw
+        if isinstance(raw, str)
+        else str(raw)
+        if isinstance(raw, int) and not isinstance(raw, bool)
+        else ""
+    )
     if not re.fullmatch(r"-?[0-9]{1,19}", text):
-        raise WorkloadError(f"{name}={str(raw)[:40]} is not an integer from {least} to {most}", parameter=name)
+        raise WorkloadError(
+            f"{name}={str(raw)[:40]} is not an integer from {least} to {most}", parameter=name
+        )
     value = int(text)
     if not least <= value <= most:
         raise WorkloadError(f"{name}={value} is outside {least} to {most}", parameter=name)
@@ -211,7 +273,11 @@ def _integer(name: str, raw: object, least: int, most: int) -> int:
 
 def _real(name: str, raw: object) -> float:
     try:
-        value = float(raw) if isinstance(raw, int | float | str) and not isinstance(raw, bool) else math.nan
+        value = (
+            float(raw)
+            if isinstance(raw, int | float | str) and not isinstance(raw, bool)
+            else math.nan
+        )
     except ValueError:
         value = math.nan
     if not 0 <= value <= 1:

@@ -1,6 +1,8 @@
-"""The float64 reference every kernel is checked against, how an error is measured, and how much of it is allowed.
+"""The float64 reference every kernel is checked against, how an error is measured, and
+how much of it is allowed.
 
-Floats are evaluated in float64 without rounding in between, integers in int64 and wrapped into a stage's dtype when it is stored.
+Floats are evaluated in float64 without rounding in between, integers in int64 and
+wrapped into a stage's dtype when it is stored.
 """
 
 from __future__ import annotations
@@ -14,13 +16,30 @@ from numpy.typing import NDArray
 
 from tuner.errors import UsageError
 from tuner.workload.evaluator import Dual, evaluate_stage
-from tuner.workload.expression import Binary, Cast, Expression, Read, Scalar, Stage, Unary, children, reads, walk
+from tuner.workload.expression import (
+    Binary,
+    Cast,
+    Expression,
+    Read,
+    Scalar,
+    Stage,
+    Unary,
+    children,
+    reads,
+    walk,
+)
 
 Arrays = Mapping[str, NDArray[Any]]
 
 # Unit roundoff, half the distance from 1 to the next number (IEEE 754; bfloat16 keeps 8 bits).
-UNIT_ROUNDOFF: Mapping[str, float] = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-# Greatest finite value, and the size below which values may be flushed to zero (never for float16, whose subnormals are kept).
+UNIT_ROUNDOFF: Mapping[str, float] = {
+    "float64": 2.0**-53,
+    "float32": 2.0**-24,
+    "float16": 2.0**-11,
+    "bfloat16": 2.0**-8,
+}
+# Greatest finite value, and the size below which values may be flushed to zero (never
+# for float16, whose subnormals are kept).
 _FLOATS: Mapping[str, tuple[float, float]] = {
     "float64": (1.7976931348623157e308, 2.0**-1022),
     "float32": (3.4028234663852886e38, 2.0**-126),
@@ -28,16 +47,22 @@ _FLOATS: Mapping[str, tuple[float, float]] = {
     "bfloat16": (3.3895313892515355e38, 2.0**-126),
 }
 _TRANSCENDENTAL = ("exp", "log", "tanh", "erf", "pow", "rsqrt", "sqrt")
-FUNCTION_ULP = 4  # what a vectorised function may be off, in units of the last place; one ulp is two unit roundoffs
-SUM_FACTOR = 4.0  # c of c * u * sqrt(K): rounding errors of a sum walk randomly, 4 standard deviations are allowed
+# what a vectorised function may be off, in units of the last place; one ulp is two unit
+# roundoffs
+FUNCTION_ULP = 4
+# c of c * u * sqrt(K): rounding errors of a sum walk randomly, 4 standard deviations
+# are allowed
+SUM_FACTOR = 4.0
 FAST_BOUND = 1e-4  # relative error numerics=fast may reach, whatever the dtype
 
 
 def evaluate(expression: Expression, inputs: Arrays) -> dict[str, NDArray[Any]]:
-    """The outputs by name, float64 or int64 (bool for bool), from inputs of the declared shapes and any numeric dtype.
+    """The outputs by name, float64 or int64 (bool for bool), from inputs of the
+    declared shapes and any numeric dtype.
 
-    Takes 8 bytes for each element of the tensors alive at one stage; temporaries are cut into blocks of at most 128 MiB.
-    Raises `UsageError` for an input that is missing, unknown or of another shape.
+    Takes 8 bytes for each element of the tensors alive at one stage; temporaries are
+    cut into blocks of at most 128 MiB. Raises `UsageError` for an input that is
+    missing, unknown or of another shape.
     """
     found = _run(expression, inputs, track=False, wrap=True)
     return {name: found[name].value for name in expression.outputs}
@@ -46,9 +71,11 @@ def evaluate(expression: Expression, inputs: Arrays) -> dict[str, NDArray[Any]]:
 def magnitude(expression: Expression, inputs: Arrays) -> dict[str, NDArray[np.float64]]:
     """For each output element the size its rounding errors are relative to.
 
-    Sums and products: the same on absolute values. A function f adds |f'(x)| times the magnitude of its argument, a quotient the
-    relative magnitude of its divisor, max and min the greater magnitude, a condition that of the chosen side. So exp(x - max) in
-    a softmax counts |x| + |max|, and cancellation in a layer norm counts what was cancelled.
+    Sums and products: the same on absolute values. A function f adds |f'(x)| times the
+    magnitude of its argument, a quotient the relative magnitude of its divisor, max and
+    min the greater magnitude, a condition that of the chosen side. So exp(x - max) in a
+    softmax counts |x| + |max|, and cancellation in a layer norm counts what was
+    cancelled.
     """
     return evaluate_with_magnitude(expression, inputs)[1]
 
@@ -58,11 +85,14 @@ def evaluate_with_magnitude(
 ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[np.float64]]]:
     """`evaluate` and `magnitude` in one pass."""
     found = _run(expression, inputs, track=True, wrap=True)
-    return {name: found[name].value for name in expression.outputs}, {name: found[name].size for name in expression.outputs}
+    return {name: found[name].value for name in expression.outputs}, {
+        name: found[name].size for name in expression.outputs
+    }
 
 
 def largest_value(expression: Expression, inputs: Arrays) -> float:
-    """The greatest size of any element of any stage as a share of what its dtype holds; above 1 it overflows (also nan, inf)."""
+    """The greatest size of any element of any stage as a share of what its dtype holds;
+    above 1 it overflows (also nan, inf)."""
     found = _run(expression, inputs, track=False, wrap=False)
     shares = [0.0]
     for stage in expression.stages:
@@ -84,43 +114,74 @@ def _run(expression: Expression, inputs: Arrays, *, track: bool, wrap: bool) -> 
     for name in inputs:
         if name not in {tensor.name for tensor in expression.inputs}:
             raise UsageError(
-                f"unknown input {name!r}; {expression.name} takes {', '.join(tensor.name for tensor in expression.inputs)}"
+                f"unknown input {name!r}; {expression.name} takes "
+                f"{', '.join(tensor.name for tensor in expression.inputs)}"
             )
     tensors: dict[str, Dual] = {}
     for tensor in expression.inputs:
         if tensor.name not in inputs:
-            raise UsageError(f"input {tensor.name!r} is missing; give an array of shape {list(tensor.shape)}")
+            raise UsageError(
+                f"input {tensor.name!r} is missing; give an array of shape {list(tensor.shape)}"
+            )
         array = np.asarray(inputs[tensor.name])
         if array.shape != tensor.shape:
-            raise UsageError(f"input {tensor.name!r} has shape {list(array.shape)}, {expression.name} takes {list(tensor.shape)}")
-        kind = np.bool_ if tensor.dtype == "bool" else np.float64 if "float" in tensor.dtype else np.int64
+            raise UsageError(
+                f"input {tensor.name!r} has shape {list(array.shape)}, {expression.name} takes "
+                f"{list(tensor.shape)}"
+            )
+        kind = (
+            np.bool_
+            if tensor.dtype == "bool"
+            else np.float64
+            if "float" in tensor.dtype
+            else np.int64
+        )
         tensors[tensor.name] = Dual(array.astype(kind))
-    last = {read.tensor: number for number, stage in enumerate(expression.stages) for read in reads(stage.body)}
+    last = {
+        read.tensor: number
+        for number, stage in enumerate(expression.stages)
+        for read in reads(stage.body)
+    }
     for number, stage in enumerate(expression.stages):
         tensors[stage.name] = evaluate_stage(stage, tensors, track=track, wrap=wrap)
-        for name in [name for name, at in last.items() if at == number and name not in expression.outputs and wrap]:
+        for name in [
+            name
+            for name, at in last.items()
+            if at == number and name not in expression.outputs and wrap
+        ]:
             del tensors[name]
     return tensors
 
 
 def error_bound(expression: Expression, numerics: str = "strict") -> float:
-    """The greatest error, relative to `magnitude`, that a right kernel can show: c * u * sqrt(K) plus other roundings.
+    """The greatest error, relative to `magnitude`, that a right kernel can show: c * u
+    * sqrt(K) plus other roundings.
 
-    K adds up the reductions along the longest path to an output, u is the unit roundoff of the accumulators; each operation adds
-    u, each function what `FUNCTION_ULP` allows, each tensor stored in float16 or bfloat16 its own roundoff.
-    0 for integer programs.
+    K adds up the reductions along the longest path to an output, u is the unit roundoff
+    of the accumulators; each operation adds u, each function what `FUNCTION_ULP`
+    allows, each tensor stored in float16 or bfloat16 its own roundoff. 0 for integer
+    programs.
     """
-    if not any("float" in stage.dtype or ("float" in stage.accumulator and stage.reducer) for stage in expression.stages):
+    if not any(
+        "float" in stage.dtype or ("float" in stage.accumulator and stage.reducer)
+        for stage in expression.stages
+    ):
         return 0.0
     lengths: dict[str, int] = {}
     rounds: dict[str, float] = {}
     for stage in expression.stages:
         before = [read.tensor for read in reads(stage.body) if read.tensor in lengths]
-        length = math.prod(axis.extent for axis in stage.reduce_axes) if stage.reducer in ("sum", "prod") else 0
+        length = (
+            math.prod(axis.extent for axis in stage.reduce_axes)
+            if stage.reducer in ("sum", "prod")
+            else 0
+        )
         lengths[stage.name] = max((lengths[name] for name in before), default=0) + length
         rounds[stage.name] = max((rounds[name] for name in before), default=0.0) + _rounding(stage)
     unit = UNIT_ROUNDOFF["float64"] if _all_double(expression) else UNIT_ROUNDOFF["float32"]
-    bound = max(SUM_FACTOR * unit * math.sqrt(lengths[name]) + rounds[name] for name in expression.outputs)
+    bound = max(
+        SUM_FACTOR * unit * math.sqrt(lengths[name]) + rounds[name] for name in expression.outputs
+    )
     return max(bound, FAST_BOUND) if numerics == "fast" else bound
 
 
@@ -136,30 +197,43 @@ def _rounding(stage: Stage) -> float:
     """Relative roundoff of one evaluation of the body and of storing it."""
     double = stage.dtype == "float64" and (stage.accumulator == "float64" or stage.reducer is None)
     unit = UNIT_ROUNDOFF["float64" if double else "float32"]
-    narrow = [node.dtype for node in walk(stage.body) if isinstance(node, Cast) and node.dtype in ("float16", "bfloat16")]
+    narrow = [
+        node.dtype
+        for node in walk(stage.body)
+        if isinstance(node, Cast) and node.dtype in ("float16", "bfloat16")
+    ]
     stored = UNIT_ROUNDOFF.get(stage.dtype, 0.0)
     return unit * _operations(stage.body) + stored + sum(UNIT_ROUNDOFF[dtype] for dtype in narrow)
 
 
 def _operations(node: Scalar) -> float:
-    """Roundings on the longest path from a read to the root, functions counted with the error they may have."""
+    """Roundings on the longest path from a read to the root, functions counted with the
+    error they may have."""
     if isinstance(node, Read):
         return 0.0
     below = max((_operations(child) for child in children(node)), default=0.0)
     if isinstance(node, Unary | Binary) and node.op in _TRANSCENDENTAL:
         return below + 2 * FUNCTION_ULP
-    return below + (1.0 if isinstance(node, Binary) and node.op in ("add", "sub", "mul", "div") else 0.0)
+    return below + (
+        1.0 if isinstance(node, Binary) and node.op in ("add", "sub", "mul", "div") else 0.0
+    )
 
 
 def max_rel_error(expression: Expression, got: Arrays, want: Arrays, magnitude: Arrays) -> float:
-    """The greatest |got - want| / magnitude over all outputs; inf where an infinity or nan stands on one side only.
+    """The greatest |got - want| / magnitude over all outputs; inf where an infinity or
+    nan stands on one side only.
 
-    Below the smallest normal number over the unit roundoff (subnormals for float16) differences count as absolute, because values
-    there may be flushed to zero. A value too large for the dtype may be infinite. Integers after a float-to-int conversion may
-    differ by one.
+    Below the smallest normal number over the unit roundoff (subnormals for float16)
+    differences count as absolute, because values there may be flushed to zero. A value
+    too large for the dtype may be infinite. Integers after a float-to-int conversion
+    may differ by one.
     """
     worst = 0.0
-    converted = any(isinstance(node, Cast) and "int" in node.dtype for stage in expression.stages for node in walk(stage.body))
+    converted = any(
+        isinstance(node, Cast) and "int" in node.dtype
+        for stage in expression.stages
+        for node in walk(stage.body)
+    )
     floating = any("float" in stage.dtype for stage in expression.stages) or any(
         "float" in tensor.dtype for tensor in expression.inputs
     )
@@ -168,17 +242,35 @@ def max_rel_error(expression: Expression, got: Arrays, want: Arrays, magnitude: 
         slack = 1.0 if "int" in dtype and converted and floating else 0.0
         worst = max(
             worst,
-            _difference(np.asarray(got[name]).astype(np.float64), want[name].astype(np.float64), magnitude[name], dtype, slack),
+            _difference(
+                np.asarray(got[name]).astype(np.float64),
+                want[name].astype(np.float64),
+                magnitude[name],
+                dtype,
+                slack,
+            ),
         )
     return worst
 
 
-def _difference(got: NDArray[np.float64], want: NDArray[np.float64], size: NDArray[Any], dtype: str, slack: float) -> float:
+def _difference(
+    got: NDArray[np.float64],
+    want: NDArray[np.float64],
+    size: NDArray[Any],
+    dtype: str,
+    slack: float,
+) -> float:
     if got.shape != want.shape:
         raise UsageError(f"an output has shape {list(got.shape)}, the reference {list(want.shape)}")
     if dtype in UNIT_ROUNDOFF:
         with np.errstate(over="ignore"):
-            want = np.where(np.isinf(got) & (np.abs(want) > greatest(dtype) * 0.999) & (np.sign(got) == np.sign(want)), got, want)
+            want = np.where(
+                np.isinf(got)
+                & (np.abs(want) > greatest(dtype) * 0.999)
+                & (np.sign(got) == np.sign(want)),
+                got,
+                want,
+            )
     with np.errstate(all="ignore"):
         same = (got == want) | (np.isnan(got) & np.isnan(want))
         error = np.maximum(np.abs(got - want) - slack, 0) / np.maximum(size, _floor(dtype))

@@ -1,14 +1,32 @@
-"""Operators without a product at their heart: pooling, softmax, normalisation, reductions, elementwise work, gathers."""
+"""Operators without a product at their heart: pooling, softmax, normalisation,
+reductions, elementwise work, gathers."""
 
 from __future__ import annotations
 
-from tuner.workload.contractions import ACT, ARITHMETIC, FLOAT, PAD, SIZES, STRIDE, dtype, extents, flag, layout
+from tuner.workload.contractions import (
+    ACT,
+    ARITHMETIC,
+    FLOAT,
+    PAD,
+    SIZES,
+    STRIDE,
+    dtype,
+    extents,
+    flag,
+    layout,
+)
 from tuner.workload.operator import FUNCTIONS, Operator, Param
 
 EPS = Param(name="eps", kind="float", about="added to the variance", default=1e-5)
 AXIS = Param(name="axis", kind="choice", about="reduced away", default=1, choices=(1, 0))
 IMAGE = extents(N="batch", H="height", W="width", C="channels")
-POOLED = (*IMAGE, *extents(KH="window height", KW="window width"), STRIDE, PAD, layout("NHWC", "NCHW"))
+POOLED = (
+    *IMAGE,
+    *extents(KH="window height", KW="window width"),
+    STRIDE,
+    PAD,
+    layout("NHWC", "NCHW"),
+)
 MATRIX = extents(M="rows", N="columns")
 POOL_PIECES = {
     **{name: SIZES[name].replace("dilation*", "") for name in ("OH", "OW")},
@@ -44,7 +62,7 @@ kernel avg_pool2d(X: @{dtype}[@{image}]) -> (Y: @{dtype}[@{pooled}]) {
   T[@{at}] += X[@{read}] else 0 @{over}
   @{count_include_pad||I[h, w] += where(@{y} >= 0 and @{y} < H and @{x} >= 0 and @{x} < W, @{wide}(1), 0) @{over}}
   Y[@{at}] = T[@{at}] @{count_include_pad|* (1 / (KH*KW))|/ I[h, w]}
-}""",
+}""",  # noqa: E501
 )
 GLOBAL_AVG_POOL2D = Operator(
     name="global_avg_pool2d",
@@ -82,7 +100,8 @@ kernel log_softmax(X: @{dtype}[M, N]) -> (Y: @{dtype}[M, N]) {
 )
 LAYER_NORM = Operator(
     name="layer_norm",
-    about="each row to mean 0 and variance 1, then gamma and beta; the variance from differences to the mean",
+    about="each row to mean 0 and variance 1, then gamma and beta; the variance from "
+    "differences to the mean",
     params=(*MATRIX, EPS, dtype(*FLOAT)),
     program="""
 kernel layer_norm(X: @{dtype}[M, N], gamma: @{dtype}[N], beta: @{dtype}[N]) -> (Y: @{dtype}[M, N]) {
@@ -114,7 +133,7 @@ kernel batch_norm(X: @{dtype}[@{image}], gamma: @{dtype}[C], beta: @{dtype}[C], 
     -> (Y: @{dtype}[@{image}]) {
   Q[c] = rsqrt(var[c] + @{eps}) * gamma[c]
   Y[@{at}] = (X[@{at}] - mean[c]) * Q[c] + beta[c]
-}""",
+}""",  # noqa: E501
 )
 REDUCE_SUM = Operator(
     name="reduce_sum",
@@ -162,7 +181,11 @@ ELEMENTWISE = Operator(
     about="one function of each element",
     dtypes=(*FLOAT, "int32"),
     pieces={"at": "i, j"},
-    params=(*MATRIX, Param(name="act", kind="choice", about="the function", choices=tuple(FUNCTIONS)), dtype(*FLOAT, "int32")),
+    params=(
+        *MATRIX,
+        Param(name="act", kind="choice", about="the function", choices=tuple(FUNCTIONS)),
+        dtype(*FLOAT, "int32"),
+    ),
     program="""
 kernel elementwise(X: @{dtype}[M, N]) -> (Y: @{dtype}[M, N]) {
   Y[i, j] = @{value}
@@ -184,7 +207,10 @@ EMBEDDING = Operator(
     name="embedding",
     about="rows of a table by index; indices outside are clamped into it",
     dtypes=(*FLOAT, "int8", "int32"),
-    params=(*extents(N="indices", V="rows of the table", D="row length"), dtype(*FLOAT, "int8", "int32")),
+    params=(
+        *extents(N="indices", V="rows of the table", D="row length"),
+        dtype(*FLOAT, "int8", "int32"),
+    ),
     program="""
 kernel embedding(X: int32[N], W: @{dtype}[V, D]) -> (Y: @{dtype}[N, D]) {
   Y[n, d] = W[clamp(X[n], 0, V - 1), d]

@@ -1,6 +1,8 @@
-"""Workloads from what people write: `op:NAME=VALUE,…`, parameters of an operator, a notation text, an expression.
+"""Workloads from what people write: `op:NAME=VALUE,…`, parameters of an operator, a
+notation text, an expression.
 
-Also workloads as JSON documents, whose expression is kept whole, so that lifted programs outlive the process.
+Also workloads as JSON documents, whose expression is kept whole, so that lifted
+programs outlive the process.
 """
 
 from __future__ import annotations
@@ -36,14 +38,20 @@ class Portfolio:
     ranges: Mapping[str, tuple[int, int]]  # extent parameter -> (least, greatest)
     constants: tuple[str, ...] = ()
     numerics: Numerics = "strict"
-    traffic: Mapping[int, float] | None = None  # how often which extent is called for; None: all alike
+    traffic: Mapping[int, float] | None = (
+        None  # how often which extent is called for; None: all alike
+    )
 
     def workload(self, extents: Mapping[str, int]) -> Workload:
         """The member with these extents, one for each ranged parameter."""
         for name, (low, high) in self.ranges.items():
             if name not in extents or not low <= extents[name] <= high:
-                raise WorkloadError(f"{name}={extents.get(name)} is outside {low}..{high}", parameter=name)
-        return workload_from_params(self.op, {**self.params, **extents}, constants=self.constants, numerics=self.numerics)
+                raise WorkloadError(
+                    f"{name}={extents.get(name)} is outside {low}..{high}", parameter=name
+                )
+        return workload_from_params(
+            self.op, {**self.params, **extents}, constants=self.constants, numerics=self.numerics
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,24 +64,37 @@ class _Parts:
 
 
 def parse_spec(text: str) -> Workload:
-    """The workload of `op:NAME=VALUE,…` with optional `const=W` (several as `const=W+bias`) and `numerics=strict|fast`.
+    """The workload of `op:NAME=VALUE,…` with optional `const=W` (several as
+    `const=W+bias`) and `numerics=strict|fast`.
 
     Raises `WorkloadError` whose `parameter` is the name at fault ("op" for the operator).
     """
     parts = _split(text)
     for name, (low, high) in parts.ranges.items():
-        message = f"{name}={low}..{high} is a range; only `tuner tune` and `tuner export` take ranges; here give one number"
+        message = (
+            f"{name}={low}..{high} is a range; only `tuner tune` and `tuner export` take "
+            f"ranges; here give one number"
+        )
         raise WorkloadError(message, parameter=name)
-    return workload_from_params(parts.op, parts.params, constants=parts.constants, numerics=parts.numerics)
+    return workload_from_params(
+        parts.op, parts.params, constants=parts.constants, numerics=parts.numerics
+    )
 
 
 def parse_portfolio(text: str) -> Portfolio:
     """The portfolio of a spec in which at least one extent is a range such as `M=1..512`."""
     parts = _split(text)
     if not parts.ranges:
-        raise WorkloadError(f"{text[:80]!r} has no range; write one extent as LEAST..GREATEST, e.g. M=1..512", parameter="op")
+        raise WorkloadError(
+            f"{text[:80]!r} has no range; write one extent as LEAST..GREATEST, e.g. M=1..512",
+            parameter="op",
+        )
     portfolio = Portfolio(
-        op=parts.op, params=parts.params, ranges=parts.ranges, constants=parts.constants, numerics=_numerics(parts.numerics)
+        op=parts.op,
+        params=parts.params,
+        ranges=parts.ranges,
+        constants=parts.constants,
+        numerics=_numerics(parts.numerics),
     )
     for end in (0, 1):
         portfolio.workload({name: ends[end] for name, ends in parts.ranges.items()})
@@ -82,7 +103,9 @@ def parse_portfolio(text: str) -> Portfolio:
 
 def _split(text: str) -> _Parts:
     if len(text) > MAX_SPEC:
-        raise WorkloadError(f"the spec has {len(text)} characters, the limit is {MAX_SPEC}", parameter="op")
+        raise WorkloadError(
+            f"the spec has {len(text)} characters, the limit is {MAX_SPEC}", parameter="op"
+        )
     name, _, rest = text.strip().partition(":")
     op = operator(name.strip())
     params: dict[str, str] = {}
@@ -90,7 +113,8 @@ def _split(text: str) -> _Parts:
         key, equals, value = (part.strip() for part in item.partition("="))
         if not equals or not key or not value:
             raise WorkloadError(
-                f"{item.strip()[:60]!r} is not NAME=VALUE; write {op.name}:NAME=VALUE,NAME=VALUE", parameter=key or "op"
+                f"{item.strip()[:60]!r} is not NAME=VALUE; write {op.name}:NAME=VALUE,NAME=VALUE",
+                parameter=key or "op",
             )
         if key in params:
             raise WorkloadError(f"{key} is given twice; give it once", parameter=key)
@@ -105,20 +129,32 @@ def _split(text: str) -> _Parts:
 def _range(param: Param, value: str) -> tuple[int, int]:
     found = _RANGE.fullmatch(value)
     if param.kind != "extent" or not found:
-        message = f"{param.name}={value[:40]} is not a range of an extent; extents are ranged as LEAST..GREATEST, e.g. M=1..512"
+        message = (
+            f"{param.name}={value[:40]} is not a range of an extent; extents are ranged "
+            f"as LEAST..GREATEST, e.g. M=1..512"
+        )
         raise WorkloadError(message, parameter=param.name)
     low, high = (int(checked(param, end)) for end in found.groups())
     if low >= high:
-        raise WorkloadError(f"{param.name}={value} is empty; the first end is the smaller", parameter=param.name)
+        raise WorkloadError(
+            f"{param.name}={value} is empty; the first end is the smaller", parameter=param.name
+        )
     return low, high
 
 
 def workload_from_params(
-    op: str, params: Mapping[str, object], *, constants: Iterable[str] = (), numerics: str = "strict"
+    op: str,
+    params: Mapping[str, object],
+    *,
+    constants: Iterable[str] = (),
+    numerics: str = "strict",
 ) -> Workload:
-    """The workload of a catalogue operator; parameters may be typed or text, `const` and `numerics` among them."""
+    """The workload of a catalogue operator; parameters may be typed or text, `const`
+    and `numerics` among them."""
     given = dict(params)
-    constants = tuple(constants) or tuple(part for part in str(given.pop("const", "") or "").split("+") if part)
+    constants = tuple(constants) or tuple(
+        part for part in str(given.pop("const", "") or "").split("+") if part
+    )
     given.pop("const", None)
     numerics = str(given.pop("numerics", numerics))
     found = operator(op)
@@ -127,14 +163,21 @@ def workload_from_params(
     try:
         expression = parse(text, found.symbols(values, text))
     except WorkloadError as error:
-        message = str(error).removeprefix(f"line {error.line}, column {error.column}: ") if error.line else str(error)
+        message = (
+            str(error).removeprefix(f"line {error.line}, column {error.column}: ")
+            if error.line
+            else str(error)
+        )
         raise WorkloadError(f"{op}: {message}", parameter=_culprit(found.params, values)) from None
     return _workload(expression, constants, numerics, op=op, params=values)
 
 
 def _culprit(params: tuple[Param, ...], values: Mapping[str, Value]) -> str:
     """The largest extent: what to lower where the whole is too large."""
-    return max((param.name for param in params if param.kind == "extent"), key=lambda name: int(values[name]))
+    return max(
+        (param.name for param in params if param.kind == "extent"),
+        key=lambda name: int(values[name]),
+    )
 
 
 def workload_from_notation(
@@ -143,8 +186,11 @@ def workload_from_notation(
     return _workload(parse(text, shapes), constants, numerics, notation=text, shapes=dict(shapes))
 
 
-def workload_from_expression(expression: Expression, constants: Iterable[str] = (), numerics: str = "strict") -> Workload:
-    """A workload around a tree from elsewhere (a lifted program), held to the same structure, bounds and budgets as a text."""
+def workload_from_expression(
+    expression: Expression, constants: Iterable[str] = (), numerics: str = "strict"
+) -> Workload:
+    """A workload around a tree from elsewhere (a lifted program), held to the same
+    structure, bounds and budgets as a text."""
     check_structure(expression)
     check_bounds(expression)
     check_limits(expression)
@@ -171,9 +217,14 @@ def _workload(
     known = tuple(dict.fromkeys(constants))
     for name in known:
         if name not in names:
-            raise WorkloadError(f"const={name[:60]} is not an input; the inputs are {', '.join(names)}", parameter="const")
+            raise WorkloadError(
+                f"const={name[:60]} is not an input; the inputs are {', '.join(names)}",
+                parameter="const",
+            )
     if len(known) == len(names):
-        raise WorkloadError("every input is declared constant; at least one must vary", parameter="const")
+        raise WorkloadError(
+            "every input is declared constant; at least one must vary", parameter="const"
+        )
     ordered, chosen = tuple(name for name in names if name in known), _numerics(numerics)
     return Workload(
         expression=expression,
@@ -203,9 +254,13 @@ def to_document(workload: Workload) -> dict[str, Json]:
 
 
 def from_document(document: Mapping[str, object]) -> Workload:
-    """The workload of a document. Raises `WorkloadError` for an unknown schema, an unsound tree, a wrong key."""
+    """The workload of a document. Raises `WorkloadError` for an unknown schema, an
+    unsound tree, a wrong key."""
     if document.get("schema") != DOCUMENT_SCHEMA:
-        raise WorkloadError(f"workload document of schema {document.get('schema')!r}; this version reads {DOCUMENT_SCHEMA}")
+        raise WorkloadError(
+            f"workload document of schema {document.get('schema')!r}; this version reads "
+            f"{DOCUMENT_SCHEMA}"
+        )
     expression = expression_from(document.get("expression"))
     check_structure(expression)
     check_bounds(expression)
@@ -221,5 +276,8 @@ def from_document(document: Mapping[str, object]) -> Workload:
         shapes=cast("dict[str, int]", document.get("shapes") or {}),
     )
     if workload.key != document.get("key"):
-        raise WorkloadError(f"the document's key {document.get('key')!r} is not that of its expression, {workload.key}")
+        raise WorkloadError(
+            f"the document's key {document.get('key')!r} is not that of its expression, "
+            f"{workload.key}"
+        )
     return workload

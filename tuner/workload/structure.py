@@ -1,4 +1,5 @@
-"""Whether an expression from elsewhere (a document, a lifted program) is well formed: names, ranks, order of stages."""
+"""Whether an expression from elsewhere (a document, a lifted program) is well formed:
+names, ranks, order of stages."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ def check_structure(expression: Expression) -> None:
         if tensor.name in tensors:
             raise WorkloadError(f"input {tensor.name!r} is declared twice")
         if any(extent < 1 for extent in tensor.shape):
-            raise WorkloadError(f"input {tensor.name!r} has shape {list(tensor.shape)}; extents are at least 1")
+            raise WorkloadError(
+                f"input {tensor.name!r} has shape {list(tensor.shape)}; extents are at least 1"
+            )
         tensors[tensor.name] = tensor
     for stage in expression.stages:
         if stage.name in tensors:
@@ -32,13 +35,21 @@ def _check_stage(stage: Stage, tensors: dict[str, Tensor]) -> None:
     if len(set(iterators)) < len(iterators):
         raise WorkloadError(f"stage {stage.name!r} names an iterator twice")
     if not stage.axes or any(axis.extent < 1 for axis in (*stage.axes, *stage.reduce_axes)):
-        raise WorkloadError(f"stage {stage.name!r} needs at least one axis, and extents of at least 1")
+        raise WorkloadError(
+            f"stage {stage.name!r} needs at least one axis, and extents of at least 1"
+        )
     if (stage.reducer is None) != (not stage.reduce_axes):
-        raise WorkloadError(f"stage {stage.name!r} has a reducer without reduction axes, or axes without a reducer")
+        raise WorkloadError(
+            f"stage {stage.name!r} has a reducer without reduction axes, or axes without a reducer"
+        )
     for node in walk(stage.body):
         if isinstance(node, Var) and node.name not in iterators:
-            raise WorkloadError(f"stage {stage.name!r} uses {node.name!r}, which is not an iterator of it")
+            raise WorkloadError(
+                f"stage {stage.name!r} uses {node.name!r}, which is not an iterator of it"
+            )
         if isinstance(node, Read) and node.tensor not in tensors:
             raise WorkloadError(f"stage {stage.name!r} reads {node.tensor!r} before it is defined")
         if isinstance(node, Read) and len(node.indices) != len(tensors[node.tensor].shape):
-            raise WorkloadError(f"stage {stage.name!r} reads {node.tensor!r} with {len(node.indices)} indices")
+            raise WorkloadError(
+                f"stage {stage.name!r} reads {node.tensor!r} with {len(node.indices)} indices"
+            )

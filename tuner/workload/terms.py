@@ -1,6 +1,7 @@
 """From the parse tree of one right-hand side to a scalar tree: names, types, constants.
 
-float16 and bfloat16 reads become float32, int8 and uint8 reads int32; literals take the type of what they meet and fold.
+float16 and bfloat16 reads become float32, int8 and uint8 reads int32; literals take the
+type of what they meet and fold.
 """
 
 from __future__ import annotations
@@ -14,7 +15,20 @@ from typing import cast
 from lark import Token, Tree
 
 from tuner.errors import WorkloadError
-from tuner.workload.expression import Binary, BinaryOp, Cast, Const, DType, Read, Scalar, Select, Tensor, Unary, UnaryOp, Var
+from tuner.workload.expression import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    DType,
+    Read,
+    Scalar,
+    Select,
+    Tensor,
+    Unary,
+    UnaryOp,
+    Var,
+)
 from tuner.workload.grammar import Node, fail
 
 DTYPE_NAMES: Mapping[str, DType] = {
@@ -38,7 +52,12 @@ DTYPE_NAMES: Mapping[str, DType] = {
 }
 FLOATS = ("float16", "bfloat16", "float32", "float64")  # narrow to wide
 INTEGERS = ("int8", "uint8", "int32", "int64")
-COMPUTED_IN: Mapping[str, DType] = {"float16": "float32", "bfloat16": "float32", "int8": "int32", "uint8": "int32"}
+COMPUTED_IN: Mapping[str, DType] = {
+    "float16": "float32",
+    "bfloat16": "float32",
+    "int8": "int32",
+    "uint8": "int32",
+}
 UNARY_FLOAT: Mapping[str, Callable[[float], float]] = {
     "exp": math.exp,
     "log": math.log,
@@ -55,8 +74,22 @@ INTEGER_RANGE = {
     "int32": (-(2**31), 2**31 - 1),
     "int64": (-(2**63), 2**63 - 1),
 }
-_ARITHMETIC: Mapping[str, BinaryOp] = {"+": "add", "-": "sub", "*": "mul", "/": "div", "//": "floordiv", "%": "floormod"}
-_COMPARISONS: Mapping[str, BinaryOp] = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+_ARITHMETIC: Mapping[str, BinaryOp] = {
+    "+": "add",
+    "-": "sub",
+    "*": "mul",
+    "/": "div",
+    "//": "floordiv",
+    "%": "floormod",
+}
+_COMPARISONS: Mapping[str, BinaryOp] = {
+    "<": "lt",
+    "<=": "le",
+    ">": "gt",
+    ">=": "ge",
+    "==": "eq",
+    "!=": "ne",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +118,8 @@ def real(value: float) -> Term:
 
 
 def settle(term: Term, dtype: DType, at: Node) -> Scalar:
-    """The term's node in `dtype`, which it must be able to take without losing its kind (float or integer)."""
+    """The term's node in `dtype`, which it must be able to take without losing its kind
+    (float or integer)."""
     if term.type == dtype:
         return term.node
     if term.literal and dtype in FLOATS:
@@ -98,7 +132,10 @@ def settle(term: Term, dtype: DType, at: Node) -> Scalar:
     for kind in (FLOATS, INTEGERS):
         if term.type in kind and dtype in kind:
             return Cast(dtype, term.node)
-    raise fail(f"a value of type {term.type} where {dtype} is needed; convert it, e.g. f32(…) or i32(…)", at)
+    raise fail(
+        f"a value of type {term.type} where {dtype} is needed; convert it, e.g. f32(…) or i32(…)",
+        at,
+    )
 
 
 def common(left: str, right: str, at: Node) -> str:
@@ -106,7 +143,9 @@ def common(left: str, right: str, at: Node) -> str:
     if left == right:
         return left
     for first, second in ((left, right), (right, left)):
-        if first == LITERAL_INT and (second in FLOATS or second in INTEGERS or second == LITERAL_REAL):
+        if first == LITERAL_INT and (
+            second in FLOATS or second in INTEGERS or second == LITERAL_REAL
+        ):
             return second
         if first == LITERAL_REAL and second in FLOATS:
             return second
@@ -145,7 +184,9 @@ class TermBuilder:
         if len(self.iterators) > before:
             name = list(self.iterators)[before]
             raise fail(
-                f"unknown shape symbol {name!r}; give its extent{suggestion(name, list(self.symbols))}", self.iterators[name]
+                f"unknown shape symbol {name!r}; give its "
+                f"extent{suggestion(name, list(self.symbols))}",
+                self.iterators[name],
             )
         if term.type != LITERAL_INT:
             raise fail("an extent is an integer made of numbers and shape symbols", node)
@@ -179,7 +220,9 @@ class TermBuilder:
         index_nodes = [child for child in rest if child not in pads]
         tensor = self._tensor(str(name), node)
         if len(index_nodes) != len(tensor.shape):
-            raise fail(f"{tensor.name} has {len(tensor.shape)} dimensions, not {len(index_nodes)}", node)
+            raise fail(
+                f"{tensor.name} has {len(tensor.shape)} dimensions, not {len(index_nodes)}", node
+            )
         indices = tuple(self._index(child) for child in index_nodes)
         read = Read(tensor.name, indices, self._pad(pads[0], tensor.dtype) if pads else None)
         self.reads.append((read, node))
@@ -191,7 +234,9 @@ class TermBuilder:
             return self.tensors[name]
         if name in self.later:
             raise fail(
-                f"{name!r} is read before it is defined; stages run in the order they are written, none may read itself", node
+                f"{name!r} is read before it is defined; stages run in the order they are "
+                f"written, none may read itself",
+                node,
             )
         if name in FUNCTIONS:
             raise fail(f"{name!r} is a function; call it with parentheses", node)
@@ -200,7 +245,9 @@ class TermBuilder:
     def _index(self, node: Node) -> Scalar:
         term = self.build(node)
         if term.type != LITERAL_INT and term.type not in INTEGERS:
-            raise fail(f"an index is an integer, this is a {term.type}; convert it, e.g. i32(…)", node)
+            raise fail(
+                f"an index is an integer, this is a {term.type}; convert it, e.g. i32(…)", node
+            )
         index = settle(term, "int64", node)
         check_index(index, node)
         return index
@@ -209,7 +256,9 @@ class TermBuilder:
         *sign, value = node.children
         term = real(math.inf) if str(value) == "inf" else number(cast(Token, value))
         if sign:
-            term = real(-term.value) if term.type == LITERAL_REAL else integer(-int(term.value), node)
+            term = (
+                real(-term.value) if term.type == LITERAL_REAL else integer(-int(term.value), node)
+            )
         if dtype == "bool":
             raise fail("a read of bool cannot be padded; compare a padded integer instead", node)
         settled = settle(term, dtype, node)
@@ -219,7 +268,9 @@ class TermBuilder:
     def _minus(self, node: Tree[Token]) -> Term:
         term = self.build(node.children[1])
         if term.literal:
-            return integer(-int(term.value), node) if term.type == LITERAL_INT else real(-term.value)
+            return (
+                integer(-int(term.value), node) if term.type == LITERAL_INT else real(-term.value)
+            )
         self._numeric(term, node)
         return Term(Unary("neg", term.node), term.type)
 
@@ -241,16 +292,25 @@ class TermBuilder:
     def _truth(self, node: Node) -> Scalar:
         term = self.build(node)
         if term.type != "bool":
-            raise fail(f"a condition is needed, this is a {term.type}; compare it, e.g. x > 0", node)
+            raise fail(
+                f"a condition is needed, this is a {term.type}; compare it, e.g. x > 0", node
+            )
         return term.node
 
     def _comparison(self, node: Tree[Token]) -> Term:
         left, symbol, right = node.children
         first, second = self.build(left), self.build(right)
         if first.literal and second.literal:
-            raise fail("both sides of the comparison are constants; write the branch that holds", node)
+            raise fail(
+                "both sides of the comparison are constants; write the branch that holds", node
+            )
         dtype = cast(DType, common(first.type, second.type, node))
-        return Term(Binary(_COMPARISONS[str(symbol)], settle(first, dtype, left), settle(second, dtype, right)), "bool")
+        return Term(
+            Binary(
+                _COMPARISONS[str(symbol)], settle(first, dtype, left), settle(second, dtype, right)
+            ),
+            "bool",
+        )
 
     def _sum(self, node: Tree[Token]) -> Term:
         return self._chain(node)
@@ -274,7 +334,10 @@ class TermBuilder:
         if op == "div" and right.literal and right.value == 0:
             raise fail("division by zero", at)
         if op == "div" and dtype not in FLOATS:
-            raise fail(f"'/' divides floating-point values, not {dtype}; use '//' or convert, e.g. f32(…)", at)
+            raise fail(
+                f"'/' divides floating-point values, not {dtype}; use '//' or convert, e.g. f32(…)",
+                at,
+            )
         if op in ("floordiv", "floormod") and dtype not in INTEGERS:
             raise fail(f"{symbol!r} divides integers, not {dtype}", at)
         if dtype in INTEGERS:
@@ -301,18 +364,26 @@ class TermBuilder:
         if then.literal and other.literal:
             kind = "float32" if kind == LITERAL_REAL else "int32"
         dtype = cast(DType, kind)
-        return Term(Select(cond, settle(then, dtype, parts[1]), settle(other, dtype, parts[2])), dtype)
+        return Term(
+            Select(cond, settle(then, dtype, parts[1]), settle(other, dtype, parts[2])), dtype
+        )
 
     def _call(self, node: Tree[Token]) -> Term:
         name, arguments = str(node.children[0]), list(node.children[1:])
         if name not in FUNCTIONS:
             raise fail(
-                f"unknown function {name!r}{suggestion(name, list(FUNCTIONS)) or '; known are ' + ', '.join(FUNCTIONS)}", node
+                f"unknown function "
+                f"{name!r}{suggestion(name, list(FUNCTIONS)) or '; known are ' + ', '.join(FUNCTIONS)}",  # noqa: E501
+                node,
             )
         counts = {"min": (2, 8), "max": (2, 8), "pow": (2, 2), "where": (3, 3), "clamp": (3, 3)}
         least, most = counts.get(name, (1, 1))
         if not least <= len(arguments) <= most:
-            raise fail(f"{name} takes {least if least == most else f'{least} to {most}'} arguments, not {len(arguments)}", node)
+            raise fail(
+                f"{name} takes {least if least == most else f'{least} to {most}'} arguments, "
+                f"not {len(arguments)}",
+                node,
+            )
         if name == "where":
             return self._choose(arguments, node)
         terms = [self.build(argument) for argument in arguments]
@@ -339,14 +410,22 @@ class TermBuilder:
     def _extreme(self, op: BinaryOp, left: Term, right: Term, node: Node) -> Term:
         if left.literal and right.literal:
             chosen = (max if op == "max" else min)(left.value, right.value)
-            return integer(int(chosen), node) if left.type == right.type == LITERAL_INT else real(float(chosen))
+            return (
+                integer(int(chosen), node)
+                if left.type == right.type == LITERAL_INT
+                else real(float(chosen))
+            )
         return self._binary(op, left, right, node)
 
     def _unary(self, name: str, term: Term, node: Node) -> Term:
         self._numeric(term, node)
         if name == "abs":
             if term.literal:
-                return integer(abs(int(term.value)), node) if term.type == LITERAL_INT else real(abs(term.value))
+                return (
+                    integer(abs(int(term.value)), node)
+                    if term.type == LITERAL_INT
+                    else real(abs(term.value))
+                )
             return Term(Unary("abs", term.node), term.type)
         if term.literal:
             try:
@@ -354,7 +433,9 @@ class TermBuilder:
             except (ValueError, OverflowError, ZeroDivisionError):
                 raise fail(f"{name}({term.value}) is not a number", node) from None
         if term.type not in FLOATS:
-            raise fail(f"{name} takes floating-point values, not {term.type}; convert, e.g. f32(…)", node)
+            raise fail(
+                f"{name} takes floating-point values, not {term.type}; convert, e.g. f32(…)", node
+            )
         return Term(Unary(cast(UnaryOp, name), term.node), term.type)
 
     def _convert(self, term: Term, dtype: DType, node: Node) -> Term:
@@ -362,14 +443,26 @@ class TermBuilder:
             raise fail("nothing converts to bool; compare instead, e.g. x != 0", node)
         if term.type == LITERAL_REAL and dtype in INTEGERS:
             raise fail(f"{term.value} is not an integer", node)
-        converted = settle(term, dtype, node) if term.literal else term.node if term.type == dtype else Cast(dtype, term.node)
+        converted = (
+            settle(term, dtype, node)
+            if term.literal
+            else term.node
+            if term.type == dtype
+            else Cast(dtype, term.node)
+        )
         computed = COMPUTED_IN.get(dtype, dtype)
         return Term(converted if computed == dtype else Cast(computed, converted), computed)
 
 
 def _neutral(op: BinaryOp, left: Term, right: Term) -> Term | None:
-    """The operand that an integer operation leaves as it is (x + 0, x * 1, x // 1), so that stride=1 and pad=0 leave no trace."""
-    if right.type == LITERAL_INT and (op, right.value) in (("add", 0), ("sub", 0), ("mul", 1), ("floordiv", 1)):
+    """The operand that an integer operation leaves as it is (x + 0, x * 1, x // 1), so
+    that stride=1 and pad=0 leave no trace."""
+    if right.type == LITERAL_INT and (op, right.value) in (
+        ("add", 0),
+        ("sub", 0),
+        ("mul", 1),
+        ("floordiv", 1),
+    ):
         return left
     if left.type == LITERAL_INT and (op, left.value) in (("add", 0), ("mul", 1)):
         return right
@@ -414,7 +507,8 @@ def fold(op: BinaryOp, left: Term, right: Term, at: Node) -> Term:
 
 
 def check_index(index: Scalar, at: Node) -> None:
-    """Indices are affine in iterators and integer tensors, with floor division and modulo by constants, min and max."""
+    """Indices are affine in iterators and integer tensors, with floor division and
+    modulo by constants, min and max."""
     match index:
         case Var() | Const():
             return
@@ -424,13 +518,21 @@ def check_index(index: Scalar, at: Node) -> None:
             check_index(arg, at)
         case Unary(op="neg", arg=arg):
             check_index(arg, at)
-        case Binary(op="mul", lhs=lhs, rhs=rhs) if not (isinstance(lhs, Const) or isinstance(rhs, Const)):
+        case Binary(op="mul", lhs=lhs, rhs=rhs) if not (
+            isinstance(lhs, Const) or isinstance(rhs, Const)
+        ):
             raise fail("an index multiplies only by constants (it is affine)", at)
-        case Binary(op="add" | "sub" | "mul" | "floordiv" | "floormod" | "min" | "max", lhs=lhs, rhs=rhs):
+        case Binary(
+            op="add" | "sub" | "mul" | "floordiv" | "floormod" | "min" | "max", lhs=lhs, rhs=rhs
+        ):
             check_index(lhs, at)
             check_index(rhs, at)
         case _:
-            raise fail("an index is made of iterators, constants, integer tensors, + - * // % min max clamp", at)
+            raise fail(
+                "an index is made of iterators, constants, integer tensors, + - * // % min "
+                "max clamp",
+                at,
+            )
 
 
 __all__ = [

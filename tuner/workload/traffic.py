@@ -1,4 +1,5 @@
-"""How often which number of rows is called for: lines `ROWS WEIGHT`, for portfolios that serve that traffic best."""
+"""How often which number of rows is called for: lines `ROWS WEIGHT`, for portfolios
+that serve that traffic best."""
 
 from __future__ import annotations
 
@@ -14,13 +15,17 @@ LARGEST_BYTES = 1 << 20
 
 
 def read_traffic(path: Path) -> Mapping[int, float]:
-    """Weights by number of rows. A line is `ROWS`, or `ROWS WEIGHT`, by default 1; equal rows add up, `#` begins a comment.
+    """Weights by number of rows. A line is `ROWS`, or `ROWS WEIGHT`, by default 1;
+    equal rows add up, `#` begins a comment.
 
     Raises UsageError naming the line at fault.
     """
     try:
         if path.stat().st_size > LARGEST_BYTES:
-            raise UsageError(f"{path} has {path.stat().st_size} bytes, the limit is {LARGEST_BYTES}; add up equal rows")
+            raise UsageError(
+                f"{path} has {path.stat().st_size} bytes, the limit is {LARGEST_BYTES}; add up "
+                f"equal rows"
+            )
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"the traffic in {path} cannot be read: {error}") from error
@@ -31,7 +36,10 @@ def read_traffic(path: Path) -> Mapping[int, float]:
             continue
         rows, weight = _parsed(parts)
         if rows < 1 or not isfinite(weight) or weight <= 0:
-            raise UsageError(f"{path}, line {number}: {line.strip()[:60]!r} is no ROWS and a weight above 0, e.g. 128 0.5")
+            raise UsageError(
+                f"{path}, line {number}: {line.strip()[:60]!r} is no ROWS and a weight above 0, "
+                f"e.g. 128 0.5"
+            )
         found[rows] = found.get(rows, 0.0) + weight
     if not found:
         raise UsageError(f"{path} names no number of rows; write lines such as 128 0.5")
@@ -39,17 +47,25 @@ def read_traffic(path: Path) -> Mapping[int, float]:
 
 
 def with_traffic(portfolio: Portfolio, traffic: Mapping[int, float]) -> Portfolio:
-    """The family, to be served best where this traffic is. Raises WorkloadError for rows outside its range."""
+    """The family, to be served best where this traffic is. Raises WorkloadError for
+    rows outside its range."""
     for name, (low, high) in portfolio.ranges.items():
         outside = sorted(rows for rows in traffic if not low <= rows <= high)
         if outside:
-            raise WorkloadError(f"the traffic has {name}={outside[0]}, which is outside {low}..{high}", parameter=name)
+            raise WorkloadError(
+                f"the traffic has {name}={outside[0]}, which is outside {low}..{high}",
+                parameter=name,
+            )
     return replace(portfolio, traffic=dict(traffic))
 
 
 def _parsed(parts: list[str]) -> tuple[int, float]:
     """(0, 0) for what is neither."""
     try:
-        return (int(parts[0]), float(parts[1]) if len(parts) > 1 else 1.0) if len(parts) <= 2 else (0, 0.0)
+        return (
+            (int(parts[0]), float(parts[1]) if len(parts) > 1 else 1.0)
+            if len(parts) <= 2
+            else (0, 0.0)
+        )
     except ValueError:
         return 0, 0.0

@@ -1,4 +1,5 @@
-"""Expressions as JSON and back: lists for scalar nodes, objects for stages and tensors; what the database and REST store."""
+"""Expressions as JSON and back: lists for scalar nodes, objects for stages and tensors;
+what the database and REST store."""
 
 from __future__ import annotations
 
@@ -39,7 +40,12 @@ def scalar_document(node: Scalar, names: Mapping[str, str]) -> list[Json]:
             return ["const", dtype, _number(value, dtype)]
         case Read(tensor=tensor, indices=indices, pad=pad):
             found: list[Json] = [scalar_document(index, names) for index in indices]
-            return ["read", names.get(tensor, tensor), found, None if pad is None else scalar_document(pad, names)]
+            return [
+                "read",
+                names.get(tensor, tensor),
+                found,
+                None if pad is None else scalar_document(pad, names),
+            ]
         case Unary(op=op, arg=arg):
             return ["unary", op, scalar_document(arg, names)]
         case Binary(op=op, lhs=lhs, rhs=rhs):
@@ -60,7 +66,9 @@ def _number(value: int | float | bool, dtype: str) -> Json:
 def expression_document(expression: Expression) -> dict[str, Json]:
     return {
         "name": expression.name,
-        "inputs": [{"name": t.name, "shape": list(t.shape), "dtype": t.dtype} for t in expression.inputs],
+        "inputs": [
+            {"name": t.name, "shape": list(t.shape), "dtype": t.dtype} for t in expression.inputs
+        ],
         "stages": [
             {
                 "name": stage.name,
@@ -82,16 +90,24 @@ def _axes(axes: tuple[Axis, ...]) -> list[Json]:
 
 
 def expression_from(document: object) -> Expression:
-    """The expression of a document. Raises `WorkloadError` for anything else; bounds and budgets are for the caller."""
+    """The expression of a document. Raises `WorkloadError` for anything else; bounds
+    and budgets are for the caller."""
     try:
         parts = cast("dict[str, list[dict[str, object]]]", document)
         inputs = tuple(
-            Tensor(name=_text(t["name"]), shape=tuple(_integer(e) for e in _items(t["shape"])), dtype=_dtype(t["dtype"]))
+            Tensor(
+                name=_text(t["name"]),
+                shape=tuple(_integer(e) for e in _items(t["shape"])),
+                dtype=_dtype(t["dtype"]),
+            )
             for t in parts["inputs"]
         )
         stages = tuple(_stage(stage) for stage in parts["stages"])
         return Expression(
-            name=_text(parts["name"]), inputs=inputs, stages=stages, outputs=tuple(_text(name) for name in parts["outputs"])
+            name=_text(parts["name"]),
+            inputs=inputs,
+            stages=stages,
+            outputs=tuple(_text(name) for name in parts["outputs"]),
         )
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise WorkloadError(f"not an expression document: {error}") from None
@@ -113,7 +129,10 @@ def _stage(part: dict[str, object]) -> Stage:
 
 
 def _axes_from(found: object) -> tuple[Axis, ...]:
-    return tuple(Axis(name=_text(_items(axis)[0]), extent=_integer(_items(axis)[1])) for axis in _items(found))
+    return tuple(
+        Axis(name=_text(_items(axis)[0]), extent=_integer(_items(axis)[1]))
+        for axis in _items(found)
+    )
 
 
 def scalar_from(found: object, height: int = 0) -> Scalar:
@@ -129,13 +148,23 @@ def scalar_from(found: object, height: int = 0) -> Scalar:
             padding = None if pad is None else scalar_from(pad, height + 1)
             if padding is not None and not isinstance(padding, Const):
                 raise ValueError("a read padded with something other than a constant")
-            return Read(_text(tensor), tuple(scalar_from(index, height + 1) for index in _items(indices)), padding)
+            return Read(
+                _text(tensor),
+                tuple(scalar_from(index, height + 1) for index in _items(indices)),
+                padding,
+            )
         case "unary", [op, arg] if op in get_args(UnaryOp):
             return Unary(cast(UnaryOp, op), scalar_from(arg, height + 1))
         case "binary", [op, lhs, rhs] if op in get_args(BinaryOp):
-            return Binary(cast(BinaryOp, op), scalar_from(lhs, height + 1), scalar_from(rhs, height + 1))
+            return Binary(
+                cast(BinaryOp, op), scalar_from(lhs, height + 1), scalar_from(rhs, height + 1)
+            )
         case "select", [cond, then, other]:
-            return Select(scalar_from(cond, height + 1), scalar_from(then, height + 1), scalar_from(other, height + 1))
+            return Select(
+                scalar_from(cond, height + 1),
+                scalar_from(then, height + 1),
+                scalar_from(other, height + 1),
+            )
         case "cast", [dtype, arg]:
             return Cast(_dtype(dtype), scalar_from(arg, height + 1))
         case _:

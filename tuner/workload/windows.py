@@ -1,6 +1,7 @@
 """Reads of a tensor as strided views over iterators, and products of two such views through BLAS.
 
-A convolution's input becomes a window view without a copy; contractions are cut into blocks so that memory stays bounded.
+A convolution's input becomes a window view without a copy; contractions are cut into
+blocks so that memory stays bounded.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ BLOCK = 1 << 24  # elements of one temporary
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A tensor seen over iterators: one axis each, in the given order, size 1 where the read does not depend on it."""
+    """A tensor seen over iterators: one axis each, in the given order, size 1 where the
+    read does not depend on it."""
 
     array: Array
     depends: frozenset[str]
@@ -33,15 +35,24 @@ class View:
         return self.array[cut]
 
 
-def window(read: Read, array: Array, order: tuple[str, ...], extents: Mapping[str, int]) -> View | None:
-    """The view of an affine read, padded where it leaves the tensor; None where an index is not affine or padding is huge."""
+def window(
+    read: Read, array: Array, order: tuple[str, ...], extents: Mapping[str, int]
+) -> View | None:
+    """The view of an affine read, padded where it leaves the tensor; None where an
+    index is not affine or padding is huge."""
     terms = [linear(index) for index in read.indices]
     if any(not isinstance(atom, Var) for found, _ in terms for atom in found):
         return None
     ends = [interval(index, extents, {}) for index in read.indices]
-    pads = [(max(0, -low), max(0, high - extent + 1)) for (low, high), extent in zip(ends, array.shape, strict=True)]
+    pads = [
+        (max(0, -low), max(0, high - extent + 1))
+        for (low, high), extent in zip(ends, array.shape, strict=True)
+    ]
     if any(before or after for before, after in pads):
-        if prod(n + before + after for n, (before, after) in zip(array.shape, pads, strict=True)) > 4 * array.size + BLOCK // 4:
+        if (
+            prod(n + before + after for n, (before, after) in zip(array.shape, pads, strict=True))
+            > 4 * array.size + BLOCK // 4
+        ):
             return None
         array = np.pad(array, pads, constant_values=0 if read.pad is None else read.pad.value)
     array = np.ascontiguousarray(array)
@@ -53,7 +64,13 @@ def window(read: Read, array: Array, order: tuple[str, ...], extents: Mapping[st
             strides[atom.name] += coefficient * stride
     depends = frozenset(name for name in order if strides[name])
     shape = tuple(extents[name] if name in depends else 1 for name in order)
-    seen = np.ndarray(shape, array.dtype, buffer=array.data, offset=offset, strides=tuple(strides[name] for name in order))
+    seen = np.ndarray(
+        shape,
+        array.dtype,
+        buffer=array.data,
+        offset=offset,
+        strides=tuple(strides[name] for name in order),
+    )
     return View(seen, depends)
 
 
@@ -84,17 +101,28 @@ class Contraction:
                 self._add(out, {**ranges, name: (start, middle)})
                 self._add(out, {**ranges, name: (middle, stop)})
                 return
-        product = _multiply(self.left.block(order, ranges), self.right.block(order, ranges), len(self.kept))
-        idle = prod(sizes[name] for name in self.reduced if name not in self.left.depends | self.right.depends)
-        out[tuple(slice(*ranges[name]) for name in self.kept)] += product * idle if idle != 1 else product
+        product = _multiply(
+            self.left.block(order, ranges), self.right.block(order, ranges), len(self.kept)
+        )
+        idle = prod(
+            sizes[name]
+            for name in self.reduced
+            if name not in self.left.depends | self.right.depends
+        )
+        out[tuple(slice(*ranges[name]) for name in self.kept)] += (
+            product * idle if idle != 1 else product
+        )
 
 
 def _multiply(left: Array, right: Array, kept: int) -> Array:
-    """Sum over axes from `kept` on of left times right; axes of size 1 broadcast. The result has `kept` axes."""
+    """Sum over axes from `kept` on of left times right; axes of size 1 broadcast. The
+    result has `kept` axes."""
     left, right = _summed(left, right.shape, kept), _summed(right, left.shape, kept)
     axes = range(left.ndim)
     inner = [axis for axis in axes if axis >= kept]
-    batch = [axis for axis in axes if axis < kept and left.shape[axis] > 1 and right.shape[axis] > 1]
+    batch = [
+        axis for axis in axes if axis < kept and left.shape[axis] > 1 and right.shape[axis] > 1
+    ]
     rows = [axis for axis in axes if axis < kept and axis not in batch and right.shape[axis] == 1]
     columns = [axis for axis in axes if axis < kept and axis not in batch and axis not in rows]
 
@@ -105,12 +133,17 @@ def _multiply(left: Array, right: Array, kept: int) -> Array:
     a = left.transpose(*batch, *rows, *columns, *inner).reshape(b, m, k)
     c = right.transpose(*batch, *rows, *inner, *columns).reshape(b, k, n)
     order = [*batch, *rows, *columns]
-    shape = [*(left.shape[axis] for axis in (*batch, *rows)), *(right.shape[axis] for axis in columns)]
+    shape = [
+        *(left.shape[axis] for axis in (*batch, *rows)),
+        *(right.shape[axis] for axis in columns),
+    ]
     product: Array = np.matmul(a, c).reshape(shape)
     return product.transpose(*(order.index(axis) for axis in range(kept)))
 
 
 def _summed(array: Array, other: tuple[int, ...], kept: int) -> Array:
     """`array` with the reduced axes that the other factor does not have already summed."""
-    lone = tuple(axis for axis in range(kept, array.ndim) if other[axis] == 1 and array.shape[axis] > 1)
+    lone = tuple(
+        axis for axis in range(kept, array.ndim) if other[axis] == 1 and array.shape[axis] > 1
+    )
     return array.sum(axis=lone, keepdims=True) if lone else array

@@ -1,4 +1,5 @@
-"""A workload: an expression with its origin, declared constants and numerics, and the key it is known by everywhere."""
+"""A workload: an expression with its origin, declared constants and numerics, and the
+key it is known by everywhere."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ class Workload:
     expression: Expression  # concrete shapes and dtypes
     key: str  # SHA-256 of the canonical, alpha-renamed tree with constants and numerics, hex
     op: str | None = None  # catalogue operator, None for notation and lifted programs
-    params: Mapping[str, int | float | str | bool] = field(default_factory=dict)  # of the operator, defaults filled in
+    params: Mapping[str, int | float | str | bool] = field(
+        default_factory=dict
+    )  # of the operator, defaults filled in
     notation: str | None = None  # the text, where the workload came as one
     shapes: Mapping[str, int] = field(default_factory=dict)  # symbol -> extent, for the notation
     constants: tuple[str, ...] = ()  # inputs known ahead of time, may be prepacked
@@ -24,10 +27,14 @@ class Workload:
 
     @property
     def spec(self) -> str:
-        """How the workload is written on the command line (`parse_spec` reads it back), or the notation's kernel name."""
+        """How the workload is written on the command line (`parse_spec` reads it back),
+        or the notation's kernel name."""
         if self.op is None:
             return self.expression.name
-        parts = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in self.params.items()]
+        parts = [
+            f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+            for name, value in self.params.items()
+        ]
         parts += [f"const={'+'.join(self.constants)}"] if self.constants else []
         parts += [f"numerics={self.numerics}"] if self.numerics != "strict" else []
         return self.op + ":" + ",".join(parts)

@@ -1,4 +1,5 @@
-"""The crew of a fleet: its builders and runners as actors, where each runs, how long it may take, how it is replaced."""
+"""The crew of a fleet: its builders and runners as actors, where each runs, how long it
+may take, how it is replaced."""
 
 from __future__ import annotations
 
@@ -27,12 +28,28 @@ DEVICE_START_S = 60.0  # of a GPU's process and context, mostly a second
 class Worker:
     """An actor and how to make it again."""
 
-    def __init__(self, name: str, actor: Any, arguments: dict[str, Any], batch_limit_s: float, host: str | None = None) -> None:
-        """`host`: of a cluster, where the actor is to run. An actor that is given a lane measures, one without builds."""
+    def __init__(
+        self,
+        name: str,
+        actor: Any,
+        arguments: dict[str, Any],
+        batch_limit_s: float,
+        host: str | None = None,
+    ) -> None:
+        """`host`: of a cluster, where the actor is to run. An actor that is given a
+        lane measures, one without builds."""
         lane = arguments.get("lane")
-        self.name, self.host, self._class, self._arguments, self._batch_limit_s = name, host, actor, arguments, batch_limit_s
+        self.name, self.host, self._class, self._arguments, self._batch_limit_s = (
+            name,
+            host,
+            actor,
+            arguments,
+            batch_limit_s,
+        )
         self.builds = lane is None
-        self.prepares = hasattr(actor, AHEAD)  # whether it can be given a workload while it measures another
+        self.prepares = hasattr(
+            actor, AHEAD
+        )  # whether it can be given a workload while it measures another
         self.preparing = False  # it does just now
         self.calibrating = False
         self.up = False  # it has answered: what it is given from now on may be why it is lost
@@ -40,13 +57,21 @@ class Worker:
         self.asked_s = 0.0  # when, seconds since the epoch
         self.generation = 0
         self.loaded: set[str] = set()
-        self.deadlines: list[float] = []  # of the calls in flight, oldest first, each counted from when it became the oldest
+        self.deadlines: list[
+            float
+        ] = []  # of the calls in flight, oldest first, each counted from when it became the oldest
         self.handle = self._make()
 
     def _make(self) -> Any:
         place = {} if self.host is None else {resource(self.host): PLACE}
         groups = {AHEAD: 1} if self.prepares else None
-        actor = ray.remote(num_cpus=0, resources=place, max_restarts=0, max_task_retries=0, concurrency_groups=groups)
+        actor = ray.remote(
+            num_cpus=0,
+            resources=place,
+            max_restarts=0,
+            max_task_retries=0,
+            concurrency_groups=groups,
+        )
         return actor(self._class).remote(**self._arguments)
 
     @property
@@ -71,7 +96,8 @@ class Worker:
         self.handle = self._make()
 
     def prepare(self, problem: Problem) -> Any:
-        """Has it make ready a workload beside what it measures; the future ends when that is done, or cannot be."""
+        """Has it make ready a workload beside what it measures; the future ends when
+        that is done, or cannot be."""
         self.preparing = True
         return self.handle.ahead.options(concurrency_group=AHEAD).remote(problem).future()
 
@@ -81,7 +107,8 @@ class Worker:
             ray.kill(self.handle)
 
     def limit_s(self, items: int, *, first: bool) -> float:
-        """How long a call may take; the first one of a problem waits for the compiler to load or for inputs to be made."""
+        """How long a call may take; the first one of a problem waits for the compiler
+        to load or for inputs to be made."""
         return (FIRST_CALL_S if first else GRACE_S) + items * self._batch_limit_s
 
 
@@ -93,7 +120,14 @@ class Crew:
     runner: type = Runner
     gpu_runner: type = GpuLaneRunner
 
-    def make(self, plan: FleetPlan | HostPlan, limits: Limits, *, host: str | None = None, threads: int = 1) -> list[Worker]:
+    def make(
+        self,
+        plan: FleetPlan | HostPlan,
+        limits: Limits,
+        *,
+        host: str | None = None,
+        threads: int = 1,
+    ) -> list[Worker]:
         """The builders and lanes of this machine, or of a host of the cluster."""
         prefix = "" if host is None else f"{host}/"
         workers = []
@@ -122,14 +156,28 @@ class Crew:
                 if lane.gpu is None:
                     workers.append(Worker(name, self.runner, measuring, limit_s, host))
                 else:  # a candidate that broke its device leaves a new process to be started
-                    workers.append(Worker(name, self.gpu_runner, measuring, limit_s + DEVICE_START_S, host))
+                    workers.append(
+                        Worker(name, self.gpu_runner, measuring, limit_s + DEVICE_START_S, host)
+                    )
         return workers
 
 
 def guests_of(plan: FleetPlan, workers: Sequence[Worker]) -> dict[str, str]:
     """Builders on cores that a lane lends, each with that lane."""
-    lanes = {core: worker.name for worker in workers if not worker.builds for core in worker.cores if core in plan.guest_cores}
-    return {worker.name: lanes[core] for worker in workers if worker.builds for core in worker.cores if core in lanes}
+    lanes = {
+        core: worker.name
+        for worker in workers
+        if not worker.builds
+        for core in worker.cores
+        if core in plan.guest_cores
+    }
+    return {
+        worker.name: lanes[core]
+        for worker in workers
+        if worker.builds
+        for core in worker.cores
+        if core in lanes
+    }
 
 
 def preparing(workers: Sequence[Worker]) -> list[str]:

@@ -1,4 +1,5 @@
-"""Which cores a process may run on, thread by thread: how everything but candidates is kept off the lanes."""
+"""Which cores a process may run on, thread by thread: how everything but candidates is
+kept off the lanes."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ import psutil
 
 
 def confine(process: psutil.Process, cores: Sequence[int]) -> dict[int, set[int]]:
-    """Keeps every thread of a process to `cores`, one pinned to fewer as it is. What each thread had before, by its id."""
+    """Keeps every thread of a process to `cores`, one pinned to fewer as it is. What
+    each thread had before, by its id."""
     allowed, before = set(cores), {}
     with suppress(psutil.NoSuchProcess):
         for thread in process.threads():
@@ -23,7 +25,8 @@ def confine(process: psutil.Process, cores: Sequence[int]) -> dict[int, set[int]
 
 
 def confine_family(cores: Sequence[int], *, besides: Collection[int] = ()) -> None:
-    """The same for this process and all that descends from it, `besides` those ids; what they start later inherits it."""
+    """The same for this process and all that descends from it, `besides` those ids;
+    what they start later inherits it."""
     for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
         if process.pid not in besides:
             confine(process, cores)
@@ -31,7 +34,8 @@ def confine_family(cores: Sequence[int], *, besides: Collection[int] = ()) -> No
 
 @contextmanager
 def confined(cores: Sequence[int]) -> Iterator[None]:
-    """Keeps the calling process to `cores` within the block: a search must not run on the core that is timing its candidates."""
+    """Keeps the calling process to `cores` within the block: a search must not run on
+    the core that is timing its candidates."""
     before = confine(psutil.Process(), cores)
     everything = set().union(*before.values())
     try:
@@ -39,5 +43,7 @@ def confined(cores: Sequence[int]) -> Iterator[None]:
     finally:
         for thread in psutil.Process().threads():
             with suppress(ProcessLookupError):
-                if everything:  # threads made meanwhile inherited the confinement and get what the process had
+                if (
+                    everything
+                ):  # threads made meanwhile inherited the confinement and get what the process had
                     os.sched_setaffinity(thread.id, before.get(thread.id, everything))

@@ -1,7 +1,10 @@
-"""The compiler process: compiles and links one candidate after the other, leaves the library on shared storage by content hash.
+"""The compiler process: compiles and links one candidate after the other, leaves the
+library on shared storage by content hash.
 
-Run as `python -m tuner.workers.fleet.build_server FD`. It is the only process of a builder that loads TVM, and it may crash or hang in the
-compiler: whoever owns it (builder.py) kills and replaces it. An alarm ends it by itself should its owner be gone by then.
+Run as `python -m tuner.workers.fleet.build_server FD`. It is the only process of a
+builder that loads TVM, and it may crash or hang in the compiler: whoever owns it
+(builder.py) kills and replaces it. An alarm ends it by itself should its owner be gone
+by then.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ from tuner.workers.fleet.shipping import place
 if TYPE_CHECKING:
     from tuner.workers.fleet.candidate_compiler import Origin
 
-NICENESS = 10  # of this process: it computes all the time, and whoever hands a lane its next candidate shares its core
+# of this process: it computes all the time, and whoever hands a lane its next candidate
+# shares its core
+NICENESS = 10
 
 
 def memory_bytes() -> tuple[int, int]:
@@ -42,8 +47,19 @@ def build(origin: Origin, request: BuildRequest, storage: Path) -> Library | Fai
     except IllegalSchedule as error:
         return Failed(kind=FailureKind.ILLEGAL_SCHEDULE, message=str(error))
     except MemoryError as error:
-        return Failed(kind=FailureKind.BUILD_ERROR, message=f"the compiler ran out of memory: {error}")
-    except (TunerError, RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError, OSError) as error:
+        return Failed(
+            kind=FailureKind.BUILD_ERROR, message=f"the compiler ran out of memory: {error}"
+        )
+    except (
+        TunerError,
+        RuntimeError,
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        AttributeError,
+        OSError,
+    ) as error:
         return Failed(kind=FailureKind.BUILD_ERROR, message=f"{type(error).__name__}: {error}")
     digest = hashlib.sha256(made.library).hexdigest()
     if request.keep:
@@ -54,7 +70,8 @@ def build(origin: Origin, request: BuildRequest, storage: Path) -> Library | Fai
 
 
 def load_compiler() -> Callable[[Problem, Path], Origin]:
-    """Loads TVM, in 0.9 s instead of 3 where PyTorch is installed: TVM loads that, too, and nothing here needs it."""
+    """Loads TVM, in 0.9 s instead of 3 where PyTorch is installed: TVM loads that, too,
+    and nothing here needs it."""
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # to import it then fails, as where it is not installed
     gc.disable()  # what is loaded stays
     from tuner.workers.fleet.candidate_compiler import origin_of  # noqa: PLC0415  # what this is about
@@ -66,8 +83,8 @@ def load_compiler() -> Callable[[Problem, Path], Origin]:
 
 def _yield_to_messages() -> None:
     os.nice(NICENESS)
-    # Where the kernel shares the processor evenly among sessions (sched(7), autogroup), each session has a niceness, too. This
-    # process was started in one of its own.
+    # Where the kernel shares the processor evenly among sessions (sched(7), autogroup),
+    # each session has a niceness, too. This process was started in one of its own.
     if os.getsid(0) == os.getpid():
         with suppress(OSError):
             Path("/proc/self/autogroup").write_text(str(NICENESS), encoding="ascii")
@@ -95,7 +112,9 @@ def serve(descriptor: str) -> None:
             origins[message.key] = origin_of(message, storage)
             continue
         key, request = message
-        signal.setitimer(signal.ITIMER_REAL, setup.build_timeout_s + 5.0)  # its default action ends the process
+        signal.setitimer(
+            signal.ITIMER_REAL, setup.build_timeout_s + 5.0
+        )  # its default action ends the process
         result = build(origins[key], request, storage)
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         channel.send(BuildReply(result=result, resident_bytes=memory_bytes()[1]))

@@ -1,7 +1,9 @@
-"""Builders: a Ray actor that keeps one compiler process busy, ends it when it hangs and replaces it when it crashed or grew.
+"""Builders: a Ray actor that keeps one compiler process busy, ends it when it hangs and
+replaces it when it crashed or grew.
 
-The compiler is a process of its own because forking a child out of an actor with TVM and a dozen threads in it is not safe, and
-because a crash inside LLVM must cost one candidate and not the actor. Speaking to it costs less than a millisecond a build.
+The compiler is a process of its own because forking a child out of an actor with TVM
+and a dozen threads in it is not safe, and because a crash inside LLVM must cost one
+candidate and not the actor. Speaking to it costs less than a millisecond a build.
 """
 
 from __future__ import annotations
@@ -15,7 +17,16 @@ from pathlib import Path
 from tuner.measure.outcome import Failed, FailureKind
 from tuner.workers.fleet.channel import Child, source_root, spawn
 from tuner.workers.fleet.handoff import Letter, post
-from tuner.workers.fleet.messages import BuildReply, BuildRequest, Built, Library, Limits, MeasureRequest, Problem, ServerSetup
+from tuner.workers.fleet.messages import (
+    BuildReply,
+    BuildRequest,
+    Built,
+    Library,
+    Limits,
+    MeasureRequest,
+    Problem,
+    ServerSetup,
+)
 from tuner.workers.fleet.shipping import packed
 
 LAST_WORDS = 4000  # characters of a dead compiler's output that go into the failure's text
@@ -27,11 +38,17 @@ class LostCompiler(RuntimeError):
 
 
 def compiler_environment() -> dict[str, str]:
-    """What a compiler needs from the environment, and nothing else: no token, no database address."""
+    """What a compiler needs from the environment, and nothing else: no token, no
+    database address."""
     names = ("PATH", "HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH", "CC", "CUDA_HOME")
     kept = {name: os.environ[name] for name in names if name in os.environ}
     # One core each: TVM's and OpenBLAS's own thread pools would only fight over it.
-    return kept | {"PYTHONPATH": str(source_root()), "TVM_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return kept | {
+        "PYTHONPATH": str(source_root()),
+        "TVM_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
 
 
 class Compiler:
@@ -56,7 +73,11 @@ class Compiler:
         with self._log.open("wb") as log:
             environment = compiler_environment()
             self._child = spawn(
-                "tuner.workers.fleet.build_server", directory=self._storage, environment=environment, output=log, flags=("-P",)
+                "tuner.workers.fleet.build_server",
+                directory=self._storage,
+                environment=environment,
+                output=log,
+                flags=("-P",),
             )
         limits = self._limits
         self._child.connection.send(
@@ -75,11 +96,13 @@ class Compiler:
             self._child = None
 
     def wait_ready(self) -> None:
-        """Until the compiler is loaded. Raises LostCompiler with its last words where it cannot be."""
+        """Until the compiler is loaded. Raises LostCompiler with its last words where
+        it cannot be."""
         self._awake()
 
     def build(self, problem: Problem, request: BuildRequest) -> Library | Failed:
-        """One candidate, compiled and linked, within the build timeout and what a new process needs to start."""
+        """One candidate, compiled and linked, within the build timeout and what a new
+        process needs to start."""
         limits = self._limits
         try:
             child = self._awake()
@@ -89,22 +112,32 @@ class Compiler:
             child.connection.send((problem.key, request))
             if not child.connection.poll(limits.build_timeout_s):
                 self.start()
-                return Failed(kind=FailureKind.BUILD_TIMEOUT, message=f"not built within {limits.build_timeout_s:g} s")
+                return Failed(
+                    kind=FailureKind.BUILD_TIMEOUT,
+                    message=f"not built within {limits.build_timeout_s:g} s",
+                )
             reply: BuildReply = child.connection.recv()
         except (EOFError, ConnectionError) as error:
             return self._crashed(error)
         self._builds += 1
-        if self._builds >= limits.builds_per_server or reply.resident_bytes > limits.builder_resident_bytes:
+        if (
+            self._builds >= limits.builds_per_server
+            or reply.resident_bytes > limits.builder_resident_bytes
+        ):
             self.start()
         return reply.result
 
     def _crashed(self, error: Exception) -> Failed:
-        """A crash inside the compiler is the candidate's fault; SIGKILL comes from outside (operator, kernel out of memory)."""
+        """A crash inside the compiler is the candidate's fault; SIGKILL comes from
+        outside (operator, kernel out of memory)."""
         status = self._child.process.wait() if self._child else None
         said = self._last_words() or str(error)
         self.start()
         kind = FailureKind.INFRASTRUCTURE if status == -signal.SIGKILL else FailureKind.BUILD_ERROR
-        return Failed(kind=kind, message=f"the compiler ended while building ({describe_exit(status)}): {said}")
+        return Failed(
+            kind=kind,
+            message=f"the compiler ended while building ({describe_exit(status)}): {said}",
+        )
 
     def _last_words(self) -> str:
         """The end of what the compiler wrote before it died: an assertion of LLVM, a traceback."""
@@ -127,7 +160,10 @@ class Compiler:
             except (EOFError, ConnectionError):
                 pass
             self.close()
-        raise LostCompiler(f"the compiler process did not start within {START_TIMEOUT_S:g} s, twice: {self._last_words()}")
+        raise LostCompiler(
+            f"the compiler process did not start within {START_TIMEOUT_S:g} s, twice: "
+            f"{self._last_words()}"
+        )
 
 
 def describe_exit(status: int | None) -> str:
@@ -140,20 +176,31 @@ class Builder:
     """The actor. Ray runs its methods one after the other."""
 
     def __init__(
-        self, *, name: str, storage: str, cores: tuple[int, ...], home_cores: tuple[int, ...], limits: Limits, ships: bool = False
+        self,
+        *,
+        name: str,
+        storage: str,
+        cores: tuple[int, ...],
+        home_cores: tuple[int, ...],
+        limits: Limits,
+        ships: bool = False,
     ) -> None:
-        """`cores`: the compiler's; the actor itself keeps to `home_cores`. `ships`: what it builds is measured on other machines,
-        so it sends the bytes along."""
+        """`cores`: the compiler's; the actor itself keeps to `home_cores`. `ships`:
+        what it builds is measured on other machines, so it sends the bytes along."""
 
         self._name, self._ships, self._storage = name, ships, Path(storage)
-        self._posted: set[str] = set()  # hashes of libraries that a lane was told of: the same code again is not timed again
+        self._posted: set[str] = (
+            set()
+        )  # hashes of libraries that a lane was told of: the same code again is not timed again
         self._compiler = Compiler(storage=Path(storage), cores=cores, limits=limits)
-        self._compiler.start()  # it loads on any core that is free, and keeps to its own once it has
+        # it loads on any core that is free, and keeps to its own once it has
+        self._compiler.start()
         os.sched_setaffinity(0, home_cores)
         self._problems: dict[str, Problem] = {}
 
     def describe(self) -> dict[str, int | str]:
-        """Name and process ids, once the compiler is loaded: where it cannot be, the fleet does not start."""
+        """Name and process ids, once the compiler is loaded: where it cannot be, the
+        fleet does not start."""
         self._compiler.wait_ready()
         return {"name": self._name, "pid": os.getpid(), "compiler_pid": self._compiler.pid or 0}
 
@@ -171,11 +218,14 @@ class Builder:
                 self._post(problem_key, request, result)
             if self._ships and isinstance(result, Library):
                 result = packed(result, keep=request.keep)
-            built.append(Built(number=request.number, result=result, started_s=started, ended_s=ended))
+            built.append(
+                Built(number=request.number, result=result, started_s=started, ended_s=ended)
+            )
         return built
 
     def _post(self, problem_key: str, request: BuildRequest, library: Library) -> None:
-        """A head start for the lane that waits for this. Code that this builder has posted before needs none."""
+        """A head start for the lane that waits for this. Code that this builder has
+        posted before needs none."""
         if not self._ships and library.sha256 not in self._posted:
             self._posted.add(library.sha256)
             wanted = MeasureRequest(number=request.number, library=library, best_s=request.best_s)

@@ -1,7 +1,9 @@
-"""Which lanes are still as fast as when they were met: bands learned at the start, lanes drained that leave theirs, taken back.
+"""Which lanes are still as fast as when they were met: bands learned at the start,
+lanes drained that leave theirs, taken back.
 
-Pure and on its caller's clock; `driver.py` times the kernel (tuner.measure.calibration) and carries out what follows. A candidate
-timed on a lane that has drifted would pass for a bad schedule, or for a good one.
+Pure and on its caller's clock; `driver.py` times the kernel (tuner.measure.calibration)
+and carries out what follows. A candidate timed on a lane that has drifted would pass
+for a bad schedule, or for a good one.
 """
 
 from __future__ import annotations
@@ -16,10 +18,16 @@ from tuner.workers.fleet.messages import Calibrated
 EVERY_S = 30.0  # between two calibrations of a lane in its band; each takes some 8 ms a core
 SOON_S = 2.0  # while a band is being learned, and after a calibration outside of it
 LEARNED = 5  # calibrations from which a band is learned
-TOLERANCE = 0.15  # of the middle of the band, to both sides: repeats on a lane that nothing disturbs lie within some percent
-SPREADS = 3.0  # the band is wider where the calibrations it was learned from lay apart: so many times their own spread
+# of the middle of the band, to both sides: repeats on a lane that nothing disturbs lie
+# within some percent
+TOLERANCE = 0.15
+# the band is wider where the calibrations it was learned from lay apart: so many times
+# their own spread
+SPREADS = 3.0
 PERSISTENT = 3  # calibrations in a row outside: drifted; inside: back
-PATIENCE_S = 120.0  # a lane without which nothing would be measured gets a new band after being drained for so long
+# a lane without which nothing would be measured gets a new band after being drained for
+# so long
+PATIENCE_S = 120.0
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +45,10 @@ class _Lane:
         """A band around the recent calibrations."""
         cores = list(zip(*self.recent, strict=True))
         self.middle_s = tuple(median(core) for core in cores)
-        spreads = [median(abs(one / middle - 1.0) for one in core) for core, middle in zip(cores, self.middle_s, strict=True)]
+        spreads = [
+            median(abs(one / middle - 1.0) for one in core)
+            for core, middle in zip(cores, self.middle_s, strict=True)
+        ]
         self.tolerance = max(TOLERANCE, SPREADS * max(spreads))
         self.inside = self.outside = 0
         self.drained_s = None
@@ -79,7 +90,9 @@ class Calibrator:
         lane.recent.append(tuple(seconds))
         if not lane.middle_s:
             return self._learning(name, lane, now_s)
-        median_s, middle_s = max(zip(seconds, lane.middle_s, strict=True), key=lambda pair: abs(pair[0] / pair[1] - 1.0))
+        median_s, middle_s = max(
+            zip(seconds, lane.middle_s, strict=True), key=lambda pair: abs(pair[0] / pair[1] - 1.0)
+        )
         in_band = abs(median_s / middle_s - 1.0) <= lane.tolerance
         lane.inside, lane.outside = (lane.inside + 1, 0) if in_band else (0, lane.outside + 1)
         doubtful = lane.drained_s is not None
@@ -87,9 +100,15 @@ class Calibrator:
             lane.drained_s = None
         elif lane.outside >= PERSISTENT and lane.drained_s is None:
             doubtful, lane.drained_s = True, now_s
-            if median_s < middle_s:  # the band was learned in a bad hour: nothing is wrong with the lane now
+            if (
+                median_s < middle_s
+            ):  # the band was learned in a bad hour: nothing is wrong with the lane now
                 lane.learn()
-        elif lane.drained_s is not None and now_s - lane.drained_s > PATIENCE_S and self._is_needed(name):
+        elif (
+            lane.drained_s is not None
+            and now_s - lane.drained_s > PATIENCE_S
+            and self._is_needed(name)
+        ):
             lane.learn()
         suspect_since_s = lane.good_s if doubtful else None
         if lane.drained_s is None and (in_band or doubtful):
@@ -111,9 +130,17 @@ class Calibrator:
         slowest = max(lane.recent[-1])
         lane.good_s, lane.due_s = now_s, now_s + (EVERY_S if lane.middle_s else 0.0)
         return Calibrated(
-            lane=name, at_s=now_s, median_s=slowest, expected_s=slowest, in_band=True, drained=False, suspect_since_s=None
+            lane=name,
+            at_s=now_s,
+            median_s=slowest,
+            expected_s=slowest,
+            in_band=True,
+            drained=False,
+            suspect_since_s=None,
         )
 
     def _is_needed(self, name: str) -> bool:
         """Whether no other lane is in service."""
-        return all(lane.drained_s is not None for other, lane in self._lanes.items() if other != name)
+        return all(
+            lane.drained_s is not None for other, lane in self._lanes.items() if other != name
+        )

@@ -1,4 +1,5 @@
-"""What all candidates of one problem come from: its space, made once, and how its target's code is made."""
+"""What all candidates of one problem come from: its space, made once, and how its
+target's code is made."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ class Made:
     library: bytes  # what is measured
     code: bytes  # what it was linked from: an object, or a packed module with its cubins
     symbol: str
-    described: Callable[[], Mapping[str, Any]]  # its stored schedule with the sources; made for a winner only
+    described: Callable[
+        [], Mapping[str, Any]
+    ]  # its stored schedule with the sources; made for a winner only
     resources: Resources | None = None  # what it takes of a GPU
 
 
@@ -44,7 +47,8 @@ class Origin(Protocol):
     def problem(self) -> Problem: ...
 
     def made(self, config: Config | None) -> Made:
-        """The code of a config, of the default schedule where there is none. Raises IllegalSchedule and what compilers raise."""
+        """The code of a config, of the default schedule where there is none. Raises
+        IllegalSchedule and what compilers raise."""
         ...
 
 
@@ -56,8 +60,12 @@ def origin_of(problem: Problem, storage: Path) -> Origin:
 
 
 def symbol_of(problem: Problem) -> str:
-    """A C name of the kernel that does not depend on the config, so that equal code gives equal libraries."""
-    stem = "".join(letter if letter.isalnum() else "_" for letter in problem.workload.op or problem.workload.expression.name)
+    """A C name of the kernel that does not depend on the config, so that equal code
+    gives equal libraries."""
+    stem = "".join(
+        letter if letter.isalnum() else "_"
+        for letter in problem.workload.op or problem.workload.expression.name
+    )
     return f"tuned_{stem}_{problem.workload.key[:8]}"
 
 
@@ -67,10 +75,14 @@ class CpuOrigin:
         self.space = CpuSpace(problem.workload, problem.target, problem.threads)
 
     def program(self, config: Config | None) -> Program:
-        return default_program(self.problem.workload) if config is None else self.space.program(config)
+        return (
+            default_program(self.problem.workload) if config is None else self.space.program(config)
+        )
 
     def made(self, config: Config | None) -> Made:
-        compiled = compile_program(self.program(config), self.problem.target, symbol_of(self.problem))
+        compiled = compile_program(
+            self.program(config), self.problem.target, symbol_of(self.problem)
+        )
         return Made(
             library=link(LIBRARY, [function(self.problem, compiled)]),
             code=compiled.object_code,
@@ -112,11 +124,16 @@ class CudaOrigin:
         program, target, symbol = self.program(config), self.problem.target, symbol_of(self.problem)
         built = cuda_built(program, target, symbol, self.compiler)
         # A program calls its tensors as is good for it; callers are told of the workload's.
-        module = built.module.named([argument.name for argument in arguments_of(self.problem.workload.expression)])
+        module = built.module.named(
+            [argument.name for argument in arguments_of(self.problem.workload.expression)]
+        )
 
         def described() -> Mapping[str, Any]:
             scheduled = schedule(program, symbol)
-            sources = {"tvmscript": str(scheduled.mod.script()), "cuda": cuda_kernels(program, target, symbol).text}
+            sources = {
+                "tvmscript": str(scheduled.mod.script()),
+                "cuda": cuda_kernels(program, target, symbol).text,
+            }
             texts = {name: shortened(text) for name, text in sources.items()}
             return {**asdict(stored(program, symbol, scheduled)), "sources": texts}
 

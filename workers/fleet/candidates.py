@@ -53,7 +53,9 @@ class JobQueue:
     @property
     def problems(self) -> set[str]:
         """Keys of what it will want to have measured."""
-        return {item.problem for item in (*self.to_build, *self.ready)} | ({self.announced} if self.announced else set())
+        return {item.problem for item in (*self.to_build, *self.ready)} | (
+            {self.announced} if self.announced else set()
+        )
 
     def is_ready(self, item: Item, *, again: bool = False) -> None:
         """A built candidate that waits for a lane; one that lost its lane goes to the front."""
@@ -62,7 +64,8 @@ class JobQueue:
 
 
 def take(queue: deque[Item], count: int) -> list[Item]:
-    """A batch: candidates of one problem. One that already lost a worker travels alone, so that it takes nobody along."""
+    """A batch: candidates of one problem. One that already lost a worker travels alone,
+    so that it takes nobody along."""
     batch = [queue.popleft()]
     while queue and len(batch) < count and not batch[0].lost and not queue[0].lost:
         if queue[0].problem != batch[0].problem:

@@ -1,7 +1,9 @@
-"""A child process of our own with a message channel: spawned, spoken to with a deadline, killed with its whole group.
+"""A child process of our own with a message channel: spawned, spoken to with a
+deadline, killed with its whole group.
 
-Messages are Python objects between two processes of one checkout over a socket pair; nothing comes from outside. The child finds
-the channel's descriptor in its first argument, and sees the end of the channel when its parent dies.
+Messages are Python objects between two processes of one checkout over a socket pair;
+nothing comes from outside. The child finds the channel's descriptor in its first
+argument, and sees the end of the channel when its parent dies.
 """
 
 from __future__ import annotations
@@ -37,8 +39,13 @@ class Child:
         self.connection.close()
 
     def stop(self, *, grace_s: float) -> None:
-        """Ends the channel, which asks the child to leave, and kills it when it has not left in time."""
-        with suppress(OSError):  # shut down, not closed: a thread of ours may be reading it, which would keep a closed one open
+        """Ends the channel, which asks the child to leave, and kills it when it has not
+        left in time."""
+        with suppress(
+            OSError
+            # shut down, not closed: a thread of ours may be reading it, which would keep a
+            # closed one open
+        ):
             end = socket.socket(fileno=os.dup(self.connection.fileno()))
             end.shutdown(socket.SHUT_RDWR)
             end.close()
@@ -55,7 +62,8 @@ def spawn(
     output: IO[bytes] | None = None,
     flags: Sequence[str] = (),
 ) -> Child:
-    """Starts `python -m module FD arguments…` in its own session, with stdout and stderr going to `output` (default: nowhere)."""
+    """Starts `python -m module FD arguments…` in its own session, with stdout and
+    stderr going to `output` (default: nowhere)."""
     ours, theirs = socket.socketpair()
     sink: IO[bytes] | int = subprocess.DEVNULL if output is None else output
     with theirs:
@@ -73,12 +81,14 @@ def spawn(
 
 
 def parent_channel(argument: str) -> Connection:
-    """The channel to the parent, in a child started by `spawn`; not inherited by the child's own children."""
+    """The channel to the parent, in a child started by `spawn`; not inherited by the
+    child's own children."""
     descriptor = int(argument)
     os.set_inheritable(descriptor, False)
     return Connection(descriptor)
 
 
 def source_root() -> Path:
-    """The folder that holds the packages `tuner`, `db` and `workers`: what a child needs on its PYTHONPATH."""
+    """The folder that holds the packages `tuner`, `db` and `workers`: what a child
+    needs on its PYTHONPATH."""
     return Path(__file__).resolve().parent.parent

@@ -1,4 +1,5 @@
-"""Ray, started for the command that needs it and stopped with it: local, quiet, on loopback only and with its own token.
+"""Ray, started for the command that needs it and stopped with it: local, quiet, on
+loopback only and with its own token.
 
 Used inside the driver process (driver.py) alone, in the directory and environment of session.py.
 """
@@ -23,7 +24,9 @@ from ray.exceptions import GetTimeoutError, RpcError
 
 from tuner.errors import TunerError
 
-OBJECT_STORE_BYTES = 80 * 2**20  # about the least Ray accepts; payloads travel as files, or are small
+OBJECT_STORE_BYTES = (
+    80 * 2**20
+)  # about the least Ray accepts; payloads travel as files, or are small
 JOIN_TIMEOUT_S = 120.0  # some 10 s on an idle machine; a node that dies is noticed at once
 NODE_STARTS = 3  # Ray gives a node half a minute, which a machine that is overloaded exceeds
 LEAVE_TIMEOUT_S = 8.0
@@ -32,7 +35,9 @@ WATCH_S = 1.0  # between two looks at whether the node still lives
 BYSTANDERS = ("start_monitor", "start_api_server", "start_log_monitor")
 VITAL = ("raylet", "gcs_server")  # names of processes without which nothing works
 NAMESPACE = "tuner"
-COMMON: Mapping[str, Any] = MappingProxyType({"log_to_driver": False, "logging_level": logging.ERROR, "namespace": NAMESPACE})
+COMMON: Mapping[str, Any] = MappingProxyType(
+    {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": NAMESPACE}
+)
 
 
 class ClusterUnreachable(TunerError):
@@ -64,8 +69,9 @@ def start(session: Path, *, cpus: int) -> Callable[[], bool]:
 def _without_bystanders() -> Iterator[None]:
     """A head started within the block has no autoscaler, dashboard and log collector.
 
-    Nobody here asks them anything, and they take a second of the start of every job and 200 MB. Ray has no setting for it; a Ray
-    that names these methods differently starts them all.
+    Nobody here asks them anything, and they take a second of the start of every job and
+    200 MB. Ray has no setting for it; a Ray that names these methods differently starts
+    them all.
     """
     started = {name: getattr(Node, name) for name in BYSTANDERS if hasattr(Node, name)}
     for name in started:
@@ -95,17 +101,32 @@ def _lives(process: psutil.Process) -> bool:
         return False
 
 
-def join(session: Path, address: str, *, resources: Mapping[str, float], node_ip: str = "") -> subprocess.Popen[bytes]:
-    """Makes this machine a node of the cluster at `address` and this process a driver there: the node's process.
+def join(
+    session: Path, address: str, *, resources: Mapping[str, float], node_ip: str = ""
+) -> subprocess.Popen[bytes]:
+    """Makes this machine a node of the cluster at `address` and this process a driver
+    there: the node's process.
 
-    Ray wants a node of its own where a driver runs. All that the node writes lies in the session's directory: nodes that share
-    one fall over each other's sockets, and a driver tells its own node from another of the same machine by it. The token comes
+    Ray wants a node of its own where a driver runs. All that the node writes lies in
+    the session's directory: nodes that share one fall over each other's sockets, and a
+    driver tells its own node from another of the same machine by it. The token comes
     from the environment. Raises ClusterUnreachable.
     """
     directory = str(session / "ray")
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={address}", "--block", "--disable-usage-stats"]
+    command = [
+        sys.executable,
+        "-m",
+        "ray.scripts.scripts",
+        "start",
+        f"--address={address}",
+        "--block",
+        "--disable-usage-stats",
+    ]
     command += ["--num-cpus=0", "--num-gpus=0", f"--object-store-memory={OBJECT_STORE_BYTES}"]
-    command += ["--min-worker-port=0", "--max-worker-port=0"]  # any free ones: two nodes may share a machine
+    command += [
+        "--min-worker-port=0",
+        "--max-worker-port=0",
+    ]  # any free ones: two nodes may share a machine
     command += [f"--resources={json.dumps(dict(resources))}", f"--temp-dir={directory}"]
     command += [f"--node-ip-address={node_ip}"] if node_ip else []
     where = {"_node_ip_address": node_ip} if node_ip else {}
@@ -122,18 +143,26 @@ def join(session: Path, address: str, *, resources: Mapping[str, float], node_ip
             error = f"{type(failed).__name__}: {failed}"
             time.sleep(0.5)
     leave(node)
-    raise ClusterUnreachable(f"cannot join the cluster at {address}; is its address right, and the token the same? {error}")
+    raise ClusterUnreachable(
+        f"cannot join the cluster at {address}; is its address right, and the token the "
+        f"same? {error}"
+    )
 
 
-def answer(reference: Any, node: subprocess.Popen[bytes], *, timeout_s: float = JOIN_TIMEOUT_S) -> Any:
-    """What an actor on this machine's node answers. Raises ClusterUnreachable as soon as the node is gone, or when time is up."""
+def answer(
+    reference: Any, node: subprocess.Popen[bytes], *, timeout_s: float = JOIN_TIMEOUT_S
+) -> Any:
+    """What an actor on this machine's node answers. Raises ClusterUnreachable as soon
+    as the node is gone, or when time is up."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if node.poll() is not None:
             raise ClusterUnreachable(f"this machine's Ray node ended with status {node.returncode}")
         with suppress(GetTimeoutError):
             return ray.get(reference, timeout=min(WATCH_S, timeout_s))
-    raise ClusterUnreachable(f"an actor on this machine's Ray node did not answer within {timeout_s:g} s")
+    raise ClusterUnreachable(
+        f"an actor on this machine's Ray node did not answer within {timeout_s:g} s"
+    )
 
 
 def leave(node: subprocess.Popen[bytes]) -> None:
@@ -153,8 +182,8 @@ def stop() -> None:
 
 
 def end() -> None:
-    """Ends a local Ray and all that descends from it at once. Its own way of shutting down takes a second, and nothing of it is
-    kept."""
+    """Ends a local Ray and all that descends from it at once. Its own way of shutting
+    down takes a second, and nothing of it is kept."""
     own = psutil.Process().children()
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):

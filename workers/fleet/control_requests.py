@@ -1,11 +1,20 @@
-"""What an orchestrator asks its fleet besides candidates: builds of finalists, which several builders share, and races."""
+"""What an orchestrator asks its fleet besides candidates: builds of finalists, which
+several builders share, and races."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from tuner.workers.fleet.messages import Answer, Ask, BuildAsk, BuildRequest, Built, RaceOutcome, Span
+from tuner.workers.fleet.messages import (
+    Answer,
+    Ask,
+    BuildAsk,
+    BuildRequest,
+    Built,
+    RaceOutcome,
+    Span,
+)
 
 
 class Questions:
@@ -29,8 +38,16 @@ class Questions:
         """Takes one of the first question's builds; None where all are taken, or it wants none."""
         return self._builds.popleft() if self._builds else None
 
-    def part(self, ask: Ask, results: Sequence[Built | RaceOutcome], *, last: bool, spans: Sequence[Span] = ()) -> None:
-        """What one worker found; the answer goes with the `last` of those at work where no build is left to be taken.
+    def part(
+        self,
+        ask: Ask,
+        results: Sequence[Built | RaceOutcome],
+        *,
+        last: bool,
+        spans: Sequence[Span] = (),
+    ) -> None:
+        """What one worker found; the answer goes with the `last` of those at work where
+        no build is left to be taken.
 
         A question that lost a worker has had its answer.
         """
@@ -39,7 +56,9 @@ class Questions:
         self._parts += results
         if last and not self._builds:
             found = sorted(self._parts, key=lambda one: one.number if isinstance(one, Built) else 0)
-            self._close(Answer(number=ask.number, value=tuple(found), error=None, spans=tuple(spans)), ask)
+            self._close(
+                Answer(number=ask.number, value=tuple(found), error=None, spans=tuple(spans)), ask
+            )
 
     def refuse(self, ask: Ask, reason: str) -> None:
         """A worker was lost over it."""
@@ -55,4 +74,6 @@ class Questions:
         """Begins with the question that is first now."""
         self._parts = []
         first = self.first
-        self._builds = deque(first.what.requests if first is not None and isinstance(first.what, BuildAsk) else ())
+        self._builds = deque(
+            first.what.requests if first is not None and isinstance(first.what, BuildAsk) else ()
+        )

@@ -1,4 +1,5 @@
-"""Code that is measured once: of candidates that compile to the same library one is measured, and the others get its outcome."""
+"""Code that is measured once: of candidates that compile to the same library one is
+measured, and the others get its outcome."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ MOST_KNOWN = 8192  # outcomes that are kept; each takes a KiB or two
 
 
 class Twins:
-    """By the hash of a library: its outcome, who measures it, and who waits for that. Not thread-safe."""
+    """By the hash of a library: its outcome, who measures it, and who waits for that.
+    Not thread-safe."""
 
     def __init__(self) -> None:
         self._known: dict[str, Outcome] = {}
@@ -20,7 +22,9 @@ class Twins:
 
     def remember(self, sha256: str, outcome: Outcome) -> None:
         self._known[sha256] = outcome
-        if len(self._known) > MOST_KNOWN:  # the oldest goes; code that comes back later still is timed again
+        if (
+            len(self._known) > MOST_KNOWN
+        ):  # the oldest goes; code that comes back later still is timed again
             del self._known[next(iter(self._known))]
 
     def outcome(self, sha256: str) -> Outcome | None:
@@ -29,7 +33,8 @@ class Twins:
         return None if known is None else _reused(known)
 
     def waits(self, item: Item, sha256: str) -> bool:
-        """Whether another measures the item's code already; the item then waits for what becomes of it."""
+        """Whether another measures the item's code already; the item then waits for
+        what becomes of it."""
         if sha256 not in self._measured_by:
             return False
         self._waiting.setdefault(sha256, []).append(item)
@@ -50,7 +55,8 @@ class Twins:
         return [(twin, _reused(outcome)) for twin in self._waiting.pop(sha256, [])]
 
     def successor(self, sha256: str) -> Item | None:
-        """The item that was to measure this code will not: the first that waits for it gets its turn."""
+        """The item that was to measure this code will not: the first that waits for it
+        gets its turn."""
         self.interrupted(sha256)
         waiting = self._waiting.pop(sha256, [])
         if not waiting:
@@ -63,7 +69,10 @@ class Twins:
 
     def abandon(self, job: str) -> list[Item]:
         """Forgets a job's candidates; those of other jobs that get their turn for it."""
-        self._waiting = {sha256: [item for item in items if item.job != job] for sha256, items in self._waiting.items()}
+        self._waiting = {
+            sha256: [item for item in items if item.job != job]
+            for sha256, items in self._waiting.items()
+        }
         theirs = [sha256 for sha256, item in self._measured_by.items() if item.job == job]
         return [item for sha256 in theirs if (item := self.successor(sha256)) is not None]
 

@@ -1,6 +1,8 @@
-"""What jobs want of the fleet: each job's candidates in their queues, and whose turn it is at a builder or a lane.
+"""What jobs want of the fleet: each job's candidates in their queues, and whose turn it
+is at a builder or a lane.
 
-The pipeline's half that knows of jobs. Pure, like the pipeline: the policy decides, the accounts say what it decides by.
+The pipeline's half that knows of jobs. Pure, like the pipeline: the policy decides, the
+accounts say what it decides by.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ class Demand:
         account.builders = self._builders
 
     def submit(self, standing: Standing, problem: str, candidates: Iterable[Candidate]) -> None:
-        """A job starts level with the others; one that had nothing to offer for a while has a bounded claim.
+        """A job starts level with the others; one that had nothing to offer for a while
+        has a bounded claim.
 
         Without candidates it says what they will be of.
         """
@@ -78,19 +81,28 @@ class Demand:
         self._queues.pop(job, None)
         self._accounts.pop(job, None)
 
-    # -- whose turn it is ------------------------------------------------------------------------------------------------------
+    # -- whose turn it is
+    # ------------------------------------------------------------------------------
 
-    def next_to_build(self, room: Callable[[Item], bool], lane_takes: Callable[[str], bool]) -> JobQueue | None:
-        """The job whose turn it is at the least busy builder; None where that has no `room` for its next candidate.
+    def next_to_build(
+        self, room: Callable[[Item], bool], lane_takes: Callable[[str], bool]
+    ) -> JobQueue | None:
+        """The job whose turn it is at the least busy builder; None where that has no
+        `room` for its next candidate.
 
-        Nobody overtakes then: a candidate that must travel alone would wait for as long as others keep the builder busy. A job
-        whose problem no lane takes yet lets the others go first, and leaves a builder's core to making it ready: what is built
+        Nobody overtakes then: a candidate that must travel alone would wait for as long
+        as others keep the builder busy. A job whose problem no lane takes yet lets the
+        others go first, and leaves a builder's core to making it ready: what is built
         of it would only wait.
         """
         waiting = [queue for queue in self if queue.to_build]
         taken = [queue for queue in waiting if lane_takes(queue.to_build[0].problem)]
         others = [queue for queue in waiting if queue not in taken and self._fitting(queue)]
-        if not taken and others and sum(queue.account.building for queue in others) >= self._builders - 1:
+        if (
+            not taken
+            and others
+            and sum(queue.account.building for queue in others) >= self._builders - 1
+        ):
             waiting = [queue for queue in waiting if queue not in others]
         waiting = taken or waiting
         if len(waiting) > 1:
@@ -101,9 +113,11 @@ class Demand:
     def next_for_lane(
         self, free: Collection[Place], at: Callable[[Place, Item], Station | None]
     ) -> tuple[JobQueue, Station] | None:
-        """The job whose turn it is and the lane it gets, of the kinds that are `free`; None where its next candidate has no room.
+        """The job whose turn it is and the lane it gets, of the kinds that are `free`;
+        None where its next candidate has no room.
 
-        `at`: the free lane of a kind that takes this candidate; jobs that none takes are passed over.
+        `at`: the free lane of a kind that takes this candidate; jobs that none takes
+        are passed over.
         """
         waiting = [queue for queue in self if queue.ready]
         if len(waiting) > 1:
@@ -113,7 +127,9 @@ class Demand:
             for place in free:
                 if place.fits(queue.account.standing):
                     key = self._policy.lane(queue.account, place)
-                    if (chosen is None or key < chosen[0]) and (lane := at(place, queue.ready[0])) is not None:
+                    if (chosen is None or key < chosen[0]) and (
+                        lane := at(place, queue.ready[0])
+                    ) is not None:
                         chosen = key, queue, lane
         if chosen is None:
             return None
@@ -127,7 +143,8 @@ class Demand:
         """Whether there are lanes for the job, which are made ready for it then."""
         return any(place.fits(queue.account.standing) for place in self._places)
 
-    # -- what became of it -----------------------------------------------------------------------------------------------------
+    # -- what became of it
+    # ------------------------------------------------------------------------------
 
     def measured(self, queue: JobQueue, seconds: float, at_s: float) -> None:
         """A candidate held a lane for so long."""

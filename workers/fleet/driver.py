@@ -1,7 +1,10 @@
-"""The Ray driver, a process of its own: carries out what the pipeline decides, replaces lost workers, reports what ended.
+"""The Ray driver, a process of its own: carries out what the pipeline decides, replaces
+lost workers, reports what ended.
 
-Run as `python -m tuner.workers.fleet.driver FD SESSION` in an empty directory. Ray ends its driver's process when the cluster's head is lost:
-here that costs the orchestrator a channel and nothing else. The channel's end means that the orchestrator is gone: all stops.
+Run as `python -m tuner.workers.fleet.driver FD SESSION` in an empty directory. Ray ends
+its driver's process when the cluster's head is lost: here that costs the orchestrator a
+channel and nothing else. The channel's end means that the orchestrator is gone: all
+stops.
 """
 
 from __future__ import annotations
@@ -49,7 +52,9 @@ from tuner.workers.fleet.messages import (
 from tuner.workers.fleet.pipeline import Pipeline
 
 Message = Submit | Abandon | Ask
-MAX_SILENT_REPLACEMENTS = 12  # workers replaced in a row without a single batch coming back: then it is the machine that fails
+# workers replaced in a row without a single batch coming back: then it is the machine
+# that fails
+MAX_SILENT_REPLACEMENTS = 12
 CLOSE_TIMEOUT_S = 2.0
 LOOK_S = 2.0  # between two looks at which hosts of a cluster there are
 START_ATTEMPTS = 3  # for a worker that dies before it has answered once
@@ -77,7 +82,9 @@ class Back:
 
 
 class Driver:
-    def __init__(self, plan: FleetPlan, channel: Connection, crew: Crew, alive: Callable[[], bool]) -> None:
+    def __init__(
+        self, plan: FleetPlan, channel: Connection, crew: Crew, alive: Callable[[], bool]
+    ) -> None:
         """`alive` tells whether this machine's node is."""
         self._plan, self._channel, self._crew, self._alive = plan, channel, crew, alive
         self._next_watch = 0.0
@@ -91,7 +98,9 @@ class Driver:
         self._calibrations: list[Calibrated] = []
         self._hosts = None if plan.address is None else Hosts(plan)
         self._next_look = 0.0
-        self._due: dict[str, None] = {}  # lanes whose calibration is to be timed as soon as their guests are out of the way
+        self._due: dict[
+            str, None
+        ] = {}  # lanes whose calibration is to be timed as soon as their guests are out of the way
         self._lanes_due = False  # lanes may have to be prepared for a problem
         local = [] if self._hosts is not None else crew.make(plan, plan.limits)
         self._workers = {worker.name: worker for worker in local}
@@ -117,7 +126,8 @@ class Driver:
 
     @property
     def _alone(self) -> bool:
-        """Whether a question has the fleet to itself, or will next: a race, or builds on the very cores that measure."""
+        """Whether a question has the fleet to itself, or will next: a race, or builds
+        on the very cores that measure."""
         ask = self._questions.first
         return ask is not None and (self._pipeline.alternates or isinstance(ask.what, RaceAsk))
 
@@ -151,9 +161,11 @@ class Driver:
                 self._take(event.message)
 
     def _wait_for_hosts(self) -> bool:
-        """Until a machine of the cluster serves the target, however long that takes; false where the orchestrator ends before.
+        """Until a machine of the cluster serves the target, however long that takes;
+        false where the orchestrator ends before.
 
-        Raises RuntimeError where those that serve it have no lane that is long enough: others would wait behind this for ever.
+        Raises RuntimeError where those that serve it have no lane that is long enough:
+        others would wait behind this for ever.
         """
         patient_until, told = time.monotonic() + READY_TIMEOUT_S, False
         while self._hosts is not None:
@@ -163,10 +175,16 @@ class Driver:
                 break
             if self._hosts.narrow and time.monotonic() > patient_until:
                 names, threads = ", ".join(self._hosts.narrow), self._plan.threads
-                raise RuntimeError(f"a kernel of {threads} threads needs a lane of {threads} cores; {names} have none so long")
+                raise RuntimeError(
+                    f"a kernel of {threads} threads needs a lane of {threads} cores; {names} "
+                    f"have none so long"
+                )
             if not told:
                 told = True
-                text = f"waiting for a worker of this target to join {self._plan.address}; tuner worker starts one"
+                text = (
+                    f"waiting for a worker of this target to join {self._plan.address}; "
+                    f"tuner worker starts one"
+                )
                 self._send(Notice(kind="waiting", message=text))
             event = self._next_event()
             if isinstance(event, Came):
@@ -179,7 +197,9 @@ class Driver:
         """Workers answer once; from then on messages cost no start-up."""
         deadline = time.monotonic() + READY_TIMEOUT_S
         descriptions = self._described(deadline)
-        if self._hosts is None and (refusals := [str(one["refused"]) for one in descriptions if "refused" in one]):
+        if self._hosts is None and (
+            refusals := [str(one["refused"]) for one in descriptions if "refused" in one]
+        ):
             self._send(Notice(kind="refused", message=refusals[0]))
             raise RuntimeError(refusals[0])
         for worker in self._workers.values():
@@ -187,14 +207,18 @@ class Driver:
         for lane in self._runners:
             self._calibrator.add(lane, time.time())
         if self._hosts is None:
-            # From here on nothing of ours but candidates and guests' compilers runs on a lane, and these by turns.
-            compilers = {int(one["compiler_pid"]) for one in descriptions if one["name"] in self._guests}
+            # From here on nothing of ours but candidates and guests' compilers runs on
+            # a lane, and these by turns.
+            compilers = {
+                int(one["compiler_pid"]) for one in descriptions if one["name"] in self._guests
+            }
             confine_family(self._plan.builder_cores, besides=compilers)
         text = f"{len(self._builders)} builders, {len(self._runners)} lanes"
         self._send(Notice(kind="ready", message=text, details=descriptions))
 
     def _watch(self) -> None:
-        """Now and then, whether the node lives. Without it no call ever ends, and shutting down Ray does not either."""
+        """Now and then, whether the node lives. Without it no call ever ends, and
+        shutting down Ray does not either."""
         if time.monotonic() < self._next_watch:
             return
         self._next_watch = time.monotonic() + cluster.WATCH_S
@@ -206,7 +230,11 @@ class Driver:
         """What each worker says of itself. One that dies before it can is replaced, a few times."""
         found: dict[str, dict[str, int | str]] = {}
         for left in reversed(range(START_ATTEMPTS)):
-            asked = {name: one.handle.describe.remote() for name, one in self._workers.items() if name not in found}
+            asked = {
+                name: one.handle.describe.remote()
+                for name, one in self._workers.items()
+                if name not in found
+            }
             for name, reference in asked.items():
                 try:
                     found[name] = ray.get(reference, timeout=max(1.0, deadline - time.monotonic()))
@@ -217,12 +245,16 @@ class Driver:
         return tuple(found.values())
 
     def _look(self) -> None:
-        """Now and then, which hosts of the cluster have come and gone; what a lost one held is tried again elsewhere."""
+        """Now and then, which hosts of the cluster have come and gone; what a lost one
+        held is tried again elsewhere."""
         if self._hosts is None or time.monotonic() < self._next_look:
             return
         seen = self._hosts.look()
         self._next_look = time.monotonic() + LOOK_S
-        present = tuple(described(host, self._plan.limits.isolation, self._plan.target) for host in self._hosts.present)
+        present = tuple(
+            described(host, self._plan.limits.isolation, self._plan.target)
+            for host in self._hosts.present
+        )
         self._send(Notice(kind="hosts", message=f"{len(present)} machines", details=present))
         for reason in seen.refused:
             self._send(Notice(kind="worker_refused", message=reason))
@@ -231,21 +263,33 @@ class Driver:
                 self._retire(worker)
             self._send(Notice(kind="worker_lost", message=f"worker {name} is gone"))
         for host in seen.joined:
-            made = self._crew.make(host, self._plan.limits, host=host.name, threads=self._plan.threads)
+            made = self._crew.make(
+                host, self._plan.limits, host=host.name, threads=self._plan.threads
+            )
             self._workers |= {worker.name: worker for worker in made}
-            builders, runners = [one.name for one in made if one.builds], [one.name for one in made if not one.builds]
+            builders, runners = (
+                [one.name for one in made if one.builds],
+                [one.name for one in made if not one.builds],
+            )
             places = {worker.name: worker.place for worker in made}
             for lane in runners:
                 self._calibrator.add(lane, time.time())
                 self._inquire(lane, "describe", "description")
             self._pipeline.add(
-                builders=builders, runners=runners, alternates=host.alternates, places=places, prepares=preparing(made)
+                builders=builders,
+                runners=runners,
+                alternates=host.alternates,
+                places=places,
+                prepares=preparing(made),
             )
         if seen.gone or seen.joined:
             names: tuple[Mapping[str, int | str], ...] = tuple(
-                {"name": name, "builds": int(worker.builds)} for name, worker in self._workers.items()
+                {"name": name, "builds": int(worker.builds)}
+                for name, worker in self._workers.items()
             )
-            self._send(Notice(kind="workers", message=f"{len(names)} builders and lanes", details=names))
+            self._send(
+                Notice(kind="workers", message=f"{len(names)} builders and lanes", details=names)
+            )
 
     def _retire(self, worker: Worker, reason: str = "its machine is gone") -> None:
         del self._workers[worker.name]
@@ -264,7 +308,9 @@ class Driver:
             self._events.put(Came(None))
 
     def _send(self, message: Finished | Notice | Answer) -> None:
-        with suppress(BrokenPipeError, ConnectionResetError):  # the listener sees the end as well and stops the loop
+        with suppress(
+            BrokenPipeError, ConnectionResetError
+        ):  # the listener sees the end as well and stops the loop
             self._channel.send(message)
 
     def _next_event(self) -> Came | Back | None:
@@ -290,12 +336,15 @@ class Driver:
                 self._questions.add(message)
 
     def _dispatch(self) -> None:
-        """Hands out all work there is room for. A race waits for an idle fleet, and nothing builds while it is on; to build for
-        a question, a builder is kept free as soon as it has built what it holds."""
+        """Hands out all work there is room for. A race waits for an idle fleet, and
+        nothing builds while it is on; to build for a question, a builder is kept free
+        as soon as it has built what it holds."""
         ask = self._questions.first
         self._pipeline.paused = self._alone
         self._pipeline.reserve(wanted=ask is not None and isinstance(ask.what, BuildAsk))
-        while measurement := self._pipeline.next_measurement():  # first: a lane may be waiting, a builder can
+        while (
+            measurement := self._pipeline.next_measurement()
+        ):  # first: a lane may be waiting, a builder can
             worker, problem, wanted = measurement
             self._call(worker, "measure", problem, wanted)
         while build := self._pipeline.next_build():
@@ -307,16 +356,28 @@ class Driver:
             case BuildAsk():
                 self._build_contestants(ask)
             case RaceAsk() if not any(worker.ask for worker in self._workers.values()):
-                self._call(self._racing_lane, "race", ask.problem.key, [ask.what], ask=ask, limit_s=ask.what.limit_s)
+                self._call(
+                    self._racing_lane,
+                    "race",
+                    ask.problem.key,
+                    [ask.what],
+                    ask=ask,
+                    limit_s=ask.what.limit_s,
+                )
 
     def _build_contestants(self, ask: Ask) -> None:
-        """Gives each builder one after the other where the fleet was at rest when it began with them, else the one kept free."""
+        """Gives each builder one after the other where the fleet was at rest when it
+        began with them, else the one kept free."""
         if self._at_rest and self._shares != ask.number:
             self._shares = ask.number
             self._foresee_race(ask.problem.key)
         names = self._builders if self._shares == ask.number else [self._pipeline.reserved]
         for name in names:
-            if name and not self._workers[name].deadlines and (request := self._questions.next_build()):
+            if (
+                name
+                and not self._workers[name].deadlines
+                and (request := self._questions.next_build())
+            ):
                 self._call(name, "build", ask.problem.key, [request], ask=ask)
 
     @property
@@ -325,7 +386,8 @@ class Driver:
         return min(self._runners, key=self._calibrator.drained)
 
     def _foresee_race(self, problem: str) -> None:
-        """Has the lane of the race that will follow make what it verifies by, while the contestants are built."""
+        """Has the lane of the race that will follow make what it verifies by, while the
+        contestants are built."""
         worker = self._workers[self._racing_lane]
         if worker.prepares:
             self._load(worker, problem)
@@ -334,26 +396,34 @@ class Driver:
             self._await(Back(worker.name, worker.generation, future, None, "foresight"))
 
     def _calibrate(self) -> None:
-        """Asks the lanes whose turn it is; the answer comes between two of a lane's batches, never within a race."""
+        """Asks the lanes whose turn it is; the answer comes between two of a lane's
+        batches, never within a race."""
         if self._alone:
             return
         self._due |= dict.fromkeys(self._calibrator.due(time.time()))
-        for name in [one for one in self._due if self._pipeline.vacated(one)]:  # the others' guests build what they hold first
+        for name in [
+            one for one in self._due if self._pipeline.vacated(one)
+        ]:  # the others' guests build what they hold first
             del self._due[name]
             self._inquire(name, "calibrate", "calibration")
 
     def _prepare_lanes(self) -> None:
-        """Has lanes make ready what they will be given, while they measure something else; one workload at a time each."""
+        """Has lanes make ready what they will be given, while they measure something
+        else; one workload at a time each."""
         if not self._lanes_due or self._alone:
             return
         self._lanes_due = False
         for name, key in self._pipeline.unprepared():
             worker = self._workers[name]
-            if worker.up and not (worker.preparing or worker.calibrating):  # first of all its band is learned
+            if worker.up and not (
+                worker.preparing or worker.calibrating
+            ):  # first of all its band is learned
                 future = worker.prepare(self._problems[key])
                 self._await(Back(name, worker.generation, future, None, "preparation", key))
 
-    def _inquire(self, name: str, method: str, about: Literal["calibration", "description"]) -> None:
+    def _inquire(
+        self, name: str, method: str, about: Literal["calibration", "description"]
+    ) -> None:
         worker = self._workers[name]
         worker.calibrating = about == "calibration"
         future: Future[Any] = getattr(worker.handle, method).remote().future()
@@ -361,13 +431,22 @@ class Driver:
         self._await(Back(name, worker.generation, future, None, about))
 
     def _call(
-        self, name: str, method: str, problem: str, requests: Sequence[object], *, ask: Ask | None = None, limit_s: float = 0.0
+        self,
+        name: str,
+        method: str,
+        problem: str,
+        requests: Sequence[object],
+        *,
+        ask: Ask | None = None,
+        limit_s: float = 0.0,
     ) -> None:
         worker = self._workers[name]
         worker.ask, worker.asked_s = ask, time.time()
         first = self._load(worker, problem)
         future: Future[Any] = getattr(worker.handle, method).remote(problem, requests).future()
-        worker.deadlines.append(time.monotonic() + worker.limit_s(len(requests), first=first) + limit_s)
+        worker.deadlines.append(
+            time.monotonic() + worker.limit_s(len(requests), first=first) + limit_s
+        )
         self._await(Back(name, worker.generation, future, ask))
 
     def _load(self, worker: Worker, problem: str) -> bool:
@@ -396,7 +475,9 @@ class Driver:
             return
         worker.deadlines.pop(0)
         if worker.deadlines:  # the next call starts now
-            worker.deadlines[0] = max(worker.deadlines[0], time.monotonic() + worker.limit_s(1, first=False))
+            worker.deadlines[0] = max(
+                worker.deadlines[0], time.monotonic() + worker.limit_s(1, first=False)
+            )
         if event.about == "foresight":
             return
         results = event.future.result()
@@ -409,7 +490,11 @@ class Driver:
         self._silent, worker.ask = 0, None
         if event.ask is not None:
             others = any(other.ask is event.ask for other in self._workers.values())
-            held = () if worker.builds else (self._pipeline.raced(worker.name, worker.asked_s, time.time()),)
+            held = (
+                ()
+                if worker.builds
+                else (self._pipeline.raced(worker.name, worker.asked_s, time.time()),)
+            )
             self._questions.part(event.ask, results, last=not others, spans=held)
         elif worker.builds:
             self._pipeline.built(event.worker, results)
@@ -436,14 +521,23 @@ class Driver:
         self._calibrations.append(found)
         if found.drained is not before:
             self._pipeline.drain(worker.name, drained=found.drained)
-            ratio = f"its calibration kernel takes {found.median_s / found.expected_s:.2f} times what it should"
-            said = f"lane {worker.name} is drained: {ratio}" if found.drained else f"lane {worker.name} measures again"
+            ratio = (
+                f"its calibration kernel takes {found.median_s / found.expected_s:.2f} "
+                f"times what it should"
+            )
+            said = (
+                f"lane {worker.name} is drained: {ratio}"
+                if found.drained
+                else f"lane {worker.name} measures again"
+            )
             self._send(Notice(kind="drift", message=said))
 
     def _lose(self, worker: Worker, reason: str, ask: Ask | None) -> None:
         self._silent += 1
         if self._silent > MAX_SILENT_REPLACEMENTS:
-            raise RuntimeError(f"{self._silent} workers were lost in a row, the last one with: {reason}")
+            raise RuntimeError(
+                f"{self._silent} workers were lost in a row, the last one with: {reason}"
+            )
         started = worker.up
         worker.replace()
         self._inquire(worker.name, "describe", "description")
@@ -464,12 +558,17 @@ class Driver:
         reports, spans = self._pipeline.collect()
         self._spans += spans
         if reports or self._calibrations or len(self._spans) >= SPANS_KEPT:
-            finished = Finished(reports=tuple(reports), spans=tuple(self._spans), calibrations=tuple(self._calibrations))
+            finished = Finished(
+                reports=tuple(reports),
+                spans=tuple(self._spans),
+                calibrations=tuple(self._calibrations),
+            )
             self._send(finished)
             self._spans, self._calibrations = [], []
 
     def close(self) -> None:
-        """Asks the workers to stop their children, for a bounded time; what is left dies with Ray."""
+        """Asks the workers to stop their children, for a bounded time; what is left
+        dies with Ray."""
         refs = [worker.handle.close.remote() for worker in self._workers.values()]
         with suppress(RayError):
             ray.wait(refs, num_returns=len(refs), timeout=CLOSE_TIMEOUT_S)
@@ -486,7 +585,10 @@ def main(descriptor: str, directory: str, crew: Crew) -> None:
     node = None
     try:
         if plan.address is None:
-            alive = cluster.start(Path(directory), cpus=len(plan.builder_cores) + len(plan.guest_cores) + len(plan.lanes))
+            alive = cluster.start(
+                Path(directory),
+                cpus=len(plan.builder_cores) + len(plan.guest_cores) + len(plan.lanes),
+            )
         else:
             node = cluster.join(Path(directory), plan.address, resources={})
             alive = partial(_runs, node)
@@ -500,7 +602,9 @@ def main(descriptor: str, directory: str, crew: Crew) -> None:
             cluster.end()
         elif node is not None:
             cluster.leave(node)
-    session.remove_session(Path(directory))  # after a failure the orchestrator wants the log, and removes the rest
+    session.remove_session(
+        Path(directory)
+    )  # after a failure the orchestrator wants the log, and removes the rest
     if plan.address is None:
         os._exit(0)  # Ray would take leave of what is gone
 

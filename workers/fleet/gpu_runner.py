@@ -1,6 +1,8 @@
-"""Runners of GPUs: a Ray actor that owns one device and measures one candidate at a time on it, with the surface of `Runner`.
+"""Runners of GPUs: a Ray actor that owns one device and measures one candidate at a
+time on it, with the surface of `Runner`.
 
-The actor stays on the lane's cores of the host; what is measured runs in the processes of tuner.measure.gpu.runner.
+The actor stays on the lane's cores of the host; what is measured runs in the processes
+of tuner.measure.gpu.runner.
 """
 
 from __future__ import annotations
@@ -14,7 +16,14 @@ from tuner.errors import TunerError
 from tuner.measure.assignment import Lane
 from tuner.measure.gpu.runner import FreshProcesses, GpuLane, GpuRunner
 from tuner.measure.outcome import Failed, FailureKind, Outcome
-from tuner.workers.fleet.messages import Limits, Measured, MeasureRequest, Problem, RaceAsk, RaceOutcome
+from tuner.workers.fleet.messages import (
+    Limits,
+    Measured,
+    MeasureRequest,
+    Problem,
+    RaceAsk,
+    RaceOutcome,
+)
 from tuner.workers.fleet.runner import raced, wanted
 from tuner.workers.fleet.shipping import unpacked
 
@@ -22,7 +31,9 @@ from tuner.workers.fleet.shipping import unpacked
 class GpuLaneRunner:
     """The actor. Ray runs its methods one after the other."""
 
-    def __init__(self, *, lane: Lane, home_cores: tuple[int, ...], limits: Limits, storage: str) -> None:
+    def __init__(
+        self, *, lane: Lane, home_cores: tuple[int, ...], limits: Limits, storage: str
+    ) -> None:
         """`storage`: directory for libraries that come from other machines."""
         os.sched_setaffinity(0, lane.cores or home_cores)
         self._lane, self._limits, self._storage = lane, limits, Path(storage)
@@ -37,10 +48,15 @@ class GpuLaneRunner:
             self._runner.start()
         except TunerError as error:
             return found | {"refused": str(error)}
-        return found | {"process_pid": self._runner.pid or 0, "isolation": "process", "device": str(self._runner.facts["name"])}
+        return found | {
+            "process_pid": self._runner.pid or 0,
+            "isolation": "process",
+            "device": str(self._runner.facts["name"]),
+        }
 
     def calibrate(self) -> tuple[float, ...]:
-        """Nothing: a lane of cores is held to a kernel of its own, a device reports the clock it ran at with each trial."""
+        """Nothing: a lane of cores is held to a kernel of its own, a device reports the
+        clock it ran at with each trial."""
         return ()
 
     def load(self, problem: Problem) -> None:
@@ -50,16 +66,26 @@ class GpuLaneRunner:
         measured = []
         for request in requests:
             refusal = self._prepare(problem_key)
-            started = time.time()  # making inputs and reference, once a workload, is not the candidate's time
+            started = (
+                time.time()
+            )  # making inputs and reference, once a workload, is not the candidate's time
             outcome = refusal if refusal is not None else self._measure(request)
-            measured.append(Measured(number=request.number, outcome=outcome, started_s=started, ended_s=time.time()))
+            measured.append(
+                Measured(
+                    number=request.number, outcome=outcome, started_s=started, ended_s=time.time()
+                )
+            )
         return measured
 
     def race(self, problem_key: str, asks: Sequence[RaceAsk]) -> list[RaceOutcome]:
         refusal = self._prepare(problem_key)
         if refusal is not None:
-            raise RuntimeError(refusal.message)  # the driver replaces this runner and the promotion asks again
-        return [raced(ask, FreshProcesses(self._runner), self._limits, self._storage) for ask in asks]
+            raise RuntimeError(
+                refusal.message
+            )  # the driver replaces this runner and the promotion asks again
+        return [
+            raced(ask, FreshProcesses(self._runner), self._limits, self._storage) for ask in asks
+        ]
 
     def close(self) -> None:
         self._runner.close()

@@ -1,6 +1,8 @@
-"""The orchestrator's handle on the fleet: the driver process with Ray, its builders and runners, started, watched, replaced.
+"""The orchestrator's handle on the fleet: the driver process with Ray, its builders and
+runners, started, watched, replaced.
 
-The driver may die (Ray ends it when it loses the head); the fleet then starts another one, and whoever submitted work repeats it.
+The driver may die (Ray ends it when it loses the head); the fleet then starts another
+one, and whoever submitted work repeats it.
 """
 
 from __future__ import annotations
@@ -58,16 +60,20 @@ Inbound = Finished | Notice | Answer | DriverLost
 
 
 class Fleet:
-    """One driver process at a time. Not thread-safe, but `send` may be called while another thread receives."""
+    """One driver process at a time. Not thread-safe, but `send` may be called while
+    another thread receives."""
 
     def __init__(self, plan: FleetPlan, *, driver: str = "tuner.workers.fleet.driver") -> None:
-        """`plan.storage` is filled in: a directory of the session. `driver` is the module its process runs."""
+        """`plan.storage` is filled in: a directory of the session. `driver` is the
+        module its process runs."""
         self.plan = plan
         self._driver = driver
         self.generation = 0
         self._child: Child | None = None
         self._session: Path | None = None
-        self._sessions: list[Path] = []  # all there were: what a killed driver's processes wrote late goes at the end
+        self._sessions: list[
+            Path
+        ] = []  # all there were: what a killed driver's processes wrote late goes at the end
         self._inbox: queue.SimpleQueue[Inbound] = queue.SimpleQueue()
         self._restarts = 0
         self._questions = 0
@@ -80,7 +86,8 @@ class Fleet:
 
     @property
     def workers(self) -> tuple[dict[str, int | str], ...]:
-        """Name and process ids of each worker as it was when it started; empty until the fleet is ready."""
+        """Name and process ids of each worker as it was when it started; empty until
+        the fleet is ready."""
         return self._pids
 
     @property
@@ -100,13 +107,17 @@ class Fleet:
                 self._driver,
                 str(self._session),
                 directory=self._session / "empty",
-                environment=session.driver_environment(self._session, local=self.plan.address is None),
+                environment=session.driver_environment(
+                    self._session, local=self.plan.address is None
+                ),
                 output=log,
                 flags=("-P",),
             )
         self.generation += 1
         self._child.connection.send(self.plan)
-        threading.Thread(target=self._listen, args=(self._child, self.generation), daemon=True, name="fleet").start()
+        threading.Thread(
+            target=self._listen, args=(self._child, self.generation), daemon=True, name="fleet"
+        ).start()
 
     def wait_ready(
         self,
@@ -115,22 +126,28 @@ class Fleet:
         check: Callable[[], None] | None = None,
         on_waiting: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """Until builders and runners answer; calls `check` a few times a second, which may raise. Raises FleetError.
+        """Until builders and runners answer; calls `check` a few times a second, which
+        may raise. Raises FleetError.
 
-        A cluster that none of its machines serves the target is waited for without an end; `on_waiting` is told.
+        A cluster that none of its machines serves the target is waited for without an
+        end; `on_waiting` is told.
         """
         deadline, waits = time.monotonic() + timeout_s, False
         while True:
             if check is not None:
                 check()
             if time.monotonic() > deadline:
-                raise FleetError(f"builders and runners did not answer within {timeout_s:g} s{self._log_tail()}")
+                raise FleetError(
+                    f"builders and runners did not answer within {timeout_s:g} s{self._log_tail()}"
+                )
             with suppress(queue.Empty):
                 message = self._inbox.get(timeout=0.2)
                 if isinstance(message, DriverLost) and message.generation == self.generation:
                     if self._restarts >= (MAX_RESTARTS if waits else 1):
                         raise FleetError(f"Ray did not start: {message.reason}{self._log_tail()}")
-                    self._restarts += 1  # Ray was lost meanwhile; where it cannot start at all that is known after two tries
+                    # Ray was lost meanwhile; where it cannot start at all that is known
+                    # after two tries
+                    self._restarts += 1
                     deadline, waits = time.monotonic() + timeout_s, False
                     self._kill()
                     self.start()
@@ -148,22 +165,26 @@ class Fleet:
                     return
 
     def _note_isolation(self) -> None:
-        """From now on the plan names the level that is in force on this machine's lanes; hosts of a cluster have their own."""
+        """From now on the plan names the level that is in force on this machine's
+        lanes; hosts of a cluster have their own."""
         level = next((str(one["isolation"]) for one in self._pids if "isolation" in one), None)
         if level is not None and self.plan.address is None:
             self.plan = replace(self.plan, limits=replace(self.plan.limits, isolation=level))
 
     def restart(self, *, check: Callable[[], None] = lambda: None) -> None:
-        """After a lost driver. Raises FleetError when that has happened too often, and what `check` raises.
+        """After a lost driver. Raises FleetError when that has happened too often, and
+        what `check` raises.
 
-        A cluster whose head was lost takes a while to come back, and what killed the driver may kill the next one as it starts:
-        starting is tried as often.
+        A cluster whose head was lost takes a while to come back, and what killed the
+        driver may kill the next one as it starts: starting is tried as often.
         """
         while True:
             self._restarts += 1
             tail = self._log_tail()
             if self._restarts > MAX_RESTARTS:
-                raise FleetError(f"the driver of the fleet was lost {self._restarts} times in a row{tail}")
+                raise FleetError(
+                    f"the driver of the fleet was lost {self._restarts} times in a row{tail}"
+                )
             check()
             self._kill()
             self.start()
@@ -181,7 +202,9 @@ class Fleet:
     def receive(self, timeout_s: float) -> Inbound | None:
         """The next message, None when none came in time."""
         try:
-            message = self._inbox.get(timeout=timeout_s) if timeout_s > 0 else self._inbox.get_nowait()
+            message = (
+                self._inbox.get(timeout=timeout_s) if timeout_s > 0 else self._inbox.get_nowait()
+            )
         except queue.Empty:
             return None
         if isinstance(message, DriverLost) and message.generation != self.generation:
@@ -197,9 +220,15 @@ class Fleet:
             self._stations = builders, len(message.details) - builders
 
     def ask(
-        self, problem: Problem, what: BuildAsk | RaceAsk, *, timeout_s: float, check: Callable[[], None] | None = None
+        self,
+        problem: Problem,
+        what: BuildAsk | RaceAsk,
+        *,
+        timeout_s: float,
+        check: Callable[[], None] | None = None,
     ) -> Answer:
-        """Puts a question to the idle fleet and waits. A lost driver or worker is an answer with an error."""
+        """Puts a question to the idle fleet and waits. A lost driver or worker is an
+        answer with an error."""
         number = self.question(problem, what)
         deadline = time.monotonic() + timeout_s
         while (left := deadline - time.monotonic()) > 0:
@@ -217,7 +246,9 @@ class Fleet:
         """Puts a question without waiting; the number under which the answer will come."""
         self._questions += 1
         if self.plan.address is not None and isinstance(what, RaceAsk):
-            what = replace(what, contestants=tuple(packed_contestant(one) for one in what.contestants))
+            what = replace(
+                what, contestants=tuple(packed_contestant(one) for one in what.contestants)
+            )
         self._send(Ask(number=self._questions, problem=problem, what=what))
         return self._questions
 
@@ -267,7 +298,12 @@ class Fleet:
         if self._session is None:
             return ""
         try:
-            lines = (self._session / "driver.log").read_text(errors="replace").strip().splitlines()[-15:]
+            lines = (
+                (self._session / "driver.log")
+                .read_text(errors="replace")
+                .strip()
+                .splitlines()[-15:]
+            )
         except OSError:
             return ""
         return "; its log ends with:\n" + "\n".join(lines) if lines else ""

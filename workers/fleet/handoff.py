@@ -1,7 +1,9 @@
-"""A lane's letterbox: by it a builder of the same machine hands over a candidate at once, and the lane has a head start.
+"""A lane's letterbox: by it a builder of the same machine hands over a candidate at
+once, and the lane has a head start.
 
-The driver, which learns of the build meanwhile, sends the candidate as it sends all others, and gets what the lane began. A
-letter alone decides nothing: one that is lost, late, or about what the driver does not send costs at most the measurement.
+The driver, which learns of the build meanwhile, sends the candidate as it sends all
+others, and gets what the lane began. A letter alone decides nothing: one that is lost,
+late, or about what the driver does not send costs at most the measurement.
 """
 
 from __future__ import annotations
@@ -40,10 +42,13 @@ class Letter:
 
 
 def decoded(line: bytes, storage: Path) -> Letter | None:
-    """The letter of a line; None for what is none, or names a library elsewhere than in `storage`."""
+    """The letter of a line; None for what is none, or names a library elsewhere than in
+    `storage`."""
     try:
         said = json.loads(line)
-        library = Library(sha256=str(said["sha256"]), path=str(said["path"]), symbol=str(said["symbol"]))
+        library = Library(
+            sha256=str(said["sha256"]), path=str(said["path"]), symbol=str(said["symbol"])
+        )
         best_s = None if said["best_s"] is None else float(said["best_s"])
         request = MeasureRequest(number=int(said["number"]), library=library, best_s=best_s)
         letter = Letter(problem=str(said["problem"]), request=request)
@@ -78,7 +83,9 @@ class Letterbox:
         self._storage, path = storage, letterbox(storage, lane)
         path.unlink(missing_ok=True)
         os.mkfifo(path, 0o600)
-        self._box = os.open(path, os.O_RDWR)  # to write as well: else it would end with each letter's writer
+        self._box = os.open(
+            path, os.O_RDWR
+        )  # to write as well: else it would end with each letter's writer
 
     def letters(self) -> Iterator[Letter]:
         """Each as it comes, until `close`."""

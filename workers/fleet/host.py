@@ -1,6 +1,8 @@
-"""A machine of a cluster: its node, and the actor by which an orchestrator's driver finds it and learns what it offers.
+"""A machine of a cluster: its node, and the actor by which an orchestrator's driver
+finds it and learns what it offers.
 
-Run as `python -m tuner.workers.fleet.host FD SESSION` by whoever joins (tuner worker). The channel's end means that all is to stop.
+Run as `python -m tuner.workers.fleet.host FD SESSION` by whoever joins (tuner worker).
+The channel's end means that all is to stop.
 """
 
 from __future__ import annotations
@@ -21,9 +23,13 @@ from tuner.workers.fleet import cluster, session
 from tuner.workers.fleet.channel import parent_channel
 from tuner.workers.fleet.messages import HostPlan, Notice
 
-PREFIX = "host:"  # of the actors' names; a host that joins again has another one, since the cluster may still know the old one
+# of the actors' names; a host that joins again has another one, since the cluster may
+# still know the old one
+PREFIX = "host:"
 BEAT_S = 1.0
-PLACE = 0.001  # of a host's resource that each of its actors takes: it only says where they are to run
+PLACE = (
+    0.001  # of a host's resource that each of its actors takes: it only says where they are to run
+)
 
 
 def resource(host: str) -> str:
@@ -50,13 +56,18 @@ class Host:
 
 
 def mismatch(host: HostPlan, versions: Mapping[str, str]) -> str | None:
-    """What makes a host unfit for a driver with these versions, in words; None where nothing does."""
+    """What makes a host unfit for a driver with these versions, in words; None where
+    nothing does."""
     different = [
         f"{name} {host.versions.get(name, 'missing')} (needed is {wanted})"
         for name, wanted in versions.items()
         if host.versions.get(name) != wanted
     ]
-    return f"worker {host.name} has {', '.join(different)}; install the same versions" if different else None
+    return (
+        f"worker {host.name} has {', '.join(different)}; install the same versions"
+        if different
+        else None
+    )
 
 
 def main(descriptor: str, directory: str) -> None:
@@ -64,7 +75,9 @@ def main(descriptor: str, directory: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     plan: HostPlan = replace(channel.recv(), storage=str(Path(directory) / "build"))
     os.sched_setaffinity(0, plan.builder_cores)  # Ray's processes inherit it
-    node = cluster.join(Path(directory), plan.address, resources={resource(plan.name): 1.0}, node_ip=plan.node_ip)
+    node = cluster.join(
+        Path(directory), plan.address, resources={resource(plan.name): 1.0}, node_ip=plan.node_ip
+    )
     try:
         actor = ray.remote(num_cpus=0, resources={resource(plan.name): PLACE}, max_restarts=0)(Host)
         host = actor.options(name=f"{PREFIX}{plan.name}/{secrets.token_hex(4)}").remote(plan)

@@ -31,9 +31,15 @@ class Hosts:
 
     def __init__(self, plan: FleetPlan) -> None:
         self._plan = plan
-        self._plans: dict[str, HostPlan] = {}  # of the hosts that ever worked for this driver, by name
-        self._narrow: dict[str, str] = {}  # actors of hosts that serve the target with lanes too short for it -> the hosts
-        self._known: dict[str, str | None] = {}  # each host's actor -> the host that works for this driver, if it does
+        self._plans: dict[
+            str, HostPlan
+        ] = {}  # of the hosts that ever worked for this driver, by name
+        self._narrow: dict[
+            str, str
+        ] = {}  # actors of hosts that serve the target with lanes too short for it -> the hosts
+        self._known: dict[
+            str, str | None
+        ] = {}  # each host's actor -> the host that works for this driver, if it does
 
     def look(self) -> Seen:
         """Asks the cluster. Raises RayError where that is gone."""
@@ -42,7 +48,11 @@ class Hosts:
             for found in ray.util.list_named_actors(all_namespaces=True)
             if found["namespace"] == NAMESPACE and str(found["name"]).startswith(PREFIX)
         }
-        gone = [host for name, host in sorted(self._known.items()) if name not in named and host is not None]
+        gone = [
+            host
+            for name, host in sorted(self._known.items())
+            if name not in named and host is not None
+        ]
         self._known = {name: host for name, host in self._known.items() if name in named}
         self._narrow = {name: host for name, host in self._narrow.items() if name in named}
         joined, refused = [], []
@@ -68,7 +78,10 @@ class Hosts:
     @property
     def present(self) -> tuple[HostPlan, ...]:
         """Those that work for this driver."""
-        return tuple(self._plans[name] for name in sorted({name for name in self._known.values() if name is not None}))
+        return tuple(
+            self._plans[name]
+            for name in sorted({name for name in self._known.values() if name is not None})
+        )
 
     @property
     def narrow(self) -> tuple[str, ...]:
@@ -76,13 +89,16 @@ class Hosts:
         return tuple(sorted(self._narrow.values()))
 
     def _replaced(self, host: HostPlan) -> list[str]:
-        """A host that was cut off may be back before the cluster has noticed that it was gone: what was there of it is."""
+        """A host that was cut off may be back before the cluster has noticed that it
+        was gone: what was there of it is."""
         before = [name for name, known in self._known.items() if known == host.name]
         self._known |= dict.fromkeys(before)
         return [host.name for _ in before]
 
     def _suits(self, host: HostPlan) -> bool:
-        return self._serves(host) and any(len(lane.cores) >= self._plan.threads for lane in host.lanes)
+        return self._serves(host) and any(
+            len(lane.cores) >= self._plan.threads for lane in host.lanes
+        )
 
     def _serves(self, host: HostPlan) -> bool:
         return self._plan.target in (host.target, *host.serves)
@@ -93,7 +109,8 @@ def refuse(actor: Any, reason: str) -> None:
 
 
 def described(host: HostPlan, isolation: str, target: str) -> Mapping[str, int | str]:
-    """A machine as the orchestrator is told of it, which makes it known as a worker for the target of this key."""
+    """A machine as the orchestrator is told of it, which makes it known as a worker for
+    the target of this key."""
     lanes = [{"name": f"{host.name}/{lane.name}", "cores": list(lane.cores)} for lane in host.lanes]
     return {
         "name": host.name,

@@ -1,7 +1,8 @@
 """One fleet for several jobs: a thread listens to the driver and hands each job what is its own.
 
-Each job sees a `Share`, which behaves towards it as the fleet would if it had it alone. Whose candidates go first is decided in
-the driver, by the policy: there all jobs' candidates wait, so that changing from one to another costs no message.
+Each job sees a `Share`, which behaves towards it as the fleet would if it had it alone.
+Whose candidates go first is decided in the driver, by the policy: there all jobs'
+candidates wait, so that changing from one to another costs no message.
 """
 
 from __future__ import annotations
@@ -16,7 +17,18 @@ from typing import TypeVar
 
 from tuner.workers.fleet.affinity import confined
 from tuner.workers.fleet.handle import STOP_TIMEOUT_S, DriverLost, Fleet, FleetError, Inbound
-from tuner.workers.fleet.messages import Answer, BuildAsk, Finished, FleetPlan, Notice, Problem, RaceAsk, Report, Span, Submit
+from tuner.workers.fleet.messages import (
+    Answer,
+    BuildAsk,
+    Finished,
+    FleetPlan,
+    Notice,
+    Problem,
+    RaceAsk,
+    Report,
+    Span,
+    Submit,
+)
 from tuner.workers.fleet.policy import Standing
 
 LISTEN_S = 0.2  # how soon the listener sees that the fleet is closed
@@ -58,10 +70,14 @@ class SharedFleet:
         self._fleet.start()
         self._listener.start()
 
-    def wait_ready(self, check: Callable[[], None], on_waiting: Callable[[str], None] = lambda text: None) -> None:
-        """Until builders and runners answer; calls `check` a few times a second, which may raise. Raises FleetError.
+    def wait_ready(
+        self, check: Callable[[], None], on_waiting: Callable[[str], None] = lambda text: None
+    ) -> None:
+        """Until builders and runners answer; calls `check` a few times a second, which
+        may raise. Raises FleetError.
 
-        `on_waiting` is told once where that may take for ever: no machine of the cluster serves the target.
+        `on_waiting` is told once where that may take for ever: no machine of the
+        cluster serves the target.
         """
         told = False
         while not self._ready.wait(LISTEN_S):
@@ -74,7 +90,8 @@ class SharedFleet:
 
     @contextmanager
     def joined(self, standing: Standing) -> Iterator[Share]:
-        """A job's share of the fleet, from its first candidate to its last; its process is kept off the lanes meanwhile."""
+        """A job's share of the fleet, from its first candidate to its last; its process
+        is kept off the lanes meanwhile."""
         share = Share(self, standing)
         with self._lock:
             share.lost = self._restarting
@@ -95,13 +112,18 @@ class SharedFleet:
             for share in self._shares.values():
                 share.put(FleetError("the fleet was closed"))
         if self._listener.is_alive() and self._listener is not threading.current_thread():
-            self._listener.join(timeout=STOP_TIMEOUT_S)  # longer where it just starts another driver; it ends by itself then
+            self._listener.join(
+                timeout=STOP_TIMEOUT_S
+            )  # longer where it just starts another driver; it ends by itself then
 
-    # -- for the shares --------------------------------------------------------------------------------------------------------
+    # -- for the shares
+    # ------------------------------------------------------------------------------
 
     def send(self, share: Share, message: Submit) -> None:
         with self._lock:
-            if not share.lost:  # else it is submitted again with all that is in flight, once the share has seen the loss
+            # else it is submitted again with all that is in flight, once the share has
+            # seen the loss
+            if not share.lost:
                 self._fleet.submit(message)
 
     def abandon(self, share: Share, *, leaves: bool) -> None:
@@ -119,7 +141,8 @@ class SharedFleet:
     def unpacked(self, answer: Answer) -> Answer:
         return self._fleet.unpacked(answer)
 
-    # -- the listener ----------------------------------------------------------------------------------------------------------
+    # -- the listener
+    # ------------------------------------------------------------------------------
 
     def _listen(self) -> None:
         try:
@@ -129,8 +152,14 @@ class SharedFleet:
                 message = self._fleet.receive(LISTEN_S)
                 if message is not None:
                     self._deliver(message)
-        except Exception as error:  # whatever ended the listener: jobs that nobody tells would wait for ever
-            self._broken = error if isinstance(error, FleetError) else FleetError(f"{type(error).__name__}: {error}")
+        except (
+            Exception
+        ) as error:  # whatever ended the listener: jobs that nobody tells would wait for ever
+            self._broken = (
+                error
+                if isinstance(error, FleetError)
+                else FleetError(f"{type(error).__name__}: {error}")
+            )
             self._ready.set()
             with self._lock:
                 for share in self._shares.values():
@@ -148,12 +177,18 @@ class SharedFleet:
             case Finished(reports=reports, spans=spans, calibrations=calibrations):
                 told, done = _by_job(reports), _by_job(spans)
                 with self._lock:
-                    shares = {job: self._shares[job] for job in {*told, *done} if job in self._shares}
-                    scribe = next(iter(self._shares.values()), None)  # what concerns the lanes is written by one of them
+                    shares = {
+                        job: self._shares[job] for job in {*told, *done} if job in self._shares
+                    }
+                    scribe = next(
+                        iter(self._shares.values()), None
+                    )  # what concerns the lanes is written by one of them
                 if calibrations and scribe is not None:
                     scribe.put(Finished(reports=(), spans=(), calibrations=calibrations))
                 for job, share in shares.items():
-                    share.put(Finished(reports=tuple(told.get(job, ())), spans=tuple(done.get(job, ()))))
+                    share.put(
+                        Finished(reports=tuple(told.get(job, ())), spans=tuple(done.get(job, ())))
+                    )
             case Answer(number=number):
                 with self._lock:
                     asker = self._asked.pop(number, None)
@@ -230,9 +265,12 @@ class Share:
         self.lost = False
 
     def receive(self, timeout_s: float) -> Inbound | None:
-        """The next message for this job, None when none came in time. Raises FleetError once the fleet is of no more use."""
+        """The next message for this job, None when none came in time. Raises FleetError
+        once the fleet is of no more use."""
         try:
-            message = self._inbox.get(timeout=timeout_s) if timeout_s > 0 else self._inbox.get_nowait()
+            message = (
+                self._inbox.get(timeout=timeout_s) if timeout_s > 0 else self._inbox.get_nowait()
+            )
         except queue.Empty:
             return None
         if isinstance(message, FleetError):
@@ -244,9 +282,15 @@ class Share:
         return message
 
     def ask(
-        self, problem: Problem, what: BuildAsk | RaceAsk, *, timeout_s: float, check: Callable[[], None] | None = None
+        self,
+        problem: Problem,
+        what: BuildAsk | RaceAsk,
+        *,
+        timeout_s: float,
+        check: Callable[[], None] | None = None,
     ) -> Answer:
-        """Puts a question while no candidate of the job is in flight, and waits. A lost driver is an answer with an error."""
+        """Puts a question while no candidate of the job is in flight, and waits. A lost
+        driver is an answer with an error."""
         number = self._shared.question(self, problem, what)
         deadline = time.monotonic() + timeout_s
         while (left := deadline - time.monotonic()) > 0:

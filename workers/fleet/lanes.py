@@ -1,7 +1,8 @@
 """Lanes: which cores of a machine measure, one thing at a time, and which are left to build.
 
-Pure data. While a lane measures, its cores belong to its runner alone. Where few builders feed it, a guest builds on one of
-them in between; where a kernel needs every core, building and measuring take turns.
+Pure data. While a lane measures, its cores belong to its runner alone. Where few
+builders feed it, a guest builds on one of them in between; where a kernel needs every
+core, building and measuring take turns.
 """
 
 from __future__ import annotations
@@ -16,19 +17,26 @@ from tuner.measure.assignment import Lane
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanePlan:
-    """How one machine's cores are used. Lanes are disjoint; builders share a core with a lane only when `alternates`."""
+    """How one machine's cores are used. Lanes are disjoint; builders share a core with
+    a lane only when `alternates`."""
 
     lanes: tuple[Lane, ...]
     builder_cores: tuple[int, ...]  # ascending; one builder for each
     alternates: bool  # building and measuring take turns, because a lane needs every core
-    guest_cores: tuple[int, ...] = ()  # of lanes: one builder more on each, which builds while its lane measures nothing
+    guest_cores: tuple[
+        int, ...
+    ] = ()  # of lanes: one builder more on each, which builds while its lane measures nothing
 
 
 def ranges(cores: Sequence[int]) -> str:
     """Cores as people write them: (0, 1, 2, 5) is "0-2,5"."""
     if not cores:
         return ""
-    breaks = [0, *(at + 1 for at, (left, right) in enumerate(pairwise(cores)) if right != left + 1), len(cores)]
+    breaks = [
+        0,
+        *(at + 1 for at, (left, right) in enumerate(pairwise(cores)) if right != left + 1),
+        len(cores),
+    ]
     parts = [(cores[start], cores[stop - 1]) for start, stop in pairwise(breaks)]
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
 
@@ -39,7 +47,9 @@ def parse_cores(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise UsageError(f"{part.strip()!r} is no core; write cores as numbers and ranges, e.g. 0-3,6")
+            raise UsageError(
+                f"{part.strip()!r} is no core; write cores as numbers and ranges, e.g. 0-3,6"
+            )
         cores.extend(range(int(first), int(last if dash else first) + 1))
     if len(set(cores)) != len(cores):
         raise UsageError(f"cores {text!r} name a core twice")
@@ -54,12 +64,16 @@ def lane(cores: Sequence[int]) -> Lane:
 def plan_lanes(nodes: Sequence[Sequence[int]], threads: int, *, max_lanes: int = 1) -> LanePlan:
     """Lanes of `threads` cores each, taken from the end; the rest builds.
 
-    `nodes` are the usable cores of each NUMA node. A lane stays within one node where the node has enough cores. At least half
-    of the cores are kept for building while more than one lane could be made: a candidate takes longer to build than to time.
+    `nodes` are the usable cores of each NUMA node. A lane stays within one node where
+    the node has enough cores. At least half of the cores are kept for building while
+    more than one lane could be made: a candidate takes longer to build than to time.
     """
     cores = sorted(core for node in nodes for core in node)
     if not 1 <= threads <= len(cores):
-        raise UsageError(f"a kernel of {threads} threads needs a lane of {threads} cores; this process may use 1 to {len(cores)}")
+        raise UsageError(
+            f"a kernel of {threads} threads needs a lane of {threads} cores; this process may "
+            f"use 1 to {len(cores)}"
+        )
     if threads == len(cores):
         return LanePlan(lanes=(lane(cores),), builder_cores=tuple(cores), alternates=True)
     wanted = max(1, min(max_lanes, len(cores) // (2 * threads)))
@@ -74,22 +88,32 @@ def plan_lanes(nodes: Sequence[Sequence[int]], threads: int, *, max_lanes: int =
     if not lanes:  # no node is large enough: the lane spans nodes
         lanes.append(lane(cores[-threads:]))
         free = [cores[:-threads]]
-    return LanePlan(lanes=tuple(lanes), builder_cores=tuple(sorted(core for node in free for core in node)), alternates=False)
+    return LanePlan(
+        lanes=tuple(lanes),
+        builder_cores=tuple(sorted(core for node in free for core in node)),
+        alternates=False,
+    )
 
 
 def parse_plan(text: str) -> LanePlan:
-    """A declared plan, "lanes=2-3/4-5;builders=0-1": lanes separated by a slash, then the builders' cores."""
+    """A declared plan, "lanes=2-3/4-5;builders=0-1": lanes separated by a slash, then
+    the builders' cores."""
     fields = dict(part.strip().partition("=")[::2] for part in text.split(";") if part.strip())
     if set(fields) != {"lanes", "builders"}:
-        raise UsageError(f"lane plan {text!r} must give lanes and builders, e.g. lanes=2-3/4-5;builders=0-1")
+        raise UsageError(
+            f"lane plan {text!r} must give lanes and builders, e.g. lanes=2-3/4-5;builders=0-1"
+        )
     lanes = tuple(lane(parse_cores(part)) for part in fields["lanes"].split("/"))
     builders = parse_cores(fields["builders"])
     taken = [core for one in lanes for core in one.cores]
     if len(set(taken)) != len(taken):
-        raise UsageError(f"lane plan {text!r} gives a core to two lanes; a lane's cores are its own")
+        raise UsageError(
+            f"lane plan {text!r} gives a core to two lanes; a lane's cores are its own"
+        )
     shared = sorted(set(taken) & set(builders))
     if shared and not (len(lanes) == 1 and set(builders) <= set(taken)):
         raise UsageError(
-            f"core {shared[0]} of lane plan {text!r} both builds and measures; only a single lane of all cores takes turns"
+            f"core {shared[0]} of lane plan {text!r} both builds and measures; only a single "
+            f"lane of all cores takes turns"
         )
     return LanePlan(lanes=lanes, builder_cores=builders, alternates=bool(shared))

@@ -1,4 +1,5 @@
-"""What this machine offers to lanes: the cores this process may use, by NUMA node, and the plan the settings make of them."""
+"""What this machine offers to lanes: the cores this process may use, by NUMA node, and
+the plan the settings make of them."""
 
 from __future__ import annotations
 
@@ -12,12 +13,17 @@ from tuner.measure.assignment import Lane
 from tuner.workers.fleet.lanes import LanePlan, parse_cores, parse_plan, plan_lanes
 
 SYSFS = Path("/sys/devices/system/node")
-BUILDERS_PER_LANE = 8  # a candidate builds for at most some 8 times as long as it is timed; each builder takes 300 MB
-BUSY = 3  # builders that keep a lane busy with candidates that build fast; with fewer it lends a core to a guest
+# a candidate builds for at most some 8 times as long as it is timed; each builder takes
+# 300 MB
+BUILDERS_PER_LANE = 8
+# builders that keep a lane busy with candidates that build fast; with fewer it lends a
+# core to a guest
+BUSY = 3
 
 
 def usable_nodes(root: Path = SYSFS) -> list[list[int]]:
-    """The cores this process may use, a list for each NUMA node; one list where the machine does not tell."""
+    """The cores this process may use, a list for each NUMA node; one list where the
+    machine does not tell."""
     allowed = os.sched_getaffinity(0)
     nodes = []
     for path in sorted(root.glob("node[0-9]*/cpulist")):
@@ -29,17 +35,28 @@ def usable_nodes(root: Path = SYSFS) -> list[list[int]]:
 
 
 def near(cores: Sequence[int], lane: Lane, root: Path = SYSFS) -> tuple[int, ...]:
-    """Those of `cores` that are none of the lane's and share a NUMA node with it: what is made there lies in its memory."""
-    nodes = [set(parse_cores(text)) for path in root.glob("node[0-9]*/cpulist") if (text := path.read_text("ascii").strip())]
-    reached = set().union(*(node for node in nodes if node & set(lane.cores))) if nodes else set(cores)
+    """Those of `cores` that are none of the lane's and share a NUMA node with it: what
+    is made there lies in its memory."""
+    nodes = [
+        set(parse_cores(text))
+        for path in root.glob("node[0-9]*/cpulist")
+        if (text := path.read_text("ascii").strip())
+    ]
+    reached = (
+        set().union(*(node for node in nodes if node & set(lane.cores))) if nodes else set(cores)
+    )
     return tuple(core for core in cores if core in reached and core not in lane.cores)
 
 
-def plan_machine(nodes: list[list[int]], *, threads: int, declared: str = "", builders: int = 0) -> LanePlan:
-    """The declared plan, checked against the machine and the kernel's threads, or a detected one: a lane for each NUMA node.
+def plan_machine(
+    nodes: list[list[int]], *, threads: int, declared: str = "", builders: int = 0
+) -> LanePlan:
+    """The declared plan, checked against the machine and the kernel's threads, or a
+    detected one: a lane for each NUMA node.
 
-    `builders` bounds their number; 0 is one for each core that does not measure, up to BUILDERS_PER_LANE for a lane, and a
-    guest on each lane of a detected plan where those are few.
+    `builders` bounds their number; 0 is one for each core that does not measure, up to
+    BUILDERS_PER_LANE for a lane, and a guest on each lane of a detected plan where
+    those are few.
     """
     if declared:
         plan = parse_plan(declared)
@@ -47,29 +64,43 @@ def plan_machine(nodes: list[list[int]], *, threads: int, declared: str = "", bu
     else:
         plan = plan_lanes(nodes, threads, max_lanes=len(nodes))
     most = builders or BUILDERS_PER_LANE * len(plan.lanes)
-    few = not (declared or builders or plan.alternates) and len(plan.builder_cores) < BUSY * len(plan.lanes)
+    few = not (declared or builders or plan.alternates) and len(plan.builder_cores) < BUSY * len(
+        plan.lanes
+    )
     guests = tuple(lane.cores[0] for lane in plan.lanes) if few else ()
     return replace(plan, builder_cores=plan.builder_cores[:most], guest_cores=guests)
 
 
 def plan_gpus(nodes: list[list[int]], gpus: tuple[int, ...], *, builders: int = 0) -> LanePlan:
-    """A lane for each of these GPUs, driven from a core of its own where there are enough; the other cores build.
+    """A lane for each of these GPUs, driven from a core of its own where there are
+    enough; the other cores build.
 
-    Device time is what is measured there, so a core that also builds disturbs little; `builders` bounds their number as above.
+    Device time is what is measured there, so a core that also builds disturbs little;
+    `builders` bounds their number as above.
     """
     cores = sorted(core for node in nodes for core in node)
     held = cores[-len(gpus) :] if len(cores) > len(gpus) else cores
     free = [core for core in cores if core not in held] or cores
-    lanes = tuple(Lane(name=f"gpu:{gpu}", cores=(held[at % len(held)],), gpu=gpu) for at, gpu in enumerate(gpus))
-    return LanePlan(lanes=lanes, builder_cores=tuple(free[: builders or BUILDERS_PER_LANE * len(lanes)]), alternates=False)
+    lanes = tuple(
+        Lane(name=f"gpu:{gpu}", cores=(held[at % len(held)],), gpu=gpu)
+        for at, gpu in enumerate(gpus)
+    )
+    return LanePlan(
+        lanes=lanes,
+        builder_cores=tuple(free[: builders or BUILDERS_PER_LANE * len(lanes)]),
+        alternates=False,
+    )
 
 
 def _check(plan: LanePlan, cores: set[int], threads: int) -> None:
     for core in (*plan.builder_cores, *(core for lane in plan.lanes for core in lane.cores)):
         if core not in cores:
-            raise UsageError(f"the lane plan names core {core}; this process may use {sorted(cores)}")
+            raise UsageError(
+                f"the lane plan names core {core}; this process may use {sorted(cores)}"
+            )
     for lane in plan.lanes:
         if len(lane.cores) < threads:
             raise UsageError(
-                f"a kernel of {threads} threads needs a lane of {threads} cores; lane {lane.name} has {len(lane.cores)}"
+                f"a kernel of {threads} threads needs a lane of {threads} cores; lane "
+                f"{lane.name} has {len(lane.cores)}"
             )

@@ -1,4 +1,5 @@
-"""What the orchestrator, the Ray driver, builders and runners tell each other: plain frozen data, packed in batches."""
+"""What the orchestrator, the Ray driver, builders and runners tell each other: plain
+frozen data, packed in batches."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from tuner.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What all candidates of a batch have in common; travels to each worker once and is named by its key afterwards."""
+    """What all candidates of a batch have in common; travels to each worker once and is
+    named by its key afterwards."""
 
     workload: Workload
     target: Target
@@ -38,8 +40,12 @@ class Library:
     sha256: str  # of the shared library's bytes, hex
     path: str  # of the shared library; object code and schedule lie beside it with other suffixes
     symbol: str  # the function it exports
-    resources: Resources | None = field(default=None, compare=False)  # what it takes of a GPU; letters leave it out
-    files: Mapping[str, bytes] = field(default_factory=dict)  # those files by suffix, where they travel to another machine
+    resources: Resources | None = field(
+        default=None, compare=False
+    )  # what it takes of a GPU; letters leave it out
+    files: Mapping[str, bytes] = field(
+        default_factory=dict
+    )  # those files by suffix, where they travel to another machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +79,8 @@ class Built:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSetup:
-    """The first message to a compiler process: where to write, on which cores to run, and what bounds a build."""
+    """The first message to a compiler process: where to write, on which cores to run,
+    and what bounds a build."""
 
     storage: str
     cores: tuple[int, ...]
@@ -109,8 +116,12 @@ class Limits:
     build_timeout_s: float = 30.0
     run_timeout_s: float = 20.0  # the whole measurement of one candidate
     memory_bytes: int = 8 * 2**30  # of the process that runs a candidate, and of the compiler
-    race_rounds: int = 5  # fresh processes of each contestant of a promotion that is not surely beaten before
-    race_budget_s: float = 0.06  # timed in each of them: between processes medians differ more than what this leaves open
+    race_rounds: int = (
+        5  # fresh processes of each contestant of a promotion that is not surely beaten before
+    )
+    # timed in each of them: between processes medians differ more than what this leaves
+    # open
+    race_budget_s: float = 0.06
     builds_per_server: int = 2000  # a compiler process is replaced after as many builds
     builder_resident_bytes: int = 1536 * 2**20  # or when it has grown to this
     isolation: str = DEFAULT_LEVEL  # of the process that runs a candidate
@@ -130,7 +141,9 @@ class HostPlan:
     labels: Mapping[str, str]
     storage: str  # directory of its built libraries
     node_ip: str = ""  # address by which the cluster reaches it; empty: Ray finds out
-    serves: tuple[str, ...] = ()  # keys of declared targets ("cuda:sm_90") that it measures for besides its own
+    serves: tuple[
+        str, ...
+    ] = ()  # keys of declared targets ("cuda:sm_90") that it measures for besides its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +159,9 @@ class FleetPlan:
     address: str | None = None  # of an existing cluster; None starts a local one
     threads: int = 1  # of the kernels: a host's shorter lanes are not used
     target: str = ""  # key; hosts of a cluster that are for another target are left alone
-    versions: Mapping[str, str] = field(default_factory=dict)  # hosts of a cluster that have others are refused
+    versions: Mapping[str, str] = field(
+        default_factory=dict
+    )  # hosts of a cluster that have others are refused
     policy: PolicyName = "fair"  # whose candidates go first where several jobs share the fleet
     lane_share: float = 1.0  # most of the lanes' time for one owner while others want it
 
@@ -155,7 +170,9 @@ class FleetPlan:
 class Submit:
     problem: Problem
     candidates: tuple[Candidate, ...]
-    known: Mapping[str, Outcome]  # outcomes of libraries measured in earlier runs of the job, by hash
+    known: Mapping[
+        str, Outcome
+    ]  # outcomes of libraries measured in earlier runs of the job, by hash
     standing: Standing = field(default_factory=Standing)  # of the job they belong to
 
 
@@ -165,7 +182,9 @@ class Report:
 
     problem: str  # key
     trial: Trial
-    worker: str  # the lane that measured it, or the builder that refused it; empty for a twin and for what was given up
+    # the lane that measured it, or the builder that refused it; empty for a twin and
+    # for what was given up
+    worker: str
     attempts: int  # how often it was sent out
     quarantined: bool  # given up because it kept losing its worker
     job: str = ""  # id
@@ -181,7 +200,9 @@ class Calibrated:
     expected_s: float  # the middle of the lane's band
     in_band: bool
     drained: bool  # the lane is given nothing until it is back in its band
-    suspect_since_s: float | None  # of a lane that has drifted: its trials since then, seconds since the epoch, are in doubt
+    suspect_since_s: (
+        float | None
+    )  # of a lane that has drifted: its trials since then, seconds since the epoch, are in doubt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,8 +268,8 @@ class RaceAsk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """To the driver: a question outside the pipeline. Builds are answered by one builder while all else goes on, a race is held
-    once the fleet is idle."""
+    """To the driver: a question outside the pipeline. Builds are answered by one
+    builder while all else goes on, a race is held once the fleet is idle."""
 
     number: int
     problem: Problem
@@ -258,7 +279,9 @@ class Ask:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     number: int  # of the question
-    value: tuple[Built | RaceOutcome, ...]  # what was asked for: builds in the order of their requests, or one outcome
+    value: tuple[
+        Built | RaceOutcome, ...
+    ]  # what was asked for: builds in the order of their requests, or one outcome
     error: str | None  # why there is no value
     spans: tuple[Span, ...] = ()  # of the lane that was held for it
 

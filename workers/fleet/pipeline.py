@@ -1,8 +1,11 @@
-"""The fleet's bookkeeping: which candidate is built or measured where, and what becomes of it when a worker is lost.
+"""The fleet's bookkeeping: which candidate is built or measured where, and what becomes
+of it when a worker is lost.
 
-Pure and on an injected clock, so that it is tested with thousands of simulated lanes. `driver.py` carries out what it decides.
-Whose candidates are next is the policy's to say (demand.py); those of one job are built in order and measured first come, first
-served. A lane is handed work whenever a built candidate waits, unless its code is measured already (twins.py).
+Pure and on an injected clock, so that it is tested with thousands of simulated lanes.
+`driver.py` carries out what it decides. Whose candidates are next is the policy's to
+say (demand.py); those of one job are built in order and measured first come, first
+served. A lane is handed work whenever a built candidate waits, unless its code is
+measured already (twins.py).
 """
 
 from __future__ import annotations
@@ -16,20 +19,35 @@ from tuner.measure.outcome import Candidate, Failed, FailureKind, Outcome, Timed
 from tuner.workers.fleet.candidates import Item, take
 from tuner.workers.fleet.dedup import Twins
 from tuner.workers.fleet.demand import Demand
-from tuner.workers.fleet.messages import BuildRequest, Built, Library, Measured, MeasureRequest, Report, Span
+from tuner.workers.fleet.messages import (
+    BuildRequest,
+    Built,
+    Library,
+    Measured,
+    MeasureRequest,
+    Report,
+    Span,
+)
 from tuner.workers.fleet.policy import POLICIES, LaneShare, Place, PolicyName, Standing
 from tuner.workers.fleet.worker_slot import ANYTHING, Station
 
-MAX_RETRIES = 3  # a candidate that loses its worker more often is quarantined: it is what kills them
-BATCH_S = 0.05  # work packed into one message: long against its cost of about a millisecond, short against a planning round
+MAX_RETRIES = (
+    3  # a candidate that loses its worker more often is quarantined: it is what kills them
+)
+# work packed into one message: long against its cost of about a millisecond, short
+# against a planning round
+BATCH_S = 0.05
 MAX_BATCH = 16
-ALTERNATING_CHUNK = 8  # candidates built before a lane that shares its cores with the builder measures them
+ALTERNATING_CHUNK = (
+    8  # candidates built before a lane that shares its cores with the builder measures them
+)
 
 UNSHARED = Standing()  # of the only job there is
 
 
 class Pipeline:
-    """Not thread-safe; its owner passes events in and carries out what it is told. A batch holds candidates of one job."""
+    """Not thread-safe; its owner passes events in and carries out what it is told. A
+    batch holds candidates of one job."""
 
     def __init__(
         self,
@@ -43,8 +61,10 @@ class Pipeline:
         prepares: Collection[str] = (),
         guests: Mapping[str, str] | None = None,
     ) -> None:
-        """`places`: what each runner's lane offers; one that is not named takes everything. `prepares`: runners that are given a
-        problem's candidates only once they are `prepared` for it. `guests`: builders, each with the lane that lends it a core."""
+        """`places`: what each runner's lane offers; one that is not named takes
+        everything. `prepares`: runners that are given a problem's candidates only once
+        they are `prepared` for it. `guests`: builders, each with the lane that lends it
+        a core."""
         self.builders: dict[str, Station] = {}
         self.runners: dict[str, Station] = {}
         self._alternates = False
@@ -56,7 +76,13 @@ class Pipeline:
         self._best_s: dict[str, float] = {}  # by problem
         self.paused = False  # nothing new is handed out while it is set
         self.reserved = ""  # a builder that is given nothing new
-        self.add(builders=builders, runners=runners, alternates=alternates, places=places, prepares=prepares)
+        self.add(
+            builders=builders,
+            runners=runners,
+            alternates=alternates,
+            places=places,
+            prepares=prepares,
+        )
         for builder, runner in (guests or {}).items():
             guest, lane = self.builders[builder], self.runners[runner]
             guest.host, guest.depth, lane.guest = lane, 1, guest
@@ -73,7 +99,10 @@ class Pipeline:
         """The stations of a machine that joined."""
         self.builders |= {name: Station(name) for name in builders}
         for name in runners:
-            place, prepared = (places or {}).get(name, ANYTHING), set[str]() if name in prepares else None
+            place, prepared = (
+                (places or {}).get(name, ANYTHING),
+                set[str]() if name in prepares else None,
+            )
             self.runners[name] = Station(name, place=place, prepared=prepared)
         self._alternates = self._alternates or alternates
         self._equip()
@@ -86,10 +115,13 @@ class Pipeline:
         self._equip()
 
     def _equip(self) -> None:
-        self._demand.stations((station.place for station in self.runners.values()), len(self.builders))
+        self._demand.stations(
+            (station.place for station in self.runners.values()), len(self.builders)
+        )
 
     def unprepared(self) -> list[tuple[str, str]]:
-        """Lanes, each with a problem that it should be made ready for: candidates are on their way to lanes like that."""
+        """Lanes, each with a problem that it should be made ready for: candidates are
+        on their way to lanes like that."""
         wanted = [(queue, problem) for queue in self._demand for problem in queue.problems]
         building = (batch[0] for station in self.builders.values() for batch in station.batches)
         wanted += [(item.queue, item.problem) for item in building if not item.abandoned]
@@ -112,7 +144,8 @@ class Pipeline:
         self.runners[runner].drained = drained
 
     def vacated(self, runner: str) -> bool:
-        """Whether a lane's guest is out of the way; it is given nothing new until the lane is `shared` again."""
+        """Whether a lane's guest is out of the way; it is given nothing new until the
+        lane is `shared` again."""
         lane = self.runners[runner]
         lane.asked = True
         return not lane.occupied
@@ -122,14 +155,20 @@ class Pipeline:
         self.runners[runner].asked = False
 
     def reserve(self, *, wanted: bool) -> None:
-        """Keeps one builder free, the least busy one, for as long as that is wanted: it is to answer a question."""
+        """Keeps one builder free, the least busy one, for as long as that is wanted: it
+        is to answer a question."""
         if not wanted:
             self.reserved = ""
         elif self.reserved not in self.builders:
-            free = min((one for one in self.builders.values() if one.host is None), key=lambda one: one.load, default=None)
+            free = min(
+                (one for one in self.builders.values() if one.host is None),
+                key=lambda one: one.load,
+                default=None,
+            )
             self.reserved = "" if free is None else free.name
 
-    # -- what comes in -------------------------------------------------------------------------------------------------------
+    # -- what comes in
+    # ------------------------------------------------------------------------------
 
     def submit(
         self,
@@ -138,7 +177,8 @@ class Pipeline:
         known: Mapping[str, Outcome] | None = None,
         standing: Standing = UNSHARED,
     ) -> None:
-        """Takes candidates of the problem with this key, of one job. `known` are outcomes by library hash, from earlier runs."""
+        """Takes candidates of the problem with this key, of one job. `known` are
+        outcomes by library hash, from earlier runs."""
         for sha256, outcome in (known or {}).items():
             self._twins.remember(sha256, outcome)
             self._note_time(problem, outcome)
@@ -171,7 +211,9 @@ class Pipeline:
             held_s = result.ended_s - result.started_s
             self._demand.measured(item.queue, held_s, result.ended_s)
             if station.idle_since is not None and result.started_s > station.idle_since:
-                self._spans.append(_span(runner, "idle", item, station.idle_since, result.started_s))
+                self._spans.append(
+                    _span(runner, "idle", item, station.idle_since, result.started_s)
+                )
             station.idle_since = result.ended_s
             self._spans.append(_span(runner, "wait", item, item.ready_s, result.started_s))
             self._spans.append(_span(runner, "time", item, result.started_s, result.ended_s))
@@ -181,15 +223,30 @@ class Pipeline:
         """A lane was held by a race; the span that says so. It was not idle meanwhile."""
         station = self.runners[runner]
         if station.idle_since is not None and started_s > station.idle_since:
-            self._spans.append(Span(worker=runner, activity="idle", number=None, started_s=station.idle_since, ended_s=started_s))
+            self._spans.append(
+                Span(
+                    worker=runner,
+                    activity="idle",
+                    number=None,
+                    started_s=station.idle_since,
+                    ended_s=started_s,
+                )
+            )
         station.idle_since = ended_s
-        return Span(worker=runner, activity="time", number=None, started_s=started_s, ended_s=max(started_s, ended_s))
+        return Span(
+            worker=runner,
+            activity="time",
+            number=None,
+            started_s=started_s,
+            ended_s=max(started_s, ended_s),
+        )
 
     def lost(self, worker: str, reason: str, *, started: bool = True) -> None:
-        """A builder or runner died or did not answer in time: what it held is tried again or ends as infrastructure failure.
+        """A builder or runner died or did not answer in time: what it held is tried
+        again or ends as infrastructure failure.
 
-        Only what was worked on counts as an attempt: what waited behind it did nothing, and before the worker had `started`
-        nothing did.
+        Only what was worked on counts as an attempt: what waited behind it did nothing,
+        and before the worker had `started` nothing did.
         """
         station = self.builders.get(worker) or self.runners[worker]
         batches, station.batches = station.batches, deque()
@@ -210,9 +267,11 @@ class Pipeline:
                     self._again(item)
 
     def abandon(self, job: str = "", *, leaves: bool = False) -> None:
-        """Forgets a job's candidates that are at no worker; those that are, are dropped when they come back.
+        """Forgets a job's candidates that are at no worker; those that are, are dropped
+        when they come back.
 
-        `leaves`: the job will not submit any more, and what it has had of the fleet is forgotten too.
+        `leaves`: the job will not submit any more, and what it has had of the fleet is
+        forgotten too.
         """
         self._demand.abandon(job)
         for station in (*self.builders.values(), *self.runners.values()):
@@ -224,15 +283,19 @@ class Pipeline:
         if leaves:
             self._demand.leave(job)
 
-    # -- what goes out -------------------------------------------------------------------------------------------------------
+    # -- what goes out
+    # ------------------------------------------------------------------------------
 
     def next_build(self) -> tuple[str, str, list[BuildRequest]] | None:
         """The builder, the problem's key and the next batch for it; call until None."""
         if not self.builders or self.paused or not self._may_build():
             return None
         urgent = self._lane_waits()
-        # With a thousand lanes most are full: what is cheapest to ask comes first, here and wherever all stations are asked.
-        room = (one for one in self.builders.values() if len(one.batches) < (1 if urgent else one.depth))
+        # With a thousand lanes most are full: what is cheapest to ask comes first, here
+        # and wherever all stations are asked.
+        room = (
+            one for one in self.builders.values() if len(one.batches) < (1 if urgent else one.depth)
+        )
         free = (one for one in room if one.name != self.reserved and not one.occupied)
         station = min(free, key=lambda one: one.load, default=None)
         if station is None:
@@ -241,7 +304,9 @@ class Pipeline:
         if queue is None:
             return None
         share = ceil(self._demand.to_build / (len(self.builders) * station.depth))
-        batch = take(queue.to_build, 1 if urgent else min(_batch_size(queue.account.build_s), share))
+        batch = take(
+            queue.to_build, 1 if urgent else min(_batch_size(queue.account.build_s), share)
+        )
         queue.account.building += len(batch)
         station.batches.append(batch)
         if urgent:
@@ -262,7 +327,11 @@ class Pipeline:
         if not self.runners or not self._may_measure():
             return None
         depth = self._lane_depth()
-        free = [one for one in self.runners.values() if len(one.batches) < depth and not one.drained and not one.occupied]
+        free = [
+            one
+            for one in self.runners.values()
+            if len(one.batches) < depth and not one.drained and not one.occupied
+        ]
         places = {one.place for one in free}
 
         def at(place: Place, item: Item) -> Station | None:
@@ -276,7 +345,9 @@ class Pipeline:
             return None
         queue, station = chosen
         share = ceil(self._demand.ready / (len(self.runners) * station.depth))
-        batch = take(queue.ready, 1 if self.paused else min(_batch_size(queue.account.lane_s), share))
+        batch = take(
+            queue.ready, 1 if self.paused else min(_batch_size(queue.account.lane_s), share)
+        )
         queue.account.ready -= len(batch)
         queue.account.measuring += len(batch)
         station.batches.append(batch)
@@ -284,7 +355,9 @@ class Pipeline:
         for item in batch:
             assert item.library is not None
             best_s = self._best_s.get(item.problem)
-            requests.append(MeasureRequest(number=item.candidate.number, library=item.library, best_s=best_s))
+            requests.append(
+                MeasureRequest(number=item.candidate.number, library=item.library, best_s=best_s)
+            )
         return station.name, batch[0].problem, requests
 
     def collect(self) -> tuple[list[Report], list[Span]]:
@@ -308,7 +381,8 @@ class Pipeline:
         """Whether anything is at a worker."""
         return any(station.batches for station in (*self.builders.values(), *self.runners.values()))
 
-    # -- inside --------------------------------------------------------------------------------------------------------------
+    # -- inside
+    # ------------------------------------------------------------------------------
 
     def _lane_takes(self, problem: str) -> bool:
         return any(one.takes(problem) for one in self.runners.values())
@@ -316,18 +390,29 @@ class Pipeline:
     def _lane_waits(self) -> bool:
         """Whether a lane has nothing to go on with but what is being built.
 
-        Each candidate then travels alone, and its builder gets the next one after it was handed over: a builder that had it
-        already would keep the core from those who bring the lane its work.
+        Each candidate then travels alone, and its builder gets the next one after it
+        was handed over: a builder that had it already would keep the core from those
+        who bring the lane its work.
         """
         lanes = self.runners.values()
-        return not self._alternates and not self._demand.ready and any(one.load < one.depth for one in lanes if not one.drained)
+        return (
+            not self._alternates
+            and not self._demand.ready
+            and any(one.load < one.depth for one in lanes if not one.drained)
+        )
 
     def _promise(self, item: Item) -> None:
-        """Names a lane that may begin with the candidate once it is built: one that waits and that no other was promised."""
+        """Names a lane that may begin with the candidate once it is built: one that
+        waits and that no other was promised."""
         item.lane = ""
         if item.lost:
             return
-        taken = {other.lane for builder in self.builders.values() for batch in builder.batches for other in batch}
+        taken = {
+            other.lane
+            for builder in self.builders.values()
+            for batch in builder.batches
+            for other in batch
+        }
         standing = item.queue.account.standing
         waiting = [
             one
@@ -339,15 +424,22 @@ class Pipeline:
         item.lane = "" if best is None else best.name
 
     def _lane_depth(self) -> int:
-        """Batches a lane may hold: the next waits there where each has one; fewer go to whichever lane is free first."""
+        """Batches a lane may hold: the next waits there where each has one; fewer go to
+        whichever lane is free first."""
         lanes, ready = len(self.runners), self._demand.ready
-        waiting = ready if ready >= lanes else ready + sum(len(one.batches) > 1 for one in self.runners.values())
+        waiting = (
+            ready
+            if ready >= lanes
+            else ready + sum(len(one.batches) > 1 for one in self.runners.values())
+        )
         return 2 if waiting >= lanes else 1
 
     def _may_build(self) -> bool:
         if not self._alternates:
             return True
-        building = sum(len(batch) for station in self.builders.values() for batch in station.batches)
+        building = sum(
+            len(batch) for station in self.builders.values() for batch in station.batches
+        )
         measuring = any(station.batches for station in self.runners.values())
         return not measuring and self._demand.ready + building < ALTERNATING_CHUNK
 
@@ -356,7 +448,11 @@ class Pipeline:
             return True
         if any(station.batches for station in self.builders.values()):
             return False
-        return not self._demand.to_build or self._demand.ready >= ALTERNATING_CHUNK or self._measuring()
+        return (
+            not self._demand.to_build
+            or self._demand.ready >= ALTERNATING_CHUNK
+            or self._measuring()
+        )
 
     def _measuring(self) -> bool:
         return any(station.batches for station in self.runners.values())
@@ -388,7 +484,9 @@ class Pipeline:
 
     def _note_time(self, problem: str, outcome: Outcome) -> None:
         if isinstance(outcome, Timed):
-            self._best_s[problem] = min(outcome.median_s, self._best_s.get(problem, outcome.median_s))
+            self._best_s[problem] = min(
+                outcome.median_s, self._best_s.get(problem, outcome.median_s)
+            )
 
     def _retry(self, item: Item, reason: str) -> None:
         if item.abandoned:
@@ -399,9 +497,17 @@ class Pipeline:
             self._again(item)
             return
         reasons = "; ".join(dict.fromkeys(item.lost))
-        text = f"given up after {len(item.lost)} attempts, each of which lost its worker or the machine's help: {reasons}"
-        self._finish(item, Failed(kind=FailureKind.INFRASTRUCTURE, message=text), worker="", quarantined=True)
-        if item.library is not None and (twin := self._twins.successor(item.library.sha256)) is not None:
+        text = (
+            f"given up after {len(item.lost)} attempts, each of which lost its worker or the "
+            f"machine's help: {reasons}"
+        )
+        self._finish(
+            item, Failed(kind=FailureKind.INFRASTRUCTURE, message=text), worker="", quarantined=True
+        )
+        if (
+            item.library is not None
+            and (twin := self._twins.successor(item.library.sha256)) is not None
+        ):
             twin.queue.is_ready(twin)
 
     def _again(self, item: Item) -> None:
@@ -412,17 +518,36 @@ class Pipeline:
             self._twins.begin(item, item.library.sha256)
             item.queue.is_ready(item, again=True)
 
-    def _finish(self, item: Item, outcome: Outcome, *, worker: str, measure_s: float = 0.0, quarantined: bool = False) -> None:
+    def _finish(
+        self,
+        item: Item,
+        outcome: Outcome,
+        *,
+        worker: str,
+        measure_s: float = 0.0,
+        quarantined: bool = False,
+    ) -> None:
         if item.abandoned:
             return
-        if not worker or item.library is None:  # no lane was needed: what the fleet spent on it is its build
+        if (
+            not worker or item.library is None
+        ):  # no lane was needed: what the fleet spent on it is its build
             item.queue.account.charged_s += item.build_s
         number, config = item.candidate.number, item.candidate.config
-        trial = Trial(number=number, config=config, outcome=outcome, build_s=item.build_s, measure_s=measure_s)
+        trial = Trial(
+            number=number, config=config, outcome=outcome, build_s=item.build_s, measure_s=measure_s
+        )
         trial = replace(trial, resources=item.resources)
         attempts = len(item.lost) if quarantined else len(item.lost) + 1
         self._reports.append(
-            Report(problem=item.problem, trial=trial, worker=worker, attempts=attempts, quarantined=quarantined, job=item.job)
+            Report(
+                problem=item.problem,
+                trial=trial,
+                worker=worker,
+                attempts=attempts,
+                quarantined=quarantined,
+                job=item.job,
+            )
         )
 
 
@@ -434,5 +559,10 @@ def _batch_size(item_s: float) -> int:
 def _span(worker: str, activity: str, item: Item, started_s: float, ended_s: float) -> Span:
     number = None if activity == "idle" else item.candidate.number
     return Span(
-        worker=worker, activity=activity, number=number, started_s=started_s, ended_s=max(started_s, ended_s), job=item.job
+        worker=worker,
+        activity=activity,
+        number=number,
+        started_s=started_s,
+        ended_s=max(started_s, ended_s),
+        job=item.job,
     )

@@ -1,7 +1,9 @@
-"""Policies of sharing: whose candidates go to the builders and lanes next, when several jobs share one fleet.
+"""Policies of sharing: whose candidates go to the builders and lanes next, when several
+jobs share one fleet.
 
-Pure: a policy orders jobs by what their accounts say, and the smallest key goes first. The driver's pipeline and the simulations
-on a virtual clock ask the same objects, at every batch boundary. After SALUS (Yu and Chowdhury, MLSys 2020): FAIR, SRTF, PACK.
+Pure: a policy orders jobs by what their accounts say, and the smallest key goes first.
+The driver's pipeline and the simulations on a virtual clock ask the same objects, at
+every batch boundary. After SALUS (Yu and Chowdhury, MLSys 2020): FAIR, SRTF, PACK.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ Key = tuple[float, ...]
 
 FIRST_ITEM_S = 0.05  # what a candidate is taken to need before the first one of its job has ended
 LEARNING_RATE = 0.2  # weight of the newest candidate in the moving averages
-CREDIT_S = 5.0  # lane time that a job which had nothing to offer for a while may catch up on: some pauses for planning
+# lane time that a job which had nothing to offer for a while may catch up on: some
+# pauses for planning
+CREDIT_S = 5.0
 DOUBLINGS = 10  # beyond this priority, up or down, shares change no further
 
 
@@ -46,7 +50,9 @@ class Place:
     memory_bytes: int | None = None  # of a GPU; None: not what it is short of
 
     def fits(self, standing: Standing) -> bool:
-        return standing.threads <= self.threads and (self.memory_bytes is None or standing.memory_bytes <= self.memory_bytes)
+        return standing.threads <= self.threads and (
+            self.memory_bytes is None or standing.memory_bytes <= self.memory_bytes
+        )
 
     def waste(self, standing: Standing) -> Key:
         """What the job would leave unused: memory first where the lane has its own, then cores."""
@@ -56,25 +62,35 @@ class Place:
 
 @dataclass(slots=True, eq=False)
 class Account:
-    """A job's books: what it has had of the fleet, what it holds, what it still needs. Kept by the pipeline."""
+    """A job's books: what it has had of the fleet, what it holds, what it still needs.
+    Kept by the pipeline."""
 
     standing: Standing
     build_s: float = FIRST_ITEM_S  # moving average of one candidate's time at a builder
     lane_s: float = FIRST_ITEM_S  # and on a lane
-    charged_s: float = 0.0  # lane time so far; what never reached a lane counts with the time of its build
-    head_start_s: float = 0.0  # virtual time it was given when it came, so that it starts level with the others
+    charged_s: float = (
+        0.0  # lane time so far; what never reached a lane counts with the time of its build
+    )
+    head_start_s: float = (
+        0.0  # virtual time it was given when it came, so that it starts level with the others
+    )
     building: int = 0  # candidates at builders
     ready: int = 0  # built, waiting for a lane
     measuring: int = 0  # at lanes
     lanes: int = 1  # of the fleet that fit it best
     fitting: int = 1  # lanes that fit it
     builders: int = 1  # of the fleet
-    over_quota: bool = False  # its owner has more of the lanes' time than allowed; the others go first
+    over_quota: bool = (
+        False  # its owner has more of the lanes' time than allowed; the others go first
+    )
 
     @property
     def virtual_s(self) -> float:
         """Lane time by weight, with what is on lanes now."""
-        return self.head_start_s + (self.charged_s + self.measuring * self.lane_s) / self.standing.weight
+        return (
+            self.head_start_s
+            + (self.charged_s + self.measuring * self.lane_s) / self.standing.weight
+        )
 
     @property
     def virtual_ahead_s(self) -> float:
@@ -87,11 +103,17 @@ class Account:
         """How long the job would still take, had it the fleet to itself."""
         trial_s = max(self.build_s / max(1, self.builders), self.lane_s / max(1, self.fitting))
         work_s = self.standing.trials_left * trial_s
-        return work_s if self.standing.seconds_left is None else min(work_s, self.standing.seconds_left)
+        return (
+            work_s
+            if self.standing.seconds_left is None
+            else min(work_s, self.standing.seconds_left)
+        )
 
     def level(self, now_virtual_s: float, *, credit_s: float) -> None:
         """A job that had nothing to offer may catch up on `credit_s` of lane time, and no more."""
-        self.head_start_s += max(0.0, now_virtual_s - credit_s / self.standing.weight - self.virtual_s)
+        self.head_start_s += max(
+            0.0, now_virtual_s - credit_s / self.standing.weight - self.virtual_s
+        )
 
     def built(self, seconds: float) -> None:
         self.build_s += LEARNING_RATE * (seconds - self.build_s)
@@ -102,7 +124,8 @@ class Account:
 
 
 class Policy(Protocol):
-    """Smallest key first. Both are asked for jobs that have something to hand out, `lane` for lanes that fit."""
+    """Smallest key first. Both are asked for jobs that have something to hand out,
+    `lane` for lanes that fit."""
 
     def build(self, job: Account) -> Key:
         """Whose candidates a free builder takes next."""
@@ -129,13 +152,19 @@ class Fifo:
 
 
 class Fair:
-    """Equal lane time over jobs by weight: start-time fair queueing (Goyal, Vin and Cheng, 1996) with a bounded credit."""
+    """Equal lane time over jobs by weight: start-time fair queueing (Goyal, Vin and
+    Cheng, 1996) with a bounded credit."""
 
     def build(self, job: Account) -> Key:
         return float(job.over_quota), job.virtual_ahead_s, float(job.standing.order)
 
     def lane(self, job: Account, place: Place) -> Key:
-        return float(job.over_quota), job.virtual_s, float(job.standing.order), *place.waste(job.standing)
+        return (
+            float(job.over_quota),
+            job.virtual_s,
+            float(job.standing.order),
+            *place.waste(job.standing),
+        )
 
 
 class Srtf:
@@ -149,7 +178,8 @@ class Srtf:
 
 
 class Pack:
-    """Lanes filled by what jobs need: each goes to the job that leaves least of it unused. Built is what lanes run short of."""
+    """Lanes filled by what jobs need: each goes to the job that leaves least of it
+    unused. Built is what lanes run short of."""
 
     def build(self, job: Account) -> Key:
         supply_s = (job.building + job.ready + job.measuring) * job.lane_s / max(1, job.lanes)
@@ -159,12 +189,18 @@ class Pack:
         return *_rank(job), *place.waste(job.standing), job.virtual_s, float(job.standing.order)
 
 
-POLICIES: Mapping[PolicyName, Policy] = {"fair": Fair(), "srtf": Srtf(), "pack": Pack(), "fifo": Fifo()}
+POLICIES: Mapping[PolicyName, Policy] = {
+    "fair": Fair(),
+    "srtf": Srtf(),
+    "pack": Pack(),
+    "fifo": Fifo(),
+}
 
 
 @dataclass(slots=True, eq=False)
 class LaneShare:
-    """Watches that no owner has more than `most` of the lanes' time while others want it. Old use is forgotten by half-lives."""
+    """Watches that no owner has more than `most` of the lanes' time while others want
+    it. Old use is forgotten by half-lives."""
 
     most: float = 1.0  # share of an owner; 1: no bound
     half_life_s: float = 60.0
@@ -175,7 +211,9 @@ class LaneShare:
         """So much lane time of an owner ended at this moment."""
         if self._at_s is not None and at_s > self._at_s:
             kept = 0.5 ** ((at_s - self._at_s) / self.half_life_s)
-            self._used_s = {name: used * kept for name, used in self._used_s.items() if used * kept > 1e-6}
+            self._used_s = {
+                name: used * kept for name, used in self._used_s.items() if used * kept > 1e-6
+            }
         self._at_s = at_s if self._at_s is None else max(self._at_s, at_s)
         self._used_s[owner] = self._used_s.get(owner, 0.0) + seconds
 

@@ -1,4 +1,5 @@
-"""`RayMeasurer`: candidates in, trials out as they finish, over whatever builders and runners the fleet has."""
+"""`RayMeasurer`: candidates in, trials out as they finish, over whatever builders and
+runners the fleet has."""
 
 from __future__ import annotations
 
@@ -9,14 +10,27 @@ from dataclasses import replace
 from tuner.measure.outcome import Candidate, Outcome, Timed, Trial
 from tuner.workers.fleet.handle import DriverLost, Fleet
 from tuner.workers.fleet.job_share import Share
-from tuner.workers.fleet.messages import Answer, BuildAsk, Calibrated, Finished, Notice, Problem, RaceAsk, Report, Span, Submit
+from tuner.workers.fleet.messages import (
+    Answer,
+    BuildAsk,
+    Calibrated,
+    Finished,
+    Notice,
+    Problem,
+    RaceAsk,
+    Report,
+    Span,
+    Submit,
+)
 
 
 class RayMeasurer:
-    """A `tuner.measure.measurer.Measurer` for one problem. The fleet outlives it and belongs to the caller.
+    """A `tuner.measure.measurer.Measurer` for one problem. The fleet outlives it and
+    belongs to the caller.
 
-    `known` are outcomes of libraries by their hash, from recorded trials: candidates that compile to the same code reuse them.
-    `judge` has the last word on each trial, such as that its timing cannot be true.
+    `known` are outcomes of libraries by their hash, from recorded trials: candidates
+    that compile to the same code reuse them. `judge` has the last word on each trial,
+    such as that its timing cannot be true.
     """
 
     def __init__(
@@ -36,7 +50,11 @@ class RayMeasurer:
         self._told = False  # whether the driver knows `known`
         self._flying: dict[int, Candidate] = {}
         self._reports: dict[int, Report] = {}
-        self._on_spans, self._on_notice, self._on_calibrations = on_spans, on_notice, on_calibrations
+        self._on_spans, self._on_notice, self._on_calibrations = (
+            on_spans,
+            on_notice,
+            on_calibrations,
+        )
 
     @property
     def capacity(self) -> int:
@@ -77,7 +95,8 @@ class RayMeasurer:
                     ours = report.problem == self._problem.key
                     if ours and (flying := self._flying.pop(report.trial.number, None)) is not None:
                         self._note(report)
-                        # The config as it was sent: its names and values are the space's own, those that came back are copies.
+                        # The config as it was sent: its names and values are the
+                        # space's own, those that came back are copies.
                         yield self._judge(replace(report.trial, config=flying.config))
             case Notice():
                 if self._on_notice is not None:
@@ -99,8 +118,11 @@ class RayMeasurer:
         """Where and in how many attempts a yielded trial was measured; told once."""
         return self._reports.pop(number)
 
-    def ask(self, what: BuildAsk | RaceAsk, *, timeout_s: float, check: Callable[[], None] | None = None) -> Answer:
-        """A question to the fleet while no candidate is in flight: builds outside of trials, or a race."""
+    def ask(
+        self, what: BuildAsk | RaceAsk, *, timeout_s: float, check: Callable[[], None] | None = None
+    ) -> Answer:
+        """A question to the fleet while no candidate is in flight: builds outside of
+        trials, or a race."""
         answer = self._fleet.ask(self._problem, what, timeout_s=timeout_s, check=check)
         if self._on_spans is not None and answer.spans:
             self._on_spans(answer.spans)

@@ -1,7 +1,9 @@
-"""Workloads that stay prepared on a lane: a runner process for each of the last few, so that changing jobs costs no preparation.
+"""Workloads that stay prepared on a lane: a runner process for each of the last few, so
+that changing jobs costs no preparation.
 
-A job's first candidate finds its workload ready as well: it is prepared on a builder's cores while the lane times another's. A
-process that does not measure waits for a message and takes no time of the lane's cores; its memory is what is bounded.
+A job's first candidate finds its workload ready as well: it is prepared on a builder's
+cores while the lane times another's. A process that does not measure waits for a
+message and takes no time of the lane's cores; its memory is what is bounded.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ class _Resident:
 
 
 class Residents:
-    """The runner processes of one lane. One thread measures with what `prepared` gives it; others may get workloads `ahead`."""
+    """The runner processes of one lane. One thread measures with what `prepared` gives
+    it; others may get workloads `ahead`."""
 
     def __init__(
         self,
@@ -45,8 +48,12 @@ class Residents:
         """`first` takes the first workload; it may be started already."""
         self._spare: RunnerProcess | None = first
         self._make, self._most, self._most_bytes = make, most, most_bytes
-        self._lock = threading.Lock()  # around the fields; nothing that takes its time is done under it
-        self._residents: OrderedDict[str, _Resident] = OrderedDict()  # by workload, the last used one at the end
+        self._lock = (
+            threading.Lock()
+        )  # around the fields; nothing that takes its time is done under it
+        self._residents: OrderedDict[str, _Resident] = (
+            OrderedDict()
+        )  # by workload, the last used one at the end
         self._current: str | None = None  # that is measured with
 
     @property
@@ -62,7 +69,8 @@ class Residents:
             return found is not None and found.over.is_set() and not found.failed
 
     def ahead(self, key: str, assignment: Assignment, cores: Sequence[int]) -> None:
-        """Prepares a workload before it is measured, on these cores while the lane's may be timing another one.
+        """Prepares a workload before it is measured, on these cores while the lane's
+        may be timing another one.
 
         What cannot be prepared is not held: `prepared` will say why.
         """
@@ -72,9 +80,11 @@ class Residents:
                 self._prepare(key, resident, assignment, cores)
 
     def prepared(self, key: str, assignment: Assignment) -> RunnerProcess:
-        """The process that holds the workload of this key; those unused for longest make room for a new one.
+        """The process that holds the workload of this key; those unused for longest
+        make room for a new one.
 
-        Raises UsageError and RunnerError as `RunnerProcess.prepare` does; the workload is not held then.
+        Raises UsageError and RunnerError as `RunnerProcess.prepare` does; the workload
+        is not held then.
         """
         with self._lock:
             self._current = key
@@ -92,7 +102,8 @@ class Residents:
 
     @contextmanager
     def at_hand(self) -> Iterator[RunnerProcess | None]:
-        """A process for a question that needs no workload; None where the only one is being prepared. For who measures."""
+        """A process for a question that needs no workload; None where the only one is
+        being prepared. For who measures."""
         with self._lock:
             ready = [key for key, one in self._residents.items() if one.over.is_set()]
             if self._current not in ready and ready:
@@ -108,7 +119,9 @@ class Residents:
     def close(self) -> None:
         """Ends all of them; idempotent."""
         with self._lock:
-            processes = [one.process for one in self._residents.values()] + ([self._spare] if self._spare else [])
+            processes = [one.process for one in self._residents.values()] + (
+                [self._spare] if self._spare else []
+            )
             self._residents.clear()
             self._current = None
         for process in processes:
@@ -124,7 +137,9 @@ class Residents:
             found = self._residents[key] = _Resident(process)
             return found, True
 
-    def _prepare(self, key: str, resident: _Resident, assignment: Assignment, cores: Sequence[int]) -> None:
+    def _prepare(
+        self, key: str, resident: _Resident, assignment: Assignment, cores: Sequence[int]
+    ) -> None:
         try:
             resident.process.prepare(assignment, cores=cores)
         except TunerError:
@@ -144,17 +159,24 @@ class Residents:
             process.close()
 
     def _evict(self, newest: str) -> None:
-        """Ends processes that nobody measures with or prepares, those unused for longest first, until the rest fits."""
+        """Ends processes that nobody measures with or prepares, those unused for
+        longest first, until the rest fits."""
         while True:
             with self._lock:
-                idle = [key for key, one in self._residents.items() if key not in (newest, self._current) and one.over.is_set()]
+                idle = [
+                    key
+                    for key, one in self._residents.items()
+                    if key not in (newest, self._current) and one.over.is_set()
+                ]
                 if not idle or not self._too_much(newest):
                     return
                 resident = self._residents.pop(idle[0])
             resident.process.close()
 
     def _too_much(self, newest: str) -> bool:
-        others = sum(resident_bytes(one.process) for key, one in self._residents.items() if key != newest)
+        others = sum(
+            resident_bytes(one.process) for key, one in self._residents.items() if key != newest
+        )
         return len(self._residents) > self._most or others > self._most_bytes
 
 

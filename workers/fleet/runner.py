@@ -1,7 +1,8 @@
 """Runners: a Ray actor that owns a lane and measures one candidate at a time on it.
 
-The actor itself, and all of Ray, stays on the builders' cores. The lane's cores are entered by the children alone that the runner
-process forks for each candidate (tuner.measure.runner).
+The actor itself, and all of Ray, stays on the builders' cores. The lane's cores are
+entered by the children alone that the runner process forks for each candidate
+(tuner.measure.runner).
 """
 
 from __future__ import annotations
@@ -24,24 +25,49 @@ from tuner.measure.statistics import race_median_ci95
 from tuner.measure.timing import ABANDON_FACTOR, PROMISING_FACTOR, PROMOTION
 from tuner.workers.fleet.handoff import Letter, Letterbox
 from tuner.workers.fleet.machine import near
-from tuner.workers.fleet.messages import Finalist, Library, Limits, Measured, MeasureRequest, Problem, RaceAsk, RaceOutcome
+from tuner.workers.fleet.messages import (
+    Finalist,
+    Library,
+    Limits,
+    Measured,
+    MeasureRequest,
+    Problem,
+    RaceAsk,
+    RaceOutcome,
+)
 from tuner.workers.fleet.resident import Residents
 from tuner.workers.fleet.shipping import unpacked, unpacked_contestant
 
 ANSWERED = 64  # candidates that a late letter is held against
 RACE_SAMPLES = 200  # at most, in each process: a thousand in all tell apart what matters
 RACE_WARMUP_S = 0.02  # calls of the outputs' check came before
-RACE_TIMEOUT_FACTOR = 3.0  # a race verifies on four kinds of inputs and times ten times longer than screening
+RACE_TIMEOUT_FACTOR = (
+    3.0  # a race verifies on four kinds of inputs and times ten times longer than screening
+)
 
 
 def finalist(name: str, result: RaceResult) -> Finalist:
     """What a race says about one of its contenders."""
     if name in result.failed:
-        return Finalist(name=name, failure=result.failed[name], median_s=0.0, ci95_s=(0.0, 0.0), max_rel_error=0.0, samples=0)
+        return Finalist(
+            name=name,
+            failure=result.failed[name],
+            median_s=0.0,
+            ci95_s=(0.0, 0.0),
+            max_rel_error=0.0,
+            samples=0,
+        )
     rounds = result.rounds[name]
     median_s, ci95_s = race_median_ci95(rounds)
     error, samples = result.max_rel_error[name], sum(map(len, rounds))
-    return Finalist(name=name, failure=None, median_s=median_s, ci95_s=ci95_s, max_rel_error=error, samples=samples)
+    return Finalist(
+        name=name,
+        failure=None,
+        median_s=median_s,
+        ci95_s=ci95_s,
+        max_rel_error=error,
+        samples=samples,
+    )
 
 
 def wanted(request: MeasureRequest, library: Library, limits: Limits) -> Request:
@@ -57,17 +83,29 @@ def wanted(request: MeasureRequest, library: Library, limits: Limits) -> Request
 
 
 def raced(ask: RaceAsk, process: Runs, limits: Limits, storage: Path) -> RaceOutcome:
-    """The race that was asked for, on a runner that is prepared; `storage` takes libraries that came from another machine."""
+    """The race that was asked for, on a runner that is prepared; `storage` takes
+    libraries that came from another machine."""
     timeout_s = RACE_TIMEOUT_FACTOR * limits.run_timeout_s
-    plan = replace(PROMOTION, budget_s=limits.race_budget_s, warmup_s=RACE_WARMUP_S, max_samples=RACE_SAMPLES)
+    plan = replace(
+        PROMOTION, budget_s=limits.race_budget_s, warmup_s=RACE_WARMUP_S, max_samples=RACE_SAMPLES
+    )
     contenders = [
         Contender(name=one.name, library=one.path, symbol=one.symbol, timeout_s=timeout_s)
         for one in (unpacked_contestant(contestant, storage) for contestant in ask.contestants)
     ]
-    result = race(contenders, process, rounds=limits.race_rounds, plan=plan, default=ask.default, incumbent=ask.incumbent)
+    result = race(
+        contenders,
+        process,
+        rounds=limits.race_rounds,
+        plan=plan,
+        default=ask.default,
+        incumbent=ask.incumbent,
+    )
     finalists = tuple(finalist(contender.name, result) for contender in contenders)
     if result.decision is not None:
-        return RaceOutcome(finalists=finalists, winner=result.decision.winner, reason=result.decision.reason)
+        return RaceOutcome(
+            finalists=finalists, winner=result.decision.winner, reason=result.decision.reason
+        )
     standing = [one for one in finalists if one.failure is None]
     winner = min(standing, key=lambda one: one.median_s).name if standing else None
     reason = "the default schedule dropped out; the fastest that is verified"
@@ -75,9 +113,12 @@ def raced(ask: RaceAsk, process: Runs, limits: Limits, storage: Path) -> RaceOut
 
 
 class Runner:
-    """The actor. Ray runs its methods one after the other, but for `ahead`; a thread begins with what builders hand over."""
+    """The actor. Ray runs its methods one after the other, but for `ahead`; a thread
+    begins with what builders hand over."""
 
-    def __init__(self, *, lane: Lane, home_cores: tuple[int, ...], limits: Limits, storage: str) -> None:
+    def __init__(
+        self, *, lane: Lane, home_cores: tuple[int, ...], limits: Limits, storage: str
+    ) -> None:
         """`storage`: directory for libraries that come from other machines."""
         os.sched_setaffinity(0, home_cores)
         self._lane, self._limits, self._storage = lane, limits, Path(storage)
@@ -88,23 +129,31 @@ class Runner:
         self._problems: dict[str, Problem] = {}
         self._busy = threading.Lock()  # held by who uses the lane
         self._begun: tuple[Letter, Measured] | None = None  # by a letter, and not asked for yet
-        self._answered: deque[tuple[str, int]] = deque(maxlen=ANSWERED)  # problem and number of what was asked for last
+        self._answered: deque[tuple[str, int]] = deque(
+            maxlen=ANSWERED
+        )  # problem and number of what was asked for last
         self._letterbox = Letterbox(self._storage, lane.name)
         threading.Thread(target=self._read_letters, daemon=True, name="letters").start()
 
     def describe(self) -> dict[str, int | str]:
-        """Name, process ids and the isolation its candidates will have, or `refused`: why it cannot have what is wanted."""
+        """Name, process ids and the isolation its candidates will have, or `refused`:
+        why it cannot have what is wanted."""
         with self._busy, self._residents.at_hand() as process:
             if process is None:
                 raise RuntimeError("a runner describes itself before it is given a workload")
-            found: dict[str, int | str] = {"name": self._lane.name, "pid": os.getpid(), "process_pid": process.pid or 0}
+            found: dict[str, int | str] = {
+                "name": self._lane.name,
+                "pid": os.getpid(),
+                "process_pid": process.pid or 0,
+            }
             try:
                 return found | {"isolation": process.isolate(self._limits.isolation)}
             except UsageError as error:
                 return found | {"refused": str(error)}
 
     def calibrate(self) -> tuple[float, ...]:
-        """Seconds of the calibration kernel on each of the lane's cores; nothing where no runner process has the time."""
+        """Seconds of the calibration kernel on each of the lane's cores; nothing where
+        no runner process has the time."""
         with self._busy, self._residents.at_hand() as process:
             try:
                 return () if process is None else process.calibrate(self._lane.cores)
@@ -115,10 +164,11 @@ class Runner:
         self._problems[problem.key] = problem
 
     def ahead(self, problem: Problem) -> None:
-        """Prepares a workload while another one may be measured: the only method that Ray runs beside the others.
+        """Prepares a workload while another one may be measured: the only method that
+        Ray runs beside the others.
 
-        The first one is made on the lane, where nothing can be measured yet. Where no core for it is near, nothing is done:
-        the first candidate waits then.
+        The first one is made on the lane, where nothing can be measured yet. Where no
+        core for it is near, nothing is done: the first candidate waits then.
         """
         os.sched_setaffinity(0, self._home_cores)  # of this thread, which Ray made
         self._problems[problem.key] = problem
@@ -128,7 +178,8 @@ class Runner:
             self._residents.ahead(problem.key, self._assignment(problem), self._near_cores)
 
     def foresee_race(self, problem_key: str) -> None:
-        """Makes what a race verifies by while its contestants are built; where that fails, the race will say why."""
+        """Makes what a race verifies by while its contestants are built; where that
+        fails, the race will say why."""
         with self._busy, suppress(TunerError):
             process = self._prepare(problem_key)
             if not isinstance(process, Failed):
@@ -140,7 +191,8 @@ class Runner:
         return self._residents.keys
 
     def measure(self, problem_key: str, requests: Sequence[MeasureRequest]) -> list[Measured]:
-        """In this order; what a letter made the lane begin with is given as it was measured then."""
+        """In this order; what a letter made the lane begin with is given as it was
+        measured then."""
         measured = []
         for request in requests:
             with self._busy:
@@ -152,7 +204,9 @@ class Runner:
         with self._busy:
             process = self._prepare(problem_key)
             if isinstance(process, Failed):
-                raise RuntimeError(process.message)  # the driver replaces this runner and the promotion asks again
+                raise RuntimeError(
+                    process.message
+                )  # the driver replaces this runner and the promotion asks again
             return [raced(ask, process, self._limits, self._storage) for ask in asks]
 
     def close(self) -> None:
@@ -164,12 +218,17 @@ class Runner:
         return wanted(request, library, self._limits)
 
     def _read_letters(self) -> None:
-        """Begins with each candidate that a builder hands over while the lane is free and ready for it."""
+        """Begins with each candidate that a builder hands over while the lane is free
+        and ready for it."""
         for letter in self._letterbox.letters():
             if self._busy.acquire(blocking=False):
                 try:
-                    known = (letter.problem, letter.request.number) not in self._answered and letter.problem in self._problems
-                    # What was begun before and not asked for yet must not be lost: this letter's candidate comes by the driver.
+                    known = (
+                        letter.problem,
+                        letter.request.number,
+                    ) not in self._answered and letter.problem in self._problems
+                    # What was begun before and not asked for yet must not be lost: this
+                    # letter's candidate comes by the driver.
                     if self._begun is None and known and self._residents.holds(letter.problem):
                         self._begun = letter, self._measured(letter.problem, letter.request)
                 finally:
@@ -182,14 +241,22 @@ class Runner:
         if begun is None:
             return None
         letter, measured = begun
-        same = (letter.problem, letter.request.number, letter.request.library) == (problem_key, request.number, request.library)
+        same = (letter.problem, letter.request.number, letter.request.library) == (
+            problem_key,
+            request.number,
+            request.library,
+        )
         return measured if same else None
 
     def _measured(self, problem_key: str, request: MeasureRequest) -> Measured:
         process = self._prepare(problem_key)
-        started = time.time()  # making inputs and reference, once a workload, is not the candidate's time
+        started = (
+            time.time()
+        )  # making inputs and reference, once a workload, is not the candidate's time
         outcome = process if isinstance(process, Failed) else self._measure(process, request)
-        return Measured(number=request.number, outcome=outcome, started_s=started, ended_s=time.time())
+        return Measured(
+            number=request.number, outcome=outcome, started_s=started, ended_s=time.time()
+        )
 
     def _measure(self, process: RunnerProcess, request: MeasureRequest) -> Outcome:
         library = unpacked(request.library, self._storage)
@@ -202,7 +269,9 @@ class Runner:
     def _prepare(self, problem_key: str) -> RunnerProcess | Failed:
         """The runner process that holds the workload, which may be a new one."""
         try:
-            return self._residents.prepared(problem_key, self._assignment(self._problems[problem_key]))
+            return self._residents.prepared(
+                problem_key, self._assignment(self._problems[problem_key])
+            )
         except TunerError as error:
             return Failed(kind=FailureKind.INFRASTRUCTURE, message=str(error))
 

@@ -1,7 +1,9 @@
-"""A fleet's session: the private directory that Ray and the workers write to, and the environment of the driver process.
+"""A fleet's session: the private directory that Ray and the workers write to, and the
+environment of the driver process.
 
-`empty` is the driver's working directory, because Ray puts that directory on its workers' path and a stray `db.py` there would be
-imported; `build` holds compiled candidates; `scratch` is everybody's TMPDIR; `token` is the cluster's own secret.
+`empty` is the driver's working directory, because Ray puts that directory on its
+workers' path and a stray `db.py` there would be imported; `build` holds compiled
+candidates; `scratch` is everybody's TMPDIR; `token` is the cluster's own secret.
 """
 
 from __future__ import annotations
@@ -14,13 +16,17 @@ from pathlib import Path
 
 from tuner.workers.fleet.channel import source_root
 
-LONGEST_BASE = 24  # characters of the folder the session is made in: Ray's sockets lie deep below and may have 107 in all
+# characters of the folder the session is made in: Ray's sockets lie deep below and may
+# have 107 in all
+LONGEST_BASE = 24
 
 
 def make_session() -> Path:
     """A new private directory: `empty`, `build`, `scratch`, `token`."""
     base = tempfile.gettempdir()
-    session = Path(tempfile.mkdtemp(prefix="tuner-", dir=base if len(base) <= LONGEST_BASE else "/tmp"))
+    session = Path(
+        tempfile.mkdtemp(prefix="tuner-", dir=base if len(base) <= LONGEST_BASE else "/tmp")
+    )
     (session / "empty").mkdir()
     (session / "build").mkdir()
     (session / "scratch").mkdir()
@@ -35,21 +41,32 @@ def remove_session(session: Path) -> None:
 
 
 def driver_environment(session: Path, *, local: bool) -> dict[str, str]:
-    """The environment of the driver process. Ray reads most of these when it is imported, so they cannot be set later.
+    """The environment of the driver process. Ray reads most of these when it is
+    imported, so they cannot be set later.
 
-    For an existing cluster its token is the operator's business (`RAY_AUTH_TOKEN` or `RAY_AUTH_TOKEN_PATH` as they are).
+    For an existing cluster its token is the operator's business (`RAY_AUTH_TOKEN` or
+    `RAY_AUTH_TOKEN_PATH` as they are).
     """
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TUNER_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("TUNER_")
+    }
     environment |= {
         "PYTHONPATH": str(source_root()),
-        "TMPDIR": str(session / "scratch"),  # what a killed worker leaves behind goes with the session
+        "TMPDIR": str(
+            session / "scratch"
+        ),  # what a killed worker leaves behind goes with the session
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_enable_metrics_collection": "0",
         "RAY_DEDUP_LOGS": "0",
-        "RAY_worker_niceness": "0",  # Ray's is 15: whoever hands a lane its next candidate would wait for all others
-        "RAY_task_events_report_interval_ms": "0",  # the head would remember every call for a dashboard that is not there
-        "MALLOC_ARENA_MAX": "2",  # Ray's processes have dozens of threads, each of which would get memory of its own to keep
-        "RAY_gcs_rpc_server_reconnect_timeout_s": "5",  # a lost head ends the driver after this, and the fleet is started anew
+        # Ray's is 15: whoever hands a lane its next candidate would wait for all others
+        "RAY_worker_niceness": "0",
+        # the head would remember every call for a dashboard that is not there
+        "RAY_task_events_report_interval_ms": "0",
+        # Ray's processes have dozens of threads, each of which would get memory of its
+        # own to keep
+        "MALLOC_ARENA_MAX": "2",
+        # a lost head ends the driver after this, and the fleet is started anew
+        "RAY_gcs_rpc_server_reconnect_timeout_s": "5",
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
@@ -59,7 +76,8 @@ def driver_environment(session: Path, *, local: bool) -> dict[str, str]:
         environment |= {
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(session / "token"),
-            # Off, Ray listens on 127.0.0.1 only; the name dates from when the others had no clusters.
+            # Off, Ray listens on 127.0.0.1 only; the name dates from when the others
+            # had no clusters.
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         }
     return environment

@@ -1,4 +1,5 @@
-"""Built candidates between machines that share no storage: their bytes travel once, and are files again where they are needed.
+"""Built candidates between machines that share no storage: their bytes travel once, and
+are files again where they are needed.
 
 On one machine nothing travels: a library is its path there.
 """
@@ -40,7 +41,8 @@ def packed(library: Library, *, keep: bool) -> Library:
 
 
 def unpacked(library: Library, storage: Path) -> Library:
-    """The library as files in `storage`; as it is where it did not travel. Raises ValueError for bytes of another hash."""
+    """The library as files in `storage`; as it is where it did not travel. Raises
+    ValueError for bytes of another hash."""
     if not library.files:
         return library
     if hashlib.sha256(library.files[".so"]).hexdigest() != library.sha256:
@@ -58,4 +60,6 @@ def unpacked_contestant(contestant: Contestant, storage: Path) -> Contestant:
     if not contestant.content:
         return contestant
     digest = hashlib.sha256(contestant.content).hexdigest()
-    return replace(contestant, path=str(place(storage, f"{digest}.so", contestant.content)), content=b"")
+    return replace(
+        contestant, path=str(place(storage, f"{digest}.so", contestant.content)), content=b""
+    )

@@ -1,4 +1,5 @@
-"""A builder or a runner as the pipeline sees it: the batches that it holds, and what it may be given."""
+"""A builder or a runner as the pipeline sees it: the batches that it holds, and what it
+may be given."""
 
 from __future__ import annotations
 
@@ -21,14 +22,21 @@ class Station:
     batches: deque[list[Item]] = field(default_factory=deque)
     idle_since: float | None = None  # runners only
     drained: bool = False  # runners only: given nothing new
-    prepared: set[str] | None = None  # runners only: problems it may be given; None: any, it makes ready what it needs
-    guest: Station | None = None  # runners only: the builder that has a core of the lane while this measures nothing
+    prepared: set[str] | None = (
+        None  # runners only: problems it may be given; None: any, it makes ready what it needs
+    )
+    guest: Station | None = (
+        None  # runners only: the builder that has a core of the lane while this measures nothing
+    )
     host: Station | None = None  # of a guest: its lane
-    asked: bool = False  # runners only: it answers a question on the lane, such as what its calibration kernel takes
+    # runners only: it answers a question on the lane, such as what its calibration
+    # kernel takes
+    asked: bool = False
 
     @property
     def occupied(self) -> bool:
-        """Whether its cores are somebody else's just now: a guest's lane measures, or a lane's guest builds."""
+        """Whether its cores are somebody else's just now: a guest's lane measures, or a
+        lane's guest builds."""
         if self.host is not None:
             return self.host.asked or bool(self.host.batches)
         return self.guest is not None and bool(self.guest.batches)

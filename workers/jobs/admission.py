@@ -1,7 +1,8 @@
 """Which waiting job is claimed next, when there is room for one. Pure.
 
-Urgent jobs first; a job whose key has enough running is passed over. A job that needs other lanes than the running ones, because
-its kernel has another number of threads, is not overtaken: the fleet is changed once those have ended.
+Urgent jobs first; a job whose key has enough running is passed over. A job that needs
+other lanes than the running ones, because its kernel has another number of threads, is
+not overtaken: the fleet is changed once those have ended.
 """
 
 from __future__ import annotations
@@ -27,14 +28,17 @@ def admitted(
     policy: PolicyName,
     same_fleet: Callable[[Job, Job], bool],
 ) -> Job | None:
-    """The job to claim; None while there is none or no room. `waiting` are claimable, the most urgent first."""
+    """The job to claim; None while there is none or no room. `waiting` are claimable,
+    the most urgent first."""
     if len(running) >= quotas.running_jobs:
         return None
     if policy == "srtf":
         waiting = sorted(waiting, key=lambda job: (-job.priority, trials_left(job)))
     held = {job.id for job in running}
     for job in waiting:
-        if job.id in held:  # its lease ran out although it runs here: its own heartbeat finds that out
+        if (
+            job.id in held
+        ):  # its lease ran out although it runs here: its own heartbeat finds that out
             continue
         of_key = sum(other.owner == job.owner for other in running)
         if quotas.running_per_key and of_key >= quotas.running_per_key:
@@ -45,4 +49,6 @@ def admitted(
 
 def trials_left(job: Job) -> int:
     """Of the job's budget, over all its workloads that are not done."""
-    return sum(max(0, job.trials - task.trials_done) for task in job.tasks if task.state == "queued")
+    return sum(
+        max(0, job.trials - task.trials_done) for task in job.tasks if task.state == "queued"
+    )

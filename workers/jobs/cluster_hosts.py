@@ -1,6 +1,8 @@
-"""The machines of a cluster among the workers: what the driver sees of them is written down, so that everybody does.
+"""The machines of a cluster among the workers: what the driver sees of them is written
+down, so that everybody does.
 
-Only the driver speaks Ray and only the orchestrator writes to the database, so the driver tells who is there every few seconds.
+Only the driver speaks Ray and only the orchestrator writes to the database, so the
+driver tells who is there every few seconds.
 """
 
 from __future__ import annotations
@@ -23,8 +25,13 @@ Details = Mapping[str, int | str]
 
 
 def worker_id(name: str) -> str:
-    """A name as it is, or its beginning with a hash of the whole where it is too long for the database."""
-    return name if len(name) <= LONGEST_ID else f"{name[: LONGEST_ID - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    """A name as it is, or its beginning with a hash of the whole where it is too long
+    for the database."""
+    return (
+        name
+        if len(name) <= LONGEST_ID
+        else f"{name[: LONGEST_ID - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    )
 
 
 class Neighbours:
@@ -35,7 +42,8 @@ class Neighbours:
         self._there: dict[str, float] = {}  # id -> when it was last noted
 
     def seen(self, hosts: Sequence[Details]) -> None:
-        """Joins the new ones, notes that the others live, marks lost who is gone. A database that is away hears of it later."""
+        """Joins the new ones, notes that the others live, marks lost who is gone. A
+        database that is away hears of it later."""
         now = self._clock()
         present = {worker_id(str(host["name"])): host for host in hosts}
         with suppress(DatabaseError):

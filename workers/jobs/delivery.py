@@ -1,6 +1,8 @@
-"""A promoted kernel packed for delivery: the archive of its exported library, with the numbers of the race it won, signed.
+"""A promoted kernel packed for delivery: the archive of its exported library, with the
+numbers of the race it won, signed.
 
-What is signed is the SHA-256 of the bytes as 64 hex digits, so that a signature can be checked against the store's own name.
+What is signed is the SHA-256 of the bytes as 64 hex digits, so that a signature can be
+checked against the store's own name.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ class Packing:
 
 
 def pack(packing: Packing, signer: Signer | None = None) -> bytes:
-    """A .tar.gz of the library that exports this one kernel under the name it was measured by. The same input, the same bytes.
+    """A .tar.gz of the library that exports this one kernel under the name it was
+    measured by. The same input, the same bytes.
 
     Raises ExportRefused, ExportError and LinkError.
     """
@@ -104,13 +107,17 @@ def signature(signer: Signer, digest: str) -> str:
 
 
 def check_signature(digest: str, given: str | None, public_key: str) -> None:
-    """Raises SignatureRefused unless the holder of `public_key` signed the artifact of this digest."""
+    """Raises SignatureRefused unless the holder of `public_key` signed the artifact of
+    this digest."""
     try:
         content = b"" if given is None else base64.b64decode(given, validate=True)
     except (ValueError, binascii.Error):
         content = b""
-    if len(content) != SIGNATURE_BYTES or not is_signed(digest.encode("ascii"), content, public_key):
+    if len(content) != SIGNATURE_BYTES or not is_signed(
+        digest.encode("ascii"), content, public_key
+    ):
         what = "is not signed" if given is None else "carries a signature that is not of the key"
         raise SignatureRefused(
-            f"artifact {digest} {what} {public_key}; tune its workload again, or restore the key it was signed with"
+            f"artifact {digest} {what} {public_key}; tune its workload again, or restore the "
+            f"key it was signed with"
         )

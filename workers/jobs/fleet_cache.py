@@ -19,7 +19,9 @@ class FleetKeeper:
 
     def __init__(self, options: OrchestratorOptions, *, on_hosts: OnHosts) -> None:
         self._options, self._on_hosts = options, on_hosts
-        self._nodes = machine.usable_nodes()  # now: while jobs run, this process is kept to the builders' cores
+        self._nodes = (
+            machine.usable_nodes()
+        )  # now: while jobs run, this process is kept to the builders' cores
         self._lock = threading.Lock()
         self._fleet: SharedFleet | None = None
         self._plan: FleetPlan | None = None
@@ -40,7 +42,8 @@ class FleetKeeper:
             return fleet
 
     def plan(self, threads: int, target: str) -> FleetPlan:
-        """On this machine its own lanes; in a cluster those of its hosts, while this machine's builder cores search.
+        """On this machine its own lanes; in a cluster those of its hosts, while this
+        machine's builder cores search.
 
         Lanes that were declared stay as they are, so that kernels of different threads share them.
         """
@@ -50,10 +53,15 @@ class FleetKeeper:
         if options.gpus and not in_cluster:
             here = machine.plan_gpus(self._nodes, options.gpus, builders=options.builders)
         else:
-            here = machine.plan_machine(self._nodes, threads=needed, declared=options.lanes, builders=options.builders)
+            here = machine.plan_machine(
+                self._nodes, threads=needed, declared=options.lanes, builders=options.builders
+            )
         longest = max(len(lane.cores) for lane in here.lanes)
         if not in_cluster and longest < threads:
-            raise UsageError(f"a kernel of {threads} threads needs a lane of {threads} cores; the plan's longest has {longest}")
+            raise UsageError(
+                f"a kernel of {threads} threads needs a lane of {threads} cores; the plan's "
+                f"longest has {longest}"
+            )
         return FleetPlan(
             lanes=here.lanes,
             builder_cores=here.builder_cores,
@@ -70,7 +78,8 @@ class FleetKeeper:
         )
 
     def shared_by(self, one: Job, other: Job) -> bool:
-        """Whether two jobs can run at once. One that no lane is long enough for is in nobody's way: it fails at its start."""
+        """Whether two jobs can run at once. One that no lane is long enough for is in
+        nobody's way: it fails at its start."""
         try:
             return self.plan(one.threads, one.target) == self.plan(other.threads, other.target)
         except UsageError:

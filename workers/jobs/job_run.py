@@ -1,4 +1,5 @@
-"""One claimed job: its workloads tuned one after the other on its share of the fleet, a kernel promoted for each."""
+"""One claimed job: its workloads tuned one after the other on its share of the fleet, a
+kernel promoted for each."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ from tuner.workload.spec import from_document
 from tuner.workload.workload import Workload
 
 WINNERS = 8  # configs of earlier kernels that a search tries first
-ALIKE = 2  # of these from kernels of the same model: a first turn is short, and the estimate's own schedules are to be in it
+# of these from kernels of the same model: a first turn is short, and the estimate's own
+# schedules are to be in it
+ALIKE = 2
 
 
 class _Interrupted(Exception):
@@ -66,7 +69,12 @@ class JobRun:
     ) -> None:
         """`order`: of the claim, among those of this orchestrator."""
         self._database, self._job, self._lease = database, job, lease
-        self._keeper, self._options, self._observer, self._interrupt = keeper, options, observer, interrupt
+        self._keeper, self._options, self._observer, self._interrupt = (
+            keeper,
+            options,
+            observer,
+            interrupt,
+        )
         self._standing = Standing(
             job=job.id,
             owner=job.owner or "",
@@ -77,8 +85,12 @@ class JobRun:
         )
         self._heart = Heartbeat(database, lease, lifetime_s=options.lease_s)
         self._unverified = False
-        self._found: dict[int, tuple[str, Config]] = {}  # of a model's kernels: of what kind, and the best config so far
-        self._searchers: dict[int, Searcher] = {}  # of a model's kernels, kept from turn to turn: a rebuilt one plans all anew
+        self._found: dict[
+            int, tuple[str, Config]
+        ] = {}  # of a model's kernels: of what kind, and the best config so far
+        self._searchers: dict[
+            int, Searcher
+        ] = {}  # of a model's kernels, kept from turn to turn: a rebuilt one plans all anew
 
     def run(self) -> JobReport:
         try:
@@ -91,7 +103,9 @@ class JobRun:
         except KeyboardInterrupt:
             self._finish(jobs.CANCELLED)
             raise
-        except Exception as error:  # a fault of ours: the job must not look as if somebody still worked on it
+        except (
+            Exception
+        ) as error:  # a fault of ours: the job must not look as if somebody still worked on it
             self._finish(jobs.FAILED, f"internal error: {type(error).__name__}: {error}")
             raise
         return JobReport(job=job, unverified=self._unverified)
@@ -105,7 +119,9 @@ class JobRun:
         if not tasks:
             self._whole()
             return self._finish(jobs.SUCCEEDED)
-        fleet = self._keeper.start(self._job.threads, self._job.target)  # Ray starts while the space is made
+        fleet = self._keeper.start(
+            self._job.threads, self._job.target
+        )  # Ray starts while the space is made
         with self._database.read() as session:
             target = targets.get(session, self._job.target)
         errors = []
@@ -134,26 +150,44 @@ class JobRun:
         """Of a model the library of all its kernels, once these are there."""
         if self._job.kind == jobs.MODEL:
             options, store = self._options, ArtifactStore(self._options.artifacts)
-            lane = plan_machine(usable_nodes(), threads=self._job.threads, declared=options.lanes).lanes[0]
-            with_library(self._database, self._lease, self._job, store, lane.cores, options.signing_key)
+            lane = plan_machine(
+                usable_nodes(), threads=self._job.threads, declared=options.lanes
+            ).lanes[0]
+            with_library(
+                self._database, self._lease, self._job, store, lane.cores, options.signing_key
+            )
 
-    def _turns(self, tasks: Sequence[Task], calls: Mapping[str, int], target: Target, fleet: SharedFleet, share: Share) -> None:
-        """Searches the kernels of a model by turns, until its budget is spent or the job is to stop."""
+    def _turns(
+        self,
+        tasks: Sequence[Task],
+        calls: Mapping[str, int],
+        target: Target,
+        fleet: SharedFleet,
+        share: Share,
+    ) -> None:
+        """Searches the kernels of a model by turns, until its budget is spent or the
+        job is to stop."""
 
         def turn(task: Task, trials: int, seconds: float | None) -> TuningResult | None:
             try:
-                with self._opened(task, target, fleet, share, replace(self._job, trials=trials, seconds=seconds)) as run:
+                with self._opened(
+                    task, target, fleet, share, replace(self._job, trials=trials, seconds=seconds)
+                ) as run:
                     self._searchers[task.position] = run.searcher
                     result = search(run)
             except _Interrupted:
                 return None
-            self._found[task.position] = (kind_of(run.problem.workload.expression), result.best[0].config if result.best else {})
+            self._found[task.position] = (
+                kind_of(run.problem.workload.expression),
+                result.best[0].config if result.best else {},
+            )
             return result
 
         tune_by_turns(self._database, self._job, tasks, calls, turn)
 
     def _task(self, task: Task, target: Target, fleet: SharedFleet, share: Share) -> str | None:
-        """Tunes one workload and promotes its kernel; the reason where it failed. A model's was searched before."""
+        """Tunes one workload and promotes its kernel; the reason where it failed. A
+        model's was searched before."""
         job = self._job
         if job.kind == jobs.MODEL:
             with self._database.read() as session:
@@ -167,13 +201,17 @@ class JobRun:
             return self._promote(run, result)
 
     @contextmanager
-    def _opened(self, task: Task, target: Target, fleet: SharedFleet, share: Share, job: Job) -> Iterator[TaskRun]:
+    def _opened(
+        self, task: Task, target: Target, fleet: SharedFleet, share: Share, job: Job
+    ) -> Iterator[TaskRun]:
         """The task ready to be searched within the budget of `job`."""
         with self._database.read() as session:
             workload = from_document(workloads.get(session, task.workload).document)
             recorded = trials.of_task(session, self._job.id, task.position)
             winners = self._winners(session, workload, target)
-        problem = Problem(workload=workload, target=target, threads=self._job.threads, seed=self._job.seed)
+        problem = Problem(
+            workload=workload, target=target, threads=self._job.threads, seed=self._job.seed
+        )
         space = space_of(workload, target, self._job.threads)
         with self._database.write("space") as session:
             leases.note_task(session, self._lease, task.position, space_size=space.space.size)
@@ -191,14 +229,26 @@ class JobRun:
             seconds_left=job.seconds,
             memory_bytes=workload.expression.nbytes,
         )
-        share.submit(Submit(problem=problem, candidates=(), known={}))  # lanes are made ready for it from now on
+        share.submit(
+            Submit(problem=problem, candidates=(), known={})
+        )  # lanes are made ready for it from now on
         self._observer(Phase(name="starting workers"))
         kept = self._searchers.get(task.position)
         # Its first batch is planned while the workers start.
-        searcher, most = (kept, job.trials) if kept else searcher_of(self._database, job, task, problem, space, winners)
+        searcher, most = (
+            (kept, job.trials)
+            if kept
+            else searcher_of(self._database, job, task, problem, space, winners)
+        )
         fleet.wait_ready(self._check, self._note)
-        share.stands(trials_left=share.standing.trials_left, seconds_left=job.seconds, memory_bytes=workload.expression.nbytes)
-        timeline = Timeline(self._database, worker=join(self._database, target, fleet.plan), job=self._lease.job_id)
+        share.stands(
+            trials_left=share.standing.trials_left,
+            seconds_left=job.seconds,
+            memory_bytes=workload.expression.nbytes,
+        )
+        timeline = Timeline(
+            self._database, worker=join(self._database, target, fleet.plan), job=self._lease.job_id
+        )
         judge = Judge(problem, core=fleet.plan.builder_cores[0], on_limits=self._note_limits)
         measurer = RayMeasurer(
             share,
@@ -234,16 +284,34 @@ class JobRun:
 
     def _trials_left(self, task: Task, recorded: int) -> int:
         """Of this workload and the job's later ones."""
-        later = [one for one in self._job.tasks if one.position > task.position and one.state == jobs.QUEUED]
-        return max(0, self._job.trials - recorded) + sum(max(0, self._job.trials - one.trials_done) for one in later)
+        later = [
+            one
+            for one in self._job.tasks
+            if one.position > task.position and one.state == jobs.QUEUED
+        ]
+        return max(0, self._job.trials - recorded) + sum(
+            max(0, self._job.trials - one.trials_done) for one in later
+        )
 
     def _winners(self, session: Session, workload: Workload, target: Target) -> list[Config]:
-        """Configs of promoted kernels worth trying early: this workload's own, then those of its operator, the newest first."""
+        """Configs of promoted kernels worth trying early: this workload's own, then
+        those of its operator, the newest first."""
         threads = self._job.threads
         own = kernels.find_promoted(session, workload.key, target.key, threads)
-        near = kernels.neighbours(session, workload.op, target.key, threads, limit=WINNERS) if workload.op else ()
-        alike = [config for kind, config in self._found.values() if config and kind == kind_of(workload.expression)][-ALIKE:]
-        return [*(kernel.config for kernel in ((own,) if own else ()) + near if kernel.config), *alike][:WINNERS]
+        near = (
+            kernels.neighbours(session, workload.op, target.key, threads, limit=WINNERS)
+            if workload.op
+            else ()
+        )
+        alike = [
+            config
+            for kind, config in self._found.values()
+            if config and kind == kind_of(workload.expression)
+        ][-ALIKE:]
+        return [
+            *(kernel.config for kernel in ((own,) if own else ()) + near if kernel.config),
+            *alike,
+        ][:WINNERS]
 
     def _note(self, text: str) -> None:
         with self._database.write("note") as session:
@@ -265,7 +333,9 @@ class JobRun:
                     best=result.best,
                     artifacts=ArtifactStore(self._options.artifacts),
                     check=self._check,
-                    signer=None if self._options.signing_key is None else signer_at(self._options.signing_key),
+                    signer=None
+                    if self._options.signing_key is None
+                    else signer_at(self._options.signing_key),
                 )
             )
         except NothingVerified as failure:
@@ -275,7 +345,9 @@ class JobRun:
             before = jobs.get(session, self._job.id).tasks[position].elapsed_s
             elapsed = {**before, "total": before.get("total", 0.0) + time.monotonic() - started}
             state = "succeeded" if kernel else "failed"
-            leases.note_task(session, self._lease, position, state=state, elapsed_s=elapsed, error=error)
+            leases.note_task(
+                session, self._lease, position, state=state, elapsed_s=elapsed, error=error
+            )
         self._observer(TaskFinished(position=position, kernel=kernel, error=error))
         return error
 

@@ -1,4 +1,5 @@
-"""What need not be searched: workloads whose kernel is known already, and what a prepared kernel is made from."""
+"""What need not be searched: workloads whose kernel is known already, and what a
+prepared kernel is made from."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ from tuner.workers.jobs.revalidation import SOURCE, best_configs
 def known_kernel(session: Session, job: Job, task: Task) -> Kernel | None:
     """The kernel that answers a task without measuring; None where the task is to be tuned.
 
-    A job that is to improve nothing (`settings["improve"]` is false) is answered by a kernel that a search found, one that only
-    prepares by any. A kernel that must be timed again answers nothing.
+    A job that is to improve nothing (`settings["improve"]` is false) is answered by a
+    kernel that a search found, one that only prepares by any. A kernel that must be
+    timed again answers nothing.
     """
     prepares = job.kind in (PREPARE, REVALIDATE)
     if not prepares and job.settings.get("improve", True) is not False:
@@ -30,7 +32,8 @@ def known_kernel(session: Session, job: Job, task: Task) -> Kernel | None:
 
 
 def is_prepared(session: Session, kernel: Kernel) -> bool:
-    """Whether no search stands behind the kernel: a job for a lookup made it from a neighbour's schedule or the default."""
+    """Whether no search stands behind the kernel: a job for a lookup made it from a
+    neighbour's schedule or the default."""
     return kernel.job is not None and jobs.kind_of(session, kernel.job) == PREPARE
 
 
@@ -55,8 +58,9 @@ def unanswered(database: Database, lease: Lease, job: Job) -> list[Task]:
 def given_configs(database: Database, job: Job, task: Task) -> Sequence[Config]:
     """What a job that searches nothing tries beside the default schedule.
 
-    The best known ones of a kernel that is timed again, or the config of the kernel that a preparing job was told to start from;
-    none where it has gone or won with the default.
+    The best known ones of a kernel that is timed again, or the config of the kernel
+    that a preparing job was told to start from; none where it has gone or won with the
+    default.
     """
     if SOURCE in job.settings:
         with database.read() as session:

@@ -1,4 +1,5 @@
-"""Promoted kernels as the export takes them: their stored object code, signatures, numbers, and right outputs for examples."""
+"""Promoted kernels as the export takes them: their stored object code, signatures,
+numbers, and right outputs for examples."""
 
 from __future__ import annotations
 
@@ -17,11 +18,16 @@ from tuner.workload.spec import from_document
 from tuner.workload.workload import Workload
 
 Widen = Callable[[ExportKernel, Workload, Mapping[str, Any]], ExportKernel]
-"""Gives a kernel variants for other CPUs, from its workload and its stored schedule: tuner.app.variants."""
+"""Gives a kernel variants for other CPUs, from its workload and stored schedule (tuner.app.variants)."""  # noqa: E501
 
 
 def describe(
-    session: Session, kernel: Kernel, store: ArtifactStore, widen: Widen | None = None, *, answers: bool = True
+    session: Session,
+    kernel: Kernel,
+    store: ArtifactStore,
+    widen: Widen | None = None,
+    *,
+    answers: bool = True,
 ) -> ExportKernel:
     """The kernel as export takes it; without `answers` nothing is computed for examples."""
     workload = from_document(workloads.get(session, kernel.workload).document)
@@ -47,7 +53,14 @@ def describe(
         verified=kernel.verified,
         max_rel_error=kernel.max_rel_error,
         prepack=prepack_from(schedule["prepack"]) if schedule.get("prepack") else None,
-        provenance={"job": kernel.job, "trial": kernel.trial, "trace": schedule.get("text"), "versions": dict(kernel.versions)},
+        provenance={
+            "job": kernel.job,
+            "trial": kernel.trial,
+            "trace": schedule.get("text"),
+            "versions": dict(kernel.versions),
+        },
     )
     described = described if widen is None else widen(described, workload, schedule)
-    return replace(described, expected=expected_outputs(workload.expression, described) if answers else None)
+    return replace(
+        described, expected=expected_outputs(workload.expression, described) if answers else None
+    )

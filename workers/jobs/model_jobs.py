@@ -1,4 +1,5 @@
-"""Jobs of a whole model: its kernels found in the stored file, then tuned by turns within one budget, promoted at the end."""
+"""Jobs of a whole model: its kernels found in the stored file, then tuned by turns
+within one budget, promoted at the end."""
 
 from __future__ import annotations
 
@@ -24,11 +25,15 @@ from tuner.workers.jobs.delivery import signature
 from tuner.workers.jobs.model_library import Model, checked_kernel, kernels_of
 from tuner.workload.spec import from_document, to_document
 
-MODEL, CALLS, SHAPES = "model", "calls", "shapes"  # settings of such a job: the file's digest, calls by workload, named extents
+MODEL, CALLS, SHAPES = (
+    "model",
+    "calls",
+    "shapes",
+)  # settings of such a job: the file's digest, calls by workload, named extents
 NAME = "model"  # of the library that a job makes
 
 Turn = Callable[[Task, int, float | None], TuningResult | None]
-"""Searches one task up to a number of trials in all, within so many seconds; None where it was interrupted."""
+"""Searches one task up to a number of trials within so many seconds; None if interrupted."""
 
 
 class ModelMissing(TunerError):
@@ -37,10 +42,14 @@ class ModelMissing(TunerError):
     code = "model_missing"
 
 
-def with_workloads(database: Database, lease: Lease, job: Job, store: ArtifactStore) -> tuple[Job, Mapping[str, int]]:
-    """The job with a task for each kernel of its model, and how often the model calls each, by the workload's key.
+def with_workloads(
+    database: Database, lease: Lease, job: Job, store: ArtifactStore
+) -> tuple[Job, Mapping[str, int]]:
+    """The job with a task for each kernel of its model, and how often the model calls
+    each, by the workload's key.
 
-    Raises ModelRefused for a file that is no model, ReaderMissing, ArtifactMissing and ArtifactCorrupt.
+    Raises ModelRefused for a file that is no model, ReaderMissing, ArtifactMissing and
+    ArtifactCorrupt.
     """
     calls = job.settings.get(CALLS)
     if job.tasks and isinstance(calls, dict):
@@ -53,11 +62,17 @@ def with_workloads(database: Database, lease: Lease, job: Job, store: ArtifactSt
 
 
 def with_library(
-    database: Database, lease: Lease, job: Job, store: ArtifactStore, cores: Sequence[int], signing_key: Path | None
+    database: Database,
+    lease: Lease,
+    job: Job,
+    store: ArtifactStore,
+    cores: Sequence[int],
+    signing_key: Path | None,
 ) -> None:
-    """Stores the library of the whole model, checked against ONNX's evaluator and timed, where the job came with nothing but the
-    file; who submits workloads with it (`tuner tune`) makes a library of its own. Elsewhere than on the job's target nothing
-    can be checked, and an event says so.
+    """Stores the library of the whole model, checked against ONNX's evaluator and
+    timed, where the job came with nothing but the file; who submits workloads with it
+    (`tuner tune`) makes a library of its own. Elsewhere than on the job's target
+    nothing can be checked, and an event says so.
 
     Raises ModelUnfinished, ModelWrong, ModelRefused, and what an export does.
     """
@@ -66,7 +81,10 @@ def with_library(
     with database.read() as session:
         target = targets.get(session, job.target)
     if detect_cpu().key != target.key:
-        text = f"the model's library is not made: it can only be checked on {target.name}; its kernels are ready"
+        text = (
+            f"the model's library is not made: it can only be checked on {target.name}; its "
+            f"kernels are ready"
+        )
         _noted(database, job.id, text)
         return
     content, shapes = store.get(str(job.settings[MODEL])), job.settings.get(SHAPES) or {}
@@ -76,7 +94,9 @@ def with_library(
     signer = None if signing_key is None else signer_at(signing_key)
     archive = export_archive([built], NAME, signer=signer)
     digest = store.put(archive)
-    _kept(database, lease, digest, len(archive), None if signer is None else signature(signer, digest))
+    _kept(
+        database, lease, digest, len(archive), None if signer is None else signature(signer, digest)
+    )
 
 
 def _noted(database: Database, job_id: str, text: str) -> None:
@@ -84,24 +104,34 @@ def _noted(database: Database, job_id: str, text: str) -> None:
         events.append(session, job_id, "note", {"text": text})
 
 
-def _kept(database: Database, lease: Lease, digest: str, size_bytes: int, signed: str | None) -> None:
+def _kept(
+    database: Database, lease: Lease, digest: str, size_bytes: int, signed: str | None
+) -> None:
     """The library's archive, which the store holds, as the job's."""
     with database.write("library") as session:
-        artifacts.remember(session, sha256=digest, size_bytes=size_bytes, kind="export", signature=signed)
+        artifacts.remember(
+            session, sha256=digest, size_bytes=size_bytes, kind="export", signature=signed
+        )
         tasks.note_library(session, lease, digest)
 
 
 def _added(database: Database, lease: Lease, found: Sequence[ModelWorkload]) -> Job:
     with database.write("model") as session:
-        keys = [workloads.remember(session, one.workload, to_document(one.workload)) for one in found]
+        keys = [
+            workloads.remember(session, one.workload, to_document(one.workload)) for one in found
+        ]
         return tasks.add(session, lease, keys)
 
 
-def tune_by_turns(database: Database, job: Job, left: Sequence[Task], calls: Mapping[str, int], turn: Turn) -> bool:
-    """Spends the job's budget on the tasks that are left, each turn on the one that promises most; whether it came to an end.
+def tune_by_turns(
+    database: Database, job: Job, left: Sequence[Task], calls: Mapping[str, int], turn: Turn
+) -> bool:
+    """Spends the job's budget on the tasks that are left, each turn on the one that
+    promises most; whether it came to an end.
 
-    The budget: `job.trials` for each task on average, `job.seconds` for all of them together. Seconds never cut a kernel's first
-    turn: a model is as slow as its worst kernel, and the estimate's first few schedules are far better than the default.
+    The budget: `job.trials` for each task on average, `job.seconds` for all of them
+    together. Seconds never cut a kernel's first turn: a model is as slow as its worst
+    kernel, and the estimate's first few schedules are far better than the default.
     """
     subjects = [_subject(database, task, calls) for task in left]
     started, total = time.monotonic(), job.trials * len(left)
@@ -115,11 +145,16 @@ def tune_by_turns(database: Database, job: Job, left: Sequence[Task], calls: Map
         first = subject.trials < FIRST
         if not first and seconds is not None and seconds <= 0:
             return True
-        wanted = subject.trials + min(turn_of(subject), job.trials if first else total, total - spent)
+        wanted = subject.trials + min(
+            turn_of(subject), job.trials if first else total, total - spent
+        )
         result = turn(left[position], wanted, None if first else seconds)
         if result is None or result.reason is StopReason.CANCELLED:
             return False
-        best_s = min((one.outcome.median_s for one in result.best if isinstance(one.outcome, Timed)), default=None)
+        best_s = min(
+            (one.outcome.median_s for one in result.best if isinstance(one.outcome, Timed)),
+            default=None,
+        )
         finished = result.reason in (StopReason.EXHAUSTED, StopReason.TARGET, StopReason.NO_GAIN)
         subjects[position] = subject.after(result.trials, best_s, finished=finished)
 

@@ -1,4 +1,5 @@
-"""A model's library: its promoted kernels and the executor as one kernel, checked against ONNX's evaluator and timed."""
+"""A model's library: its promoted kernels and the executor as one kernel, checked
+against ONNX's evaluator and timed."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ from tuner.target.target import Target
 from tuner.workers.jobs.kernel_descriptions import describe
 from tuner.workers.jobs.timeline import versions
 
-TOLERANCE = 1e-4  # largest error of an output relative to its greatest value, against ONNX's reference evaluator
+# largest error of an output relative to its greatest value, against ONNX's reference
+# evaluator
+TOLERANCE = 1e-4
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -51,10 +54,14 @@ class Model:
     content: bytes
     shapes: Mapping[str, int]  # of extents its inputs name
     graph: Graph
-    evaluate: Callable[[Sequence[Array]], Sequence[Array]] | None = None  # right outputs; None: ONNX's evaluator, of the content
+    evaluate: Callable[[Sequence[Array]], Sequence[Array]] | None = (
+        None  # right outputs; None: ONNX's evaluator, of the content
+    )
 
 
-def kernels_of(database: Database, graph: Graph, target: Target, threads: int, store: ArtifactStore) -> dict[str, ExportKernel]:
+def kernels_of(
+    database: Database, graph: Graph, target: Target, threads: int, store: ArtifactStore
+) -> dict[str, ExportKernel]:
     """The promoted kernel of each workload, by key. Raises ModelUnfinished where one is missing."""
     found = {}
     with database.read() as session:
@@ -62,20 +69,28 @@ def kernels_of(database: Database, graph: Graph, target: Target, threads: int, s
             kernel = kernels.find_promoted(session, one.workload.key, target.key, threads)
             if kernel is None:
                 raise ModelUnfinished(
-                    f"{one.workload.spec} of the model has no kernel yet; tune the model again or resume its job"
+                    f"{one.workload.spec} of the model has no kernel yet; tune the model again "
+                    f"or resume its job"
                 )
             found[one.workload.key] = describe(session, kernel, store, answers=False)
     return found
 
 
 def checked_kernel(
-    model: Model, kernels: Mapping[str, ExportKernel], target: Target, threads: int, name: str, cores: Sequence[int]
+    model: Model,
+    kernels: Mapping[str, ExportKernel],
+    target: Target,
+    threads: int,
+    name: str,
+    cores: Sequence[int],
 ) -> ExportKernel:
     """The whole model as the function `<name>_run`, checked and timed on the given cores.
 
     Raises ModelWrong for wrong outputs, ModelRefused for a failing call, LinkError.
     """
-    numbers = ModelNumbers(provenance={"model": sha256(model.content).hexdigest(), "versions": versions()})
+    numbers = ModelNumbers(
+        provenance={"model": sha256(model.content).hexdigest(), "versions": versions()}
+    )
     built = model_kernel(model.graph, kernels, target, threads, f"{name}_run", numbers)
     with tempfile.TemporaryDirectory(prefix="tuner-model-") as folder:
         path = Path(folder, "model.so")
@@ -89,7 +104,11 @@ def _seen(path: Path, built: ExportKernel, model: Model, cores: Sequence[int]) -
     examples = list(example_inputs(built))
     expected: tuple[Array, ...] = ()
     for given in (random_inputs(built), examples):
-        right = reference_outputs(model.content, given, model.shapes) if model.evaluate is None else model.evaluate(given)
+        right = (
+            reference_outputs(model.content, given, model.shapes)
+            if model.evaluate is None
+            else model.evaluate(given)
+        )
         checked = run_library(path, symbol, given, cores)
         worst = max(worst, largest_error(symbol, checked.outputs, right))
         expected = tuple(one.astype(np.float64) for one in right)
@@ -117,15 +136,19 @@ def random_inputs(built: ExportKernel) -> list[Array]:
 
 
 def largest_error(symbol: str, got: Sequence[Array], right: Sequence[Array]) -> float:
-    """Of all outputs, relative to the greatest value of each. Raises ModelWrong where it is too large or no number."""
+    """Of all outputs, relative to the greatest value of each. Raises ModelWrong where
+    it is too large or no number."""
     worst = 0.0
     for number, (one, other) in enumerate(zip(got, right, strict=True)):
         peak = float(np.abs(other.astype(np.float64)).max(initial=0.0))
-        difference = float(np.abs(one.astype(np.float64) - other.astype(np.float64)).max(initial=0.0))
+        difference = float(
+            np.abs(one.astype(np.float64) - other.astype(np.float64)).max(initial=0.0)
+        )
         error = difference / peak if peak > 0 else difference
         if not error <= TOLERANCE:
             raise ModelWrong(
-                f"output {number} of {symbol} is off by {error:.3g} of its greatest value, {TOLERANCE:.0e} is allowed; "
+                f"output {number} of {symbol} is off by {error:.3g} of its greatest value, "
+                f"{TOLERANCE:.0e} is allowed; "
                 "nothing was exported"
             )
         worst = max(worst, error)

@@ -14,7 +14,9 @@ from tuner.workers.fleet.messages import Limits
 from tuner.workers.fleet.policy import PolicyName
 
 LEASE_S = 30.0
-RUNNING_JOBS = 4  # enough that lanes are busy while one job plans and another races; each search takes some 150 MB
+# enough that lanes are busy while one job plans and another races; each search takes
+# some 150 MB
+RUNNING_JOBS = 4
 
 
 class Interruption(Enum):
@@ -30,18 +32,28 @@ Interrupt = Callable[[], Interruption | None]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrchestratorOptions:
     artifacts: Path  # folder of the artifact store
-    signing_key: Path | None = None  # file of the key that signs artifacts, made when it is missing; None: nothing is signed
+    signing_key: Path | None = (
+        # file of the key that signs artifacts, made when it is missing; None: nothing
+        # is signed
+        None
+    )
     lanes: str = ""  # declared lane plan; empty: detected
     builders: int = 0  # most builders; 0: what the cores allow
-    gpus: tuple[int, ...] = ()  # numbers of the GPUs that measure here, a lane each; empty: cores do
+    gpus: tuple[
+        int, ...
+    ] = ()  # numbers of the GPUs that measure here, a lane each; empty: cores do
     address: str | None = None  # of a Ray cluster; None: a local one is started
     limits: Limits = field(default_factory=Limits)
     lease_s: float = LEASE_S
-    owner: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")  # who holds the leases
+    owner: str = field(
+        default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}"
+    )  # who holds the leases
     policy: PolicyName = "fair"  # whose candidates go first, where several jobs run
     running_jobs: int = RUNNING_JOBS  # most jobs at a time
     running_per_key: int = 0  # of them, most of one API key; 0: no bound
-    lane_share: float = 1.0  # most of the lanes' time for the jobs of one API key, while others want it
+    lane_share: float = (
+        1.0  # most of the lanes' time for the jobs of one API key, while others want it
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,4 +61,6 @@ class JobReport:
     """What became of a job in this run."""
 
     job: Job
-    unverified: bool = False  # not even the default schedule of some workload could be verified (exit code 5)
+    unverified: bool = (
+        False  # not even the default schedule of some workload could be verified (exit code 5)
+    )

@@ -1,7 +1,9 @@
-"""The orchestrator: claims jobs by lease and runs several of them at once, each in a thread, on one fleet that they share.
+"""The orchestrator: claims jobs by lease and runs several of them at once, each in a
+thread, on one fleet that they share.
 
-The same code serves one job in the caller's process (`run_job`) and a queue of them (`Orchestrator.serve`). All state is in the
-database: a job whose orchestrator was killed is claimed again and goes on after its last recorded trial.
+The same code serves one job in the caller's process (`run_job`) and a queue of them
+(`Orchestrator.serve`). All state is in the database: a job whose orchestrator was
+killed is claimed again and goes on after its last recorded trial.
 """
 
 from __future__ import annotations
@@ -13,7 +15,13 @@ from datetime import timedelta
 
 from tuner.db import jobs, leases, runners
 from tuner.db.engine import Database
-from tuner.db.errors import DatabaseBusy, DatabaseFull, DatabaseUnreachable, IllegalTransition, LeaseHeld
+from tuner.db.errors import (
+    DatabaseBusy,
+    DatabaseFull,
+    DatabaseUnreachable,
+    IllegalTransition,
+    LeaseHeld,
+)
 from tuner.db.jobs import Job
 from tuner.db.leases import Lease
 from tuner.errors import UsageError
@@ -27,7 +35,14 @@ from tuner.workers.jobs.options import Interrupt, Interruption, JobReport, Orche
 from tuner.workers.jobs.presence import Presence
 from tuner.workers.jobs.progress import Observer, unobserved
 
-__all__ = ["Interrupt", "Interruption", "JobReport", "Orchestrator", "OrchestratorOptions", "run_job"]
+__all__ = [
+    "Interrupt",
+    "Interruption",
+    "JobReport",
+    "Orchestrator",
+    "OrchestratorOptions",
+    "run_job",
+]
 
 IDLE_S = 0.5  # between two looks at an empty queue
 AWAY_S = 1.0  # between two tries to reach a database that is away when the service starts
@@ -44,12 +59,17 @@ def run_job(
 ) -> JobReport:
     """Tunes one queued job in this process, to its end or until `interrupt` says to stop.
 
-    `take_over` claims a job whose holder is known to be dead before its lease runs out. A job that fails does so in its report;
-    raised are LeaseHeld, IllegalTransition, StaleLease (somebody took it over) and DatabaseError.
+    `take_over` claims a job whose holder is known to be dead before its lease runs out.
+    A job that fails does so in its report; raised are LeaseHeld, IllegalTransition,
+    StaleLease (somebody took it over) and DatabaseError.
     """
     with database.write("claim") as session:
         job, lease = leases.claim(
-            session, job_id, owner=options.owner, lifetime=timedelta(seconds=options.lease_s), take_over=take_over
+            session,
+            job_id,
+            owner=options.owner,
+            lifetime=timedelta(seconds=options.lease_s),
+            take_over=take_over,
         )
     keeper = FleetKeeper(options, on_hosts=Neighbours(database).seen)
     try:
@@ -63,21 +83,32 @@ class Orchestrator:
 
     def __init__(self, database: Database, target: Target, options: OrchestratorOptions) -> None:
         if target.kind != "cpu" and not options.gpus and options.address is None:
-            raise UsageError(f"target {target.name} needs GPUs as lanes: of this machine, or of a cluster; none was named")
+            raise UsageError(
+                f"target {target.name} needs GPUs as lanes: of this machine, or of a cluster; "
+                f"none was named"
+            )
         self._database, self._target, self._options = database, target, options
 
-    def serve(self, stop: threading.Event, *, on_error: Callable[[str], None] = lambda text: None) -> None:
+    def serve(
+        self, stop: threading.Event, *, on_error: Callable[[str], None] = lambda text: None
+    ) -> None:
         """Claims and runs jobs until `stop` is set; those in progress then go back to the queue.
 
-        A database that is away, from the beginning or later, is waited for; `on_error` is told once. Raises the DatabaseError of
-        one that cannot be joined however long one waits.
+        A database that is away, from the beginning or later, is waited for; `on_error`
+        is told once. Raises the DatabaseError of one that cannot be joined however long
+        one waits.
         """
-        keeper, options = FleetKeeper(self._options, on_hosts=Neighbours(self._database).seen), self._options
+        keeper, options = (
+            FleetKeeper(self._options, on_hosts=Neighbours(self._database).seen),
+            self._options,
+        )
         nodes = machine.usable_nodes()
         if options.gpus:
             here = machine.plan_gpus(nodes, options.gpus, builders=options.builders)
         else:
-            here = machine.plan_machine(nodes, threads=1, declared=options.lanes, builders=options.builders)
+            here = machine.plan_machine(
+                nodes, threads=1, declared=options.lanes, builders=options.builders
+            )
         presence = Presence(self._database, self._target, here.lanes)
         running = _Running(self._database, self._options, keeper, stop, on_error)
         said = ""
@@ -87,7 +118,9 @@ class Orchestrator:
                 claimed, trouble = None, ""
                 try:
                     claimed = self._claim_next(running.jobs, keeper)
-                except Exception as error:  # the service outlives what goes wrong with one claim, or a database that is away
+                # the service outlives what goes wrong with one claim, or a database
+                # that is away
+                except Exception as error:
                     trouble = f"{type(error).__name__}: {error}"
                 if trouble and trouble != said:
                     on_error(trouble)
@@ -101,7 +134,9 @@ class Orchestrator:
             running.join()
             keeper.close()
 
-    def _join(self, presence: Presence, stop: threading.Event, on_error: Callable[[str], None]) -> None:
+    def _join(
+        self, presence: Presence, stop: threading.Event, on_error: Callable[[str], None]
+    ) -> None:
         """Makes this machine known, as soon as the database lets it."""
         said = ""
         while not stop.is_set():
@@ -115,7 +150,9 @@ class Orchestrator:
             said = text
             stop.wait(AWAY_S)
 
-    def _claim_next(self, running: tuple[Job, ...], keeper: FleetKeeper) -> tuple[Job, Lease] | None:
+    def _claim_next(
+        self, running: tuple[Job, ...], keeper: FleetKeeper
+    ) -> tuple[Job, Lease] | None:
         options = self._options
         quotas = Quotas(running_jobs=options.running_jobs, running_per_key=options.running_per_key)
         if len(running) >= quotas.running_jobs:
@@ -123,11 +160,18 @@ class Orchestrator:
         with self._database.write("claim") as session:
             leases.settle_abandoned(session)
             waiting = leases.waiting(session, targets=runners.served_keys(session, self._target))
-            job = admitted(waiting, running, quotas, policy=options.policy, same_fleet=keeper.shared_by)
+            job = admitted(
+                waiting, running, quotas, policy=options.policy, same_fleet=keeper.shared_by
+            )
             if job is None:
                 return None
             try:
-                return leases.claim(session, job.id, owner=options.owner, lifetime=timedelta(seconds=options.lease_s))
+                return leases.claim(
+                    session,
+                    job.id,
+                    owner=options.owner,
+                    lifetime=timedelta(seconds=options.lease_s),
+                )
             except (LeaseHeld, IllegalTransition):
                 return None  # another orchestrator or a cancellation was faster
 
@@ -143,7 +187,13 @@ class _Running:
         stop: threading.Event,
         on_error: Callable[[str], None],
     ) -> None:
-        self._database, self._options, self._keeper, self._stop, self._on_error = database, options, keeper, stop, on_error
+        self._database, self._options, self._keeper, self._stop, self._on_error = (
+            database,
+            options,
+            keeper,
+            stop,
+            on_error,
+        )
         self._lock = threading.Lock()
         self._jobs: dict[str, Job] = {}
         self._threads: dict[str, threading.Thread] = {}
@@ -158,7 +208,14 @@ class _Running:
 
     def start(self, job: Job, lease: Lease) -> None:
         run = JobRun(
-            self._database, job, lease, self._keeper, self._options, unobserved, self._interruption, order=next(self._order)
+            self._database,
+            job,
+            lease,
+            self._keeper,
+            self._options,
+            unobserved,
+            self._interruption,
+            order=next(self._order),
         )
         thread = threading.Thread(target=self._run, args=(job, run), name=f"job {job.id}")
         with self._lock:
@@ -184,7 +241,9 @@ class _Running:
         failed = True
         try:
             failed = run.run().job.state == jobs.FAILED
-        except Exception as error:  # the service outlives a job: its row says why it failed, the others go on
+        except (
+            Exception
+        ) as error:  # the service outlives a job: its row says why it failed, the others go on
             self._on_error(f"{type(error).__name__}: {error}")
         finally:
             self._end(job, failed)

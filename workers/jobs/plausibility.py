@@ -1,4 +1,5 @@
-"""Whether a timing can be true: judged against the machine's measured limits, which are measured again before the verdict."""
+"""Whether a timing can be true: judged against the machine's measured limits, which are
+measured again before the verdict."""
 
 from __future__ import annotations
 
@@ -20,11 +21,17 @@ def work_of(problem: Problem) -> Work:
     expression = problem.workload.expression
     dtype = expression.inputs[0].dtype if expression.inputs else "float32"
     nbytes = least_bytes(problem.workload)
-    return Work(flops=fewest_flops(problem.workload, problem.target.isa), nbytes=nbytes, dtype=dtype, threads=problem.threads)
+    return Work(
+        flops=fewest_flops(problem.workload, problem.target.isa),
+        nbytes=nbytes,
+        dtype=dtype,
+        threads=problem.threads,
+    )
 
 
 class Judge:
-    """Knows what a workload could take at best on its target. A target without limits makes no judgement."""
+    """Knows what a workload could take at best on its target. A target without limits
+    makes no judgement."""
 
     def __init__(self, problem: Problem, *, core: int, on_limits: Callable[[Limits], None]) -> None:
         """`core` is where limits are measured again; `on_limits` is given what that brought."""
@@ -34,13 +41,22 @@ class Judge:
 
     @property
     def floor_s(self) -> float | None:
-        """Seconds of one call at the highest rates ever measured; None where the machine's speed varies too much to know them."""
+        """Seconds of one call at the highest rates ever measured; None where the
+        machine's speed varies too much to know them."""
         limits = self._target.limits
-        return floor_seconds(self._work, self._target) if limits is not None and is_steady(limits) else None
+        return (
+            floor_seconds(self._work, self._target)
+            if limits is not None and is_steady(limits)
+            else None
+        )
 
     def fraction(self, median_s: float) -> float | None:
         """How near to the roofline."""
-        return None if self._target.limits is None else roofline_fraction(median_s, self._work, self._target)
+        return (
+            None
+            if self._target.limits is None
+            else roofline_fraction(median_s, self._work, self._target)
+        )
 
     def judged(self, trial: Trial) -> Trial:
         """The trial, or the same one failed as implausible."""
@@ -65,7 +81,12 @@ class Judge:
         if len(found.bandwidth) == len(limits.bandwidth):
             pairs = zip(limits.bandwidth, found.bandwidth, strict=True)
             rows = [
-                replace(old, read=max(old.read, new.read), write=max(old.write, new.write), copy=max(old.copy, new.copy))
+                replace(
+                    old,
+                    read=max(old.read, new.read),
+                    write=max(old.write, new.write),
+                    copy=max(old.copy, new.copy),
+                )
                 for old, new in pairs
             ]
             merged = replace(merged, bandwidth=tuple(rows))

@@ -1,4 +1,5 @@
-"""An orchestrator's machine among the workers while it serves: who waits for a runner sees that there is one."""
+"""An orchestrator's machine among the workers while it serves: who waits for a runner
+sees that there is one."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ class Presence:
 
     def _beat(self) -> None:
         while not self._over.wait(BEAT_S):
-            # A database that is away for a while is the orchestrator's business; the next beat tries again.
+            # A database that is away for a while is the orchestrator's business; the
+            # next beat tries again.
             with suppress(DatabaseError, NotFound), self._database.write("beat") as session:
                 workers.heartbeat(session, worker_id(self._target))
                 workers.mark_lost(session, SILENT)  # whoever went without saying so

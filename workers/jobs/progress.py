@@ -1,4 +1,5 @@
-"""What an orchestrator tells whoever watches a job from within its process, beside the events of the tuning loop itself."""
+"""What an orchestrator tells whoever watches a job from within its process, beside the
+events of the tuning loop itself."""
 
 from __future__ import annotations
 
@@ -37,7 +38,11 @@ class WorkerNotice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFinished:
     position: int
-    kernel: str | None  # id; None when not even the default could be verified, or the job was stopped before promotion
+    kernel: (
+        str | None
+        # id; None when not even the default could be verified, or the job was stopped
+        # before promotion
+    )
     error: str | None
 
 

@@ -1,7 +1,9 @@
-"""Promotion: the best trials, the incumbent kernel and the default schedule raced in turn; the winner stored and made the kernel.
+"""Promotion: the best trials, the incumbent kernel and the default schedule raced in
+turn; the winner stored and made the kernel.
 
-The single best of many noisy readings is too good to be true. So the race decides: fresh processes, inputs no trial has seen,
-medians with a confidence interval, nothing building meanwhile.
+The single best of many noisy readings is too good to be true. So the race decides:
+fresh processes, inputs no trial has seen, medians with a confidence interval, nothing
+building meanwhile.
 """
 
 from __future__ import annotations
@@ -22,16 +24,31 @@ from tuner.export.signature import Signer
 from tuner.measure.outcome import Timed, Trial, kept_pace
 from tuner.runtime.prepack import prepack_from
 from tuner.workers.fleet.handle import FleetError
-from tuner.workers.fleet.messages import BuildAsk, BuildRequest, Built, Contestant, Finalist, Library, RaceAsk, RaceOutcome
+from tuner.workers.fleet.messages import (
+    BuildAsk,
+    BuildRequest,
+    Built,
+    Contestant,
+    Finalist,
+    Library,
+    RaceAsk,
+    RaceOutcome,
+)
 from tuner.workers.jobs.delivery import Packing, pack, signature
 from tuner.workers.jobs.task import TaskRun
 from tuner.workers.jobs.timeline import versions
 
 FINALISTS = 4  # best trials with different code that take part, beside default and incumbent
-UNSTEADY_FINALISTS = 12  # where cores changed their speed: of 27 raced again there the fastest were the 4th and 7th by trials
-RACE_S = 300.0  # bound on a race beyond its kernels' own time: preparing large references takes longest
+# where cores changed their speed: of 27 raced again there the fastest were the 4th and
+# 7th by trials
+UNSTEADY_FINALISTS = 12
+RACE_S = (
+    300.0  # bound on a race beyond its kernels' own time: preparing large references takes longest
+)
 BUILD_S = 60.0  # bound on one finalist's build
-ATTEMPTS = 3  # of a build or race that lost its worker, and of a race whose incumbent changed meanwhile
+ATTEMPTS = (
+    3  # of a build or race that lost its worker, and of a race whose incumbent changed meanwhile
+)
 DEFAULT, INCUMBENT = "default", "incumbent"
 
 
@@ -72,11 +89,14 @@ def promote(promotion: Promotion) -> str:
             return _settle(promotion, entries, race)
         except IncumbentChanged:
             continue  # another job promoted a kernel of this workload: race against that one
-    raise FleetError(f"the incumbent kernel changed {ATTEMPTS} times during the race; resume the job")
+    raise FleetError(
+        f"the incumbent kernel changed {ATTEMPTS} times during the race; resume the job"
+    )
 
 
 def distinct(best: Sequence[Trial], count: int) -> list[Trial]:
-    """The fastest trials with different code, without the default schedule and what was given up early."""
+    """The fastest trials with different code, without the default schedule and what was
+    given up early."""
     chosen: dict[str, Trial] = {}
     for trial in best:
         outcome = trial.outcome
@@ -89,7 +109,10 @@ def _entries(promotion: Promotion) -> list[_Entry]:
     run = promotion.run
     count = FINALISTS if kept_pace(promotion.best) else UNSTEADY_FINALISTS
     trials = [None, *distinct(promotion.best, count)]
-    requests = [BuildRequest(number=at, config=trial.config if trial else None, keep=True) for at, trial in enumerate(trials)]
+    requests = [
+        BuildRequest(number=at, config=trial.config if trial else None, keep=True)
+        for at, trial in enumerate(trials)
+    ]
     entries = []
     for trial, built in zip(trials, _build(promotion, tuple(requests)), strict=True):
         if isinstance(built.result, Library):
@@ -97,12 +120,21 @@ def _entries(promotion: Promotion) -> list[_Entry]:
             contestant = Contestant(name=name, path=built.result.path, symbol=built.result.symbol)
             entries.append(_Entry(contestant=contestant, library=built.result, trial=trial))
         elif trial is None:
-            raise NothingVerified(f"the default schedule of {run.problem.workload.spec} does not build: {built.result.message}")
+            raise NothingVerified(
+                f"the default schedule of {run.problem.workload.spec} does not build: "
+                f"{built.result.message}"
+            )
     with run.database.read() as session:
-        kernel = kernels.find_promoted(session, run.problem.workload.key, run.problem.target.key, run.problem.threads)
+        kernel = kernels.find_promoted(
+            session, run.problem.workload.key, run.problem.target.key, run.problem.threads
+        )
     incumbent = _incumbent(promotion, kernel, entries) if kernel is not None else []
     if kernel is not None and incumbent:  # the same code would only race against itself
-        entries = [one for one in entries if one.trial is None or one.library is None or one.library.sha256 != kernel.artifact]
+        entries = [
+            one
+            for one in entries
+            if one.trial is None or one.library is None or one.library.sha256 != kernel.artifact
+        ]
     return entries + incumbent
 
 
@@ -120,7 +152,9 @@ def _incumbent(promotion: Promotion, kernel: Kernel, entries: Sequence[_Entry]) 
 def _build(promotion: Promotion, requests: tuple[BuildRequest, ...]) -> tuple[Built, ...]:
     error: str | None = None
     for _ in range(ATTEMPTS):
-        answer = promotion.run.measurer.ask(BuildAsk(requests=requests), timeout_s=BUILD_S * len(requests), check=promotion.check)
+        answer = promotion.run.measurer.ask(
+            BuildAsk(requests=requests), timeout_s=BUILD_S * len(requests), check=promotion.check
+        )
         error = answer.error
         if error is None:
             return tuple(one for one in answer.value if isinstance(one, Built))
@@ -146,8 +180,15 @@ def _settle(promotion: Promotion, entries: Sequence[_Entry], race: RaceOutcome) 
     finalists = {one.name: one for one in race.finalists}
     run, default = promotion.run, finalists[DEFAULT]
     if race.winner is None:
-        text = "no reason" if default.failure is None else f"{default.failure.kind}: {default.failure.message}"
-        raise NothingVerified(f"not even the default schedule of {run.problem.workload.spec} could be verified: {text}")
+        text = (
+            "no reason"
+            if default.failure is None
+            else f"{default.failure.kind}: {default.failure.message}"
+        )
+        raise NothingVerified(
+            f"not even the default schedule of {run.problem.workload.spec} could be "
+            f"verified: {text}"
+        )
     winner = finalists[race.winner]
     entry = next(one for one in entries if one.contestant.name == winner.name)
     incumbent = next((one.kernel for one in entries if one.kernel is not None), None)
@@ -179,27 +220,49 @@ def _settle(promotion: Promotion, entries: Sequence[_Entry], race: RaceOutcome) 
         previous=incumbent.id if incumbent else None,
     )
     with run.database.write("promotion") as session:
-        for digest, kind in ((library, "library"), (schedule["object"], "object"), (schedule["export"], "export")):
+        for digest, kind in (
+            (library, "library"),
+            (schedule["object"], "object"),
+            (schedule["export"], "export"),
+        ):
             _remember(session, promotion, digest, kind)
-        events.append(session, run.lease.job_id, "note", {"task": run.task.position, "text": race.reason})
+        events.append(
+            session, run.lease.job_id, "note", {"task": run.task.position, "text": race.reason}
+        )
         return kernels.promote(session, new, lease=run.lease, position=run.task.position).id
 
 
 def _store(promotion: Promotion, entry: _Entry, winner: Finalist) -> tuple[str, dict[str, Any]]:
-    """Puts library, object code and export into the store; the library's digest, and the schedule that names the others."""
+    """Puts library, object code and export into the store; the library's digest, and
+    the schedule that names the others."""
     run, store, library = promotion.run, promotion.artifacts, entry.library
     assert library is not None
     path = Path(library.path)
     schedule: dict[str, Any] = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
     object_code = path.with_suffix(".o").read_bytes()
     trial = entry.trial.number if entry.trial else 0
-    provenance = {"job": run.job.id, "trial": trial, "trace": schedule.get("text"), "versions": versions()}
+    provenance = {
+        "job": run.job.id,
+        "trial": trial,
+        "trace": schedule.get("text"),
+        "versions": versions(),
+    }
     prepack = prepack_from(schedule["prepack"]) if schedule.get("prepack") else None
     packing = Packing(
-        problem=run.problem, library=library, object_code=object_code, winner=winner, provenance=provenance, prepack=prepack
+        problem=run.problem,
+        library=library,
+        object_code=object_code,
+        winner=winner,
+        provenance=provenance,
+        prepack=prepack,
     )
     export = store.put(pack(packing, promotion.signer))
-    return store.put_file(path), {**schedule, "object": store.put(object_code), "export": export, "symbol": library.symbol}
+    return store.put_file(path), {
+        **schedule,
+        "object": store.put(object_code),
+        "export": export,
+        "symbol": library.symbol,
+    }
 
 
 def _remember(session: Session, promotion: Promotion, digest: str, kind: str) -> None:

@@ -1,7 +1,9 @@
-"""What a change of compiler or machine does to kernels: they are marked, and go on being served until they are timed again.
+"""What a change of compiler or machine does to kernels: they are marked, and go on
+being served until they are timed again.
 
-The best few configs of the search that found a kernel are raced against it and the default schedule before anything is searched
-anew: a job of kind REVALIDATE, which runs when nothing else is waiting. A changed driver or machine is another target, by its
+The best few configs of the search that found a kernel are raced against it and the
+default schedule before anything is searched anew: a job of kind REVALIDATE, which runs
+when nothing else is waiting. A changed driver or machine is another target, by its
 fingerprint; what was found for the one before is tried there.
 """
 
@@ -26,7 +28,8 @@ SOURCE = "revalidate"  # in a job's settings: key of the target whose kernels ar
 
 
 def note_change(session: Session, new: NewWorker) -> str | None:
-    """Before a machine joins: marks its target's kernels where its compiler changed. Gives the target it had, if another."""
+    """Before a machine joins: marks its target's kernels where its compiler changed.
+    Gives the target it had, if another."""
     try:
         before = workers.get(session, new.id)
     except NotFound:
@@ -42,7 +45,8 @@ def note_change(session: Session, new: NewWorker) -> str | None:
 
 
 def queue(session: Session, target: str, before: str | None) -> tuple[str, ...]:
-    """Queues what is to be timed again on `target`, also from the target its machine had `before`; the jobs' ids."""
+    """Queues what is to be timed again on `target`, also from the target its machine
+    had `before`; the jobs' ids."""
     made: list[str] = []
     for source in (target,) if before is None else (target, before):
         groups: dict[tuple[int, bool], list[Due]] = {}
@@ -51,29 +55,52 @@ def queue(session: Session, target: str, before: str | None) -> tuple[str, ...]:
         for (threads, prepared), found in groups.items():
             for start in range(0, len(found), TASKS):
                 some = tuple(one.workload for one in found[start : start + TASKS])
-                made.append(jobs.create(session, _job(target, source, some, threads=threads, prepared=prepared))[0].id)
+                made.append(
+                    jobs.create(
+                        session, _job(target, source, some, threads=threads, prepared=prepared)
+                    )[0].id
+                )
     return tuple(made)
 
 
-def _job(target: str, source: str, found: tuple[str, ...], *, threads: int, prepared: bool) -> NewJob:
+def _job(
+    target: str, source: str, found: tuple[str, ...], *, threads: int, prepared: bool
+) -> NewJob:
     """A kernel that was only prepared stays one."""
     kind = jobs.PREPARE if prepared else jobs.REVALIDATE
     settings: Mapping[str, str] = {SOURCE: source}
     return NewJob(
-        workloads=found, target=target, threads=threads, trials=1 + FEW, priority=IDLE_PRIORITY, kind=kind, settings=settings
+        workloads=found,
+        target=target,
+        threads=threads,
+        trials=1 + FEW,
+        priority=IDLE_PRIORITY,
+        kind=kind,
+        settings=settings,
     )
 
 
 def best_configs(session: Session, job: Job, task: Task) -> Sequence[Config]:
-    """The kernel's own config and the best others of the job that found it, FEW in all; none where the kernel has gone."""
+    """The kernel's own config and the best others of the job that found it, FEW in all;
+    none where the kernel has gone."""
     kernel = kernels.find_promoted(session, task.workload, str(job.settings[SOURCE]), job.threads)
     if kernel is None:
         return ()
     found = [kernel.config] if kernel.config else []
     if kernel.job is not None:
-        of_workload = [one.position for one in jobs.get(session, kernel.job).tasks if one.workload == task.workload]
+        of_workload = [
+            one.position
+            for one in jobs.get(session, kernel.job).tasks
+            if one.workload == task.workload
+        ]
         for position in of_workload:
             where = TrialFilter(outcome=("ok",), position=position)
-            best = trial_pages.list_page(session, kernel.job, where=where, sort="median_s", limit=2 * FEW)
-            found += [one.trial.config for one in best.items if one.trial.config and one.trial.config not in found]
+            best = trial_pages.list_page(
+                session, kernel.job, where=where, sort="median_s", limit=2 * FEW
+            )
+            found += [
+                one.trial.config
+                for one in best.items
+                if one.trial.config and one.trial.config not in found
+            ]
     return found[:FEW]

@@ -1,6 +1,8 @@
-"""Runs of kernels on callers' arrays: claimed from the database one after the other, computed in a fenced child, answered there.
+"""Runs of kernels on callers' arrays: claimed from the database one after the other,
+computed in a fenced child, answered there.
 
-A run stays on the builders' cores, so that no lane's timing suffers; a kernel tuned for more threads than those runs with fewer.
+A run stays on the builders' cores, so that no lane's timing suffers; a kernel tuned for
+more threads than those runs with fewer.
 """
 
 from __future__ import annotations
@@ -55,7 +57,11 @@ class RunOptions:
     owner: str  # who holds the leases
     timeout_s: float = 20.0  # of one call, loading included
     memory_bytes: int = 8 * 2**30
-    public_key: str | None = None  # artifacts that its holder did not sign are not loaded; None: signatures are not asked for
+    public_key: str | None = (
+        # artifacts that its holder did not sign are not loaded; None: signatures are
+        # not asked for
+        None
+    )
 
 
 class RunServer:
@@ -66,14 +72,18 @@ class RunServer:
         self._store = ArtifactStore(options.artifacts)
         self._process = RunnerProcess()
 
-    def serve(self, stop: threading.Event, *, on_error: Callable[[str], None] = lambda text: None) -> None:
+    def serve(
+        self, stop: threading.Event, *, on_error: Callable[[str], None] = lambda text: None
+    ) -> None:
         """Until `stop` is set; the run in progress is finished first."""
         try:
             while not stop.is_set():
                 served = False
                 try:
                     served = self.serve_one()
-                except Exception as error:  # the service outlives a run; its lease runs out, and it is claimed again
+                # the service outlives a run; its lease runs out, and it is claimed
+                # again
+                except Exception as error:
                     on_error(f"{type(error).__name__}: {error}")
                     stop.wait(1.0)
                 if not served:
@@ -84,12 +94,16 @@ class RunServer:
     def serve_one(self) -> bool:
         """Claims a run and answers it; whether there was one."""
         options = self._options
-        lifetime = timedelta(seconds=options.timeout_s + RunnerOptions().arrays_timeout_s + MARGIN_S)
+        lifetime = timedelta(
+            seconds=options.timeout_s + RunnerOptions().arrays_timeout_s + MARGIN_S
+        )
         with self._database.read() as session:
             if not runs.waiting(session, lifetime=lifetime, targets=[options.target]):
                 return False
         with self._database.write("run-claim") as session:
-            run = runs.claim_next(session, owner=options.owner, lifetime=lifetime, targets=[options.target])
+            run = runs.claim_next(
+                session, owner=options.owner, lifetime=lifetime, targets=[options.target]
+            )
         if run is None:
             return False
         try:
@@ -98,10 +112,16 @@ class RunServer:
             raise
         except (ArtifactError, OSError) as failed:
             log.error("run %s: %s", run.id, failed)  # it names folders, which is not for clients
-            output, error = None, "infrastructure: the machine that runs kernels could not read or write its files"
+            output, error = (
+                None,
+                "infrastructure: the machine that runs kernels could not read or write its files",
+            )
         except (TunerError, MemoryError) as refused:
             output, error = None, str(refused)
-        with suppress(StaleLease), self._database.write("run-end") as session:  # somebody else answers it by now
+        with (
+            suppress(StaleLease),
+            self._database.write("run-end") as session,
+        ):  # somebody else answers it by now
             if output is not None:
                 size_bytes = self._store.path(output).stat().st_size
                 artifacts.remember(session, sha256=output, size_bytes=size_bytes, kind="output")
@@ -130,7 +150,9 @@ class RunServer:
             )
             failed = self._process.execute(assignment, execution)
             if failed is not None and failed.kind is FailureKind.INFRASTRUCTURE:
-                failed = self._process.execute(assignment, execution)  # in a fresh process: the last one was lost
+                failed = self._process.execute(
+                    assignment, execution
+                )  # in a fresh process: the last one was lost
             if failed is not None:
                 return None, f"{failed.kind}: {failed.message}"
             return self._store.put_file(outputs), None
@@ -145,7 +167,9 @@ class RunServer:
         if self._options.public_key is not None:
             check_signature(kernel.artifact, signed, self._options.public_key)
         if not isinstance(symbol, str):
-            raise UsageError(f"kernel {kernel.id} names no function of its library; tune its workload again")
+            raise UsageError(
+                f"kernel {kernel.id} names no function of its library; tune its workload again"
+            )
         return kernel, workload, symbol
 
 

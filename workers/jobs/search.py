@@ -1,4 +1,5 @@
-"""Composes a job's searcher: strategy, space, a cost model on loop nests, points worth trying first; or given points alone."""
+"""Composes a job's searcher: strategy, space, a cost model on loop nests, points worth
+trying first; or given points alone."""
 
 from __future__ import annotations
 
@@ -25,16 +26,25 @@ OTHERS = 4  # of the first points by another algorithm than the one a GPU's esti
 
 
 def searcher_for(
-    space: TargetSpace, *, strategy: str, seed: int, winners: Sequence[Config] = (), prior: Prior | None = None
+    space: TargetSpace,
+    *,
+    strategy: str,
+    seed: int,
+    winners: Sequence[Config] = (),
+    prior: Prior | None = None,
 ) -> Searcher:
-    """A new searcher. `winners` are configs of similar workloads, tried early where the strategy has a model; `prior` is the
-    estimate of cycles that other workloads of the same target taught, which warms that model up; without it one of round costs.
+    """A new searcher. `winners` are configs of similar workloads, tried early where the
+    strategy has a model; `prior` is the estimate of cycles that other workloads of the
+    same target taught, which warms that model up; without it one of round costs.
 
     Raises UsageError for an unknown strategy.
     """
     prior = prior or Prior()
     domain, (described, model) = Domain(space.space), _model(space, prior)
-    winners = ({"sketch": STRAIGHT}, *winners)  # where there is one: no estimate knows what the compiler makes of it
+    winners = (
+        {"sketch": STRAIGHT},
+        *winners,
+    )  # where there is one: no estimate knows what the compiler makes of it
     if isinstance(space, CpuSpace) and strategy in LEARNING:
         points = first_points(domain, described, Prior(), winners, space.by_algorithm, seed=seed)
     else:
@@ -53,14 +63,16 @@ def searcher_for(
 
 
 def _model(space: TargetSpace, prior: Prior) -> tuple[Featurizer, CostModel]:
-    """An estimate, corrected by what is measured: on a CPU from the loop nests, on a GPU from the knobs."""
+    """An estimate, corrected by what is measured: on a CPU from the loop nests, on a
+    GPU from the knobs."""
     if isinstance(space, CpuSpace):
         return featurizer(space), TransferRanker(prior)
     return CudaFeatures(space), TransferRanker(CudaOpinion())
 
 
 class GivenPoints:
-    """A searcher of given configs alone, carried over into the space: what a preparing job tries beside the default."""
+    """A searcher of given configs alone, carried over into the space: what a preparing
+    job tries beside the default."""
 
     def __init__(self, space: Space, configs: Sequence[Config]) -> None:
         self._space = space
@@ -78,7 +90,9 @@ class GivenPoints:
     def tell(self, trials: Sequence[Trial]) -> None:
         """Forgets what was tried before."""
         told = [self._space.point(trial.config) for trial in trials if trial.config]
-        self._left = [point for point in self._left if not any(np.array_equal(point, one) for one in told)]
+        self._left = [
+            point for point in self._left if not any(np.array_equal(point, one) for one in told)
+        ]
 
     def forecast(self, config: Config) -> float | None:
         return None

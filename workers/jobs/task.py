@@ -1,4 +1,5 @@
-"""One workload of a job: search it to the end of its budget, storing each trial before the searcher learns of it."""
+"""One workload of a job: search it to the end of its budget, storing each trial before
+the searcher learns of it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,15 @@ from tuner.search.strategies import LEARNING
 from tuner.spaces.by_target import TargetSpace
 from tuner.spaces.core.space import Config
 from tuner.spaces.cpu.space import CpuSpace
-from tuner.tuning import BestImproved, Budget, RoundPlanned, Stopped, TrialRecorded, TuningResult, tune
+from tuner.tuning import (
+    BestImproved,
+    Budget,
+    RoundPlanned,
+    Stopped,
+    TrialRecorded,
+    TuningResult,
+    tune,
+)
 from tuner.workers.fleet.messages import Notice, Problem
 from tuner.workers.fleet.ray_measurer import RayMeasurer
 from tuner.workers.jobs.kernel_cache import given_configs
@@ -30,7 +39,8 @@ NOTE_EVERY = 16  # trials between two notes of the elapsed times, which a killed
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRun:
-    """What a task's search needs. `interrupted` says whether to stop now; `check` raises once the lease is lost."""
+    """What a task's search needs. `interrupted` says whether to stop now; `check`
+    raises once the lease is lost."""
 
     database: Database
     lease: Lease
@@ -38,7 +48,9 @@ class TaskRun:
     task: Task
     problem: Problem
     space: TargetSpace
-    searcher: Searcher  # of this search alone, or one that goes on where an earlier search of the task stood
+    # of this search alone, or one that goes on where an earlier search of the task
+    # stood
+    searcher: Searcher
     trials: int  # at most, those of earlier runs included
     judge: Judge
     recorded: Sequence[Trial]
@@ -49,9 +61,14 @@ class TaskRun:
 
 
 def known_outcomes(recorded: Sequence[Trial]) -> dict[str, Outcome]:
-    """Outcomes by library, so that code that compiles to the same is not timed again after a restart."""
+    """Outcomes by library, so that code that compiles to the same is not timed again
+    after a restart."""
     outcomes = (trial.outcome for trial in recorded)
-    return {one.artifact: one for one in outcomes if isinstance(one, Timed) and not one.conditions.reused}
+    return {
+        one.artifact: one
+        for one in outcomes
+        if isinstance(one, Timed) and not one.conditions.reused
+    }
 
 
 def notice_to(observer: Observer) -> Callable[[Notice], None]:
@@ -59,7 +76,8 @@ def notice_to(observer: Observer) -> Callable[[Notice], None]:
 
 
 def search(run: TaskRun) -> TuningResult:
-    """Tunes until the budget is spent or `interrupted`; what is in flight then is given up. Raises StaleLease and FleetError."""
+    """Tunes until the budget is spent or `interrupted`; what is in flight then is given
+    up. Raises StaleLease and FleetError."""
     loop = tune(
         space=run.space.space,
         searcher=run.searcher,
@@ -76,7 +94,13 @@ def search(run: TaskRun) -> TuningResult:
         match event:
             case TrialRecorded(trial=trial) as recorded:
                 parts.add(trial)
-                _store(run, recorded, parts.elapsed(time.monotonic() - started) if parts.count % NOTE_EVERY == 0 else None)
+                _store(
+                    run,
+                    recorded,
+                    parts.elapsed(time.monotonic() - started)
+                    if parts.count % NOTE_EVERY == 0
+                    else None,
+                )
             case BestImproved(trial=trial, median_s=median_s, previous_s=previous_s):
                 _announce(run, trial, median_s, previous_s)
             case RoundPlanned():
@@ -86,7 +110,9 @@ def search(run: TaskRun) -> TuningResult:
                 parts.search_s += result.elapsed.search_s
                 with run.database.write("elapsed") as session:
                     elapsed, why = parts.elapsed(time.monotonic() - started), result.reason.value
-                    leases.note_task(session, run.lease, run.task.position, elapsed_s=elapsed, stopped=why)
+                    leases.note_task(
+                        session, run.lease, run.task.position, elapsed_s=elapsed, stopped=why
+                    )
                 run.observer(event)
                 return result
         run.observer(event)
@@ -94,22 +120,34 @@ def search(run: TaskRun) -> TuningResult:
 
 
 def searcher_of(
-    database: Database, job: Job, task: Task, problem: Problem, space: TargetSpace, winners: Sequence[Config]
+    database: Database,
+    job: Job,
+    task: Task,
+    problem: Problem,
+    space: TargetSpace,
+    winners: Sequence[Config],
 ) -> tuple[Searcher, int]:
-    """What proposes the task's trials, and how many it may have in all. `winners`: configs of kernels of the same operator, to be
-    tried first."""
+    """What proposes the task's trials, and how many it may have in all. `winners`:
+    configs of kernels of the same operator, to be tried first."""
     if job.kind in (PREPARE, REVALIDATE):
         given = GivenPoints(space.space, given_configs(database, job, task))
         return given, 1 + given.count  # the default schedule first
     start = Start()
-    if job.strategy in LEARNING and isinstance(space, CpuSpace):  # on a GPU only configs carry over yet: `winners`
-        start = start_of(database, job=job, task=task, op=problem.workload.op, target=problem.target)
+    if job.strategy in LEARNING and isinstance(
+        space, CpuSpace
+    ):  # on a GPU only configs carry over yet: `winners`
+        start = start_of(
+            database, job=job, task=task, op=problem.workload.op, target=problem.target
+        )
     first = (*winners, *start.best)
-    return searcher_for(space, strategy=job.strategy, seed=job.seed, winners=first, prior=start.prior), job.trials
+    return searcher_for(
+        space, strategy=job.strategy, seed=job.seed, winners=first, prior=start.prior
+    ), job.trials
 
 
 class Tally:
-    """Seconds by part over all runs of the task: building and measuring from its trials, the rest from its runs."""
+    """Seconds by part over all runs of the task: building and measuring from its
+    trials, the rest from its runs."""
 
     def __init__(self, task: Task, recorded: Sequence[Trial]) -> None:
         self._before_s = task.elapsed_s.get("total", 0.0)
@@ -124,7 +162,12 @@ class Tally:
         self._measure_s += trial.measure_s
 
     def elapsed(self, run_s: float) -> dict[str, float]:
-        return {"total": self._before_s + run_s, "search": self.search_s, "build": self._build_s, "measure": self._measure_s}
+        return {
+            "total": self._before_s + run_s,
+            "search": self.search_s,
+            "build": self._build_s,
+            "measure": self._measure_s,
+        }
 
 
 def _store(run: TaskRun, recorded: TrialRecorded, elapsed: dict[str, float] | None) -> None:
@@ -155,6 +198,11 @@ def _store(run: TaskRun, recorded: TrialRecorded, elapsed: dict[str, float] | No
 
 
 def _announce(run: TaskRun, trial: Trial, median_s: float, previous_s: float | None) -> None:
-    data = {"task": run.task.position, "number": trial.number, "median_s": median_s, "previous_s": previous_s}
+    data = {
+        "task": run.task.position,
+        "number": trial.number,
+        "median_s": median_s,
+        "previous_s": previous_s,
+    }
     with run.database.write("best") as session:
         events.append(session, run.lease.job_id, "best", data)

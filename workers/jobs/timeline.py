@@ -1,4 +1,5 @@
-"""The lanes' timelines: what each lane and builder did when, written to the database in batches under this machine's worker."""
+"""The lanes' timelines: what each lane and builder did when, written to the database in
+batches under this machine's worker."""
 
 from __future__ import annotations
 
@@ -33,12 +34,14 @@ def versions() -> dict[str, str]:
 def worker_id(target: Target) -> str:
     """Of this machine as a runner of a target: a GPU is a runner beside its machine's cores."""
     host = socket.gethostname()
-    return host[:LONGEST_ID] if target.kind == "cpu" else f"{host[: LONGEST_ID - 9]}-{target.key[:8]}"
+    return (
+        host[:LONGEST_ID] if target.kind == "cpu" else f"{host[: LONGEST_ID - 9]}-{target.key[:8]}"
+    )
 
 
 def join(database: Database, target: Target, plan: FleetPlan) -> str:
-    """Makes this machine known as a worker with its lanes; its id. The plan is that of a fleet that is ready: its runners have
-    found out by then what isolation they have."""
+    """Makes this machine known as a worker with its lanes; its id. The plan is that of
+    a fleet that is ready: its runners have found out by then what isolation they have."""
     worker = workers.NewWorker(
         id=worker_id(target),
         host=socket.gethostname(),
@@ -67,27 +70,38 @@ class Timeline:
             self.flush()
 
     def calibrated(self, found: Sequence[Calibrated]) -> None:
-        """Notes calibrations; trials of a lane that has drifted become suspect, and the worker's state says which lanes rest."""
+        """Notes calibrations; trials of a lane that has drifted become suspect, and the
+        worker's state says which lanes rest."""
         self.flush()  # by the spans is known which trials are this machine's
         with self._database.write("calibration") as session:
             for one in found:
                 lanes.add_calibration(session, self._calibration(one))
                 if one.suspect_since_s is not None:
                     ratio = one.median_s / one.expected_s
-                    reason = f"{LANE} {one.lane} had drifted: its calibration was at {ratio:.2f} of its band's middle"
+                    reason = (
+                        f"{LANE} {one.lane} had drifted: its calibration was at "
+                        f"{ratio:.2f} of its band's middle"
+                    )
                     since = datetime.fromtimestamp(one.suspect_since_s, UTC)
-                    machine = None if "/" in one.lane else self._worker  # lanes of a cluster have their machine in the name
+                    machine = (
+                        None if "/" in one.lane else self._worker
+                    )  # lanes of a cluster have their machine in the name
                     trials.mark_suspect(session, one.lane, since, reason, machine=machine)
                 self._resting.pop(one.lane, None)
                 if one.drained:
-                    self._resting[one.lane] = f"{LANE} {one.lane} is drained, at {one.median_s / one.expected_s:.2f} of its band"
+                    self._resting[one.lane] = (
+                        f"{LANE} {one.lane} is drained, at {one.median_s / one.expected_s:.2f} "
+                        f"of its band"
+                    )
             self._say_state(session)
 
     def _say_state(self, session: Session) -> None:
         now = workers.get(session, self._worker)
         ours = now.state == workers.DRAINING and (now.reason or "").startswith(LANE)
         if self._resting and (now.state == workers.ACTIVE or ours):
-            workers.set_state(session, self._worker, workers.DRAINING, "; ".join(self._resting.values()))
+            workers.set_state(
+                session, self._worker, workers.DRAINING, "; ".join(self._resting.values())
+            )
         elif ours and not self._resting:
             workers.set_state(session, self._worker, workers.ACTIVE)
 

@@ -1,7 +1,9 @@
-"""What a search starts from: an estimate that other workloads' trials on the same target taught, and configs that won there.
+"""What a search starts from: an estimate that other workloads' trials on the same
+target taught, and configs that won there.
 
-The prior is stored with a digest of the trials it learned from; while nothing was added it is loaded instead of trained again.
-Bounded: a few workloads, a few hundred trials of each, about half a second in all, and nothing begun past LIMIT_S.
+The prior is stored with a digest of the trials it learned from; while nothing was added
+it is loaded instead of trained again. Bounded: a few workloads, a few hundred trials of
+each, about half a second in all, and nothing begun past LIMIT_S.
 """
 
 from __future__ import annotations
@@ -26,11 +28,15 @@ from tuner.spaces.cpu.space import CpuSpace
 from tuner.target.target import Target
 from tuner.workload.spec import from_document
 
-WORKLOADS = 8  # learned from, the newest: those of the same operator first, whose order carries furthest
+WORKLOADS = (
+    8  # learned from, the newest: those of the same operator first, whose order carries furthest
+)
 TRIALS = 512  # read of each, by number
 LEAST = 16  # timed trials from which a workload teaches an order
 CARRIED = 2  # best configs taken from each workload of the same operator
-LIMIT_S = 0.6  # after which no further workload is taken: a search must not wait longer for a better start
+# after which no further workload is taken: a search must not wait longer for a better
+# start
+LIMIT_S = 0.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +57,25 @@ class _Known:
 
 
 def start_of(
-    database: Database, *, job: Job, task: Task, op: str | None, target: Target, clock: Callable[[], float] = time.monotonic
+    database: Database,
+    *,
+    job: Job,
+    task: Task,
+    op: str | None,
+    target: Target,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Start:
-    """For a task about to be searched. The same for a task that is resumed, whatever was recorded since its job first started,
-    unless time ran out in between. `op` is the task's operator."""
+    """For a task about to be searched. The same for a task that is resumed, whatever
+    was recorded since its job first started, unless time ran out in between. `op` is
+    the task's operator."""
     began = clock()
     known = _known(database, job, task, op)
-    best = tuple(config for one in known if one.task.op == op and op is not None for config in best_configs(one.trials, CARRIED))
+    best = tuple(
+        config
+        for one in known
+        if one.task.op == op and op is not None
+        for config in best_configs(one.trials, CARRIED)
+    )
     if not known:
         return Start(best=best)
     digest = _digest(known, op)
@@ -76,7 +94,8 @@ def _trained(
     digest: str,
     in_time: Callable[[], bool],
 ) -> tuple[Prior | None, tuple[str, ...]]:
-    """A new model of what is known, for the operator, stored under the digest; None where no trial's config exists any more."""
+    """A new model of what is known, for the operator, stored under the digest; None
+    where no trial's config exists any more."""
     pasts = _pasts(known, target, threads, in_time)
     if not pasts:
         return None, ()
@@ -97,7 +116,12 @@ def _known(database: Database, job: Job, task: Task, op: str | None) -> list[_Kn
     before = job.started_at or job.created_at
     with database.read() as session:
         tasks = history.recent_tasks(
-            session, target=job.target, threads=job.threads, before=before, job=job.id, position=task.position
+            session,
+            target=job.target,
+            threads=job.threads,
+            before=before,
+            job=job.id,
+            position=task.position,
         )
         same = [one for one in tasks if op is not None and one.op == op]
         chosen = [*same, *(one for one in tasks if one not in same)][:WORKLOADS]
@@ -105,7 +129,11 @@ def _known(database: Database, job: Job, task: Task, op: str | None) -> list[_Kn
         for one in chosen:
             until = None if one.job == job.id else before
             read.append(_Known(one, history.trials_before(session, one, until, limit=TRIALS)))
-    return [one for one in read if sum(isinstance(trial.outcome, Timed) for trial in one.trials) >= LEAST]
+    return [
+        one
+        for one in read
+        if sum(isinstance(trial.outcome, Timed) for trial in one.trials) >= LEAST
+    ]
 
 
 def _digest(known: Sequence[_Known], op: str | None) -> str:
@@ -113,8 +141,11 @@ def _digest(known: Sequence[_Known], op: str | None) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def _stored(database: Database, target: Target, digest: str) -> tuple[Prior, tuple[str, ...]] | None:
-    """The stored model where it learned from exactly these trials, and the keys of its workloads."""
+def _stored(
+    database: Database, target: Target, digest: str
+) -> tuple[Prior, tuple[str, ...]] | None:
+    """The stored model where it learned from exactly these trials, and the keys of its
+    workloads."""
     with database.read() as session:
         found = cost_models.latest(session, target.key, FEATURE_VERSION)
     if found is None or found.metrics.get("digest") != digest:
@@ -127,7 +158,9 @@ def _stored(database: Database, target: Target, digest: str) -> tuple[Prior, tup
     return prior, tuple(found.metrics["workloads"])
 
 
-def _pasts(known: Sequence[_Known], target: Target, threads: int, in_time: Callable[[], bool]) -> list[Past]:
+def _pasts(
+    known: Sequence[_Known], target: Target, threads: int, in_time: Callable[[], bool]
+) -> list[Past]:
     """The workloads with their features, as many as the time allows and at least the first."""
     described: list[Past] = []
     for one in known:
@@ -136,7 +169,9 @@ def _pasts(known: Sequence[_Known], target: Target, threads: int, in_time: Calla
         space = CpuSpace(from_document(one.task.document), target, threads)
         kept = [trial for trial in one.trials if _is_of(space.space, trial)]
         if sum(isinstance(trial.outcome, Timed) for trial in kept) >= LEAST:
-            described.append(past_of(one.task.workload, one.task.op, space.space, kept, featurizer(space)))
+            described.append(
+                past_of(one.task.workload, one.task.op, space.space, kept, featurizer(space))
+            )
     return described
 
 

@@ -1,6 +1,8 @@
-"""The best-so-far curve: every trial as a point, thinned to what the eye can tell apart, the records exact.
+"""The best-so-far curve: every trial as a point, thinned to what the eye can tell
+apart, the records exact.
 
-The thinning keeps one trial for each small cell of the drawing, all records, and one mark for each column with failures.
+The thinning keeps one trial for each small cell of the drawing, all records, and one
+mark for each column with failures.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """A task's history, ready to be drawn. `at` is a trial's place on the x axis: its number, or seconds since the start."""
+    """A task's history, ready to be drawn. `at` is a trial's place on the x axis: its
+    number, or seconds since the start."""
 
     total: int  # trials recorded
     failed: int
@@ -55,14 +58,23 @@ class Curve:
 
 def record_mask(medians_s: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Which trials, in order, were faster than all before."""
-    before = np.concatenate([[np.inf], np.minimum.accumulate(medians_s)[:-1]]) if len(medians_s) else medians_s
+    before = (
+        np.concatenate([[np.inf], np.minimum.accumulate(medians_s)[:-1]])
+        if len(medians_s)
+        else medians_s
+    )
     return np.asarray(medians_s < before, np.bool_)
 
 
 def thinned(
-    numbers: NDArray[np.int64], medians_s: NDArray[np.float64], *, end: float, keep: NDArray[np.bool_]
+    numbers: NDArray[np.int64],
+    medians_s: NDArray[np.float64],
+    *,
+    end: float,
+    keep: NDArray[np.bool_],
 ) -> NDArray[np.int64]:
-    """Indexes of the points to draw: one of each cell of the drawing by trial, and all in `keep`."""
+    """Indexes of the points to draw: one of each cell of the drawing by trial, and all
+    in `keep`."""
     if len(numbers) == 0:
         return np.zeros(0, np.int64)
     logs = np.log(medians_s)
@@ -86,7 +98,10 @@ def points_json(curve: Curve) -> list[list[Any]]:
     """What the pointer finds: x, y, number, median of each point drawn, in order of number."""
     x, y = scales(curve)
     kept = zip(curve.at, curve.medians_s, curve.numbers, strict=True)
-    return [[x(float(at)), y(float(value)), int(number), float(f"{value:.4g}")] for at, value, number in kept]
+    return [
+        [x(float(at)), y(float(value)), int(number), float(f"{value:.4g}")]
+        for at, value, number in kept
+    ]
 
 
 def scales(curve: Curve) -> tuple[Scale, Scale]:
@@ -101,11 +116,21 @@ def draw(curve: Curve) -> str:
     """The whole drawing as SVG."""
     x, y = scales(curve)
     parts = [*_axes(curve, x, y)]
-    failures = "".join(f"M{x(float(at)):g} {HEIGHT - BOTTOM - STRIP + 2}v{STRIP - 4}" for at in curve.failures_at)
+    failures = "".join(
+        f"M{x(float(at)):g} {HEIGHT - BOTTOM - STRIP + 2}v{STRIP - 4}" for at in curve.failures_at
+    )
     if failures:
         parts.append(svg.element("path", class_="fail", d=failures))
-    parts.append(svg.dots(((x(float(a)), y(float(m))) for a, m in zip(curve.at, curve.medians_s, strict=True)), "point"))
-    records = [(x(float(a)), y(float(m))) for a, m in zip(curve.record_at, curve.record_medians_s, strict=True)]
+    parts.append(
+        svg.dots(
+            ((x(float(a)), y(float(m))) for a, m in zip(curve.at, curve.medians_s, strict=True)),
+            "point",
+        )
+    )
+    records = [
+        (x(float(a)), y(float(m)))
+        for a, m in zip(curve.record_at, curve.record_medians_s, strict=True)
+    ]
     parts.append(svg.polyline(svg.staircase(records, x(curve.end)), "best"))
     if len(records) <= MOST_DOTS:
         parts.append(svg.dots(records, "record"))
@@ -119,8 +144,10 @@ def summary(curve: Curve) -> str:
         return f"No trial of {curve.total} was timed so far; {curve.failed} failed."
     first, best = float(curve.record_medians_s[0]), float(curve.record_medians_s[-1])
     return (
-        f"Best so far over {curve.total} trials, {curve.failed} failed: from {units.seconds(first)} "
-        f"to {units.seconds(best)} at trial {int(curve.record_numbers[-1])}, {len(curve.record_numbers)} improvements."
+        f"Best so far over {curve.total} trials, {curve.failed} failed: from "
+        f"{units.seconds(first)} "
+        f"to {units.seconds(best)} at trial {int(curve.record_numbers[-1])}, "
+        f"{len(curve.record_numbers)} improvements."
     )
 
 
@@ -135,7 +162,10 @@ def _axes(curve: Curve, x: Scale, y: Scale) -> list[str]:
         if value < 0 or (curve.axis == "trial" and value != int(value)):
             continue
         label = units.duration(value) if curve.axis == "time" else f"{value:,.0f}"
-        parts += [svg.line(x(value), floor, x(value), floor + 4, "axis"), svg.text(x(value), floor + 18, label, anchor="middle")]
+        parts += [
+            svg.line(x(value), floor, x(value), floor + 4, "axis"),
+            svg.text(x(value), floor + 18, label, anchor="middle"),
+        ]
     name = "time since the start" if curve.axis == "time" else "trial"
     parts.append(svg.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, name, "label", "middle"))
     parts.append(svg.text(LEFT - 8, floor - 2, "failed", "label", "end"))
@@ -155,7 +185,16 @@ def _levels(curve: Curve, y: Scale) -> list[str]:
 
 
 def records_table(curve: Curve, default_s: float | None) -> list[dict[str, Any]]:
-    """The last records as rows, the latest first: what the drawing says, for those who do not see it."""
-    rows = zip(curve.record_numbers.tolist(), curve.record_at.tolist(), curve.record_medians_s.tolist(), strict=True)
-    found = [{"number": n, "at": at, "median_s": m, "speedup": default_s / m if default_s else None} for n, at, m in rows]
+    """The last records as rows, the latest first: what the drawing says, for those who
+    do not see it."""
+    rows = zip(
+        curve.record_numbers.tolist(),
+        curve.record_at.tolist(),
+        curve.record_medians_s.tolist(),
+        strict=True,
+    )
+    found = [
+        {"number": n, "at": at, "median_s": m, "speedup": default_s / m if default_s else None}
+        for n, at, m in rows
+    ]
     return found[: -MOST_ROWS - 1 : -1]

@@ -1,4 +1,5 @@
-"""The smaller drawings: sparkline, intervals of a race, roofline, prediction against measurement, correlation, lanes, slices."""
+"""The smaller drawings: sparkline, intervals of a race, roofline, prediction against
+measurement, correlation, lanes, slices."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roof:
-    """A limit in the roofline plot: `bytes_per_s` for a slope, None for the flat arithmetic limit."""
+    """A limit in the roofline plot: `bytes_per_s` for a slope, None for the flat
+    arithmetic limit."""
 
     name: str
     bytes_per_s: float | None
@@ -60,7 +62,11 @@ def intervals(entries: Sequence[Interval]) -> str:
     for row, entry in enumerate(entries):
         y, kind = 20 + 26 * row, "own" if entry.own else "rival"
         parts.append(svg.text(left - 8, y + 4, entry.name[:16], "name", "end"))
-        parts.append(svg.line(x(entry.low_s), y, max(x(entry.high_s), x(entry.low_s) + 1), y, f"interval {kind}"))
+        parts.append(
+            svg.line(
+                x(entry.low_s), y, max(x(entry.high_s), x(entry.low_s) + 1), y, f"interval {kind}"
+            )
+        )
         parts.append(svg.dots([(x(entry.median_s), y)], f"median {kind}"))
         parts.append(svg.text(600, y + 4, units.seconds(entry.median_s), "name", "middle"))
     words = ", ".join(f"{entry.name} {units.seconds(entry.median_s)}" for entry in entries)
@@ -68,13 +74,16 @@ def intervals(entries: Sequence[Interval]) -> str:
 
 
 def roofline(roofs: Sequence[Roof], *, intensity: float, flops: float) -> str:
-    """The kernel at its arithmetic intensity (FLOP per byte) and rate (FLOP/s) under the machine's measured limits."""
+    """The kernel at its arithmetic intensity (FLOP per byte) and rate (FLOP/s) under
+    the machine's measured limits."""
     flat = max(roof.flops for roof in roofs)
     slopes = [roof for roof in roofs if roof.bytes_per_s]
     corners = [flat / roof.bytes_per_s for roof in slopes if roof.bytes_per_s]
     x = svg.spanning([intensity / 3, intensity * 3, *corners], start=70, end=600, log_scale=True)
     lowest = min(flops / 4, *(roof.bytes_per_s * x.low for roof in slopes if roof.bytes_per_s))
-    y = svg.spanning([max(lowest, flat / 1e5), flat * 1.4], start=250, end=12, log_scale=True, pad=0.0)
+    y = svg.spanning(
+        [max(lowest, flat / 1e5), flat * 1.4], start=250, end=12, log_scale=True, pad=0.0
+    )
     parts = []
     for value in y.ticks(5):
         parts += [
@@ -82,7 +91,10 @@ def roofline(roofs: Sequence[Roof], *, intensity: float, flops: float) -> str:
             svg.text(62, y(value) + 4, units.three(value / 1e9), anchor="end"),
         ]
     for value in x.ticks(6):
-        parts += [svg.line(x(value), 250, x(value), 254, "axis"), svg.text(x(value), 268, f"{value:g}", anchor="middle")]
+        parts += [
+            svg.line(x(value), 250, x(value), 254, "axis"),
+            svg.text(x(value), 268, f"{value:g}", anchor="middle"),
+        ]
     parts.append(svg.line(70, 250, 600, 250, "axis"))
     parts.append(svg.text(335, 288, "arithmetic intensity, FLOP per byte", "label", "middle"))
     parts.append(svg.text(70, 10, "GFLOP/s", "label", "end"))
@@ -90,16 +102,27 @@ def roofline(roofs: Sequence[Roof], *, intensity: float, flops: float) -> str:
         assert roof.bytes_per_s is not None
         corner = min(flat / roof.bytes_per_s, x.high)
         start = max(x.low, y.low / roof.bytes_per_s)
-        parts.append(svg.line(x(start), y(roof.bytes_per_s * start), x(corner), y(roof.bytes_per_s * corner), "level roofline"))
+        parts.append(
+            svg.line(
+                x(start),
+                y(roof.bytes_per_s * start),
+                x(corner),
+                y(roof.bytes_per_s * corner),
+                "level roofline",
+            )
+        )
         parts.append(svg.text(x(start) + 6, y(roof.bytes_per_s * start) - 6, roof.name, "tick"))
     left = min(x.low if not corners else min(corners), x.high)
     parts.append(svg.line(x(left), y(flat), 600, y(flat), "level roofline"))
-    parts.append(svg.text(598, y(flat) - 6, f"{units.three(flat / 1e9)} GFLOP/s, measured", "tick", "end"))
+    parts.append(
+        svg.text(598, y(flat) - 6, f"{units.three(flat / 1e9)} GFLOP/s, measured", "tick", "end")
+    )
     parts.append(svg.line(x(intensity), y(flops), x(intensity), 250, "drop"))
     parts.append(svg.dots([(x(intensity), y(flops))], "median own"))
     parts.append(svg.text(x(intensity) + 9, y(flops) + 14, f"{units.three(flops / 1e9)}", "name"))
     title = (
-        f"{units.three(flops / 1e9)} GFLOP/s at {intensity:.3g} FLOP per byte; the arithmetic limit is {units.three(flat / 1e9)}"
+        f"{units.three(flops / 1e9)} GFLOP/s at {intensity:.3g} FLOP per byte; the "
+        f"arithmetic limit is {units.three(flat / 1e9)}"
     )
     return svg.drawing(640, 296, parts, title=title)
 
@@ -110,12 +133,19 @@ def scatter(predicted: Sequence[float], medians_s: Sequence[float]) -> str:
     y = svg.spanning(medians_s, start=200, end=10, log_scale=True)
     parts = []
     for value in y.ticks(4):
-        parts += [svg.line(56, y(value), 480, y(value), "grid"), svg.text(50, y(value) + 4, units.seconds(value), anchor="end")]
+        parts += [
+            svg.line(56, y(value), 480, y(value), "grid"),
+            svg.text(50, y(value) + 4, units.seconds(value), anchor="end"),
+        ]
     for value in x.ticks(5):
         parts.append(svg.text(x(value), 216, f"{value:g}", anchor="middle"))
-    parts.append(svg.dots(((x(p), y(m)) for p, m in zip(predicted, medians_s, strict=True)), "point"))
+    parts.append(
+        svg.dots(((x(p), y(m)) for p, m in zip(predicted, medians_s, strict=True)), "point")
+    )
     parts.append(svg.text(268, 234, "predicted score (higher: faster)", "label", "middle"))
-    return svg.drawing(490, 240, parts, title=f"Predicted score against measured median of {len(predicted)} trials")
+    return svg.drawing(
+        490, 240, parts, title=f"Predicted score against measured median of {len(predicted)} trials"
+    )
 
 
 def correlations(values: Sequence[tuple[int, float]]) -> str:
@@ -132,37 +162,70 @@ def correlations(values: Sequence[tuple[int, float]]) -> str:
         if value == int(value) and value >= 0:
             parts.append(svg.text(x(value), 216, f"{value:g}", anchor="middle"))
     parts.append(svg.text(260, 234, "batch", "label", "middle"))
-    return svg.drawing(490, 240, parts, title=f"Rank correlation of {len(values)} batches, last {values[-1][1]:.2f}")
+    return svg.drawing(
+        490,
+        240,
+        parts,
+        title=f"Rank correlation of {len(values)} batches, last {values[-1][1]:.2f}",
+    )
 
 
 def bar(fraction: float, *, class_: str = "bar") -> str:
     """A horizontal bar, 140 × 12; decoration beside its number."""
     width = round(140 * min(1.0, max(0.0, fraction)), 1)
-    inside = f'<rect class="track" width="140" height="12" rx="2"/><rect class="{class_}" width="{width:g}" height="12" rx="2"/>'
-    return svg.element("svg", inside, class_="bar", viewBox="0 0 140 12", width="140", height="12", aria_hidden="true")
+    inside = (
+        f'<rect class="track" width="140" height="12" rx="2"/><rect class="{class_}" '
+        f'width="{width:g}" height="12" rx="2"/>'
+    )
+    return svg.element(
+        "svg",
+        inside,
+        class_="bar",
+        viewBox="0 0 140 12",
+        width="140",
+        height="12",
+        aria_hidden="true",
+    )
 
 
-def overlay(curves: Sequence[Sequence[tuple[int, float]]], ends: Sequence[int], *, regret: bool, title: str) -> str:
-    """Best-so-far records of two jobs in one drawing; as regret, relative to the better end of both."""
+def overlay(
+    curves: Sequence[Sequence[tuple[int, float]]], ends: Sequence[int], *, regret: bool, title: str
+) -> str:
+    """Best-so-far records of two jobs in one drawing; as regret, relative to the better
+    end of both."""
     floor = min((value for records in curves for _, value in records), default=1.0)
-    shown = [[(n, value / floor if regret else value) for n, value in records] for records in curves]
+    shown = [
+        [(n, value / floor if regret else value) for n, value in records] for records in curves
+    ]
     x = Scale(low=0, high=max([1, *ends]) * 1.01, start=70, end=1090)
-    y = svg.spanning([value for records in shown for _, value in records], start=250, end=12, log_scale=True)
+    y = svg.spanning(
+        [value for records in shown for _, value in records], start=250, end=12, log_scale=True
+    )
     parts = []
     for value in y.ticks(6):
         label = f"{100 * (value - 1):+.0f}%" if regret else units.seconds(value)
-        parts += [svg.line(70, y(value), 1090, y(value), "grid"), svg.text(62, y(value) + 4, label, anchor="end")]
+        parts += [
+            svg.line(70, y(value), 1090, y(value), "grid"),
+            svg.text(62, y(value) + 4, label, anchor="end"),
+        ]
     for value in x.ticks(8):
-        parts += [svg.line(x(value), 250, x(value), 254, "axis"), svg.text(x(value), 268, f"{value:,.0f}", anchor="middle")]
+        parts += [
+            svg.line(x(value), 250, x(value), 254, "axis"),
+            svg.text(x(value), 268, f"{value:,.0f}", anchor="middle"),
+        ]
     parts += [svg.line(70, 250, 1090, 250, "axis"), svg.text(580, 288, "trial", "label", "middle")]
     for records, end, side in zip(shown, ends, "ab", strict=True):
         points = [(x(n), y(value)) for n, value in records]
-        parts += [svg.polyline(svg.staircase(points, x(end)), f"best side-{side}"), svg.dots(points, f"record side-{side}")]
+        parts += [
+            svg.polyline(svg.staircase(points, x(end)), f"best side-{side}"),
+            svg.dots(points, f"record side-{side}"),
+        ]
     return svg.drawing(1120, 296, parts, title=title)
 
 
 def lanes(strips: Sequence[Strip], labels: Sequence[tuple[float, str]], *, title: str) -> str:
-    """A row for each lane, coloured by what took most of each bin; `labels` are (share of the width, text)."""
+    """A row for each lane, coloured by what took most of each bin; `labels` are (share
+    of the width, text)."""
     left, width, height = 150, 950, 22 * len(strips) + 30
     parts = []
     for row, strip in enumerate(strips):
@@ -174,7 +237,16 @@ def lanes(strips: Sequence[Strip], labels: Sequence[tuple[float, str]], *, title
             if at == len(strip.bins) or strip.bins[at] != strip.bins[start]:
                 if strip.bins[start]:
                     x, wide = round(left + start * step, 1), round((at - start) * step, 1)
-                    parts.append(svg.element("rect", class_=f"span {strip.bins[start]}", x=x, y=y, width=wide, height=18))
+                    parts.append(
+                        svg.element(
+                            "rect",
+                            class_=f"span {strip.bins[start]}",
+                            x=x,
+                            y=y,
+                            width=wide,
+                            height=18,
+                        )
+                    )
                 start = at
     for share, label in labels:
         anchor = "start" if share == 0 else "end" if share == 1 else "middle"
@@ -183,7 +255,8 @@ def lanes(strips: Sequence[Strip], labels: Sequence[tuple[float, str]], *, title
 
 
 def slices(groups: Sequence[Mapping[str, float]]) -> str:
-    """For each value of a knob its fastest and its middle trial: a tick and a dot over the range of all, 200 × 12 a value."""
+    """For each value of a knob its fastest and its middle trial: a tick and a dot over
+    the range of all, 200 × 12 a value."""
     values = [value for group in groups for value in (group["best_s"], group["median_s"])]
     low, high = min(values), max(values)
     span = max(log(high / low), 1e-9)
@@ -196,4 +269,6 @@ def slices(groups: Sequence[Mapping[str, float]]) -> str:
     content = "".join(rows)
     height = 20 * len(groups)
     box = f"0 0 200 {height}"
-    return svg.element("svg", content, class_="slices", viewBox=box, aria_hidden="true", width=200, height=height)
+    return svg.element(
+        "svg", content, class_="slices", viewBox=box, aria_hidden="true", width=200, height=height
+    )

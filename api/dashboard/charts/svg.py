@@ -1,6 +1,7 @@
 """Parts of every drawing: scales with their ticks, and SVG elements as text.
 
-Colours come from classes alone, so that drawings follow the page's theme and need no inline style, which the policy forbids.
+Colours come from classes alone, so that drawings follow the page's theme and need no
+inline style, which the policy forbids.
 """
 
 from __future__ import annotations
@@ -33,10 +34,16 @@ class Scale:
 
     def ticks(self, wanted: int = 6) -> list[float]:
         """Round values inside the scale, at most about `wanted`."""
-        return log_ticks(self.low, self.high, wanted) if self.log else linear_ticks(self.low, self.high, wanted)
+        return (
+            log_ticks(self.low, self.high, wanted)
+            if self.log
+            else linear_ticks(self.low, self.high, wanted)
+        )
 
 
-def spanning(values: Iterable[float], *, start: float, end: float, log_scale: bool = False, pad: float = 0.04) -> Scale:
+def spanning(
+    values: Iterable[float], *, start: float, end: float, log_scale: bool = False, pad: float = 0.04
+) -> Scale:
     """A scale around the values with a little room; a single value gets room on both sides."""
     found = [value for value in values if value > 0 or not log_scale]
     low, high = (min(found), max(found)) if found else (1.0, 2.0)
@@ -53,31 +60,44 @@ def linear_ticks(low: float, high: float, wanted: int) -> list[float]:
     raw = (high - low) / max(1, wanted)
     power = 10.0 ** floor(log10(raw))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
-    return [round(at * step, 12) for at in range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1)]
+    return [
+        round(at * step, 12) for at in range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1)
+    ]
 
 
 def log_ticks(low: float, high: float, wanted: int) -> list[float]:
-    """Powers of ten with their 2 and 5 where there is room; linear ones within less than a factor of three."""
+    """Powers of ten with their 2 and 5 where there is room; linear ones within less
+    than a factor of three."""
     if high / low < 3:
         return linear_ticks(low, high, wanted)
     for steps in ((1, 2, 3, 5), (1, 2, 5), (1, 3), (1,)):
         powers = range(floor(log10(low)), ceil(log10(high)) + 1)
-        found = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
+        found = [
+            step * 10.0**power
+            for power in powers
+            for step in steps
+            if low <= step * 10.0**power <= high
+        ]
         if len(found) <= wanted + 2:
             return found
     return found[:: ceil(len(found) / wanted)]
 
 
 def element(name: str, content: str = "", **attributes: object) -> str:
-    """An element; `content` is markup already. `class_` is `class`, other underscores become hyphens."""
+    """An element; `content` is markup already. `class_` is `class`, other underscores
+    become hyphens."""
     written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"' for key, value in attributes.items() if value is not None
+        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
+        for key, value in attributes.items()
+        if value is not None
     )
     return f"<{name}{written}>{content}</{name}>"
 
 
 def text(x: float, y: float, words: str, class_: str = "tick", anchor: str | None = None) -> str:
-    return element("text", escape(words), x=round(x, 1), y=round(y, 1), class_=class_, text_anchor=anchor)
+    return element(
+        "text", escape(words), x=round(x, 1), y=round(y, 1), class_=class_, text_anchor=anchor
+    )
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> str:
@@ -85,7 +105,11 @@ def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> str:
 
 
 def polyline(points: Sequence[Point], class_: str) -> str:
-    return element("path", class_=class_, d="M" + "L".join(f"{x:g} {y:g}" for x, y in points)) if points else ""
+    return (
+        element("path", class_=class_, d="M" + "L".join(f"{x:g} {y:g}" for x, y in points))
+        if points
+        else ""
+    )
 
 
 def dots(points: Iterable[Point], class_: str) -> str:
@@ -104,8 +128,18 @@ def staircase(points: Sequence[Point], until: float) -> list[Point]:
     return [*steps, (until, points[-1][1])] if points else []
 
 
-def drawing(width: float, height: float, content: Iterable[str], *, title: str, class_: str = "chart") -> str:
+def drawing(
+    width: float, height: float, content: Iterable[str], *, title: str, class_: str = "chart"
+) -> str:
     """The SVG; `title` is what assistive technology reads."""
     inside = element("title", escape(title)) + "".join(content)
     box = f"0 0 {width:g} {height:g}"
-    return element("svg", inside, class_=class_, viewBox=box, role="img", width=f"{width:g}", height=f"{height:g}")
+    return element(
+        "svg",
+        inside,
+        class_=class_,
+        viewBox=box,
+        role="img",
+        width=f"{width:g}",
+        height=f"{height:g}",
+    )

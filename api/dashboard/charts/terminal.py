@@ -1,4 +1,5 @@
-"""The best-so-far curve as lines of text, for a terminal: time on a log scale, every cell the best of its trials."""
+"""The best-so-far curve as lines of text, for a terminal: time on a log scale, every
+cell the best of its trials."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ MARGIN = 11  # columns of the labels
 
 
 def plot(curve: Curve, *, width: int = 100, height: int = 16) -> list[str]:
-    """`height` rows and an axis, at most `width` columns; one line of words where nothing was timed."""
+    """`height` rows and an axis, at most `width` columns; one line of words where
+    nothing was timed."""
     columns = max(20, width - MARGIN - 2)
     if len(curve.record_medians_s) == 0:
         return ["no trial was timed yet"]
@@ -36,9 +38,15 @@ def plot(curve: Curve, *, width: int = 100, height: int = 16) -> list[str]:
     for at, seconds in zip(curve.at.tolist(), curve.medians_s.tolist(), strict=True):
         cells[row(seconds)][column(at)] = POINT
     _staircase(
-        cells, [(column(at), row(s)) for at, s in zip(curve.record_at.tolist(), curve.record_medians_s.tolist(), strict=True)]
+        cells,
+        [
+            (column(at), row(s))
+            for at, s in zip(curve.record_at.tolist(), curve.record_medians_s.tolist(), strict=True)
+        ],
     )
-    lines = [f"{labels.get(at, ''):>{MARGIN}} │{''.join(cell)}".rstrip() for at, cell in enumerate(cells)]
+    lines = [
+        f"{labels.get(at, ''):>{MARGIN}} │{''.join(cell)}".rstrip() for at, cell in enumerate(cells)
+    ]
     end = f"{curve.end:,.0f}" if curve.axis == "trial" else units.duration(curve.end)
     lines.append(f"{'':>{MARGIN}} └{'─' * columns}")
     lines.append(f"{'':>{MARGIN}}  0{end:>{columns - 1}}")

@@ -1,4 +1,5 @@
-"""Two jobs, or two kernels, side by side: how far each was from the better end, and what they do differently."""
+"""Two jobs, or two kernels, side by side: how far each was from the better end, and
+what they do differently."""
 
 from __future__ import annotations
 
@@ -31,16 +32,32 @@ DIFF_LINES = 400
 
 
 @router.get("")
-def page(request: Request, caller: Viewer, service: ServiceDep, a: Id = "", b: Id = "", regret: bool = True) -> Response:
+def page(
+    request: Request,
+    caller: Viewer,
+    service: ServiceDep,
+    a: Id = "",
+    b: Id = "",
+    regret: bool = True,
+) -> Response:
     a, b = a.strip(), b.strip()
     context: dict[str, Any] = {"a": a, "b": b, "regret": regret, "kind": None}
     with service.database.read() as session:
-        context["recent"] = charts.find_jobs(session, owner=None if caller.sees_all else caller.key_id, limit=50).items
+        context["recent"] = charts.find_jobs(
+            session, owner=None if caller.sees_all else caller.key_id, limit=50
+        ).items
         if a and b:
             kinds = {one[:1] for one in (a, b)}
             if len(kinds) != 1:
-                raise UsageError(f"{a[:40]!r} and {b[:40]!r} are not of one kind; compare two jobs (j…) or two kernels (k…)")
-            context |= of_kernels(session, a, b) if kinds == {"k"} else of_jobs(session, a, b, caller, regret=regret)
+                raise UsageError(
+                    f"{a[:40]!r} and {b[:40]!r} are not of one kind; compare two jobs (j…) or "
+                    f"two kernels (k…)"
+                )
+            context |= (
+                of_kernels(session, a, b)
+                if kinds == {"k"}
+                else of_jobs(session, a, b, caller, regret=regret)
+            )
     return render(request, "compare.html", context, caller=caller)
 
 
@@ -49,9 +66,12 @@ def of_jobs(session: Session, a: str, b: str, caller: Caller, *, regret: bool) -
     records = [charts.records(session, view.job.id, count=view.task.trials_done) for view in views]
     ends = [max(view.task.trials_done, 1) for view in views]
     words = " and ".join(
-        f"{view.job.id}: {units.seconds(view.best_s)} after {end} trials" for view, end in zip(views, ends, strict=True)
+        f"{view.job.id}: {units.seconds(view.best_s)} after {end} trials"
+        for view, end in zip(views, ends, strict=True)
     )
-    configs = [best_config(session, view, found) for view, found in zip(views, records, strict=True)]
+    configs = [
+        best_config(session, view, found) for view, found in zip(views, records, strict=True)
+    ]
     return {
         "kind": "jobs",
         "views": views,
@@ -75,7 +95,10 @@ def reached(records: list[tuple[tuple[int, float], ...]]) -> list[tuple[str, lis
         return []
     rows = []
     for part in (0.5, 0.2, 0.1, 0.05, 0.01, 0.0):
-        firsts = [next((n for n, value in found if value <= floor * (1 + part)), None) for found in records]
+        firsts = [
+            next((n for n, value in found if value <= floor * (1 + part)), None)
+            for found in records
+        ]
         rows.append((f"within {100 * part:.0f}%" if part else "the best of both", firsts))
     return rows
 
@@ -84,7 +107,13 @@ def of_kernels(session: Session, a: str, b: str) -> Mapping[str, Any]:
     views = [load_kernel(session, one) for one in (a, b)]
     first, second = (view.kernel for view in views)
     entries = [
-        Interval(name=name, median_s=one.median_s, low_s=one.ci95_s[0], high_s=one.ci95_s[1], own=one is first)
+        Interval(
+            name=name,
+            median_s=one.median_s,
+            low_s=one.ci95_s[0],
+            high_s=one.ci95_s[1],
+            own=one is first,
+        )
         for name, one in (("A", first), ("B", second))
     ]
     apart = first.ci95_s[1] < second.ci95_s[0] or second.ci95_s[1] < first.ci95_s[0]

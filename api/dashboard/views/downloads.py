@@ -1,4 +1,5 @@
-"""The selected trials as a file, sent while it is read: CSV, JSON lines, or Parquet where pyarrow is installed."""
+"""The selected trials as a file, sent while it is read: CSV, JSON lines, or Parquet
+where pyarrow is installed."""
 
 from __future__ import annotations
 
@@ -31,11 +32,23 @@ router = APIRouter(prefix="/jobs", route_class=PageRoute)
 
 BATCH = 1000
 COLUMNS = (
-    "workload", "number", "outcome", "median_s", "max_rel_error", "build_s", "measure_s", "predicted", "worker", "created_at",
+    "workload", "number", "outcome", "median_s", "max_rel_error", "build_s", "measure_s",
+    "predicted", "worker", "created_at",
     "config", "samples_s", "error",
 )  # fmt: skip
-TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json", "parquet": "application/vnd.apache.parquet"}
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters by which spreadsheets take a text for a formula
+TYPES = {
+    "csv": "text/csv; charset=utf-8",
+    "json": "application/json",
+    "parquet": "application/vnd.apache.parquet",
+}
+FORMULA = (
+    "=",
+    "+",
+    "-",
+    "@",
+    "\t",
+    "\r",
+)  # first characters by which spreadsheets take a text for a formula
 
 
 def has_parquet() -> bool:
@@ -44,10 +57,17 @@ def has_parquet() -> bool:
 
 @router.get("/{job_id}/trials.{extension}")
 def download(
-    job_id: JobId, extension: str, caller: Viewer, service: ServiceDep, wanted: FilterQuery, task: TaskQuery = 0
+    job_id: JobId,
+    extension: str,
+    caller: Viewer,
+    service: ServiceDep,
+    wanted: FilterQuery,
+    task: TaskQuery = 0,
 ) -> Response:
     if extension not in TYPES:
-        raise Problem(404, "not_found", f"trials come as {', '.join(TYPES)}, not as {extension[:20]!r}")
+        raise Problem(
+            404, "not_found", f"trials come as {', '.join(TYPES)}, not as {extension[:20]!r}"
+        )
     if extension == "parquet" and not has_parquet():
         raise Problem(404, "not_found", "Parquet needs pyarrow on the service; take CSV or JSON")
     chosen = selection(wanted)
@@ -66,15 +86,21 @@ def download(
         case _:
             content = as_parquet(every)
     name = f'attachment; filename="{job_id}-trials.{extension}"'
-    return StreamingResponse(content, media_type=TYPES[extension], headers={"Content-Disposition": name})
+    return StreamingResponse(
+        content, media_type=TYPES[extension], headers={"Content-Disposition": name}
+    )
 
 
-def batches(service: Service, job_id: str, where: TrialFilter, sort: Sort) -> Iterator[Sequence[StoredTrial]]:
+def batches(
+    service: Service, job_id: str, where: TrialFilter, sort: Sort
+) -> Iterator[Sequence[StoredTrial]]:
     """Each batch in a transaction of its own, so that a slow reader holds no lock."""
     cursor: str | None = None
     while True:
         with service.database.read() as session:
-            page = trial_pages.list_page(session, job_id, where=where, sort=sort, cursor=cursor, limit=BATCH)
+            page = trial_pages.list_page(
+                session, job_id, where=where, sort=sort, cursor=cursor, limit=BATCH
+            )
         yield page.items
         cursor = page.next
         if cursor is None:

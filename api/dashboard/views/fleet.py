@@ -1,4 +1,5 @@
-"""The fleet: each lane's time by what it was spent on, drift of its calibration, workers that were taken out and why."""
+"""The fleet: each lane's time by what it was spent on, drift of its calibration,
+workers that were taken out and why."""
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ router = APIRouter(prefix="/fleet", route_class=PageRoute)
 WINDOWS = {"5m": 300, "1h": 3600, "24h": 86_400}
 BINS = 380
 CALIBRATIONS = 20
-EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2999, 1, 1, tzinfo=UTC)  # that can be asked for
+EARLIEST, LATEST = (
+    datetime(2000, 1, 1, tzinfo=UTC),
+    datetime(2999, 1, 1, tzinfo=UTC),
+)  # that can be asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +51,17 @@ def page(
     with service.database.read() as session:
         machines = workers.list_all(session)
         now = datetime.now(UTC)
-        # Without a moment in the address: the present, or the last thing that happened where all is quiet.
+        # Without a moment in the address: the present, or the last thing that happened
+        # where all is quiet.
         latest = charts.latest_span(session)
         length = timedelta(seconds=WINDOWS[window])
         quiet = latest is not None and latest < now - length
         end = (
-            (until.replace(tzinfo=until.tzinfo or UTC)) if until else latest + timedelta(seconds=30) if quiet and latest else now
+            (until.replace(tzinfo=until.tzinfo or UTC))
+            if until
+            else latest + timedelta(seconds=30)
+            if quiet and latest
+            else now
         )
         if not EARLIEST <= end <= LATEST:
             raise UsageError(f"until is {end}; give a moment between {EARLIEST} and {LATEST}")
@@ -61,11 +70,18 @@ def page(
             (machine.id, str(lane["name"]), found)
             for machine in machines
             for lane in machine.lanes
-            if (found := lanes.calibrations(session, machine.id, str(lane["name"]), limit=CALIBRATIONS))
+            if (
+                found := lanes.calibrations(
+                    session, machine.id, str(lane["name"]), limit=CALIBRATIONS
+                )
+            )
         ]
     rows, strips = lane_rows(spans, end, length), lane_strips(spans, end, length)
     title = f"Activity of {len(strips)} lanes over {units.duration(length.total_seconds())}"
-    labels = [(share, units.moment(end - length * (1 - share))[11:19]) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    labels = [
+        (share, units.moment(end - length * (1 - share))[11:19])
+        for share in (0.0, 0.25, 0.5, 0.75, 1.0)
+    ]
     context = {
         "workers": machines,
         "window": window,
@@ -93,7 +109,12 @@ def lane_rows(spans: Sequence[LaneTotal], end: datetime, length: timedelta) -> l
         seconds[span.kind] += max(0.0, (min(span.ended_at, end) - span.started_at).total_seconds())
     total = length.total_seconds()
     return [
-        LaneRow(worker=worker, lane=lane, seconds=seconds, share={kind: value / total for kind, value in seconds.items()})
+        LaneRow(
+            worker=worker,
+            lane=lane,
+            seconds=seconds,
+            share={kind: value / total for kind, value in seconds.items()},
+        )
         for (worker, lane), seconds in sorted(sums.items())
     ]
 
@@ -104,11 +125,17 @@ def lane_strips(spans: Sequence[LaneTotal], end: datetime, length: timedelta) ->
     bins: dict[tuple[str, str], list[dict[str, float]]] = {}
     for span in spans:
         row = bins.setdefault((span.worker, span.lane), [{} for _ in range(BINS)])
-        first, last = (span.started_at - start).total_seconds(), (min(span.ended_at, end) - start).total_seconds()
+        first, last = (
+            (span.started_at - start).total_seconds(),
+            (min(span.ended_at, end) - start).total_seconds(),
+        )
         for at in range(max(0, int(first / width)), min(BINS - 1, int(last / width)) + 1):
             part = min(last, (at + 1) * width) - max(first, at * width)
             row[at][span.kind] = row[at].get(span.kind, 0.0) + max(part, 1e-9)
     return [
-        Strip(name=f"{worker} {lane}", bins=[max(one, key=lambda kind: one[kind]) if one else "" for one in row])
+        Strip(
+            name=f"{worker} {lane}",
+            bins=[max(one, key=lambda kind: one[kind]) if one else "" for one in row],
+        )
         for (worker, lane), row in sorted(bins.items())
     ]

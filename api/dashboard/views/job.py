@@ -1,4 +1,5 @@
-"""A job's page and its parts, each of which can be fetched alone: live, filtered, or once the first picture stands."""
+"""A job's page and its parts, each of which can be fetched alone: live, filtered, or
+once the first picture stands."""
 
 from __future__ import annotations
 
@@ -46,7 +47,12 @@ def page(
             return render(request, "job_unread.html", of_model(session, job, caller), caller=caller)
         view = load(session, job_id, caller, task)
         chosen = selection(wanted)
-        context = {"view": view, **head(job, caller), **curve(session, view, x), **table(session, view, chosen)}
+        context = {
+            "view": view,
+            **head(job, caller),
+            **curve(session, view, x),
+            **table(session, view, chosen),
+        }
     return render(request, "job.html", context, caller=caller)
 
 
@@ -63,7 +69,9 @@ def fragment(
 ) -> Response:
     """One part of the page as markup without a frame around it."""
     if part not in PARTS:
-        raise Problem(404, "not_found", f"there is no part {part[:40]!r}; a job has {', '.join(PARTS)}")
+        raise Problem(
+            404, "not_found", f"there is no part {part[:40]!r}; a job has {', '.join(PARTS)}"
+        )
     with service.database.read() as session:
         view = load(session, job_id, caller, task)
         context: dict[str, Any] = {"view": view}
@@ -126,7 +134,9 @@ def curve(session: Session, view: JobView, x: str) -> Mapping[str, Any]:
     }
 
 
-def analysis(session: Session, view: JobView, request: Request, chosen: Selection) -> Mapping[str, Any]:
+def analysis(
+    session: Session, view: JobView, request: Request, chosen: Selection
+) -> Mapping[str, Any]:
     found = history.analysis(session, view.job.id, view.position)
     predicted = found.predictions
     scatter = None

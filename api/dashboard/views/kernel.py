@@ -1,4 +1,5 @@
-"""One kernel: how fast, how near to the limit, how it was checked, how it came to be, and how to take it along."""
+"""One kernel: how fast, how near to the limit, how it was checked, how it came to be,
+and how to take it along."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ def load(session: Session, kernel_id: str) -> KernelView:
 def page(kernel_id: KernelId, request: Request, caller: Viewer, service: ServiceDep) -> Response:
     with service.database.read() as session:
         view = load(session, kernel_id)
-        # What is downloaded: the export where promotion made one, else the library that was measured.
+        # What is downloaded: the export where promotion made one, else the library that
+        # was measured.
         artifact = artifacts.get(session, str(view.schedule.get("export") or view.kernel.artifact))
         lineage = kernels.lineage(session, kernel_id)[:LINEAGE]
         visible_job = job_exists(session, view.kernel.job)
@@ -76,7 +78,9 @@ def page(kernel_id: KernelId, request: Request, caller: Viewer, service: Service
     entries = race(view.kernel)
     archive = None
     if artifact.kind == "export" and artifact.size_bytes <= MOST_ARCHIVE:
-        with suppress(ArtifactMissing):  # the page has more to tell; the download says what is missing
+        with suppress(
+            ArtifactMissing
+        ):  # the page has more to tell; the download says what is missing
             archive = service.artifacts.get(artifact.sha256)
     context = {
         "view": view,
@@ -86,13 +90,21 @@ def page(kernel_id: KernelId, request: Request, caller: Viewer, service: Service
         "entries": entries,
         "intervals_svg": plots.intervals(entries),
         "roofline_svg": roofline(view),
-        "losers": {name: entry for name, entry in view.kernel.race.items() if isinstance(entry, dict) and "failed" in entry},
+        "losers": {
+            name: entry
+            for name, entry in view.kernel.race.items()
+            if isinstance(entry, dict) and "failed" in entry
+        },
         "trace": loops.trace_text(view.schedule),
         "before": loops.before(view.schedule, view.workload),
         "after": loops.after(view.schedule, view.workload, view.target, view.kernel),
         "sources": sources(view.schedule),
-        "snippets": snippets(kernel_id, delivery(archive, view.schedule.get("symbol")), view.workload, base),
-        "work": None if view.workload is None else limits.work_of(view.workload, view.kernel.threads),
+        "snippets": snippets(
+            kernel_id, delivery(archive, view.schedule.get("symbol")), view.workload, base
+        ),
+        "work": None
+        if view.workload is None
+        else limits.work_of(view.workload, view.kernel.threads),
     }
     return render(request, "kernel.html", context, caller=caller)
 
@@ -119,11 +131,16 @@ def job_exists(session: Session, job_id: str | None) -> bool:
 
 
 def race(kernel: Kernel) -> list[Interval]:
-    """The kernel and whom it was raced against, the fastest first; other finalists of the search among them."""
+    """The kernel and whom it was raced against, the fastest first; other finalists of
+    the search among them."""
     low, high = kernel.ci95_s
-    found = [Interval(name="this kernel", median_s=kernel.median_s, low_s=low, high_s=high, own=True)]
+    found = [
+        Interval(name="this kernel", median_s=kernel.median_s, low_s=low, high_s=high, own=True)
+    ]
     for name, entry in kernel.race.items():
-        own = name == "kernel" or (kernel.trial is not None and kernel.trial > 0 and name == f"trial {kernel.trial}")
+        own = name == "kernel" or (
+            kernel.trial is not None and kernel.trial > 0 and name == f"trial {kernel.trial}"
+        )
         if own or not isinstance(entry, dict) or not entry.get("median_s"):
             continue
         median = float(entry["median_s"])
@@ -142,9 +159,15 @@ def roofline(view: KernelView) -> str | None:
     )
     if not found or not work.flops or not work.nbytes:
         return None
-    return plots.roofline(found, intensity=work.flops / work.nbytes, flops=work.flops / view.kernel.median_s)
+    return plots.roofline(
+        found, intensity=work.flops / work.nbytes, flops=work.flops / view.kernel.median_s
+    )
 
 
 def sources(schedule: Mapping[str, Any]) -> Mapping[str, str]:
     kept = schedule.get("sources")
-    return {str(name): str(text)[:MOST_SOURCE] for name, text in kept.items()} if isinstance(kept, dict) else {}
+    return (
+        {str(name): str(text)[:MOST_SOURCE] for name, text in kept.items()}
+        if isinstance(kept, dict)
+        else {}
+    )

@@ -30,7 +30,9 @@ def page(
 ) -> Response:
     with service.database.read() as session:
         states = (state,) if state else (kernels.PROMOTED,)
-        found = kernels.list_page(session, state=states, op=op or None, job=job or None, cursor=cursor or None, limit=ROWS)
+        found = kernels.list_page(
+            session, state=states, op=op or None, job=job or None, cursor=cursor or None, limit=ROWS
+        )
         names = workloads.get_many(session, [kernel.workload for kernel in found.items])
         machines = {target.key: target for target in targets.list_all(session)}
     context = {

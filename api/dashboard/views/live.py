@@ -1,4 +1,5 @@
-"""A job's events for the page that watches it: the API's own stream, for the holder of a session."""
+"""A job's events for the page that watches it: the API's own stream, for the holder of
+a session."""
 
 from __future__ import annotations
 

@@ -57,7 +57,9 @@ def page(
     q: Annotated[str, Query(max_length=200)] = "",
     cursor: Annotated[str | None, Query(max_length=500)] = None,
 ) -> Response:
-    context = overview(service, caller, [one for one in state or () if one], q.strip(), cursor or None)
+    context = overview(
+        service, caller, [one for one in state or () if one], q.strip(), cursor or None
+    )
     return render(request, "overview.html", context, caller=caller)
 
 
@@ -70,19 +72,28 @@ def part(
     q: Annotated[str, Query(max_length=200)] = "",
     cursor: Annotated[str | None, Query(max_length=500)] = None,
 ) -> Response:
-    context = overview(service, caller, [one for one in state or () if one], q.strip(), cursor or None)
+    context = overview(
+        service, caller, [one for one in state or () if one], q.strip(), cursor or None
+    )
     return render(request, "overview_jobs.html", context, caller=caller)
 
 
-def overview(service: ServiceDep, caller: Caller, state: Sequence[str], text: str, cursor: str | None) -> Mapping[str, Any]:
+def overview(
+    service: ServiceDep, caller: Caller, state: Sequence[str], text: str, cursor: str | None
+) -> Mapping[str, Any]:
     owner = None if caller.sees_all else caller.key_id
     unknown = [one for one in state if one not in STATES]
     if unknown:
         raise UsageError(f"unknown state {unknown[0][:40]!r}; jobs are {', '.join(STATES)}")
     with service.database.read() as session:
-        found = charts.find_jobs(session, state=state, text=text, owner=owner, cursor=cursor, limit=ROWS)
+        found = charts.find_jobs(
+            session, state=state, text=text, owner=owner, cursor=cursor, limit=ROWS
+        )
         rows = [job_row(session, job_id, caller) for job_id in found.items]
-        best = [kernels.get(session, kernel_id) for kernel_id in charts.biggest_wins(session, limit=WINS)]
+        best = [
+            kernels.get(session, kernel_id)
+            for kernel_id in charts.biggest_wins(session, limit=WINS)
+        ]
         names = workloads.get_many(session, [kernel.workload for kernel in best])
         context = {
             "rows": rows,
@@ -105,8 +116,14 @@ def job_row(session: Session, job_id: str, caller: Caller) -> JobRow:
         return JobRow(job=job, view=None, spark="")
     view = load(session, job_id, caller)
     records = charts.records(session, job_id, count=view.task.trials_done)
-    title = f"best so far: {units.seconds(records[-1][1])} after {view.task.trials_done} trials" if records else "no timed trial"
-    return JobRow(job=job, view=view, spark=plots.sparkline(records, view.task.trials_done, title=title))
+    title = (
+        f"best so far: {units.seconds(records[-1][1])} after {view.task.trials_done} trials"
+        if records
+        else "no timed trial"
+    )
+    return JobRow(
+        job=job, view=view, spark=plots.sparkline(records, view.task.trials_done, title=title)
+    )
 
 
 def typical(found: Sequence[Kernel]) -> float | None:

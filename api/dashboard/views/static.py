@@ -17,5 +17,9 @@ def asset(name: str, request: Request) -> Response:
     found = cast(Dashboard, request.app.state.dashboard).assets.get(name)
     if found is None:
         raise Problem(404, "not_found", f"there is no asset {name[:80]!r}")
-    kept = "public, max-age=31536000, immutable" if request.query_params.get("v") == found.version else "no-cache"
+    kept = (
+        "public, max-age=31536000, immutable"
+        if request.query_params.get("v") == found.version
+        else "no-cache"
+    )
     return Response(found.content, media_type=found.media_type, headers={"Cache-Control": kept})

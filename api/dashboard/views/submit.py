@@ -1,4 +1,5 @@
-"""Submitting: an operator of the catalogue or a text in the notation, checked and sized before anything is queued."""
+"""Submitting: an operator of the catalogue or a text in the notation, checked and sized
+before anything is queued."""
 
 from __future__ import annotations
 
@@ -36,8 +37,30 @@ kernel mlp(A: f32[M, K], B: f32[K, N], bias: f32[N]) -> (C: f32[M, N]) {
   C[i, j] = max(T[i, j] + bias[j], 0)
 }
 """
-USUAL = {"M": 512, "N": 512, "K": 512, "B": 8, "H": 56, "W": 56, "C": 64, "CI": 64, "CO": 64, "KH": 3, "KW": 3, "S": 128, "D": 64}
-BUDGET = {"trials": "256", "seconds": "", "threads": "1", "strategy": "annealing", "seed": "0", "priority": "0", "target": ""}
+USUAL = {
+    "M": 512,
+    "N": 512,
+    "K": 512,
+    "B": 8,
+    "H": 56,
+    "W": 56,
+    "C": 64,
+    "CI": 64,
+    "CO": 64,
+    "KH": 3,
+    "KW": 3,
+    "S": 128,
+    "D": 64,
+}
+BUDGET = {
+    "trials": "256",
+    "seconds": "",
+    "threads": "1",
+    "strategy": "annealing",
+    "seed": "0",
+    "priority": "0",
+    "target": "",
+}
 STRATEGIES = ("annealing", "evolutionary", "random", "grid")
 
 
@@ -68,7 +91,13 @@ def page(
     form: Annotated[str, Query(max_length=20)] = "catalogue",
     op: Annotated[str, Query(max_length=64)] = "matmul",
 ) -> Response:
-    fields = BUDGET | {"form": form, "op": op, "notation": EXAMPLE, "shapes": "M=64,N=64,K=64", "numerics": "strict"}
+    fields = BUDGET | {
+        "form": form,
+        "op": op,
+        "notation": EXAMPLE,
+        "shapes": "M=64,N=64,K=64",
+        "numerics": "strict",
+    }
     given = {name: value for name, value in request.query_params.items() if name != "form_token"}
     return show(request, caller, service, fields | given, checked=False)
 
@@ -87,17 +116,26 @@ def submit(request: Request, caller: Submitter, service: ServiceDep, fields: For
     take_work(service, caller)
     try:
         wanted = job_request(fields)
-        found = submit_job(wanted, caller, service, Response(), idempotency_key=fields.get("once") or None)
+        found = submit_job(
+            wanted, caller, service, Response(), idempotency_key=fields.get("once") or None
+        )
     except ValidationError as error:
         first = error.errors()[0]
         place = str(first["loc"][-1]) if first["loc"] else None
         return show(
-            request, caller, service, fields, checked=True, refusal=Refusal(message=f"{place}: {first['msg']}", field=place)
+            request,
+            caller,
+            service,
+            fields,
+            checked=True,
+            refusal=Refusal(message=f"{place}: {first['msg']}", field=place),
         )
     except WorkloadError as error:
         return show(request, caller, service, fields, checked=True, refusal=refused(error))
     except UsageError as error:
-        return show(request, caller, service, fields, checked=True, refusal=Refusal(message=str(error)))
+        return show(
+            request, caller, service, fields, checked=True, refusal=Refusal(message=str(error))
+        )
     return redirect(f"/jobs/{found.id}")
 
 
@@ -117,14 +155,22 @@ def show(
     with service.database.read() as session:
         known = targets.list_all(session)
     context = {
-        "fields": BUDGET | {"form": "catalogue", "notation": "", "shapes": "", "numerics": "strict", "const": ""} | dict(fields),
+        "fields": BUDGET
+        | {"form": "catalogue", "notation": "", "shapes": "", "numerics": "strict", "const": ""}
+        | dict(fields),
         "operators": [one.name for one in CATALOGUE],
         "operator": found,
-        "values": {param.name: fields.get(f"p_{param.name}", beginning(param)) for param in found.params},
+        "values": {
+            param.name: fields.get(f"p_{param.name}", beginning(param)) for param in found.params
+        },
         "targets": known,
         "strategies": STRATEGIES,
         "once": secrets.token_urlsafe(16),
-        **(verdict(service, fields) if checked and refusal is None else {"sized": None, "refusal": refusal}),
+        **(
+            verdict(service, fields)
+            if checked and refusal is None
+            else {"sized": None, "refusal": refusal}
+        ),
     }
     return render(request, "submit.html", context, status=422 if refusal else 200, caller=caller)
 
@@ -138,7 +184,9 @@ def beginning(param: Param) -> str:
 
 
 def refused(error: WorkloadError) -> Refusal:
-    field = "notation" if error.line else None if error.parameter is None else f"p_{error.parameter}"
+    field = (
+        "notation" if error.line else None if error.parameter is None else f"p_{error.parameter}"
+    )
     return Refusal(message=str(error), line=error.line, column=error.column, field=field)
 
 
@@ -148,7 +196,12 @@ def verdict(service: Service, fields: Mapping[str, str]) -> Mapping[str, Any]:
         return {"sized": sized(service, fields), "refusal": None}
     except ValidationError as error:
         first = error.errors()[0]
-        return {"sized": None, "refusal": Refusal(message=f"{first['loc'][-1] if first['loc'] else ''}: {first['msg']}")}
+        return {
+            "sized": None,
+            "refusal": Refusal(
+                message=f"{first['loc'][-1] if first['loc'] else ''}: {first['msg']}"
+            ),
+        }
     except WorkloadError as error:
         return {"sized": None, "refusal": refused(error)}
     except UsageError as error:
@@ -166,13 +219,19 @@ def sized(service: Service, fields: Mapping[str, str]) -> Sized:
     except TunerError:
         size, sketches = None, 0  # a target whose sketches live with its workers
     return Sized(
-        workload=workload, target=target, size=size, sketches=sketches, least_s=limits.least_s(workload, target, wanted.threads)
+        workload=workload,
+        target=target,
+        size=size,
+        sketches=sketches,
+        least_s=limits.least_s(workload, target, wanted.threads),
     )
 
 
 def workload_request(fields: Mapping[str, str]) -> CatalogueWorkload | NotationWorkload:
     if fields.get("form") == "notation":
-        constants = [part for part in fields.get("const", "").replace("+", ",").split(",") if part.strip()]
+        constants = [
+            part for part in fields.get("const", "").replace("+", ",").split(",") if part.strip()
+        ]
         text = fields.get("notation", "").replace("\r\n", "\n")
         return NotationWorkload.model_validate(
             {
@@ -188,7 +247,11 @@ def workload_request(fields: Mapping[str, str]) -> CatalogueWorkload | NotationW
         value = fields.get(f"p_{param.name}", "").strip()
         if value:
             params[param.name] = value
-    extra = {name: fields[name].strip() for name in ("const", "numerics") if fields.get(name, "").strip() not in ("", "strict")}
+    extra = {
+        name: fields[name].strip()
+        for name in ("const", "numerics")
+        if fields.get(name, "").strip() not in ("", "strict")
+    }
     return CatalogueWorkload.model_validate({"op": found.name, "params": params | extra})
 
 
@@ -200,7 +263,10 @@ def shapes(text: str) -> dict[str, int]:
             continue
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not re.fullmatch("[0-9]{1,10}", value):
-            raise UsageError(f"shape {part.strip()[:40]!r} is not NAME=NUMBER, such as M=64; separate several by commas")
+            raise UsageError(
+                f"shape {part.strip()[:40]!r} is not NAME=NUMBER, such as M=64; separate "
+                f"several by commas"
+            )
         found[name] = int(value)
     return found
 
@@ -215,7 +281,9 @@ def number(fields: Mapping[str, str], name: str) -> int | None:
 
 
 def job_request(fields: Mapping[str, str]) -> JobRequest:
-    budget: dict[str, Any] = {name: number(fields, name) for name in ("trials", "threads", "seed", "priority")}
+    budget: dict[str, Any] = {
+        name: number(fields, name) for name in ("trials", "threads", "seed", "priority")
+    }
     text = fields.get("seconds", "").strip()
     if text:
         try:
@@ -223,5 +291,10 @@ def job_request(fields: Mapping[str, str]) -> JobRequest:
         except ValueError as error:
             raise UsageError(f"seconds is {text[:40]!r}; give a number") from error
     given = {name: value for name, value in budget.items() if value is not None}
-    given |= {"target": fields.get("target") or None, "strategy": fields.get("strategy") or "annealing"}
-    return JobRequest.model_validate(given | {"workload": workload_request(fields), "improve": fields.get("improve") == "on"})
+    given |= {
+        "target": fields.get("target") or None,
+        "strategy": fields.get("strategy") or "annealing",
+    }
+    return JobRequest.model_validate(
+        given | {"workload": workload_request(fields), "improve": fields.get("improve") == "on"}
+    )

@@ -29,4 +29,9 @@ def page(
     with service.database.read() as session:
         view = load(session, job_id, caller, task)
         found = trials.get(session, job_id, number, task)
-    return render(request, "trial.html", {"view": view, "trial": found, "outcome": outcome_of(found)}, caller=caller)
+    return render(
+        request,
+        "trial.html",
+        {"view": view, "trial": found, "outcome": outcome_of(found)},
+        caller=caller,
+    )

@@ -1,4 +1,5 @@
-"""Everything of release 0.1: workloads, targets, jobs, trials, kernels, artifacts, events, workers, keys."""
+"""Everything of release 0.1: workloads, targets, jobs, trials, kernels, artifacts,
+events, workers, keys."""
 
 from __future__ import annotations
 
@@ -72,10 +73,17 @@ def upgrade() -> None:
         sa.Column("metrics", JSON, nullable=False),
         sa.Column("created_at", TIME, nullable=False),
         sa.Column("blob", sa.LargeBinary(), nullable=False),
-        sa.ForeignKeyConstraint(["target_key"], ["targets.key"], name=op.f("fk_cost_models_target_key_targets")),
+        sa.ForeignKeyConstraint(
+            ["target_key"], ["targets.key"], name=op.f("fk_cost_models_target_key_targets")
+        ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_cost_models")),
     )
-    op.create_index("ix_cost_models_latest", "cost_models", ["target_key", "feature_version", "id"], unique=False)
+    op.create_index(
+        "ix_cost_models_latest",
+        "cost_models",
+        ["target_key", "feature_version", "id"],
+        unique=False,
+    )
     op.create_table(
         "jobs",
         sa.Column("id", sa.String(length=32), nullable=False),
@@ -98,7 +106,9 @@ def upgrade() -> None:
         sa.Column("created_at", TIME, nullable=False),
         sa.Column("started_at", TIME, nullable=True),
         sa.Column("finished_at", TIME, nullable=True),
-        sa.ForeignKeyConstraint(["target_key"], ["targets.key"], name=op.f("fk_jobs_target_key_targets")),
+        sa.ForeignKeyConstraint(
+            ["target_key"], ["targets.key"], name=op.f("fk_jobs_target_key_targets")
+        ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_jobs")),
     )
     op.create_index("ix_jobs_claim", "jobs", ["state", "priority", "id"], unique=False)
@@ -117,7 +127,9 @@ def upgrade() -> None:
         sa.Column("versions", JSON, nullable=False),
         sa.Column("joined_at", TIME, nullable=False),
         sa.Column("heartbeat_at", TIME, nullable=False),
-        sa.ForeignKeyConstraint(["target_key"], ["targets.key"], name=op.f("fk_workers_target_key_targets")),
+        sa.ForeignKeyConstraint(
+            ["target_key"], ["targets.key"], name=op.f("fk_workers_target_key_targets")
+        ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_workers")),
     )
     op.create_index(op.f("ix_workers_state"), "workers", ["state"], unique=False)
@@ -131,11 +143,16 @@ def upgrade() -> None:
         sa.Column("expected_s", sa.Double(), nullable=False),
         sa.Column("in_band", sa.Boolean(), nullable=False),
         sa.ForeignKeyConstraint(
-            ["worker_id"], ["workers.id"], name=op.f("fk_calibrations_worker_id_workers"), ondelete="CASCADE"
+            ["worker_id"],
+            ["workers.id"],
+            name=op.f("fk_calibrations_worker_id_workers"),
+            ondelete="CASCADE",
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_calibrations")),
     )
-    op.create_index("ix_calibrations_lane", "calibrations", ["worker_id", "lane", "at"], unique=False)
+    op.create_index(
+        "ix_calibrations_lane", "calibrations", ["worker_id", "lane", "at"], unique=False
+    )
     op.create_table(
         "events",
         sa.Column("job_id", sa.String(length=32), nullable=False),
@@ -143,7 +160,9 @@ def upgrade() -> None:
         sa.Column("kind", sa.String(length=32), nullable=False),
         sa.Column("data", JSON, nullable=False),
         sa.Column("at", TIME, nullable=False),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_events_job_id_jobs"), ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(
+            ["job_id"], ["jobs.id"], name=op.f("fk_events_job_id_jobs"), ondelete="CASCADE"
+        ),
         sa.PrimaryKeyConstraint("job_id", "sequence", name=op.f("pk_events")),
     )
     op.create_index(op.f("ix_events_at"), "events", ["at"], unique=False)
@@ -154,11 +173,20 @@ def upgrade() -> None:
         sa.Column("digest", sa.String(length=64), nullable=False),
         sa.Column("job_id", sa.String(length=32), nullable=False),
         sa.Column("expires_at", TIME, nullable=False),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_idempotency_keys_job_id_jobs"), ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(
+            ["job_id"],
+            ["jobs.id"],
+            name=op.f("fk_idempotency_keys_job_id_jobs"),
+            ondelete="CASCADE",
+        ),
         sa.PrimaryKeyConstraint("owner", "key", name=op.f("pk_idempotency_keys")),
     )
-    op.create_index(op.f("ix_idempotency_keys_expires_at"), "idempotency_keys", ["expires_at"], unique=False)
-    op.create_index(op.f("ix_idempotency_keys_job_id"), "idempotency_keys", ["job_id"], unique=False)
+    op.create_index(
+        op.f("ix_idempotency_keys_expires_at"), "idempotency_keys", ["expires_at"], unique=False
+    )
+    op.create_index(
+        op.f("ix_idempotency_keys_job_id"), "idempotency_keys", ["job_id"], unique=False
+    )
     op.create_table(
         "kernels",
         sa.Column("id", sa.String(length=32), nullable=False),
@@ -186,17 +214,37 @@ def upgrade() -> None:
         sa.Column("versions", JSON, nullable=False),
         sa.Column("race", JSON, nullable=False),
         sa.Column("schedule", JSON, nullable=False),
-        sa.ForeignKeyConstraint(["artifact"], ["artifacts.sha256"], name=op.f("fk_kernels_artifact_artifacts")),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_kernels_job_id_jobs"), ondelete="SET NULL"),
-        sa.ForeignKeyConstraint(["previous_id"], ["kernels.id"], name=op.f("fk_kernels_previous_id_kernels")),
-        sa.ForeignKeyConstraint(["target_key"], ["targets.key"], name=op.f("fk_kernels_target_key_targets")),
-        sa.ForeignKeyConstraint(["workload_key"], ["workloads.key"], name=op.f("fk_kernels_workload_key_workloads")),
+        sa.ForeignKeyConstraint(
+            ["artifact"], ["artifacts.sha256"], name=op.f("fk_kernels_artifact_artifacts")
+        ),
+        sa.ForeignKeyConstraint(
+            ["job_id"], ["jobs.id"], name=op.f("fk_kernels_job_id_jobs"), ondelete="SET NULL"
+        ),
+        sa.ForeignKeyConstraint(
+            ["previous_id"], ["kernels.id"], name=op.f("fk_kernels_previous_id_kernels")
+        ),
+        sa.ForeignKeyConstraint(
+            ["target_key"], ["targets.key"], name=op.f("fk_kernels_target_key_targets")
+        ),
+        sa.ForeignKeyConstraint(
+            ["workload_key"], ["workloads.key"], name=op.f("fk_kernels_workload_key_workloads")
+        ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_kernels")),
     )
     op.create_index("ix_kernels_artifact", "kernels", ["artifact"], unique=False)
     op.create_index(op.f("ix_kernels_job_id"), "kernels", ["job_id"], unique=False)
-    op.create_index("ix_kernels_lookup", "kernels", ["workload_key", "target_key", "threads", "id"], unique=False)
-    op.create_index("ix_kernels_neighbours", "kernels", ["op", "target_key", "threads", "state", "id"], unique=False)
+    op.create_index(
+        "ix_kernels_lookup",
+        "kernels",
+        ["workload_key", "target_key", "threads", "id"],
+        unique=False,
+    )
+    op.create_index(
+        "ix_kernels_neighbours",
+        "kernels",
+        ["op", "target_key", "threads", "state", "id"],
+        unique=False,
+    )
     op.create_index("ix_kernels_op", "kernels", ["op", "state", "id"], unique=False)
     op.create_index("ix_kernels_state", "kernels", ["state", "id"], unique=False)
     op.create_index(
@@ -217,10 +265,17 @@ def upgrade() -> None:
         sa.Column("ended_at", TIME, nullable=False),
         sa.Column("job_id", sa.String(length=32), nullable=True),
         sa.Column("trial_number", sa.Integer(), nullable=True),
-        sa.ForeignKeyConstraint(["worker_id"], ["workers.id"], name=op.f("fk_lane_spans_worker_id_workers"), ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(
+            ["worker_id"],
+            ["workers.id"],
+            name=op.f("fk_lane_spans_worker_id_workers"),
+            ondelete="CASCADE",
+        ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_lane_spans")),
     )
-    op.create_index("ix_lane_spans_lane", "lane_spans", ["worker_id", "lane", "started_at"], unique=False)
+    op.create_index(
+        "ix_lane_spans_lane", "lane_spans", ["worker_id", "lane", "started_at"], unique=False
+    )
     op.create_index(op.f("ix_lane_spans_started_at"), "lane_spans", ["started_at"], unique=False)
     op.create_table(
         "tasks",
@@ -235,8 +290,12 @@ def upgrade() -> None:
         sa.Column("kernel_id", sa.String(length=32), nullable=True),
         sa.Column("elapsed", JSON, nullable=False),
         sa.Column("error", sa.Text(), nullable=True),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_tasks_job_id_jobs"), ondelete="CASCADE"),
-        sa.ForeignKeyConstraint(["workload_key"], ["workloads.key"], name=op.f("fk_tasks_workload_key_workloads")),
+        sa.ForeignKeyConstraint(
+            ["job_id"], ["jobs.id"], name=op.f("fk_tasks_job_id_jobs"), ondelete="CASCADE"
+        ),
+        sa.ForeignKeyConstraint(
+            ["workload_key"], ["workloads.key"], name=op.f("fk_tasks_workload_key_workloads")
+        ),
         sa.PrimaryKeyConstraint("job_id", "position", name=op.f("pk_tasks")),
         sa.UniqueConstraint("job_id", "workload_key", name=op.f("uq_tasks_job_id_workload_key")),
     )
@@ -255,9 +314,17 @@ def upgrade() -> None:
         sa.Column("fence", sa.BigInteger(), nullable=False),
         sa.Column("created_at", TIME, nullable=False),
         sa.Column("finished_at", TIME, nullable=True),
-        sa.ForeignKeyConstraint(["input_artifact"], ["artifacts.sha256"], name=op.f("fk_runs_input_artifact_artifacts")),
-        sa.ForeignKeyConstraint(["kernel_id"], ["kernels.id"], name=op.f("fk_runs_kernel_id_kernels")),
-        sa.ForeignKeyConstraint(["output_artifact"], ["artifacts.sha256"], name=op.f("fk_runs_output_artifact_artifacts")),
+        sa.ForeignKeyConstraint(
+            ["input_artifact"], ["artifacts.sha256"], name=op.f("fk_runs_input_artifact_artifacts")
+        ),
+        sa.ForeignKeyConstraint(
+            ["kernel_id"], ["kernels.id"], name=op.f("fk_runs_kernel_id_kernels")
+        ),
+        sa.ForeignKeyConstraint(
+            ["output_artifact"],
+            ["artifacts.sha256"],
+            name=op.f("fk_runs_output_artifact_artifacts"),
+        ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_runs")),
     )
     op.create_index("ix_runs_state_id", "runs", ["state", "id"], unique=False)
@@ -292,10 +359,16 @@ def upgrade() -> None:
             ondelete="CASCADE",
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_trials")),
-        sa.UniqueConstraint("job_id", "position", "number", name=op.f("uq_trials_job_id_position_number")),
+        sa.UniqueConstraint(
+            "job_id", "position", "number", name=op.f("uq_trials_job_id_position_number")
+        ),
     )
-    op.create_index("ix_trials_median", "trials", ["job_id", "median_s", "position", "number"], unique=False)
-    op.create_index("ix_trials_outcome", "trials", ["job_id", "outcome", "position", "number"], unique=False)
+    op.create_index(
+        "ix_trials_median", "trials", ["job_id", "median_s", "position", "number"], unique=False
+    )
+    op.create_index(
+        "ix_trials_outcome", "trials", ["job_id", "outcome", "position", "number"], unique=False
+    )
     op.create_index("ix_trials_worker", "trials", ["worker", "created_at"], unique=False)
     # ### end Alembic commands ###
 
@@ -312,7 +385,12 @@ def downgrade() -> None:
     op.drop_index(op.f("ix_lane_spans_started_at"), table_name="lane_spans")
     op.drop_index("ix_lane_spans_lane", table_name="lane_spans")
     op.drop_table("lane_spans")
-    op.drop_index("uq_kernels_promoted", table_name="kernels", sqlite_where=PROMOTED, postgresql_where=PROMOTED)
+    op.drop_index(
+        "uq_kernels_promoted",
+        table_name="kernels",
+        sqlite_where=PROMOTED,
+        postgresql_where=PROMOTED,
+    )
     op.drop_index("ix_kernels_state", table_name="kernels")
     op.drop_index("ix_kernels_op", table_name="kernels")
     op.drop_index("ix_kernels_neighbours", table_name="kernels")

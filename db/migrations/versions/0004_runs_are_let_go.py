@@ -1,4 +1,5 @@
-"""Runs are found by when they finished and by their artifacts, so that old ones can be deleted without reading all of them."""
+"""Runs are found by when they finished and by their artifacts, so that old ones can be
+deleted without reading all of them."""
 
 from __future__ import annotations
 

@@ -13,9 +13,17 @@ from tuner.api.options import ServiceOptions
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = (ROOT / "docs/api.md").read_text()
 DOCUMENT = json.loads((ROOT / "docs/openapi.json").read_text())
-ROUTES = sorted(f"{method.upper()} {path}" for path, item in DOCUMENT["paths"].items() for method in item)
-SOURCES = "".join(path.read_text() for path in sorted((ROOT / "api").rglob("*.py")) if "dashboard" not in path.parts)
-RAISED = re.findall(r'Problem\(\s*\d+,\s*"([a-z_]+)"', SOURCES) + re.findall(r'\bcode="([a-z_]+)"', SOURCES)
+ROUTES = sorted(
+    f"{method.upper()} {path}" for path, item in DOCUMENT["paths"].items() for method in item
+)
+SOURCES = "".join(
+    path.read_text()
+    for path in sorted((ROOT / "api").rglob("*.py"))
+    if "dashboard" not in path.parts
+)
+RAISED = re.findall(r'Problem\(\s*\d+,\s*"([a-z_]+)"', SOURCES) + re.findall(
+    r'\bcode="([a-z_]+)"', SOURCES
+)
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -36,8 +44,14 @@ def test_limits_are_those_of_the_options() -> None:
     options = ServiceOptions(database_url="sqlite:///x", artifacts=Path("x"))
     assert options.max_body_bytes == 1_000_000 and "1,000,000 bytes" in TEXT
     assert options.max_run_bytes == options.max_model_bytes == 64 * 2**20 and "64 MiB" in TEXT
-    assert f"{options.requests_per_s:.0f} a second" in TEXT and f"bursts of {options.request_burst}" in TEXT
-    assert f"counts as {options.submit_cost}" in TEXT and f"its quota, else {options.max_active_jobs}" in TEXT
+    assert (
+        f"{options.requests_per_s:.0f} a second" in TEXT
+        and f"bursts of {options.request_burst}" in TEXT
+    )
+    assert (
+        f"counts as {options.submit_cost}" in TEXT
+        and f"its quota, else {options.max_active_jobs}" in TEXT
+    )
     assert f"| {options.max_waiting_runs} |" in TEXT
     assert f"that lookups queued | {options.max_prepare_jobs} of a service" in TEXT
     assert f"| {options.max_streams} of a process, {options.max_key_streams} of a key" in TEXT

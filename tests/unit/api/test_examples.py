@@ -14,5 +14,7 @@ from tuner.api.examples import EXAMPLES
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_each_example_is_of_its_type(name: str) -> None:
     model: type[BaseModel] = getattr(schemas, name)
-    written: dict[str, Any] = model.model_validate(EXAMPLES[name]).model_dump(mode="json", exclude_unset=True)
+    written: dict[str, Any] = model.model_validate(EXAMPLES[name]).model_dump(
+        mode="json", exclude_unset=True
+    )
     assert written == EXAMPLES[name]

@@ -1,4 +1,5 @@
-"""The layers around every request: bodies are counted as they arrive, foreign pages refused, headers on every answer."""
+"""The layers around every request: bodies are counted as they arrive, foreign pages
+refused, headers on every answer."""
 
 from __future__ import annotations
 
@@ -91,7 +92,9 @@ def test_a_workloads_problem_has_line_and_column() -> None:
     assert (body["line"], body["column"]) == (2, 14)
 
 
-@pytest.mark.parametrize(("path", "status", "retryable"), [("/database", 503, True), ("/fault", 500, False)])
+@pytest.mark.parametrize(
+    ("path", "status", "retryable"), [("/database", 503, True), ("/fault", 500, False)]
+)
 def test_faults_say_nothing_of_the_inside(path: str, status: int, retryable: bool) -> None:
     response = call("GET", path)
     assert response.status_code == status
@@ -115,5 +118,7 @@ def test_faults_say_nothing_of_the_inside(path: str, status: int, retryable: boo
         ("POST", {"host": "Tuner.example", "origin": "https://tuner.example"}, False, False),
     ],
 )
-def test_foreign_pages_are_refused(method: str, headers: dict[str, str], loopback_only: bool, refused: bool) -> None:
+def test_foreign_pages_are_refused(
+    method: str, headers: dict[str, str], loopback_only: bool, refused: bool
+) -> None:
     assert (refusal(Headers(headers), method, loopback_only=loopback_only) is not None) is refused

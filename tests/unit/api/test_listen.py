@@ -1,4 +1,5 @@
-"""The service's address: free to connect to as soon as it is named, and a clear error where somebody else has it."""
+"""The service's address: free to connect to as soon as it is named, and a clear error
+where somebody else has it."""
 
 from __future__ import annotations
 
@@ -10,7 +11,10 @@ from tuner.api.server import AddressInUse, listen
 
 
 def test_who_is_told_the_address_can_connect_at_once() -> None:
-    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname(), timeout=5) as connection:
+    with (
+        listen("127.0.0.1", 0) as listener,
+        socket.create_connection(listener.getsockname(), timeout=5) as connection,
+    ):
         assert connection.getpeername() == listener.getsockname()
 
 

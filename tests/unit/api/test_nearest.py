@@ -1,4 +1,5 @@
-"""The neighbour whose schedule is replayed: nearest by ratio of extents, and never of another dtype or layout."""
+"""The neighbour whose schedule is replayed: nearest by ratio of extents, and never of
+another dtype or layout."""
 
 from __future__ import annotations
 
@@ -31,11 +32,17 @@ def test_distance(change: dict[str, object], away: float) -> None:
 
 
 def test_nearest_takes_the_smallest_ratio_and_nothing_incomparable() -> None:
-    known = [("far", {**BASE, "M": 1024}), ("near", {**BASE, "M": 192}), ("other", {**BASE, "dtype": "int8"})]
+    known = [
+        ("far", {**BASE, "M": 1024}),
+        ("near", {**BASE, "M": 192}),
+        ("other", {**BASE, "dtype": "int8"}),
+    ]
     assert nearest(BASE, known) == "near"
     assert nearest({**BASE, "dtype": "float64"}, known) is None
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**6))
 def test_distance_is_symmetric(first: int, second: int) -> None:
-    assert distance({"M": first}, {"M": second}) == pytest.approx(distance({"M": second}, {"M": first}))
+    assert distance({"M": first}, {"M": second}) == pytest.approx(
+        distance({"M": second}, {"M": first})
+    )

@@ -1,4 +1,5 @@
-"""What may be uploaded as arrays: exactly the kernel's inputs, and never anything that unpickles or unpacks without bound."""
+"""What may be uploaded as arrays: exactly the kernel's inputs, and never anything that
+unpickles or unpacks without bound."""
 
 from __future__ import annotations
 
@@ -14,7 +15,10 @@ from numpy.typing import NDArray
 
 from tuner.api.npz import ArrayError, ArraySpec, check_npz
 
-SPECS = (ArraySpec(name="A", dtype="float32", shape=(4, 3)), ArraySpec(name="B", dtype="bfloat16", shape=(3,)))
+SPECS = (
+    ArraySpec(name="A", dtype="float32", shape=(4, 3)),
+    ArraySpec(name="B", dtype="bfloat16", shape=(3,)),
+)
 
 
 def pack(**arrays: NDArray[np.generic]) -> bytes:
@@ -44,7 +48,9 @@ def test_the_inputs_pass_packed_or_not() -> None:
         ({"A": np.array([object()] * 12, dtype=object).reshape(4, 3)}, "objects|unpacks"),
     ],
 )
-def test_other_arrays_are_refused_by_name(change: dict[str, NDArray[np.generic]], text: str) -> None:
+def test_other_arrays_are_refused_by_name(
+    change: dict[str, NDArray[np.generic]], text: str
+) -> None:
     with pytest.raises(ArrayError, match=text):
         check_npz(pack(**{**good(), **change}), SPECS)
 
@@ -83,21 +89,29 @@ def test_a_damaged_file_never_raises_anything_else(position: int, value: int) ->
 
 @pytest.mark.parametrize("compressed", [False, True])
 def test_every_byte_of_an_array_is_checked(compressed: bool) -> None:
-    """What the archive promises of its bytes is found out here, not by the process that measures."""
+    """What the archive promises of its bytes is found out here, not by the process that
+    measures."""
     buffer = io.BytesIO()
-    (np.savez_compressed if compressed else np.savez)(buffer, A=np.ones((4, 3), np.float32), B=np.zeros(3, np.uint16))
+    (np.savez_compressed if compressed else np.savez)(
+        buffer, A=np.ones((4, 3), np.float32), B=np.zeros(3, np.uint16)
+    )
     data = bytearray(buffer.getvalue())
     data[data.index(b"B.npy") - 60] ^= 0xFF  # in the data of A
     with pytest.raises(ArrayError, match="'A' is not a readable"):
         check_npz(bytes(data), SPECS)
 
 
-@pytest.mark.parametrize("text", ["{[]: 1}", "{'descr':(", "(" * 60, "{1:2,'a':3}", "'''", "{'descr':('<f4',),'shape':(4,)}"])
+@pytest.mark.parametrize(
+    "text",
+    ["{[]: 1}", "{'descr':(", "(" * 60, "{1:2,'a':3}", "'''", "{'descr':('<f4',),'shape':(4,)}"],
+)
 def test_no_header_raises_anything_else(text: str) -> None:
     header = text.encode().ljust(118) + b"\n"
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("A.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(48))
+        archive.writestr(
+            "A.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(48)
+        )
         archive.writestr("B.npy", b"\x93NUMPY")
     with pytest.raises(ArrayError, match="'A' is not a readable"):
         check_npz(buffer.getvalue(), SPECS)

@@ -12,7 +12,10 @@ TAG = '"abc"'
 
 
 def get(
-    range_header: str | None = None, *, if_none_match: str | None = None, if_range: str | None = None
+    range_header: str | None = None,
+    *,
+    if_none_match: str | None = None,
+    if_range: str | None = None,
 ) -> tuple[int, bytes, str | None]:
     response = deliver(
         DATA,
@@ -55,7 +58,10 @@ def test_unsatisfiable(header: str) -> None:
     assert caught.value.headers == {"Content-Range": "bytes */100"}
 
 
-@pytest.mark.parametrize(("header", "status"), [(TAG, 304), (f'W/{TAG}, "x"', 304), ("*", 304), ('"x"', 200), ("abc", 200)])
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [(TAG, 304), (f'W/{TAG}, "x"', 304), ("*", 304), ('"x"', 200), ("abc", 200)],
+)
 def test_if_none_match(header: str, status: int) -> None:
     assert get(if_none_match=header)[0] == status
 

@@ -26,7 +26,11 @@ def target(key: str, kind: Literal["cpu", "cuda"], name: str) -> Target:
     )
 
 
-A, B, G = target("a" * 64, "cpu", "zen"), target("b" * 64, "cpu", "lake"), target("c" * 64, "cuda", "hopper")
+A, B, G = (
+    target("a" * 64, "cpu", "zen"),
+    target("b" * 64, "cpu", "lake"),
+    target("c" * 64, "cuda", "hopper"),
+)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +49,10 @@ def test_found(name: str | None, default: str | None, found: Target) -> None:
     assert choose(name, [A, B, G], default) is found
 
 
-@pytest.mark.parametrize(("name", "known"), [("cpu", [A, B]), (None, [A, B]), ("nothing", [A]), (None, []), ("cuda", [A])])
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [("cpu", [A, B]), (None, [A, B]), ("nothing", [A]), (None, []), ("cuda", [A])],
+)
 def test_doubt_is_refused(name: str | None, known: list[Target]) -> None:
     with pytest.raises(UnknownTarget):
         choose(name, known, None)

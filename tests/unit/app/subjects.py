@@ -1,4 +1,5 @@
-"""A kernel of a catalogue workload written by hand in C, so that whole exports are tested without a compiler of tensors."""
+"""A kernel of a catalogue workload written by hand in C, so that whole exports are
+tested without a compiler of tensors."""
 
 from __future__ import annotations
 
@@ -18,12 +19,14 @@ RELU = "y[i] = x[i] > 0 ? x[i] : 0;"
 
 
 def relu_kernel(body: str = RELU) -> ExportKernel:
-    """Y = max(X, 0) on 8×128 float32 for this machine; `body` computes element i of 1024, on pointers x and y."""
+    """Y = max(X, 0) on 8×128 float32 for this machine; `body` computes element i of
+    1024, on pointers x and y."""
     workload, machine = parse_spec(SPEC), detect_cpu()
     text = (
         '#include "tvm_abi.h"\n'
         '__attribute__((visibility("default")))\n'
-        "int __tvm_ffi_main(void *self, const TunerAny *arguments, int32_t count, TunerAny *result) {\n"
+        "int __tvm_ffi_main(void *self, const TunerAny *arguments, int32_t count, TunerAny "
+        "*result) {\n"
         "  (void)self, (void)count, (void)result;\n"
         "  const float *x = ((TunerDLTensor *)arguments[0].value.v_ptr)->data;\n"
         "  float *y = ((TunerDLTensor *)arguments[1].value.v_ptr)->data;\n"

@@ -1,4 +1,5 @@
-"""Leases of killed processes of this machine end at once; those of living ones and of other machines stay."""
+"""Leases of killed processes of this machine end at once; those of living ones and of
+other machines stay."""
 
 from __future__ import annotations
 
@@ -30,15 +31,29 @@ def test_who_is_gone() -> None:
 
 def test_only_jobs_of_the_dead_are_taken_back(tmp_path: Path) -> None:
     database, here = open_database(tmp_path / "tuner.sqlite"), f"{HOST}:{os.getpid()}"
-    names = {"dead": ended(), "own": here, "cancelling": ended(), "alive": f"{HOST}:{os.getppid()}", "elsewhere": "machine-b:1"}
+    names = {
+        "dead": ended(),
+        "own": here,
+        "cancelling": ended(),
+        "alive": f"{HOST}:{os.getppid()}",
+        "elsewhere": "machine-b:1",
+    }
     made = {name: add_job(database) for name in names}
     made["waiting"] = add_job(database)
     with database.write() as session:
         for name, owner in names.items():
             leases.claim(session, made[name], owner=owner)
         jobs.request_cancel(session, made["cancelling"])
-    assert set(take_back(database, owner=here)) == {made[name] for name in ("dead", "own", "cancelling")}
-    expected = {"dead": "queued", "own": "queued", "cancelling": "cancelled", "alive": "running", "elsewhere": "running"}
+    assert set(take_back(database, owner=here)) == {
+        made[name] for name in ("dead", "own", "cancelling")
+    }
+    expected = {
+        "dead": "queued",
+        "own": "queued",
+        "cancelling": "cancelled",
+        "alive": "running",
+        "elsewhere": "running",
+    }
     with database.read() as session:
         assert {name: jobs.get(session, made[name]).state for name in names} == expected
         assert jobs.get(session, made["waiting"]).state == "queued"

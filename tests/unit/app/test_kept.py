@@ -1,4 +1,5 @@
-"""A kept process: started again when it is killed, ended with its block, and no longer than its keeper lives."""
+"""A kept process: started again when it is killed, ended with its block, and no longer
+than its keeper lives."""
 
 from __future__ import annotations
 
@@ -36,11 +37,18 @@ def alive(process: int) -> bool:
 
 def test_a_killed_process_is_started_again_and_ends_with_the_block(tmp_path: Path) -> None:
     log, said = tmp_path / "started", list[str]()
-    with kept([sys.executable, "-c", PROGRAM, str(log)], environment=os.environ, name="helper", note=said.append):
+    with kept(
+        [sys.executable, "-c", PROGRAM, str(log)],
+        environment=os.environ,
+        name="helper",
+        note=said.append,
+    ):
         (first,) = started(log, 1)
         os.kill(first, signal.SIGKILL)
         second = started(log, 2)[1]
-        assert alive(second) and said == ["the helper ended with status -9; it is started again in 1 s"]
+        assert alive(second) and said == [
+            "the helper ended with status -9; it is started again in 1 s"
+        ]
     assert not alive(second) and len(started(log, 2)) == 2
 
 

@@ -1,4 +1,5 @@
-"""From a model's promoted kernels to its library: checked against ONNX's evaluator, exported, verified; wrong ones are not."""
+"""From a model's promoted kernels to its library: checked against ONNX's evaluator,
+exported, verified; wrong ones are not."""
 
 from __future__ import annotations
 
@@ -52,17 +53,27 @@ def small() -> Model:
 def measured(target: Target) -> Target:
     """With limits, which decide the members."""
     bandwidth = Bandwidth(working_set_bytes=1 << 20, read=1e11, write=1e11, copy=1e11)
-    return replace(target, limits=Limits(fma_flops=1e11, fma_flops_best=1e11, bandwidth=(bandwidth,)))
+    return replace(
+        target, limits=Limits(fma_flops=1e11, fma_flops_best=1e11, bandwidth=(bandwidth,))
+    )
 
 
 def promote_defaults(database: Database, model: Model, settings: Settings) -> None:
     """The default schedule of each of its workloads as the promoted kernel."""
     target, store = detect_cpu(), ArtifactStore(settings.artifacts)
     for one in workloads_of(model.graph):
-        made = compile_kernel(workload=one.workload, target=target, threads=1, config=None, symbol=f"k{one.workload.key[:8]}")
+        made = compile_kernel(
+            workload=one.workload,
+            target=target,
+            threads=1,
+            config=None,
+            symbol=f"k{one.workload.key[:8]}",
+        )
         digest = store.put(made.object_code)
         with database.write() as session:
-            artifacts.remember(session, sha256=digest, size_bytes=len(made.object_code), kind="object")
+            artifacts.remember(
+                session, sha256=digest, size_bytes=len(made.object_code), kind="object"
+            )
             new = kernels.NewKernel(
                 workload=workloads.remember(session, one.workload, to_document(one.workload)),
                 target=targets.remember(session, target),
@@ -85,7 +96,9 @@ def promote_defaults(database: Database, model: Model, settings: Settings) -> No
             kernels.promote(session, new)
 
 
-def test_a_model_is_exported_and_verified(database: Database, settings: Settings, tmp_path: Path) -> None:
+def test_a_model_is_exported_and_verified(
+    database: Database, settings: Settings, tmp_path: Path
+) -> None:
     model, out = small(), tmp_path / "out"
     with pytest.raises(ModelUnfinished, match="has no kernel yet"):
         export_model(database, model, detect_cpu(), settings, out, "small", signing_key=None)
@@ -100,13 +113,24 @@ def test_a_model_is_exported_and_verified(database: Database, settings: Settings
     assert verdict.max_rel_error <= 1e-4
 
 
-def test_another_models_kernels_are_found_out(database: Database, settings: Settings, tmp_path: Path) -> None:
-    """The graph of one model with the file of another: the outputs differ, and nothing is exported."""
+def test_another_models_kernels_are_found_out(
+    database: Database, settings: Settings, tmp_path: Path
+) -> None:
+    """The graph of one model with the file of another: the outputs differ, and nothing
+    is exported."""
     model, out = small(), tmp_path / "out"
     promote_defaults(database, model, settings)
     other = nets.serialized(nets.perceptron(rows=2, sizes=(16, 8), seed=9))
     with pytest.raises(ModelWrong, match="nothing was exported"):
-        export_model(database, replace(model, content=other), detect_cpu(), settings, out, "small", signing_key=None)
+        export_model(
+            database,
+            replace(model, content=other),
+            detect_cpu(),
+            settings,
+            out,
+            "small",
+            signing_key=None,
+        )
     assert not out.exists()
 
 
@@ -119,15 +143,26 @@ def with_batch(net: Any) -> bytes:
 
 
 @pytest.mark.long
-def test_one_function_serves_a_range_of_batches(database: Database, settings: Settings, tmp_path: Path) -> None:
+def test_one_function_serves_a_range_of_batches(
+    database: Database, settings: Settings, tmp_path: Path
+) -> None:
     """Rows of 40 bytes: later blocks do not begin where aligned loads may, so they are copied."""
-    net, out, target = nets.perceptron(rows=2, sizes=(16, 10)), tmp_path / "out", measured(detect_cpu())
+    net, out, target = (
+        nets.perceptron(rows=2, sizes=(16, 10)),
+        tmp_path / "out",
+        measured(detect_cpu()),
+    )
     content = with_batch(net)
     family = family_of(content, {}, Batch(name="batch", low=1, high=9), target)
     assert 1 < len(family.members) <= 4 and max(family.members) == 9
     for model in family.members.values():
         promote_defaults(database, model, settings)
-    assert export_family(database, family, target, settings, out, "nets", signing_key=None).max_rel_error <= 1e-4
+    assert (
+        export_family(
+            database, family, target, settings, out, "nets", signing_key=None
+        ).max_rel_error
+        <= 1e-4
+    )
     run = Library(out / "lib/libnets.so").function("nets_run")
     for batch in range(1, 10):
         x = np.random.default_rng(batch).standard_normal((batch, 16)).astype(np.float32)
@@ -139,9 +174,15 @@ def test_one_function_serves_a_range_of_batches(database: Database, settings: Se
 
 
 @pytest.mark.long
-def test_a_model_whose_rows_are_not_apart_is_found_out(database: Database, settings: Settings, tmp_path: Path) -> None:
+def test_a_model_whose_rows_are_not_apart_is_found_out(
+    database: Database, settings: Settings, tmp_path: Path
+) -> None:
     """Softmax over the batch: each row's result depends on all others."""
-    net, out, target = nets.perceptron(rows=2, sizes=(16, 16)), tmp_path / "out", measured(detect_cpu())
+    net, out, target = (
+        nets.perceptron(rows=2, sizes=(16, 16)),
+        tmp_path / "out",
+        measured(detect_cpu()),
+    )
     next(node for node in net.graph.node if node.op_type == "Softmax").attribute[0].i = 0
     family = family_of(with_batch(net), {}, Batch(name="batch", low=2, high=7), target)
     for model in family.members.values():
@@ -153,14 +194,20 @@ def test_a_model_whose_rows_are_not_apart_is_found_out(database: Database, setti
 
 def test_a_batch_has_to_come_first() -> None:
     make = nets.Maker()
-    net = make.model({"x": (2, 16)}, make.add("Transpose", make.add("Relu", "x"), perm=[1, 0]), (16, 2))
+    net = make.model(
+        {"x": (2, 16)}, make.add("Transpose", make.add("Relu", "x"), perm=[1, 0]), (16, 2)
+    )
     net.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
     net.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "batch"
     with pytest.raises(UsageError, match="'y' has shape"):
-        family_of(net.SerializeToString(), {}, Batch(name="batch", low=1, high=4), measured(detect_cpu()))
+        family_of(
+            net.SerializeToString(), {}, Batch(name="batch", low=1, high=4), measured(detect_cpu())
+        )
 
 
-def test_a_models_job_has_its_kernels_and_their_calls(database: Database, settings: Settings) -> None:
+def test_a_models_job_has_its_kernels_and_their_calls(
+    database: Database, settings: Settings
+) -> None:
     model = small()
     job = submit_model(database, [model], detect_cpu(), settings)
     assert job.kind == jobs.MODEL and len(job.tasks) == 2
@@ -171,4 +218,6 @@ def test_a_models_job_has_its_kernels_and_their_calls(database: Database, settin
 def test_what_is_no_number_is_wrong() -> None:
     with pytest.raises(ModelWrong):
         largest_error("f", [np.array([np.nan])], [np.array([1.0])])
-    assert largest_error("f", [np.array([1.0, 2.00001])], [np.array([1.0, 2.0])]) == pytest.approx(5e-6, rel=1e-2)
+    assert largest_error("f", [np.array([1.0, 2.00001])], [np.array([1.0, 2.0])]) == pytest.approx(
+        5e-6, rel=1e-2
+    )

@@ -1,4 +1,5 @@
-"""`tuner verify` on real exports of hand-written kernels: right, wrong, slow, crashing, and directories made to do harm."""
+"""`tuner verify` on real exports of hand-written kernels: right, wrong, slow, crashing,
+and directories made to do harm."""
 
 from __future__ import annotations
 
@@ -56,9 +57,18 @@ def test_a_right_library_is_right(exported: Path) -> None:
     found = verify_export(exported, SETTINGS, seed=5)
     (verdict,) = found.functions
     assert isinstance(verdict.result, Retimed), verdict.result
-    assert found.ok and found.seed == 5 and verdict.spec == "elementwise:M=8,N=128,act=relu,dtype=float32"
-    assert verdict.result.max_rel_error == 0.0 and verdict.result.ci95_s[0] <= verdict.result.median_s <= verdict.result.ci95_s[1]
-    assert verdict.result.ratio == pytest.approx(verdict.result.median_s / verdict.manifest_median_s)
+    assert (
+        found.ok
+        and found.seed == 5
+        and verdict.spec == "elementwise:M=8,N=128,act=relu,dtype=float32"
+    )
+    assert (
+        verdict.result.max_rel_error == 0.0
+        and verdict.result.ci95_s[0] <= verdict.result.median_s <= verdict.result.ci95_s[1]
+    )
+    assert verdict.result.ratio == pytest.approx(
+        verdict.result.median_s / verdict.manifest_median_s
+    )
     assert verdict.same_target and found.unlisted == ()
 
 
@@ -78,11 +88,19 @@ def test_a_wrong_library_is_found_out(tmp_path: Path, body: str, message: str) -
     export_library([relu_kernel(body)], tmp_path / "kit", "kit")
     found = verify_export(tmp_path / "kit", Settings(run_timeout_s=2.0))
     (verdict,) = found.functions
-    assert isinstance(verdict.result, VerificationError) and message in str(verdict.result) and not found.ok
+    assert (
+        isinstance(verdict.result, VerificationError)
+        and message in str(verdict.result)
+        and not found.ok
+    )
 
 
 def test_another_machines_instructions_are_named(tmp_path: Path) -> None:
-    lacking = next(name for name in ("amx-int8", "avx512vp2intersect", "avxvnniint8", "sse4a") if name not in detect_cpu().isa)
+    lacking = next(
+        name
+        for name in ("amx-int8", "avx512vp2intersect", "avxvnniint8", "sse4a")
+        if name not in detect_cpu().isa
+    )
     export_library([replace(relu_kernel(), isa=(lacking,))], tmp_path / "kit", "kit")
     (verdict,) = verify_export(tmp_path / "kit", SETTINGS).functions
     assert lacking in str(verdict.result) and "this CPU lacks" in str(verdict.result)
@@ -90,20 +108,26 @@ def test_another_machines_instructions_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="levels are of x86-64")
 def test_every_variant_is_run(tmp_path: Path) -> None:
-    """The kernel this CPU would call is right; the one for lesser CPUs is not, and would never be called here."""
+    """The kernel this CPU would call is right; the one for lesser CPUs is not, and
+    would never be called here."""
     right, wrong = relu_kernel(), relu_kernel("y[i] = x[i];")
     for name, lesser in (("right", right), ("wrong", wrong)):
         variant = Variant(
-            name="x86-64", isa=LEVELS["x86-64"], schedule="default", object_code=lesser.object_code, tvm_symbol=lesser.tvm_symbol,
+            name="x86-64", isa=LEVELS["x86-64"], schedule="default",
+            object_code=lesser.object_code, tvm_symbol=lesser.tvm_symbol,
             prepack=None, median_s=2e-7, ci95_s=(1e-7, 3e-7), max_rel_error=0.0,
         )  # fmt: skip
         kernel = replace(right, isa=LEVELS["x86-64-v2"], variants=(variant,))
         export_library([kernel], tmp_path / name, "kit")
         (verdict,) = verify_export(tmp_path / name, SETTINGS).functions
         if name == "right":
-            assert isinstance(verdict.result, Retimed) and set(verdict.result.variants) == {"x86-64"}
+            assert isinstance(verdict.result, Retimed) and set(verdict.result.variants) == {
+                "x86-64"
+            }
         else:
-            assert isinstance(verdict.result, VerificationError) and "wrong_answer" in str(verdict.result)
+            assert isinstance(verdict.result, VerificationError) and "wrong_answer" in str(
+                verdict.result
+            )
 
 
 def test_a_slower_function_is_measured_against_its_manifest(copy: Path) -> None:
@@ -153,12 +177,20 @@ def on_gpu(workload: Workload) -> ExportCudaKernel:
     expression = workload.expression
     outputs = tuple(expression.tensor(name) for name in expression.outputs)
     named = tuple(one.name for one in (*expression.inputs, *outputs))
-    launch = Launch(kernel="k_kernel", arguments=named, grid=(1, 1, 1), block=(32, 1, 1), shared_bytes=0)
+    launch = Launch(
+        kernel="k_kernel", arguments=named, grid=(1, 1, 1), block=(32, 1, 1), shared_bytes=0
+    )
     module = CudaModule(
-        symbol="k", inputs=expression.inputs, outputs=outputs, workspace=(), launches=(launch,), cubins=(("sm_90", b"\x7fELF"),)
+        symbol="k",
+        inputs=expression.inputs,
+        outputs=outputs,
+        workspace=(),
+        launches=(launch,),
+        cubins=(("sm_90", b"\x7fELF"),),
     )
     measured = {
-        "target": {"key": "0" * 64, "kind": "cuda", "name": "a GPU"}, "isa": ["sm_90"], "threads": 1, "median_s": 1e-6,
+        "target": {"key": "0" * 64, "kind": "cuda", "name": "a GPU"}, "isa": ["sm_90"],
+        "threads": 1, "median_s": 1e-6,
         "ci95_s": [1e-6, 1e-6], "verified": True, "max_rel_error": 0.0, "provenance": {},
     }  # fmt: skip
     return ExportCudaKernel(module=module, workload=workload, measured=measured)
@@ -173,7 +205,9 @@ def on_gpu(workload: Workload) -> ExportCudaKernel:
     ],
     ids=lambda workload: workload.spec,
 )
-def test_a_kernel_for_gpus_says_what_it_computes_and_needs_one(tmp_path: Path, workload: Workload) -> None:
+def test_a_kernel_for_gpus_says_what_it_computes_and_needs_one(
+    tmp_path: Path, workload: Workload
+) -> None:
     export_cuda_library([on_gpu(workload)], tmp_path / "kit", "kit")
     (function,) = verify_hashes(tmp_path / "kit").functions
     assert workload_of(function) == workload
@@ -185,7 +219,9 @@ def test_a_kernel_for_gpus_says_what_it_computes_and_needs_one(tmp_path: Path, w
 def harmful(directory: Path, marker: Path) -> None:
     """A library whose loading leaves a mark."""
     source = directory / "evil.c"
-    mark = f'__attribute__((constructor)) static void mark(void) {{ fclose(fopen("{marker}", "w")); }}'
+    mark = (
+        f'__attribute__((constructor)) static void mark(void) {{ fclose(fopen("{marker}", "w")); }}'
+    )
     source.write_text(f"#include <stdio.h>\n{mark}\n")
     assert os.system(f"cc -shared -fPIC -o {directory}/lib/libkit.so {source}") == 0
     source.unlink()

@@ -18,7 +18,10 @@ kernel mm(A: f32[M, K], B: f32[K, N]) -> (C: f32[M, N]) {
 
 
 def test_a_spec() -> None:
-    assert as_workload("matmul:M=8,N=8,K=8", shapes=None, constants=(), numerics="strict").op == "matmul"
+    assert (
+        as_workload("matmul:M=8,N=8,K=8", shapes=None, constants=(), numerics="strict").op
+        == "matmul"
+    )
 
 
 def test_a_spec_with_constants_and_numerics_is_that_of_the_command_line() -> None:
@@ -48,7 +51,12 @@ def test_a_workload_has_its_own_numerics() -> None:
 
 def test_a_bad_notation_says_where() -> None:
     with pytest.raises(WorkloadError) as refused:
-        as_workload(NOTATION.replace("A[i, k]", "Z[i, k]"), shapes={"M": 4, "N": 5, "K": 6}, constants=(), numerics="strict")
+        as_workload(
+            NOTATION.replace("A[i, k]", "Z[i, k]"),
+            shapes={"M": 4, "N": 5, "K": 6},
+            constants=(),
+            numerics="strict",
+        )
     assert (refused.value.line, refused.value.column) == (4, 14)
 
 

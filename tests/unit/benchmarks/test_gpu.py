@@ -1,4 +1,5 @@
-"""The benchmark for GPUs as far as it goes without one: what is built and carried, and one clear line where it ends."""
+"""The benchmark for GPUs as far as it goes without one: what is built and carried, and
+one clear line where it ends."""
 
 from __future__ import annotations
 
@@ -28,7 +29,14 @@ from tuner.workload.spec import parse_spec
 
 def built(folder: Path, *, only: tuple[str, ...] = ("softmax",), candidates: int = 2) -> int:
     both, cache = ("sm_80", "sm_90"), folder.parent / "cubins"
-    return build(folder, architectures=both, candidates=candidates, cache=cache, only=only, said=lambda text: None)
+    return build(
+        folder,
+        architectures=both,
+        candidates=candidates,
+        cache=cache,
+        only=only,
+        said=lambda text: None,
+    )
 
 
 @needs_nvcc
@@ -44,10 +52,18 @@ def test_a_folder_holds_all_that_is_carried(tmp_path: Path) -> None:
             data = (folder / candidate["file"]).read_bytes()
             module, (head, cubins) = unpacked(data), read_module(data)
             assert [name for name, _ in cubins] == [arch] and tuple(cubins) == module.cubins
-            assert [one["kernel"] for one in head["launches"]] == [launch.kernel for launch in module.launches]
+            assert [one["kernel"] for one in head["launches"]] == [
+                launch.kernel for launch in module.launches
+            ]
     # Without torch, or without a GPU, the other half says so in one line.
     if REASON is not None:
-        done = subprocess.run([sys.executable, folder / "run.py"], capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            [sys.executable, folder / "run.py"],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         assert done.returncode == 1 and done.stdout == ""
         assert done.stderr.startswith("error: PyTorch") and done.stderr.count("\n") == 1
     built(folder, candidates=1)  # a folder of ours is made anew
@@ -80,31 +96,50 @@ def test_candidates_are_the_estimates_favourites_and_some_others() -> None:
     assert len({repr(config) for config in configs}) == 8
     costs = CudaEstimate(space)(np.stack([space.space.point(config) for config in configs]))
     assert list(costs[:6]) == sorted(costs[:6])
-    assert costs[5] < np.quantile(CudaEstimate(space)(space.space.sample(np.random.default_rng(1), 500)), 0.05)
+    assert costs[5] < np.quantile(
+        CudaEstimate(space)(space.space.sample(np.random.default_rng(1), 500)), 0.05
+    )
 
 
 def test_sketches_take_turns() -> None:
-    configs: list[Config] = [{"sketch": name, "knob": number} for name, number in (("a", 1), ("a", 2), ("a", 3), ("b", 4))]
+    configs: list[Config] = [
+        {"sketch": name, "knob": number}
+        for name, number in (("a", 1), ("a", 2), ("a", 3), ("b", 4))
+    ]
     assert [config["knob"] for config in by_turns(configs)] == [1, 4, 2, 3]
 
 
 def test_a_race_that_fails_is_said_and_the_next_goes_on(tmp_path: Path) -> None:
-    """PyTorch of a machine whose GPU breaks at the first use: a race's process ends, not the others, and the result says why."""
+    """PyTorch of a machine whose GPU breaks at the first use: a race's process ends,
+    not the others, and the result says why."""
     (tmp_path / "torch.py").write_text(
         "from types import SimpleNamespace as N\n"
         "def broken(*args, **named): raise RuntimeError('unspecified launch failure')\n"
-        "cuda = N(is_available=lambda: True, get_device_capability=lambda: (9, 0), get_device_name=lambda: 'G')\n"
+        "cuda = N(is_available=lambda: True, get_device_capability=lambda: (9, 0), "
+        "get_device_name=lambda: 'G')\n"
         "backends = N(cuda=N(matmul=N()), cudnn=N())\n"
         "version, __version__, manual_seed, zeros = N(cuda='13'), '2', print, broken\n"
     )
-    races: list[dict[str, Any]] = [{"name": name, "spec": f"{name}:M=1", "built": {"sm_90": []}} for name in ("first", "second")]
+    races: list[dict[str, Any]] = [
+        {"name": name, "spec": f"{name}:M=1", "built": {"sm_90": []}}
+        for name in ("first", "second")
+    ]
     (tmp_path / "suite.json").write_text(json.dumps({"compiler": "nvcc", "races": races}))
     (tmp_path / "run.py").write_text(Path(standalone.__file__).read_text())
-    done = subprocess.run([sys.executable, tmp_path / "run.py"], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "run.py"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "result.json").read_text())["races"]
     assert [row["name"] for row in rows] == ["first", "second"]
-    assert all(row["verdict"] == "failed with status 1: RuntimeError: unspecified launch failure" for row in rows)
+    assert all(
+        row["verdict"] == "failed with status 1: RuntimeError: unspecified launch failure"
+        for row in rows
+    )
     assert (tmp_path / "result.md").read_text().count("unspecified launch failure") == 2
 
 
@@ -116,16 +151,23 @@ def test_a_damaged_candidate_is_refused() -> None:
 def test_the_table_shows_every_race() -> None:
     row = {"name": "softmax", "spec": "softmax:M=2,N=2", "candidates": 3, "wrong": 1}
     timed = row | {
-        "kernel_s": 2e-6, "rivals_s": {"torch": 3e-6, "torch.compile max-autotune": 4e-6}, "ratio": 1.5, "bar": 1.0,
+        "kernel_s": 2e-6, "rivals_s": {"torch": 3e-6, "torch.compile max-autotune": 4e-6},
+        "ratio": 1.5, "bar": 1.0,
         "tflops": 0.5, "error": 1e-6, "of_copy": 0.9, "verdict": "met",
         "tuned": {"trials": 64, "seconds": 9.6, "kernel_s": 2.5e-6},
     }  # fmt: skip
     document = {
-        "gpu": "G", "arch": "sm_90", "date": "2026-01-02", "clocks": "c", "torch": "t", "cuda": "13", "compiler": "nvcc",
+        "gpu": "G", "arch": "sm_90", "date": "2026-01-02", "clocks": "c", "torch": "t",
+        "cuda": "13", "compiler": "nvcc",
         "races": [timed, row | {"verdict": "no right candidate", "not_tuned": "no GPU"}],
     }  # fmt: skip
     text = table(document)
-    assert "G (sm_90), 2026-01-02" in text and "torch, 3.0 µs" in text and "90%" in text and "| met |" in text
+    assert (
+        "G (sm_90), 2026-01-02" in text
+        and "torch, 3.0 µs" in text
+        and "90%" in text
+        and "| met |" in text
+    )
     assert "no right candidate" in text and "2 was not tuned: no GPU" in text
     others = text.split("| race | contender | time |")[1]
     assert [line.split(" | ")[1] for line in others.splitlines()[2:6]] == [

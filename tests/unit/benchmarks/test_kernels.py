@@ -1,4 +1,5 @@
-"""The kernel benchmark's arithmetic: ratios, means, shares, what a machine allows, and the log that a run goes on from."""
+"""The kernel benchmark's arithmetic: ratios, means, shares, what a machine allows, and
+the log that a run goes on from."""
 
 from __future__ import annotations
 
@@ -39,7 +40,10 @@ ROW = Row(
 
 @pytest.fixture
 def machine() -> Target:
-    bandwidth = tuple(Bandwidth(working_set_bytes=size, read=200e9, write=50e9, copy=100e9) for size in (1 << 14, 1 << 28))
+    bandwidth = tuple(
+        Bandwidth(working_set_bytes=size, read=200e9, write=50e9, copy=100e9)
+        for size in (1 << 14, 1 << 28)
+    )
     return replace(
         detect_cpu(),
         isa=("avx512f", "avx512vnni"),
@@ -50,7 +54,12 @@ def machine() -> Target:
 
 
 def test_a_row_is_compared_with_the_fastest_library_and_its_own_peak() -> None:
-    assert (ROW.library, ROW.ratio, ROW.over_metaschedule, ROW.wall_ratio) == ("torch", 1.6, 1.25, 8.0)
+    assert (ROW.library, ROW.ratio, ROW.over_metaschedule, ROW.wall_ratio) == (
+        "torch",
+        1.6,
+        1.25,
+        8.0,
+    )
     assert ROW.share == pytest.approx(200 / 0.25 / 1000)
     assert replace(ROW, bound="memory").share == pytest.approx(0.2 / 0.25)
     assert replace(ROW, median_s={}, ratios={}).ratio is None
@@ -61,9 +70,16 @@ def test_a_line_of_the_log_gives_its_row_back() -> None:
 
 
 def test_the_table_tells_the_means_apart() -> None:
-    rows = [ROW, replace(ROW, name="sum", bound="memory", ratios={"numpy": 6.4, "default": 0.9}, verified=False)]
+    rows = [
+        ROW,
+        replace(
+            ROW, name="sum", bound="memory", ratios={"numpy": 6.4, "default": 0.9}, verified=False
+        ),
+    ]
     text = markdown(rows)
-    assert "all 3.20 of 2, compute-bound 1.60 of 1, memory-bound 6.40 of 1; smallest 1.60 (mm)" in text
+    assert (
+        "all 3.20 of 2, compute-bound 1.60 of 1, memory-bound 6.40 of 1; smallest 1.60 (mm)" in text
+    )
     assert "MetaSchedule's tuning time / ours, geometric mean: all 8.00" in text
     assert "Not verified: sum. Slower than the default schedule: sum." in text
     assert geometric_mean([None, 2.0, 8.0]) == pytest.approx(4.0) and geometric_mean([None]) is None
@@ -83,7 +99,11 @@ def test_an_expression_must_end_verified_and_no_slower_than_the_default() -> Non
         # 2 * 512^3 operations at 256 GFLOP/s
         ("matmul:M=512,N=512,K=512", 2 * 512**3 / 256e9, False),
         # 16 MiB read at 200 GB/s and 4 KiB written, of which as much pairs up with reads as a copy
-        ("reduce_sum:M=1024,N=4096,axis=1", (2 * 4096 / 100e9) + (16 * 1024**2 - 4096) / 200e9, True),
+        (
+            "reduce_sum:M=1024,N=4096,axis=1",
+            (2 * 4096 / 100e9) + (16 * 1024**2 - 4096) / 200e9,
+            True,
+        ),
         # a copy of 1 MiB to 1 MiB
         ("transpose:M=512,N=512", 2 * 1024**2 / 100e9, True),
         # 8-bit products are summed four at a time: 1024 GOP/s
@@ -91,10 +111,20 @@ def test_an_expression_must_end_verified_and_no_slower_than_the_default() -> Non
         # as many products, and a sum for each element of the output: few beside them
         ("dense:M=512,N=512,K=512,bias=true", (512**3 + 512**2) / 16 / 8e9, False),
         # of a table of 2.9 GiB 1024 rows, less 403 elements for indices that are drawn twice
-        ("embedding:N=1024,V=1000000,D=768", 8 * 1024 * 768 / 100e9 + 4 * (1024 - 403) / 200e9, True),
-        # a comparison an element read, 16 elements an instruction, 8e9 instructions a second; its bytes take less
-        ("max_pool2d:N=1,H=64,W=64,C=16,KH=9,KW=9,stride=1,pad=4", 64 * 64 * 16 * 81 / 16 / 8e9, True),
-        # an element: a comparison, a difference, an exponential, a sum, a product with the row's reciprocal
+        (
+            "embedding:N=1024,V=1000000,D=768",
+            8 * 1024 * 768 / 100e9 + 4 * (1024 - 403) / 200e9,
+            True,
+        ),
+        # a comparison an element read, 16 elements an instruction, 8e9 instructions a
+        # second; its bytes take less
+        (
+            "max_pool2d:N=1,H=64,W=64,C=16,KH=9,KW=9,stride=1,pad=4",
+            64 * 64 * 16 * 81 / 16 / 8e9,
+            True,
+        ),
+        # an element: a comparison, a difference, an exponential, a sum, a product with
+        # the row's reciprocal
         ("softmax:M=64,N=1024", 64 * 1024 * (1 + 1 + 18 + 1 + 1) / 16 / 8e9, True),
     ],
 )
@@ -125,6 +155,12 @@ def test_a_run_goes_on_from_its_log_and_the_later_line_counts(tmp_path: Path) ->
 @pytest.mark.parametrize("small", [True, False])
 def test_random_programs_are_those_of_their_seed(small: bool) -> None:
     found = cases(6, 3, small=small)
-    assert [case.workload.key for case in found] == [case.workload.key for case in cases(6, 3, small=small)]
-    assert len({case.workload.key for case in found}) == 6 and all(case.workload.expression.flops in FLOPS for case in found)
-    assert {case.workload.key for case in cases(6, 4, small=small)}.isdisjoint(case.workload.key for case in found)
+    assert [case.workload.key for case in found] == [
+        case.workload.key for case in cases(6, 3, small=small)
+    ]
+    assert len({case.workload.key for case in found}) == 6 and all(
+        case.workload.expression.flops in FLOPS for case in found
+    )
+    assert {case.workload.key for case in cases(6, 4, small=small)}.isdisjoint(
+        case.workload.key for case in found
+    )

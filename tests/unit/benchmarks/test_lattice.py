@@ -1,4 +1,5 @@
-"""The sub-lattice a table records: bounded, a part of its space, with every knob that has a choice still varying."""
+"""The sub-lattice a table records: bounded, a part of its space, with every knob that
+has a choice still varying."""
 
 from __future__ import annotations
 
@@ -20,7 +21,11 @@ SPECS = (
 
 
 def spaces() -> list[Space]:
-    return [large_space(), small_space(), *(space_for(parse_spec(spec), detect_cpu(), 1) for spec in SPECS)]
+    return [
+        large_space(),
+        small_space(),
+        *(space_for(parse_spec(spec), detect_cpu(), 1) for spec in SPECS),
+    ]
 
 
 @pytest.mark.parametrize("most", [600, 3000])
@@ -28,14 +33,18 @@ def spaces() -> list[Space]:
 def test_it_is_bounded_and_part_of_the_space(number: int, most: int) -> None:
     whole = spaces()[number]
     part = sublattice(whole, most)
-    floor = sum(2 ** sum(len(knob.values) > 1 for knob in sketch.knobs) for sketch in whole.sketches)
+    floor = sum(
+        2 ** sum(len(knob.values) > 1 for knob in sketch.knobs) for sketch in whole.sketches
+    )
     assert part.size <= max(most, floor)
     assert part.size >= min(whole.size, most) / 3
     assert [sketch.name for sketch in part.sketches] == [sketch.name for sketch in whole.sketches]
     for thin, full in zip(part.sketches, whole.sketches, strict=True):
         for knob, before in zip(thin.knobs, full.knobs, strict=True):
             assert knob.name == before.name
-            assert [value for value in before.values if value in knob.values] == list(knob.values), "in their order"
+            assert [value for value in before.values if value in knob.values] == list(
+                knob.values
+            ), "in their order"
             assert len(knob.values) >= min(2, len(before.values))
 
 

@@ -1,4 +1,5 @@
-"""The log of a recording: it goes on where it was, whatever cut it short, and never into another recording."""
+"""The log of a recording: it goes on where it was, whatever cut it short, and never
+into another recording."""
 
 from __future__ import annotations
 
@@ -10,7 +11,12 @@ from benchmarks.search.log import RecordingLog
 from tuner.errors import UsageError
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed
 
-TIMED = Timed(samples_s=(1e-3, 2e-3), max_rel_error=0.0, conditions=Conditions(lane="cpu:1", isolation="none"), artifact="ab")
+TIMED = Timed(
+    samples_s=(1e-3, 2e-3),
+    max_rel_error=0.0,
+    conditions=Conditions(lane="cpu:1", isolation="none"),
+    artifact="ab",
+)
 FAILED = Failed(kind=FailureKind.BUILD_ERROR, message="no")
 
 

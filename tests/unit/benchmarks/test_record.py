@@ -1,4 +1,5 @@
-"""What a recording measures: one config of each description of a sub-lattice, and some twins of these."""
+"""What a recording measures: one config of each description of a sub-lattice, and some
+twins of these."""
 
 from __future__ import annotations
 
@@ -18,7 +19,16 @@ SPEC = "matmul:M=64,N=96,K=128"
 
 
 def recording(folder: Path, *, part: int | None = None, sampled: bool = False) -> Recording:
-    return prepared(SPEC, configs=200, sampled=sampled, part=part, threads=1, folder=folder, name=None, cores=(0, 1))
+    return prepared(
+        SPEC,
+        configs=200,
+        sampled=sampled,
+        part=part,
+        threads=1,
+        folder=folder,
+        name=None,
+        cores=(0, 1),
+    )
 
 
 def described(found: Recording) -> Features:
@@ -26,16 +36,24 @@ def described(found: Recording) -> Features:
     return featurizer(space)(space.space.points_of(found.space, found.points))
 
 
-def test_of_a_sublattice_one_config_of_each_description_is_measured_and_some_twins(tmp_path: Path) -> None:
+def test_of_a_sublattice_one_config_of_each_description_is_measured_and_some_twins(
+    tmp_path: Path,
+) -> None:
     found = recording(tmp_path)
     features, measured = described(found), np.unique(found.measured_as)
     assert len(found.points) == found.space.size
-    assert np.array_equal(features, features[found.measured_as]), "who shares a time shares its description"
+    assert np.array_equal(features, features[found.measured_as]), (
+        "who shares a time shares its description"
+    )
     descriptions = len(np.unique(features, axis=0))
-    assert descriptions >= 200 and len(measured) == descriptions + min(TWINS, len(found.points) - descriptions)
+    assert descriptions >= 200 and len(measured) == descriptions + min(
+        TWINS, len(found.points) - descriptions
+    )
 
 
 @pytest.mark.parametrize(("part", "sampled", "count"), [(50, False, 50), (None, True, 200)])
-def test_parts_and_samples_are_measured_config_by_config(tmp_path: Path, part: int | None, sampled: bool, count: int) -> None:
+def test_parts_and_samples_are_measured_config_by_config(
+    tmp_path: Path, part: int | None, sampled: bool, count: int
+) -> None:
     found = recording(tmp_path, part=part, sampled=sampled)
     assert np.array_equal(found.measured_as, np.arange(count)) and len(found.points) == count

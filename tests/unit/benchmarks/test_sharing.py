@@ -1,4 +1,5 @@
-"""Three jobs of different size on a virtual clock with recorded durations: each policy is best at what it is for."""
+"""Three jobs of different size on a virtual clock with recorded durations: each policy
+is best at what it is for."""
 
 from __future__ import annotations
 
@@ -44,11 +45,21 @@ def test_on_one_lane_too() -> None:
 
 
 def job(name: str, trials: int, **said: int) -> VirtualJob:
-    return VirtualJob(name=name, trials=trials, durations=EVEN, priority=said.get("priority", 0), threads=said.get("threads", 1))
+    return VirtualJob(
+        name=name,
+        trials=trials,
+        durations=EVEN,
+        priority=said.get("priority", 0),
+        threads=said.get("threads", 1),
+    )
 
 
 def test_a_priority_doubles_the_share() -> None:
-    course = simulate([job("plain", 300), job("urgent", 300, priority=1)], VirtualFleet(lanes=(1,), builders=4), "fair")
+    course = simulate(
+        [job("plain", 300), job("urgent", 300, priority=1)],
+        VirtualFleet(lanes=(1,), builders=4),
+        "fair",
+    )
     time_s = course.lane_time_s(*course.all_active_s)
     assert time_s["urgent"] / time_s["plain"] == pytest.approx(2.0, rel=0.1)
 
@@ -57,7 +68,9 @@ def test_a_job_that_comes_later_has_its_share_from_then_on() -> None:
     late = VirtualJob(name="late", trials=100, durations=EVEN, comes_s=10.0)
     course = simulate([job("early", 400), late], VirtualFleet(lanes=(1,), builders=4), "fair")
     assert course.fairness >= 0.95
-    assert course.completed_s["late"] == pytest.approx(20.0, rel=0.15)  # half of a lane, not all of it
+    assert course.completed_s["late"] == pytest.approx(
+        20.0, rel=0.15
+    )  # half of a lane, not all of it
 
 
 def test_an_owner_with_many_jobs_keeps_within_its_share() -> None:
@@ -75,7 +88,11 @@ def test_an_owner_with_many_jobs_keeps_within_its_share() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_kernel_never_gets_a_lane_that_is_too_short(policy: PolicyName) -> None:
-    course = simulate([job("wide", 30, threads=4), job("narrow", 60)], VirtualFleet(lanes=(1, 1, 4), builders=4), policy)
+    course = simulate(
+        [job("wide", 30, threads=4), job("narrow", 60)],
+        VirtualFleet(lanes=(1, 1, 4), builders=4),
+        policy,
+    )
     assert {hold.lane for hold in course.holds if hold.job == "wide"} == {"lane:2"}
 
 

@@ -1,4 +1,5 @@
-"""The command as a user calls it: arguments in; exit code, standard output and standard error back."""
+"""The command as a user calls it: arguments in; exit code, standard output and standard
+error back."""
 
 from __future__ import annotations
 

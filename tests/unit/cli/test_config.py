@@ -11,7 +11,9 @@ import pytest
 from tuner.settings import Settings
 
 
-def test_shows_each_setting_with_its_origin(tuner: Callable[..., Any], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shows_each_setting_with_its_origin(
+    tuner: Callable[..., Any], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (home / "work" / "tuner.toml").write_text("threads = 2\n")
     monkeypatch.setenv("TUNER_SEED", "7")
     called = tuner("config", "show", "--origin", "--db", "sqlite:///here.db")

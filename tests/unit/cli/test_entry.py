@@ -1,4 +1,5 @@
-"""The outermost shell: global flags anywhere, errors as one line with their exit code, and a start that loads nothing heavy."""
+"""The outermost shell: global flags anywhere, errors as one line with their exit code,
+and a start that loads nothing heavy."""
 
 from __future__ import annotations
 
@@ -24,7 +25,10 @@ HEAVY = ("tvm", "ray", "xgboost", "fastapi", "sqlalchemy", "scipy")
     ("given", "hoisted"),
     [
         (["jobs", "--json"], ["--json", "jobs"]),
-        (["tune", "x", "--db", "sqlite:///a", "--trials", "5"], ["--db", "sqlite:///a", "tune", "x", "--trials", "5"]),
+        (
+            ["tune", "x", "--db", "sqlite:///a", "--trials", "5"],
+            ["--db", "sqlite:///a", "tune", "x", "--trials", "5"],
+        ),
         (["jobs", "--db=sqlite:///a", "-q"], ["--db=sqlite:///a", "-q", "jobs"]),
         (["space", "--", "--json"], ["space", "--", "--json"]),
         (["jobs", "--db"], ["--db", "jobs"]),
@@ -63,7 +67,9 @@ def test_an_unknown_command_is_a_usage_error_with_the_nearest(tuner: Callable[..
     assert "'tune'" in called.err and called.out == ""
 
 
-def test_a_refused_setting_is_one_line_on_standard_error(tuner: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_setting_is_one_line_on_standard_error(
+    tuner: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TUNER_TRIALS", "-4")
     called = tuner("config", "show")
     assert called.code == Exit.USAGE
@@ -87,10 +93,16 @@ def test_nothing_heavy_is_loaded_to_answer(arguments: list[str], tmp_path: Path)
     program = (
         "import sys\nfrom tuner.cli import main\n"
         "try:\n    main(sys.argv[1:])\nexcept SystemExit as end:\n    code = end.code\n"
-        f"print('heavy:', [name for name in {HEAVY!r} if name in sys.modules], code or 0, file=sys.stderr)"
+        f"print('heavy:', [name for name in {HEAVY!r} if name in sys.modules], code or 0, "
+        f"file=sys.stderr)"
     )
     root = Path(product.__file__).parent.parent
-    environment = {**os.environ, "PYTHONPATH": str(root), "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(root),
+        "XDG_DATA_HOME": str(tmp_path),
+        "XDG_CONFIG_HOME": str(tmp_path),
+    }
     ended = subprocess.run(
         [sys.executable, "-c", program, *arguments],
         cwd=tmp_path,
@@ -105,7 +117,9 @@ def test_nothing_heavy_is_loaded_to_answer(arguments: list[str], tmp_path: Path)
 
 
 def test_the_package_offers_its_names_without_loading_them() -> None:
-    program = f"import sys, tuner; print(dir(tuner), [name for name in {HEAVY!r} if name in sys.modules])"
+    program = (
+        f"import sys, tuner; print(dir(tuner), [name for name in {HEAVY!r} if name in sys.modules])"
+    )
     shown = subprocess.run(
         [sys.executable, "-c", program],
         cwd=Path(product.__file__).parent.parent,

@@ -1,4 +1,5 @@
-"""Ctrl-C: the first asks to stop, the second interrupts, and afterwards the signals are as they were."""
+"""Ctrl-C: the first asks to stop, the second interrupts, and afterwards the signals are
+as they were."""
 
 from __future__ import annotations
 

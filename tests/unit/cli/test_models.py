@@ -30,7 +30,9 @@ from tuner.cli.models import library_name
         (["matmul:M=8,N=8,K=8", "-o", "out"], ["for models", "tuner export"]),
     ],
 )
-def test_a_model_is_refused_in_one_line(tuner: Callable[..., Any], home: Path, arguments: list[str], says: list[str]) -> None:
+def test_a_model_is_refused_in_one_line(
+    tuner: Callable[..., Any], home: Path, arguments: list[str], says: list[str]
+) -> None:
     work = home / "work"
     (work / "broken.onnx").write_bytes(b"\xff no protocol buffer")
     (work / "net.onnx").write_bytes(nets.serialized(nets.perceptron(rows=2, sizes=(4, 3))))
@@ -47,7 +49,12 @@ def test_a_model_is_refused_in_one_line(tuner: Callable[..., Any], home: Path, a
 
 @pytest.mark.parametrize(
     ("path", "name"),
-    [("net.onnx", "net"), ("a/b/ResNet-18 v2.onnx", "resnet_18_v2"), ("2net.onnx", "model_2net"), (".onnx", "model")],
+    [
+        ("net.onnx", "net"),
+        ("a/b/ResNet-18 v2.onnx", "resnet_18_v2"),
+        ("2net.onnx", "model_2net"),
+        (".onnx", "model"),
+    ],
 )
 def test_a_library_is_called_after_its_file(path: str, name: str) -> None:
     assert library_name(path) == name

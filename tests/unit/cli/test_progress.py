@@ -25,11 +25,20 @@ class Clock:
 
 
 def started(*, trials: int = 10, seconds: float | None = 60.0, recorded: int = 0) -> TaskStarted:
-    return TaskStarted(position=0, workload=MATMUL, space_size=1234, recorded=recorded, trials=trials, seconds=seconds)
+    return TaskStarted(
+        position=0,
+        workload=MATMUL,
+        space_size=1234,
+        recorded=recorded,
+        trials=trials,
+        seconds=seconds,
+    )
 
 
 def timed(shown: TuningDisplay, number: int, seconds: float, *, better: bool) -> None:
-    outcome = Timed(samples_s=(seconds,), max_rel_error=0.0, conditions=CONDITIONS, artifact="0" * 64)
+    outcome = Timed(
+        samples_s=(seconds,), max_rel_error=0.0, conditions=CONDITIONS, artifact="0" * 64
+    )
     trial = Trial(number=number, config={}, outcome=outcome)
     shown.observe(TrialRecorded(trial=trial))
     if better:
@@ -41,7 +50,9 @@ def failed(shown: TuningDisplay, number: int) -> None:
     shown.observe(TrialRecorded(trial=Trial(number=number, config={}, outcome=outcome)))
 
 
-def display(*, quiet: bool = False, terminal: bool = False) -> tuple[TuningDisplay, io.StringIO, Clock]:
+def display(
+    *, quiet: bool = False, terminal: bool = False
+) -> tuple[TuningDisplay, io.StringIO, Clock]:
     stream, clock = io.StringIO(), Clock()
     console = Console(file=stream, width=240, force_terminal=terminal, highlight=False)
     return TuningDisplay(console, quiet=quiet, clock=clock), stream, clock
@@ -62,7 +73,10 @@ def test_the_last_state_says_best_speed_rate_and_failures() -> None:
         shown.observe(FINISHED)
     first, *_, last = stream.getvalue().splitlines()
     assert first == f"{MATMUL.spec}: 1,234 configs, 10 trials"
-    expected = "  4/10  best 1.00 ms (2.00 GFLOP/s)  2.00× the default  2.0 trials/s  3 s left  1 failed (build_error 1)"
+    expected = (
+        "  4/10  best 1.00 ms (2.00 GFLOP/s)  2.00× the default  2.0 trials/s  3 s left  "
+        "1 failed (build_error 1)"
+    )
     assert last == MATMUL.spec + expected
 
 

@@ -1,4 +1,5 @@
-"""Specs with a range on the command line: refused before anything is measured or written where one function cannot serve them."""
+"""Specs with a range on the command line: refused before anything is measured or
+written where one function cannot serve them."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ def test_a_family_without_kernels_is_not_exported(tuner: Tuner, home: Path) -> N
         ("4\n", ["matmul:M=8,N=16,K=16"], "one SPEC with a range, and 0 were given"),
     ],
 )
-def test_traffic_that_cannot_be_is_refused(tuner: Tuner, home: Path, lines: str, specs: list[str], text: str) -> None:
+def test_traffic_that_cannot_be_is_refused(
+    tuner: Tuner, home: Path, lines: str, specs: list[str], text: str
+) -> None:
     file = home / "traffic.txt"
     file.write_text(lines)
     called = tuner("tune", *specs, "--traffic", str(file))

@@ -1,4 +1,5 @@
-"""Bad input: one clear message that names the value and the way out, exit code 2, and nothing written."""
+"""Bad input: one clear message that names the value and the way out, exit code 2, and
+nothing written."""
 
 from __future__ import annotations
 
@@ -58,7 +59,9 @@ NOTATION_FAULTS = [
 
 
 @pytest.mark.parametrize(("text", "position"), NOTATION_FAULTS)
-def test_a_faulty_notation_is_refused_with_its_position(tuner: Callable[..., Any], home: Path, text: str, position: str) -> None:
+def test_a_faulty_notation_is_refused_with_its_position(
+    tuner: Callable[..., Any], home: Path, text: str, position: str
+) -> None:
     (home / "work" / "faulty.kernel").write_text(text)
     called = tuner("tune", "--notation", "faulty.kernel", "--shapes", "M=4,N=5,K=6")
     assert called.code == Exit.USAGE
@@ -66,8 +69,13 @@ def test_a_faulty_notation_is_refused_with_its_position(tuner: Callable[..., Any
     assert not (home / "data").exists()
 
 
-@pytest.mark.parametrize(("shapes", "says"), [("M=4,N=x", "'N=x'"), ("M=4,M=5", "gives M twice"), ("M=4", "shape symbol 'K'")])
-def test_faulty_shapes_are_refused(tuner: Callable[..., Any], home: Path, shapes: str, says: str) -> None:
+@pytest.mark.parametrize(
+    ("shapes", "says"),
+    [("M=4,N=x", "'N=x'"), ("M=4,M=5", "gives M twice"), ("M=4", "shape symbol 'K'")],
+)
+def test_faulty_shapes_are_refused(
+    tuner: Callable[..., Any], home: Path, shapes: str, says: str
+) -> None:
     (home / "work" / "mm.kernel").write_text(NOTATION)
     called = tuner("tune", "--notation", "mm.kernel", "--shapes", shapes)
     assert called.code == Exit.USAGE and says in called.err
@@ -82,12 +90,16 @@ def test_faulty_shapes_are_refused(tuner: Callable[..., Any], home: Path, shapes
         ("mysql://host/x", "postgresql://"),
     ],
 )
-def test_a_database_that_cannot_be_used_is_refused(tuner: Callable[..., Any], url: str, says: str) -> None:
+def test_a_database_that_cannot_be_used_is_refused(
+    tuner: Callable[..., Any], url: str, says: str
+) -> None:
     called = tuner("tune", SMALL, "--db", url)
     assert called.code == Exit.USAGE and says in called.err and called.out == ""
 
 
-def test_listing_a_database_that_was_named_but_does_not_exist_does_not_make_it(tuner: Callable[..., Any], home: Path) -> None:
+def test_listing_a_database_that_was_named_but_does_not_exist_does_not_make_it(
+    tuner: Callable[..., Any], home: Path
+) -> None:
     called = tuner("jobs", "--db", "sqlite:///typo.db")
     assert called.code == Exit.USAGE and "no such file" in called.err
     assert not (home / "work" / "typo.db").exists()
@@ -111,6 +123,8 @@ def test_listing_a_database_that_was_named_but_does_not_exist_does_not_make_it(t
         (["space", "matmul:M=8"], "needs N"),
     ],
 )
-def test_other_commands_refuse_too(tuner: Callable[..., Any], arguments: list[str], says: str) -> None:
+def test_other_commands_refuse_too(
+    tuner: Callable[..., Any], arguments: list[str], says: str
+) -> None:
     called = tuner(*arguments)
     assert called.code == Exit.USAGE and says in called.err and called.out == ""

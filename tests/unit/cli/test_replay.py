@@ -1,4 +1,5 @@
-"""`tuner replay` as a user calls it: a table and a picture, the same document twice, one clear message for what cannot be."""
+"""`tuner replay` as a user calls it: a table and a picture, the same document twice,
+one clear message for what cannot be."""
 
 from __future__ import annotations
 
@@ -20,7 +21,11 @@ FEW = ("--seeds", "3", "--budget", "24")
 def test_it_compares_the_strategies_asked_for(tuner: Callable[..., Any]) -> None:
     called = tuner("replay", SOFTMAX, *FEW, "--strategies", "annealing,random,grid")
     assert called.code == 0
-    assert [line.split()[1] for line in called.out.splitlines()[1:4]] == ["annealing", "random", "grid"]
+    assert [line.split()[1] for line in called.out.splitlines()[1:4]] == [
+        "annealing",
+        "random",
+        "grid",
+    ]
     assert "over 3 seeds" in called.out
 
 
@@ -30,8 +35,14 @@ def test_its_document_is_the_same_each_time(tuner: Callable[..., Any]) -> None:
     document = first.document
     assert (document["budget"], document["seeds"], document["top"]) == (24, 3, 0.05)
     (table,) = document["tables"]
-    assert table["configs"] == 88 and table["best_s"] < table["default_s"] and "date" in table["notes"]
-    assert [one["strategy"] for one in document["results"]] == ["annealing", "evolutionary", "random"]
+    assert (
+        table["configs"] == 88 and table["best_s"] < table["default_s"] and "date" in table["notes"]
+    )
+    assert [one["strategy"] for one in document["results"]] == [
+        "annealing",
+        "evolutionary",
+        "random",
+    ]
     for one in document["results"]:
         medians = [entry["median"] for entry in one["regret"] if entry["median"] is not None]
         assert len(one["reached"]) == 3 and medians == sorted(medians, reverse=True)
@@ -55,7 +66,9 @@ def test_it_draws_the_curves(tuner: Callable[..., Any], tmp_path: Path) -> None:
         ((SOFTMAX, "--plot", "curves.png"), ("curves.png", ".svg")),
     ],
 )
-def test_what_cannot_be_is_refused(tuner: Callable[..., Any], arguments: tuple[str, ...], says: tuple[str, ...]) -> None:
+def test_what_cannot_be_is_refused(
+    tuner: Callable[..., Any], arguments: tuple[str, ...], says: tuple[str, ...]
+) -> None:
     called = tuner("replay", *arguments)
     assert called.code == Exit.USAGE
     assert all(part in called.err for part in says), called.err

@@ -1,4 +1,5 @@
-"""`tuner report` writes one page that needs nothing else; `tuner show --plot` draws in the terminal."""
+"""`tuner report` writes one page that needs nothing else; `tuner show --plot` draws in
+the terminal."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def database(home: Path) -> Iterator[Database]:
 def job(database: Database) -> str:
     """Thirty trials, some of which failed with a hostile text."""
     specs = [parse_spec("matmul:M=32,N=32,K=32"), parse_spec("softmax:M=8,N=8")]
-    made = submit(database, specs, detect_cpu(), load_settings({"trials": 30, "seconds": 60.0}).values)
+    made = submit(
+        database, specs, detect_cpu(), load_settings({"trials": 30, "seconds": 60.0}).values
+    )
     conditions = Conditions(lane="cpu:1", isolation="none")
     with database.write() as session:
         _, lease = leases.claim(session, made.id, owner="test")
@@ -40,14 +43,23 @@ def job(database: Database) -> str:
             outcome: Timed | Failed = Failed(kind=FailureKind.BUILD_ERROR, message=HOSTILE)
             if number % 5 != 3:
                 median_s = 1e-3 * (1 + (number * 7) % 13) / (1 + number)
-                outcome = Timed(samples_s=(median_s,), max_rel_error=1e-7, conditions=conditions, artifact=f"{number:064x}")
-            config: Config = {"tile": (4, 8 * (number % 3 + 1)), "unroll": number % 4} if number else {}
+                outcome = Timed(
+                    samples_s=(median_s,),
+                    max_rel_error=1e-7,
+                    conditions=conditions,
+                    artifact=f"{number:064x}",
+                )
+            config: Config = (
+                {"tile": (4, 8 * (number % 3 + 1)), "unroll": number % 4} if number else {}
+            )
             trials.record(session, lease, Trial(number=number, config=config, outcome=outcome))
         leases.release(session, lease)
     return made.id
 
 
-def test_the_report_is_one_page_without_script_or_address(tuner: Callable[..., Any], job: str, tmp_path: Path) -> None:
+def test_the_report_is_one_page_without_script_or_address(
+    tuner: Callable[..., Any], job: str, tmp_path: Path
+) -> None:
     file = tmp_path / "report.html"
     assert tuner("report", job, "-o", str(file), "--json").document["bytes"] == file.stat().st_size
     text = file.read_text()
@@ -66,7 +78,9 @@ def test_it_goes_to_standard_output_and_to_a_file_of_the_jobs_name(
     assert (tmp_path / f"{job}.html").stat().st_size > 10_000
 
 
-def test_a_file_that_cannot_be_written_is_refused_by_name(tuner: Callable[..., Any], job: str, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_refused_by_name(
+    tuner: Callable[..., Any], job: str, tmp_path: Path
+) -> None:
     result = tuner("report", job, "-o", str(tmp_path / "no" / "such.html"))
     assert result.code == 2 and "cannot write" in result.err and "-o" in result.err
 

@@ -23,7 +23,10 @@ def test_seconds(value: float | None, text: str) -> None:
     assert units.seconds(value) == text
 
 
-@pytest.mark.parametrize(("value", "text"), [(0.4, "0 s"), (59.6, "1 min 00 s"), (185, "3 min 05 s"), (7800, "2 h 10 min")])
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.4, "0 s"), (59.6, "1 min 00 s"), (185, "3 min 05 s"), (7800, "2 h 10 min")],
+)
 def test_duration(value: float, text: str) -> None:
     assert units.duration(value) == text
 

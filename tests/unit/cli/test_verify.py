@@ -1,4 +1,5 @@
-"""`tuner verify` from the shell's side: exit codes, the JSON document, and directories that are refused."""
+"""`tuner verify` from the shell's side: exit codes, the JSON document, and directories
+that are refused."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from tuner.export.library import export_library
 from tuner.export.signature import signer_at
 
 FIELDS = {
-    "symbol", "workload", "ok", "error", "max_rel_error", "median_s", "ci95_s", "manifest_median_s", "ratio", "same_target",
+    "symbol", "workload", "ok", "error", "max_rel_error", "median_s", "ci95_s",
+    "manifest_median_s", "ratio", "same_target",
     "threads",
     "variants", "sanitized",
 }  # fmt: skip
@@ -28,7 +30,12 @@ def test_a_right_library_ends_with_0(tuner: Tuner, exported: Path) -> None:
     called = tuner("verify", str(exported), "--json", "--seed", "7")
     assert called.code == 0, called.err
     document = called.document
-    assert document["ok"] and document["error"] is None and document["seed"] == 7 and document["name"] == "kit"
+    assert (
+        document["ok"]
+        and document["error"] is None
+        and document["seed"] == 7
+        and document["name"] == "kit"
+    )
     (function,) = document["functions"]
     assert set(function) == FIELDS and function["ok"] and function["ratio"] > 0
     assert "right" in tuner("verify", str(exported)).out
@@ -37,7 +44,11 @@ def test_a_right_library_ends_with_0(tuner: Tuner, exported: Path) -> None:
 def test_a_wrong_answer_ends_with_1(tuner: Tuner, home: Path) -> None:
     export_library([relu_kernel("y[i] = x[i];")], home / "wrong", "kit")
     called = tuner("verify", str(home / "wrong"), "--json")
-    assert called.code == 1 and not called.document["ok"] and "wrong_answer" in called.document["functions"][0]["error"]
+    assert (
+        called.code == 1
+        and not called.document["ok"]
+        and "wrong_answer" in called.document["functions"][0]["error"]
+    )
     assert "failed" in tuner("verify", str(home / "wrong")).out
 
 
@@ -45,9 +56,18 @@ def test_a_flipped_byte_ends_with_1_and_one_message(tuner: Tuner, exported: Path
     library = exported / "lib" / "libkit.so"
     library.write_bytes(library.read_bytes()[:-1] + b"!")
     called = tuner("verify", str(exported))
-    assert called.code == 1 and called.out == "" and called.err.count("\n") == 1 and "was altered" in called.err
+    assert (
+        called.code == 1
+        and called.out == ""
+        and called.err.count("\n") == 1
+        and "was altered" in called.err
+    )
     called = tuner("verify", str(exported), "--json")
-    assert called.code == 1 and called.document["functions"] == [] and "was altered" in called.document["error"]
+    assert (
+        called.code == 1
+        and called.document["functions"] == []
+        and "was altered" in called.document["error"]
+    )
 
 
 def test_a_gate_on_time_ends_with_6(tuner: Tuner, exported: Path) -> None:
@@ -66,7 +86,10 @@ def test_a_library_for_cpus_is_not_for_compute_sanitizer(tuner: Tuner, exported:
     called = tuner("verify", str(exported), "--sanitize", "all")
     assert called.code == 2 and "kit is for CPUs" in called.err and called.out == ""
     called = tuner("verify", str(exported), "--sanitize", "memcheck,leaks")
-    assert called.code == 2 and "'leaks' is no tool of compute-sanitizer; give all, or some of memcheck" in called.err
+    assert (
+        called.code == 2
+        and "'leaks' is no tool of compute-sanitizer; give all, or some of memcheck" in called.err
+    )
 
 
 def test_a_signature_is_asked_for_by_key(tuner: Tuner, home: Path) -> None:

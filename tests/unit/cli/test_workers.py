@@ -1,4 +1,5 @@
-"""`tuner workers`: machines with their state and what their lanes and builders did today, from the database."""
+"""`tuner workers`: machines with their state and what their lanes and builders did
+today, from the database."""
 
 from __future__ import annotations
 
@@ -19,12 +20,21 @@ def database_url(home: Path) -> str:
     with database.write() as session:
         lane = {"name": "cpu:1", "cores": [1]}
         new = workers.NewWorker(
-            id="w1", host="h", target=None, isolation="sealed", lanes=[lane], versions={"tuner": "0.1.0", "ray": "2.56"}
+            id="w1",
+            host="h",
+            target=None,
+            isolation="sealed",
+            lanes=[lane],
+            versions={"tuner": "0.1.0", "ray": "2.56"},
         )
         workers.join(session, new)
         workers.set_state(session, "w1", workers.QUARANTINED, "cpu:1 drifts")
         now = session.now()
-        for station, kind, seconds in (("cpu:1", "time", 3.0), ("cpu:1", "idle", 1.0), ("build:0", "build", 2.0)):
+        for station, kind, seconds in (
+            ("cpu:1", "time", 3.0),
+            ("cpu:1", "idle", 1.0),
+            ("build:0", "build", 2.0),
+        ):
             span = lanes.LaneSpan(
                 worker="w1",
                 lane=station,
@@ -41,13 +51,19 @@ def test_todays_use_is_shown_by_activity(tuner: Tuner, database_url: str) -> Non
     shown = tuner("workers", "--db", database_url)
     assert shown.code == 0
     assert "quarantined: cpu:1 drifts" in shown.out and "ray 2.56" in shown.out
-    lane = next(line for line in shown.out.splitlines() if " cpu:1 " in line and "quarantined" not in line)
+    lane = next(
+        line for line in shown.out.splitlines() if " cpu:1 " in line and "quarantined" not in line
+    )
     assert "75%" in lane and "build:0 (builder)" in shown.out
 
 
 def test_as_json_it_is_one_document(tuner: Tuner, database_url: str) -> None:
     (worker,) = tuner("workers", "--json", "--db", database_url).document["items"]
-    assert worker["state"] == "quarantined" and worker["versions"]["ray"] == "2.56" and worker["heartbeat_age_s"] >= 0
+    assert (
+        worker["state"] == "quarantined"
+        and worker["versions"]["ray"] == "2.56"
+        and worker["heartbeat_age_s"] >= 0
+    )
     stations = {one["name"]: one for one in worker["today"]}
     assert stations["cpu:1"]["seconds"] == pytest.approx(
         {"build": 0.0, "wait": 0.0, "check": 0.0, "time": 3.0, "idle": 1.0}, abs=0.01

@@ -10,7 +10,10 @@ RNG = np.random.default_rng(0)
 
 
 def test_either_is_exactly_the_one_or_the_other() -> None:
-    mask, one, other = RNG.random((3, 50)) < 0.5, *RNG.lognormal(0, 20, (2, 3, 50)).astype(np.float32)
+    mask, one, other = (
+        RNG.random((3, 50)) < 0.5,
+        *RNG.lognormal(0, 20, (2, 3, 50)).astype(np.float32),
+    )
     assert np.array_equal(either(mask, one, other), np.where(mask, one, other))
     found = either(mask, 1.0, other)
     assert np.array_equal(found, np.where(mask, np.float32(1), other)) and found.dtype == np.float32

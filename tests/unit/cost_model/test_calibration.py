@@ -1,4 +1,5 @@
-"""Costs of the terms of the estimated cycles: learned from times of several workloads, near the start where these say nothing."""
+"""Costs of the terms of the estimated cycles: learned from times of several workloads,
+near the start where these say nothing."""
 
 from __future__ import annotations
 
@@ -18,8 +19,11 @@ def machine(seed: int) -> Floats:
     return ROUND * np.exp(np.random.default_rng(seed).uniform(-1.4, 1.4, len(ROUND)))
 
 
-def workload(costs: Floats, seed: int, rows: int = 300, noise: float = 0.02) -> tuple[Floats, Floats]:
-    """Terms, and the labels that a machine of these costs would give; workloads differ a thousandfold in size."""
+def workload(
+    costs: Floats, seed: int, rows: int = 300, noise: float = 0.02
+) -> tuple[Floats, Floats]:
+    """Terms, and the labels that a machine of these costs would give; workloads differ
+    a thousandfold in size."""
     rng = np.random.default_rng(seed)
     terms = np.zeros((rows, len(NAMES)))
     terms[:, USED] = rng.lognormal(0.0, 1.0, (rows, len(USED))) * 10.0 ** rng.uniform(3, 6)
@@ -31,7 +35,9 @@ def test_other_workloads_teach_the_order_of_a_new_one() -> None:
     costs = machine(1)
     terms, labels = workload(costs, 99)
     before = pairwise_accuracy(-estimate(terms, ROUND), labels)
-    after = pairwise_accuracy(-estimate(terms, fit([workload(costs, seed) for seed in range(16)])), labels)
+    after = pairwise_accuracy(
+        -estimate(terms, fit([workload(costs, seed) for seed in range(16)])), labels
+    )
     assert after > 0.985 and 1.0 - after < (1.0 - before) / 3
 
 
@@ -49,11 +55,18 @@ def test_a_term_that_never_occurs_keeps_its_cost() -> None:
 
 def test_failures_teach_nothing() -> None:
     terms, labels = workload(machine(2), 5)
-    with_failures = np.concatenate([terms, terms[:40] * 7.0]), np.concatenate([labels, np.zeros(40)])
+    with_failures = (
+        np.concatenate([terms, terms[:40] * 7.0]),
+        np.concatenate([labels, np.zeros(40)]),
+    )
     assert np.allclose(fit([(terms, labels)]), fit([with_failures]))
 
 
-@pytest.mark.parametrize("labels", [np.zeros(6), np.ones(6), np.array([1.0, 0, 0, 0, 0, 0])], ids=["failed", "alike", "one"])
+@pytest.mark.parametrize(
+    "labels",
+    [np.zeros(6), np.ones(6), np.array([1.0, 0, 0, 0, 0, 0])],
+    ids=["failed", "alike", "one"],
+)
 def test_what_has_no_order_is_no_error(labels: NDArray[np.float64]) -> None:
     terms, _ = workload(ROUND, 3, rows=6)
     assert np.isfinite(fit([(terms, labels)])).all()
@@ -61,5 +74,7 @@ def test_what_has_no_order_is_no_error(labels: NDArray[np.float64]) -> None:
 
 def test_units_are_read_off_the_last_columns() -> None:
     units = np.array([[0.0, 3.0, 1e9], [1.0, 0.0, 7.0]])
-    features = np.concatenate([np.full((2, 5), 4.0), np.log2(1.0 + units)], axis=1).astype(np.float32)
+    features = np.concatenate([np.full((2, 5), 4.0), np.log2(1.0 + units)], axis=1).astype(
+        np.float32
+    )
     assert np.allclose(units_of(features, 3), units, rtol=1e-5)

@@ -1,4 +1,5 @@
-"""The estimate for GPUs on what an H200 measured: how well it orders kernels, and that a search starts from it."""
+"""The estimate for GPUs on what an H200 measured: how well it orders kernels, and that
+a search starts from it."""
 
 from __future__ import annotations
 
@@ -32,7 +33,13 @@ def measured(spec: str) -> tuple[CudaSpace, Points, np.ndarray[Any, Any], np.nda
     space = CudaSpace(parse_spec(spec), HOPPER)
     rest = space.space.config(space.space.unrank(0))
     configs = [
-        {**rest, **{name: tuple(value) if isinstance(value, list) else value for name, value in config.items()}}
+        {
+            **rest,
+            **{
+                name: tuple(value) if isinstance(value, list) else value
+                for name, value in config.items()
+            },
+        }
         for _, config in MEASURED[spec]
     ]
     points = np.stack([space.space.point(config) for config in configs])
@@ -40,7 +47,9 @@ def measured(spec: str) -> tuple[CudaSpace, Points, np.ndarray[Any, Any], np.nda
 
 
 def spearman(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
-    first, second = (np.argsort(np.argsort(values, kind="stable"), kind="stable") for values in (one, other))
+    first, second = (
+        np.argsort(np.argsort(values, kind="stable"), kind="stable") for values in (one, other)
+    )
     return float(np.corrcoef(first, second)[0, 1])
 
 
@@ -58,7 +67,9 @@ def test_measured_kernels_are_ordered(spec: str) -> None:
 
 
 @pytest.mark.parametrize("spec", [spec for spec in MEASURED if "float16" in spec])
-def test_warpgroups_come_before_warps_on_tensor_cores_and_these_before_other_ways_to_multiply(spec: str) -> None:
+def test_warpgroups_come_before_warps_on_tensor_cores_and_these_before_other_ways_to_multiply(
+    spec: str,
+) -> None:
     space, points, seconds, _ = measured(spec)
     guessed = CudaEstimate(space)(points)
     assert spearman(guessed, seconds) > 0.9
@@ -68,13 +79,22 @@ def test_warpgroups_come_before_warps_on_tensor_cores_and_these_before_other_way
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "spec", ["softmax:M=64,N=512", "attention:B=1,H=2,S=64,D=32", "transpose:M=45,N=97", "dense:M=64,N=128,K=192"]
+    "spec",
+    [
+        "softmax:M=64,N=512",
+        "attention:B=1,H=2,S=64,D=32",
+        "transpose:M=45,N=97",
+        "dense:M=64,N=128,K=192",
+    ],
 )
 def test_every_space_has_an_estimate(spec: str) -> None:
     space = CudaSpace(parse_spec(spec), HOPPER)
     points = space.space.sample(np.random.default_rng(0), 64)
     features = CudaFeatures(space)(points)
-    assert features.shape == (64, COLUMNS + KnobEncoding(space.space).width + 1) and np.isfinite(features).all()
+    assert (
+        features.shape == (64, COLUMNS + KnobEncoding(space.space).width + 1)
+        and np.isfinite(features).all()
+    )
     scores = CudaOpinion().predict(features)
     assert (np.diff(CudaEstimate(space)(points)[np.argsort(-scores, kind="stable")]) > -1e-5).all()
 
@@ -102,10 +122,15 @@ def best_of_algorithms(images: str) -> tuple[float, float]:
     [
         ("N=32,H=14,W=14,CI=256,CO=256", True),
         ("N=1,H=14,W=14,CI=256,CO=256", False),  # four launches for eight microseconds of work
-        ("N=32,H=224,W=224,CI=3,CO=64", False),  # sixteen products of three channels are more to write than to multiply
+        (
+            "N=32,H=224,W=224,CI=3,CO=64",
+            False,
+        ),  # sixteen products of three channels are more to write than to multiply
     ],
 )
-def test_algorithms_are_told_apart_by_multiplications_bytes_and_launches(images: str, fewer_multiplications_win: bool) -> None:
+def test_algorithms_are_told_apart_by_multiplications_bytes_and_launches(
+    images: str, fewer_multiplications_win: bool
+) -> None:
     plain, winograd = best_of_algorithms(images)
     assert (winograd < plain) == fewer_multiplications_win
 
@@ -120,24 +145,36 @@ def test_another_algorithm_changes_nothing_in_the_order_of_the_others() -> None:
 
 @pytest.mark.slow
 def test_a_kernel_counts_for_its_share_of_the_whole() -> None:
-    """The weights' transformation takes a twentieth of the products' time or less: how it is done matters as little."""
-    space = CudaSpace(parse_spec("conv2d:N=32,H=14,W=14,CI=256,CO=256,KH=3,KW=3,pad=1,numerics=fast"), HOPPER)
+    """The weights' transformation takes a twentieth of the products' time or less: how
+    it is done matters as little."""
+    space = CudaSpace(
+        parse_spec("conv2d:N=32,H=14,W=14,CI=256,CO=256,KH=3,KW=3,pad=1,numerics=fast"), HOPPER
+    )
     name = next(name for name, one in space.algorithms.items() if one.rewritten)
     rest = next(
-        space.space.config(p) for p in space.space.sample(np.random.default_rng(0), 16) if space.space.config(p)["sketch"] == name
+        space.space.config(p)
+        for p in space.space.sample(np.random.default_rng(0), 16)
+        if space.space.config(p)["sketch"] == name
     )
     spread = {}
     for part in ("u", "m"):
-        knob = next(one for one in space.space.knobs if one.name.endswith(".tile") and f"{part}win." in one.name)
+        knob = next(
+            one
+            for one in space.space.knobs
+            if one.name.endswith(".tile") and f"{part}win." in one.name
+        )
         points = np.stack([space.space.point({**rest, knob.name: value}) for value in knob.values])
         spread[part] = np.ptp(CudaEstimate(space)(points))
     assert 0 < 10 * spread["u"] < spread["m"]
 
 
 @pytest.mark.slow
-def test_a_search_soon_tries_either_algorithm_and_follows_what_is_measured_against_its_estimate() -> None:
-    """Were the favoured algorithm twice as slow as the estimate has it, most of a search's later kernels are of the other one."""
-    space = CudaSpace(parse_spec("conv2d:N=32,H=14,W=14,CI=256,CO=256,KH=3,KW=3,pad=1,numerics=fast"), HOPPER)
+def test_a_search_soon_tries_either_algorithm_and_follows_measurements_over_estimates() -> None:
+    """Were the favoured algorithm twice as slow as the estimate has it, most of a
+    search's later kernels are of the other one."""
+    space = CudaSpace(
+        parse_spec("conv2d:N=32,H=14,W=14,CI=256,CO=256,KH=3,KW=3,pad=1,numerics=fast"), HOPPER
+    )
     rewritten = np.array([one.rewritten for one in space.algorithms.values()])
     searcher, estimate = searcher_for(space, strategy="annealing", seed=0), CudaEstimate(space)
     shares = []
@@ -145,10 +182,17 @@ def test_a_search_soon_tries_either_algorithm_and_follows_what_is_measured_again
         asked = searcher.ask(16)
         shares.append(rewritten[asked[:, 0]].mean())
         seconds = 1e-4 * 2 ** (estimate(asked) + 1.2 * rewritten[asked[:, 0]])
-        searcher.tell([timed(space.space.config(point), one) for point, one in zip(asked, seconds, strict=True)])
+        searcher.tell(
+            [
+                timed(space.space.config(point), one)
+                for point, one in zip(asked, seconds, strict=True)
+            ]
+        )
     assert 0.5 < shares[0] < 0.9 and shares[-1] < 0.5, shares
 
 
 def timed(config: Config, seconds: float) -> Trial:
-    outcome = Timed(samples_s=(seconds,), max_rel_error=0.0, conditions=CONDITIONS, artifact="f" * 64)
+    outcome = Timed(
+        samples_s=(seconds,), max_rel_error=0.0, conditions=CONDITIONS, artifact="f" * 64
+    )
     return Trial(number=1, config=config, outcome=outcome)

@@ -54,39 +54,54 @@ def test_a_misleading_opinion_is_overcome() -> None:
 def past(columns: int) -> Past:
     rng = np.random.default_rng(0)
     return Past(
-        workload="w", op="matmul", features=rng.random((30, columns)).astype(np.float32), labels=rng.random(30).astype(np.float32)
+        workload="w",
+        op="matmul",
+        features=rng.random((30, columns)).astype(np.float32),
+        labels=rng.random(30).astype(np.float32),
     )
 
 
 def missed(seed: int, op: str | None = "matmul") -> Past:
-    """A workload whose time is the estimate's but for what one term hides: where its share in it is large, twice that. A feature
-    that is no term says nothing."""
+    """A workload whose time is the estimate's but for what one term hides: where its
+    share in it is large, twice that. A feature that is no term says nothing."""
     rng = np.random.default_rng(seed)
     features = rng.random((200, 1 + len(ROUND))).astype(np.float32)
     cycles = (np.exp2(features[:, 1:]) - 1.0) * ROUND
     hiding = cycles[:, NAMES.index("life")] / cycles.sum(axis=1)
     seconds = cycles.sum(axis=1) * np.where(hiding > np.median(hiding), 2.0, 1.0)
-    return Past(workload=f"w{seed}", op=op, features=features, labels=(seconds.min() / seconds).astype(np.float32))
+    return Past(
+        workload=f"w{seed}",
+        op=op,
+        features=features,
+        labels=(seconds.min() / seconds).astype(np.float32),
+    )
 
 
 def test_what_the_estimate_misses_of_an_operator_is_learned_from_its_workloads() -> None:
     history, own = [missed(1), missed(2), missed(4), missed(5, op="transpose")], missed(3)
     accuracies = {
-        op: pairwise_accuracy(train_on(history, op).predict(own.features), own.labels) for op in ("matmul", "dense", None)
+        op: pairwise_accuracy(train_on(history, op).predict(own.features), own.labels)
+        for op in ("matmul", "dense", None)
     }
     assert accuracies["matmul"] > accuracies["dense"] + 0.1
     assert accuracies["dense"] == accuracies[None]
 
 
 def test_one_workload_of_the_operator_corrects_nothing() -> None:
-    """What it has to itself would be taken for the operator's: on recorded products the fastest were not found at all then."""
+    """What it has to itself would be taken for the operator's: on recorded products the
+    fastest were not found at all then."""
     history, own = [missed(1), missed(2, op="transpose")], missed(3)
-    assert np.array_equal(train_on(history, "matmul").predict(own.features), train_on(history).predict(own.features))
+    assert np.array_equal(
+        train_on(history, "matmul").predict(own.features), train_on(history).predict(own.features)
+    )
 
 
 def test_workloads_of_the_notation_correct_nothing() -> None:
     history = [missed(seed, op=None) for seed in (1, 2, 4)]
-    assert np.array_equal(train_on(history, None).predict(missed(3).features), train_on(history, "x").predict(missed(3).features))
+    assert np.array_equal(
+        train_on(history, None).predict(missed(3).features),
+        train_on(history, "x").predict(missed(3).features),
+    )
 
 
 @pytest.mark.parametrize("op", ["matmul", None])
@@ -97,7 +112,14 @@ def test_a_prior_is_read_back_as_it_was(op: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "blob", [b"", b"{", b'{"costs": [1.0]}', b'{"costs": [1.0], "trees": ""}', b'{"costs": [], "trees": "AAAA"}']
+    "blob",
+    [
+        b"",
+        b"{",
+        b'{"costs": [1.0]}',
+        b'{"costs": [1.0], "trees": ""}',
+        b'{"costs": [], "trees": "AAAA"}',
+    ],
 )
 def test_what_is_no_prior_is_refused(blob: bytes) -> None:
     with pytest.raises(UsageError):
@@ -106,7 +128,9 @@ def test_what_is_no_prior_is_refused(blob: bytes) -> None:
 
 def test_no_history_leaves_the_round_costs() -> None:
     features = past(len(ROUND)).features
-    assert np.allclose(train_on([]).log_cycles(features), np.log((np.exp2(features) - 1.0) @ ROUND), rtol=1e-5)
+    assert np.allclose(
+        train_on([]).log_cycles(features), np.log((np.exp2(features) - 1.0) @ ROUND), rtol=1e-5
+    )
 
 
 def test_features_without_the_terms_are_refused() -> None:

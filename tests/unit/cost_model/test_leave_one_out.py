@@ -1,5 +1,5 @@
-"""The estimate of cycles and a history's trees on recorded tables, each left out in turn: how well they order configs that nobody
-measured."""
+"""The estimate of cycles and a history's trees on recorded tables, each left out in
+turn: how well they order configs that nobody measured."""
 
 from __future__ import annotations
 
@@ -18,18 +18,26 @@ TABLES = Path(__file__).parents[2] / "tables"
 
 @cache
 def pasts(folder: str) -> tuple[Past, ...]:
-    return tuple(past_of_table(table) for table in open_tables(sorted((TABLES / folder).glob("*.npz"))))
+    return tuple(
+        past_of_table(table) for table in open_tables(sorted((TABLES / folder).glob("*.npz")))
+    )
 
 
 @cache
 def figures() -> dict[str, tuple[float, float]]:
-    """(pairwise accuracy, recall@30) of each large table from a model of all others, each description once."""
+    """(pairwise accuracy, recall@30) of each large table from a model of all others,
+    each description once."""
     known = [described_once(past) for past in (*pasts("large"), *pasts("parts"))]
     found = {}
     for past in known[: len(pasts("large"))]:
         assert len(past.labels) >= 1500
-        scores = train_on([other for other in known if other is not past], past.op).predict(past.features)
-        found[past.workload] = pairwise_accuracy(scores, past.labels), recall_at(30, scores, past.labels)
+        scores = train_on([other for other in known if other is not past], past.op).predict(
+            past.features
+        )
+        found[past.workload] = (
+            pairwise_accuracy(scores, past.labels),
+            recall_at(30, scores, past.labels),
+        )
     return found
 
 
@@ -41,14 +49,16 @@ def test_workloads_left_out_are_ordered() -> None:
 
 
 def test_the_fastest_are_found() -> None:
-    """docs/search.md has 0.64, 0.62 in the mean of seeds, and what a measurement itself would find."""
+    """docs/search.md has 0.64, 0.62 in the mean of seeds, and what a measurement itself
+    would find."""
     recalls = {name: recall for name, (_, recall) in figures().items()}
     assert np.mean(list(recalls.values())) >= 0.6, recalls
 
 
 def test_configs_that_differ_in_time_differ_in_features() -> None:
-    """Configs of equal features are twins to the search, of which it tries one. Of those that were measured beside their
-    description's first most take the same time; the rest are bodies that LLVM spills one way or another."""
+    """Configs of equal features are twins to the search, of which it tries one. Of
+    those that were measured beside their description's first most take the same time;
+    the rest are bodies that LLVM spills one way or another."""
     ratios = []
     for past in pasts("large"):
         _, which = np.unique(past.features, axis=0, return_inverse=True)

@@ -1,4 +1,5 @@
-"""Features of the loop nest: one width for all operators, finite, relative to what is typical, the same however batched."""
+"""Features of the loop nest: one width for all operators, finite, relative to what is
+typical, the same however batched."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ SPECS = (
 WIDE = replace(detect_cpu(), vector_bytes=64, vector_registers=32)
 
 
-def described(spec: str, count: int = 300, target: Target | None = None) -> tuple[CpuSpace, Points, Features]:
+def described(
+    spec: str, count: int = 300, target: Target | None = None
+) -> tuple[CpuSpace, Points, Features]:
     space = CpuSpace(parse_spec(spec), target or detect_cpu(), 1)
     points = space.space.sample(np.random.default_rng(1), count)
     return space, points, featurizer(space)(points)
@@ -44,7 +47,9 @@ def test_rows_have_one_width_and_only_numbers(spec: str) -> None:
     space, points, rows = described(spec)
     assert rows.shape == (len(points), WIDTH + TERMS) and rows.dtype == np.float32
     assert np.isfinite(rows).all()
-    assert np.array_equal(featurizer(space)(points[7:19]), rows[7:19]), "a batch does not change its rows"
+    assert np.array_equal(featurizer(space)(points[7:19]), rows[7:19]), (
+        "a batch does not change its rows"
+    )
     typical = featurizer(space)(space.space.sample(np.random.default_rng(0), REFERENCE))
     assert np.abs(typical[:, :WIDTH].mean(axis=0)).max() < 1e-3, "relative to what is typical"
 
@@ -63,14 +68,26 @@ def test_a_nest_is_described_in_single_precision_throughout(spec: str) -> None:
                 for key, value in vars(part).items()
             }
             counted["cycles"] = cycles(table, done, space.target)
-            arrays = [(key, one) for key, value in counted.items() for one in (value if isinstance(value, tuple) else (value,))]
-            assert not {key for key, one in arrays if isinstance(one, np.ndarray) and one.dtype == np.float64}
+            arrays = [
+                (key, one)
+                for key, value in counted.items()
+                for one in (value if isinstance(value, tuple) else (value,))
+            ]
+            assert not {
+                key
+                for key, one in arrays
+                if isinstance(one, np.ndarray) and one.dtype == np.float64
+            }
 
 
 def test_scalar_calls_are_estimated_slower_than_vectors_of_polynomials() -> None:
     space, points, rows = described("softmax:M=64,N=512")
-    (column,) = (at for at, knob in enumerate(space.space.knobs) if knob.name.endswith("mathematics"))
-    libm = np.array([space.space.knobs[column].values[value] == "libm" for value in points[:, column]])
+    (column,) = (
+        at for at, knob in enumerate(space.space.knobs) if knob.name.endswith("mathematics")
+    )
+    libm = np.array(
+        [space.space.knobs[column].values[value] == "libm" for value in points[:, column]]
+    )
     assert np.median(rows[libm, ESTIMATE]) > np.median(rows[~libm, ESTIMATE]) + 1.0
 
 
@@ -80,7 +97,10 @@ def test_few_accumulators_are_estimated_slower_than_enough() -> None:
     tiles = np.array([space.space.knobs[column].values[value] for value in points[:, column]])
     lanes = detect_cpu().vector_bytes // 4
     accumulators = tiles[:, 0] * tiles[:, 1] // lanes
-    few, enough = rows[accumulators <= 4, ESTIMATE], rows[(accumulators >= 12) & (accumulators <= 20), ESTIMATE]
+    few, enough = (
+        rows[accumulators <= 4, ESTIMATE],
+        rows[(accumulators >= 12) & (accumulators <= 20), ESTIMATE],
+    )
     assert len(enough) and (not len(few) or np.median(few) > np.median(enough))
 
 
@@ -97,11 +117,18 @@ def test_loads_hide_behind_a_unit_that_is_half_as_fast() -> None:
     """Of a tile of 8 by 1 vectors each step has nine loads and eight multiply-adds."""
     found = {}
     for cpu in ("znver4", "znver5"):
-        space, points, rows = described("matmul:M=128,N=128,K=128", 4000, replace(WIDE, tvm={"kind": "llvm", "mcpu": cpu}))
-        (column,) = (at for at, knob in enumerate(space.space.knobs) if knob.name.endswith("tile_j.register"))
+        space, points, rows = described(
+            "matmul:M=128,N=128,K=128", 4000, replace(WIDE, tvm={"kind": "llvm", "mcpu": cpu})
+        )
+        (column,) = (
+            at for at, knob in enumerate(space.space.knobs) if knob.name.endswith("tile_j.register")
+        )
         narrow = [space.space.knobs[column].values[value] == (8, 16) for value in points[:, column]]
         units = units_of(rows[narrow], TERMS)
-        found[cpu] = {name: units[:, NAMES.index(name)] for name in ("arithmetic", "operands", "crowded", "latency")}
+        found[cpu] = {
+            name: units[:, NAMES.index(name)]
+            for name in ("arithmetic", "operands", "crowded", "latency")
+        }
     assert np.allclose(found["znver4"]["arithmetic"], 2 * found["znver5"]["arithmetic"], rtol=1e-3)
     assert not found["znver4"]["operands"].any() and not found["znver4"]["crowded"].any()
     assert (found["znver5"]["operands"] > 0).all() and (found["znver5"]["crowded"] > 0).all()
@@ -124,7 +151,9 @@ def test_sums_of_a_block_of_one_tile_stay_in_registers_between_blocks_of_its_red
 
 
 @pytest.mark.parametrize(("threads", "alike"), [(1, True), (2, False)])
-def test_a_copy_that_depends_on_no_loop_is_described_as_made_first(threads: int, alike: bool) -> None:
+def test_a_copy_that_depends_on_no_loop_is_described_as_made_first(
+    threads: int, alike: bool
+) -> None:
     """It compiles to the same code, unless threads share the copy that is made first."""
     space = CpuSpace(parse_spec("matmul:M=24,N=32,K=16"), detect_cpu(), threads)
     config = dict(space.space.config(np.zeros(len(space.space.knobs), np.int32)))
@@ -137,7 +166,9 @@ def test_a_copy_that_depends_on_no_loop_is_described_as_made_first(threads: int,
     whole = {"block_i": 24, "block_j": 32}
     same = np.array_equal(row(copy1_B="pack", **whole), row(copy1_B="pack_root", **whole))
     assert same == alike
-    assert not np.array_equal(row(copy1_B="pack", block_i=24, block_j=0), row(copy1_B="pack_root", block_i=24, block_j=0))
+    assert not np.array_equal(
+        row(copy1_B="pack", block_i=24, block_j=0), row(copy1_B="pack_root", block_i=24, block_j=0)
+    )
 
 
 def test_a_copy_within_a_tile_of_a_map_is_described_as_made_there() -> None:
@@ -150,7 +181,8 @@ def test_a_copy_within_a_tile_of_a_map_is_described_as_made_there() -> None:
 
 @pytest.mark.parametrize(("window", "rows"), [(1, 14), (3, 28)])
 def test_of_rows_that_a_stride_leaves_out_nothing_is_brought_in(window: int, rows: int) -> None:
-    """A pixel of sixteen channels is a line; windows of three overlap, of one they visit every other row and column."""
+    """A pixel of sixteen channels is a line; windows of three overlap, of one they
+    visit every other row and column."""
     spec = f"conv2d:N=1,H=28,W=28,CI=16,CO=32,KH={window},KW={window},stride=2,pad={window // 2}"
     space = CpuSpace(parse_spec(spec), WIDE, 1)
     (table,) = tables(space, next(iter(space.combinations)))
@@ -162,32 +194,47 @@ def test_of_rows_that_a_stride_leaves_out_nothing_is_brought_in(window: int, row
     assert window == 1 or (nest.brought.footprint[image, -2, in_place] < rows * rows * 64).any()
 
 
-@pytest.mark.parametrize(("spec", "elements"), [("softmax:M=64,N=512", 64 * 512), ("reduce_sum:M=64,N=512", 64)])
+@pytest.mark.parametrize(
+    ("spec", "elements"), [("softmax:M=64,N=512", 64 * 512), ("reduce_sum:M=64,N=512", 64)]
+)
 def test_of_rows_their_elements_are_written_or_one_of_each(spec: str, elements: int) -> None:
     space = CpuSpace(parse_spec(spec), WIDE, 1)
-    (table,) = (one for combination in space.combinations for one in tables(space, combination) if one.is_rows)
+    (table,) = (
+        one
+        for combination in space.combinations
+        for one in tables(space, combination)
+        if one.is_rows
+    )
     found = work(table, space.space.sample(np.random.default_rng(1), 50), WIDE)
     assert (found.written[found.covered == 1] == elements).all() and (found.covered == 1).any()
     assert (found.brought.footprint[-1, 0] == max(elements * 4, 64)).all()
-    rows, vectors = found.nest.span[0], found.nest.span[1] / found.lanes  # each sums up vectors of its own
+    rows, vectors = (
+        found.nest.span[0],
+        found.nest.span[1] / found.lanes,
+    )  # each sums up vectors of its own
     assert (found.accumulators == rows * vectors).all() and (found.accumulators > 8).any()
 
 
 def test_rows_a_page_apart_push_what_is_read_and_what_is_written_out_of_the_same_sets() -> None:
-    """A first-level cache of eight ways holds what is read and written of four rows of 4 KiB at one place, not of five."""
+    """A first-level cache of eight ways holds what is read and written of four rows of
+    4 KiB at one place, not of five."""
     target = replace(WIDE, l1d_bytes=32 << 10)
     for columns, most in ((1024, 4), (1000, 100)):
         space, points, rows = described(f"layer_norm:M=64,N={columns}", 300, target)
-        (column,) = (at for at, knob in enumerate(space.space.knobs) if knob.name.endswith("register"))
-        tiles = np.array([int(str(space.space.knobs[column].values[value][0])) for value in points[:, column]])
+        (column,) = (
+            at for at, knob in enumerate(space.space.knobs) if knob.name.endswith("register")
+        )
+        tiles = np.array(
+            [int(str(space.space.knobs[column].values[value][0])) for value in points[:, column]]
+        )
         aliased = units_of(rows, TERMS)[:, NAMES.index("aliased")]
         assert (aliased[tiles <= most] == 0).all() and (aliased[tiles > most] > 0).all()
         assert (tiles > 4).any() and (tiles <= 4).any()
 
 
 def test_rows_that_come_in_by_turns_count_where_they_are_more_than_a_prefetcher_follows() -> None:
-    """Of a product of a row a block of the reduction visits as many rows of the matrix by turns as it is deep; without blocks of
-    columns, all."""
+    """Of a product of a row a block of the reduction visits as many rows of the matrix
+    by turns as it is deep; without blocks of columns, all."""
     target = replace(WIDE, l2_bytes=1 << 20)
     space = CpuSpace(parse_spec("matmul:M=1,N=2048,K=2048"), target, 1)
     config = dict(space.space.config(np.zeros(len(space.space.knobs), np.int32)))
@@ -195,20 +242,39 @@ def test_rows_that_come_in_by_turns_count_where_they_are_more_than_a_prefetcher_
 
     def interleaved(block: int) -> dict[int, float]:
         chosen = [config | {"C.tile_j.block_j": block, depth.name: value} for value in depth.values]
-        units = units_of(featurizer(space)(np.array([space.space.point(one) for one in chosen])), TERMS)
-        return dict(zip(map(int, map(str, depth.values)), units[:, NAMES.index("interleaved")].tolist(), strict=True))
+        units = units_of(
+            featurizer(space)(np.array([space.space.point(one) for one in chosen])), TERMS
+        )
+        return dict(
+            zip(
+                map(int, map(str, depth.values)),
+                units[:, NAMES.index("interleaved")].tolist(),
+                strict=True,
+            )
+        )
 
     assert {rows for rows, units in interleaved(2048).items() if not units} == {4, 8, FOLLOWED_RUNS}
     assert all(interleaved(0).values())
 
 
 def restarts(bytes_per_cycle: float | None, **knobs: Value) -> float:
-    """Of a product of 1024, by knobs of its operands and blocks, on a machine that reads so fast beyond its second cache."""
-    target = replace(detect_cpu(), l1d_bytes=48 << 10, l2_bytes=1 << 20, vector_bytes=32, vector_registers=16, limits=None)
+    """Of a product of 1024, by knobs of its operands and blocks, on a machine that
+    reads so fast beyond its second cache."""
+    target = replace(
+        detect_cpu(),
+        l1d_bytes=48 << 10,
+        l2_bytes=1 << 20,
+        vector_bytes=32,
+        vector_registers=16,
+        limits=None,
+    )
     if bytes_per_cycle is not None:
         clock = 3e9
         entries = [(1 << 19, 1.0), (1 << 21, bytes_per_cycle * clock), (1 << 25, 1.0)]
-        bandwidth = tuple(Bandwidth(working_set_bytes=size, read=rate, write=rate, copy=rate) for size, rate in entries)
+        bandwidth = tuple(
+            Bandwidth(working_set_bytes=size, read=rate, write=rate, copy=rate)
+            for size, rate in entries
+        )
         limits = Limits(fma_flops=clock * 32, fma_flops_best=clock * 32, bandwidth=bandwidth)
         target = replace(target, limits=limits)
     space = CpuSpace(parse_spec("matmul:M=1024,N=1024,K=1024"), target, 1)
@@ -224,26 +290,41 @@ def test_short_runs_from_beyond_the_second_cache_are_waited_for_where_that_is_sl
     assert restarts(None) == restarts(32.0) == restarts(16.0) == 0.0
     slow = restarts(8.0)
     rows, blocks_of_columns, blocks_of_reduction = 1024, 8, 8
-    assert slow == pytest.approx(64 * rows * blocks_of_columns * blocks_of_reduction, rel=0.1)  # the left operand's
+    assert slow == pytest.approx(
+        64 * rows * blocks_of_columns * blocks_of_reduction, rel=0.1
+    )  # the left operand's
     assert restarts(4.0) == pytest.approx(3 * slow, rel=1e-3)
     assert restarts(8.0, depth=256) == pytest.approx(slow / 2, rel=0.01)
     assert restarts(8.0, copy0_A="pack_root") < slow / 50
 
 
 def starved(columns: int, copy: str, tile: tuple[int, int]) -> float:
-    """Cycles that a product of 16 rows waits for the second cache, of each of its multiply-adds' own."""
-    target = replace(WIDE, l1d_bytes=48 << 10, l2_bytes=1 << 20, tvm={"kind": "llvm", "mcpu": "znver5"})
+    """Cycles that a product of 16 rows waits for the second cache, of each of its
+    multiply-adds' own."""
+    target = replace(
+        WIDE, l1d_bytes=48 << 10, l2_bytes=1 << 20, tvm={"kind": "llvm", "mcpu": "znver5"}
+    )
     space = CpuSpace(parse_spec(f"matmul:M=16,N={columns},K=512"), target, 1)
     config = dict(space.space.config(np.zeros(len(space.space.knobs), np.int32)))
-    usual: dict[str, Value] = {"register": tile, "block_i": 16, "block_j": 128, "depth": 64, "copy0_A": "none", "copy1_B": copy}
+    usual: dict[str, Value] = {
+        "register": tile,
+        "block_i": 16,
+        "block_j": 128,
+        "depth": 64,
+        "copy0_A": "none",
+        "copy1_B": copy,
+    }
     config |= {name: usual[what] for name in config if (what := name.rpartition(".")[2]) in usual}
     units = units_of(featurizer(space)(space.space.point(config)[None]), TERMS)[0]
     return float(units[NAMES.index("starved_l1")] / units[NAMES.index("arithmetic")])
 
 
 def test_tiles_wait_for_rows_that_the_first_cache_cannot_keep() -> None:
-    """Of rows a page apart each row of a tile of 32 columns is two lines from the second cache, four cycles, and a run of its own
-    on another page; four rows of two vectors take four cycles, 14 rows 14."""
-    assert CROSSING / 4 < starved(1024, "none", (4, 32)) < CROSSING / 4 + 0.5, "and sums of the blocks of the reduction"
+    """Of rows a page apart each row of a tile of 32 columns is two lines from the
+    second cache, four cycles, and a run of its own on another page; four rows of two
+    vectors take four cycles, 14 rows 14."""
+    assert CROSSING / 4 < starved(1024, "none", (4, 32)) < CROSSING / 4 + 0.5, (
+        "and sums of the blocks of the reduction"
+    )
     assert starved(1024, "none", (14, 32)) == 0.0
     assert starved(1024, "pack_root", (4, 32)) == 0.0

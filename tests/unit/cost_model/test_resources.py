@@ -1,4 +1,5 @@
-"""What compilers say of a GPU's candidates: figures of a few correct the sketches' estimates of the others, on real ones."""
+"""What compilers say of a GPU's candidates: figures of a few correct the sketches'
+estimates of the others, on real ones."""
 
 from __future__ import annotations
 
@@ -22,8 +23,11 @@ from tuner.spaces.core.space import Points
 from tuner.spaces.cuda.space import CudaSpace
 from tuner.workload.spec import parse_spec
 
-# Of the same kernels, in the same order: registers, bytes spilled, bytes of shared memory of a block, resident warps.
-SAID: Mapping[str, Any] = json.loads(gzip.decompress(TABLE.with_name("ptxas_sm_90.json.gz").read_bytes()))["workloads"]
+# Of the same kernels, in the same order: registers, bytes spilled, bytes of shared
+# memory of a block, resident warps.
+SAID: Mapping[str, Any] = json.loads(
+    gzip.decompress(TABLE.with_name("ptxas_sm_90.json.gz").read_bytes())
+)["workloads"]
 FEW = 16
 
 
@@ -31,7 +35,9 @@ def known(spec: str) -> tuple[CudaSpace, Points, list[Resources], np.ndarray[Any
     """Space, points, what ptxas said of them, their seconds."""
     space, points, seconds, _ = measured(spec)
     said = [
-        Resources(registers=registers, spill_bytes=spilled, shared_bytes=shared, resident_warps=warps)
+        Resources(
+            registers=registers, spill_bytes=spilled, shared_bytes=shared, resident_warps=warps
+        )
         for registers, spilled, shared, warps in SAID[spec]
     ]
     assert len(said) == len(points)
@@ -66,9 +72,17 @@ def test_figures_of_a_few_kernels_tell_those_of_the_others(spec: str) -> None:
         expected = forecast.corrected(features)
         before.append(np.abs(features[others, :COLUMNS] - actual[others]).mean(axis=0))
         after.append(np.abs(expected[others, :COLUMNS] - actual[others]).mean(axis=0))
-        ranks.append([spearman(expected[others, column], actual[others, column]) for column in range(COLUMNS)])
+        ranks.append(
+            [
+                spearman(expected[others, column], actual[others, column])
+                for column in range(COLUMNS)
+            ]
+        )
         assert np.array_equal(expected[:, COLUMNS:], features[:, COLUMNS:])
-    assert (np.mean(after, axis=0) < 0.8 * np.mean(before, axis=0)).all(), (np.mean(before, axis=0), np.mean(after, axis=0))
+    assert (np.mean(after, axis=0) < 0.8 * np.mean(before, axis=0)).all(), (
+        np.mean(before, axis=0),
+        np.mean(after, axis=0),
+    )
     assert np.min(np.mean(ranks, axis=0)) > 0.75
 
 
@@ -77,7 +91,9 @@ def test_a_ranker_of_few_trials_orders_better_by_what_kernels_take() -> None:
     space, points, said, seconds = known("matmul:M=2048,N=2048,K=2048")
     features, labels = CudaFeatures(space)(points), (seconds.min() / seconds).astype(np.float32)
 
-    def ordered(described: Features, few: np.ndarray[Any, Any], others: np.ndarray[Any, Any]) -> float:
+    def ordered(
+        described: Features, few: np.ndarray[Any, Any], others: np.ndarray[Any, Any]
+    ) -> float:
         model = TransferRanker(CudaOpinion())
         model.fit(described[few], labels[few], np.zeros(len(few), np.int64))
         return spearman(model.predict(described[others]), labels[others])
@@ -98,14 +114,22 @@ def test_nothing_is_corrected_before_enough_is_known() -> None:
     for known_rows in (0, 7):
         forecast = ResourceForecast()
         forecast.fit(features, [taken] * known_rows + [None] * (40 - known_rows))
-        assert np.array_equal(forecast.corrected(features), features) and not forecast.penalty(features).any()
+        assert (
+            np.array_equal(forecast.corrected(features), features)
+            and not forecast.penalty(features).any()
+        )
 
 
-def test_candidates_like_those_that_spilled_much_are_ranked_down_and_a_few_bytes_are_no_matter() -> None:
+def test_candidates_like_those_that_spilled_much_are_ranked_down_not_for_a_few_bytes() -> None:
     features = np.random.default_rng(0).random((200, 6)).astype(np.float32)
     crowded = features[:, 3] > 0.7
     for spilled, least in ((SPILLED_BYTES, -1.0), (SPILLED_BYTES - 8, 0.0)):
-        said = [Resources(registers=255, spill_bytes=spilled * int(one), shared_bytes=0, resident_warps=8) for one in crowded]
+        said = [
+            Resources(
+                registers=255, spill_bytes=spilled * int(one), shared_bytes=0, resident_warps=8
+            )
+            for one in crowded
+        ]
         forecast = ResourceForecast()
         forecast.fit(features, said)
         penalty = forecast.penalty(features)
@@ -125,4 +149,7 @@ def test_of_several_kernels_the_worst_counts_and_unused_knobs_do_not() -> None:
             for knob in sketch.knobs
             if knob.name in (f"{sketch.prefix}.tile", f"{sketch.prefix}.shape")
         ]
-        assert 2**registers == pytest.approx(max(one.registers for one in footprints)) and 0 <= warps <= 6
+        assert (
+            2**registers == pytest.approx(max(one.registers for one in footprints))
+            and 0 <= warps <= 6
+        )

@@ -42,7 +42,9 @@ def curve_of(medians: list[float], *, failed: int = 0, levels: tuple[Level, ...]
 @given(MEDIANS)
 def test_records_are_the_trials_faster_than_all_before(medians: list[float]) -> None:
     mask = record_mask(np.array(medians))
-    assert mask.tolist() == [value < min(medians[:at], default=float("inf")) for at, value in enumerate(medians)]
+    assert mask.tolist() == [
+        value < min(medians[:at], default=float("inf")) for at, value in enumerate(medians)
+    ]
 
 
 @given(MEDIANS)
@@ -62,7 +64,10 @@ def test_a_hundred_thousand_trials_fit_in_a_small_picture() -> None:
 
 
 def test_the_drawing_has_no_inline_style_and_stays_within_its_frame() -> None:
-    levels = (Level(name="default", seconds=0.5, kind="default"), Level(name="<b>", seconds=1e-4, kind="rival"))
+    levels = (
+        Level(name="default", seconds=0.5, kind="default"),
+        Level(name="<b>", seconds=1e-4, kind="rival"),
+    )
     text = curves.draw(curve_of([0.3, 0.2, 0.25, 0.001], failed=3, levels=levels))
     assert "style=" not in text and "<b>" not in text and "&lt;b&gt;" in text
     for x, y in re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", text):

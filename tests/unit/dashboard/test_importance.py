@@ -10,7 +10,10 @@ from tuner.api.dashboard.importance import importance, omega_squared
 
 def test_the_knob_that_decides_has_almost_all_the_variance() -> None:
     rng = np.random.default_rng(0)
-    configs = [{"tile": (int(rng.integers(4)), 8), "unroll": int(rng.integers(8)), "fixed": "same"} for _ in range(400)]
+    configs = [
+        {"tile": (int(rng.integers(4)), 8), "unroll": int(rng.integers(8)), "fixed": "same"}
+        for _ in range(400)
+    ]
     medians = [float(np.exp(config["tile"][0] + rng.normal(0, 0.1))) for config in configs]  # type: ignore[index]
     found = importance(configs, medians)
     assert [one.knob for one in found] == ["tile", "unroll"]

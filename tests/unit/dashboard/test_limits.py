@@ -1,4 +1,5 @@
-"""What a page says a workload could take at best: by the algorithm that needs least, in operations as they are stated."""
+"""What a page says a workload could take at best: by the algorithm that needs least, in
+operations as they are stated."""
 
 from __future__ import annotations
 
@@ -14,12 +15,18 @@ CONVOLUTION = "conv2d:N=1,H=56,W=56,CI=64,CO=64,KH=3,KW=3,pad=1"
 PRODUCT = "matmul:M=512,N=512,K=512"
 
 
-@pytest.mark.parametrize(("spec", "unit", "sooner"), [(CONVOLUTION, "avx512f", 2.25), (PRODUCT, "amx-bf16", 16 / 3)])
-def test_an_algorithm_that_does_fewer_operations_raises_the_roof(spec: str, unit: str, sooner: float) -> None:
+@pytest.mark.parametrize(
+    ("spec", "unit", "sooner"), [(CONVOLUTION, "avx512f", 2.25), (PRODUCT, "amx-bf16", 16 / 3)]
+)
+def test_an_algorithm_that_does_fewer_operations_raises_the_roof(
+    spec: str, unit: str, sooner: float
+) -> None:
     target = replace(TARGET, isa=(unit,))
     strict, fast = parse_spec(spec), parse_spec(f"{spec},numerics=fast")
     slow, quick = least_s(strict, target, 1), least_s(fast, target, 1)
-    assert slow is not None and quick is not None and slow / quick == pytest.approx(sooner, rel=1e-6)
+    assert (
+        slow is not None and quick is not None and slow / quick == pytest.approx(sooner, rel=1e-6)
+    )
     assert work_of(fast, 1).flops == work_of(strict, 1).flops == strict.expression.flops
     low, high = (roofs(one, target, 1)[-1] for one in (strict, fast))
     assert low.bytes_per_s is None and high.flops / low.flops == pytest.approx(sooner, rel=1e-6)
@@ -27,4 +34,6 @@ def test_an_algorithm_that_does_fewer_operations_raises_the_roof(spec: str, unit
 
 def test_without_limits_nothing_is_said() -> None:
     bare = replace(TARGET, limits=None)
-    assert least_s(parse_spec(PRODUCT), bare, 1) is None and roofs(parse_spec(PRODUCT), bare, 1) == ()
+    assert (
+        least_s(parse_spec(PRODUCT), bare, 1) is None and roofs(parse_spec(PRODUCT), bare, 1) == ()
+    )

@@ -1,4 +1,5 @@
-"""Loops as text: what is read there is what the program does. Checked by counting how often each block runs."""
+"""Loops as text: what is read there is what the program does. Checked by counting how
+often each block runs."""
 
 from __future__ import annotations
 
@@ -13,7 +14,12 @@ from tuner.api.dashboard import loops
 from tuner.spaces.cpu.space import program_for, space_for
 from tuner.workload.spec import parse_spec
 
-SPECS = ("matmul:M=48,N=40,K=32", "softmax:M=16,N=50", "layer_norm:M=12,N=33", "reduce_sum:shape=24x36,axis=1")
+SPECS = (
+    "matmul:M=48,N=40,K=32",
+    "softmax:M=16,N=50",
+    "layer_norm:M=12,N=33",
+    "reduce_sum:shape=24x36,axis=1",
+)
 
 
 def test_before_is_the_expression() -> None:
@@ -42,7 +48,8 @@ def iterations(lines: list[str]) -> dict[str, int]:
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("threads", [1, 2])
 def test_after_runs_the_reduction_over_every_point(seed: int, threads: int) -> None:
-    """Of a matmul in any config: at least M·N·K multiply-adds, and no more than overlapping tiles explain."""
+    """Of a matmul in any config: at least M·N·K multiply-adds, and no more than
+    overlapping tiles explain."""
     workload = parse_spec("matmul:M=48,N=40,K=32")
     space = space_for(workload, sample_target(), threads)
     config = space.config(space.sample(np.random.default_rng(seed), 1)[0])

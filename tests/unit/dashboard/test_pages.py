@@ -1,4 +1,5 @@
-"""The package holds what pages need, and nothing in a template goes around the policy or the escaping."""
+"""The package holds what pages need, and nothing in a template goes around the policy
+or the escaping."""
 
 from __future__ import annotations
 
@@ -30,17 +31,26 @@ def test_templates_have_no_inline_script_style_or_handler(path: Path) -> None:
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_scripts_evaluate_nothing_and_go_nowhere_else(path: Path) -> None:
     text = path.read_text()
-    assert not re.search(r"\beval\(|new Function|document\.write|https?://(?!www\.w3\.org/2000/svg)", text)
+    assert not re.search(
+        r"\beval\(|new Function|document\.write|https?://(?!www\.w3\.org/2000/svg)", text
+    )
 
 
 def test_every_asset_a_page_asks_for_exists() -> None:
     assets = make_dashboard().assets
-    asked = {name for path in TEMPLATES for name in re.findall(r"asset\('([^']+)'\)", path.read_text())}
-    imported = {name for path in SCRIPTS for name in re.findall(r'from "\./([^"]+)"', path.read_text())}
+    asked = {
+        name for path in TEMPLATES for name in re.findall(r"asset\('([^']+)'\)", path.read_text())
+    }
+    imported = {
+        name for path in SCRIPTS for name in re.findall(r'from "\./([^"]+)"', path.read_text())
+    }
     assert asked | imported <= set(assets)
 
 
-@pytest.mark.parametrize("target", ["//evil.example", "/\\evil", "https://evil.example", "javascript:alert(1)", "", "/a\nb"])
+@pytest.mark.parametrize(
+    "target",
+    ["//evil.example", "/\\evil", "https://evil.example", "javascript:alert(1)", "", "/a\nb"],
+)
 def test_signing_in_leads_only_to_this_service(target: str) -> None:
     assert safe(target) == "/"
 

@@ -40,7 +40,9 @@ def test_names_come_from_the_archives_manifest() -> None:
         pytest.param(b"", id="empty"),
         pytest.param(b"no archive", id="no archive"),
         pytest.param(archive([]), id="no manifest"),
-        pytest.param(archive({"name": "a b", "functions": [{"symbol": "x;y"}]}), id="strange names"),
+        pytest.param(
+            archive({"name": "a b", "functions": [{"symbol": "x;y"}]}), id="strange names"
+        ),
     ],
 )
 def test_a_strange_archive_is_offered_as_a_bare_library(content: bytes) -> None:
@@ -52,6 +54,15 @@ def test_the_c_snippet_compiles(tmp_path: Path) -> None:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("there is no C compiler")
-    texts = dict(snippets("k_1", delivery(None, "f"), parse_spec("matmul:M=4,N=5,K=6,dtype=int8"), "http://h"))
+    texts = dict(
+        snippets(
+            "k_1", delivery(None, "f"), parse_spec("matmul:M=4,N=5,K=6,dtype=int8"), "http://h"
+        )
+    )
     (tmp_path / "main.c").write_text(texts["C"])
-    subprocess.run([compiler, "-std=c11", "-Wall", "-Werror", "-c", "main.c"], cwd=tmp_path, check=True, timeout=60)
+    subprocess.run(
+        [compiler, "-std=c11", "-Wall", "-Werror", "-c", "main.c"],
+        cwd=tmp_path,
+        check=True,
+        timeout=60,
+    )

@@ -27,7 +27,8 @@ def test_seconds(value: float | None, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("80 µs", 8e-5), ("80us", 8e-5), ("1.2ms", 1.2e-3), ("0.5", 0.5), ("", None), ("3e-3", 3e-3)]
+    ("text", "value"),
+    [("80 µs", 8e-5), ("80us", 8e-5), ("1.2ms", 1.2e-3), ("0.5", 0.5), ("", None), ("3e-3", 3e-3)],
 )
 def test_times_are_read(text: str, value: float | None) -> None:
     assert units.read_seconds(text) == (value if value is None else pytest.approx(value))
@@ -47,7 +48,14 @@ def test_what_is_written_can_be_read(value: float) -> None:
 
 def test_other_units() -> None:
     assert units.duration(7800) == "2 h 10 min" and units.duration(185) == "3 min 05 s"
-    assert units.percent(0.004) == "0.4%" and units.percent(0.45) == "45%" and units.percent(0.0) == "0%"
+    assert (
+        units.percent(0.004) == "0.4%"
+        and units.percent(0.45) == "45%"
+        and units.percent(0.0) == "0%"
+    )
     assert units.count(10**9) == "≈10^9.0" and units.count(12345) == "12,345"
     assert units.size(3 * 2**20) == "3.00 MiB" and units.work(268_435_456) == "268 MFLOP"
-    assert units.config_text({}) == "default schedule" and units.config_text({"t": (4, 8), "u": 2}) == "t=4×8 u=2"
+    assert (
+        units.config_text({}) == "default schedule"
+        and units.config_text({"t": (4, 8), "u": 2}) == "t=4×8 u=2"
+    )

@@ -1,4 +1,5 @@
-"""Backup and restore: a consistent copy under writes, restored whole, and refused when it is not sound."""
+"""Backup and restore: a consistent copy under writes, restored whole, and refused when
+it is not sound."""
 
 from __future__ import annotations
 
@@ -19,9 +20,15 @@ from tuner.errors import DatabaseError, UsageError
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    if request.param == "postgresql" and (shutil.which("pg_dump") is None or shutil.which("pg_restore") is None):
+    if request.param == "postgresql" and (
+        shutil.which("pg_dump") is None or shutil.which("pg_restore") is None
+    ):
         pytest.skip("pg_dump and pg_restore are not on PATH")
-    url = f"sqlite:///{tmp_path}/tuner.sqlite" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+    url = (
+        f"sqlite:///{tmp_path}/tuner.sqlite"
+        if request.param == "sqlite"
+        else str(request.getfixturevalue("postgres_url"))
+    )
     opened = open_database(url)
     yield opened
     opened.close()
@@ -102,16 +109,20 @@ def test_a_damaged_database_is_replaced(tmp_path: Path, damage: str) -> None:
     opened.close()
     whole = place.read_bytes()
     place.write_bytes(
-        {"all of it": b"\x5a" * len(whole), "a page": bytes(4096) + whole[4096:], "half is missing": whole[: len(whole) // 2]}[
-            damage
-        ]
+        {
+            "all of it": b"\x5a" * len(whole),
+            "a page": bytes(4096) + whole[4096:],
+            "half is missing": whole[: len(whole) // 2],
+        }[damage]
     )
     place.with_name("tuner.sqlite-wal").write_bytes(b"of another file")
     assert restore_at(f"sqlite:///{place}", file) == f"sqlite:///{place}"
     again = open_database(place)
     assert known(again) == before and schema.check(again.engine) == []
     again.close()
-    assert sorted(one.name for one in tmp_path.iterdir() if one.suffix not in (".sqlite-wal", ".sqlite-shm")) == [
+    assert sorted(
+        one.name for one in tmp_path.iterdir() if one.suffix not in (".sqlite-wal", ".sqlite-shm")
+    ) == [
         "copy",
         "tuner.sqlite",
     ]
@@ -122,7 +133,9 @@ def test_unwritable_place_for_a_backup(database: Database) -> None:
         backup(database, Path("/proc/nowhere/copy"))
 
 
-def test_missing_client_programs_are_named(postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_client_programs_are_named(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     database = open_database(postgres_url)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(DatabaseError, match="pg_dump is not on PATH; install"):

@@ -1,4 +1,5 @@
-"""Opening a database: settings that keep commits, and one clear error for whatever is wrong with it."""
+"""Opening a database: settings that keep commits, and one clear error for whatever is
+wrong with it."""
 
 from __future__ import annotations
 
@@ -68,7 +69,9 @@ def test_a_server_that_acknowledges_early_is_overruled(postgres_url: str) -> Non
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"ALTER DATABASE {name} SET synchronous_commit TO local".encode())
     stronger = open_database(postgres_url)
-    assert scalar(stronger, "SHOW synchronous_commit") == "local", "durable on this server: left as the operator chose"
+    assert scalar(stronger, "SHOW synchronous_commit") == "local", (
+        "durable on this server: left as the operator chose"
+    )
     stronger.close()
 
 
@@ -96,8 +99,10 @@ def test_a_server_that_can_lose_what_it_wrote_is_named(postgres_server: Postgres
 @pytest.mark.parametrize(
     ("version", "safe"),
     [
-        ((3, 40, 1), False), ((3, 44, 5), False), ((3, 44, 6), True), ((3, 45, 0), False), ((3, 50, 6), False),
-        ((3, 50, 7), True), ((3, 51, 2), False), ((3, 51, 3), True), ((3, 52, 0), True), ((3, 6, 9), False), ((4, 0, 0), True),
+        ((3, 40, 1), False), ((3, 44, 5), False), ((3, 44, 6), True), ((3, 45, 0), False), ((3, 50,
+        6), False),
+        ((3, 50, 7), True), ((3, 51, 2), False), ((3, 51, 3), True), ((3, 52, 0), True), ((3, 6,
+        9), False), ((4, 0, 0), True),
     ],
 )  # fmt: skip
 def test_wal_only_without_its_bug(version: tuple[int, int, int], safe: bool) -> None:
@@ -115,7 +120,15 @@ def test_missing_folders_are_made_and_paths_are_accepted(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "url", ["sqlite://", "sqlite:///:memory:", "mysql://host/x", "sqlite+aiosqlite:///x", "://", "no-such-dialect://x"]
+    "url",
+    [
+        "sqlite://",
+        "sqlite:///:memory:",
+        "mysql://host/x",
+        "sqlite+aiosqlite:///x",
+        "://",
+        "no-such-dialect://x",
+    ],
 )
 def test_unsupported_addresses(url: str) -> None:
     with pytest.raises(DatabaseError, match=r"sqlite:///"):
@@ -128,7 +141,9 @@ def test_unwritable_folder() -> None:
 
 
 def test_file_of_another_kind(tmp_path: Path) -> None:
-    (tmp_path / "tuner.sqlite").write_bytes(b"not a database at all, but long enough to look at" * 50)
+    (tmp_path / "tuner.sqlite").write_bytes(
+        b"not a database at all, but long enough to look at" * 50
+    )
     with pytest.raises(DatabaseError, match="not a database"):
         opened(tmp_path)
 
@@ -153,14 +168,20 @@ except DatabaseError as error:
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give up its right to write everywhere")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="needs root, to give up its right to write everywhere"
+)
 def test_read_only_file() -> None:
     with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to others
         Path(folder).chmod(0o755)
         file = Path(folder) / "tuner.sqlite"
         open_database(file).close()
         done = subprocess.run(
-            [sys.executable, "-c", READ_ONLY, str(file)], capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, "-c", READ_ONLY, str(file)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
     assert (done.returncode, done.stderr) == (0, "")
     assert f"{file}: the file or its folder is not writable" in done.stdout
@@ -182,7 +203,9 @@ def test_newer_and_older_schemas_are_refused_by_name(tmp_path: Path) -> None:
         ("0000", rf"has schema 0000, older than {schema.head()}.*db upgrade"),
     ):
         with database.write() as session:
-            session.execute(text("UPDATE alembic_version SET version_num = :version"), {"version": version})
+            session.execute(
+                text("UPDATE alembic_version SET version_num = :version"), {"version": version}
+            )
         with pytest.raises(SchemaMismatch, match=message):
             opened(tmp_path)
         other = opened(tmp_path, check_schema=False)
@@ -198,7 +221,10 @@ def test_locked_database_is_busy_and_then_fine(tmp_path: Path) -> None:
     holder, other = opened(tmp_path), opened(tmp_path, busy_timeout_s=0.1)
     add_job(holder)
     with holder.write():
-        with pytest.raises(DatabaseBusy, match="nothing was written") as caught, other.write() as session:
+        with (
+            pytest.raises(DatabaseBusy, match="nothing was written") as caught,
+            other.write() as session,
+        ):
             jobs.list_page(session)
         assert caught.value.retryable
         with other.read() as session:
@@ -216,7 +242,10 @@ def test_full_disk_loses_nothing_recorded(tmp_path: Path) -> None:
         session.execute(text(f"PRAGMA max_page_count={pages}"))
         for _ in range(100):
             session.execute(
-                text("INSERT INTO artifacts VALUES (hex(randomblob(32)), 1, hex(randomblob(4000)), NULL, '2026-01-01')")
+                text(
+                    "INSERT INTO artifacts VALUES (hex(randomblob(32)), 1, "
+                    "hex(randomblob(4000)), NULL, '2026-01-01')"
+                )
             )
     with database.read() as session:
         assert len(jobs.list_page(session).items) == 1
@@ -245,7 +274,15 @@ def test_errors_have_codes() -> None:
 
 
 def test_opening_needs_no_compiler_and_no_cluster() -> None:
-    modules = "db.backup, db.cost_models, db.engine, db.kernels, db.keys, db.lanes, db.runs, db.trial_pages, db.workers"
-    code = f"import sys, {modules}; print([name for name in ('tvm', 'ray', 'xgboost', 'fastapi') if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    modules = (
+        "db.backup, db.cost_models, db.engine, db.kernels, db.keys, db.lanes, db.runs, "
+        "db.trial_pages, db.workers"
+    )
+    code = (
+        f"import sys, {modules}; print([name for name in ('tvm', 'ray', 'xgboost', "
+        f"'fastapi') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout.strip() == "[]"

@@ -9,7 +9,11 @@ from tuner.spaces.core.space import Value
 def test_the_bits_are_the_same_in_every_release() -> None:
     assert knob_bits({}) == 0
     knobs: dict[str, Value] = {"unroll": 64, "sketch": "tiles", "tile": (4, 8)}
-    assert [hex(knob_bits({name: value})) for name, value in knobs.items()] == ["0x4000008000000", "0x800008", "0x40004000000000"]
+    assert [hex(knob_bits({name: value})) for name, value in knobs.items()] == [
+        "0x4000008000000",
+        "0x800008",
+        "0x40004000000000",
+    ]
 
 
 def test_a_config_has_the_bits_of_each_of_its_knobs() -> None:

@@ -20,12 +20,23 @@ from tuner.errors import DatabaseError, UsageError
 from tuner.measure.gpu.resources import Resources
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
 
-texts = st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=40)
+texts = st.text(
+    alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=40
+)
 seconds = st.floats(min_value=1e-12, max_value=1e6, allow_subnormal=False)
-values = st.one_of(st.integers(-(2**53), 2**53), texts, st.lists(st.integers(0, 2**31), max_size=4).map(tuple))
+values = st.one_of(
+    st.integers(-(2**53), 2**53), texts, st.lists(st.integers(0, 2**31), max_size=4).map(tuple)
+)
 configs = st.dictionaries(texts, values, max_size=5)
 maybe = st.none() | seconds
-conditions = st.builds(Conditions, lane=texts, isolation=texts, steal_s=maybe, frequency_hz=maybe, abandoned=st.booleans())
+conditions = st.builds(
+    Conditions,
+    lane=texts,
+    isolation=texts,
+    steal_s=maybe,
+    frequency_hz=maybe,
+    abandoned=st.booleans(),
+)
 timed = st.builds(
     Timed,
     samples_s=st.lists(seconds, min_size=1, max_size=6).map(tuple),
@@ -35,11 +46,17 @@ timed = st.builds(
 )
 failed = st.builds(Failed, kind=st.sampled_from(FailureKind), message=texts)
 counts = st.integers(0, 2**31)
-resources = st.builds(Resources, registers=counts, spill_bytes=counts, shared_bytes=counts, resident_warps=counts)
+resources = st.builds(
+    Resources, registers=counts, spill_bytes=counts, shared_bytes=counts, resident_warps=counts
+)
 
 
-@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def recording(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Database, Lease]]:
+@pytest.fixture(
+    scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
+)
+def recording(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Database, Lease]]:
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path_factory.mktemp('values')}/tuner.sqlite"
     else:
@@ -52,12 +69,18 @@ def recording(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 @settings(max_examples=60, deadline=None)
 @given(config=configs, outcome=timed | failed, build_s=seconds, taken=st.none() | resources)
 def test_any_trial_comes_back_as_it_was(
-    recording: tuple[Database, Lease], config: Any, outcome: Timed | Failed, build_s: float, taken: Resources | None
+    recording: tuple[Database, Lease],
+    config: Any,
+    outcome: Timed | Failed,
+    build_s: float,
+    taken: Resources | None,
 ) -> None:
     database, lease = recording
     with database.write() as session:
         number = len(trials.numbers(session, lease.job_id))
-        trial = Trial(number=number, config=config, outcome=outcome, build_s=build_s, resources=taken)
+        trial = Trial(
+            number=number, config=config, outcome=outcome, build_s=build_s, resources=taken
+        )
         trials.record(session, lease, trial)
     with database.read() as session:
         assert trials.get(session, lease.job_id, number).trial == trial
@@ -82,7 +105,9 @@ def test_times_are_utc_and_need_a_zone() -> None:
     column, dialect = UtcDateTime(), type("Dialect", (), {"name": "sqlite"})()
     there = datetime(2026, 5, 1, 12, tzinfo=timezone(timedelta(hours=2)))
     stored = column.process_bind_param(there, dialect)
-    assert stored == datetime(2026, 5, 1, 10) and column.process_result_value(stored, dialect) == there
+    assert (
+        stored == datetime(2026, 5, 1, 10) and column.process_result_value(stored, dialect) == there
+    )
     with pytest.raises(DatabaseError, match="has no zone"):
         column.process_bind_param(datetime(2026, 5, 1), dialect)
 
@@ -106,5 +131,7 @@ def test_no_text_breaks_a_cursor(cursor: str) -> None:
 
 
 def test_signatures_group_by_text_without_numbers() -> None:
-    assert trials.signature("at 0x7f01 in /tmp/a1/b.c:12") == trials.signature("at 0x99 in /var/z.c:7")
+    assert trials.signature("at 0x7f01 in /tmp/a1/b.c:12") == trials.signature(
+        "at 0x99 in /var/z.c:7"
+    )
     assert trials.signature("out of registers") != trials.signature("out of memory")

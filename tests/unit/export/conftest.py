@@ -1,4 +1,5 @@
-"""Kernels ready for export, from the hand-written ones of the runtime's tests: no tensor compiler needed."""
+"""Kernels ready for export, from the hand-written ones of the runtime's tests: no
+tensor compiler needed."""
 
 from __future__ import annotations
 
@@ -26,13 +27,17 @@ def toolchain(tmp_path_factory: pytest.TempPathFactory) -> Toolchain:
 @pytest.fixture(scope="session")
 def kernel(toolchain: Toolchain) -> Callable[..., ExportKernel]:
     """`kernel("double")` computes Y = 2 X on 1024 float32; fields can be replaced by name."""
-    # Static but for the one entry, as a compiler's objects are, so that several go into one library.
-    text = KERNELS.read_text().replace("\nint entry_", "\nstatic __attribute__((unused)) int entry_")
+    # Static but for the one entry, as a compiler's objects are, so that several go into
+    # one library.
+    text = KERNELS.read_text().replace(
+        "\nint entry_", "\nstatic __attribute__((unused)) int entry_"
+    )
     headers = {"tvm_abi.h": runtime_sources()["tvm_abi.h"]}
 
     def make(entry: str = "double", **changes: Any) -> ExportKernel:
         visible = (
-            '__attribute__((visibility("default"))) int __tvm_ffi_main(void *s, const TunerAny *a, int32_t n, TunerAny *r)'
+            '__attribute__((visibility("default"))) int __tvm_ffi_main(void *s, const TunerAny '
+            "*a, int32_t n, TunerAny *r)"
             f"{{ return entry_{entry}(s, a, n, r); }}\n"
         )
         made = ExportKernel(
@@ -52,7 +57,12 @@ def kernel(toolchain: Toolchain) -> Callable[..., ExportKernel]:
             max_rel_error=0.0,
             op="elementwise",
             params={"N": 1024, "act": "double", "dtype": "float32"},
-            provenance={"job": "j1", "trial": 3, "trace": [["split", [4, 8]]], "versions": {"tuner": "0.1"}},
+            provenance={
+                "job": "j1",
+                "trial": 3,
+                "trace": [["split", [4, 8]]],
+                "versions": {"tuner": "0.1"},
+            },
         )
         made = replace(made, **changes)
         if made.expected is None and entry in ("double", "parallel", "workspace"):

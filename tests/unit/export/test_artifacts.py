@@ -1,4 +1,5 @@
-"""The artifact store: bytes come back as they were or not at all, and nothing half-written stays."""
+"""The artifact store: bytes come back as they were or not at all, and nothing
+half-written stays."""
 
 from __future__ import annotations
 
@@ -34,7 +35,12 @@ def files(store: ArtifactStore) -> list[str]:
 def test_bytes_come_back(store: ArtifactStore, tmp_path: Path) -> None:
     digest = store.put(DATA)
     assert digest == hashlib.sha256(DATA).hexdigest()
-    assert store.get(digest) == DATA == store.path(digest).read_bytes() == store.verify(digest).read_bytes()
+    assert (
+        store.get(digest)
+        == DATA
+        == store.path(digest).read_bytes()
+        == store.verify(digest).read_bytes()
+    )
     assert store.exists(digest) and not store.exists("0" * 64)
     assert store.put(DATA) == digest and files(store) == [digest] == list(store.digests())
     (tmp_path / "file").write_bytes(b"")
@@ -98,7 +104,8 @@ def test_only_those_named_that_were_not_put_lately_are_deleted(store: ArtifactSt
 
 
 def test_bytes_put_while_they_are_deleted_are_there(store: ArtifactStore) -> None:
-    """Deleting first: the put finds the file gone and writes it. Putting first: the deletion finds the file young."""
+    """Deleting first: the put finds the file gone and writes it. Putting first: the
+    deletion finds the file young."""
     file = store.path(store.put(DATA))
     with ThreadPoolExecutor(1) as beside:
         with file.open("rb") as locked:

@@ -1,4 +1,5 @@
-"""CUDA kernels exported: the header compiles in C and C++, the package imports, refuses arrays of the host, and hashes agree.
+"""CUDA kernels exported: the header compiles in C and C++, the package imports, refuses
+arrays of the host, and hashes agree.
 
 Calling a function on a device is for a machine with a GPU.
 """
@@ -38,7 +39,9 @@ KERNEL = ExportCudaKernel(module=MODULE, workload=parse_spec("softmax:M=8,N=4"))
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("export")
-    export_cuda_library([KERNEL], folder / "out", "rowwise", toolchain=Toolchain.find(cache=folder / "cache"))
+    export_cuda_library(
+        [KERNEL], folder / "out", "rowwise", toolchain=Toolchain.find(cache=folder / "cache")
+    )
     return folder / "out"
 
 
@@ -64,13 +67,25 @@ int main(void) {
 
 @no_driver
 @pytest.mark.parametrize("compiler", ["cc", "c++"])
-def test_a_program_calls_it_and_is_told_that_there_is_no_driver(exported: Path, tmp_path: Path, compiler: str) -> None:
-    if compiler == "c++" and shutil.which(compiler) is None:  # the product needs a C compiler, a C++ one only its users do
+def test_a_program_calls_it_and_is_told_that_there_is_no_driver(
+    exported: Path, tmp_path: Path, compiler: str
+) -> None:
+    if (
+        compiler == "c++" and shutil.which(compiler) is None
+    ):  # the product needs a C compiler, a C++ one only its users do
         pytest.skip("no C++ compiler: c++ is not installed")
     source = tmp_path / ("main.c" if compiler == "cc" else "main.cpp")
     source.write_text(PROGRAM)
-    flags = ["-Wall", "-Werror", f"-I{exported}/include", f"-L{exported}/lib", f"-Wl,-rpath,{exported}/lib"]
-    subprocess.run([compiler, *flags, "-o", str(tmp_path / "main"), str(source), "-lrowwise"], check=True)
+    flags = [
+        "-Wall",
+        "-Werror",
+        f"-I{exported}/include",
+        f"-L{exported}/lib",
+        f"-Wl,-rpath,{exported}/lib",
+    ]
+    subprocess.run(
+        [compiler, *flags, "-o", str(tmp_path / "main"), str(source), "-lrowwise"], check=True
+    )
     said = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout
     assert said.startswith("8 NVIDIA's driver cannot be opened")
 
@@ -82,8 +97,13 @@ def test_the_package_needs_nothing_of_ours_and_refuses_the_hosts_arrays(exported
         "except rowwise.ArrayError as error:\n    print(error)\n"
         "print(any(name.startswith('tuner') for name in sys.modules))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=exported, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["rows: X is not in memory of a GPU (DLPack's device type is 1)", "False"]
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=exported, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == [
+        "rows: X is not in memory of a GPU (DLPack's device type is 1)",
+        "False",
+    ]
 
 
 def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
@@ -102,8 +122,12 @@ def test_an_exported_kernel_computes_on_the_device(tmp_path: Path) -> None:
     target, workload = detect_gpu(), parse_spec("softmax:M=64,N=256")
     space = CudaSpace(workload, target)
     program = space.program(space.space.config(space.space.unrank(0)))
-    module = replace(cuda_module(program, target, "kernel", cuda_compiler(tmp_path / "cubins")), symbol="soft")
-    export_cuda_library([ExportCudaKernel(module=module, workload=workload)], tmp_path / "out", "soft")
+    module = replace(
+        cuda_module(program, target, "kernel", cuda_compiler(tmp_path / "cubins")), symbol="soft"
+    )
+    export_cuda_library(
+        [ExportCudaKernel(module=module, workload=workload)], tmp_path / "out", "soft"
+    )
     arrays: dict[str, Any] = make_inputs(workload.expression, seed=1)
     device = Device()
     addresses = []
@@ -111,6 +135,13 @@ def test_an_exported_kernel_computes_on_the_device(tmp_path: Path) -> None:
         addresses.append(device.allocate(array.nbytes))
         device.upload(addresses[-1], array)
     out = device.allocate(64 * 256 * 4)
-    CudaLibrary(tmp_path / "out" / "lib" / "libsoft.so").function("soft").launch([*addresses, out], device.stream)
+    CudaLibrary(tmp_path / "out" / "lib" / "libsoft.so").function("soft").launch(
+        [*addresses, out], device.stream
+    )
     got = device.download(out, (64, 256), np.float32)
-    np.testing.assert_allclose(got, evaluate(workload.expression, arrays)[workload.expression.outputs[0]], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        got,
+        evaluate(workload.expression, arrays)[workload.expression.outputs[0]],
+        rtol=1e-4,
+        atol=1e-6,
+    )

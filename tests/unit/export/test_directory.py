@@ -19,20 +19,38 @@ Make = Callable[..., ExportKernel]
 
 
 def tree(root: Path) -> dict[str, bytes]:
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
 
 
-def test_same_kernels_give_the_same_bytes(tmp_path: Path, kernel: Make, toolchain: Toolchain) -> None:
+def test_same_kernels_give_the_same_bytes(
+    tmp_path: Path, kernel: Make, toolchain: Toolchain
+) -> None:
     for name in ("one", "two"):
-        export_library([kernel(), kernel("parallel", symbol="other_f")], tmp_path / name, "kit", toolchain=toolchain)
+        export_library(
+            [kernel(), kernel("parallel", symbol="other_f")],
+            tmp_path / name,
+            "kit",
+            toolchain=toolchain,
+        )
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
 
 
-def test_an_earlier_export_is_replaced_whole(tmp_path: Path, kernel: Make, toolchain: Toolchain) -> None:
+def test_an_earlier_export_is_replaced_whole(
+    tmp_path: Path, kernel: Make, toolchain: Toolchain
+) -> None:
     target = tmp_path / "out"
     target.mkdir()  # empty is fine too
     export_library([kernel()], target, "first", toolchain=toolchain)
-    for made in ("first/__pycache__/loader.pyc", "build/lib/x", "dist/first.whl", "first.egg-info/PKG-INFO"):
+    for made in (
+        "first/__pycache__/loader.pyc",
+        "build/lib/x",
+        "dist/first.whl",
+        "first.egg-info/PKG-INFO",
+    ):
         (target / made).parent.mkdir(parents=True)
         (target / made).write_bytes(b"")
     export_library([kernel()], target, "second", toolchain=toolchain)
@@ -41,7 +59,9 @@ def test_an_earlier_export_is_replaced_whole(tmp_path: Path, kernel: Make, toolc
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_other_peoples_files_are_left_alone(tmp_path: Path, kernel: Make, toolchain: Toolchain) -> None:
+def test_other_peoples_files_are_left_alone(
+    tmp_path: Path, kernel: Make, toolchain: Toolchain
+) -> None:
     target = tmp_path / "out"
     target.mkdir()
     (target / "thesis.txt").write_text("mine")
@@ -57,7 +77,9 @@ def test_other_peoples_files_are_left_alone(tmp_path: Path, kernel: Make, toolch
     assert tree(target) == before
 
 
-def test_links_to_folders_are_other_peoples_too(tmp_path: Path, kernel: Make, toolchain: Toolchain) -> None:
+def test_links_to_folders_are_other_peoples_too(
+    tmp_path: Path, kernel: Make, toolchain: Toolchain
+) -> None:
     target, mine = tmp_path / "out", tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.txt").write_text("mine")
@@ -68,7 +90,9 @@ def test_links_to_folders_are_other_peoples_too(tmp_path: Path, kernel: Make, to
     assert (mine / "thesis.txt").read_text() == "mine"
 
 
-def test_files_and_links_are_no_directories(tmp_path: Path, kernel: Make, toolchain: Toolchain) -> None:
+def test_files_and_links_are_no_directories(
+    tmp_path: Path, kernel: Make, toolchain: Toolchain
+) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     for name in ("file", "link"):
@@ -82,22 +106,30 @@ def test_nothing_to_export_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_numbers_that_are_none_are_refused(tmp_path: Path, kernel: Make, toolchain: Toolchain) -> None:
+def test_numbers_that_are_none_are_refused(
+    tmp_path: Path, kernel: Make, toolchain: Toolchain
+) -> None:
     for broken in (kernel(max_rel_error=float("nan")), kernel(provenance={"job": object()})):
         with pytest.raises(ExportRefused, match="cannot be written as JSON"):
             export_library([broken], tmp_path / "out", "kit", toolchain=toolchain)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failing_compiler_leaves_nothing(tmp_path: Path, kernel: Make, toolchain: Toolchain) -> None:
+def test_a_failing_compiler_leaves_nothing(
+    tmp_path: Path, kernel: Make, toolchain: Toolchain
+) -> None:
     with pytest.raises(LinkError):
-        export_library([kernel(object_code=b"damaged")], tmp_path / "out", "kit", toolchain=toolchain)
+        export_library(
+            [kernel(object_code=b"damaged")], tmp_path / "out", "kit", toolchain=toolchain
+        )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))  # fails a write in the middle of a file, as a full disk does
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (1000, before[1])
+    )  # fails a write in the middle of a file, as a full disk does
     try:
         with pytest.raises(ExportError, match=r"File too large.*nothing was changed"):
             place(tmp_path / "out", {"fine.txt": b"x", "large.bin": bytes(5000)})

@@ -1,4 +1,5 @@
-"""Exported directories altered at random and on purpose: each change is one clear refusal, and nothing outside is written."""
+"""Exported directories altered at random and on purpose: each change is one clear
+refusal, and nothing outside is written."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ def copy(exported: Path, tmp_path: Path) -> Path:
 
 def tree(root: Path) -> dict[str, str]:
     files = (path for path in sorted(root.rglob("*")) if path.is_file())
-    return {path.relative_to(root).as_posix(): sha256(path.read_bytes()).hexdigest() for path in files}
+    return {
+        path.relative_to(root).as_posix(): sha256(path.read_bytes()).hexdigest() for path in files
+    }
 
 
 def test_any_flipped_bit_of_any_file_is_refused(copy: Path) -> None:
@@ -83,7 +86,13 @@ def test_values_of_other_types_break_nothing(copy: Path) -> None:
     document = json.loads(path.read_text())
 
     def places(value: object, at: tuple[str | int, ...]) -> list[tuple[str | int, ...]]:
-        steps = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        steps = (
+            value.items()
+            if isinstance(value, dict)
+            else enumerate(value)
+            if isinstance(value, list)
+            else ()
+        )
         return [at, *(place for key, inner in steps for place in places(inner, (*at, key)))]
 
     for place in places(document, ()):
@@ -127,11 +136,17 @@ def test_what_is_no_plain_file_is_refused(copy: Path, tmp_path: Path, special: s
 
 
 def test_nothing_outside_is_written_or_replaced(copy: Path, tmp_path: Path) -> None:
-    """A manifest that claims files elsewhere: verifying reads none of them, exporting over it is refused."""
+    """A manifest that claims files elsewhere: verifying reads none of them, exporting
+    over it is refused."""
     outside = tmp_path / "precious.txt"
     outside.write_text("mine")
     document = json.loads((copy / "manifest.json").read_text())
-    for name in ("../precious.txt", str(outside), "include/../../precious.txt", "include/..\\..\\precious.txt"):
+    for name in (
+        "../precious.txt",
+        str(outside),
+        "include/../../precious.txt",
+        "include/..\\..\\precious.txt",
+    ):
         files = {**document["files"], name: sha256(b"mine").hexdigest()}
         (copy / "manifest.json").write_text(json.dumps({**document, "files": files}))
         before = tree(tmp_path)
@@ -156,7 +171,8 @@ def test_the_same_bytes_from_another_process_folder_and_locale(tmp_path: Path) -
     for name, seed, zone, umask in (("one", "1", "UTC", "2"), ("two", "4242", "Asia/Tokyo", "63")):
         (tmp_path / name).mkdir()
         environment = {
-            "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed, "TZ": zone, "HOME": str(tmp_path / name),
+            "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed,
+            "TZ": zone, "HOME": str(tmp_path / name),
         }  # fmt: skip
         command = [sys.executable, "-c", PROGRAM, str(tmp_path / name / "kit"), umask]
         subprocess.run(command, env=environment, cwd=tmp_path / name, check=True, timeout=120)

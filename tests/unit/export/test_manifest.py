@@ -19,7 +19,11 @@ from tuner.runtime.toolchain import Toolchain
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory, kernel: Callable[..., ExportKernel], toolchain: Toolchain) -> Path:
+def exported(
+    tmp_path_factory: pytest.TempPathFactory,
+    kernel: Callable[..., ExportKernel],
+    toolchain: Toolchain,
+) -> Path:
     directory = tmp_path_factory.mktemp("export") / "kit"
     export_library([kernel()], directory, "kit", toolchain=toolchain)
     return directory
@@ -38,11 +42,23 @@ def edit(directory: Path, **changes: Any) -> None:
 def test_the_document_is_the_contracts(exported: Path) -> None:
     document = json.loads((exported / "manifest.json").read_text())
     assert set(document) == {"schema", "name", "library", "files", "functions"}
-    assert (document["schema"], document["name"], document["library"]) == (1, "kit", "lib/libkit.so")
-    for path in ("lib/libkit.so", "lib/libkit.a", "include/kit.h", "kit/__init__.py", "lib/pkgconfig/kit.pc"):
+    assert (document["schema"], document["name"], document["library"]) == (
+        1,
+        "kit",
+        "lib/libkit.so",
+    )
+    for path in (
+        "lib/libkit.so",
+        "lib/libkit.a",
+        "include/kit.h",
+        "kit/__init__.py",
+        "lib/pkgconfig/kit.pc",
+    ):
         assert document["files"][path] == sha256((exported / path).read_bytes()).hexdigest()
     listed = {*document["files"], "manifest.json"}
-    assert listed == {path.relative_to(exported).as_posix() for path in exported.rglob("*") if path.is_file()}
+    assert listed == {
+        path.relative_to(exported).as_posix() for path in exported.rglob("*") if path.is_file()
+    }
     assert document["functions"] == [
         {
             "symbol": "elementwise_n1024_double",
@@ -64,7 +80,12 @@ def test_the_document_is_the_contracts(exported: Path) -> None:
             "ci95_s": [0.9e-6, 1.1e-6],
             "verified": True,
             "max_rel_error": 0.0,
-            "provenance": {"job": "j1", "trial": 3, "trace": [["split", [4, 8]]], "versions": {"tuner": "0.1"}},
+            "provenance": {
+                "job": "j1",
+                "trial": 3,
+                "trace": [["split", [4, 8]]],
+                "versions": {"tuner": "0.1"},
+            },
         }
     ]
 
@@ -103,7 +124,20 @@ def test_links_are_refused(copy: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["../outside", "/etc/passwd", "a/../../b", "a//b", "./a", "", "a\\..\\b", "C:/x", "a\n", "manifest.json", "a/.."]
+    "path",
+    [
+        "../outside",
+        "/etc/passwd",
+        "a/../../b",
+        "a//b",
+        "./a",
+        "",
+        "a\\..\\b",
+        "C:/x",
+        "a\n",
+        "manifest.json",
+        "a/..",
+    ],
 )
 def test_paths_that_leave_the_directory_are_refused(copy: Path, path: str) -> None:
     edit(copy, files={**json.loads((copy / "manifest.json").read_text())["files"], path: "0" * 64})
@@ -150,8 +184,12 @@ BAD_FUNCTIONS: dict[str, dict[str, Any]] = {
     "a symbol with a path": {"symbol": "../run"},
     "too many threads": {"threads": 100_000},
     "a feature that is none": {"isa": [["avx2"]]},
-    "a dtype that is none": {"arguments": [{"name": "X", "dtype": ["float32"], "shape": [1], "role": "in"}]},
-    "a shape that is none": {"arguments": [{"name": "X", "dtype": "float32", "shape": [True, -1], "role": "in"}]},
+    "a dtype that is none": {
+        "arguments": [{"name": "X", "dtype": ["float32"], "shape": [1], "role": "in"}]
+    },
+    "a shape that is none": {
+        "arguments": [{"name": "X", "dtype": "float32", "shape": [True, -1], "role": "in"}]
+    },
 }
 
 

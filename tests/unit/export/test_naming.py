@@ -1,4 +1,5 @@
-"""C names: derived from the operator or notation, valid everywhere, unique, and refused when given wrong."""
+"""C names: derived from the operator or notation, valid everywhere, unique, and refused
+when given wrong."""
 
 from __future__ import annotations
 
@@ -18,19 +19,40 @@ MLP = "kernel mlp(A: f32[M, K]) -> (C: f32[M]) { C[i] += A[i, k] }"
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
-        ({"op": "matmul", "params": {"M": 512, "N": 256, "K": 64, "dtype": "float32"}}, "matmul_m512_n256_k64"),
-        ({"op": "matmul", "params": {"M": 5, "transpose_a": True, "transpose_b": False}}, "matmul_m5_transpose_a"),
-        ({"op": "dense", "params": {"M": 1, "bias": True, "act": "relu", "dtype": "float16"}}, "dense_m1_bias_relu_f16"),
+        (
+            {"op": "matmul", "params": {"M": 512, "N": 256, "K": 64, "dtype": "float32"}},
+            "matmul_m512_n256_k64",
+        ),
+        (
+            {"op": "matmul", "params": {"M": 5, "transpose_a": True, "transpose_b": False}},
+            "matmul_m5_transpose_a",
+        ),
+        (
+            {"op": "dense", "params": {"M": 1, "bias": True, "act": "relu", "dtype": "float16"}},
+            "dense_m1_bias_relu_f16",
+        ),
         ({"op": "layer_norm", "params": {"M": 2, "eps": 1e-05}}, "layer_norm_m2_eps1e_05"),
         ({"op": "softmax", "params": {}}, "kernel_softmax"),
         ({"op": None, "params": {}, "notation": MLP, "shapes": {"M": 3, "K": 4}}, "mlp_m3_k4"),
-        ({"op": None, "params": {}, "notation": "kernel exp(A: f32[4]) -> (C: f32[4]) { C[i] = exp(A[i]) }"}, "kernel_exp"),
+        (
+            {
+                "op": None,
+                "params": {},
+                "notation": "kernel exp(A: f32[4]) -> (C: f32[4]) { C[i] = exp(A[i]) }",
+            },
+            "kernel_exp",
+        ),
         ({"op": None, "params": {}, "notation": None}, "kernel_kernel"),
-        ({"op": None, "params": {}, "notation": "kernel pthread_create(A: f32[4])"}, "kernel_pthread_create"),
+        (
+            {"op": None, "params": {}, "notation": "kernel pthread_create(A: f32[4])"},
+            "kernel_pthread_create",
+        ),
         ({"op": None, "params": {}, "notation": "kernel run_all(A: f32[4])"}, "kernel_run_all"),
     ],
 )
-def test_names_follow_operator_and_dimensions(kernel: Make, changes: dict[str, Any], name: str) -> None:
+def test_names_follow_operator_and_dimensions(
+    kernel: Make, changes: dict[str, Any], name: str
+) -> None:
     assert base_name(kernel(**changes)) == name
 
 
@@ -42,7 +64,13 @@ def test_long_names_are_cut_and_told_apart(kernel: Make) -> None:
 
 
 def test_equal_names_become_unique_in_a_stable_way(kernel: Make) -> None:
-    kernels = [kernel(threads=1), kernel(threads=2), kernel(threads=2), kernel(threads=2), kernel(threads=2, symbol="mine")]
+    kernels = [
+        kernel(threads=1),
+        kernel(threads=2),
+        kernel(threads=2),
+        kernel(threads=2),
+        kernel(threads=2, symbol="mine"),
+    ]
     names = [found.symbol for found in named(kernels, "kit")]
     base = "elementwise_n1024_double"
     assert names == [base, f"{base}_t2", f"{base}_t2_abababab", f"{base}_t2_abababab_2", "mine"]
@@ -76,7 +104,20 @@ def test_bad_library_names_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "symbol", ["1f", "a b", "while", "malloc", "expf", "kit_alloc", "kit", "f\n", "tensor", "tuner_call", "TVMFFI"]
+    "symbol",
+    [
+        "1f",
+        "a b",
+        "while",
+        "malloc",
+        "expf",
+        "kit_alloc",
+        "kit",
+        "f\n",
+        "tensor",
+        "tuner_call",
+        "TVMFFI",
+    ],
 )
 def test_bad_function_names_are_refused(kernel: Make, symbol: str) -> None:
     with pytest.raises(ExportRefused, match="function name"):

@@ -1,4 +1,5 @@
-"""Exported functions as operators of PyTorch: right answers, shapes for tracing, refusals; nothing of it without torch."""
+"""Exported functions as operators of PyTorch: right answers, shapes for tracing,
+refusals; nothing of it without torch."""
 
 from __future__ import annotations
 
@@ -48,7 +49,14 @@ def exported(tmp_path_factory: pytest.TempPathFactory, kernel: Make, toolchain: 
 @pytest.mark.skipif(find_spec("torch") is None, reason="no torch here")
 def test_functions_are_operators(exported: Path) -> None:
     command = [sys.executable, "-W", "error::UserWarning", "-c", PROGRAM]
-    done = subprocess.run(command, env={"PYTHONPATH": str(exported)}, capture_output=True, text=True, check=False, timeout=170)
+    done = subprocess.run(
+        command,
+        env={"PYTHONPATH": str(exported)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=170,
+    )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "elementwise_n1024_double: X has dtype torch.float64, expected torch.float32"
@@ -57,7 +65,10 @@ def test_functions_are_operators(exported: Path) -> None:
 
 
 def test_without_torch_nothing_of_it_is_loaded(exported: Path) -> None:
-    program = "import sys; sys.modules['torch.library'] = None; import kit; assert 'kit.operators' not in sys.modules"
+    program = (
+        "import sys; sys.modules['torch.library'] = None; import kit; assert "
+        "'kit.operators' not in sys.modules"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={"PYTHONPATH": str(exported)},

@@ -23,7 +23,10 @@ def test_the_plan_is_the_best_there_is(kernels: dict[int, float], high: int) -> 
     def best(left: int) -> float:
         if left == 0:
             return 0.0
-        return min(cost + (best(left - rows) if rows <= left else copying(left)) for rows, cost in kernels.items())
+        return min(
+            cost + (best(left - rows) if rows <= left else copying(left))
+            for rows, cost in kernels.items()
+        )
 
     plan, extents = plan_rows(list(kernels.items()), high, copying), list(kernels)
     assert len(plan.first) == len(plan.seconds) == high + 1
@@ -50,10 +53,14 @@ def little(rows: int) -> float:
     return 1e-7 * rows
 
 
-@pytest.mark.parametrize(("low", "high"), [(1, 512), (1, 2), (100, 200), (7, 9), (1, 4096), (5000, 60000)])
+@pytest.mark.parametrize(
+    ("low", "high"), [(1, 512), (1, 2), (100, 200), (7, 9), (1, 4096), (5000, 60000)]
+)
 def test_few_kernels_serve_a_range(low: int, high: int) -> None:
     extents = choose_extents(low, high, ideal, little)
-    assert len(extents) <= 8 and extents[-1] == high and all(low <= rows <= high for rows in extents)
+    assert (
+        len(extents) <= 8 and extents[-1] == high and all(low <= rows <= high for rows in extents)
+    )
     worst, mean = worst_regret({rows: ideal(rows) for rows in extents}, low, high, ideal, little)
     assert worst < 0.7 and mean < 0.2
 
@@ -76,13 +83,15 @@ def test_kernels_nobody_needs_are_left_out() -> None:
 
 
 def test_kernels_go_where_the_traffic_is() -> None:
-    """Nearly all calls have 100 or 101 rows: both get kernels of their own, and every other number of rows is still served."""
+    """Nearly all calls have 100 or 101 rows: both get kernels of their own, and every
+    other number of rows is still served."""
     traffic = {100: 50.0, 101: 40.0, 3: 1.0}
     extents = choose_extents(1, 512, ideal, little, 4, traffic)
     assert {100, 101} <= set(extents) and extents[-1] == 512
     alike = choose_extents(1, 512, ideal, little, 4)
     regret, other = (
-        worst_regret({rows: ideal(rows) for rows in chosen}, 1, 512, ideal, little, traffic)[1] for chosen in (extents, alike)
+        worst_regret({rows: ideal(rows) for rows in chosen}, 1, 512, ideal, little, traffic)[1]
+        for chosen in (extents, alike)
     )
     assert regret < other and regret == pytest.approx(0.0, abs=1e-2)
 
@@ -97,4 +106,7 @@ def test_traffic_over_a_long_range_is_judged_in_steps() -> None:
     traffic = {30000: 1.0, 29999: 1.0}
     extents = choose_extents(1, 60000, ideal, little, 4, traffic)
     assert extents[-1] == 60000
-    assert worst_regret({rows: ideal(rows) for rows in extents}, 1, 60000, ideal, little, traffic)[0] < 0.05
+    assert (
+        worst_regret({rows: ideal(rows) for rows in extents}, 1, 60000, ideal, little, traffic)[0]
+        < 0.05
+    )

@@ -1,4 +1,5 @@
-"""Signatures of exports: made, checked, and refused where anything was changed, taken away or put there by somebody else."""
+"""Signatures of exports: made, checked, and refused where anything was changed, taken
+away or put there by somebody else."""
 
 from __future__ import annotations
 
@@ -13,7 +14,12 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 
 from tuner.errors import UsageError
 from tuner.export.directory import check_replaceable
@@ -36,7 +42,11 @@ OTHER = Signer(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory, kernel: Callable[..., ExportKernel], toolchain: Toolchain) -> Path:
+def exported(
+    tmp_path_factory: pytest.TempPathFactory,
+    kernel: Callable[..., ExportKernel],
+    toolchain: Toolchain,
+) -> Path:
     directory = tmp_path_factory.mktemp("signed") / "kit"
     export_library([kernel()], directory, "kit", toolchain=toolchain, signer=SIGNER)
     return directory
@@ -50,7 +60,9 @@ def copy(exported: Path, tmp_path: Path) -> Path:
 def change(directory: Path, **changes: object) -> None:
     path = directory / "manifest.json"
     document = json.loads(path.read_text()) | changes
-    path.write_text(json.dumps({name: value for name, value in document.items() if value is not None}))
+    path.write_text(
+        json.dumps({name: value for name, value in document.items() if value is not None})
+    )
 
 
 def test_the_rfcs_vector() -> None:
@@ -129,7 +141,9 @@ def test_without_a_signature_it_passes_only_where_nobody_asked(copy: Path) -> No
         verify_hashes(copy, public_key=PUBLIC)
 
 
-@pytest.mark.parametrize("key", ["", 3, "ed25519:", "ed25519:" + "0" * 63, "rsa:" + "0" * 64, PUBLIC + "\n"])
+@pytest.mark.parametrize(
+    "key", ["", 3, "ed25519:", "ed25519:" + "0" * 63, "rsa:" + "0" * 64, PUBLIC + "\n"]
+)
 def test_a_malformed_public_key_is_refused(copy: Path, key: object) -> None:
     change(copy, public_key=key)
     with pytest.raises(ManifestError, match="public_key must be"):
@@ -162,7 +176,9 @@ def test_a_key_others_may_read_is_refused(tmp_path: Path) -> None:
 
 def test_what_is_no_key_is_refused_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "signing.key"
-    rsa = generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    rsa = generate_private_key(65537, 2048).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    )
     for content in (b"", b"garbage", rsa):
         path.write_bytes(content)
         path.chmod(0o600)
@@ -180,7 +196,9 @@ def test_public_keys_as_users_give_them(tmp_path: Path) -> None:
     text.write_text(PUBLIC + "\n")
     key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(PUBLIC[8:]))
     pem.write_bytes(key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-    assert {public_key_of(given) for given in (PUBLIC, f" {PUBLIC} ", str(text), str(pem))} == {PUBLIC}
+    assert {public_key_of(given) for given in (PUBLIC, f" {PUBLIC} ", str(text), str(pem))} == {
+        PUBLIC
+    }
     text.write_text("hello")
     for wrong in ("", "ed25519:xyz", str(tmp_path / "nowhere"), str(text), str(tmp_path), "a\0b"):
         with pytest.raises(UsageError):

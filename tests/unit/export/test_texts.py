@@ -1,4 +1,5 @@
-"""Headers and examples: documented signatures, and names and texts that cannot break out of their place."""
+"""Headers and examples: documented signatures, and names and texts that cannot break
+out of their place."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def test_the_header_documents_each_argument(kernel: Make) -> None:
     assert "KIT_ERROR_ALIGNMENT = 2" in text
 
 
-def test_hostile_texts_stay_inside_their_comment(tmp_path: Path, kernel: Make, toolchain: Toolchain) -> None:
+def test_hostile_texts_stay_inside_their_comment(
+    tmp_path: Path, kernel: Make, toolchain: Toolchain
+) -> None:
     notation = 'kernel evil(A: f32[4]) */ #error out\n"""\n\\ ??/ /* \u2028 -> (C: f32[4])'
     arguments = (
         Argument(name="int */ x", dtype="float32", shape=(1024,), role="in"),
@@ -38,14 +41,34 @@ def test_hostile_texts_stay_inside_their_comment(tmp_path: Path, kernel: Make, t
     hostile = kernel(op=None, params={}, notation=notation, arguments=arguments)
     export_library([hostile], tmp_path / "out", "kit", toolchain=toolchain)
     for language, example in (("c", "example.c"), ("c++", "example.cpp")):
-        command = ["cc", "-x", language, "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-I../include", example]
-        done = subprocess.run(command, cwd=tmp_path / "out" / "examples", capture_output=True, text=True, check=False, timeout=60)
+        command = [
+            "cc",
+            "-x",
+            language,
+            "-fsyntax-only",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-I../include",
+            example,
+        ]
+        done = subprocess.run(
+            command,
+            cwd=tmp_path / "out" / "examples",
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
         assert done.returncode == 0, done.stderr
     compile((tmp_path / "out" / "kit" / "__init__.py").read_text(), "__init__.py", "exec")
 
 
 def test_parameter_names_are_distinct(kernel: Make) -> None:
-    arguments = tuple(Argument(name=name, dtype="float32", shape=(4,), role="in") for name in ("a.b", "a_b", "é", "ü"))
+    arguments = tuple(
+        Argument(name=name, dtype="float32", shape=(4,), role="in")
+        for name in ("a.b", "a_b", "é", "ü")
+    )
     names = c_names(arguments)
     assert len(set(names)) == 4
     assert all(name.isascii() and name.isidentifier() for name in names)
@@ -71,9 +94,18 @@ def test_samples_spread_over_the_output_and_fit_its_shape(kernel: Make) -> None:
 
 
 def test_tolerances_follow_the_outputs_dtype(kernel: Make) -> None:
-    rounding = {"float32": 2**-24, "float16": 2**-11, "bfloat16": 2**-8}  # largest relative error of one rounding
+    rounding = {
+        "float32": 2**-24,
+        "float16": 2**-11,
+        "bfloat16": 2**-8,
+    }  # largest relative error of one rounding
     for dtype, unit in rounding.items():
         output = Argument(name="Y", dtype=dtype, shape=(4,), role="out")  # type: ignore[arg-type]  # a dtype by its name
         assert tolerance_of(kernel(), output) >= 4 * unit
     assert tolerance_of(kernel(), Argument(name="Y", dtype="int32", shape=(4,), role="out")) == 0
-    assert tolerance_of(kernel(tolerance=0.5), Argument(name="Y", dtype="int32", shape=(4,), role="out")) == 0.5
+    assert (
+        tolerance_of(
+            kernel(tolerance=0.5), Argument(name="Y", dtype="int32", shape=(4,), role="out")
+        )
+        == 0.5
+    )

@@ -8,7 +8,8 @@ from tvm_ffi import structural_map
 
 
 def serial(module: tvm.IRModule) -> tvm.IRModule:
-    """The same module with nothing bound. Raises AssertionError where nothing was bound to begin with."""
+    """The same module with nothing bound. Raises AssertionError where nothing was bound
+    to begin with."""
     bound = 0
 
     def loose(loop: tirx.For) -> tirx.For:
@@ -18,6 +19,9 @@ def serial(module: tvm.IRModule) -> tvm.IRModule:
         bound += 1
         return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
 
-    functions = {name: structural_map(function, (tirx.For, loose)) for name, function in module.functions.items()}
+    functions = {
+        name: structural_map(function, (tirx.For, loose))
+        for name, function in module.functions.items()
+    }
     assert bound >= 2, "nothing was bound"
     return tvm.IRModule(functions)

@@ -1,4 +1,5 @@
-"""Sums in AMX's tile registers: offered where the target has them, taken by their instructions, right on odd extents."""
+"""Sums in AMX's tile registers: offered where the target has them, taken by their
+instructions, right on odd extents."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ SPECS = (
 )
 
 
-def sampled(spec: str, count: int, threads: int = 1, constants: str = "") -> tuple[CpuSpace, list[Config]]:
+def sampled(
+    spec: str, count: int, threads: int = 1, constants: str = ""
+) -> tuple[CpuSpace, list[Config]]:
     """Configs of AMX's sketches."""
     space = CpuSpace(parse_spec(spec + constants), TARGET, threads)
     points = space.space.sample(np.random.default_rng(3), 400)
@@ -47,14 +50,18 @@ def sampled(spec: str, count: int, threads: int = 1, constants: str = "") -> tup
 
 
 def compiled(spec: str, config: Config, threads: int = 1) -> Compiled:
-    return compile_kernel(workload=parse_spec(spec), target=TARGET, threads=threads, config=config, symbol="kernel")
+    return compile_kernel(
+        workload=parse_spec(spec), target=TARGET, threads=threads, config=config, symbol="kernel"
+    )
 
 
 def called(built: Compiled, inputs: Mapping[str, Any], spec: str) -> list[np.ndarray[Any, Any]]:
     return ran(built, inputs, parse_spec(spec))
 
 
-def ran(built: Compiled, inputs: Mapping[str, Any], workload: Workload) -> list[np.ndarray[Any, Any]]:
+def ran(
+    built: Compiled, inputs: Mapping[str, Any], workload: Workload
+) -> list[np.ndarray[Any, Any]]:
     expression = workload.expression
     outputs = [expression.tensor(name) for name in expression.outputs]
     given = [tensor(array) for array in inputs.values()]
@@ -64,10 +71,13 @@ def ran(built: Compiled, inputs: Mapping[str, Any], workload: Workload) -> list[
 
 
 def agrees(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> bool:
-    """Integers to the bit; bfloat16 within one rounding of its eight bits and what float32 sums differ by."""
+    """Integers to the bit; bfloat16 within one rounding of its eight bits and what
+    float32 sums differ by."""
     if got.dtype.kind in "iu":
         return bool(np.array_equal(got, want))
-    return bool(np.allclose(got.astype(np.float64), want.astype(np.float64), rtol=2**-7, atol=2**-7))
+    return bool(
+        np.allclose(got.astype(np.float64), want.astype(np.float64), rtol=2**-7, atol=2**-7)
+    )
 
 
 @pytest.mark.slow
@@ -79,7 +89,9 @@ def test_programs_compute_what_the_reference_computes(spec: str) -> None:
     space, configs = sampled(spec, 2)
     assert configs
     for config in configs:
-        for name, got in zip(workload.expression.outputs, run(space.program(config), dict(inputs)), strict=True):
+        for name, got in zip(
+            workload.expression.outputs, run(space.program(config), dict(inputs)), strict=True
+        ):
             assert agrees(got, want[name]), config
 
 
@@ -90,7 +102,9 @@ def test_kernels_compute_what_the_reference_computes(spec: str) -> None:
     inputs = make_inputs(workload.expression, seed=5, kind="normal")
     want = evaluate(workload.expression, inputs)
     for config in sampled(spec, 6)[1]:
-        for name, got in zip(workload.expression.outputs, called(compiled(spec, config), inputs, spec), strict=True):
+        for name, got in zip(
+            workload.expression.outputs, called(compiled(spec, config), inputs, spec), strict=True
+        ):
             assert agrees(got, want[name]), config
 
 
@@ -98,14 +112,16 @@ def test_a_sum_in_no_loop_has_its_registers_until_it_ends() -> None:
     spec = "matmul:M=8,N=32,K=64,dtype=int8"
     for config in sampled(spec, 20)[1]:
         text = compiled(spec, config).sources["asm"]
-        last = [text.rindex(instruction) for instruction in ("tdpbssd", "tilestored", "tilerelease")]
+        last = [
+            text.rindex(instruction) for instruction in ("tdpbssd", "tilestored", "tilerelease")
+        ]
         assert last == sorted(last) and text.count("tilerelease") == 1, config
 
 
 TWO_SUMS = """kernel two(A: i8[8, 64], B: i8[64, 32], C: i8[8, 128], D: i8[128, 16]) -> (Y: i32[8, 32], Z: i32[8, 16]) {
   Y[i, j] += A[i, k] * B[k, j] for i in 0:8, j in 0:32, k in 0:64
   Z[i, j] += C[i, k] * D[k, j] for i in 0:8, j in 0:16, k in 0:128
-}"""
+}"""  # noqa: E501
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -114,7 +130,9 @@ def test_two_sums_one_after_the_other_have_registers_of_their_own_shapes(threads
     inputs = make_inputs(workload.expression, seed=5, kind="normal")
     want = evaluate(workload.expression, inputs)
     space = CpuSpace(workload, TARGET, threads)
-    every = [space.space.config(point) for point in space.space.sample(np.random.default_rng(3), 2000)]
+    every = [
+        space.space.config(point) for point in space.space.sample(np.random.default_rng(3), 2000)
+    ]
     configs = [config for config in every if str(config["sketch"]).count("amx") == 2][:4]
     assert configs
     for config in configs:
@@ -122,7 +140,9 @@ def test_two_sums_one_after_the_other_have_registers_of_their_own_shapes(threads
         asm = built.sources["asm"]
         assert len(re.findall(r"^\s+tilerelease", asm, re.MULTILINE)) == 2
         if "amx-int8" in HERE.isa:
-            for name, got in zip(workload.expression.outputs, ran(built, inputs, workload), strict=True):
+            for name, got in zip(
+                workload.expression.outputs, ran(built, inputs, workload), strict=True
+            ):
                 assert np.array_equal(got, want[name]), config
 
 
@@ -133,10 +153,17 @@ def test_blocks_of_the_reduction_and_threads_add_up() -> None:
     inputs = make_inputs(workload.expression, seed=5, kind="normal")
     want = evaluate(workload.expression, inputs)["C"].astype(np.float64)
     space = CpuSpace(workload, TARGET, 2)
-    depths = next(knob for sketch in space.space.sketches for knob in sketch.knobs if knob.name.endswith("amx_j.depth"))
+    depths = next(
+        knob
+        for sketch in space.space.sketches
+        for knob in sketch.knobs
+        if knob.name.endswith("amx_j.depth")
+    )
     assert len(depths.values) > 1
     for config in sampled(spec, 5, threads=2)[1]:
-        (got,) = called(compiled(spec, {**config, depths.name: depths.values[0]}, threads=2), inputs, spec)
+        (got,) = called(
+            compiled(spec, {**config, depths.name: depths.values[0]}, threads=2), inputs, spec
+        )
         assert np.abs(got.astype(np.float64) - want).max() < 2**-7 * np.abs(want).max(), config
 
 
@@ -148,11 +175,15 @@ def test_blocks_of_the_reduction_and_threads_add_up() -> None:
         ("matmul:M=1024,N=64,K=4096,dtype=bfloat16", "tdpbf16ps"),
     ],
 )
-def test_the_sum_is_taken_by_one_instruction_and_registers_are_set_up_outside_of_loops(spec: str, instruction: str) -> None:
+def test_the_sum_is_taken_by_one_instruction_and_registers_are_set_up_outside_of_loops(
+    spec: str, instruction: str
+) -> None:
     for config in sampled(spec, 2)[1]:
         assembly = compiled(spec, config).sources["asm"]
         assert instruction in assembly
-        assert len(re.findall(r"^\s+ldtilecfg", assembly, re.MULTILINE)) <= 2  # inlined, and the function itself
+        assert (
+            len(re.findall(r"^\s+ldtilecfg", assembly, re.MULTILINE)) <= 2
+        )  # inlined, and the function itself
         assert len(re.findall(r"^\s+tilerelease", assembly, re.MULTILINE)) == 1
 
 
@@ -177,9 +208,13 @@ def test_a_stored_schedule_runs_on_a_cpu_without_the_instruction(spec: str, sket
     workload = parse_spec(spec)
     inputs = make_inputs(workload.expression, seed=5, kind="normal")
     space = CpuSpace(workload, TARGET, 1)
-    found = (space.space.config(point) for point in space.space.sample(np.random.default_rng(3), 100))
+    found = (
+        space.space.config(point) for point in space.space.sample(np.random.default_rng(3), 100)
+    )
     config = next(config for config in found if sketch in str(config["sketch"]))
-    built = replace(compiled(spec, config), generated=build(replay(compiled(spec, config).schedule), poorer))
+    built = replace(
+        compiled(spec, config), generated=build(replay(compiled(spec, config).schedule), poorer)
+    )
     (name,) = workload.expression.outputs
     assert agrees(called(built, inputs, spec)[0], evaluate(workload.expression, inputs)[name])
 
@@ -190,7 +225,9 @@ def test_constants_packed_ahead_cost_a_call_nothing() -> None:
     ahead = [config for config in configs if config.get("C.amx_j.copy1_B") == "pack_root"]
     points = np.stack([space.space.point(config) for config in ahead])
     free = CpuSpace(parse_spec(spec + ",const=B"), TARGET, 1)
-    terms = [featurizer(one)(points)[:, WIDTH + NAMES.index("packed_first")] for one in (space, free)]
+    terms = [
+        featurizer(one)(points)[:, WIDTH + NAMES.index("packed_first")] for one in (space, free)
+    ]
     assert (terms[1] < terms[0]).all()
 
 
@@ -211,13 +248,18 @@ def test_packed_constants_are_given_to_the_kernel() -> None:
         ("matmul:M=40,N=37,K=12,dtype=float16", TARGET.isa),  # which needs AMX-FP16
         ("matmul:M=40,N=37,K=12,dtype=bfloat16", ("amx-int8", "amx-tile", "avx512f")),
         ("matmul:M=1,N=37,K=12,dtype=bfloat16", TARGET.isa),  # nothing for rows
-        ("depthwise_conv2d:N=1,H=9,W=8,C=32,KH=3,KW=3,pad=1,dtype=int8", TARGET.isa),  # nothing that only one factor moves with
+        (
+            "depthwise_conv2d:N=1,H=9,W=8,C=32,KH=3,KW=3,pad=1,dtype=int8",
+            TARGET.isa,
+        ),  # nothing that only one factor moves with
         ("reduce_sum:M=64,N=64,axis=1,dtype=int8", TARGET.isa),
     ],
 )
 def test_where_it_does_not_apply_there_is_no_such_sketch(spec: str, isa: tuple[str, ...]) -> None:
     target = replace(TARGET, isa=isa)
-    assert not any("amx" in sketch.name for sketch in CpuSpace(parse_spec(spec), target, 1).space.sketches)
+    assert not any(
+        "amx" in sketch.name for sketch in CpuSpace(parse_spec(spec), target, 1).space.sketches
+    )
 
 
 def test_registers_suffice_for_every_tile() -> None:
@@ -228,7 +270,9 @@ def test_registers_suffice_for_every_tile() -> None:
         for sketch in combination:
             if isinstance(sketch, AmxSketch):
                 assert sketch.rows == 16
-                assert {(rows * 16, columns * 16) for rows, columns in TILES} == set(sketch.register_values())
+                assert {(rows * 16, columns * 16) for rows, columns in TILES} == set(
+                    sketch.register_values()
+                )
     for config in configs:
         used = {int(one) for one in re.findall(r"%tmm(\d)", compiled(spec, config).sources["asm"])}
         assert used <= set(range(8))
@@ -237,14 +281,24 @@ def test_registers_suffice_for_every_tile() -> None:
 def test_rows_are_shared_evenly_among_registers() -> None:
     for extent, rows in ((28, 14), (16, 16), (17, 9), (5, 5), (100, 15)):
         space, _ = sampled(f"matmul:M={extent},N=40,K=64,dtype=bfloat16", 1)
-        found = [one for chosen in space.combinations.values() for one in chosen if isinstance(one, AmxSketch)]
+        found = [
+            one
+            for chosen in space.combinations.values()
+            for one in chosen
+            if isinstance(one, AmxSketch)
+        ]
         assert found[0].rows == rows
 
 
 def test_registers_that_are_not_full_compute_less_in_the_same_time() -> None:
     def rate(spec: str) -> float:
         space, _ = sampled(spec, 1)
-        return next(one.rate for chosen in space.combinations.values() for one in chosen if isinstance(one, AmxSketch))
+        return next(
+            one.rate
+            for chosen in space.combinations.values()
+            for one in chosen
+            if isinstance(one, AmxSketch)
+        )
 
     full = rate("matmul:M=64,N=40,K=64,dtype=bfloat16")
     assert rate("matmul:M=64,N=40,K=8,dtype=bfloat16") == full / 4  # four words of two

@@ -16,7 +16,11 @@ from tuner.workload.spec import parse_spec
 TARGET = detect_cpu()
 WORKLOAD = parse_spec("batch_norm:N=2,H=3,W=5,C=4,layout=NCHW")
 SPACE = CpuSpace(WORKLOAD, TARGET, threads=1)
-KERNEL = compile_program(SPACE.program(SPACE.space.config(SPACE.space.sample(np.random.default_rng(1), 1)[0])), TARGET, "kernel")
+KERNEL = compile_program(
+    SPACE.program(SPACE.space.config(SPACE.space.sample(np.random.default_rng(1), 1)[0])),
+    TARGET,
+    "kernel",
+)
 
 
 def test_callers_keep_their_shapes() -> None:
@@ -25,7 +29,9 @@ def test_callers_keep_their_shapes() -> None:
     output = tvm.runtime.tensor(np.zeros((2, 4, 3, 5), np.float32))
     inputs = [tvm.runtime.tensor(arrays[tensor.name]) for tensor in WORKLOAD.expression.inputs]
     KERNEL.generated["kernel"](*inputs, output)
-    np.testing.assert_allclose(output.numpy(), evaluate(WORKLOAD.expression, arrays)["Y"], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        output.numpy(), evaluate(WORKLOAD.expression, arrays)["Y"], rtol=1e-5, atol=1e-6
+    )
     with pytest.raises(ValueError, match="ndim"):
         KERNEL.generated["kernel"](*inputs, tvm.runtime.tensor(np.zeros((2, 4, 15), np.float32)))
 

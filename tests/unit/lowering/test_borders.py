@@ -15,9 +15,12 @@ from tuner.workload.spec import workload_from_notation
 MAPS = [
     "kernel corner(X: f32[3, 5]) -> (Y: f32[96, 64]) {"
     " Y[i, j] = exp(X[(i + j) // 2 - 9, (j + 1) // 2] else 0.5) * 3 for i in 0:96, j in 0:64 }",
-    "kernel row(X: f64[3, 64]) -> (Y: f64[96, 64]) { Y[i, j] = (X[i - 20, j] else 0.5) + 1 for i in 0:96 }",
-    "kernel column(X: i32[40, 7]) -> (Y: i32[40, 61]) { Y[i, j] = (X[i, j - 50] else -3) * 2 for j in 0:61 }",
-    "kernel row(X: bf16[3, 64]) -> (Y: bf16[96, 64]) { Y[i, j] = (X[i - 20, j] else 0.5) * 2 for i in 0:96 }",
+    "kernel row(X: f64[3, 64]) -> (Y: f64[96, 64]) { Y[i, j] = (X[i - 20, j] else 0.5) + 1 for "
+    "i in 0:96 }",
+    "kernel column(X: i32[40, 7]) -> (Y: i32[40, 61]) { Y[i, j] = (X[i, j - 50] else -3) * 2 "
+    "for j in 0:61 }",
+    "kernel row(X: bf16[3, 64]) -> (Y: bf16[96, 64]) { Y[i, j] = (X[i - 20, j] else 0.5) * 2 "
+    "for i in 0:96 }",
 ]
 
 

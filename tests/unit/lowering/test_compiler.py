@@ -15,7 +15,7 @@ from tuner.workload.spec import workload_from_notation
 SHORT_CHAINS = """kernel up(X: f32[15], W: f32[4, 8], B: f32[8, 9]) -> (Y: f32[8, 9]) {
   T[o, h] += where((5*h + r) % 2 == 0 and r < 3, X[(5*h + r)//2] else 0, 0) * W[r, o] for h in 0:9, r in 0:4
   Y[o, h] = T[o, h] + B[o, h]
-}"""
+}"""  # noqa: E501
 
 
 def test_what_the_highest_level_spoils_is_compiled_at_a_lower_one() -> None:

@@ -1,4 +1,5 @@
-"""CUDA source for each family of operators without a GPU; cubins and ptxas's figures where nvcc is installed."""
+"""CUDA source for each family of operators without a GPU; cubins and ptxas's figures
+where nvcc is installed."""
 
 from __future__ import annotations
 
@@ -32,20 +33,30 @@ from tuner.workload.spec import parse_spec
 SPECS = (
     "matmul:M=61,N=67,K=71", "matmul:M=512,N=512,K=512", "matmul:M=128,N=256,K=512,dtype=float16",
     "matmul:M=128,N=256,K=512,dtype=bfloat16", "dense:M=64,N=256,K=128,bias=true,act=gelu",
-    "conv2d:N=4,H=28,W=28,CI=32,CO=64,KH=3,KW=3,pad=1,act=relu", "max_pool2d:N=2,H=31,W=31,C=16,KH=3,KW=3,stride=2,pad=1",
-    "softmax:M=100,N=1000", "layer_norm:M=512,N=768", "reduce_sum:M=500,N=1301,axis=1", "reduce_max:M=500,N=130,axis=0",
+    "conv2d:N=4,H=28,W=28,CI=32,CO=64,KH=3,KW=3,pad=1,act=relu",
+    "max_pool2d:N=2,H=31,W=31,C=16,KH=3,KW=3,stride=2,pad=1",
+    "softmax:M=100,N=1000", "layer_norm:M=512,N=768", "reduce_sum:M=500,N=1301,axis=1",
+    "reduce_max:M=500,N=130,axis=0",
     "reduce_max:M=50,N=1024,axis=1", "transpose:M=513,N=1000", "attention:B=2,H=4,S=64,D=32",
 )  # fmt: skip
 # One of each operator at a size that people have, and the dtypes whose code differs.
 COMPILED = (
-    "matmul:M=61,N=67,K=71", "matmul:M=128,N=256,K=512,dtype=float16", "matmul:M=1024,N=1024,K=1024,dtype=bfloat16",
-    "matmul:M=256,N=256,K=512,dtype=int8", "batch_matmul:B=8,M=128,N=128,K=64", "dense:M=64,N=256,K=128,bias=true,act=gelu",
-    "conv1d:N=8,W=256,CI=32,CO=64,KW=3,pad=1", "conv2d:N=4,H=28,W=28,CI=32,CO=64,KH=3,KW=3,pad=1,act=relu",
-    "conv3d:N=1,D=8,H=16,W=16,CI=16,CO=32,KD=3,KH=3,KW=3,pad=1", "conv2d_transpose:N=1,H=16,W=16,CI=32,CO=32,KH=2,KW=2,stride=2",
-    "depthwise_conv2d:N=1,H=56,W=56,C=64,KH=3,KW=3,pad=1", "max_pool2d:N=2,H=31,W=31,C=16,KH=3,KW=3,stride=2,pad=1",
-    "avg_pool2d:N=2,H=32,W=32,C=64,KH=2,KW=2,stride=2", "global_avg_pool2d:N=8,H=7,W=7,C=256", "softmax:M=100,N=1000",
-    "log_softmax:M=128,N=4096", "layer_norm:M=512,N=768", "rms_norm:M=512,N=1024", "batch_norm:N=4,H=28,W=28,C=64",
-    "reduce_sum:M=500,N=1301,axis=1", "reduce_max:M=500,N=130,axis=0", "reduce_mean:M=512,N=512,axis=1",
+    "matmul:M=61,N=67,K=71", "matmul:M=128,N=256,K=512,dtype=float16",
+    "matmul:M=1024,N=1024,K=1024,dtype=bfloat16",
+    "matmul:M=256,N=256,K=512,dtype=int8", "batch_matmul:B=8,M=128,N=128,K=64",
+    "dense:M=64,N=256,K=128,bias=true,act=gelu",
+    "conv1d:N=8,W=256,CI=32,CO=64,KW=3,pad=1",
+    "conv2d:N=4,H=28,W=28,CI=32,CO=64,KH=3,KW=3,pad=1,act=relu",
+    "conv3d:N=1,D=8,H=16,W=16,CI=16,CO=32,KD=3,KH=3,KW=3,pad=1",
+    "conv2d_transpose:N=1,H=16,W=16,CI=32,CO=32,KH=2,KW=2,stride=2",
+    "depthwise_conv2d:N=1,H=56,W=56,C=64,KH=3,KW=3,pad=1",
+    "max_pool2d:N=2,H=31,W=31,C=16,KH=3,KW=3,stride=2,pad=1",
+    "avg_pool2d:N=2,H=32,W=32,C=64,KH=2,KW=2,stride=2", "global_avg_pool2d:N=8,H=7,W=7,C=256",
+    "softmax:M=100,N=1000",
+    "log_softmax:M=128,N=4096", "layer_norm:M=512,N=768", "rms_norm:M=512,N=1024",
+    "batch_norm:N=4,H=28,W=28,C=64",
+    "reduce_sum:M=500,N=1301,axis=1", "reduce_max:M=500,N=130,axis=0",
+    "reduce_mean:M=512,N=512,axis=1",
     "transpose:M=513,N=1000", "elementwise:M=512,N=1000,act=tanh", "bias_act:M=512,N=1024,act=gelu",
     "attention:B=2,H=4,S=64,D=32", "embedding:N=128,V=1000,D=256",
 )  # fmt: skip
@@ -55,30 +66,42 @@ def sources(spec: str, arch: str, count: int) -> list[str]:
     target = cuda_target(arch, lambda fingerprint: "declared")
     space = CudaSpace(parse_spec(spec), target)
     rng = np.random.default_rng(zlib.crc32(spec.encode()))
-    return [cuda_source(space.program(space.space.config(point)), target, "k") for point in space.space.sample(rng, count)]
+    return [
+        cuda_source(space.program(space.space.config(point)), target, "k")
+        for point in space.space.sample(rng, count)
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", SPECS)
 def test_source_is_generated(spec: str) -> None:
-    groups = len(CudaSpace(parse_spec(spec), cuda_target("sm_80", lambda fingerprint: "declared")).groups)
+    groups = len(
+        CudaSpace(parse_spec(spec), cuda_target("sm_80", lambda fingerprint: "declared")).groups
+    )
     for source in sources(spec, "sm_80", 2):
-        assert source.count("__global__") == 2 * groups, "each group is one kernel, declared and defined"
+        assert source.count("__global__") == 2 * groups, (
+            "each group is one kernel, declared and defined"
+        )
         assert "threadIdx.x" in source
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", SPECS)
 def test_launches_are_those_of_the_source(spec: str) -> None:
-    """Names, arguments and threads by what the source itself declares; the grid covers the output."""
+    """Names, arguments and threads by what the source itself declares; the grid covers
+    the output."""
     target = cuda_target("sm_80", lambda fingerprint: "declared")
     space = CudaSpace(parse_spec(spec), target)
     (point,) = space.space.sample(np.random.default_rng(0), 1)
     program = space.program(space.space.config(point))
     made = cuda_kernels(program, target, "k")
-    declared = re.findall(r"__global__ void __launch_bounds__\((\d+)\) (\w+)\(([^)]*)\);", made.text)
+    declared = re.findall(
+        r"__global__ void __launch_bounds__\((\d+)\) (\w+)\(([^)]*)\);", made.text
+    )
     assert len(declared) == len(made.launches) == len(space.groups)
-    known = {tensor.name for tensor in (*program.inputs, *program.outputs)} | {one.name for one in program.buffers}
+    known = {tensor.name for tensor in (*program.inputs, *program.outputs)} | {
+        one.name for one in program.buffers
+    }
     for (threads, name, parameters), launch in zip(declared, made.launches, strict=True):
         assert (launch.kernel, math.prod(launch.block)) == (name, int(threads))
         written = [re.sub(r"_ptr$", "", text.split()[-1]) for text in parameters.split(",")]
@@ -91,8 +114,10 @@ def overlapped(pipeline: str, warp: int = 0) -> str:
     target = cuda_target("sm_90", lambda fingerprint: "declared")
     space = CudaSpace(parse_spec("matmul:M=256,N=256,K=256"), target)
     config: Config = {
-        "sketch": "C:tile", "C.tile.tile": (16, 2, 4, 16, 2, 4, 8), "C.tile.unroll": 8, "C.tile.warp": warp,
-        "C.tile.pipeline": pipeline, "C.tile.fetch0_A": "shared 4 turned padded", "C.tile.fetch1_B": "shared 4",
+        "sketch": "C:tile", "C.tile.tile": (16, 2, 4, 16, 2, 4, 8), "C.tile.unroll": 8,
+        "C.tile.warp": warp,
+        "C.tile.pipeline": pipeline, "C.tile.fetch0_A": "shared 4 turned padded",
+        "C.tile.fetch1_B": "shared 4",
         "C.tile.order": (0, 1),
     }  # fmt: skip
     return cuda_source(space.program(config), target, "k")
@@ -100,7 +125,11 @@ def overlapped(pipeline: str, warp: int = 0) -> str:
 
 def test_copies_through_registers_are_loaded_before_the_computing_and_stored_after_it() -> None:
     loop = overlapped("registers").partition("for (int k_2")[2]
-    load, compute, store = loop.index("= *(float4*)(A_ptr"), loop.index("C_acc_ptr["), loop.index("C_fetch1_ptr + (")
+    load, compute, store = (
+        loop.index("= *(float4*)(A_ptr"),
+        loop.index("C_acc_ptr["),
+        loop.index("C_fetch1_ptr + ("),
+    )
     assert load < compute < store
 
 
@@ -125,8 +154,11 @@ def test_a_warp_covers_as_many_rows_of_threads_as_it_is_told() -> None:
 @needs_nvcc
 @pytest.mark.parametrize("warp", [0, 4])
 @pytest.mark.parametrize("pipeline", ["none", "registers", "async"])
-def test_two_blocks_of_the_usual_tile_fit_a_multiprocessor(pipeline: str, warp: int, tmp_path: Path) -> None:
-    """128 by 128 sums by 256 threads: everything indexed by constants stays in registers, and no more than 128 of them."""
+def test_two_blocks_of_the_usual_tile_fit_a_multiprocessor(
+    pipeline: str, warp: int, tmp_path: Path
+) -> None:
+    """128 by 128 sums by 256 threads: everything indexed by constants stays in
+    registers, and no more than 128 of them."""
     target = cuda_target("sm_90", lambda fingerprint: "declared")
     (kernel,) = cuda_compiler(tmp_path).compile(overlapped(pipeline, warp), target).kernels
     assert kernel.registers <= 128 and kernel.stack_bytes == 0, kernel
@@ -137,39 +169,59 @@ def test_the_process_that_made_source_ends_well() -> None:
         "from tests.unit.lowering.test_cuda import sources\n"
         "print(sources('softmax:M=4,N=64', 'sm_90', 1)[0].count('__global__'))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
     assert (done.returncode, done.stdout.strip()) == (0, "2"), done.stderr
 
 
 @needs_compiler
 def test_what_tvm_could_compile_it_leaves_to_us_and_compiles_for_others(tmp_path: Path) -> None:
-    """On a machine with a driver and CUDA's runtime, TVM's own library for CUDA loads and compiles what is generated."""
+    """On a machine with a driver and CUDA's runtime, TVM's own library for CUDA loads
+    and compiles what is generated."""
     code = (
         "import tvm, tvm_ffi\n"
         "asked = []\n"
-        "tvm_ffi.register_global_func('tvm_callback_cuda_compile', lambda code: asked.append(code) or b'', override=True)\n"
+        "tvm_ffi.register_global_func('tvm_callback_cuda_compile', lambda code: "
+        "asked.append(code) or b'', override=True)\n"
         "from tests.unit.lowering.test_cuda import sources\n"
         "made = sources('softmax:M=4,N=64', 'sm_90', 1)[0]\n"
         "ours = len(asked)\n"
         "tvm_ffi.get_global_func('tvm_callback_cuda_compile')('of another')\n"
-        "loaded = tvm_ffi.get_global_func('ffi.Module.create.cuda', allow_missing=True) is not None\n"
+        "loaded = tvm_ffi.get_global_func('ffi.Module.create.cuda', allow_missing=True) is "
+        "not None\n"
         "print(loaded, made.count('__global__'), ours, asked)\n"
     )
     env = os.environ | dict(build(tmp_path))
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert (done.returncode, done.stdout.strip()) == (0, "True 2 0 ['of another']"), done.stderr
 
 
 def test_a_schedule_without_a_grid_is_no_kernel() -> None:
     with pytest.raises(BuildError):
-        cuda_source(default_program(parse_spec("softmax:M=3,N=7")), cuda_target("sm_80", lambda fingerprint: "declared"), "k")
+        cuda_source(
+            default_program(parse_spec("softmax:M=3,N=7")),
+            cuda_target("sm_80", lambda fingerprint: "declared"),
+            "k",
+        )
 
 
 @pytest.mark.slow
 @needs_nvcc
 @pytest.mark.parametrize("arch", cuda_targets())
-@pytest.mark.parametrize("spec", [*COMPILED[:4], *(pytest.param(spec, marks=pytest.mark.long) for spec in COMPILED[4:])])
-def test_sources_compile_for_each_architecture_and_nothing_spills(spec: str, arch: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "spec", [*COMPILED[:4], *(pytest.param(spec, marks=pytest.mark.long) for spec in COMPILED[4:])]
+)
+def test_sources_compile_for_each_architecture_and_nothing_spills(
+    spec: str, arch: str, tmp_path: Path
+) -> None:
     compiler, target = cuda_compiler(tmp_path), cuda_target(arch, lambda fingerprint: "declared")
     cubin = compiler.compile(sources(spec, arch, 1)[0], target)
     assert cubin.code.startswith(b"\x7fELF")
@@ -188,7 +240,12 @@ def test_twenty_operators_and_more_are_compiled_for_each_architecture() -> None:
 def test_a_module_survives_its_packing_and_nothing_else_passes_for_one(tmp_path: Path) -> None:
     target = cuda_target("sm_80", lambda fingerprint: "declared")
     space = CudaSpace(parse_spec("attention:B=1,H=2,S=20,D=16"), target)
-    module = cuda_module(space.program(space.space.config(space.space.unrank(0))), target, "attend", cuda_compiler(tmp_path))
+    module = cuda_module(
+        space.program(space.space.config(space.space.unrank(0))),
+        target,
+        "attend",
+        cuda_compiler(tmp_path),
+    )
     assert [tensor.name for tensor in module.workspace] == ["G", "P"] and len(module.launches) == 3
     packed = module.pack()
     assert unpacked(packed) == module
@@ -220,14 +277,18 @@ def test_what_was_compiled_is_kept_and_what_was_refused_too(tmp_path: Path) -> N
 @needs_nvcc
 @needs_nvcc
 def test_what_a_candidate_takes_comes_with_it(tmp_path: Path) -> None:
-    """Of three kernels the most registers and shared memory; a second build, which compiles nothing, says the same."""
+    """Of three kernels the most registers and shared memory; a second build, which
+    compiles nothing, says the same."""
     target, compiler = cuda_target("sm_80", lambda fingerprint: "declared"), cuda_compiler(tmp_path)
     space = CudaSpace(parse_spec("attention:B=1,H=2,S=20,D=16"), target)
     program = space.program(space.space.config(space.space.unrank(0)))
     built = cuda_built(program, target, "attend", compiler)
     kernels = compiler.compile(cuda_source(program, target, "attend"), target).kernels
     assert isinstance(built.resources, Resources) and len(kernels) == 3
-    assert built.resources.registers == max(one.registers for one in kernels) and built.resources.spill_bytes == 0
+    assert (
+        built.resources.registers == max(one.registers for one in kernels)
+        and built.resources.spill_bytes == 0
+    )
     assert built.resources.shared_bytes == max(one.shared_bytes for one in kernels)
     assert 1 <= built.resources.resident_warps <= 64
     assert cuda_built(program, target, "attend", compiler).resources == built.resources
@@ -236,7 +297,9 @@ def test_what_a_candidate_takes_comes_with_it(tmp_path: Path) -> None:
 def test_a_missing_header_is_not_held_against_the_source(tmp_path: Path) -> None:
     compiler = cuda_compiler(tmp_path)
     with pytest.raises(BuildError, match="misses a file"):
-        compiler.compile("#include <no_such_header.h>", cuda_target("sm_80", lambda fingerprint: "declared"))
+        compiler.compile(
+            "#include <no_such_header.h>", cuda_target("sm_80", lambda fingerprint: "declared")
+        )
     assert not list(tmp_path.iterdir())
 
 
@@ -253,10 +316,20 @@ ptxas info    : Used 10 registers, used 0 barriers
 """
     first, second = resources(said)
     assert first == KernelResources(
-        name="first", registers=255, stack_bytes=24, spill_store_bytes=20, spill_load_bytes=16, shared_bytes=4096
+        name="first",
+        registers=255,
+        stack_bytes=24,
+        spill_store_bytes=20,
+        spill_load_bytes=16,
+        shared_bytes=4096,
     )
     assert first.spills
-    assert (second.name, second.registers, second.shared_bytes, second.spills) == ("second", 10, 0, False)
+    assert (second.name, second.registers, second.shared_bytes, second.spills) == (
+        "second",
+        10,
+        0,
+        False,
+    )
 
 
 def test_nvcc_is_looked_for_in_its_places(tmp_path: Path) -> None:
@@ -268,7 +341,9 @@ def test_nvcc_is_looked_for_in_its_places(tmp_path: Path) -> None:
     assert find_nvcc({"PATH": str(folder)}) == folder / "nvcc"
 
 
-def test_a_broken_compiler_is_said_to_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_compiler_is_said_to_be_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "nvcc").write_text("#!/bin/sh\necho broken >&2\nexit 1\n")
     (tmp_path / "bin" / "nvcc").chmod(0o755)

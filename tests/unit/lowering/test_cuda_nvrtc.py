@@ -1,4 +1,5 @@
-"""The other route to cubins: NVRTC compiles what nvcc does, keeps it apart, and says what is missing."""
+"""The other route to cubins: NVRTC compiles what nvcc does, keeps it apart, and says
+what is missing."""
 
 from __future__ import annotations
 
@@ -10,12 +11,19 @@ from tests.unit.lowering.test_cuda import sources
 from tuner.errors import UsageError
 from tuner.lowering.compiler import BuildError
 from tuner.lowering.cuda.nvcc import find_nvcc
-from tuner.lowering.cuda.nvrtc import NvrtcCompiler, any_compiler, find_nvrtc, header_folders, nvrtc_compiler
+from tuner.lowering.cuda.nvrtc import (
+    NvrtcCompiler,
+    any_compiler,
+    find_nvrtc,
+    header_folders,
+    nvrtc_compiler,
+)
 from tuner.target.cuda import cuda_targets
 from tuner.target.detect import parse_target
 
 needs_nvrtc = pytest.mark.skipif(
-    find_nvrtc() is None or not header_folders(), reason="no NVRTC, or no headers of a CUDA toolkit: the `cuda` extra has both"
+    find_nvrtc() is None or not header_folders(),
+    reason="no NVRTC, or no headers of a CUDA toolkit: the `cuda` extra has both",
 )
 
 
@@ -24,7 +32,9 @@ needs_nvrtc = pytest.mark.skipif(
 @pytest.mark.parametrize("arch", cuda_targets())
 @pytest.mark.parametrize("spec", ["softmax:M=100,N=1000", "matmul:M=128,N=256,K=512,dtype=float16"])
 def test_sources_compile(spec: str, arch: str, tmp_path: Path) -> None:
-    cubin = nvrtc_compiler(tmp_path).compile(sources(spec, arch, 1)[0], parse_target(f"cuda:{arch}"))
+    cubin = nvrtc_compiler(tmp_path).compile(
+        sources(spec, arch, 1)[0], parse_target(f"cuda:{arch}")
+    )
     assert cubin.code.startswith(b"\x7fELF")
     (kernel,) = cubin.kernels
     assert 0 < kernel.registers <= 255 and not kernel.spills

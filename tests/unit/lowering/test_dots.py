@@ -1,4 +1,5 @@
-"""Sums of products of small numbers: offered where the instruction is there, taken by it; of integers right to the last bit."""
+"""Sums of products of small numbers: offered where the instruction is there, taken by
+it; of integers right to the last bit."""
 
 from __future__ import annotations
 
@@ -30,7 +31,13 @@ WIDE = replace(
     vector_bytes=64,
     vector_registers=32,
 )
-NARROW = replace(WIDE, tvm={"kind": "llvm", "mcpu": "haswell"}, isa=("avx2",), vector_bytes=32, vector_registers=16)
+NARROW = replace(
+    WIDE,
+    tvm={"kind": "llvm", "mcpu": "haswell"},
+    isa=("avx2",),
+    vector_bytes=32,
+    vector_registers=16,
+)
 NARROW_FOURS = replace(NARROW, tvm={"kind": "llvm", "mcpu": "alderlake"}, isa=("avx2", "avxvnni"))
 WIDE_PAIRS = replace(WIDE, tvm={"kind": "llvm", "mcpu": "skylake-avx512"}, isa=("avx2", "avx512bw"))
 BFLOAT16 = (
@@ -52,34 +59,48 @@ WIDER = (
     "batch_matmul:B=2,M=5,N=33,K=36,transpose_b=true,dtype=int8",
     "conv2d:N=1,H=5,W=6,CI=8,CO=24,KH=3,KW=3,pad=1,dtype=int8",
 )
-APART = "kernel a(A: i8[5, 24, 6], B: i8[24, 40]) -> (C: i32[5, 40]) { C[i, j] += i32(A[i, k, l]) * i32(B[k, j]) }"
+APART = (
+    "kernel a(A: i8[5, 24, 6], B: i8[24, 40]) -> (C: i32[5, 40]) { C[i, j] += i32(A[i, k, "
+    "l]) * i32(B[k, j]) }"
+)
 SIGNS = [("i8", "i8"), ("u8", "i8"), ("i8", "u8"), ("u8", "u8")]
 
 
 def product(one: str, other: str) -> str:
-    return f"kernel p(A: {one}[6, 72], B: {other}[72, 40]) -> (C: i32[6, 40]) {{ C[i, j] += i32(A[i, k]) * i32(B[k, j]) }}"
+    return (
+        f"kernel p(A: {one}[6, 72], B: {other}[72, 40]) -> (C: i32[6, 40]) {{ C[i, j] += "
+        f"i32(A[i, k]) * i32(B[k, j]) }}"
+    )
 
 
 def made(given: str) -> Workload:
     return workload_from_notation(given, {}) if given.startswith("kernel") else parse_spec(given)
 
 
-def sampled(given: str, target: Target, count: int, threads: int = 1) -> tuple[CpuSpace, list[Config]]:
+def sampled(
+    given: str, target: Target, count: int, threads: int = 1
+) -> tuple[CpuSpace, list[Config]]:
     """Configs of sketches of one of the instructions."""
     space = CpuSpace(made(given), target, threads)
     points = space.space.sample(np.random.default_rng(2), 60)
     configs: list[Config] = [space.space.config(point) for point in points]
-    found = [config for config in configs if ":pairs_" in str(config["sketch"]) or ":fours_" in str(config["sketch"])]
+    found = [
+        config
+        for config in configs
+        if ":pairs_" in str(config["sketch"]) or ":fours_" in str(config["sketch"])
+    ]
     return space, found[:count]
 
 
 def extremes(workload: Workload) -> dict[str, NDArray[Any]]:
-    """Inputs whose numbers fill the range of their dtypes, so that a sign taken for another shows."""
+    """Inputs whose numbers fill the range of their dtypes, so that a sign taken for
+    another shows."""
     drawn = make_inputs(workload.expression, seed=5, kind="normal")
     rng = np.random.default_rng(6)
     narrow = {name for name, array in drawn.items() if array.dtype in (np.int8, np.uint8)}
     return {
-        name: rng.integers(np.iinfo(array.dtype).min, np.iinfo(array.dtype).max, array.shape, array.dtype, endpoint=True)
+        name: rng.integers(np.iinfo(array.dtype).min, np.iinfo(array.dtype).max, array.shape,
+        array.dtype, endpoint=True)
         if name in narrow
         else array
         for name, array in drawn.items()
@@ -95,14 +116,18 @@ def test_programs_compute_what_the_reference_computes(given: str, target: Target
     space, configs = sampled(given, target, 2)
     assert configs
     for config in configs:
-        for name, got in zip(workload.expression.outputs, run(space.program(config), dict(inputs)), strict=True):
+        for name, got in zip(
+            workload.expression.outputs, run(space.program(config), dict(inputs)), strict=True
+        ):
             np.testing.assert_array_equal(got, want[name], err_msg=str(config))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("given", [*WIDER, APART, *(product(*signs) for signs in SIGNS)])
 @pytest.mark.parametrize("pairs", [False, True], ids=["most", "pairs"])
-def test_kernels_of_integers_are_right_to_the_last_bit(given: str, pairs: bool, threads: int) -> None:
+def test_kernels_of_integers_are_right_to_the_last_bit(
+    given: str, pairs: bool, threads: int
+) -> None:
     own = detect_cpu()
     if pairs:
         own = replace(own, isa=tuple(sorted(set(own.isa) - {"avx512vnni", "avxvnni"})))
@@ -114,7 +139,9 @@ def test_kernels_of_integers_are_right_to_the_last_bit(given: str, pairs: bool, 
         pytest.skip("this CPU has no such instruction")
     for config in configs:
         got = output_of(space.program(config), workload.expression, inputs)
-        np.testing.assert_array_equal(got, want[workload.expression.outputs[0]], err_msg=str(config))
+        np.testing.assert_array_equal(
+            got, want[workload.expression.outputs[0]], err_msg=str(config)
+        )
 
 
 @pytest.mark.parametrize("spec", BFLOAT16)
@@ -126,15 +153,25 @@ def test_kernels_of_bfloat16_compute_what_the_reference_computes(spec: str) -> N
     space, configs = sampled(spec, WIDE, 4)
     assert configs
     for config in configs:
-        np.testing.assert_allclose(run(space.program(config), dict(inputs))[0], want, rtol=2**-7, atol=2**-7, err_msg=str(config))
+        np.testing.assert_allclose(
+            run(space.program(config), dict(inputs))[0],
+            want,
+            rtol=2**-7,
+            atol=2**-7,
+            err_msg=str(config),
+        )
     if "avx512bf16" not in detect_cpu().isa:
         pytest.skip("programs agree; kernels of them need a CPU with products of bfloat16")
     for config in configs:
         got = tensor(np.zeros(want.shape, numpy_dtype(workload.expression.tensor(name).dtype)))
-        compiled = compile_kernel(workload=workload, target=WIDE, threads=1, config=config, symbol="kernel")
+        compiled = compile_kernel(
+            workload=workload, target=WIDE, threads=1, config=config, symbol="kernel"
+        )
         compiled.generated["kernel"](*(tensor(array) for array in inputs.values()), got)
         found = got.numpy().astype(np.float64)
-        np.testing.assert_allclose(found, want.astype(np.float64), rtol=2**-7, atol=2**-7, err_msg=str(config))
+        np.testing.assert_allclose(
+            found, want.astype(np.float64), rtol=2**-7, atol=2**-7, err_msg=str(config)
+        )
 
 
 @pytest.mark.parametrize(
@@ -151,7 +188,9 @@ def test_the_sum_is_taken_by_one_instruction(dtype: str, target: Target, instruc
     for shape in ("M=9,N=37,K=12", "M=9,N=37,K=13", "M=9,N=37,K=64,transpose_b=true"):
         workload = parse_spec(f"matmul:{shape},dtype={dtype}")
         for config in sampled(workload.spec, target, 2)[1]:
-            compiled = compile_kernel(workload=workload, target=target, threads=1, config=config, symbol="kernel")
+            compiled = compile_kernel(
+                workload=workload, target=target, threads=1, config=config, symbol="kernel"
+            )
             assembly = compiled.sources["asm"]
             assert instruction in assembly and "vpmulld" not in assembly
 
@@ -165,21 +204,33 @@ def test_the_sum_is_taken_by_one_instruction(dtype: str, target: Target, instruc
         ("matmul:M=9,N=37,K=12,dtype=float16", WIDE),
         ("matmul:M=9,N=37,K=12,dtype=bfloat16", NARROW),
         ("matmul:M=9,N=9,K=12,dtype=bfloat16", WIDE),  # eight lanes, where there are sixteen
-        ("matmul:M=9,N=37,K=12,dtype=int8", replace(WIDE, isa=("avx2",))),  # no such instruction for 16 lanes
+        (
+            "matmul:M=9,N=37,K=12,dtype=int8",
+            replace(WIDE, isa=("avx2",)),
+        ),  # no such instruction for 16 lanes
         ("matmul:M=9,N=3,K=12,dtype=int8", WIDE),  # fewer lanes than any has
     ],
 )
 def test_where_it_does_not_apply_there_is_no_such_sketch(spec: str, target: Target) -> None:
     assert not any(
-        "pairs" in sketch.name or "fours" in sketch.name for sketch in CpuSpace(parse_spec(spec), target, 1).space.sketches
+        "pairs" in sketch.name or "fours" in sketch.name
+        for sketch in CpuSpace(parse_spec(spec), target, 1).space.sketches
     )
 
 
 @pytest.mark.parametrize(("length", "name"), [(65_793, "fours"), (65_794, "pairs")])
 def test_sums_that_might_not_fit_once_moved_are_left_to_pairs(length: int, name: str) -> None:
-    names = [sketch.name for sketch in CpuSpace(parse_spec(f"matmul:M=2,N=16,K={length},dtype=int8"), WIDE, 1).space.sketches]
+    names = [
+        sketch.name
+        for sketch in CpuSpace(
+            parse_spec(f"matmul:M=2,N=16,K={length},dtype=int8"), WIDE, 1
+        ).space.sketches
+    ]
     assert any(f":{name}_" in found for found in names)
-    long = "kernel p(A: u8[2, 70000], B: i8[70000, 16]) -> (C: i32[2, 16]) { C[i, j] += i32(A[i, k]) * i32(B[k, j]) }"
+    long = (
+        "kernel p(A: u8[2, 70000], B: i8[70000, 16]) -> (C: i32[2, 16]) { C[i, j] += "
+        "i32(A[i, k]) * i32(B[k, j]) }"
+    )
     mixed = CpuSpace(made(long), WIDE, 1)
     assert any(":fours_" in sketch.name for sketch in mixed.space.sketches), "nothing is moved"
 

@@ -7,11 +7,19 @@ import re
 import tvm
 from tvm import tirx
 
-from tuner.lowering.llvm_functions import DOT_BFLOAT16, amx_shapes, bring_in_functions, called_functions, shapes_amx
+from tuner.lowering.llvm_functions import (
+    DOT_BFLOAT16,
+    amx_shapes,
+    bring_in_functions,
+    called_functions,
+    shapes_amx,
+)
 
 
 def calling(*names: str) -> tvm.IRModule:
-    body = tirx.SeqStmt([tirx.Evaluate(tirx.call_extern("void", name)) for name in ("labs", "abs", *names)])
+    body = tirx.SeqStmt(
+        [tirx.Evaluate(tirx.call_extern("void", name)) for name in ("labs", "abs", *names)]
+    )
     return tvm.IRModule({"kernel": tirx.PrimFunc([], body)})
 
 
@@ -38,6 +46,10 @@ def test_shapes_are_where_ldtilecfg_looks_for_them() -> None:
 
 def test_only_what_is_called_and_known_is_brought_in() -> None:
     assert texts(bring_in_functions(calling())) == []
-    assert called_functions(calling(DOT_BFLOAT16, DOT_BFLOAT16)["kernel"].body) == ["labs", "abs", DOT_BFLOAT16]
+    assert called_functions(calling(DOT_BFLOAT16, DOT_BFLOAT16)["kernel"].body) == [
+        "labs",
+        "abs",
+        DOT_BFLOAT16,
+    ]
     (text,) = texts(bring_in_functions(calling(DOT_BFLOAT16, DOT_BFLOAT16)))
     assert DOT_BFLOAT16 in text

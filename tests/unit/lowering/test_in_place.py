@@ -12,7 +12,8 @@ from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate
 from tuner.workload.spec import workload_from_notation
 
-# Exponentials of five columns in vectors of four: three columns are written twice, from sums that nobody reads afterwards.
+# Exponentials of five columns in vectors of four: three columns are written twice, from
+# sums that nobody reads afterwards.
 SOFTMAX_OF_PRODUCT = """kernel weigh(Q: f32[M, D], K: f32[N, D], V: f32[N, D]) -> (O: f32[M, D]) {
   S[i, j] += Q[i, d] * K[j, d]
   m[i] max= S[i, j]
@@ -31,4 +32,6 @@ def test_sums_are_there_when_they_are_read_again(rows: int) -> None:
     program = space.program(config | {"e.rows.register": (rows, 4), "e.rows.ahead": 0})
     inputs = make_inputs(workload.expression, seed=2)
     got = output_of(program, workload.expression, inputs)
-    np.testing.assert_allclose(got, evaluate(workload.expression, inputs)["O"], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        got, evaluate(workload.expression, inputs)["O"], rtol=1e-5, atol=1e-6
+    )

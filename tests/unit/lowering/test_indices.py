@@ -38,7 +38,10 @@ TOGETHER = [
 
 
 def workload(indices: tuple[str, str]) -> Workload:
-    text = f"kernel pick(X: f32[A, B]) -> (Y: f32[N, M]) {{ Y[i, j] = X[{', '.join(indices)}] for j in 0:M }}"
+    text = (
+        f"kernel pick(X: f32[A, B]) -> (Y: f32[N, M]) {{ Y[i, j] = X[{', '.join(indices)}] "
+        f"for j in 0:M }}"
+    )
     return workload_from_notation(text, {"A": 14, "B": 9, "N": 12, "M": 5})
 
 

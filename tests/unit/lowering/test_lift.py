@@ -1,4 +1,5 @@
-"""Lifting: functions of te, topi and relax become expressions that compute the same; what has none is refused by name."""
+"""Lifting: functions of te, topi and relax become expressions that compute the same;
+what has none is refused by name."""
 
 from __future__ import annotations
 
@@ -24,15 +25,23 @@ Tensors = list[te.Tensor]
 
 
 def run(function: tirx.PrimFunc, expression: Expression) -> tuple[float, float]:
-    """How far the function, compiled by TVM as it stands, is from the lifted expression's reference, and how far it may be."""
+    """How far the function, compiled by TVM as it stands, is from the lifted
+    expression's reference, and how far it may be."""
     arrays = make_inputs(expression, seed=5)
     want, magnitude = evaluate_with_magnitude(expression, arrays)
     module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     library = tvm.tirx.build(module, target=tvm.target.Target({"kind": "llvm"}))
     outputs = {name: expression.tensor(name) for name in expression.outputs}
-    held = {name: tvm.runtime.tensor(np.full(one.shape, 7, numpy_dtype(one.dtype))) for name, one in outputs.items()}
-    library["main"](*(tvm.runtime.tensor(arrays[tensor.name]) for tensor in expression.inputs), *held.values())
-    return max_rel_error(expression, {name: one.numpy() for name, one in held.items()}, want, magnitude), error_bound(expression)
+    held = {
+        name: tvm.runtime.tensor(np.full(one.shape, 7, numpy_dtype(one.dtype)))
+        for name, one in outputs.items()
+    }
+    library["main"](
+        *(tvm.runtime.tensor(arrays[tensor.name]) for tensor in expression.inputs), *held.values()
+    )
+    return max_rel_error(
+        expression, {name: one.numpy() for name, one in held.items()}, want, magnitude
+    ), error_bound(expression)
 
 
 def place(*shape: int, dtype: str = "float32", name: str = "X") -> te.Tensor:
@@ -53,18 +62,29 @@ def several_stages() -> Tensors:
     shifted = te.compute((6, 9), lambda i, j: x[i, j] + bias[j], name="shifted")
     k = te.reduce_axis((0, 9), name="k")
     largest = te.compute((6,), lambda i: te.max(shifted[i, k], axis=k), name="largest")
-    scaled = te.compute((6, 9), lambda i, j: te.exp(shifted[i, j] - largest[i]) * 0.5, name="scaled")
+    scaled = te.compute(
+        (6, 9), lambda i, j: te.exp(shifted[i, j] - largest[i]) * 0.5, name="scaled"
+    )
     return [x, bias, largest, scaled]
 
 
 def guarded_read() -> Tensors:
     x = place(6, 9)
-    return [x, te.compute((6, 9), lambda i, j: te.if_then_else(j > i, x[i, j - i - 1] * 2.0, -1.0), name="Y")]
+    return [
+        x,
+        te.compute(
+            (6, 9), lambda i, j: te.if_then_else(j > i, x[i, j - i - 1] * 2.0, -1.0), name="Y"
+        ),
+    ]
 
 
 def narrow_integers() -> Tensors:
     x, y = place(4, 9, dtype="int8"), place(4, 9, dtype="int8", name="Y")
-    return [x, y, te.compute((4, 9), lambda i, j: te.max(x[i, j] * y[i, j], x[i, j] + y[i, j]), name="Z")]
+    return [
+        x,
+        y,
+        te.compute((4, 9), lambda i, j: te.max(x[i, j] * y[i, j], x[i, j] + y[i, j]), name="Z"),
+    ]
 
 
 X, ROWS = place(5, 12), place(4, 33)
@@ -72,23 +92,31 @@ NHWC, NCHW = place(2, 7, 6, 3), place(2, 4, 7, 6)
 GATHER = place(11, 5, name="table"), place(7, dtype="int32", name="at")
 CASES: dict[str, Callable[[], Tensors]] = {
     "matmul": matmul,
-    "conv2d_nhwc": of(lambda x, w: topi.nn.conv2d_nhwc(x, w, 1, 1, 1), NHWC, place(3, 3, 3, 5, name="W")),
-    "conv2d_nchw": of(lambda x, w: topi.nn.conv2d_nchw(x, w, 2, 1, 1), NCHW, place(5, 4, 3, 3, name="W")),
-    "conv2d_dilated": of(lambda x, w: topi.nn.conv2d_nchw(x, w, 1, 2, 2), NCHW, place(5, 4, 3, 3, name="W")),
+    "conv2d_nhwc": of(lambda x, w: topi.nn.conv2d_nhwc(x, w, 1, 1, 1), NHWC, place(3, 3, 3, 5,
+    name="W")),
+    "conv2d_nchw": of(lambda x, w: topi.nn.conv2d_nchw(x, w, 2, 1, 1), NCHW, place(5, 4, 3, 3,
+    name="W")),
+    "conv2d_dilated": of(lambda x, w: topi.nn.conv2d_nchw(x, w, 1, 2, 2), NCHW, place(5, 4, 3, 3,
+    name="W")),
     "conv2d_half": of(
         lambda x, w: topi.nn.conv2d_nhwc(x, w, 1, 1, 1, out_dtype="float32"),
         place(1, 5, 5, 3, dtype="float16"), place(3, 3, 3, 4, dtype="float16", name="W"),
     ),
-    "depthwise": of(lambda x, w: topi.nn.depthwise_conv2d_nchw(x, w, 1, 1, 1), NCHW, place(4, 1, 3, 3, name="W")),
+    "depthwise": of(lambda x, w: topi.nn.depthwise_conv2d_nchw(x, w, 1, 1, 1), NCHW, place(4, 1, 3,
+    3, name="W")),
     "conv2d_transpose": of(
-        lambda x, w: topi.nn.conv2d_transpose_nchw(x, w, (2, 2), (1, 1), "float32", (0, 0)), NCHW, place(4, 3, 3, 3, name="W")
+        lambda x, w: topi.nn.conv2d_transpose_nchw(x, w, (2, 2), (1, 1), "float32", (0, 0)), NCHW,
+        place(4, 3, 3, 3, name="W")
     ),
     "dense": of(topi.nn.dense, X, place(8, 12, name="W"), place(8, name="b")),
-    "max_pool2d": of(lambda x: topi.nn.pool2d(x, (3, 3), (2, 2), (1, 1), (1, 1, 1, 1), "max"), NCHW),
-    "avg_pool2d": of(lambda x: topi.nn.pool2d(x, (2, 2), (2, 2), (1, 1), (1, 1, 1, 1), "avg", count_include_pad=False), NCHW),
+    "max_pool2d": of(lambda x: topi.nn.pool2d(x, (3, 3), (2, 2), (1, 1), (1, 1, 1, 1), "max"),
+    NCHW),
+    "avg_pool2d": of(lambda x: topi.nn.pool2d(x, (2, 2), (2, 2), (1, 1), (1, 1, 1, 1), "avg",
+    count_include_pad=False), NCHW),
     "softmax": of(topi.nn.softmax, ROWS),
     "log_softmax": of(topi.nn.log_softmax, ROWS),
-    "layer_norm": of(lambda x, g, b: topi.nn.layer_norm(x, g, b, [1]), ROWS, place(33, name="g"), place(33, name="b")),
+    "layer_norm": of(lambda x, g, b: topi.nn.layer_norm(x, g, b, [1]), ROWS, place(33, name="g"),
+    place(33, name="b")),
     "rms_norm": of(lambda x, g: topi.nn.rms_norm(x, g, [1]), ROWS, place(33, name="g")),
     "batch_matmul": of(topi.nn.batch_matmul, place(3, 4, 5), place(3, 6, 5, name="W")),
     "transpose": of(lambda x: topi.transpose(x, (0, 3, 1, 2)), NHWC),
@@ -102,8 +130,10 @@ CASES: dict[str, Callable[[], Tensors]] = {
     "max": of(lambda x: topi.max(x, 1), X),
     "min": of(lambda x: topi.min(x, 0), place(5, 12, dtype="int32")),
     "gelu": of(lambda x: x * 0.5 * (topi.erf(x * 0.7071067811865476) + 1.0), X),
-    "activations": of(lambda x: topi.sigmoid(topi.tanh(topi.nn.leaky_relu(x, 0.1))) * topi.rsqrt(x * x + 1.0), X),
-    "powers": of(lambda x: topi.power(topi.abs(x) + 1.0, 1.5) + topi.sqrt(topi.exp(-x)) + topi.log(topi.abs(x) + 1.0), X),
+    "activations": of(lambda x: topi.sigmoid(topi.tanh(topi.nn.leaky_relu(x,
+    0.1))) * topi.rsqrt(x * x + 1.0), X),
+    "powers": of(lambda x: topi.power(topi.abs(x) + 1.0,
+    1.5) + topi.sqrt(topi.exp(-x)) + topi.log(topi.abs(x) + 1.0), X),
     "casts": of(lambda x: topi.cast(topi.cast(x, "float64") * 3.0, "float32"), X),
     "mask": of(lambda x: topi.cast(topi.greater(x, 0.25), "float32"), X),
     "triangle": of(lambda x: topi.trilu(x, tirx.const(1, "int64"), False), X),
@@ -118,14 +148,18 @@ def test_lifted_te_computes_the_same(name: str) -> None:
     tensors = CASES[name]()
     expression = lift_te(tensors)
     given = [tensor for tensor in tensors if isinstance(tensor.op, te.PlaceholderOp)]
-    assert [tensor.shape for tensor in expression.inputs] == [tuple(int(extent) for extent in one.shape) for one in given]
+    assert [tensor.shape for tensor in expression.inputs] == [
+        tuple(int(extent) for extent in one.shape) for one in given
+    ]
     outputs = [tensor for tensor in tensors if tensor not in given]
     error, bound = run(te.create_prim_func([*given, *outputs]), expression)
     assert error <= bound
     assert workload_from_expression(expression).expression == expression
 
 
-@pytest.mark.parametrize("name", ["conv2d_nhwc", "conv2d_nchw", "depthwise", "max_pool2d", "conv2d_half"])
+@pytest.mark.parametrize(
+    "name", ["conv2d_nhwc", "conv2d_nchw", "depthwise", "max_pool2d", "conv2d_half"]
+)
 def test_padding_becomes_a_padded_read_of_one_stage(name: str) -> None:
     expression = lift_te(CASES[name]())
     assert len(expression.stages) == 1
@@ -143,7 +177,12 @@ def test_a_window_of_padding_alone_keeps_its_padding() -> None:
     padded = topi.nn.pad(x, (4,), (0,), float(np.finfo(np.float32).min))
     y = te.compute((6,), lambda i: te.max(padded[i + k], axis=k), name="Y")
     expression = lift_te([x, y])
-    pads = [read.pad for stage in expression.stages for read in reads(stage.body) if read.pad is not None]
+    pads = [
+        read.pad
+        for stage in expression.stages
+        for read in reads(stage.body)
+        if read.pad is not None
+    ]
     assert [pad.value for pad in pads] == [np.finfo(np.float32).min]
     error, bound = run(te.create_prim_func([x, y]), expression)
     assert error <= bound
@@ -151,7 +190,11 @@ def test_a_window_of_padding_alone_keeps_its_padding() -> None:
 
 def test_padding_that_the_tensor_cannot_hold_stays_a_selection() -> None:
     x = place(6, dtype="float16")
-    y = te.compute((8,), lambda i: te.if_then_else(te.all(i >= 1, i < 7), x[i - 1].astype("float32"), 0.1), name="Y")
+    y = te.compute(
+        (8,),
+        lambda i: te.if_then_else(te.all(i >= 1, i < 7), x[i - 1].astype("float32"), 0.1),
+        name="Y",
+    )
     expression = lift_te([x, y])
     assert any(isinstance(node, Select) for node in walk(expression.stages[0].body))
     error, bound = run(te.create_prim_func([x, y]), expression)
@@ -177,7 +220,9 @@ def test_inputs_are_found_in_the_order_of_the_graph() -> None:
 def test_half_precision_is_computed_in_single() -> None:
     x = place(4, 9, dtype="float16")
     expression = lift_te([x, topi.sum(x * x, 1)])
-    assert [(stage.dtype, stage.accumulator) for stage in inlined(expression).stages] == [("float16", "float32")]
+    assert [(stage.dtype, stage.accumulator) for stage in inlined(expression).stages] == [
+        ("float16", "float32")
+    ]
 
 
 def legalized(
@@ -185,14 +230,20 @@ def legalized(
 ) -> dict[str, tirx.PrimFunc]:
     """The functions of a model after legalisation, and again after fusion."""
     builder = relax.BlockBuilder()
-    variables = [relax.Var(f"p{at}", relax.TensorType(shape, "float32")) for at, shape in enumerate(shapes)]
+    variables = [
+        relax.Var(f"p{at}", relax.TensorType(shape, "float32")) for at, shape in enumerate(shapes)
+    ]
     with builder.function("main", variables):
         with builder.dataflow():
             result = builder.emit_output(model(builder, variables))
         builder.emit_func_output(result)
     module = relax.transform.LegalizeOps()(builder.get())
     fused = module
-    for step in (relax.transform.AnnotateTIROpPattern, relax.transform.FuseOps, relax.transform.FuseTIR):
+    for step in (
+        relax.transform.AnnotateTIROpPattern,
+        relax.transform.FuseOps,
+        relax.transform.FuseTIR,
+    ):
         fused = step()(fused)
     return {
         f"{number} {name.name_hint}": function
@@ -225,7 +276,10 @@ REFUSED: dict[str, tuple[Callable[[], Tensors], str]] = {
     "unknown dtype": (of(lambda x: topi.cast(x, "int16"), X), "dtype int16"),
     "unclamped gather": (of(lambda x, i: topi.take(x, i, 0, mode="fast"), *GATHER), "clamp"),
     "symbolic": (
-        lambda: [(x := te.placeholder((te.var("n"), 3), name="X")), te.compute(x.shape, lambda i, j: x[i, j])],
+        lambda: [
+            (x := te.placeholder((te.var("n"), 3), name="X")),
+            te.compute(x.shape, lambda i, j: x[i, j]),
+        ],
         "symbolic extent",
     ),
     "truncating division": (
@@ -282,7 +336,11 @@ def test_no_output_is_refused() -> None:
 
 def test_padded_reads_carry_the_tensors_dtype() -> None:
     expression = lift_te(CASES["conv2d_half"]())
-    pads = [node.pad for node in walk(expression.stages[0].body) if isinstance(node, Read) and node.pad is not None]
+    pads = [
+        node.pad
+        for node in walk(expression.stages[0].body)
+        if isinstance(node, Read) and node.pad is not None
+    ]
     assert [pad.dtype for pad in pads] == ["float16"]
 
 
@@ -293,9 +351,13 @@ def test_padded_reads_carry_the_tensors_dtype() -> None:
 ])  # fmt: skip
 def test_what_is_lowered_comes_back(text: str) -> None:
     expression = workload_from_notation(text, {}).expression
-    lifted = lift(module(default_program(workload_from_expression(expression)), "kernel")["kernel"], "kernel")
+    lifted = lift(
+        module(default_program(workload_from_expression(expression)), "kernel")["kernel"], "kernel"
+    )
     arrays = make_inputs(expression, seed=3)
     want = evaluate(expression, arrays)
-    got = evaluate(lifted, dict(zip((tensor.name for tensor in lifted.inputs), arrays.values(), strict=True)))
+    got = evaluate(
+        lifted, dict(zip((tensor.name for tensor in lifted.inputs), arrays.values(), strict=True))
+    )
     for one, other in zip(got.values(), want.values(), strict=True):
         np.testing.assert_array_equal(one, other)

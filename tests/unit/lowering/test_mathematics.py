@@ -1,4 +1,5 @@
-"""The vectorisable polynomials against float64: within 4 ulp on a dense sample, right at the special values."""
+"""The vectorisable polynomials against float64: within 4 ulp on a dense sample, right
+at the special values."""
 
 from __future__ import annotations
 
@@ -55,7 +56,9 @@ SAMPLES = {
     "exp": np.linspace(-87.3, 88.7, 200_001),
     "tanh": np.concatenate([np.linspace(-10, 10, 100_001), np.geomspace(1e-30, 1, 50_000)]),
     "log": np.concatenate([np.geomspace(1e-44, 3e38, 100_000), np.linspace(0.5, 2, 100_001)]),
-    "erf": np.concatenate([np.linspace(-5, 5, 100_001), np.geomspace(1e-30, 1, 50_000), np.linspace(3.6, 4, 100_001)]),
+    "erf": np.concatenate(
+        [np.linspace(-5, 5, 100_001), np.geomspace(1e-30, 1, 50_000), np.linspace(3.6, 4, 100_001)]
+    ),
 }
 
 
@@ -73,7 +76,9 @@ def test_of_narrow_floats(op: UnaryOp, dtype: DType) -> None:
 def test_within_four_ulp(op: UnaryOp) -> None:
     x = SAMPLES[op].astype(np.float32)
     want = REFERENCE[op](x.astype(np.float64))
-    ulp = np.spacing(np.abs(want.astype(np.float32)).clip(np.finfo(np.float32).tiny)).astype(np.float64)
+    ulp = np.spacing(np.abs(want.astype(np.float32)).clip(np.finfo(np.float32).tiny)).astype(
+        np.float64
+    )
     worst = np.max(np.abs(run(op, x).astype(np.float64) - want) / ulp)
     assert worst <= ULP_LIMIT, f"{op} is {worst:.2f} ulp off"
 
@@ -81,21 +86,33 @@ def test_within_four_ulp(op: UnaryOp) -> None:
 @pytest.mark.parametrize(
     ("op", "given", "wanted"),
     [
-        ("exp", [-math.inf, math.inf, math.nan, 0.0, -1000.0, 1000.0], [0.0, math.inf, math.nan, 1.0, 0.0, math.inf]),
+        (
+            "exp",
+            [-math.inf, math.inf, math.nan, 0.0, -1000.0, 1000.0],
+            [0.0, math.inf, math.nan, 1.0, 0.0, math.inf],
+        ),
         ("tanh", [-math.inf, math.inf, math.nan, 0.0, -100.0], [-1.0, 1.0, math.nan, 0.0, -1.0]),
         ("erf", [-math.inf, math.inf, math.nan, 0.0, -100.0], [-1.0, 1.0, math.nan, 0.0, -1.0]),
-        ("log", [0.0, math.inf, math.nan, 1.0, -1.0], [-math.inf, math.inf, math.nan, 0.0, math.nan]),
+        (
+            "log",
+            [0.0, math.inf, math.nan, 1.0, -1.0],
+            [-math.inf, math.inf, math.nan, 0.0, math.nan],
+        ),
     ],
 )
 def test_special_values(op: UnaryOp, given: list[float], wanted: list[float]) -> None:
-    np.testing.assert_array_equal(run(op, np.array(given, np.float32)), np.array(wanted, np.float32))
+    np.testing.assert_array_equal(
+        run(op, np.array(given, np.float32)), np.array(wanted, np.float32)
+    )
 
 
 def test_exp_is_right_up_to_the_last_number_on_either_side() -> None:
     low, high = np.float32(-87.33654), np.float32(88.72283)
     beyond = [np.nextafter(low, np.float32(-100)), np.nextafter(high, np.float32(100))]
     assert list(run("exp", np.array(beyond, np.float32))) == [0.0, math.inf]
-    edges = np.array([low, np.nextafter(low, np.float32(0)), np.nextafter(high, np.float32(0)), high], np.float32)
+    edges = np.array(
+        [low, np.nextafter(low, np.float32(0)), np.nextafter(high, np.float32(0)), high], np.float32
+    )
     np.testing.assert_allclose(run("exp", edges), np.exp(edges.astype(np.float64)), rtol=2.0**-22)
 
 
@@ -107,5 +124,7 @@ def test_nothing_is_beyond_one_nor_nothing_negative(op: UnaryOp) -> None:
 
 @pytest.mark.parametrize("op", ["exp", "tanh", "log", "erf"])
 def test_no_bits_of_a_nan_are_taken_for_a_number(op: UnaryOp) -> None:
-    patterns = np.concatenate([np.arange(0x7F800001, 0x80000000, 4099), np.arange(0xFF800001, 0x100000000, 4099)])
+    patterns = np.concatenate(
+        [np.arange(0x7F800001, 0x80000000, 4099), np.arange(0xFF800001, 0x100000000, 4099)]
+    )
     assert np.isnan(run(op, patterns.astype(np.uint32).view(np.float32))).all()

@@ -1,4 +1,5 @@
-"""Kernels as TVMScript and as MetaSchedule records: plain TVM reads them back, replays them and computes the right answer."""
+"""Kernels as TVMScript and as MetaSchedule records: plain TVM reads them back, replays
+them and computes the right answer."""
 
 from __future__ import annotations
 
@@ -22,11 +23,15 @@ def compiled(spec: str, seed: int = 3) -> Compiled:
     workload = parse_spec(spec)
     space = CpuSpace(workload, MACHINE, 1).space
     config = space.config(space.sample(np.random.default_rng(seed), 1)[0])
-    return compile_kernel(workload=workload, target=MACHINE, threads=1, config=config, symbol="tuned_kernel")
+    return compile_kernel(
+        workload=workload, target=MACHINE, threads=1, config=config, symbol="tuned_kernel"
+    )
 
 
 def record(made: Compiled) -> Record:
-    return Record(schedule=made.schedule, symbol=made.symbol, target=MACHINE.tvm, threads=1, median_s=1e-4)
+    return Record(
+        schedule=made.schedule, symbol=made.symbol, target=MACHINE.tvm, threads=1, median_s=1e-4
+    )
 
 
 def check(mod: tvm.IRModule) -> None:
@@ -49,7 +54,9 @@ def test_plain_tvm_replays_a_record_to_the_right_answer(product: Compiled, tmp_p
         (tmp_path / name).write_bytes(content)
     store = meta_schedule.database.JSONDatabase(str(tmp_path / WORKLOADS), str(tmp_path / RECORDS))
     first, second = store.get_all_tuning_records()
-    assert [float(seconds) for seconds in first.run_secs] == [1e-4] and second.workload != first.workload
+    assert [float(seconds) for seconds in first.run_secs] == [
+        1e-4
+    ] and second.workload != first.workload
     scheduled = Schedule(first.workload.mod)
     first.trace.apply_to_schedule(scheduled, remove_postproc=False)
     tvm.ir.assert_structural_equal(scheduled.mod, product.scheduled.mod)

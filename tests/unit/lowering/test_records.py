@@ -1,4 +1,5 @@
-"""MetaSchedule databases read as data: what is taken, and each way in which a record or a file is refused."""
+"""MetaSchedule databases read as data: what is taken, and each way in which a record or
+a file is refused."""
 
 from __future__ import annotations
 
@@ -9,15 +10,28 @@ from typing import Any
 
 import pytest
 
-from tuner.lowering.importers.records import MOST_INSTRUCTIONS, RECORDS, WORKLOADS, ForeignRecord, RecordError, read_database
+from tuner.lowering.importers.records import (
+    MOST_INSTRUCTIONS,
+    RECORDS,
+    WORKLOADS,
+    ForeignRecord,
+    RecordError,
+    read_database,
+)
 
-GRAPH = {"root_index": 1, "nodes": [{"type": "None"}, {"type": "ir.IRModule", "data": {}}], "metadata": {}}
+GRAPH = {
+    "root_index": 1,
+    "nodes": [{"type": "None"}, {"type": "ir.IRModule", "data": {}}],
+    "metadata": {},
+}
 SPLIT = ["Split", ["l1", 4, 8], [True, False], ["l2", "l3"]]
 
 
 def packed(graph: object) -> str:
     text = json.dumps(graph).encode()
-    return json.dumps(["7616127157452113249", base64.b64encode(len(text).to_bytes(8, "little") + text).decode()])
+    return json.dumps(
+        ["7616127157452113249", base64.b64encode(len(text).to_bytes(8, "little") + text).decode()]
+    )
 
 
 def record(instructions: object, *, workload: object = 0, seconds: object = (1e-3,)) -> str:
@@ -36,8 +50,18 @@ def one(folder: Path, line: str, graph: object = GRAPH) -> ForeignRecord | Recor
 
 
 def test_a_record_is_taken(tmp_path: Path) -> None:
-    found = one(tmp_path, record([SPLIT, ["Annotate", ["l2", 16], ["pragma_auto_unroll_max_step"], []]], seconds=[1e-3, 3e-3]))
-    assert isinstance(found, ForeignRecord) and found.number == 1 and found.claimed_s == pytest.approx(2e-3)
+    found = one(
+        tmp_path,
+        record(
+            [SPLIT, ["Annotate", ["l2", 16], ["pragma_auto_unroll_max_step"], []]],
+            seconds=[1e-3, 3e-3],
+        ),
+    )
+    assert (
+        isinstance(found, ForeignRecord)
+        and found.number == 1
+        and found.claimed_s == pytest.approx(2e-3)
+    )
     assert json.loads(found.workload) == GRAPH and json.loads(found.trace)[0][0] == SPLIT
 
 
@@ -47,9 +71,18 @@ REFUSED: dict[str, tuple[str, str]] = {
     "another document": (json.dumps({"a": 1}), "it is not"),
     "a workload that is not there": (record([SPLIT], workload=1), "that is there"),
     "a workload before the first": (record([SPLIT], workload=-1), "that is there"),
-    "a tensor intrinsic": (record([["Tensorize", ["b0"], ["evil", True], []]]), "'Tensorize' is no primitive"),
-    "a layout map": (record([["TransformLayout", ["b0"], [0, 0, "{}"], []]]), "'TransformLayout' is no primitive"),
-    "a source of its own": (record([["Annotate", ["l2", "int evil;"], ["pragma_import_c"], []]]), "annotates with"),
+    "a tensor intrinsic": (
+        record([["Tensorize", ["b0"], ["evil", True], []]]),
+        "'Tensorize' is no primitive",
+    ),
+    "a layout map": (
+        record([["TransformLayout", ["b0"], [0, 0, "{}"], []]]),
+        "'TransformLayout' is no primitive",
+    ),
+    "a source of its own": (
+        record([["Annotate", ["l2", "int evil;"], ["pragma_import_c"], []]]),
+        "annotates with",
+    ),
     "a source beside a note": (
         record([["Annotate", ["l2", "meta_schedule.x"], ["pragma_import_llvm"], []]]),
         "annotates with",
@@ -86,12 +119,16 @@ def test_a_claim_that_makes_no_sense_is_no_claim(tmp_path: Path, seconds: object
         ([], "no graph"),
     ],
 )
-def test_workloads_with_more_than_plain_loops_are_refused(tmp_path: Path, graph: Any, reason: str) -> None:
+def test_workloads_with_more_than_plain_loops_are_refused(
+    tmp_path: Path, graph: Any, reason: str
+) -> None:
     found = one(tmp_path, record([SPLIT]), graph)
     assert isinstance(found, RecordError) and reason in str(found)
 
 
-@pytest.mark.parametrize("line", ['["1", "!!!"]', '["1", "AAAA"]', '["1", "CAAAAAAAAAB7"]', "[1]", '"x"'])
+@pytest.mark.parametrize(
+    "line", ['["1", "!!!"]', '["1", "AAAA"]', '["1", "CAAAAAAAAAB7"]', "[1]", '"x"']
+)
 def test_workloads_that_are_cut_or_no_workloads_are_refused(tmp_path: Path, line: str) -> None:
     (found,) = read_database(written(tmp_path, line + "\n", record([SPLIT]) + "\n"))
     assert isinstance(found, RecordError)

@@ -35,14 +35,20 @@ ACCUMULATORS = 24  # of 6 rows of 64 elements: with their operands 29 registers 
 def compiled(spec: str, changes: Mapping[str, Value]) -> Compiled:
     """The first config of the operator's tile sketch along j, with the changes."""
     space = CpuSpace(parse_spec(spec), TARGET, 1)
-    config = space.space.config(space.space.canonical(np.zeros((1, len(space.space.knobs)), np.int32))[0])
+    config = space.space.config(
+        space.space.canonical(np.zeros((1, len(space.space.knobs)), np.int32))[0]
+    )
     named = {f"C.tile_j.{name}": value for name, value in changes.items()}
-    return compile_program(space.program({**config, "sketch": "C:tile_j", **named}), TARGET, "kernel")
+    return compile_program(
+        space.program({**config, "sketch": "C:tile_j", **named}), TARGET, "kernel"
+    )
 
 
 @pytest.mark.parametrize("unroll", [1, 2, 4])
 def test_the_compiler_does_not_unroll_what_fills_the_registers(unroll: int) -> None:
-    kernel = compiled("matmul:M=28,N=64,K=512", {"register": (6, 64), "depth": 512, "unroll": (0, unroll)})
+    kernel = compiled(
+        "matmul:M=28,N=64,K=512", {"register": (6, 64), "depth": 512, "unroll": (0, unroll)}
+    )
     assembly = kernel.sources["asm"]
     assert assembly.count("vfmadd") == unroll * ACCUMULATORS
     assert NOTHING not in assembly, "nothing is called"
@@ -51,4 +57,6 @@ def test_the_compiler_does_not_unroll_what_fills_the_registers(unroll: int) -> N
 @pytest.mark.parametrize(("steps", "marked"), [(8, False), (32, True)])
 def test_only_long_reductions_are_marked(steps: int, marked: bool) -> None:
     kernel = compiled(f"matmul:M=28,N=64,K={steps}", {"register": (6, 64), "unroll": (0, 1)})
-    assert marked == any(isinstance(step, Mark) and step.how == "roll" for step in kernel.program.steps)
+    assert marked == any(
+        isinstance(step, Mark) and step.how == "roll" for step in kernel.program.steps
+    )

@@ -1,4 +1,5 @@
-"""Selections that differ from lane to lane are blended where both sides may be computed, and branch where they may not."""
+"""Selections that differ from lane to lane are blended where both sides may be
+computed, and branch where they may not."""
 
 from __future__ import annotations
 
@@ -28,7 +29,11 @@ BRANCHES = [
 
 
 def workload(value: str) -> Workload:
-    inputs = "X: f32[M, N]" + (", Z: f32[M, N]" if "Z[" in value else "") + (", I: i32[M, N]" if "I[" in value else "")
+    inputs = (
+        "X: f32[M, N]"
+        + (", Z: f32[M, N]" if "Z[" in value else "")
+        + (", I: i32[M, N]" if "I[" in value else "")
+    )
     text = f"kernel select({inputs}) -> (Y: f32[M, N]) {{ Y[i, j] = {value} }}"
     return workload_from_notation(text, {"M": 5, "N": 40})
 
@@ -36,7 +41,9 @@ def workload(value: str) -> Workload:
 def check(problem: Workload, branches: bool) -> None:
     space = CpuSpace(problem, detect_cpu(), threads=1)
     sketch = space.space.sketches[0]
-    program = space.program({"sketch": sketch.name} | {knob.name: knob.values[0] for knob in sketch.knobs})
+    program = space.program(
+        {"sketch": sketch.name} | {knob.name: knob.values[0] for knob in sketch.knobs}
+    )
     script = module(program, "kernel").script()
     assert ("if_then_else" in script) == branches and ("Select(" in script) != branches
     inputs = make_inputs(problem.expression, seed=3)

@@ -21,5 +21,8 @@ def test_small_buffers_of_a_kernel_lie_on_the_stack(spec: str) -> None:
     space = CpuSpace(parse_spec(spec), TARGET, 1)
     for point in space.space.canonical(space.space.sample(np.random.default_rng(0), 3)):
         compiled = compile_program(space.program(space.space.config(point)), TARGET, "kernel")
-        asked = re.findall(r"call ptr %\w+\(i32 1, i32 %\w+, i64 (\d+), i32 \d+, i32 \d+\)", compiled.sources["llvm"])
+        asked = re.findall(
+            r"call ptr %\w+\(i32 1, i32 %\w+, i64 (\d+), i32 \d+, i32 \d+\)",
+            compiled.sources["llvm"],
+        )
         assert all(int(size) >= MOST for size in asked)

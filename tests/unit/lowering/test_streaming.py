@@ -1,4 +1,5 @@
-"""Stores past the caches: the same results, by instructions that do it where vectors lie whole, with a fence for each thread."""
+"""Stores past the caches: the same results, by instructions that do it where vectors
+lie whole, with a fence for each thread."""
 
 from __future__ import annotations
 
@@ -24,14 +25,18 @@ from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 
 SMALL = replace(detect_cpu(), l2_bytes=1024)  # holds nothing of what tests can compute
-SIXTEEN = replace(SMALL, tvm={"kind": "llvm", "mcpu": "skylake-avx512"}, vector_bytes=64, vector_registers=32)
+SIXTEEN = replace(
+    SMALL, tvm={"kind": "llvm", "mcpu": "skylake-avx512"}, vector_bytes=64, vector_registers=32
+)
 
 
 def streamed(space: CpuSpace, count: int) -> Iterator[dict[str, Value]]:
     """Random configs, with all outputs past the caches."""
     for point in space.space.sample(np.random.default_rng(5), count):
         config = space.space.config(point)
-        yield config | {knob.name: "streamed" for knob in space.space.knobs if knob.name.endswith(".stores")}
+        yield config | {
+            knob.name: "streamed" for knob in space.space.knobs if knob.name.endswith(".stores")
+        }
 
 
 @pytest.mark.parametrize(
@@ -72,23 +77,37 @@ AT = NAMES.index("streamed")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_whole_vectors_go_past_the_caches_and_a_fence_waits_for_them(threads: int) -> None:
     spec = "elementwise:M=64,N=512,act=relu"
-    through, past = (assembly(spec, threads, TILE | {"Y.tile_ij.stores": how}) for how in ("cached", "streamed"))
+    through, past = (
+        assembly(spec, threads, TILE | {"Y.tile_ij.stores": how}) for how in ("cached", "streamed")
+    )
     assert "vmovntps" in past and "vmovntps" not in through
     fence = r"\bmfence\b|lock\s+or"
     assert len(re.findall(fence, past)) > len(re.findall(fence, through))
     assert FENCE not in past and "tuner_stream" not in past, "nothing is called"
 
 
-@pytest.mark.parametrize(("first", "apart", "past"), [(0, 16, True), (32, 48, True), (8, 16, False), (0, 8, False)])
-def test_vectors_that_begin_between_multiples_of_a_line_are_stored_as_ever(first: int, apart: int, past: bool) -> None:
+@pytest.mark.parametrize(
+    ("first", "apart", "past"), [(0, 16, True), (32, 48, True), (8, 16, False), (0, 8, False)]
+)
+def test_vectors_that_begin_between_multiples_of_a_line_are_stored_as_ever(
+    first: int, apart: int, past: bool
+) -> None:
     """An instruction that stores past the caches takes only addresses of whole vectors."""
     one, other = (tirx.decl_buffer((1024,), "float32", name=name) for name in ("X", "Y"))
     turn, begin = tirx.Var("turn", "int32"), tirx.Var("begin", "int32")
     vector = tirx.Ramp(begin, tirx.const(1, "int32"), 16)
-    store = tirx.AttrStmt(0, STREAM, 0, tirx.BufferStore(other, tirx.BufferLoad(one, [vector]), [vector]))
-    body = tirx.SeqStmt([tirx.Bind(begin, tirx.min(turn * apart, tirx.const(512, "int32")) + first), store])
-    loop = tirx.For(turn, tirx.const(0, "int32"), tirx.const(20, "int32"), tirx.ForKind.SERIAL, body)
-    found = stream_stores(tvm.IRModule({"kernel": tirx.PrimFunc([one, other], loop)}))["kernel"].body
+    store = tirx.AttrStmt(
+        0, STREAM, 0, tirx.BufferStore(other, tirx.BufferLoad(one, [vector]), [vector])
+    )
+    body = tirx.SeqStmt(
+        [tirx.Bind(begin, tirx.min(turn * apart, tirx.const(512, "int32")) + first), store]
+    )
+    loop = tirx.For(
+        turn, tirx.const(0, "int32"), tirx.const(20, "int32"), tirx.ForKind.SERIAL, body
+    )
+    found = stream_stores(tvm.IRModule({"kernel": tirx.PrimFunc([one, other], loop)}))[
+        "kernel"
+    ].body
     assert (streaming_store("float32", 16) in called_functions(found)) == past
     assert f'"{STREAM}"' not in str(found)
 
@@ -113,16 +132,33 @@ def test_it_is_offered_where_it_may_pay(spec: str, l2_bytes: int, offered: bool)
 
 
 def test_the_model_counts_lines_that_go_past_the_caches_in_parts() -> None:
-    space = CpuSpace(parse_spec("elementwise:M=2048,N=2048,act=relu"), replace(SIXTEEN, vector_bytes=32, l2_bytes=1 << 20), 1)
-    configs = [TILE | {"Y.tile_ij.register": (width,), "Y.tile_ij.stores": "streamed"} for width in (8, 16, 32)]
-    half, line, lines = units_of(featurizer(space)(np.stack([space.space.point(one) for one in configs])), TERMS)[:, AT]
+    space = CpuSpace(
+        parse_spec("elementwise:M=2048,N=2048,act=relu"),
+        replace(SIXTEEN, vector_bytes=32, l2_bytes=1 << 20),
+        1,
+    )
+    configs = [
+        TILE | {"Y.tile_ij.register": (width,), "Y.tile_ij.stores": "streamed"}
+        for width in (8, 16, 32)
+    ]
+    half, line, lines = units_of(
+        featurizer(space)(np.stack([space.space.point(one) for one in configs])), TERMS
+    )[:, AT]
     assert half == pytest.approx(2 * line, rel=1e-4) and line == pytest.approx(lines, rel=1e-4)
 
 
 def test_the_model_sees_what_is_written_where() -> None:
-    space = CpuSpace(parse_spec("elementwise:M=2048,N=2048,act=relu"), replace(SIXTEEN, l2_bytes=1 << 20), 1)
-    rows = featurizer(space)(np.stack([space.space.point(TILE | {"Y.tile_ij.stores": how}) for how in ("cached", "streamed")]))
-    through, past = ({name: units[NAMES.index(name)] for name in NAMES} for units in units_of(rows, TERMS))
+    space = CpuSpace(
+        parse_spec("elementwise:M=2048,N=2048,act=relu"), replace(SIXTEEN, l2_bytes=1 << 20), 1
+    )
+    rows = featurizer(space)(
+        np.stack(
+            [space.space.point(TILE | {"Y.tile_ij.stores": how}) for how in ("cached", "streamed")]
+        )
+    )
+    through, past = (
+        {name: units[NAMES.index(name)] for name in NAMES} for units in units_of(rows, TERMS)
+    )
     assert through["written_l1"] > 0 and not through["streamed"]
     assert not past["written_l1"] and not past["written_l2"]
     assert past["streamed"] == pytest.approx(4 * 2048 * 2048 / 16, rel=1e-5)

@@ -1,4 +1,5 @@
-"""Vectors of elements a few places apart: the right elements, whole loads only, and none beyond the first and the last."""
+"""Vectors of elements a few places apart: the right elements, whole loads only, and
+none beyond the first and the last."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ FIRST = 3
 
 
 def strided(apart: int, lanes: int, dtype: str, first: int = FIRST) -> tvm.IRModule:
-    """`Y[i] = X[first + apart * i]` for one vector of i, and nothing in X behind the last element of it."""
+    """`Y[i] = X[first + apart * i]` for one vector of i, and nothing in X behind the
+    last element of it."""
     source = tirx.decl_buffer((first + max(apart, 0) * (lanes - 1) + 1,), dtype, "X")
     target = tirx.decl_buffer((lanes,), dtype, "Y")
 
@@ -25,7 +27,9 @@ def strided(apart: int, lanes: int, dtype: str, first: int = FIRST) -> tvm.IRMod
         return [tirx.Ramp(tirx.const(start, "int32"), tirx.const(stride, "int32"), lanes)]
 
     store = tirx.BufferStore(target, tirx.BufferLoad(source, vector(first, apart)), vector(0, 1))
-    function = tirx.PrimFunc([source, target], store).with_attr({"global_symbol": "kernel", "s_tir": True})
+    function = tirx.PrimFunc([source, target], store).with_attr(
+        {"global_symbol": "kernel", "s_tir": True}
+    )
     return tvm.IRModule({"kernel": function})
 
 

@@ -1,4 +1,5 @@
-"""Templates: a user's space collected, applied, compiled, stored, pickled by reference, searched and checked in one process."""
+"""Templates: a user's space collected, applied, compiled, stored, pickled by reference,
+searched and checked in one process."""
 
 from __future__ import annotations
 
@@ -29,7 +30,11 @@ ROOT = Path(tuner.__file__).parent.parent
 
 
 def product(m: int = 12, n: int = 16, k: int = 8) -> list[te.Tensor]:
-    a, b, r = te.placeholder((m, k), name="A"), te.placeholder((k, n), name="B"), te.reduce_axis((0, k), name="r")
+    a, b, r = (
+        te.placeholder((m, k), name="A"),
+        te.placeholder((k, n), name="B"),
+        te.reduce_axis((0, k), name="r"),
+    )
     return [a, b, te.compute((m, n), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")]
 
 
@@ -139,7 +144,10 @@ def test_the_example_searches_checks_and_times() -> None:
     space = TemplateSpace(example.product(12, 16, 8), example.tiled)
     result = example.search(space, trials=5, seed=3)
     assert result.reason is StopReason.TRIALS and result.trials == 5
-    assert all(isinstance(trial.outcome, Timed) and trial.outcome.max_rel_error < 1e-5 for trial in result.best)
+    assert all(
+        isinstance(trial.outcome, Timed) and trial.outcome.max_rel_error < 1e-5
+        for trial in result.best
+    )
     assert {trial.number for trial in result.best} == set(range(5))
 
 
@@ -151,7 +159,9 @@ def test_illegal_configs_are_trials_that_failed(capsys: pytest.CaptureFixture[st
 
 
 def test_the_page_s_example_runs() -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "templates.md").read_text(), re.DOTALL)
+    (code,) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "templates.md").read_text(), re.DOTALL
+    )
     names: dict[str, object] = {"__name__": "page"}
     exec(compile(code, "docs/templates.md", "exec"), names)
     space = names["space"]

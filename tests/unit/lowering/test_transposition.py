@@ -1,4 +1,5 @@
-"""Squares and rectangles transposed in registers: every element in its place, and none moved by itself."""
+"""Squares and rectangles transposed in registers: every element in its place, and none
+moved by itself."""
 
 from __future__ import annotations
 
@@ -21,9 +22,19 @@ from tuner.workload.spec import parse_spec
 def copy_of(rows: int, lanes: int, dtype: DType, columns: int = 0) -> Program:
     """`Y[g, l, r] = X[g, r, l]` for two groups, `rows` by `columns` each, or by `lanes`."""
     columns = columns or lanes
-    group, along, across = Axis(name="g", extent=2), Axis(name="l", extent=columns), Axis(name="r", extent=rows)
+    group, along, across = (
+        Axis(name="g", extent=2),
+        Axis(name="l", extent=columns),
+        Axis(name="r", extent=rows),
+    )
     body = Read("X", (Var("g"), Var("r"), Var("l")))
-    block = Block(name="Y", axes=(group, along, across), buffer="Y", indices=(Var("g"), Var("l"), Var("r")), body=body)
+    block = Block(
+        name="Y",
+        axes=(group, along, across),
+        buffer="Y",
+        indices=(Var("g"), Var("l"), Var("r")),
+        body=body,
+    )
     return Program(
         inputs=(Tensor(name="X", shape=(2, rows, columns), dtype=dtype),),
         outputs=(Tensor(name="Y", shape=(2, columns, rows), dtype=dtype),),
@@ -36,7 +47,14 @@ def copy_of(rows: int, lanes: int, dtype: DType, columns: int = 0) -> Program:
 @pytest.mark.parametrize(
     ("dtype", "lanes", "rows"),
     [("float32", lanes, rows) for lanes in (4, 8, 16) for rows in (1, 2, 3, 5, 6, 8, 14, 16)]
-    + [("float64", 2, 3), ("float64", 4, 6), ("float64", 8, 8), ("int32", 8, 7), ("int8", 16, 13), ("int8", 8, 8)],
+    + [
+        ("float64", 2, 3),
+        ("float64", 4, 6),
+        ("float64", 8, 8),
+        ("int32", 8, 7),
+        ("int8", 16, 13),
+        ("int8", 8, 8),
+    ],
 )
 def test_every_element_is_in_its_place(dtype: DType, lanes: int, rows: int) -> None:
     given = np.arange(2 * rows * lanes).reshape(2, rows, lanes).astype(dtype)
@@ -46,11 +64,15 @@ def test_every_element_is_in_its_place(dtype: DType, lanes: int, rows: int) -> N
     np.testing.assert_array_equal(got.numpy(), given.transpose(0, 2, 1))
 
 
-@pytest.mark.parametrize(("columns", "lanes"), [(16, 8), (9, 8), (61, 8), (13, 4), (31, 16), (8, 1)])  # 1: as long as the loop
+@pytest.mark.parametrize(
+    ("columns", "lanes"), [(16, 8), (9, 8), (61, 8), (13, 4), (31, 16), (8, 1)]
+)  # 1: as long as the loop
 def test_vectors_that_do_not_divide_the_columns_end_with_them(columns: int, lanes: int) -> None:
     given = np.arange(2 * 6 * columns).reshape(2, 6, columns).astype(np.float32)
     got = tensor(np.zeros((2, columns, 6), np.float32))
-    compile_program(copy_of(6, lanes, "float32", columns), detect_cpu(), "kernel").generated["kernel"](tensor(given), got)
+    compile_program(copy_of(6, lanes, "float32", columns), detect_cpu(), "kernel").generated[
+        "kernel"
+    ](tensor(given), got)
     np.testing.assert_array_equal(got.numpy(), given.transpose(0, 2, 1))
 
 
@@ -91,7 +113,19 @@ def test_rows_of_a_register_tile_are_packed_in_rectangles(spec: str, marked: boo
     space = CpuSpace(parse_spec(spec), detect_cpu(), 1)
     points = space.space.sample(np.random.default_rng(3), 200)
     configs = [space.space.config(point) for point in points]
-    packing = [config for config in configs if any("copy0" in name and value == "pack" for name, value in config.items())]
-    programs = [space.program(config) for config in packing if "tile_j" in str(config) or "tile_k" in str(config)]
-    found = {isinstance(step, Mark) and step.how == "transpose" for program in programs for step in program.steps}
+    packing = [
+        config
+        for config in configs
+        if any("copy0" in name and value == "pack" for name, value in config.items())
+    ]
+    programs = [
+        space.program(config)
+        for config in packing
+        if "tile_j" in str(config) or "tile_k" in str(config)
+    ]
+    found = {
+        isinstance(step, Mark) and step.how == "transpose"
+        for program in programs
+        for step in program.steps
+    }
     assert (True in found) == marked

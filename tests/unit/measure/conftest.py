@@ -1,4 +1,5 @@
-"""What the tests of measuring share: compiled libraries and a prepared runner, each made once a module."""
+"""What the tests of measuring share: compiled libraries and a prepared runner, each
+made once a module."""
 
 from __future__ import annotations
 
@@ -13,7 +14,10 @@ from tuner.measure.assignment import Assignment, Lane, Request
 from tuner.measure.runner import RunnerProcess
 
 Library = Callable[[str], str]
-TIMEOUT_S, PATIENT_S = 1.5, 20.0  # of kernels that never end, and of those that do, however slow the machine
+TIMEOUT_S, PATIENT_S = (
+    1.5,
+    20.0,
+)  # of kernels that never end, and of those that do, however slow the machine
 ENDLESS = ("endless", "stubborn")
 
 
@@ -47,7 +51,13 @@ def runner(lane: Lane) -> Iterator[RunnerProcess]:
 def request_for(library: Library) -> Callable[..., Request]:
     def make(behaviour: str, **options: object) -> Request:
         timeout_s = TIMEOUT_S if behaviour in ENDLESS else PATIENT_S
-        given = {"name": behaviour, "library": library(behaviour), "symbol": "kernel", "timeout_s": timeout_s, **options}
+        given = {
+            "name": behaviour,
+            "library": library(behaviour),
+            "symbol": "kernel",
+            "timeout_s": timeout_s,
+            **options,
+        }
         return Request(**given)  # type: ignore[arg-type]  # tests name the fields
 
     return make

@@ -1,4 +1,5 @@
-"""Small libraries with the exported library's own ABI, one of each behaviour a generated kernel may show: C[i] = A[i] + B[i]."""
+"""Small libraries with the exported library's own ABI, one of each behaviour a
+generated kernel may show: C[i] = A[i] + B[i]."""
 
 from __future__ import annotations
 
@@ -50,19 +51,25 @@ KERNELS: Mapping[str, str] = {
     "abort": ADD + ' fputs("assertion failed: tile > 0\\n", stderr); abort();',
     "exit": "_exit(0);",
     "endless": "for (volatile int i = 0;; ++i) {}",
-    "stubborn": "signal(SIGTERM, SIG_IGN); signal(SIGINT, SIG_IGN); signal(SIGHUP, SIG_IGN); for (;;) sleep(1);",
+    "stubborn": "signal(SIGTERM, SIG_IGN); signal(SIGINT, SIG_IGN); signal(SIGHUP, SIG_IGN); "
+    "for (;;) sleep(1);",
     "tail_overrun": ADD + " c[COUNT] = 1.0f;",
     "far_overrun": ADD + " c[COUNT + 16] = 1.0f;",
     "far_underrun": ADD + " c[-1024 - 16] = 1.0f;",
     "over_read": ADD + " c[0] += 0.0f * ((volatile float *)a)[COUNT + 16];",
     "changes_input": ADD + " a[5] = 3.0f;",
-    "greedy": 'void *memory = malloc(64ull << 30); if (!memory) { fputs("out of memory\\n", stderr); abort(); } '
+    "greedy": 'void *memory = malloc(64ull << 30); if (!memory) { fputs("out of memory\\n", '
+    "stderr); abort(); } "
     "memset(memory, 1, 64ull << 30); " + ADD,
-    "verbose": "static char text[1 << 20]; for (int i = 0; i < 10240; ++i) fwrite(text, 1, sizeof text, stdout); " + ADD,
-    "bomb": "static int done; for (; done < 200; ++done) if (fork() == 0) { setsid(); for (;;) pause(); } " + ADD,
-    "orphan": "if (fork() == 0) { setsid(); if (fork() == 0) for (;;) pause(); _exit(0); } wait(NULL); " + ADD,
+    "verbose": "static char text[1 << 20]; for (int i = 0; i < 10240; ++i) fwrite(text, 1, "
+    "sizeof text, stdout); " + ADD,
+    "bomb": "static int done; for (; done < 200; ++done) if (fork() == 0) { setsid(); for (;;) "
+    "pause(); } " + ADD,
+    "orphan": "if (fork() == 0) { setsid(); if (fork() == 0) for (;;) pause(); _exit(0); } "
+    "wait(NULL); " + ADD,
     "token": 'const char *token = getenv("TUNER_TEST_TOKEN"); ' + ADD + " if (token) c[0] += 1.0f;",
-    "descriptors": ADD + " for (int i = 4; i < 200; ++i) if (fcntl(i, F_GETFD) != -1) c[0] += 1.0f;",
+    "descriptors": ADD
+    + " for (int i = 4; i < 200; ++i) if (fcntl(i, F_GETFD) != -1) c[0] += 1.0f;",
 }
 
 
@@ -70,12 +77,19 @@ def addition(count: int = COUNT) -> Workload:
     vector = tuple(Tensor(name=name, shape=(count,), dtype="float32") for name in ("A", "B"))
     body = Binary("add", Read("A", (Var("i"),)), Read("B", (Var("i"),)))
     stage = Stage(name="C", axes=(Axis(name="i", extent=count),), body=body, dtype="float32")
-    return workload_from_expression(Expression(name="add", inputs=vector, stages=(stage,), outputs=("C",)))
+    return workload_from_expression(
+        Expression(name="add", inputs=vector, stages=(stage,), outputs=("C",))
+    )
 
 
 def compile_kernel(behaviour: str, folder: Path, *, threads: int = 1) -> Path:
     """The library with that behaviour, linked against the product's runtime."""
-    return compile_source(behaviour, PRELUDE % COUNT + KERNELS[behaviour] + "\n  return 0;\n}\n", folder, threads=threads)
+    return compile_source(
+        behaviour,
+        PRELUDE % COUNT + KERNELS[behaviour] + "\n  return 0;\n}\n",
+        folder,
+        threads=threads,
+    )
 
 
 def compile_attack(attack: str, folder: Path, *, home: Path, port: int) -> Path:
@@ -89,7 +103,12 @@ def compile_source(name: str, text: str, folder: Path, *, threads: int = 1) -> P
         (folder / header).write_text(runtime_sources()[header])
     source, code = folder / f"{name}.c", folder / f"{name}.o"
     source.write_text(text)
-    subprocess.run(["cc", "-O1", "-fPIC", "-c", str(source), "-o", str(code)], check=True, timeout=60, capture_output=True)
+    subprocess.run(
+        ["cc", "-O1", "-fPIC", "-c", str(source), "-o", str(code)],
+        check=True,
+        timeout=60,
+        capture_output=True,
+    )
     expression = addition().expression
     function = Function(
         symbol="kernel",

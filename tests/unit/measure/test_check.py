@@ -1,4 +1,5 @@
-"""The check by itself: errors relative to magnitude, the last word of the workload, canaries and inputs watched."""
+"""The check by itself: errors relative to magnitude, the last word of the workload,
+canaries and inputs watched."""
 
 from __future__ import annotations
 
@@ -77,7 +78,8 @@ def test_a_kernel_right_on_one_poison_only_is_wrong() -> None:
 
 
 def test_normalised_by_magnitude_not_by_value() -> None:
-    """1e8 - 1e8 + 1 in float32 is 0: an error of the size of the terms' rounding, not of the result."""
+    """1e8 - 1e8 + 1 in float32 is 0: an error of the size of the terms' rounding, not
+    of the result."""
     case = case_of("matmul:M=1,N=1,K=3")
     expected = case.expected[0]
     assert expected.magnitude.item() >= abs(expected.reference.item())
@@ -94,7 +96,11 @@ def test_zero_stays_exact_and_nan_never_passes() -> None:
             check_output(np.full((3, 3), bad, np.float32), expected, "zeros")
 
 
-@given(arrays.arrays(np.float32, (3, 3), elements=st.floats(width=32, allow_nan=True, allow_infinity=True)))
+@given(
+    arrays.arrays(
+        np.float32, (3, 3), elements=st.floats(width=32, allow_nan=True, allow_infinity=True)
+    )
+)
 def test_errors_never_hold_nan(got: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> None:
     assert not np.isnan(errors(got, EXPECTED)).any()
 

@@ -1,4 +1,5 @@
-"""A kernel run on a caller's arrays: what it computes comes back, what goes wrong is named, nothing else changes."""
+"""A kernel run on a caller's arrays: what it computes comes back, what goes wrong is
+named, nothing else changes."""
 
 from __future__ import annotations
 
@@ -30,17 +31,31 @@ def arrays() -> dict[str, Array]:
 def execution(library: str, folder: Path, given: dict[str, Array]) -> Execution:
     np.savez(folder / "inputs.npz", allow_pickle=False, **given)
     return Execution(
-        library=library, symbol="kernel", inputs=str(folder / "inputs.npz"), outputs=str(folder / "outputs.npz"), timeout_s=1.5
+        library=library,
+        symbol="kernel",
+        inputs=str(folder / "inputs.npz"),
+        outputs=str(folder / "outputs.npz"),
+        timeout_s=1.5,
     )
 
 
 @pytest.mark.parametrize("fill", [None, 1e30])
 def test_the_outputs_are_those_of_the_given_arrays(
-    runner: RunnerProcess, library: Library, lane: Lane, tmp_path: Path, arrays: dict[str, Array], fill: float | None
+    runner: RunnerProcess,
+    library: Library,
+    lane: Lane,
+    tmp_path: Path,
+    arrays: dict[str, Array],
+    fill: float | None,
 ) -> None:
     if fill is not None:
         arrays["A"][:] = fill
-    assert runner.execute(Assignment(workload=addition(), lane=lane), execution(library("good"), tmp_path, arrays)) is None
+    assert (
+        runner.execute(
+            Assignment(workload=addition(), lane=lane), execution(library("good"), tmp_path, arrays)
+        )
+        is None
+    )
     with np.load(tmp_path / "outputs.npz", allow_pickle=False) as found:
         np.testing.assert_array_equal(found["C"], arrays["A"] + arrays["B"])
 
@@ -66,7 +81,9 @@ def test_a_failing_kernel_is_named_in_time_and_leaves_no_outputs(
     kind: FailureKind,
 ) -> None:
     started = time.monotonic()
-    failed = runner.execute(Assignment(workload=addition(), lane=lane), execution(library(behaviour), tmp_path, arrays))
+    failed = runner.execute(
+        Assignment(workload=addition(), lane=lane), execution(library(behaviour), tmp_path, arrays)
+    )
     assert time.monotonic() - started < 1.5 + 2.0
     assert failed is not None and failed.kind is kind, failed
     assert not (tmp_path / "outputs.npz").exists()
@@ -76,14 +93,23 @@ def test_other_arrays_are_refused(
     runner: RunnerProcess, library: Library, lane: Lane, tmp_path: Path, arrays: dict[str, Array]
 ) -> None:
     assignment = Assignment(workload=addition(), lane=lane)
-    for given in ({"A": arrays["A"]}, {**arrays, "B": arrays["B"][:-1]}, {**arrays, "B": arrays["B"].astype(np.float64)}):
+    for given in (
+        {"A": arrays["A"]},
+        {**arrays, "B": arrays["B"][:-1]},
+        {**arrays, "B": arrays["B"].astype(np.float64)},
+    ):
         with pytest.raises(UsageError):
             runner.execute(assignment, execution(library("good"), tmp_path, given))
     (tmp_path / "inputs.npz").write_bytes(b"\x80\x04.")
     with pytest.raises(UsageError):
         runner.execute(
             assignment,
-            Execution(library=library("good"), symbol="kernel", inputs=str(tmp_path / "inputs.npz"), outputs="/nowhere"),
+            Execution(
+                library=library("good"),
+                symbol="kernel",
+                inputs=str(tmp_path / "inputs.npz"),
+                outputs="/nowhere",
+            ),
         )
 
 

@@ -1,4 +1,5 @@
-"""A GPU's runner: without one it says why, and the parts that need none are right; with one, every kind of fault."""
+"""A GPU's runner: without one it says why, and the parts that need none are right; with
+one, every kind of fault."""
 
 from __future__ import annotations
 
@@ -22,7 +23,14 @@ from tuner.measure.gpu.session import attempt
 from tuner.measure.outcome import Failed, FailureKind, Timed
 from tuner.measure.timing import TimingPlan
 from tuner.measure.wire import Document
-from tuner.runtime.cuda_driver import ATTRIBUTES, OUT_OF_MEMORY, PROTOTYPES, STICKY, CudaError, NoDriver
+from tuner.runtime.cuda_driver import (
+    ATTRIBUTES,
+    OUT_OF_MEMORY,
+    PROTOTYPES,
+    STICKY,
+    CudaError,
+    NoDriver,
+)
 from tuner.runtime.cuda_link import link_cuda
 from tuner.runtime.cuda_loader import CudaLibraryError
 from tuner.runtime.cuda_module import CudaModule, Launch
@@ -35,16 +43,22 @@ without_gpu = pytest.mark.skipif(REASON is None, reason="there is a GPU")
 # As the driver gives them for an H100 SXM, from NVIDIA's published tables.
 FACTS: dict[str, int | str] = {
     "name": "NVIDIA H100 80GB HBM3", "memory_bytes": 80 << 30, "max_threads_per_block": 1024,
-    "max_shared_memory_per_block": 49152, "warp_size": 32, "registers_per_block": 65536, "clock_khz": 1980000,
-    "multiprocessors": 132, "memory_clock_khz": 2619000, "memory_bus_bits": 5120, "l2_bytes": 50 << 20, "capability_major": 9,
-    "capability_minor": 0, "shared_bytes_per_multiprocessor": 228 << 10, "registers_per_multiprocessor": 65536,
+    "max_shared_memory_per_block": 49152, "warp_size": 32, "registers_per_block": 65536,
+    "clock_khz": 1980000,
+    "multiprocessors": 132, "memory_clock_khz": 2619000, "memory_bus_bits": 5120,
+    "l2_bytes": 50 << 20, "capability_major": 9,
+    "capability_minor": 0, "shared_bytes_per_multiprocessor": 228 << 10,
+    "registers_per_multiprocessor": 65536,
     "max_dynamic_shared_memory_per_block": 227 << 10,
 }  # fmt: skip
 
 
 @without_gpu
 def test_a_machine_without_a_gpu_says_why() -> None:
-    with pytest.raises(GpuRunnerError, match=r"gpu:0 cannot be used: this machine"), GpuRunner() as runner:
+    with (
+        pytest.raises(GpuRunnerError, match=r"gpu:0 cannot be used: this machine"),
+        GpuRunner() as runner,
+    ):
         runner.start()
     with pytest.raises(GpuRunnerError, match="gpu:3"), GpuRunner(GpuLane(ordinal=3)) as runner:
         runner.prepare(parse_spec("softmax:M=2,N=3"))
@@ -62,7 +76,9 @@ def test_what_the_driver_says_becomes_a_target_that_serves_the_declared_one() ->
     target = gpu_target(FACTS, "580.82", key="k", fingerprint=fingerprint)
     assert (target.tvm["arch"], target.cores, target.l2_bytes) == ("sm_90", 132, 50 << 20)
     assert "H100" in target.name and "580.82" in target.name
-    assert serves(target, parse_target("cuda:sm_90")) and not serves(target, parse_target("cuda:sm_80"))
+    assert serves(target, parse_target("cuda:sm_90")) and not serves(
+        target, parse_target("cuda:sm_80")
+    )
 
 
 def raising(error: Exception) -> Callable[[], Document]:
@@ -76,8 +92,16 @@ def raising(error: Exception) -> Callable[[], Document]:
     ("error", "kind", "ended"),
     [
         (WrongAnswer("no"), FailureKind.WRONG_ANSWER, False),
-        (CudaError("cuLaunchKernel", 700, "CUDA_ERROR_ILLEGAL_ADDRESS", "…"), FailureKind.RUN_CRASH, True),
-        (CudaError("cuMemAlloc_v2", OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "…"), FailureKind.OUT_OF_MEMORY, False),
+        (
+            CudaError("cuLaunchKernel", 700, "CUDA_ERROR_ILLEGAL_ADDRESS", "…"),
+            FailureKind.RUN_CRASH,
+            True,
+        ),
+        (
+            CudaError("cuMemAlloc_v2", OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "…"),
+            FailureKind.OUT_OF_MEMORY,
+            False,
+        ),
         (CudaLibraryError("k: cuLaunchKernel failed", 8), FailureKind.RUN_CRASH, True),
         (CudaLibraryError("k: cuMemAllocAsync failed", 6), FailureKind.OUT_OF_MEMORY, False),
         (CudaLibraryError("k: none of its 1 cubins runs", 5), FailureKind.RUN_CRASH, False),
@@ -86,7 +110,9 @@ def raising(error: Exception) -> Callable[[], Document]:
         (KeyError("k"), FailureKind.RUN_CRASH, False),
     ],
 )
-def test_failures_have_their_kind_and_only_a_broken_device_ends_the_process(error: Exception, kind: str, ended: bool) -> None:
+def test_failures_have_their_kind_and_only_a_broken_device_ends_the_process(
+    error: Exception, kind: str, ended: bool
+) -> None:
     answer, ends = attempt(raising(error))
     assert (answer["failed"]["kind"], ends) == (kind, ended)
     assert answer["failed"]["message"]
@@ -108,28 +134,39 @@ template <class A, class B> constexpr bool alike = sizeof(A) == sizeof(B) && std
 template <class A, class B> struct same : std::false_type {};
 template <class RA, class... A, class RB, class... B> requires(sizeof...(A) == sizeof...(B))
 struct same<RA (*)(A...), RB (*)(B...)> : std::bool_constant<(alike<A, B> && ... && (sizeof(RA) == sizeof(RB)))> {};
-"""
+"""  # noqa: E501
 NAMES = {
-    "max_threads_per_block": "MAX_THREADS_PER_BLOCK", "max_shared_memory_per_block": "MAX_SHARED_MEMORY_PER_BLOCK",
-    "warp_size": "WARP_SIZE", "registers_per_block": "MAX_REGISTERS_PER_BLOCK", "clock_khz": "CLOCK_RATE",
+    "max_threads_per_block": "MAX_THREADS_PER_BLOCK",
+    "max_shared_memory_per_block": "MAX_SHARED_MEMORY_PER_BLOCK",
+    "warp_size": "WARP_SIZE", "registers_per_block": "MAX_REGISTERS_PER_BLOCK",
+    "clock_khz": "CLOCK_RATE",
     "multiprocessors": "MULTIPROCESSOR_COUNT", "memory_clock_khz": "MEMORY_CLOCK_RATE",
-    "memory_bus_bits": "GLOBAL_MEMORY_BUS_WIDTH", "l2_bytes": "L2_CACHE_SIZE", "capability_major": "COMPUTE_CAPABILITY_MAJOR",
-    "capability_minor": "COMPUTE_CAPABILITY_MINOR", "shared_bytes_per_multiprocessor": "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR",
+    "memory_bus_bits": "GLOBAL_MEMORY_BUS_WIDTH", "l2_bytes": "L2_CACHE_SIZE",
+    "capability_major": "COMPUTE_CAPABILITY_MAJOR",
+    "capability_minor": "COMPUTE_CAPABILITY_MINOR",
+    "shared_bytes_per_multiprocessor": "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR",
     "registers_per_multiprocessor": "MAX_REGISTERS_PER_MULTIPROCESSOR",
     "max_dynamic_shared_memory_per_block": "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN",
 }  # fmt: skip
 
 
-@pytest.mark.skipif(cuda_headers() is None or shutil.which("g++") is None, reason="no cuda.h of a toolkit, or no C++ compiler")
+@pytest.mark.skipif(
+    cuda_headers() is None or shutil.which("g++") is None,
+    reason="no cuda.h of a toolkit, or no C++ compiler",
+)
 def test_the_driver_is_called_as_nvidia_declares_it(tmp_path: Path) -> None:
     lines = [CHECK]
     for name, arguments in PROTOTYPES.items():
         plain = name.removesuffix("_v2")
         declared = f"int (*)({', '.join(map(cpp_type, arguments))})"
         lines.append(f'static_assert(same<decltype(&::{plain}), {declared}>::value, "{name}");')
-    lines += [f"static_assert(CU_DEVICE_ATTRIBUTE_{NAMES[what]} == {number});" for what, number in ATTRIBUTES.items()]
+    lines += [
+        f"static_assert(CU_DEVICE_ATTRIBUTE_{NAMES[what]} == {number});"
+        for what, number in ATTRIBUTES.items()
+    ]
     sticky = (
-        "ILLEGAL_ADDRESS", "LAUNCH_TIMEOUT", "ASSERT", "ILLEGAL_INSTRUCTION", "MISALIGNED_ADDRESS", "LAUNCH_FAILED", "INVALID_PC",
+        "ILLEGAL_ADDRESS", "LAUNCH_TIMEOUT", "ASSERT", "ILLEGAL_INSTRUCTION", "MISALIGNED_ADDRESS",
+        "LAUNCH_FAILED", "INVALID_PC",
         "INVALID_ADDRESS_SPACE", "HARDWARE_STACK_ERROR", "ECC_UNCORRECTABLE",
     )  # fmt: skip
     among = " || ".join(f"CUDA_ERROR_X == {number}" for number in sorted(STICKY))
@@ -141,10 +178,14 @@ def test_the_driver_is_called_as_nvidia_declares_it(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[:3000]
 
 
-# --- with a GPU -------------------------------------------------------------------------------------------------------
+# --- with a GPU
+# ------------------------------------------------------------------------------
 
 RIGHT = "Y[i] = exp(X[i]);"
-KERNEL = 'extern "C" __global__ void k(float* Y, float* X) {{ int i = blockIdx.x * 64 + threadIdx.x; {body} }}'
+KERNEL = (
+    'extern "C" __global__ void k(float* Y, float* X) {{ int i = blockIdx.x * 64 + '
+    "threadIdx.x; {body} }}"
+)
 WORKLOAD = "elementwise:M=8,N=64,act=tanh"
 
 
@@ -161,15 +202,23 @@ def request(folder: Path, body: str) -> Request:
     expression = parse_spec(WORKLOAD).expression
     outputs = tuple(expression.tensor(name) for name in expression.outputs)
     names = (outputs[0].name, expression.inputs[0].name)
-    text = KERNEL.format(body=body).replace("float* Y", f"float* {names[0]}").replace("float* X", f"float* {names[1]}")
+    text = (
+        KERNEL.format(body=body)
+        .replace("float* Y", f"float* {names[0]}")
+        .replace("float* X", f"float* {names[1]}")
+    )
     text = text.replace("Y[", f"{names[0]}[").replace("X[", f"{names[1]}[")
     module = CudaModule(
         symbol="k",
         inputs=expression.inputs,
         outputs=outputs,
         workspace=(),
-        launches=(Launch(kernel="k", arguments=names, grid=(8, 1, 1), block=(64, 1, 1), shared_bytes=0),),
-        cubins=((str(target.tvm["arch"]), cuda_compiler(folder / "cubins").compile(text, target).code),),
+        launches=(
+            Launch(kernel="k", arguments=names, grid=(8, 1, 1), block=(64, 1, 1), shared_bytes=0),
+        ),
+        cubins=(
+            (str(target.tvm["arch"]), cuda_compiler(folder / "cubins").compile(text, target).code),
+        ),
     )
     path = folder / f"{abs(hash(body))}.so"
     path.write_bytes(link_cuda("lib", [module]))
@@ -192,7 +241,11 @@ def test_a_right_kernel_is_timed(runner: GpuRunner, tmp_path: Path) -> None:
         ("Y[i] = X[i];", FailureKind.WRONG_ANSWER, "wrong in"),
         ("if (i) Y[i] = tanhf(X[i]);", FailureKind.WRONG_ANSWER, "wrong in 1 of"),
         ("Y[i] = tanhf(X[i]); X[i] = 0;", FailureKind.WRONG_ANSWER, "changed its input"),
-        ("Y[i] = tanhf(X[i]); if (i == 0) Y[8 * 64] = 1;", FailureKind.WRONG_ANSWER, "out of bounds"),
+        (
+            "Y[i] = tanhf(X[i]); if (i == 0) Y[8 * 64] = 1;",
+            FailureKind.WRONG_ANSWER,
+            "out of bounds",
+        ),
         ("Y[i + (1LL << 44)] = X[i];", FailureKind.RUN_CRASH, "ILLEGAL_ADDRESS"),
         ("while (true) { __nanosleep(100); }", FailureKind.RUN_TIMEOUT, "no answer"),
     ],
@@ -208,4 +261,8 @@ def test_a_fault_is_named_and_the_next_candidate_is_measured(
 @needs_gpu
 def test_this_machines_gpu_is_detected() -> None:
     found = detect_gpu()
-    assert found.kind == "cuda" and np.all([found.cores > 0, found.l2_bytes > 0]) and str(found.tvm["arch"]).startswith("sm_")
+    assert (
+        found.kind == "cuda"
+        and np.all([found.cores > 0, found.l2_bytes > 0])
+        and str(found.tvm["arch"]).startswith("sm_")
+    )

@@ -1,5 +1,6 @@
-"""Hostile kernels, on real libraries: each is named within its timeout and a second, the next trial is none the worse, and
-nothing escapes: no file, no process, no connection, no secret.
+"""Hostile kernels, on real libraries: each is named within its timeout and a second,
+the next trial is none the worse, and nothing escapes: no file, no process, no
+connection, no secret.
 """
 
 from __future__ import annotations
@@ -24,15 +25,21 @@ from tuner.measure.runner import RunnerProcess
 from tuner.measure.sandbox.support import Mechanism, State, probe_apart
 
 SUPPORT = probe_apart()
-TIMEOUT_S, PATIENT_S = 2.0, 20.0  # of attacks that never end, and of those that end by themselves, however slow the machine
+TIMEOUT_S, PATIENT_S = (
+    2.0,
+    20.0,
+)  # of attacks that never end, and of those that end by themselves, however slow the machine
 ENDLESS = ("fork_bomb", "session_bomb", "thread_bomb", "keeps_signals")
 SECRET = "a token of 0600"
 COMPLETE = all(finding.state is State.AVAILABLE for finding in SUPPORT.findings.values())
 NAMED = SUPPORT.findings[Mechanism.SECCOMP].way == "listener"
-needs_all = pytest.mark.skipif(not (COMPLETE and NAMED), reason=f"this kernel lacks some of the isolation: {SUPPORT.findings}")
+needs_all = pytest.mark.skipif(
+    not (COMPLETE and NAMED), reason=f"this kernel lacks some of the isolation: {SUPPORT.findings}"
+)
 # Root's processes are bounded, and found again, by a control group alone.
 needs_group = pytest.mark.skipif(
-    SUPPORT.findings[Mechanism.PROCESSES].way != "cgroup", reason="no control group of a runner can be made here"
+    SUPPORT.findings[Mechanism.PROCESSES].way != "cgroup",
+    reason="no control group of a runner can be made here",
 )
 
 Attack = Callable[[str], Request]
@@ -73,7 +80,12 @@ def attack(tmp_path_factory: pytest.TempPathFactory, prey: Prey) -> Attack:
     def request(name: str) -> Request:
         if name not in made:
             made[name] = str(compile_attack(name, folder, home=prey.home, port=prey.port))
-        return Request(name=name, library=made[name], symbol="kernel", timeout_s=TIMEOUT_S if name in ENDLESS else PATIENT_S)
+        return Request(
+            name=name,
+            library=made[name],
+            symbol="kernel",
+            timeout_s=TIMEOUT_S if name in ENDLESS else PATIENT_S,
+        )
 
     return request
 
@@ -119,7 +131,11 @@ def strays(request: Request) -> list[int]:
 
 CRASH, MEMORY, LATE = FailureKind.RUN_CRASH, FailureKind.OUT_OF_MEMORY, FailureKind.RUN_TIMEOUT
 ENDED = [
-    ("writes_home", CRASH, r"tried to write .*/owned, which isolation refuses, while checking normal inputs"),
+    (
+        "writes_home",
+        CRASH,
+        r"tried to write .*/owned, which isolation refuses, while checking normal inputs",
+    ),
     ("writes_by_dots", CRASH, "tried to write .*/owned"),
     ("appends_token", CRASH, "tried to write .*/token"),
     ("reads_token", CRASH, "tried to read .*/token"),
@@ -142,14 +158,23 @@ ENDED = [
     ("hides_memory", CRASH, "called memfd_create"),
     ("fills_file", CRASH, "SIGXFSZ: a file grew past"),
     ("fills_folder", CRASH, "opened more than 16 files for writing"),
-    ("silently_greedy", MEMORY, r"SIGSEGV.* asking for 687\d+ bytes of memory, more than its limit"),
+    (
+        "silently_greedy",
+        MEMORY,
+        r"SIGSEGV.* asking for 687\d+ bytes of memory, more than its limit",
+    ),
     ("leaks", MEMORY, "SIGSEGV with its memory used up"),
     ("leaks_mappings", MEMORY, "SIGSEGV with its memory used up"),
-    ("asks_for_halves", MEMORY, r"SIGSEGV.* asking for 536\d+ bytes of memory, more than its limit"),
+    (
+        "asks_for_halves",
+        MEMORY,
+        r"SIGSEGV.* asking for 536\d+ bytes of memory, more than its limit",
+    ),
     ("keeps_signals", LATE, "no result within 2 s"),
 ]
 IN_VAIN = [
-    "removes_token", "links_token", "reads_token_variable", "signals_parent_by_file", "forgets_parent", "moves_parent",
+    "removes_token", "links_token", "reads_token_variable", "signals_parent_by_file",
+    "forgets_parent", "moves_parent",
     "limits_parent", "clones_by_number",
 ]  # fmt: skip
 
@@ -157,7 +182,12 @@ IN_VAIN = [
 @needs_all
 @pytest.mark.parametrize(("name", "kind", "message"), ENDED)
 def test_an_attack_ends_the_trial_by_name(
-    runner_at: Callable[[str], RunnerProcess], attack: Attack, prey: Prey, name: str, kind: FailureKind, message: str
+    runner_at: Callable[[str], RunnerProcess],
+    attack: Attack,
+    prey: Prey,
+    name: str,
+    kind: FailureKind,
+    message: str,
 ) -> None:
     runner = runner_at("required")
     outcome = measure(runner, attack(name))
@@ -179,26 +209,49 @@ def test_what_is_refused_in_silence_gains_nothing(
 
 @needs_all
 @pytest.mark.parametrize("name", ["few_threads", "writes_scratch"])
-def test_what_kernels_need_is_allowed(runner_at: Callable[[str], RunnerProcess], attack: Attack, name: str) -> None:
+def test_what_kernels_need_is_allowed(
+    runner_at: Callable[[str], RunnerProcess], attack: Attack, name: str
+) -> None:
     assert isinstance(measure(runner_at("required"), attack(name)), Timed)
 
 
-REACHING = ["writes_home", "appends_token", "removes_token", "links_token", "reads_token", "opens_socket", "kills_parent"]
-PRYING = ["reads_parents_environment", "reads_parents_memory", "copies_parents_memory", "traces_parent"]
+REACHING = [
+    "writes_home",
+    "appends_token",
+    "removes_token",
+    "links_token",
+    "reads_token",
+    "opens_socket",
+    "kills_parent",
+]
+PRYING = [
+    "reads_parents_environment",
+    "reads_parents_memory",
+    "copies_parents_memory",
+    "traces_parent",
+]
 
 
 @needs_all
 @pytest.mark.parametrize(
     ("level", "names"),
     [
-        # Each mechanism holds without its neighbour: Landlock, namespace and capabilities without the filter, and the reverse.
+        # Each mechanism holds without its neighbour: Landlock, namespace and
+        # capabilities without the filter, and the reverse.
         ("sealed without seccomp", [*REACHING, *PRYING, "runs_program"]),
-        ("sealed without files, network", ["writes_home", "reads_token", "opens_socket", "kills_parent", *PRYING, "fork_bomb"]),
+        (
+            "sealed without files, network",
+            ["writes_home", "reads_token", "opens_socket", "kills_parent", *PRYING, "fork_bomb"],
+        ),
         ("confined", ["writes_home", "reads_token", "opens_socket", "kills_parent", *PRYING]),
     ],
 )
 def test_nothing_escapes_where_a_mechanism_is_left_out(
-    runner_at: Callable[[str], RunnerProcess], attack: Attack, prey: Prey, level: str, names: list[str]
+    runner_at: Callable[[str], RunnerProcess],
+    attack: Attack,
+    prey: Prey,
+    level: str,
+    names: list[str],
 ) -> None:
     runner = runner_at(level)
     for name in names:
@@ -209,7 +262,9 @@ def test_nothing_escapes_where_a_mechanism_is_left_out(
     assert isinstance(good, Timed) and good.conditions.isolation == level
 
 
-@pytest.mark.alone  # the bomb takes a processor for itself until it is ended, within the timeout and a second
+# the bomb takes a processor for itself until it is ended, within the timeout and a
+# second
+@pytest.mark.alone
 @needs_group
 @pytest.mark.parametrize("level", ["process", "sealed without seccomp"])
 @pytest.mark.parametrize("name", ["fork_bomb", "session_bomb", "thread_bomb"])
@@ -223,7 +278,9 @@ def test_a_bomb_is_bounded_by_the_limit_alone(
     assert isinstance(measure(runner, attack("writes_scratch")), Timed)
 
 
-def test_the_level_is_recorded_as_it_is_in_force(runner_at: Callable[[str], RunnerProcess], attack: Attack) -> None:
+def test_the_level_is_recorded_as_it_is_in_force(
+    runner_at: Callable[[str], RunnerProcess], attack: Attack
+) -> None:
     assert runner_at("process").isolation == "process"
     outcome = measure(runner_at("process"), attack("few_threads"))
     assert isinstance(outcome, Timed) and outcome.conditions.isolation == "process"

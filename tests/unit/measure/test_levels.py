@@ -1,4 +1,5 @@
-"""Levels of isolation: what each asks of the kernel, what is refused with its way out, what the filter is made of."""
+"""Levels of isolation: what each asks of the kernel, what is refused with its way out,
+what the filter is made of."""
 
 from __future__ import annotations
 
@@ -16,10 +17,26 @@ import pytest
 from tuner.errors import UsageError
 from tuner.measure.sandbox import process_limit, seccomp
 from tuner.measure.sandbox.fence import Fence, enter
-from tuner.measure.sandbox.isolation import DEFAULT_LEVEL, LEVELS, Isolation, check_level, isolation_report, resolve
+from tuner.measure.sandbox.isolation import (
+    DEFAULT_LEVEL,
+    LEVELS,
+    Isolation,
+    check_level,
+    isolation_report,
+    resolve,
+)
 from tuner.measure.sandbox.seccomp import Filter, kernel_filter, library_filter
 from tuner.measure.sandbox.support import Finding, Mechanism, State, Support, probe_apart
-from tuner.measure.sandbox.system_calls import CHANGING, CONTROLLING, HARMLESS, MACHINES, OFFENCES, OPENING, call_names, numbers
+from tuner.measure.sandbox.system_calls import (
+    CHANGING,
+    CONTROLLING,
+    HARMLESS,
+    MACHINES,
+    OFFENCES,
+    OPENING,
+    call_names,
+    numbers,
+)
 
 WAYS = {
     Mechanism.SECCOMP: "listener",
@@ -30,7 +47,10 @@ WAYS = {
 }
 FULL = Support(
     machine="x86_64",
-    findings={found: Finding(state=State.AVAILABLE, way=way, detail=f"by {way}") for found, way in WAYS.items()},
+    findings={
+        found: Finding(state=State.AVAILABLE, way=way, detail=f"by {way}")
+        for found, way in WAYS.items()
+    },
 )
 
 
@@ -40,7 +60,9 @@ def without(mechanism: Mechanism, state: State) -> Support:
 
 
 def by(mechanism: Mechanism, way: str) -> Support:
-    return replace(FULL, findings={**FULL.findings, mechanism: replace(FULL.findings[mechanism], way=way)})
+    return replace(
+        FULL, findings={**FULL.findings, mechanism: replace(FULL.findings[mechanism], way=way)}
+    )
 
 
 def test_each_level_holds_the_one_before() -> None:
@@ -50,12 +72,16 @@ def test_each_level_holds_the_one_before() -> None:
 
 
 def test_required_leaves_out_what_the_kernel_has_not_and_says_so() -> None:
-    assert resolve("required", without(Mechanism.FILES, State.MISSING)).name == "sealed without files"
+    assert (
+        resolve("required", without(Mechanism.FILES, State.MISSING)).name == "sealed without files"
+    )
 
 
 def test_what_is_refused_must_be_given_up_by_name() -> None:
     support = without(Mechanism.NETWORK, State.DENIED)
-    with pytest.raises(UsageError, match=r"network: Operation not permitted.*'sealed without network'"):
+    with pytest.raises(
+        UsageError, match=r"network: Operation not permitted.*'sealed without network'"
+    ):
         resolve("required", support)
     given_up = resolve("sealed without network", support)
     assert given_up.name == "sealed without network" and Mechanism.NETWORK not in given_up.findings
@@ -78,8 +104,14 @@ def test_what_only_the_filter_does_goes_with_the_filter(mechanism: Mechanism) ->
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("fortress", "unknown isolation level 'fortress'; use required, one of process, confined, sealed"),
-        ("sealed without walls", "no mechanism 'walls'; it has seccomp, capabilities, processes, files, network"),
+        (
+            "fortress",
+            "unknown isolation level 'fortress'; use required, one of process, confined, sealed",
+        ),
+        (
+            "sealed without walls",
+            "no mechanism 'walls'; it has seccomp, capabilities, processes, files, network",
+        ),
         ("confined without files", "no mechanism 'files'"),
         ("process without seccomp", "none to leave out"),
     ],
@@ -99,12 +131,21 @@ def test_doctor_learns_each_mechanism_and_the_verdict() -> None:
 
 
 def test_the_running_kernel_is_tried_and_nothing_of_it_stays() -> None:
-    before = os.listdir("/proc/self/fd"), Path("/proc/self/status").read_text().split("Seccomp:")[1][:4]
+    before = (
+        os.listdir("/proc/self/fd"),
+        Path("/proc/self/status").read_text().split("Seccomp:")[1][:4],
+    )
     support = probe_apart()
     assert set(support.findings) == set(Mechanism)
     assert all(finding.detail for finding in support.findings.values())
-    assert all(bool(finding.way) == (finding.state is State.AVAILABLE) for finding in support.findings.values())
-    assert (os.listdir("/proc/self/fd"), Path("/proc/self/status").read_text().split("Seccomp:")[1][:4]) == before
+    assert all(
+        bool(finding.way) == (finding.state is State.AVAILABLE)
+        for finding in support.findings.values()
+    )
+    assert (
+        os.listdir("/proc/self/fd"),
+        Path("/proc/self/status").read_text().split("Seccomp:")[1][:4],
+    ) == before
 
 
 @pytest.mark.parametrize("machine", list(MACHINES))
@@ -112,7 +153,9 @@ def test_each_call_has_one_number_and_one_verdict(machine: str) -> None:
     tables = (HARMLESS, OPENING, CHANGING, CONTROLLING, OFFENCES)
     every = [name for table in tables for name in numbers(table, machine)]
     assert len(set(every)) == len(every)
-    assert len({number for table in tables for number in numbers(table, machine).values()}) == len(every)
+    assert len({number for table in tables for number in numbers(table, machine).values()}) == len(
+        every
+    )
     assert len(call_names(machine)) >= len(every)
 
 
@@ -121,12 +164,18 @@ def test_numbers_are_the_headers() -> None:
     header = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
     if not header.exists():
         pytest.skip("no kernel headers")
-    defined = dict(line.split()[1:3] for line in header.read_text().splitlines() if line.startswith("#define __NR_"))
+    defined = dict(
+        line.split()[1:3]
+        for line in header.read_text().splitlines()
+        if line.startswith("#define __NR_")
+    )
     for number, name in call_names("x86_64").items():
         assert defined.get(f"__NR_{name}", str(number)) == str(number), name
 
 
-def verdict(made: Filter, number: int, *arguments: int, audit: int = 0xC000003E, own: int = 77) -> int:
+def verdict(
+    made: Filter, number: int, *arguments: int, audit: int = 0xC000003E, own: int = 77
+) -> int:
     """What the program returns for a call: the few instructions it is made of, interpreted."""
     data = struct.pack("=iIQ6Q", number, audit, 0, *(*arguments, 0, 0, 0, 0, 0, 0)[:6])
     code = bytearray(made.code)
@@ -141,7 +190,12 @@ def verdict(made: Filter, number: int, *arguments: int, audit: int = 0xC000003E,
         elif operation == 0x06:
             return int(k)
         else:
-            holds = {0x15: loaded == k, 0x25: loaded > k, 0x35: loaded >= k, 0x45: bool(loaded & k)}[operation]
+            holds = {
+                0x15: loaded == k,
+                0x25: loaded > k,
+                0x35: loaded >= k,
+                0x45: bool(loaded & k),
+            }[operation]
             at += true if holds else false
 
 
@@ -157,33 +211,56 @@ def test_the_filter_decides_by_call_and_argument() -> None:
     for name in OFFENCES:
         assert verdict(made, known[name]) == NOTIFY
     assert verdict(made, known["mmap"], 0, 5 << 32) == ALLOW
-    assert verdict(made, known["mmap"], 0, (5 << 32) + 1) == NOTIFY == verdict(made, known["mmap"], 0, 1 << 40)
+    assert (
+        verdict(made, known["mmap"], 0, (5 << 32) + 1)
+        == NOTIFY
+        == verdict(made, known["mmap"], 0, 1 << 40)
+    )
     assert verdict(made, known["mmap"], 0, (4 << 32) + 0xFFFFFFFF) == ALLOW
     assert verdict(made, known["clone"], 0x00010000 | 17) == ALLOW
     assert verdict(made, known["clone"], 17) == NOTIFY
     assert verdict(made, known["tgkill"], 77, 77) == ALLOW
     assert verdict(made, known["kill"], 76) == NOTIFY == verdict(made, known["kill"], 0)
     assert verdict(made, known["prctl"], 15) == ALLOW and verdict(made, known["prctl"], 1) & ERRNO
-    assert verdict(made, known["fcntl"], 3, 3) == ALLOW and verdict(made, known["fcntl"], 3, 8) & ERRNO
-    assert verdict(made, known["prlimit64"], 77) == ALLOW and verdict(made, known["prlimit64"], 1) & ERRNO
+    assert (
+        verdict(made, known["fcntl"], 3, 3) == ALLOW and verdict(made, known["fcntl"], 3, 8) & ERRNO
+    )
+    assert (
+        verdict(made, known["prlimit64"], 77) == ALLOW
+        and verdict(made, known["prlimit64"], 1) & ERRNO
+    )
     assert verdict(made, known["openat"]) == NOTIFY
-    assert verdict(made, 435) == ERRNO | 38 == verdict(made, 9999)  # clone3, and what no kernel of today has
+    assert (
+        verdict(made, 435) == ERRNO | 38 == verdict(made, 9999)
+    )  # clone3, and what no kernel of today has
     assert verdict(made, 0x40000000 | known["read"]) == ERRNO | 38  # x32
     assert verdict(made, known["read"], audit=0x40000003) == KILL  # i386's calls
 
 
 def test_without_a_listener_offences_kill_and_libraries_are_only_refused() -> None:
-    deaf, library = kernel_filter("aarch64", listening=False, reported_bytes=None), library_filter("aarch64")
+    deaf, library = (
+        kernel_filter("aarch64", listening=False, reported_bytes=None),
+        library_filter("aarch64"),
+    )
     known = {name: number for number, name in call_names("aarch64").items()}
     audit = MACHINES["aarch64"][0]
-    assert verdict(deaf, known["socket"], audit=audit) == KILL and verdict(deaf, known["openat"], audit=audit) == ALLOW
-    assert verdict(library, known["socket"], audit=audit) & ERRNO and verdict(library, known["mkdirat"], audit=audit) == ALLOW
+    assert (
+        verdict(deaf, known["socket"], audit=audit) == KILL
+        and verdict(deaf, known["openat"], audit=audit) == ALLOW
+    )
+    assert (
+        verdict(library, known["socket"], audit=audit) & ERRNO
+        and verdict(library, known["mkdirat"], audit=audit) == ALLOW
+    )
 
 
-def fenced(isolation: Isolation, scratch: Path, calls: Filter | None, probe: Callable[[], str]) -> tuple[str, int]:
+def fenced(
+    isolation: Isolation, scratch: Path, calls: Filter | None, probe: Callable[[], str]
+) -> tuple[str, int]:
     """What `probe` says in a fenced child, and the child's status as waitpid gives it."""
     fence = Fence(
-        isolation=isolation, cores=tuple(os.sched_getaffinity(0)), scratch=str(scratch), readable=("/usr", "/lib"),
+        isolation=isolation, cores=tuple(os.sched_getaffinity(0)), scratch=str(scratch),
+        readable=("/usr", "/lib"),
         memory_bytes=None, cpu_s=10, tasks=64, environment={}, calls=calls,
     )  # fmt: skip
     reading, writing = os.pipe()
@@ -210,14 +287,26 @@ def test_a_user_of_its_own_bounds_roots_threads_and_keeps_no_privilege(tmp_path:
 
     def probe() -> str:
         Path(tmp_path, "mine").write_text("x")
-        status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
-        return f"{os.getuid()} {status['CapEff']} {resource.getrlimit(resource.RLIMIT_NPROC)[0]} {_dies_with_parent()}"
+        status = dict(
+            line.split(":\t", 1)
+            for line in Path("/proc/self/status").read_text().splitlines()
+            if ":\t" in line
+        )
+        return (
+            f"{os.getuid()} {status['CapEff']} "
+            f"{resource.getrlimit(resource.RLIMIT_NPROC)[0]} {_dies_with_parent()}"
+        )
 
     tmp_path.chmod(0o755)
     for folder in list(tmp_path.parents)[:3]:
         folder.chmod(0o755)
     said, status = fenced(isolation, tmp_path, None, probe)
-    assert status == 0 and said.split() == [str(process_limit.own_user(os.getpid())), "0" * 16, "64", "9"]
+    assert status == 0 and said.split() == [
+        str(process_limit.own_user(os.getpid())),
+        "0" * 16,
+        "64",
+        "9",
+    ]
 
 
 def _dies_with_parent() -> int:

@@ -20,7 +20,8 @@ ASLEEP = 10  # calls after a pause that take twice as long: vector units wake up
 
 
 class Core:
-    """`slow(at)` says how many times its usual time the core takes at a moment; its kernel feels `share` of that."""
+    """`slow(at)` says how many times its usual time the core takes at a moment; its
+    kernel feels `share` of that."""
 
     def __init__(self, slow: Callable[[float], float], share: float = 1.0) -> None:
         self.now, self.slow, self.share, self.timings, self.awake = 0.0, slow, share, 0, 0
@@ -34,14 +35,18 @@ class Core:
 
     def timed(self) -> Timing:
         self.timings, self.awake = self.timings + 1, ASLEEP
-        samples = tuple(1e-3 * self.slow(self.now + TIMING_S * part / 10) ** self.share for part in range(10))
+        samples = tuple(
+            1e-3 * self.slow(self.now + TIMING_S * part / 10) ** self.share for part in range(10)
+        )
         self.now += TIMING_S
         return Timing(samples_s=samples, abandoned=False)
 
     def sleep(self, seconds: float) -> None:
         self.now, self.awake = self.now + seconds, 0
 
-    def take(self, timed: Callable[[], Timing] | None = None, *, promising_s: float | None = None) -> Taken:
+    def take(
+        self, timed: Callable[[], Timing] | None = None, *, promising_s: float | None = None
+    ) -> Taken:
         taken = self.pace.take(timed or self.timed, promising_s=promising_s, sleep=self.sleep)
         self.pace.learn(taken.lesson)
         self.awake = 0
@@ -65,7 +70,11 @@ def test_an_undisturbed_core_is_not_kept_waiting() -> None:
     core = Core(lambda at: 1.0 + 0.05 * (at * 1e5 % 1.0)).known()
     taken = core.take()
     assert core.timings == 1 and core.now < TIMING_S + 2 * READ_S * 1.05
-    assert taken.lesson.pace is not None and 1 / SLOWED < taken.lesson.pace <= 1.0 and taken.lesson.vain is None
+    assert (
+        taken.lesson.pace is not None
+        and 1 / SLOWED < taken.lesson.pace <= 1.0
+        and taken.lesson.vain is None
+    )
 
 
 def test_a_core_that_has_only_just_woken_is_not_taken_for_a_slowed_one() -> None:
@@ -78,7 +87,11 @@ def test_what_may_be_the_best_waits_for_the_usual_pace() -> None:
     core = Core(lambda at: SLOW if at < 0.7 else 1.0).known()
     taken = core.take(promising_s=1.05e-3)
     assert max(taken.timing.samples_s) == 1e-3 and core.timings == 2 and 0.7 < core.now < 0.8
-    assert taken.lesson.pace is not None and abs(taken.lesson.pace - 1.0) < 1e-6 and taken.lesson.vain is False
+    assert (
+        taken.lesson.pace is not None
+        and abs(taken.lesson.pace - 1.0) < 1e-6
+        and taken.lesson.vain is False
+    )
 
 
 def test_what_cannot_be_the_best_is_taken_as_it_comes_with_its_pace() -> None:
@@ -109,7 +122,9 @@ def test_a_timing_is_taken_as_it_comes_when_patience_is_over_and_patience_shrink
 def test_a_wait_that_ends_just_in_time_was_not_in_vain() -> None:
     core = Core(lambda at: SLOW if at < PATIENCE_S - 0.02 else 1.0).known()
     taken = core.take()
-    assert taken.timing.samples_s[-1] == 1e-3 and core.now > PATIENCE_S and taken.lesson.vain is False
+    assert (
+        taken.timing.samples_s[-1] == 1e-3 and core.now > PATIENCE_S and taken.lesson.vain is False
+    )
 
 
 def test_the_least_disturbed_timing_counts_where_none_was_at_the_usual_pace() -> None:
@@ -140,14 +155,18 @@ def test_a_hopeless_candidate_is_not_timed_again() -> None:
 
 
 def test_kernels_that_feel_little_of_it_soon_wait_no_more() -> None:
-    """As those that memory bounds: what they took is hardly corrected, and no time is lost on them."""
+    """As those that memory bounds: what they took is hardly corrected, and no time is
+    lost on them."""
     core = Core(lambda at: SLOW if at % 1.0 < 0.4 else 1.0, share=0.1).known()
     for _ in range(200):
         core.take()
     core.now, core.timings = 10.0, 0
     taken = core.take()
     assert 0.05 < core.pace.share < 0.3 and core.timings == 1 and taken.lesson.vain is None
-    assert taken.lesson.pace is not None and abs(taken.lesson.pace * taken.timing.samples_s[0] - 1e-3) < (SLOWED - 1) * 1e-3
+    assert (
+        taken.lesson.pace is not None
+        and abs(taken.lesson.pace * taken.timing.samples_s[0] - 1e-3) < (SLOWED - 1) * 1e-3
+    )
     core.pace.forget()
     assert core.pace.share == 1.0
 
@@ -155,7 +174,11 @@ def test_kernels_that_feel_little_of_it_soon_wait_no_more() -> None:
 def test_one_candidate_in_two_states_says_what_is_felt() -> None:
     core = Core(lambda at: SLOW if at < 0.2 else 1.0, share=0.5).known()
     felt = core.take().lesson.felt
-    assert felt is not None and abs(felt.core - log(SLOW)) < 1e-6 and abs(felt.kernel - log(SLOW) / 2) < 1e-6
+    assert (
+        felt is not None
+        and abs(felt.core - log(SLOW)) < 1e-6
+        and abs(felt.kernel - log(SLOW) / 2) < 1e-6
+    )
 
 
 def test_a_lesson_comes_through_json_and_nonsense_does_not() -> None:

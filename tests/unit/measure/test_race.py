@@ -1,4 +1,5 @@
-"""Races: kernels and libraries in turn in fresh processes, each checked, losers and failures told apart."""
+"""Races: kernels and libraries in turn in fresh processes, each checked, losers and
+failures told apart."""
 
 from __future__ import annotations
 
@@ -25,17 +26,33 @@ def contender(name: str, path: str) -> Contender:
     return Contender(name=name, library=path, symbol="kernel", timeout_s=2.0)
 
 
-def test_a_race_takes_turns_and_promotes_the_faster(runner: RunnerProcess, library: Callable[[str], str]) -> None:
+def test_a_race_takes_turns_and_promotes_the_faster(
+    runner: RunnerProcess, library: Callable[[str], str]
+) -> None:
     order: list[tuple[int, str]] = []
 
     def told(number: int, name: str, outcome: Outcome) -> None:
         order.append((number, name))
 
-    field = [contender("default", library("lame")), contender("tuned", library("good")), contender("broken", library("wrong"))]
+    field = [
+        contender("default", library("lame")),
+        contender("tuned", library("good")),
+        contender("broken", library("wrong")),
+    ]
     result = race(field, runner, rounds=3, plan=SHORT, default="default", progress=told)
-    turns = [(0, "tuned"), (0, "broken"), (0, "default"), (1, "tuned"), (1, "default"), (2, "tuned"), (2, "default")]
+    turns = [
+        (0, "tuned"),
+        (0, "broken"),
+        (0, "default"),
+        (1, "tuned"),
+        (1, "default"),
+        (2, "tuned"),
+        (2, "default"),
+    ]
     assert order == turns
-    assert set(result.rounds) == {"default", "tuned"} and all(len(found) == 3 for found in result.rounds.values())
+    assert set(result.rounds) == {"default", "tuned"} and all(
+        len(found) == 3 for found in result.rounds.values()
+    )
     assert result.failed["broken"].kind is FailureKind.WRONG_ANSWER
     assert result.decision is not None and result.decision.winner == "tuned"
     assert len(result.artifacts["tuned"]) == 64 and result.max_rel_error["tuned"] < 1e-6
@@ -49,11 +66,19 @@ def test_a_default_that_is_hopeless_and_long_besides_takes_part_in_one_round(
     assert {name: len(found) for name, found in result.rounds.items()} == {"default": 1, "tuned": 3}
     assert result.decision is not None and result.decision.winner == "tuned"
     assert "took no part in further rounds" in result.decision.reason
-    stands = race([field[0], contender("tuned", library("wrong"))], runner, rounds=3, plan=SHORT, default="default")
+    stands = race(
+        [field[0], contender("tuned", library("wrong"))],
+        runner,
+        rounds=3,
+        plan=SHORT,
+        default="default",
+    )
     assert stands.decision is not None and stands.decision.winner == "default"
 
 
-def test_races_that_cannot_be_are_refused(runner: RunnerProcess, library: Callable[[str], str]) -> None:
+def test_races_that_cannot_be_are_refused(
+    runner: RunnerProcess, library: Callable[[str], str]
+) -> None:
     good = contender("a", library("good"))
     for field, options, message in (
         ([], {}, "different names"),
@@ -91,7 +116,9 @@ def test_a_rival_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_numpy_with_threads_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "threadpoolctl" else object())
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: None if name == "threadpoolctl" else object()
+    )
     with pytest.raises(UsageError, match="2 threads needs threadpoolctl"):
         open_rival("numpy", parse_spec("matmul:M=5,N=6,K=7"), (), 2)
 
@@ -100,7 +127,10 @@ def test_the_fastest_route_is_taken() -> None:
     def slow() -> None:
         sum(range(20000))
 
-    routes = [Route(name=name, call=call, result=lambda: None) for name, call in (("slow", slow), ("fast", lambda: None))]  # type: ignore[arg-type,return-value]  # results are not read
+    routes = [
+        Route(name=name, call=call, result=lambda: None)
+        for name, call in (("slow", slow), ("fast", lambda: None))
+    ]  # type: ignore[arg-type,return-value]  # results are not read
     assert fastest(routes).name == "fast"
 
 
@@ -187,7 +217,9 @@ def check_route(name: str, spec: str) -> None:
     output = expression.outputs[0]
     got = want[output].astype("float32") * 0 - 1
     rival.invoke([*inputs.values(), got])
-    assert max_rel_error(expression, {output: got}, want, magnitude) <= rivals.RIVAL_BOUND_FACTOR * error_bound(expression)
+    assert max_rel_error(
+        expression, {output: got}, want, magnitude
+    ) <= rivals.RIVAL_BOUND_FACTOR * error_bound(expression)
     assert len(rival.clock(2, 3)) == 3
 
 
@@ -217,7 +249,9 @@ def test_a_default_of_seconds_a_call_does_not_dominate_the_race() -> None:
     result = race(field, runner, rounds=5, default="default")
     naive = [request for request in runner.asked if request.name == "default"]
     assert [request.verification for request in naive] == ["timed"]
-    assert [len(samples) for samples in result.rounds["default"]] == [2] and len(result.rounds["tuned"]) == 3
+    assert [len(samples) for samples in result.rounds["default"]] == [2] and len(
+        result.rounds["tuned"]
+    ) == 3
     assert result.decision is not None and result.decision.winner in ("tuned", "other")
 
 
@@ -227,35 +261,51 @@ def test_a_default_of_seconds_a_call_does_not_dominate_the_race() -> None:
         ({"default": 0.03, "tuned": 0.01}, {"default": 3, "tuned": 3}),
         ({"default": 0.03, "tuned": 0.01, "worse": 0.011}, {"default": 3, "tuned": 3, "worse": 3}),
         ({"default": 0.03, "tuned": 0.01, "equal": 0.01}, {"default": 3, "tuned": 3, "equal": 3}),
-        ({"default": 0.03, "tuned": 0.01, "incumbent": 0.01}, {"default": 3, "tuned": 5, "incumbent": 5}),
+        (
+            {"default": 0.03, "tuned": 0.01, "incumbent": 0.01},
+            {"default": 3, "tuned": 5, "incumbent": 5},
+        ),
         ({"default": 0.015, "tuned": 0.001}, {"default": 3, "tuned": 3}),
         ({"default": 0.02, "tuned": 0.001}, {"default": 1, "tuned": 3}),
         ({"default": 0.01, "tuned": 0.03}, {"default": 3, "tuned": 3}),
         ({"default": 0.01}, {"default": 5}),
     ],
 )
-def test_who_is_surely_beaten_races_no_more_and_one_alone_neither(call_s: dict[str, float], rounds: dict[str, int]) -> None:
+def test_who_is_surely_beaten_races_no_more_and_one_alone_neither(
+    call_s: dict[str, float], rounds: dict[str, int]
+) -> None:
     result = race(
-        [contender(name, name) for name in call_s], Scripted(**call_s), rounds=5, default="default", incumbent="incumbent"
+        [contender(name, name) for name in call_s],
+        Scripted(**call_s),
+        rounds=5,
+        default="default",
+        incumbent="incumbent",
     )
     assert {name: len(found) for name, found in result.rounds.items()} == rounds
     assert result.decision is not None and call_s[result.decision.winner] == min(call_s.values())
 
 
 def test_a_comparison_without_a_default_times_everybody_to_the_end() -> None:
-    result = race([contender("tuned", "t"), contender("worse", "w")], Scripted(tuned=0.01, worse=0.03), rounds=5)
+    result = race(
+        [contender("tuned", "t"), contender("worse", "w")],
+        Scripted(tuned=0.01, worse=0.03),
+        rounds=5,
+    )
     assert {len(found) for found in result.rounds.values()} == {5}
 
 
 def test_a_default_that_lost_is_verified_when_all_that_beat_it_fail() -> None:
     runner = Scripted(default=3.0, broken=0.01)
-    result = race([contender("default", "d"), contender("broken", "b")], runner, rounds=5, default="default")
+    result = race(
+        [contender("default", "d"), contender("broken", "b")], runner, rounds=5, default="default"
+    )
     assert set(result.failed) == {"broken"} and runner.asked[-1].verification == "promotion"
     assert result.decision is not None and result.decision.winner == "default"
 
 
 def test_a_library_is_timed_in_full_however_slow_it_begins() -> None:
-    """It makes its plans in the first calls: given up after those, it would be judged by them alone."""
+    """It makes its plans in the first calls: given up after those, it would be judged
+    by them alone."""
     runner = Scripted(default=0.02, tuned=0.01, numpy=3.0)
     contenders = [contender("default", "d"), contender("tuned", "t"), Contender(name="numpy")]
     result = race(contenders, runner, rounds=5, default="default")

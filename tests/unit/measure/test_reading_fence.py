@@ -1,4 +1,5 @@
-"""The fence around readers of what strangers wrote: files, sockets and processes are out of reach, threads are not."""
+"""The fence around readers of what strangers wrote: files, sockets and processes are
+out of reach, threads are not."""
 
 from __future__ import annotations
 
@@ -39,7 +40,12 @@ print(json.dumps(found))
 
 def test_what_a_reader_may_and_may_not(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
-    done = subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, check=True
+    )
     found = json.loads(done.stdout)
-    assert {name for name, result in found.items() if result == "done"} == {"write own", "thread"}, found
+    assert {name for name, result in found.items() if result == "done"} == {
+        "write own",
+        "thread",
+    }, found
     assert not (tmp_path / "beside").exists()

@@ -1,4 +1,5 @@
-"""The runner process: every way a candidate can go wrong is named in time, and the next candidate is none the worse."""
+"""The runner process: every way a candidate can go wrong is named in time, and the next
+candidate is none the worse."""
 
 from __future__ import annotations
 
@@ -25,7 +26,11 @@ from tuner.measure.timing import TimingPlan
 Make = Callable[..., Request]
 
 FAILURES = [
-    ("wrong", FailureKind.WRONG_ANSWER, r"output C is wrong in 1 of 1003 .* worst at \[7\]: got .*, want .*, error .* allowed"),
+    (
+        "wrong",
+        FailureKind.WRONG_ANSWER,
+        r"output C is wrong in 1 of 1003 .* worst at \[7\]: got .*, want .*, error .* allowed",
+    ),
     ("nan", FailureKind.WRONG_ANSWER, r"worst at \[7\]: got nan"),
     ("untouched", FailureKind.WRONG_ANSWER, "wrong in 1003 of 1003"),
     ("reads_output", FailureKind.WRONG_ANSWER, "output C is wrong"),
@@ -60,12 +65,16 @@ def test_each_failure_is_named_in_time_and_the_next_is_unaffected(
     assert runner.pid == before
 
 
-def test_a_good_kernel_is_timed_with_its_conditions(runner: RunnerProcess, request_for: Make, lane: Lane) -> None:
+def test_a_good_kernel_is_timed_with_its_conditions(
+    runner: RunnerProcess, request_for: Make, lane: Lane
+) -> None:
     outcome = runner.measure(request_for("good"))
     assert isinstance(outcome, Timed), outcome
     assert len(outcome.samples_s) >= 3 and all(0 < sample < 1e-3 for sample in outcome.samples_s)
     assert 0 <= outcome.max_rel_error < 1e-6 and len(outcome.artifact) == 64
-    assert outcome.conditions.lane == lane.name and outcome.conditions.isolation.startswith("sealed")
+    assert outcome.conditions.lane == lane.name and outcome.conditions.isolation.startswith(
+        "sealed"
+    )
     assert not outcome.conditions.abandoned
 
 
@@ -76,7 +85,9 @@ def test_promotion_checks_more_inputs(runner: RunnerProcess, request_for: Make) 
     assert isinstance(wrong, Failed) and "on large inputs" in wrong.message
 
 
-def test_a_promotion_can_be_prepared_before_its_first_candidate(lane: Lane, request_for: Make) -> None:
+def test_a_promotion_can_be_prepared_before_its_first_candidate(
+    lane: Lane, request_for: Make
+) -> None:
     with RunnerProcess() as process:
         with pytest.raises(RunnerError, match="call prepare first"):
             process.prepare_promotion()
@@ -95,26 +106,38 @@ def test_a_promotion_can_be_prepared_before_its_first_candidate(lane: Lane, requ
 
 def test_a_hopeless_candidate_is_abandoned(runner: RunnerProcess, request_for: Make) -> None:
     outcome = runner.measure(request_for("slow", abandon_above_s=0.01))
-    assert isinstance(outcome, Timed) and outcome.conditions.abandoned and len(outcome.samples_s) == 2
+    assert (
+        isinstance(outcome, Timed) and outcome.conditions.abandoned and len(outcome.samples_s) == 2
+    )
     patient = runner.measure(request_for("slow", abandon_above_s=1.0))
-    assert isinstance(patient, Timed) and not patient.conditions.abandoned and patient.median_s >= 0.02
+    assert (
+        isinstance(patient, Timed) and not patient.conditions.abandoned and patient.median_s >= 0.02
+    )
 
 
-def test_a_call_of_a_second_is_checked_and_timed_in_one(runner: RunnerProcess, request_for: Make) -> None:
+def test_a_call_of_a_second_is_checked_and_timed_in_one(
+    runner: RunnerProcess, request_for: Make
+) -> None:
     """A second call of this kernel never comes back."""
     outcome = runner.measure(request_for("long", timeout_s=10.0))
-    assert isinstance(outcome, Timed) and len(outcome.samples_s) == 1 and 1.1 <= outcome.median_s < 2.0
+    assert (
+        isinstance(outcome, Timed) and len(outcome.samples_s) == 1 and 1.1 <= outcome.median_s < 2.0
+    )
     assert not outcome.conditions.abandoned
     hopeless = runner.measure(request_for("long", timeout_s=10.0, abandon_above_s=0.5))
     assert isinstance(hopeless, Timed) and hopeless.conditions.abandoned
 
 
 def test_cold_caches_take_longer(runner: RunnerProcess, request_for: Make) -> None:
-    cold = runner.measure(request_for("good", plan=TimingPlan(cache="cold", max_samples=5), timeout_s=10))
+    cold = runner.measure(
+        request_for("good", plan=TimingPlan(cache="cold", max_samples=5), timeout_s=10)
+    )
     assert isinstance(cold, Timed) and cold.conditions.cache == "cold"
 
 
-def test_secrets_and_descriptors_stay_outside(lane: Lane, request_for: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_and_descriptors_stay_outside(
+    lane: Lane, request_for: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TUNER_TEST_TOKEN", "secret")
     with RunnerProcess() as process:
         process.prepare(Assignment(workload=addition(), lane=lane))
@@ -125,7 +148,9 @@ def test_secrets_and_descriptors_stay_outside(lane: Lane, request_for: Make, mon
 
 
 @pytest.mark.parametrize("behaviour", ["orphan", "bomb"])
-def test_nothing_a_candidate_started_outlives_it(runner: RunnerProcess, request_for: Make, behaviour: str) -> None:
+def test_nothing_a_candidate_started_outlives_it(
+    runner: RunnerProcess, request_for: Make, behaviour: str
+) -> None:
     runner.measure(request_for(behaviour))
     assert psutil.Process(runner.pid).children(recursive=True) == []
 
@@ -157,11 +182,15 @@ def test_a_killed_runner_is_infrastructure_and_comes_back(lane: Lane, request_fo
         assert again is not None and again != lost
         os.kill(again, signal.SIGKILL)
         time.sleep(0.1)
-        assert isinstance(process.measure(request_for("good")), Timed)  # found dead before the request: nothing was lost
+        assert isinstance(
+            process.measure(request_for("good")), Timed
+        )  # found dead before the request: nothing was lost
     assert not psutil.pid_exists(lost)
 
 
-def test_a_candidate_that_somebody_killed_is_not_out_of_memory(runner: RunnerProcess, request_for: Make) -> None:
+def test_a_candidate_that_somebody_killed_is_not_out_of_memory(
+    runner: RunnerProcess, request_for: Make
+) -> None:
     def kill() -> None:
         for child in psutil.Process(runner.pid).children():
             child.kill()
@@ -175,7 +204,14 @@ def test_a_candidate_that_somebody_killed_is_not_out_of_memory(runner: RunnerPro
 
 
 def test_one_that_the_kernel_killed_for_memory_is(tmp_path: Path) -> None:
-    end = End(stage="timing", result={}, status=signal.SIGKILL, timed_out=False, flooded=False, starved=True)
+    end = End(
+        stage="timing",
+        result={},
+        status=signal.SIGKILL,
+        timed_out=False,
+        flooded=False,
+        starved=True,
+    )
     failure = classify(end, tmp_path / "output", 1.0)
     assert failure is not None and failure.kind is FailureKind.OUT_OF_MEMORY
     counters = tmp_path / "vmstat"
@@ -222,13 +258,19 @@ def test_what_cannot_be_prepared_is_refused(lane: Lane) -> None:
 
 def test_a_missing_library_or_interpreter_is_told(runner: RunnerProcess) -> None:
     missing = runner.measure(Request(name="x", library="/nonexistent.so", symbol="kernel"))
-    assert isinstance(missing, Failed) and missing.kind is FailureKind.INFRASTRUCTURE and "/nonexistent.so" in missing.message
+    assert (
+        isinstance(missing, Failed)
+        and missing.kind is FailureKind.INFRASTRUCTURE
+        and "/nonexistent.so" in missing.message
+    )
     with pytest.raises(RunnerError, match="did not start"):
         RunnerProcess(RunnerOptions(python="/bin/false")).start()
 
 
 @pytest.mark.slow
-def test_a_hundred_candidates_leave_nothing_behind(runner: RunnerProcess, request_for: Make) -> None:
+def test_a_hundred_candidates_leave_nothing_behind(
+    runner: RunnerProcess, request_for: Make
+) -> None:
     plan = TimingPlan(budget_s=0.0, min_samples=1, min_repeat_s=0.0, warmup_s=0.0)
     good, bad = request_for("good", plan=plan), request_for("wrong", plan=plan)
     process = psutil.Process(runner.pid)
@@ -243,7 +285,9 @@ def test_a_hundred_candidates_leave_nothing_behind(runner: RunnerProcess, reques
 
 
 @pytest.mark.parametrize("options", [RunnerOptions(measures=2), RunnerOptions(growth_bytes=-1)])
-def test_a_runner_process_is_recycled_by_count_and_by_memory(lane: Lane, request_for: Make, options: RunnerOptions) -> None:
+def test_a_runner_process_is_recycled_by_count_and_by_memory(
+    lane: Lane, request_for: Make, options: RunnerOptions
+) -> None:
     with RunnerProcess(options) as process:
         process.prepare(Assignment(workload=addition(), lane=lane))
         pids = []
@@ -256,7 +300,9 @@ def test_a_runner_process_is_recycled_by_count_and_by_memory(lane: Lane, request
         assert len(set(pids)) == 4
 
 
-def test_a_runner_names_its_isolation_and_times_its_cores_before_it_has_a_workload(lane: Lane, request_for: Make) -> None:
+def test_a_runner_names_its_isolation_and_times_its_cores_before_it_has_a_workload(
+    lane: Lane, request_for: Make
+) -> None:
     with RunnerProcess() as process:
         assert process.isolate("process") == "process"
         (seconds,) = process.calibrate(lane.cores)
@@ -266,4 +312,6 @@ def test_a_runner_names_its_isolation_and_times_its_cores_before_it_has_a_worklo
         process.prepare(Assignment(workload=addition(), lane=lane))
         assert isinstance(process.measure(request_for("good")), Timed)
         process.calibrate(lane.cores)
-        assert isinstance(process.measure(request_for("good")), Timed), "a calibration between two candidates disturbs neither"
+        assert isinstance(process.measure(request_for("good")), Timed), (
+            "a calibration between two candidates disturbs neither"
+        )

@@ -1,4 +1,5 @@
-"""compute-sanitizer around a kernel: its words are read, what it finds is one error, and so is that it is not there."""
+"""compute-sanitizer around a kernel: its words are read, what it finds is one error,
+and so is that it is not there."""
 
 from __future__ import annotations
 
@@ -16,13 +17,26 @@ from tests.gpu_machine import REASON, needs_gpu
 from tests.unit.measure.test_gpu_runner import WORKLOAD, request
 from tuner.errors import UsageError
 from tuner.measure.gpu.check import Subject
-from tuner.measure.gpu.sanitizer import FOUND, TOOLS, SanitizerError, find_sanitizer, parse_tools, read_report, sanitize
+from tuner.measure.gpu.sanitizer import (
+    FOUND,
+    TOOLS,
+    SanitizerError,
+    find_sanitizer,
+    parse_tools,
+    read_report,
+    sanitize,
+)
 from tuner.workload.spec import parse_spec, to_document
 
-SUBJECT = Subject(workload=to_document(parse_spec(WORKLOAD)), seed=0, library="/nowhere/lib.so", symbol="k")
+SUBJECT = Subject(
+    workload=to_document(parse_spec(WORKLOAD)), seed=0, library="/nowhere/lib.so", symbol="k"
+)
 # As the tool prints them: the examples of its documentation, without backtraces.
 CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
-CLEAN_RACES = "========= COMPUTE-SANITIZER\n========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n"
+CLEAN_RACES = (
+    "========= COMPUTE-SANITIZER\n========= RACECHECK SUMMARY: 0 hazards displayed (0 "
+    "errors, 0 warnings)\n"
+)
 MEMCHECK = """========= COMPUTE-SANITIZER
 ========= Invalid __global__ write of size 4 bytes
 =========     at unaligned_kernel()+0x50
@@ -38,13 +52,13 @@ MEMCHECK = """========= COMPUTE-SANITIZER
 =========
 ========= Target application returned an error
 ========= ERROR SUMMARY: 2 errors
-"""
+"""  # noqa: E501
 RACECHECK = """========= COMPUTE-SANITIZER
 ========= Error: Race reported between Write access at sumKernel(int *, int *)+0x90 in block_error.cu:41
 =========     and Read access at sumKernel(int *, int *)+0x100 in block_error.cu:51 [508 hazards]
 =========
 ========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
-"""
+"""  # noqa: E501
 WARNED = """========= COMPUTE-SANITIZER
 ========= Warning: Race reported between Write access at RAW()+0xf0 in raceGroupBasic.cu:40
 =========     and Read access at RAW()+0x280 in raceGroupBasic:46 [4 hazards]
@@ -66,7 +80,7 @@ INITCHECK = """========= COMPUTE-SANITIZER
 =========
 ========= ERROR SUMMARY: 62 errors were not printed. Use --print-limit option to adjust the number of printed errors
 ========= ERROR SUMMARY: 162 errors
-"""
+"""  # noqa: E501
 # On a machine without a driver, by the releases of CUDA 13.0 and 13.5.
 ABSENT = """========= COMPUTE-SANITIZER
 ========= Error: Target application terminated before first instrumented API call
@@ -77,13 +91,13 @@ CRASHED = """========= COMPUTE-SANITIZER
 =========     The application may have hit an error when dereferencing Unified Memory from the host. Please rerun the \
 application under cuda-gdb or a host debugger to catch host side errors.
 ========= Error: Target application terminated before first instrumented API call
-"""
+"""  # noqa: E501
 LOST = """========= COMPUTE-SANITIZER
 ========= Internal Sanitizer Error: The Sanitizer encountered an error while launching k and didn't track the launch. \
 Errors might go undetected. (Unable to allocate enough memory to perform the requested operation)
 =========
 ========= ERROR SUMMARY: 0 errors
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize(
@@ -91,10 +105,24 @@ Errors might go undetected. (Unable to allocate enough memory to perform the req
     [
         (CLEAN, 0, None),
         (CLEAN_RACES, 0, None),
-        (MEMCHECK, 2, r"Invalid __global__ write of size 4 bytes at unaligned_kernel\(\)\+0x50 by thread .* is misaligned"),
-        (RACECHECK, 1, r"Error: Race reported between Write access at sumKernel.* and Read access .*\[508 hazards\]"),
+        (
+            MEMCHECK,
+            2,
+            r"Invalid __global__ write of size 4 bytes at unaligned_kernel\(\)\+0x50 by thread "
+            r".* is misaligned",
+        ),
+        (
+            RACECHECK,
+            1,
+            r"Error: Race reported between Write access at sumKernel.* and Read access .*\[508 "
+            r"hazards\]",
+        ),
         (WARNED, 1, r"Warning: Race reported between Write access at RAW"),
-        (SYNCCHECK, 1, r"Barrier error detected. Divergent thread\(s\) in warp at ThreadDivergence"),
+        (
+            SYNCCHECK,
+            1,
+            r"Barrier error detected. Divergent thread\(s\) in warp at ThreadDivergence",
+        ),
         (INITCHECK, 162, r"Uninitialized __global__ memory read .* Address 0x7f3c7ec000fc$"),
         (ABSENT, None, None),
         (CRASHED, None, None),
@@ -117,7 +145,8 @@ Makes = Callable[[str, str, int], Path]
 
 @pytest.fixture
 def stand_in(tmp_path: Path) -> Makes:
-    """A program in its place that takes its arguments: writes a log, does `work`, and ends with a status."""
+    """A program in its place that takes its arguments: writes a log, does `work`, and
+    ends with a status."""
 
     def make(log: str, work: str = "", status: int = 0) -> Path:
         (tmp_path / "bin").mkdir(exist_ok=True)
@@ -142,21 +171,39 @@ WRONG = """printf '{"failed": {"kind": "wrong_answer", "message": "element 3"}}'
 @pytest.mark.parametrize(
     ("log", "work", "status", "says"),
     [
-        (MEMCHECK, WRONG, FOUND, r"memcheck found 2: Invalid __global__ write .* is misaligned.*; and 1 more$"),
+        (
+            MEMCHECK,
+            WRONG,
+            FOUND,
+            r"memcheck found 2: Invalid __global__ write .* is misaligned.*; and 1 more$",
+        ),
         (
             SYNCCHECK,
             RIGHT,
             FOUND,
-            r"memcheck found 1: Barrier error detected. Divergent thread\(s\) in warp at .*block \(0,0,0\)$",
+            r"memcheck found 1: Barrier error detected. Divergent thread\(s\) in warp at "
+            r".*block \(0,0,0\)$",
         ),
-        (CLEAN, WRONG, 0, r"under compute-sanitizer's memcheck the check failed: wrong_answer: element 3"),
-        (ABSENT, "echo no such device", 255, r"did not come to an end: .*first instrumented API call.*\n.*\nno such device"),
+        (
+            CLEAN,
+            WRONG,
+            0,
+            r"under compute-sanitizer's memcheck the check failed: wrong_answer: element 3",
+        ),
+        (
+            ABSENT,
+            "echo no such device",
+            255,
+            r"did not come to an end: .*first instrumented API call.*\n.*\nno such device",
+        ),
         (LOST, RIGHT, 0, r"did not come to an end: .*Errors might go undetected"),
         (CLEAN, "", 1, "did not come to an end"),
         ("", "", 3, "did not come to an end: it said nothing"),
     ],
 )
-def test_what_it_finds_is_one_error(stand_in: Makes, log: str, work: str, status: int, says: str) -> None:
+def test_what_it_finds_is_one_error(
+    stand_in: Makes, log: str, work: str, status: int, says: str
+) -> None:
     with pytest.raises(SanitizerError, match=re.compile(says, re.DOTALL)):
         sanitize("memcheck", SUBJECT, sanitizer=stand_in(log, work, status))
 
@@ -166,9 +213,13 @@ def test_a_kernel_in_which_it_finds_nothing_is_no_error(stand_in: Makes) -> None
     sanitize("racecheck", SUBJECT, sanitizer=stand_in(CLEAN_RACES, RIGHT, 0))
 
 
-def test_outputs_are_left_as_they_are_where_reads_of_them_are_looked_for(stand_in: Makes, tmp_path: Path) -> None:
+def test_outputs_are_left_as_they_are_where_reads_of_them_are_looked_for(
+    stand_in: Makes, tmp_path: Path
+) -> None:
     for tool, filled in (("racecheck", "true"), ("initcheck", "false")):
-        sanitize(tool, SUBJECT, sanitizer=stand_in(CLEAN, f'{RIGHT}; cp "$task" {tmp_path}/task', 0))
+        sanitize(
+            tool, SUBJECT, sanitizer=stand_in(CLEAN, f'{RIGHT}; cp "$task" {tmp_path}/task', 0)
+        )
         assert f'"poisoned": {filled}' in (tmp_path / "task").read_text()
 
 
@@ -179,7 +230,9 @@ def ended(status: Path) -> bool:
         return True
 
 
-def test_one_that_does_not_end_is_ended_with_all_it_started(stand_in: Makes, tmp_path: Path) -> None:
+def test_one_that_does_not_end_is_ended_with_all_it_started(
+    stand_in: Makes, tmp_path: Path
+) -> None:
     script = stand_in(CLEAN, f"sleep 60 & echo $! > {tmp_path}/pid; wait", 0)
     with pytest.raises(SanitizerError, match="took more than 1 s"):
         sanitize("memcheck", SUBJECT, sanitizer=script, limit_s=1.0)
@@ -192,7 +245,9 @@ def test_one_that_does_not_end_is_ended_with_all_it_started(stand_in: Makes, tmp
 
 @pytest.mark.skipif(REASON is None, reason="there is a GPU")
 def test_the_process_it_is_put_around_says_that_there_is_no_gpu(stand_in: Makes) -> None:
-    with pytest.raises(SanitizerError, match="the check failed: infrastructure: gpu:0 cannot be used: this machine"):
+    with pytest.raises(
+        SanitizerError, match="the check failed: infrastructure: gpu:0 cannot be used: this machine"
+    ):
         sanitize("memcheck", SUBJECT, sanitizer=stand_in(CLEAN, '"$@"', 0))
 
 
@@ -210,13 +265,20 @@ def test_it_is_looked_for_in_its_places(stand_in: Makes, tmp_path: Path) -> None
 
 
 def test_tools_are_asked_for_by_name() -> None:
-    assert parse_tools("all") == TOOLS and parse_tools("synccheck,memcheck") == ("memcheck", "synccheck")
+    assert parse_tools("all") == TOOLS and parse_tools("synccheck,memcheck") == (
+        "memcheck",
+        "synccheck",
+    )
     for wrong in ("", "leaks", "memcheck,", "memcheck all"):
-        with pytest.raises(UsageError, match="is no tool of compute-sanitizer; give all, or some of memcheck,racecheck"):
+        with pytest.raises(
+            UsageError,
+            match="is no tool of compute-sanitizer; give all, or some of memcheck,racecheck",
+        ):
             parse_tools(wrong)
 
 
-# --- the real one -----------------------------------------------------------------------------------------------------
+# --- the real one
+# ------------------------------------------------------------------------------
 
 
 def installed() -> Path | None:
@@ -237,7 +299,9 @@ needs_sanitizer = pytest.mark.skipif(
 @pytest.mark.parametrize("tool", TOOLS)
 def test_without_a_gpu_the_real_one_comes_to_no_end(tool: str) -> None:
     assert SANITIZER is not None
-    with pytest.raises(SanitizerError, match=rf"(?s){tool} did not come to an end: .*first instrumented API call"):
+    with pytest.raises(
+        SanitizerError, match=rf"(?s){tool} did not come to an end: .*first instrumented API call"
+    ):
         sanitize(tool, SUBJECT, sanitizer=SANITIZER)
 
 
@@ -250,13 +314,27 @@ SHARED = "__shared__ float s[64]; int t = threadIdx.x;"
     ("body", "finds"),
     [
         ("Y[i] = tanhf(X[i]);", {}),
-        ("Y[i] = tanhf(X[i]); if (i == 0) Y[8 * 64] = 1;", {"memcheck": "Invalid __global__ write of size 4"}),
-        (f"{SHARED} s[t] = X[i]; Y[i] = tanhf(X[i]) + 0 * s[63 - t];", {"racecheck": "Race reported"}),
-        (f"{SHARED} if (t < 13) __syncthreads(); s[t] = X[i]; Y[i] = tanhf(s[t]);", {"synccheck": "Barrier error"}),
-        ("Y[i] = tanhf(X[i]) + (Y[i] == 77.0f);", {"initcheck": "Uninitialized __global__ memory read"}),
+        (
+            "Y[i] = tanhf(X[i]); if (i == 0) Y[8 * 64] = 1;",
+            {"memcheck": "Invalid __global__ write of size 4"},
+        ),
+        (
+            f"{SHARED} s[t] = X[i]; Y[i] = tanhf(X[i]) + 0 * s[63 - t];",
+            {"racecheck": "Race reported"},
+        ),
+        (
+            f"{SHARED} if (t < 13) __syncthreads(); s[t] = X[i]; Y[i] = tanhf(s[t]);",
+            {"synccheck": "Barrier error"},
+        ),
+        (
+            "Y[i] = tanhf(X[i]) + (Y[i] == 77.0f);",
+            {"initcheck": "Uninitialized __global__ memory read"},
+        ),
     ],
 )
-def test_on_a_gpu_each_tool_finds_what_it_is_for(body: str, finds: dict[str, str], tmp_path: Path) -> None:
+def test_on_a_gpu_each_tool_finds_what_it_is_for(
+    body: str, finds: dict[str, str], tmp_path: Path
+) -> None:
     made = request(tmp_path, body)
     assert SANITIZER is not None and made.library is not None
     subject = replace(SUBJECT, library=made.library)

@@ -1,4 +1,5 @@
-"""Intervals cover what they claim on simulated timings; the default stays unless something surely beats it."""
+"""Intervals cover what they claim on simulated timings; the default stays unless
+something surely beats it."""
 
 from __future__ import annotations
 
@@ -10,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.measure.statistics import decide, median_ci95, race_median_ci95, ratio_of_medians, student_cdf, student_quantile
+from tuner.measure.statistics import (
+    decide,
+    median_ci95,
+    race_median_ci95,
+    ratio_of_medians,
+    student_cdf,
+    student_quantile,
+)
 
 TIMES = st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=200)
 Rounds = list[list[float]]
@@ -25,7 +33,9 @@ def test_interval_encloses_the_sample_median(samples: list[float]) -> None:
 @given(TIMES, st.floats(1e-3, 1e3))
 def test_interval_scales_with_the_unit(samples: list[float], unit: float) -> None:
     low, high = median_ci95(samples)
-    assert median_ci95([sample * unit for sample in samples]) == pytest.approx((low * unit, high * unit))
+    assert median_ci95([sample * unit for sample in samples]) == pytest.approx(
+        (low * unit, high * unit)
+    )
 
 
 @pytest.mark.parametrize("count", [6, 10, 25, 50, 101])
@@ -56,9 +66,19 @@ def test_student_quantiles_are_those_of_the_tables(freedom: int, quantile: float
     assert student_cdf(0.0, freedom) == pytest.approx(0.5)
 
 
-def simulated(rng: np.random.Generator, seconds: float, rounds: int, *, process: float = 0.02, sample: float = 0.01) -> Rounds:
+def simulated(
+    rng: np.random.Generator,
+    seconds: float,
+    rounds: int,
+    *,
+    process: float = 0.02,
+    sample: float = 0.01,
+) -> Rounds:
     return [
-        (seconds * np.exp(rng.normal(0, process)) * np.exp(np.abs(rng.normal(0, sample, 20)))).tolist() for _ in range(rounds)
+        (
+            seconds * np.exp(rng.normal(0, process)) * np.exp(np.abs(rng.normal(0, sample, 20)))
+        ).tolist()
+        for _ in range(rounds)
     ]
 
 
@@ -66,7 +86,9 @@ def simulated(rng: np.random.Generator, seconds: float, rounds: int, *, process:
 def test_coverage_of_the_ratio_when_processes_differ(rounds: int) -> None:
     rng, hits = np.random.default_rng(rounds), 0
     for _ in range(1000):
-        low, high = ratio_of_medians(simulated(rng, 0.8e-3, rounds), simulated(rng, 1e-3, rounds)).ci95
+        low, high = ratio_of_medians(
+            simulated(rng, 0.8e-3, rounds), simulated(rng, 1e-3, rounds)
+        ).ci95
         hits += low <= 0.8 <= high
     assert 0.93 <= hits / 1000 <= 0.97
 
@@ -89,13 +111,19 @@ def test_one_round_proves_nothing() -> None:
 
 def test_one_that_ended_earlier_is_compared_by_its_rounds() -> None:
     drift = [1.0, 3.0, 0.5, 7.0]
-    ratio = ratio_of_medians([[20 * factor] * 2 for factor in drift[:3]], [[1.0 * factor] * 5 for factor in drift])
+    ratio = ratio_of_medians(
+        [[20 * factor] * 2 for factor in drift[:3]], [[1.0 * factor] * 5 for factor in drift]
+    )
     assert ratio.value == pytest.approx(20)
 
 
 def test_the_fastest_that_surely_wins_is_promoted() -> None:
     rng = np.random.default_rng(1)
-    field = {"default": simulated(rng, 1e-3, 5), "a": simulated(rng, 0.5e-3, 5), "b": simulated(rng, 0.7e-3, 5)}
+    field = {
+        "default": simulated(rng, 1e-3, 5),
+        "a": simulated(rng, 0.5e-3, 5),
+        "b": simulated(rng, 0.7e-3, 5),
+    }
     decision = decide(field, default="default")
     assert decision.winner == "a" and "a takes 0.5" in decision.reason
 
@@ -104,7 +132,11 @@ def test_all_rounds_say_who_is_fastest_where_the_default_ran_one() -> None:
     disturbed = [[2e-3] * 5, [1e-3] * 5, [1e-3] * 5, [1e-3] * 5, [1e-3] * 5]
     lucky = [[1.5e-3] * 5, [1.3e-3] * 5, [1.3e-3] * 5, [1.3e-3] * 5, [1.3e-3] * 5]
     gone = [[1.8e-3] * 5, [1.4e-3] * 5, [1.4e-3] * 5]
-    decision = decide({"default": [[1.0] * 2], "fast": disturbed, "lucky": lucky, "gone": gone}, default="default", hopeless=True)
+    decision = decide(
+        {"default": [[1.0] * 2], "fast": disturbed, "lucky": lucky, "gone": gone},
+        default="default",
+        hopeless=True,
+    )
     assert decision.winner == "fast"
 
 
@@ -120,10 +152,17 @@ def test_the_default_stays_against_its_equals() -> None:
 def test_the_incumbent_stays_until_surely_beaten_and_falls_when_slower_than_the_default() -> None:
     rng = np.random.default_rng(3)
     base, held = simulated(rng, 1e-3, 5), simulated(rng, 0.5e-3, 5)
-    close = [[sample * factor for sample in entry] for entry, factor in zip(held, (0.9, 1.1, 0.95, 1.05, 0.9), strict=True)]
-    kept = decide({"default": base, "held": held, "close": close}, default="default", incumbent="held")
+    close = [
+        [sample * factor for sample in entry]
+        for entry, factor in zip(held, (0.9, 1.1, 0.95, 1.05, 0.9), strict=True)
+    ]
+    kept = decide(
+        {"default": base, "held": held, "close": close}, default="default", incumbent="held"
+    )
     assert kept.winner == "held" and "not surely faster" in kept.reason
-    stale = decide({"default": base, "held": simulated(rng, 2e-3, 5)}, default="default", incumbent="held")
+    stale = decide(
+        {"default": base, "held": simulated(rng, 2e-3, 5)}, default="default", incumbent="held"
+    )
     assert stale.winner == "default"
 
 

@@ -29,7 +29,11 @@ class CountingClock:
 def test_repeats_are_long_and_the_budget_is_kept(call_s: float, plan: TimingPlan) -> None:
     clock = CountingClock(call_s)
     timing = time_calls(clock, plan, abandon_above_s=None)
-    assert (plan.min_samples if call_s < LONG_CALL_S else 1) <= len(timing.samples_s) <= plan.max_samples
+    assert (
+        (plan.min_samples if call_s < LONG_CALL_S else 1)
+        <= len(timing.samples_s)
+        <= plan.max_samples
+    )
     assert clock.numbers[-1] * call_s >= min(plan.min_repeat_s, plan.max_number * call_s) * 0.999
     longest = max(plan.budget_s, plan.min_samples * max(2 * plan.min_repeat_s, call_s))
     assert clock.spent_s <= longest + 2 * plan.warmup_s + 6 * max(call_s, plan.min_repeat_s)
@@ -43,7 +47,10 @@ def test_a_one_millisecond_kernel_is_screened_in_fifty() -> None:
 
 def test_a_call_longer_than_the_budget_is_its_own_warm_up() -> None:
     clock = CountingClock(0.05)
-    assert time_calls(clock, SCREENING, abandon_above_s=None).samples_s == (0.05,) * SCREENING.min_samples
+    assert (
+        time_calls(clock, SCREENING, abandon_above_s=None).samples_s
+        == (0.05,) * SCREENING.min_samples
+    )
     assert clock.spent_s == pytest.approx(0.05 * (1 + SCREENING.min_samples))
 
 
@@ -75,7 +82,8 @@ def test_one_call_of_seconds_is_sample_enough() -> None:
 
 
 def test_a_short_kernel_is_not_given_up_for_its_first_calls() -> None:
-    """Those are of cold caches and of the clock itself: a kernel of 30 ns was abandoned for calls of 0.4 us."""
+    """Those are of cold caches and of the clock itself: a kernel of 30 ns was abandoned
+    for calls of 0.4 us."""
 
     class Cold(CountingClock):
         def __call__(self, number: int, repeat: int) -> list[float]:

@@ -33,7 +33,9 @@ def pipe() -> Iterator[tuple[int, int]]:
             continue
 
 
-@given(st.dictionaries(st.text(), st.integers() | st.floats(allow_nan=False) | st.text(), max_size=5))
+@given(
+    st.dictionaries(st.text(), st.integers() | st.floats(allow_nan=False) | st.text(), max_size=5)
+)
 def test_messages_round_trip(document: dict[str, object]) -> None:
     reading, writing = os.pipe()
     send(writing, document)
@@ -69,7 +71,14 @@ def test_silence_is_told_in_time_and_a_closed_end_at_once(pipe: tuple[int, int])
 
 
 def test_requests_and_outcomes_round_trip() -> None:
-    request = Request(name="t", library="l.so", symbol="s", plan=PROMOTION, verification="promotion", abandon_above_s=0.1)
+    request = Request(
+        name="t",
+        library="l.so",
+        symbol="s",
+        plan=PROMOTION,
+        verification="promotion",
+        abandon_above_s=0.1,
+    )
     assert request_from_document(request_to_document(request)) == request
     conditions = Conditions(lane="cpu:1", isolation="process", steal_s=0.0)
     timed = Timed(samples_s=(1.0, 2.0), max_rel_error=1e-7, conditions=conditions, artifact="a")

@@ -12,7 +12,9 @@ from tuner.workload.reference import evaluate
 
 
 def graph_outputs(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
-    values: dict[str, Any] = {tensor.name: array for tensor, array in zip(graph.inputs, inputs, strict=True)}
+    values: dict[str, Any] = {
+        tensor.name: array for tensor, array in zip(graph.inputs, inputs, strict=True)
+    }
     values |= graph.constants
 
     def value(name: str) -> Array:

@@ -1,4 +1,5 @@
-"""Programs of torch.export: read as graphs that compute the same; what is no such program is refused."""
+"""Programs of torch.export: read as graphs that compute the same; what is no such
+program is refused."""
 
 from __future__ import annotations
 

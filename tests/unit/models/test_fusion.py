@@ -1,4 +1,5 @@
-"""What becomes of a graph: epilogues attached, reshapes gone, layouts chosen once, memory shared."""
+"""What becomes of a graph: epilogues attached, reshapes gone, layouts chosen once,
+memory shared."""
 
 from __future__ import annotations
 
@@ -30,23 +31,33 @@ def graphs() -> dict[str, Graph]:
 
 
 def test_convolutions_take_what_follows_them(graphs: dict[str, Graph]) -> None:
-    """One kernel a convolution with batch norm, activation and residual; beside them the first layout, pooling, the end."""
+    """One kernel a convolution with batch norm, activation and residual; beside them
+    the first layout, pooling, the end."""
     for name, convolutions in (("resnet", 6), ("mobilenet", 7)):
-        assert len([node for node in graphs[name].nodes if node.name.startswith("conv2d")]) == convolutions
-    assert len(graphs["resnet"].nodes) == 10  # the first layout, a pooling, the mean and the classes
+        assert (
+            len([node for node in graphs[name].nodes if node.name.startswith("conv2d")])
+            == convolutions
+        )
+    assert (
+        len(graphs["resnet"].nodes) == 10
+    )  # the first layout, a pooling, the mean and the classes
     assert len(graphs["mobilenet"].nodes) == 10
 
 
 def test_axes_of_one_point_are_gone(graphs: dict[str, Graph]) -> None:
     """Of a 1x1 convolution only the channels are summed, of a depthwise one only the window."""
-    stages = [stage for node in graphs["mobilenet"].nodes for stage in node.stages if stage.reduce_axes]
+    stages = [
+        stage for node in graphs["mobilenet"].nodes for stage in node.stages if stage.reduce_axes
+    ]
     assert {len(stage.reduce_axes) for stage in stages} == {1, 2, 3}
     assert all(axis.extent > 1 for stage in stages for axis in stage.reduce_axes)
 
 
 def test_layouts_change_at_the_ends_alone(graphs: dict[str, Graph]) -> None:
     for name in ("resnet", "mobilenet"):
-        assert [node.name for node in graphs[name].nodes if node.name.startswith("transpose")] == ["transpose"]
+        assert [node.name for node in graphs[name].nodes if node.name.startswith("transpose")] == [
+            "transpose"
+        ]
         assert graphs[name].nodes[0].name == "transpose"
 
 
@@ -69,8 +80,12 @@ def test_equal_kernels_are_tuned_once(graphs: dict[str, Graph]) -> None:
 def test_a_graph_survives_the_way_between_processes(graphs: dict[str, Graph]) -> None:
     graph = graphs["bert"]
     back = unpacked(packed(graph))
-    assert back.nodes == graph.nodes and back.aliases == graph.aliases and back.labels == ("ids", "y")
-    assert all(np.array_equal(back.constants[name], array) for name, array in graph.constants.items())
+    assert (
+        back.nodes == graph.nodes and back.aliases == graph.aliases and back.labels == ("ids", "y")
+    )
+    assert all(
+        np.array_equal(back.constants[name], array) for name, array in graph.constants.items()
+    )
 
 
 def test_a_damaged_graph_is_refused(graphs: dict[str, Graph]) -> None:
@@ -84,7 +99,11 @@ def test_a_damaged_graph_is_refused(graphs: dict[str, Graph]) -> None:
 def test_a_graph_out_of_order_is_refused(graphs: dict[str, Graph]) -> None:
     graph = graphs["resnet"]
     turned = Graph(
-        inputs=graph.inputs, constants=graph.constants, nodes=graph.nodes[::-1], outputs=graph.outputs, labels=graph.labels
+        inputs=graph.inputs,
+        constants=graph.constants,
+        nodes=graph.nodes[::-1],
+        outputs=graph.outputs,
+        labels=graph.labels,
     )
     with pytest.raises(ModelRefused):
         check_graph(turned)
@@ -99,7 +118,12 @@ def test_tensors_that_live_apart_share_memory(graphs: dict[str, Graph]) -> None:
                 last = max(
                     [
                         number,
-                        *(at for at, other in enumerate(graph.nodes) for one in other.inputs if graph.root(one.name) == name),
+                        *(
+                            at
+                            for at, other in enumerate(graph.nodes)
+                            for one in other.inputs
+                            if graph.root(one.name) == name
+                        ),
                     ]
                 )
                 if plan.places[name].kind == "arena":
@@ -109,6 +133,10 @@ def test_tensors_that_live_apart_share_memory(graphs: dict[str, Graph]) -> None:
         for first, last, start, end in spans:
             assert end <= plan.arena_bytes
             for other_first, other_last, other_start, other_end in spans:
-                if (first, start) != (other_first, other_start) and first <= other_last and other_first <= last:
+                if (
+                    (first, start) != (other_first, other_start)
+                    and first <= other_last
+                    and other_first <= last
+                ):
                     assert end <= other_start or other_end <= start
         assert plan.arena_bytes < sum(end - start for _, _, start, end in spans)

@@ -1,4 +1,5 @@
-"""Files that are no models, damaged, or out for more: refused with one clear error, nothing read or written beside them."""
+"""Files that are no models, damaged, or out for more: refused with one clear error,
+nothing read or written beside them."""
 
 from __future__ import annotations
 
@@ -72,12 +73,18 @@ def _foreign(model: Any) -> None:
 
 def _function(model: Any) -> None:
     node = helper.make_node("Relu", ["a"], ["b"])
-    model.functions.append(helper.make_function("own", "Mine", ["a"], ["b"], [node], [helper.make_opsetid("", 17)]))
+    model.functions.append(
+        helper.make_function("own", "Mine", ["a"], ["b"], [node], [helper.make_opsetid("", 17)])
+    )
 
 
 def _subgraph(model: Any) -> None:
-    inner = helper.make_graph([helper.make_node("Identity", ["x"], ["z"])], "inner", [], [onnx.ValueInfoProto(name="z")])
-    model.graph.node.append(helper.make_node("If", ["x"], ["w"], then_branch=inner, else_branch=inner))
+    inner = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["z"])], "inner", [], [onnx.ValueInfoProto(name="z")]
+    )
+    model.graph.node.append(
+        helper.make_node("If", ["x"], ["w"], then_branch=inner, else_branch=inner)
+    )
 
 
 def _long_name(model: Any) -> None:
@@ -167,7 +174,9 @@ def test_named_extents_are_given() -> None:
         read_model(model.SerializeToString(), {"batch": 3, "rows": 1})
 
 
-def test_the_reader_is_confined_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reader_is_confined_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Through the process of its own, which writes nothing where it runs or where the caller is."""
     monkeypatch.chdir(tmp_path)
     model = small()

@@ -1,4 +1,5 @@
-"""From an ONNX file to a library: right answers from Python and C, with default schedules and with packed constants."""
+"""From an ONNX file to a library: right answers from Python and C, with default
+schedules and with packed constants."""
 
 from __future__ import annotations
 
@@ -45,11 +46,18 @@ def compiled(workload: Workload, seed: int | None) -> ExportKernel:
     made = compile_kernel(workload=workload, target=target, threads=1, config=config, symbol=symbol)
     expression = workload.expression
     outputs = (expression.tensor(name) for name in expression.outputs)
-    roles = [("in", tensor) for tensor in expression.inputs] + [("out", tensor) for tensor in outputs]
+    roles = [("in", tensor) for tensor in expression.inputs] + [
+        ("out", tensor) for tensor in outputs
+    ]
     return ExportKernel(
         workload_key=workload.key,
         arguments=tuple(
-            Argument(name=tensor.name, dtype=tensor.dtype, shape=tensor.shape, role="in" if role == "in" else "out")
+            Argument(
+                name=tensor.name,
+                dtype=tensor.dtype,
+                shape=tensor.shape,
+                role="in" if role == "in" else "out",
+            )
             for role, tensor in roles
         ),
         target=TargetName(key=target.key, kind="cpu", name=target.name),
@@ -65,7 +73,9 @@ def compiled(workload: Workload, seed: int | None) -> ExportKernel:
     )
 
 
-def exported(graph: Graph, kernels: Mapping[str, ExportKernel], directory: Path, name: str) -> ModuleType:
+def exported(
+    graph: Graph, kernels: Mapping[str, ExportKernel], directory: Path, name: str
+) -> ModuleType:
     kernel = model_kernel(graph, kernels, detect_cpu(), 1, f"run_{name}", ModelNumbers())
     export_library([kernel], directory, name)
     spec = importlib.util.spec_from_file_location(name, directory / name / "__init__.py")
@@ -76,8 +86,12 @@ def exported(graph: Graph, kernels: Mapping[str, ExportKernel], directory: Path,
     return module
 
 
-@pytest.mark.parametrize(("name", "seed"), [("perceptron", None), ("resnet", 1), ("mobilenet", None), ("bert", 1)])
-def test_a_models_library_computes_what_onnx_says(name: str, seed: int | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "seed"), [("perceptron", None), ("resnet", 1), ("mobilenet", None), ("bert", 1)]
+)
+def test_a_models_library_computes_what_onnx_says(
+    name: str, seed: int | None, tmp_path: Path
+) -> None:
     model = MODELS[name]
     graph = read_graph(nets.serialized(model), {})
     kernels = {found.workload.key: compiled(found.workload, seed) for found in workloads_of(graph)}
@@ -95,20 +109,25 @@ def test_constants_are_packed_into_the_library(tmp_path: Path) -> None:
     kernels = {found.workload.key: compiled(found.workload, 1) for found in workloads_of(graph)}
     assert any(kernel.prepack is not None for kernel in kernels.values())
     exported(graph, kernels, tmp_path / "out", "net")
-    text = subprocess.run(["ldd", str(tmp_path / "out/lib/libnet.so")], capture_output=True, text=True, check=True).stdout
+    text = subprocess.run(
+        ["ldd", str(tmp_path / "out/lib/libnet.so")], capture_output=True, text=True, check=True
+    ).stdout
     needed = {line.split()[0].split("/")[-1].split(".")[0] for line in text.splitlines()}
     assert needed <= {"linux-vdso", "libc", "libm", "libpthread", "ld-linux-x86-64"}
 
 
 def test_where_a_models_time_goes() -> None:
-    """Every kernel once, its calls counted; a kernel that does a thousand times the work of another takes longer."""
+    """Every kernel once, its calls counted; a kernel that does a thousand times the
+    work of another takes longer."""
     graph = read_graph(nets.serialized(nets.perceptron(rows=64, sizes=(512, 512, 8))), {})
     kernels = {found.workload.key: compiled(found.workload, None) for found in workloads_of(graph)}
     x = np.ones((64, 512), np.float32)
     shares = profile(graph, kernels, detect_cpu(), 1, [x], sorted(os.sched_getaffinity(0))[:1])
     assert {share.workload.key for share in shares} == set(kernels)
     assert sum(share.calls for share in shares) == len(graph.nodes)
-    assert shares[0].workload.expression.flops == max(share.workload.expression.flops for share in shares)
+    assert shares[0].workload.expression.flops == max(
+        share.workload.expression.flops for share in shares
+    )
     assert shares[0].inside_s > 10 * shares[-1].inside_s > 0
     assert shares[0].alone_s == 1.0 and shares[0].peak_fraction is None
 
@@ -125,12 +144,24 @@ def test_a_c_program_calls_a_model(tmp_path: Path) -> None:
         '#include "small.h"\n#include <stdio.h>\n'
         "int main(void) {\n"
         f"  float *x = small_alloc({given.nbytes}), *y = small_alloc({expected.nbytes});\n"
-        f'  FILE *file = fopen("in.bin", "rb");\n  if (fread(x, 1, {given.nbytes}, file) != {given.nbytes}) return 2;\n'
+        f'  FILE *file = fopen("in.bin", "rb");\n  if (fread(x, 1, {given.nbytes}, file) != '
+        f"{given.nbytes}) return 2;\n"
         "  if (run_small(x, y) != SMALL_OK) return 1;\n"
         f"  fwrite(y, 1, {expected.nbytes}, stdout);\n  return 0;\n}}\n"
     )
     out = tmp_path / "out"
-    build = ["cc", "main.c", f"-I{out}/include", f"{out}/lib/libsmall.a", "-lm", "-lpthread", "-o", "program"]
+    build = [
+        "cc",
+        "main.c",
+        f"-I{out}/include",
+        f"{out}/lib/libsmall.a",
+        "-lm",
+        "-lpthread",
+        "-o",
+        "program",
+    ]
     subprocess.run(build, cwd=tmp_path, check=True)
     said = subprocess.run(["./program"], cwd=tmp_path, check=True, capture_output=True).stdout
-    np.testing.assert_allclose(np.frombuffer(said, np.float32).reshape(expected.shape), expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        np.frombuffer(said, np.float32).reshape(expected.shape), expected, rtol=1e-4, atol=1e-6
+    )

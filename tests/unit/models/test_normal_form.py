@@ -1,4 +1,5 @@
-"""Batch normalisation folded into convolutions: the same values, and only where nobody else reads what lies between."""
+"""Batch normalisation folded into convolutions: the same values, and only where nobody
+else reads what lies between."""
 
 from __future__ import annotations
 
@@ -46,5 +47,7 @@ def test_weights_that_are_inputs_stay() -> None:
     make = nets.Maker()
     normed = convolved(make)
     del make.constants["w0"]
-    model = make.model({"x": (1, 3, 8, 8), "w0": (4, 3, 3, 3)}, normed, (1, 4, 8, 8), TensorProto.FLOAT)
+    model = make.model(
+        {"x": (1, 3, 8, 8), "w0": (4, 3, 3, 3)}, normed, (1, 4, 8, 8), TensorProto.FLOAT
+    )
     assert fold_batch_norms(model) == 0

@@ -20,7 +20,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "AveragePool": ({}, {"kernel_shape": [3, 3], "pads": [1] * 4, "strides": [2, 2]}),
     "Clip": ({"low": np.float32(0), "high": np.float32(0.5)}, {}),
     "Concat": ({"other": np.ones((1, 2, 8, 8), np.float32)}, {"axis": 1}),
-    "Conv": ({"w": np.full((2, 4, 3, 3), 0.1, np.float32)}, {"pads": [0, 1, 2, 1], "dilations": [2, 1], "strides": [1, 2]}),
+    "Conv": (
+        {"w": np.full((2, 4, 3, 3), 0.1, np.float32)},
+        {"pads": [0, 1, 2, 1], "dilations": [2, 1], "strides": [1, 2]},
+    ),
     "ConvTranspose": ({"w": np.full((4, 3, 2, 2), 0.1, np.float32)}, {"strides": [2, 2]}),
     "DepthToSpace": ({}, {"blocksize": 2}),
     "Elu": ({}, {}),
@@ -29,7 +32,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "GlobalMaxPool": ({}, {}),
     "HardSigmoid": ({}, {}),
     "HardSwish": ({}, {}),
-    "InstanceNormalization": ({"scale": np.full(4, 1.5, np.float32), "shift": np.full(4, 0.5, np.float32)}, {}),
+    "InstanceNormalization": (
+        {"scale": np.full(4, 1.5, np.float32), "shift": np.full(4, 0.5, np.float32)},
+        {},
+    ),
     "LeakyRelu": ({}, {"alpha": 0.1}),
     "LogSoftmax": ({}, {"axis": 1}),
     "MaxPool": ({}, {"kernel_shape": [3, 3], "pads": [1] * 4, "strides": [2, 2]}),
@@ -61,7 +67,9 @@ def model_of(op: str) -> Any:
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
         [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
     )
-    return onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9))
+    return onnx.shape_inference.infer_shapes(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    )
 
 
 def check(model: Any) -> None:
@@ -96,8 +104,12 @@ def test_gathers_stay_inside_whatever_the_index() -> None:
     """A negative index counts from the end; what lies beyond either end is the nearest."""
     make = nets.Maker()
     table = make.constant("table", np.arange(12, dtype=np.float32).reshape(6, 2))
-    model = make.model({"x": (5,)}, make.add("Gather", table, "x", axis=0), (5, 2), TensorProto.INT64)
-    (got,) = graph_outputs(read_graph(nets.serialized(model), {}), [np.array([0, 5, -1, 400, -400])])
+    model = make.model(
+        {"x": (5,)}, make.add("Gather", table, "x", axis=0), (5, 2), TensorProto.INT64
+    )
+    (got,) = graph_outputs(
+        read_graph(nets.serialized(model), {}), [np.array([0, 5, -1, 400, -400])]
+    )
     np.testing.assert_array_equal(got[:, 0], [0, 10, 10, 10, 0])
 
 

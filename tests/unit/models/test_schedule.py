@@ -28,9 +28,20 @@ def test_then_the_one_with_most_to_gain() -> None:
 
 
 def test_what_stops_gaining_gives_way() -> None:
-    """The same time and number of calls: the one that has just gained goes on, the one that stood still waits."""
-    still = subject().after(16, 1e-3, finished=False).after(48, 1e-3, finished=False).after(80, 1e-3, finished=False)
-    moving = subject().after(16, 4e-3, finished=False).after(48, 2e-3, finished=False).after(80, 1e-3, finished=False)
+    """The same time and number of calls: the one that has just gained goes on, the one
+    that stood still waits."""
+    still = (
+        subject()
+        .after(16, 1e-3, finished=False)
+        .after(48, 1e-3, finished=False)
+        .after(80, 1e-3, finished=False)
+    )
+    moving = (
+        subject()
+        .after(16, 4e-3, finished=False)
+        .after(48, 2e-3, finished=False)
+        .after(80, 1e-3, finished=False)
+    )
     assert gain_per_trial(moving, [still, moving]) > gain_per_trial(still, [still, moving])
 
 

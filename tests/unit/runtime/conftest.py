@@ -24,14 +24,18 @@ def toolchain(tmp_path_factory: pytest.TempPathFactory) -> Toolchain:
 def object_code(toolchain: Toolchain) -> bytes:
     headers = {"tvm_abi.h": runtime_sources()["tvm_abi.h"]}
     # The kernels are entries like a compiler's: visible, so that the wrapper finds them.
-    return toolchain.compile("kernels.c", "#pragma GCC visibility push(default)\n" + KERNELS.read_text(), headers).read_bytes()
+    return toolchain.compile(
+        "kernels.c", "#pragma GCC visibility push(default)\n" + KERNELS.read_text(), headers
+    ).read_bytes()
 
 
 @pytest.fixture(scope="session")
 def function(object_code: bytes) -> Callable[..., Function]:
     """A Function of one of the kernels: entry name, threads, features."""
 
-    def make(entry: str, *, threads: int = 1, isa: tuple[str, ...] = (), symbol: str | None = None) -> Function:
+    def make(
+        entry: str, *, threads: int = 1, isa: tuple[str, ...] = (), symbol: str | None = None
+    ) -> Function:
         return Function(
             symbol=symbol or f"do_{entry}",
             inputs=(Tensor(name="X", shape=(1024,), dtype="float32"),),
@@ -46,12 +50,20 @@ def function(object_code: bytes) -> Callable[..., Function]:
 
 
 @pytest.fixture
-def library(tmp_path: Path, toolchain: Toolchain, function: Callable[..., Function]) -> Callable[..., Library]:
+def library(
+    tmp_path: Path, toolchain: Toolchain, function: Callable[..., Function]
+) -> Callable[..., Library]:
     """A loaded library of one kernel."""
 
-    def make(entry: str, *, name: str = "kit", threads: int = 1, isa: tuple[str, ...] = ()) -> Library:
-        path = tmp_path / f"lib{name}-{entry}-{threads}-{len(isa)}.so"  # never over one that is loaded
-        path.write_bytes(link(name, [function(entry, threads=threads, isa=isa)], toolchain=toolchain))
+    def make(
+        entry: str, *, name: str = "kit", threads: int = 1, isa: tuple[str, ...] = ()
+    ) -> Library:
+        path = (
+            tmp_path / f"lib{name}-{entry}-{threads}-{len(isa)}.so"
+        )  # never over one that is loaded
+        path.write_bytes(
+            link(name, [function(entry, threads=threads, isa=isa)], toolchain=toolchain)
+        )
         return Library(path)
 
     return make

@@ -1,4 +1,5 @@
-"""Calling linked kernels: results, each error code with its text, threads, workspace, forks, two libraries at once."""
+"""Calling linked kernels: results, each error code with its text, threads, workspace,
+forks, two libraries at once."""
 
 from __future__ import annotations
 
@@ -85,7 +86,14 @@ def test_no_memory_for_a_workspace_is_an_error_not_a_crash(library: Make) -> Non
 
 def test_missing_instruction_set_is_refused(library: Make) -> None:
     flags = Path("/proc/cpuinfo").read_text().split()
-    missing = next((name for name, flag in (("amx-tile", "amx_tile"), ("sse4a", "sse4a")) if flag not in flags), None)
+    missing = next(
+        (
+            name
+            for name, flag in (("amx-tile", "amx_tile"), ("sse4a", "sse4a"))
+            if flag not in flags
+        ),
+        None,
+    )
     if missing is None or os.uname().machine != "x86_64":
         pytest.skip("this CPU has every feature the test could miss")
     loaded = library("double", isa=("sse2", missing))
@@ -163,7 +171,10 @@ def test_a_forked_child_makes_its_own_pool(library: Make) -> None:
 
 
 def test_two_libraries_live_in_one_process(library: Make) -> None:
-    first, second = library("tasks", name="first", threads=2), library("tasks", name="second", threads=2)
+    first, second = (
+        library("tasks", name="first", threads=2),
+        library("tasks", name="second", threads=2),
+    )
     first.set_num_threads(1)
     given, result = pair()
     given[0] = 0
@@ -187,9 +198,15 @@ def test_kernels_with_the_same_entry_name_share_a_library(
           for (int i = 0; i < 1024; ++i) out[i] = {factor} * in[i];
           (void)s, (void)n, (void)r;
           return 0;
-        }}"""
+        }}"""  # noqa: E501
         code = toolchain.compile("factor.c", text, headers).read_bytes()
-        kernels.append(replace(function("double", symbol=f"times_{factor}"), object_code=code, tvm_symbol="main_entry"))
+        kernels.append(
+            replace(
+                function("double", symbol=f"times_{factor}"),
+                object_code=code,
+                tvm_symbol="main_entry",
+            )
+        )
     kernels.append(replace(kernels[0], symbol="times_3_again"))
     path = tmp_path / "libboth.so"
     path.write_bytes(link("both", kernels, toolchain=toolchain))

@@ -1,4 +1,5 @@
-"""Libraries of CUDA kernels without a GPU: they compile, check their arguments, say that there is no driver, read DLPack.
+"""Libraries of CUDA kernels without a GPU: they compile, check their arguments, say
+that there is no driver, read DLPack.
 
 Launching is only tried where there is a GPU.
 """
@@ -20,7 +21,14 @@ import pytest
 
 from tuner.lowering.cuda.nvcc import find_nvcc
 from tuner.runtime.cuda_link import cuda_signature, cuda_wrapper, link_cuda
-from tuner.runtime.cuda_loader import ArrayError, CudaLibrary, CudaLibraryError, held, misfit, stream_address
+from tuner.runtime.cuda_loader import (
+    ArrayError,
+    CudaLibrary,
+    CudaLibraryError,
+    held,
+    misfit,
+    stream_address,
+)
 from tuner.runtime.cuda_module import CudaModule, CudaModuleError, Launch, capability, runs_on
 from tuner.runtime.toolchain import LinkError, Toolchain
 from tuner.workload.expression import Tensor
@@ -34,20 +42,36 @@ MODULE = CudaModule(
     outputs=(Y,),
     workspace=(T,),
     launches=(
-        Launch(kernel="rows_kernel", arguments=("T", "X"), grid=(8, 1, 1), block=(32, 1, 1), shared_bytes=0),
-        Launch(kernel="rows_kernel_1", arguments=("Y", "T"), grid=(2, 1, 1), block=(32, 4, 1), shared_bytes=65536),
+        Launch(
+            kernel="rows_kernel",
+            arguments=("T", "X"),
+            grid=(8, 1, 1),
+            block=(32, 1, 1),
+            shared_bytes=0,
+        ),
+        Launch(
+            kernel="rows_kernel_1",
+            arguments=("Y", "T"),
+            grid=(2, 1, 1),
+            block=(32, 4, 1),
+            shared_bytes=65536,
+        ),
     ),
     cubins=(("sm_80", b"\x7fELF eighty"), ("sm_90", b"\x7fELF ninety")),
 )
 NULL, ALIGNMENT, OVERLAP, DRIVER = 1, 2, 3, 8
-no_driver = pytest.mark.skipif(ctypes.util.find_library("cuda") is not None, reason="NVIDIA's driver is here")
+no_driver = pytest.mark.skipif(
+    ctypes.util.find_library("cuda") is not None, reason="NVIDIA's driver is here"
+)
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cuda")
     path = folder / "librowwise.so"
-    path.write_bytes(link_cuda("rowwise", [MODULE], toolchain=Toolchain.find(cache=folder / "cache")))
+    path.write_bytes(
+        link_cuda("rowwise", [MODULE], toolchain=Toolchain.find(cache=folder / "cache"))
+    )
     return path
 
 
@@ -72,23 +96,39 @@ def test_a_machine_without_a_driver_is_told_so(library: Path) -> None:
     assert "driver cannot be opened" in said and "libcuda.so.1" in said
 
 
-def test_the_library_depends_on_nothing_of_nvidias_and_shows_only_its_functions(library: Path) -> None:
-    needed = subprocess.run(["objdump", "-p", library], capture_output=True, text=True, check=True).stdout
+def test_the_library_depends_on_nothing_of_nvidias_and_shows_only_its_functions(
+    library: Path,
+) -> None:
+    needed = subprocess.run(
+        ["objdump", "-p", library], capture_output=True, text=True, check=True
+    ).stdout
     assert "cuda" not in "".join(line for line in needed.splitlines() if "NEEDED" in line)
-    names = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
-    assert {line.split()[-1] for line in names.splitlines()} == {"rows", "rowwise_last_error", "tuner_library_json"}
+    names = subprocess.run(
+        ["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True
+    ).stdout
+    assert {line.split()[-1] for line in names.splitlines()} == {
+        "rows",
+        "rowwise_last_error",
+        "tuner_library_json",
+    }
 
 
 def test_the_same_module_gives_the_same_bytes(library: Path, tmp_path: Path) -> None:
-    assert link_cuda("rowwise", [MODULE], toolchain=Toolchain.find(cache=tmp_path)) == library.read_bytes()
+    assert (
+        link_cuda("rowwise", [MODULE], toolchain=Toolchain.find(cache=tmp_path))
+        == library.read_bytes()
+    )
 
 
 def test_what_cannot_be_a_library_is_refused(tmp_path: Path) -> None:
     tools = Toolchain.find(cache=tmp_path)
     for modules, error in (
-        ([], LinkError), ([MODULE, MODULE], LinkError), ([replace(MODULE, symbol="no name")], LinkError),
-        ([replace(MODULE, cubins=())], CudaModuleError), ([replace(MODULE, cubins=(("compute_90", b""),))], CudaModuleError),
-        ([replace(MODULE, workspace=())], CudaModuleError), ([replace(MODULE, launches=())], CudaModuleError),
+        ([], LinkError), ([MODULE, MODULE], LinkError), ([replace(MODULE, symbol="no name")],
+        LinkError),
+        ([replace(MODULE, cubins=())], CudaModuleError), ([replace(MODULE, cubins=(("compute_90",
+        b""),))], CudaModuleError),
+        ([replace(MODULE, workspace=())], CudaModuleError), ([replace(MODULE, launches=())],
+        CudaModuleError),
     ):  # fmt: skip
         with pytest.raises(error):
             link_cuda("rowwise", modules, toolchain=tools)
@@ -104,7 +144,9 @@ def test_the_generated_text_names_buffers_by_their_places() -> None:
 
 def test_cubins_run_on_their_own_major_version() -> None:
     assert capability("sm_90") == (9, 0) and capability("sm_120") == (12, 0)
-    assert runs_on("sm_80", (8, 6)) and not runs_on("sm_86", (8, 0)) and not runs_on("sm_80", (9, 0))
+    assert (
+        runs_on("sm_80", (8, 6)) and not runs_on("sm_86", (8, 0)) and not runs_on("sm_80", (9, 0))
+    )
 
 
 def aligned_zeros(rows: int, columns: int) -> np.ndarray[Any, Any]:
@@ -172,7 +214,11 @@ def test_its_description_is_json(library: Path) -> None:
 def cuda_headers() -> Path | None:
     """The folder of the toolkit's cuda.h."""
     nvcc = find_nvcc()
-    candidates = [] if nvcc is None else [nvcc.resolve().parent.parent / "include", *Path("/usr/local").glob("cuda*/include")]
+    candidates = (
+        []
+        if nvcc is None
+        else [nvcc.resolve().parent.parent / "include", *Path("/usr/local").glob("cuda*/include")]
+    )
     return next((folder for folder in candidates if (folder / "cuda.h").is_file()), None)
 
 
@@ -190,10 +236,13 @@ static_assert(CUDA_ERROR_OUT_OF_MEMORY == (int)TUNER_CUDA_OUT_OF_MEMORY);
 static_assert(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR == (int)TUNER_CUDA_CAPABILITY_MAJOR);
 static_assert(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR == (int)TUNER_CUDA_CAPABILITY_MINOR);
 static_assert(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES == (int)TUNER_CUDA_DYNAMIC_SHARED_BYTES);
-"""
+"""  # noqa: E501
 
 
-@pytest.mark.skipif(cuda_headers() is None or shutil.which("g++") is None, reason="no cuda.h of a toolkit, or no C++ compiler")
+@pytest.mark.skipif(
+    cuda_headers() is None or shutil.which("g++") is None,
+    reason="no cuda.h of a toolkit, or no C++ compiler",
+)
 def test_the_driver_is_declared_as_nvidia_declares_it(tmp_path: Path) -> None:
     header = (files("tuner.runtime") / "src" / "tuner_cuda_driver.h").read_text()
     (tmp_path / "tuner_cuda_driver.h").write_text(header)
@@ -201,7 +250,9 @@ def test_the_driver_is_declared_as_nvidia_declares_it(tmp_path: Path) -> None:
     command = ["g++", "-std=c++20", "-fsyntax-only", f"-I{cuda_headers()}", "agrees.cpp"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:3000]
-    wrong = header.replace("int (*cuCtxGetDevice)(int *device)", "int (*cuCtxGetDevice)(int device)")
+    wrong = header.replace(
+        "int (*cuCtxGetDevice)(int *device)", "int (*cuCtxGetDevice)(int device)"
+    )
     (tmp_path / "tuner_cuda_driver.h").write_text(wrong)
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode != 0
 

@@ -1,4 +1,5 @@
-"""The callable on NumPy arrays: copies what the kernel could not take, and checks everything else."""
+"""The callable on NumPy arrays: copies what the kernel could not take, and checks
+everything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The runtime under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer, driven from many threads and forks."""
+"""The runtime under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer,
+driven from many threads and forks."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ import pytest
 from tuner.runtime.link import HEADERS, SOURCES, runtime_sources
 
 HERE = Path(__file__).parent
-# An allocation that cannot succeed is part of the test; ThreadSanitizer cannot follow a fork of several threads.
+# An allocation that cannot succeed is part of the test; ThreadSanitizer cannot follow a
+# fork of several threads.
 RUNS = [("address,undefined", ["forks"]), ("thread", []), ("none", ["forks", "load"])]
 
 
@@ -31,7 +33,8 @@ def test_runtime_is_clean_under(sanitizer: str, arguments: list[str], tmp_path: 
     assert built.returncode == 0, built.stderr
     options = "allocator_may_return_null=1:exitcode=66"
     run = subprocess.run(
-        [tmp_path / "driver", *arguments], env={**os.environ, "ASAN_OPTIONS": options, "TSAN_OPTIONS": options},
+        [tmp_path / "driver", *arguments], env={**os.environ, "ASAN_OPTIONS": options,
+        "TSAN_OPTIONS": options},
         capture_output=True, text=True, check=False, timeout=150,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr[-4000:]

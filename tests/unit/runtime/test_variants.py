@@ -1,4 +1,5 @@
-"""One function compiled for several CPUs: the best that this CPU has all features for is called, a baseline always answers."""
+"""One function compiled for several CPUs: the best that this CPU has all features for
+is called, a baseline always answers."""
 
 from __future__ import annotations
 
@@ -21,9 +22,15 @@ from tuner.runtime.toolchain import Toolchain
 from tuner.workload.expression import Tensor
 from tuner.workload.rows import Rows
 
-pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="features are checked on x86-64 alone")
+pytestmark = pytest.mark.skipif(
+    platform.machine() != "x86_64", reason="features are checked on x86-64 alone"
+)
 
-FIRST, SECOND, LAST = ("sse2", "ssse3", "sse4.2"), ("sse2", "ssse3"), ("sse2",)  # every CPU of this century has them
+FIRST, SECOND, LAST = (
+    ("sse2", "ssse3", "sse4.2"),
+    ("sse2", "ssse3"),
+    ("sse2",),
+)  # every CPU of this century has them
 Multiply = Callable[..., Function]
 
 
@@ -31,7 +38,9 @@ Multiply = Callable[..., Function]
 def multiply(function: Callable[..., Function], toolchain: Toolchain) -> Multiply:
     """`multiply(3, isa)` multiplies by 3, so that the answer tells which kernel was called."""
 
-    def make(factor: int, isa: tuple[str, ...], variants: tuple[Function, ...] = (), count: int = 1024) -> Function:
+    def make(
+        factor: int, isa: tuple[str, ...], variants: tuple[Function, ...] = (), count: int = 1024
+    ) -> Function:
         text = f"""#include "tvm_abi.h"
         __attribute__((visibility("default"))) int main_entry(void *s, const TunerAny *a, int32_t n, TunerAny *r) {{
           const float *in = ((TunerDLTensor *)a[0].value.v_ptr)->data;
@@ -39,8 +48,10 @@ def multiply(function: Callable[..., Function], toolchain: Toolchain) -> Multipl
           for (int i = 0; i < {count}; ++i) out[i] = {factor} * in[i];
           (void)s, (void)n, (void)r;
           return 0;
-        }}"""
-        code = toolchain.compile("factor.c", text, {"tvm_abi.h": runtime_sources()["tvm_abi.h"]}).read_bytes()
+        }}"""  # noqa: E501
+        code = toolchain.compile(
+            "factor.c", text, {"tvm_abi.h": runtime_sources()["tvm_abi.h"]}
+        ).read_bytes()
         shape = {"shape": (count // 16, 16), "dtype": "float32"}
         return replace(
             function("double", isa=isa),
@@ -66,14 +77,16 @@ for _ in range(2):
         print(function(np.ones(tuple(int(extent) for extent in sys.argv[2:]), np.float32)).reshape(-1)[0])
     except LibraryError as error:
         print(error.kind, error)
-"""
+"""  # noqa: E501
 
 
 def answers(path: Path, shape: tuple[int, ...], without: str) -> list[str]:
     """What two calls give in a process whose CPU is made to lack features."""
     environment: Mapping[str, str] = {**os.environ, "TUNED_CPU_WITHOUT": without}
     command = [sys.executable, "-c", CALLER, str(path), *map(str, shape)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
     return done.stdout.splitlines()
 
 
@@ -91,14 +104,18 @@ def test_the_best_kernel_that_the_cpu_can_run_answers(
     assert Library(path).signatures["times"].isa == LAST
 
 
-def test_without_a_baseline_the_missing_feature_is_named(multiply: Multiply, toolchain: Toolchain, tmp_path: Path) -> None:
+def test_without_a_baseline_the_missing_feature_is_named(
+    multiply: Multiply, toolchain: Toolchain, tmp_path: Path
+) -> None:
     path = tmp_path / "libkit.so"
     path.write_bytes(link("kit", [multiply(3, FIRST, (multiply(5, SECOND),))], toolchain=toolchain))
     for line in answers(path, (64, 16), "ssse3"):
         assert line.startswith("isa times: this CPU lacks ssse3")
 
 
-def test_members_of_a_portfolio_have_variants_too(multiply: Multiply, toolchain: Toolchain, tmp_path: Path) -> None:
+def test_members_of_a_portfolio_have_variants_too(
+    multiply: Multiply, toolchain: Toolchain, tmp_path: Path
+) -> None:
     few = multiply(3, FIRST, (multiply(7, LAST, count=32),), count=32)
     many = multiply(3, FIRST, (multiply(7, LAST, count=128),), count=128)
     rows = Rows(name="M", low=1, high=16, ranged=(0, 1))

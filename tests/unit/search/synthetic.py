@@ -1,6 +1,8 @@
-"""Spaces and response functions for tests of the search: small, deterministic, with interactions, cliffs and illegal regions.
+"""Spaces and response functions for tests of the search: small, deterministic, with
+interactions, cliffs and illegal regions.
 
-The response imitates a tiled matrix product: register tiles that must fit, cache footprints, packing that pays for large strides.
+The response imitates a tiled matrix product: register tiles that must fit, cache
+footprints, packing that pays for large strides.
 """
 
 from __future__ import annotations
@@ -49,18 +51,26 @@ def large_space() -> Space:
 def small_space() -> Space:
     """Two sketches, 76 points: exhausted within a test."""
     first = Sketch(
-        name="first", knobs=(Knob(name="first.a", values=tuple(range(6))), Knob(name="first.b", values=(1, 2, 4, 8, 16, 32)))
+        name="first",
+        knobs=(
+            Knob(name="first.a", values=tuple(range(6))),
+            Knob(name="first.b", values=(1, 2, 4, 8, 16, 32)),
+        ),
     )
     second = Sketch(
         name="second",
-        knobs=(Knob(name="second.a", values=((1, 1), (1, 2), (2, 2), (4, 2))), Knob(name="second.b", values=tuple("pqrstuvwxy"))),
+        knobs=(
+            Knob(name="second.a", values=((1, 1), (1, 2), (2, 2), (4, 2))),
+            Knob(name="second.b", values=tuple("pqrstuvwxy")),
+        ),
     )
     return Space((first, second))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Response:
-    """Seconds of a point of `large_space`; None where it is illegal. `shift` moves the best tiles, as another shape would."""
+    """Seconds of a point of `large_space`; None where it is illegal. `shift` moves the
+    best tiles, as another shape would."""
 
     space: Space
     shift: float = 0.0
@@ -75,7 +85,9 @@ class Response:
         seconds = self._one(point)
         if not np.isfinite(seconds):
             return Failed(kind=FailureKind.BUILD_ERROR, message="too many registers")
-        return Timed(samples_s=(seconds,), max_rel_error=1e-7, conditions=CONDITIONS, artifact="0" * 64)
+        return Timed(
+            samples_s=(seconds,), max_rel_error=1e-7, conditions=CONDITIONS, artifact="0" * 64
+        )
 
     def _one(self, point: NDArray[np.int32]) -> float:
         config = self.space.config(point)
@@ -90,16 +102,22 @@ class Response:
             )
             return 1e-3 * float(np.exp(jitter)) * cost
         (io, ii), (jo, ji) = _pair(config["tiled.i"]), _pair(config["tiled.j"])
-        k, unroll, pack = _number(config["tiled.k"]), _number(config["tiled.unroll"]), _number(config["tiled.pack"])
+        k, unroll, pack = (
+            _number(config["tiled.k"]),
+            _number(config["tiled.unroll"]),
+            _number(config["tiled.pack"]),
+        )
         if ii * ji > self.registers or unroll * ii > 2048:
             return float("inf")
         registers = ii * ji / 8
         cost = 1.0 + 0.25 * abs(log2(registers) - 3 - self.shift) + (0.8 if registers > 12 else 0.0)
         footprint = log2(io * ii * k + jo * ji * k)
         cost += 0.12 * abs(footprint - 9 - self.shift) * (1.0 if pack else 1.6)
-        cost += {"ijk": 0.5, "ikj": 0.1 if ji >= 8 else 0.6, "kij": 0.0 if config["tiled.cache"] else 0.7}[
-            str(config["tiled.order"])
-        ]
+        cost += {
+            "ijk": 0.5,
+            "ikj": 0.1 if ji >= 8 else 0.6,
+            "kij": 0.0 if config["tiled.cache"] else 0.7,
+        }[str(config["tiled.order"])]
         cost += 0.15 * abs(log2(1 + unroll) - 6) / 2 + 0.1 * pack * (k <= 2)
         return 1e-3 * float(np.exp(jitter)) * cost
 
@@ -138,8 +156,16 @@ def measured(space: Space, response: Response, candidate: Candidate) -> Trial:
     if candidate.config:
         outcome = response.outcome(space.point(candidate.config))
     else:
-        outcome = Timed(samples_s=(20e-3,), max_rel_error=0.0, conditions=CONDITIONS, artifact="f" * 64)
-    return Trial(number=candidate.number, config=candidate.config, outcome=outcome, build_s=0.1, measure_s=0.05)
+        outcome = Timed(
+            samples_s=(20e-3,), max_rel_error=0.0, conditions=CONDITIONS, artifact="f" * 64
+        )
+    return Trial(
+        number=candidate.number,
+        config=candidate.config,
+        outcome=outcome,
+        build_s=0.1,
+        measure_s=0.05,
+    )
 
 
 class DisturbedMeasurer(DirectMeasurer):
@@ -166,7 +192,9 @@ def disturbed(trial: Trial, slowness: float = 1.5) -> Trial:
         return trial
     samples_s = tuple(slowness * sample for sample in trial.outcome.samples_s)
     conditions = replace(trial.outcome.conditions, pace=1.0 / slowness)
-    return replace(trial, outcome=replace(trial.outcome, samples_s=samples_s, conditions=conditions))
+    return replace(
+        trial, outcome=replace(trial.outcome, samples_s=samples_s, conditions=conditions)
+    )
 
 
 def all_seconds(domain: Domain, response: Response) -> NDArray[np.float64]:

@@ -1,4 +1,5 @@
-"""An estimate's favourite, and what it likes nearly as much, made otherwise: near the best, unlike each other, reproducible."""
+"""An estimate's favourite, and what it likes nearly as much, made otherwise: near the
+best, unlike each other, reproducible."""
 
 from __future__ import annotations
 
@@ -38,16 +39,24 @@ def test_they_are_near_the_best_and_differ_in_choices(spec: str) -> None:
     times = PRIOR.log_cycles(features(found))
     assert 2 <= len(found) <= 1 + COUNT and (times < least + BEHIND + 0.05).all()
     assert times[0] < least + 0.02, "the favourite comes first"
-    choices = [column for column, knob in enumerate(space.space.knobs) if isinstance(knob.values[0], str)]
-    assert len(np.unique(found[:, choices], axis=0)) >= min(2, len(found)), "not one way of making it alone"
+    choices = [
+        column for column, knob in enumerate(space.space.knobs) if isinstance(knob.values[0], str)
+    ]
+    assert len(np.unique(found[:, choices], axis=0)) >= min(2, len(found)), (
+        "not one way of making it alone"
+    )
     assert np.array_equal(found, alternatives(domain, features, PRIOR, seed=3))
     assert np.array_equal(found, space.space.canonical(found))
 
 
 def of_three_algorithms() -> CpuSpace:
     """The sum, Winograd's, and three products of bfloat16."""
-    space = CpuSpace(parse_spec("conv2d:N=1,H=28,W=28,CI=64,CO=64,KH=3,KW=3,pad=1,numerics=fast"), TARGET, 1)
-    assert sorted(place for places in space.by_algorithm for place in places) == list(range(len(space.space.sketches)))
+    space = CpuSpace(
+        parse_spec("conv2d:N=1,H=28,W=28,CI=64,CO=64,KH=3,KW=3,pad=1,numerics=fast"), TARGET, 1
+    )
+    assert sorted(place for places in space.by_algorithm for place in places) == list(
+        range(len(space.space.sketches))
+    )
     assert len(space.by_algorithm) == 3
     return space
 
@@ -60,25 +69,36 @@ def test_the_best_of_each_algorithm_is_among_them_however_far_behind() -> None:
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_history_does_not_keep_a_search_from_what_the_estimate_likes(spec: str) -> None:
-    """Were the history's favourites all wrong, the estimate's own would be among the first tried."""
+    """Were the history's favourites all wrong, the estimate's own would be among the
+    first tried."""
     space = CpuSpace(parse_spec(spec), TARGET, 1)
     features = featurizer(space)
     misled = Prior()  # a cost of each term that is the lower the more it costs
-    misled.load(json.dumps(json.loads(PRIOR.save()) | {"costs": (1e-3 / ROUND**3).tolist()}).encode())
+    misled.load(
+        json.dumps(json.loads(PRIOR.save()) | {"costs": (1e-3 / ROUND**3).tolist()}).encode()
+    )
     asked = searcher_for(space, strategy="annealing", seed=0, prior=misled).ask(8)
-    least = PRIOR.log_cycles(features(Domain(space.space).sample(np.random.default_rng(0), 4000))).min()
+    least = PRIOR.log_cycles(
+        features(Domain(space.space).sample(np.random.default_rng(0), 4000))
+    ).min()
     assert PRIOR.log_cycles(features(asked[:4])).min() < least + 0.02
 
 
 def test_winners_leave_room_for_each_algorithm() -> None:
     space = of_three_algorithms()
     domain = Domain(space.space)
-    winners = [space.space.config(point) for point in domain.sample(np.random.default_rng(0), 200) if point[0] == 0]
+    winners = [
+        space.space.config(point)
+        for point in domain.sample(np.random.default_rng(0), 200)
+        if point[0] == 0
+    ]
     assert len(winners) > MOST_SEEDS
     found = first_points(domain, featurizer(space), PRIOR, winners, space.by_algorithm, seed=3)
     assert len(found) <= MOST_SEEDS
     assert all(np.isin(found[:, 0], places).any() for places in space.by_algorithm)
-    assert np.array_equal(found[1::2][:3], carried_over(space.space, winners)[:3]), "in turn with what won elsewhere"
+    assert np.array_equal(found[1::2][:3], carried_over(space.space, winners)[:3]), (
+        "in turn with what won elsewhere"
+    )
 
 
 def test_first_points_lie_in_a_domain_of_few_rows() -> None:
@@ -88,10 +108,15 @@ def test_first_points_lie_in_a_domain_of_few_rows() -> None:
     domain = Domain(space.space, drawn[:200])
     winners = [space.space.config(point) for point in drawn[196:204]]
     found = first_points(domain, featurizer(space), PRIOR, winners, seed=1)
-    assert domain.contains(found).all() and np.isin(domain.keys(drawn[196:199]), domain.keys(found)).all()
+    assert (
+        domain.contains(found).all()
+        and np.isin(domain.keys(drawn[196:199]), domain.keys(found)).all()
+    )
 
 
-@pytest.mark.parametrize("spec", ["reduce_sum:M=3,N=2,axis=1", "transpose:M=1,N=1", "matmul:M=1,N=1,K=1"])
+@pytest.mark.parametrize(
+    "spec", ["reduce_sum:M=3,N=2,axis=1", "transpose:M=1,N=1", "matmul:M=1,N=1,K=1"]
+)
 def test_a_space_of_few_points_has_few(spec: str) -> None:
     space = CpuSpace(parse_spec(spec), detect_cpu(), 1)
     domain = Domain(space.space)
@@ -101,7 +126,8 @@ def test_a_space_of_few_points_has_few(spec: str) -> None:
 
 
 def test_of_equally_good_points_every_look_takes_the_same() -> None:
-    """Where an estimate cannot tell some values of a knob apart, a search and a look do not differ in what they call the best."""
+    """Where an estimate cannot tell some values of a knob apart, a search and a look do
+    not differ in what they call the best."""
     cared = tuple(Knob(name=f"a.x{number}", values=tuple(range(4))) for number in range(3))
     space = Space((Sketch(name="a", knobs=(*cared, Knob(name="a.any", values=(0, 1, 2)))),))
 
@@ -110,5 +136,8 @@ def test_of_equally_good_points_every_look_takes_the_same() -> None:
         found[:, WIDTH] = 10 + points[:, 1:4].sum(axis=1)
         return found
 
-    favourites = {tuple(alternatives(Domain(space), features, PRIOR, seed=seed)[0].tolist()) for seed in range(12)}
+    favourites = {
+        tuple(alternatives(Domain(space), features, PRIOR, seed=seed)[0].tolist())
+        for seed in range(12)
+    }
     assert favourites == {(0,) * 5}

@@ -37,7 +37,11 @@ def best_so_far(strategy: str, seed: int, trials: int) -> list[float]:
         ]
         searcher.tell(batch)
         for trial in batch:
-            curve.append(min(curve[-1], trial.outcome.median_s) if isinstance(trial.outcome, Timed) else curve[-1])
+            curve.append(
+                min(curve[-1], trial.outcome.median_s)
+                if isinstance(trial.outcome, Timed)
+                else curve[-1]
+            )
     return curve
 
 
@@ -67,8 +71,12 @@ def peak(points: Points) -> Vector:
     return score
 
 
-@pytest.mark.parametrize(("explorer", "share"), [(Annealing(), 0.99), (Evolution(), 0.9)], ids=["annealing", "evolution"])
-def test_an_explorer_fills_the_pool_with_good_untried_points(explorer: Explorer, share: float) -> None:
+@pytest.mark.parametrize(
+    ("explorer", "share"), [(Annealing(), 0.99), (Evolution(), 0.9)], ids=["annealing", "evolution"]
+)
+def test_an_explorer_fills_the_pool_with_good_untried_points(
+    explorer: Explorer, share: float
+) -> None:
     tried = np.sort(DOMAIN.keys(SPACE.sample(np.random.default_rng(1), 500)))
     pool = Pool(DOMAIN, capacity=64, tried=tried)
     best = SPACE.sample(np.random.default_rng(2), 8)
@@ -85,7 +93,9 @@ def test_an_explorer_fills_the_pool_with_good_untried_points(explorer: Explorer,
 def test_annealing_finds_the_best_point_of_a_rugged_score() -> None:
     best = float(peak(DOMAIN.points()).max())
     pool = Pool(DOMAIN, capacity=16, tried=np.zeros(0, np.uint64))
-    Annealing().explore(domain=DOMAIN, score=peak, best=DOMAIN.points()[:0], pool=pool, rng=np.random.default_rng(0))
+    Annealing().explore(
+        domain=DOMAIN, score=peak, best=DOMAIN.points()[:0], pool=pool, rng=np.random.default_rng(0)
+    )
     assert pool.best()[1][0] == pytest.approx(best)
 
 
@@ -103,4 +113,6 @@ def test_chains_persist_between_plans_and_follow_the_new_scores() -> None:
         return scores
 
     annealing.explore(domain=DOMAIN, score=watched, best=none, pool=warm, rng=rng)
-    assert seen[0] > float(np.median(peak(SPACE.sample(rng, 2000)))), "the first batch scored is where the last plan ended"
+    assert seen[0] > float(np.median(peak(SPACE.sample(rng, 2000)))), (
+        "the first batch scored is where the last plan ended"
+    )

@@ -16,7 +16,9 @@ def shown(chosen: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
 
 
 def test_without_weight_it_is_the_order_of_scores() -> None:
-    assert choose(POINTS, SCORES, count=20, weight=0.0).tolist() == np.argsort(-SCORES)[:20].tolist()
+    assert (
+        choose(POINTS, SCORES, count=20, weight=0.0).tolist() == np.argsort(-SCORES)[:20].tolist()
+    )
 
 
 def test_the_best_comes_first_at_any_weight() -> None:

@@ -7,7 +7,10 @@ import numpy as np
 from tuner.search.domain import Domain
 from tuner.spaces.core.space import Knob, Sketch, Space
 
-A, B, C, D = (Knob(name=f"s.{name}", values=tuple(range(size))) for name, size in (("a", 3), ("b", 4), ("c", 2), ("d", 5)))
+A, B, C, D = (
+    Knob(name=f"s.{name}", values=tuple(range(size)))
+    for name, size in (("a", 3), ("b", 4), ("c", 2), ("d", 5))
+)
 # The second takes its knobs in another order than the columns have; the third has one of its own.
 SHARED = Space(
     (
@@ -21,7 +24,9 @@ SHARED = Space(
 
 def huge() -> Space:
     knobs = [Knob(name=f"s.{number}", values=tuple(range(100))) for number in range(12)]
-    return Space((Sketch(name="x", knobs=tuple(knobs[:11])), Sketch(name="y", knobs=tuple(knobs[1:]))))
+    return Space(
+        (Sketch(name="x", knobs=tuple(knobs[:11])), Sketch(name="y", knobs=tuple(knobs[1:])))
+    )
 
 
 def test_keys_are_ranks_where_sketches_share_knobs() -> None:

@@ -1,4 +1,5 @@
-"""What is still to be expected: near zero when converged, near the truth on known distributions, never past the roofline."""
+"""What is still to be expected: near zero when converged, near the truth on known
+distributions, never past the roofline."""
 
 from __future__ import annotations
 

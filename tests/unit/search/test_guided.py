@@ -42,7 +42,12 @@ class Misled:
         self.trained = bool(data)
 
 
-def new(model: CostModel | None = None, *, seeds: Points | None = None, options: GuidedOptions | None = None) -> GuidedSearcher:
+def new(
+    model: CostModel | None = None,
+    *,
+    seeds: Points | None = None,
+    options: GuidedOptions | None = None,
+) -> GuidedSearcher:
     return GuidedSearcher(
         domain=DOMAIN,
         featurizer=KnobEncoding(SPACE),
@@ -87,16 +92,26 @@ def test_a_model_that_loses_to_random_points_is_given_up_for_local_search() -> N
     distrusted = [plan for plan in searcher.plans if not plan.trusted]
     assert len(distrusted) >= len(searcher.plans) // 2
     labels = np.array([_seconds(trial) for trial in trials])
-    random = np.array([_seconds(trial) for trial in play(new(options=GuidedOptions(first=10_000)), 200)])
-    # The best point, not the median one: half of each batch is random, and the medians differ by less than chance does.
-    assert labels.min() < 0.9 * random.min(), "local search on measured values still does better than random"
+    random = np.array(
+        [_seconds(trial) for trial in play(new(options=GuidedOptions(first=10_000)), 200)]
+    )
+    # The best point, not the median one: half of each batch is random, and the medians
+    # differ by less than chance does.
+    assert labels.min() < 0.9 * random.min(), (
+        "local search on measured values still does better than random"
+    )
 
 
 def test_infrastructure_failures_are_not_taught() -> None:
     searcher = new()
     points = searcher.ask(40)
     lost = Failed(kind=FailureKind.INFRASTRUCTURE, message="worker lost")
-    searcher.tell([Trial(number=at, config=SPACE.config(point), outcome=lost) for at, point in enumerate(points, 1)])
+    searcher.tell(
+        [
+            Trial(number=at, config=SPACE.config(point), outcome=lost)
+            for at, point in enumerate(points, 1)
+        ]
+    )
     assert searcher.plans == ()
 
 
@@ -125,7 +140,15 @@ def test_seeds_take_turns_with_what_a_warm_model_likes() -> None:
 
 def test_a_batch_holds_random_points_beside_the_models() -> None:
     class Remembering(Annealing):
-        def explore(self, *, domain: Domain, score: Score, best: Points, pool: Pool, rng: np.random.Generator) -> None:
+        def explore(
+            self,
+            *,
+            domain: Domain,
+            score: Score,
+            best: Points,
+            pool: Pool,
+            rng: np.random.Generator,
+        ) -> None:
             super().explore(domain=domain, score=score, best=best, pool=pool, rng=rng)
             kept.append(set(domain.keys(pool.best()[0]).tolist()))
 
@@ -156,8 +179,15 @@ def test_winners_of_another_space_are_carried_over_by_name_and_nearest_value() -
     points = carried_over(SPACE, [other, {"sketch": "unknown"}, other])
     assert len(points) == 1
     config = SPACE.config(points[0])
-    assert (config["tiled.i"], config["tiled.j"], config["tiled.k"], config["tiled.order"]) == ((4, 8), (2, 16), 16, "kij")
-    empty = carried_over(Space((Sketch(name="z", knobs=(Knob(name="z.a", values=(1, 2)),)),)), [other])
+    assert (config["tiled.i"], config["tiled.j"], config["tiled.k"], config["tiled.order"]) == (
+        (4, 8),
+        (2, 16),
+        16,
+        "kij",
+    )
+    empty = carried_over(
+        Space((Sketch(name="z", knobs=(Knob(name="z.a", values=(1, 2)),)),)), [other]
+    )
     assert empty.shape == (0, 2)
 
 

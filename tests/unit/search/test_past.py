@@ -14,7 +14,10 @@ RESPONSE = Response(space=SPACE, registers=32)
 POINTS = np.unique(SPACE.sample(np.random.default_rng(0), 60), axis=0)
 TRIALS = [
     measured(SPACE, RESPONSE, Candidate(number=0)),
-    *(measured(SPACE, RESPONSE, Candidate(number=at, config=SPACE.config(point))) for at, point in enumerate(POINTS, 1)),
+    *(
+        measured(SPACE, RESPONSE, Candidate(number=at, config=SPACE.config(point)))
+        for at, point in enumerate(POINTS, 1)
+    ),
 ]
 
 
@@ -27,16 +30,23 @@ def test_rows_are_the_workloads_own_trials_with_labels_relative_to_its_best() ->
     past = past_of("key", "matmul", SPACE, [*TRIALS, lost, TRIALS[3]], KnobEncoding(SPACE))
     assert np.array_equal(past.features, KnobEncoding(SPACE)(POINTS))
     assert past.labels.max() == 1.0
-    assert np.array_equal(past.labels == 0, np.array([isinstance(trial.outcome, Failed) for trial in TRIALS[1:]]))
+    assert np.array_equal(
+        past.labels == 0, np.array([isinstance(trial.outcome, Failed) for trial in TRIALS[1:]])
+    )
 
 
 def test_what_a_slowed_core_took_teaches_nearly_the_same() -> None:
     """Of the 1.5 times as long, all but what is not believed is taken off."""
     slowed = [disturbed(trial) if trial.number % 2 else trial for trial in TRIALS]
-    plain, other = (past_of("key", "matmul", SPACE, trials, KnobEncoding(SPACE)) for trials in (TRIALS, slowed))
+    plain, other = (
+        past_of("key", "matmul", SPACE, trials, KnobEncoding(SPACE)) for trials in (TRIALS, slowed)
+    )
     timed = plain.labels > 0
     assert np.array_equal(timed, other.labels > 0)
-    assert np.abs(np.log(plain.labels[timed] / other.labels[timed])).max() <= (1 - BELIEVED) * np.log(1.5) + 1e-5
+    assert (
+        np.abs(np.log(plain.labels[timed] / other.labels[timed])).max()
+        <= (1 - BELIEVED) * np.log(1.5) + 1e-5
+    )
     assert best_configs(TRIALS, 1)[0] in best_configs(slowed, 5)
 
 
@@ -44,6 +54,8 @@ def test_best_configs_are_timed_sorted_and_not_the_default() -> None:
     best = best_configs(TRIALS, 5)
     seconds = [trial.outcome.median_s for trial in TRIALS[1:] if isinstance(trial.outcome, Timed)]
     times = [
-        outcome.median_s for outcome in (RESPONSE.outcome(SPACE.point(config)) for config in best) if isinstance(outcome, Timed)
+        outcome.median_s
+        for outcome in (RESPONSE.outcome(SPACE.point(config)) for config in best)
+        if isinstance(outcome, Timed)
     ]
     assert times == sorted(seconds)[:5]

@@ -49,9 +49,13 @@ def test_it_keeps_few_points_of_one_score(seed: int, capacity: int) -> None:
         pool.add(points[rows], score_of[rows])
     _, scores = pool.best()
     counts = {
-        score: min(int((score_of == score).sum()), 1 if score in known else ALIKE) for score in sorted(set(score_of.tolist()))
+        score: min(int((score_of == score).sum()), 1 if score in known else ALIKE)
+        for score in sorted(set(score_of.tolist()))
     }
-    assert scores.tolist() == [score for score in reversed(counts) for _ in range(counts[score])][:capacity]
+    assert (
+        scores.tolist()
+        == [score for score in reversed(counts) for _ in range(counts[score])][:capacity]
+    )
 
 
 def test_membership_in_a_sorted_array() -> None:

@@ -1,4 +1,5 @@
-"""Search quality on recorded tables of real trials: a search that gets worse fails here, without a clock."""
+"""Search quality on recorded tables of real trials: a search that gets worse fails
+here, without a clock."""
 
 from __future__ import annotations
 
@@ -14,7 +15,13 @@ from tuner.replay import Comparison, RecordedTable, compare
 pytestmark = pytest.mark.slow
 
 TABLES = Path(__file__).parents[2] / "tables" / "large"
-NAMES = ("matmul_M_256", "conv2d_N_1_H_28_W_28_CI_32", "depthwise_conv2d", "transpose", "matmul_M_16")
+NAMES = (
+    "matmul_M_256",
+    "conv2d_N_1_H_28_W_28_CI_32",
+    "depthwise_conv2d",
+    "transpose",
+    "matmul_M_16",
+)
 SEEDS, BUDGET = 5, 80
 CHEAP_SEEDS = 99  # of random, whose quartiles spread widely and whose runs cost next to nothing
 
@@ -26,13 +33,20 @@ def tables() -> tuple[RecordedTable, ...]:
 
 @cache
 def compared(at: int, strategy: str = "annealing") -> Comparison:
-    return compare([tables()[at]], factories((strategy,), tables()), seeds=range(SEEDS), budget=BUDGET)
+    return compare(
+        [tables()[at]], factories((strategy,), tables()), seeds=range(SEEDS), budget=BUDGET
+    )
 
 
 @cache
 def luck(at: int) -> float:
     """Random's median number of trials."""
-    found = compare([tables()[at]], factories(("random",), tables()), seeds=range(CHEAP_SEEDS), budget=3 * BUDGET)
+    found = compare(
+        [tables()[at]],
+        factories(("random",), tables()),
+        seeds=range(CHEAP_SEEDS),
+        budget=3 * BUDGET,
+    )
     median = found.entry(tables()[at].name, "random").trials_needed.median
     assert median is not None
     return median
@@ -64,5 +78,6 @@ def test_the_same_seeds_give_the_same_comparison() -> None:
 
 
 def test_the_tables_still_belong_to_their_spaces() -> None:
-    """A space that lost a knob or a value makes its tables rank by knobs alone: record them again (docs/benchmarks.md)."""
+    """A space that lost a knob or a value makes its tables rank by knobs alone: record
+    them again (docs/benchmarks.md)."""
     assert {features_of(table) for table in tables()} == {LOOP_NEST}

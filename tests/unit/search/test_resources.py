@@ -1,4 +1,5 @@
-"""A search learns from what compilers say: kernels that spill are left alone, and told again it proposes the same."""
+"""A search learns from what compilers say: kernels that spill are left alone, and told
+again it proposes the same."""
 
 from __future__ import annotations
 
@@ -27,8 +28,12 @@ def spills(config: Config) -> bool:
 def measured(number: int, config: Config) -> Trial:
     """All alike fast."""
     many = spills(config)
-    taken = Resources(registers=128 if many else 80, spill_bytes=400 * many, shared_bytes=16384, resident_warps=16)
-    outcome = Timed(samples_s=(1e-3,), max_rel_error=0.0, conditions=CONDITIONS, artifact=f"{number:064x}")
+    taken = Resources(
+        registers=128 if many else 80, spill_bytes=400 * many, shared_bytes=16384, resident_warps=16
+    )
+    outcome = Timed(
+        samples_s=(1e-3,), max_rel_error=0.0, conditions=CONDITIONS, artifact=f"{number:064x}"
+    )
     return Trial(number=number, config=config, outcome=outcome, resources=taken)
 
 
@@ -44,7 +49,9 @@ def played(count: int, *, says: bool, searcher: Searcher | None = None) -> list[
 
 
 def test_kernels_like_those_that_spilled_are_proposed_less() -> None:
-    said, silent = ([spills(one.config) for one in played(72, says=says)[24:]] for says in (True, False))
+    said, silent = (
+        [spills(one.config) for one in played(72, says=says)[24:]] for says in (True, False)
+    )
     assert np.mean(said) < 0.5 * np.mean(silent), (np.mean(said), np.mean(silent))
 
 
@@ -54,6 +61,10 @@ def test_a_search_that_is_told_its_trials_again_goes_on_as_it_would_have() -> No
     again.tell(trials)
     silent = searcher_for(SPACE, strategy="annealing", seed=2)
     silent.tell([replace(trial, resources=None) for trial in trials])
-    proposed, rebuilt, other = ([SPACE.space.config(point) for point in one.ask(8)] for one in (lost, again, silent))
+    proposed, rebuilt, other = (
+        [SPACE.space.config(point) for point in one.ask(8)] for one in (lost, again, silent)
+    )
     assert proposed == rebuilt != other
-    assert [lost.forecast(config) for config in proposed] == [again.forecast(config) for config in proposed]
+    assert [lost.forecast(config) for config in proposed] == [
+        again.forecast(config) for config in proposed
+    ]

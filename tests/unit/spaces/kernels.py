@@ -24,7 +24,9 @@ def output_of(program: Program, expression: Expression, inputs: Arrays) -> NDArr
     (name,) = expression.outputs
     tensor = expression.tensor(name)
     got = tvm.runtime.empty(tensor.shape, tensor.dtype)
-    compile_program(program, detect_cpu(), "kernel").generated["kernel"](*map(tvm.runtime.tensor, inputs.values()), got)
+    compile_program(program, detect_cpu(), "kernel").generated["kernel"](
+        *map(tvm.runtime.tensor, inputs.values()), got
+    )
     output: NDArray[Any] = got.numpy()
     return output
 
@@ -36,7 +38,9 @@ def check_programs(workload: Workload, programs: Iterable[Program]) -> None:
     (name,) = workload.expression.outputs
     for program in programs:
         got = {name: output_of(program, workload.expression, inputs)}
-        assert max_rel_error(workload.expression, got, want, magnitude) <= error_bound(workload.expression)
+        assert max_rel_error(workload.expression, got, want, magnitude) <= error_bound(
+            workload.expression
+        )
 
 
 def check_kernels(workload: Workload, configs: int, kind: Kind = "normal") -> None:
@@ -50,5 +54,9 @@ def check_kernels(workload: Workload, configs: int, kind: Kind = "normal") -> No
     for point in space.space.sample(np.random.default_rng(11), configs):
         got = output_of(space.program(space.space.config(point)), workload.expression, inputs)
         np.testing.assert_array_equal(~np.isnan(got.astype(np.float64)), numbers)
-        found, wanted, size = ({name: np.where(numbers, one, 0)} for one in (got, want[name], magnitude[name]))
-        assert max_rel_error(workload.expression, found, wanted, size) <= error_bound(workload.expression)
+        found, wanted, size = (
+            {name: np.where(numbers, one, 0)} for one in (got, want[name], magnitude[name])
+        )
+        assert max_rel_error(workload.expression, found, wanted, size) <= error_bound(
+            workload.expression
+        )

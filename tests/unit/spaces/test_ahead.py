@@ -1,4 +1,5 @@
-"""What a tile nest fetches ahead: lines of the next block or packed part, a page of what a map streams; nothing changes by it."""
+"""What a tile nest fetches ahead: lines of the next block or packed part, a page of
+what a map streams; nothing changes by it."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Axis, Scalar, reads, substitute
 from tuner.workload.spec import parse_spec
 
-# So little that the second cache holds nothing of what tests can compute; as many lanes as there are on the machine they run on.
+# So little that the second cache holds nothing of what tests can compute; as many lanes
+# as there are on the machine they run on.
 SMALL = replace(detect_cpu(), l1d_bytes=512, l2_bytes=1024)
 SIXTEEN = replace(SMALL, vector_bytes=64, vector_registers=32, isa=("avx2", "fma", "avx512f"))
 
@@ -31,7 +33,9 @@ def configs(space: CpuSpace, count: int) -> Iterator[dict[str, Value]]:
     """Random ones that fetch ahead."""
     for point in space.space.sample(np.random.default_rng(3), count):
         config = space.space.config(point)
-        yield config | {knob.name: knob.values[-1] for knob in space.space.knobs if knob.name.endswith(".ahead")}
+        yield config | {
+            knob.name: knob.values[-1] for knob in space.space.knobs if knob.name.endswith(".ahead")
+        }
 
 
 @pytest.mark.parametrize(
@@ -72,7 +76,11 @@ def turns(axes: list[Axis]) -> Iterator[dict[str, int]]:
 
 def sums(block: Block) -> tuple[list[Axis], list[Axis]]:
     """The loops of a block of the reduction, and those outside it."""
-    inside = [axis for axis in (*block.axes, *block.reduce_axes) if axis.name.endswith("_1") or axis in block.reduce_axes]
+    inside = [
+        axis
+        for axis in (*block.axes, *block.reduce_axes)
+        if axis.name.endswith("_1") or axis in block.reduce_axes
+    ]
     return inside, [axis for axis in block.axes if axis.name.endswith("_2")]
 
 
@@ -99,7 +107,9 @@ def test_a_sum_fetches_each_line_of_the_next_block(
         "ahead": 1,
     }
     names = {knob.name for knob in space.space.knobs}
-    config = {f"C.tile_j.{what}": value for what, value in chosen.items() if f"C.tile_j.{what}" in names}
+    config = {
+        f"C.tile_j.{what}": value for what, value in chosen.items() if f"C.tile_j.{what}" in names
+    }
     program = space.program({"sketch": "C:tile_j"} | config)
     block = next(block for block in program.blocks if block.ahead)
     inside, outside = sums(block)
@@ -110,7 +120,10 @@ def test_a_sum_fetches_each_line_of_the_next_block(
                 assert line.read.tensor == "B"
                 row, column = (number(index, around | turn) for index in line.read.indices)
                 lines[row, column] += 1
-        wanted_rows = range(min(around["k_2"] + 1, k // depth - 1) * depth, min(around["k_2"] + 2, k // depth) * depth)
+        wanted_rows = range(
+            min(around["k_2"] + 1, k // depth - 1) * depth,
+            min(around["k_2"] + 2, k // depth) * depth,
+        )
         assert {row for row, _ in lines} == set(wanted_rows)
         each_row = {column for _, column in lines}
         width = min(-(-block_j // register[1]) * register[1], n)
@@ -130,10 +143,19 @@ def test_a_sum_fetches_each_line_of_the_next_block(
     ],
 )
 def test_a_sum_fetches_each_line_of_the_next_part_that_it_packs(
-    transpose_b: bool, register: tuple[int, int], block_i: int, block_j: int, depth: int, order: tuple[int, int]
+    transpose_b: bool,
+    register: tuple[int, int],
+    block_i: int,
+    block_j: int,
+    depth: int,
+    order: tuple[int, int],
 ) -> None:
     m, n, k = 40, 192, 96
-    space = CpuSpace(parse_spec(f"matmul:M={m},N={n},K={k},transpose_b={str(transpose_b).lower()}"), SIXTEEN, threads=1)
+    space = CpuSpace(
+        parse_spec(f"matmul:M={m},N={n},K={k},transpose_b={str(transpose_b).lower()}"),
+        SIXTEEN,
+        threads=1,
+    )
     chosen: dict[str, Value] = {
         "register": register,
         "block_i": block_i,
@@ -143,15 +165,23 @@ def test_a_sum_fetches_each_line_of_the_next_part_that_it_packs(
         "copy1_B": "pack",
         "ahead": 1,
     }
-    program = space.program({"sketch": "C:tile_j"} | {f"C.tile_j.{what}": value for what, value in chosen.items()})
+    program = space.program(
+        {"sketch": "C:tile_j"} | {f"C.tile_j.{what}": value for what, value in chosen.items()}
+    )
     block = next(block for block in program.blocks if block.ahead)
     pack = next(block for block in program.blocks if "pack1" in block.name)
     # The innermost loop that moves the copy: a turn of it copies what the turn before has fetched.
     loops = [f"{'ij'[at]}_2" for at in order] + ["k_2"]
-    around = sorted((axis for axis in block.axes if axis.name in loops), key=lambda axis: loops.index(axis.name))
+    around = sorted(
+        (axis for axis in block.axes if axis.name in loops), key=lambda axis: loops.index(axis.name)
+    )
     level = next(axis for axis in reversed(around) if axis.name != "i_2" and axis.extent > 1)
     outside = around[: around.index(level) + 1]
-    inside = [axis for axis in (*block.axes, *block.reduce_axes) if axis not in outside and axis.name[-2:] in ("_2", "_1")]
+    inside = [
+        axis
+        for axis in (*block.axes, *block.reduce_axes)
+        if axis not in outside and axis.name[-2:] in ("_2", "_1")
+    ]
     for here in turns([axis for axis in outside if axis.name != "i_2"]):
         here["i_2"] = 0
         coming = here | {level.name: min(here[level.name] + 1, level.extent - 1)}
@@ -184,7 +214,9 @@ def test_a_map_fetches_a_page_ahead_what_it_reads_and_writes() -> None:
     at = {axis.name: 0 for axis in block.axes}
     assert [line.read.tensor for line in block.ahead] == ["X", "Y"]
     assert [number(line.read.indices[0], at) for line in block.ahead] == [1024, 1024]
-    (wide,) = space.program(config | {"Y.tile_ij.mathematics": "polynomial"}).blocks  # two vectors become one
+    (wide,) = space.program(
+        config | {"Y.tile_ij.mathematics": "polynomial"}
+    ).blocks  # two vectors become one
     assert [number(line.read.indices[0], at) for line in wide.ahead] == [1024, 1040, 1024, 1040]
 
 
@@ -214,7 +246,11 @@ def test_a_sum_in_one_block_has_nothing_to_fetch() -> None:
     describe = featurizer(space)
 
     def described(depth: int, ahead: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-        config: dict[str, Value] = {"sketch": "C:tile_j", "C.tile_j.depth": depth, "C.tile_j.ahead": ahead}
+        config: dict[str, Value] = {
+            "sketch": "C:tile_j",
+            "C.tile_j.depth": depth,
+            "C.tile_j.ahead": ahead,
+        }
         return describe(space.space.point(config)[None, :])
 
     assert np.array_equal(described(256, 0), described(256, 1))

@@ -26,14 +26,17 @@ def is_shared(program: Program) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("spec", "found"), [(LITTLE, True), ("matmul:M=64,N=64,K=64", True), ("matmul:M=256,N=256,K=256", False)]
+    ("spec", "found"),
+    [(LITTLE, True), ("matmul:M=64,N=64,K=64", True), ("matmul:M=256,N=256,K=256", False)],
 )
 def test_one_thread_alone_is_offered_where_there_is_little_to_do(spec: str, found: bool) -> None:
     assert bool(offered(spec, 2)) is found
     assert offered(spec, 1) == []
 
 
-@pytest.mark.parametrize("spec", [LITTLE, "matmul:M=15,N=18,K=33", "dense:M=4,N=20,K=30,bias=true,act=relu"])
+@pytest.mark.parametrize(
+    "spec", [LITTLE, "matmul:M=15,N=18,K=33", "dense:M=4,N=20,K=30,bias=true,act=relu"]
+)
 def test_its_kernels_start_no_threads_and_compute_the_same(spec: str) -> None:
     space = CpuSpace(parse_spec(spec), detect_cpu(), threads=2)
     points = space.space.sample(np.random.default_rng(7), 60)
@@ -49,6 +52,10 @@ def test_an_estimate_knows_who_works_alone() -> None:
     points = space.space.sample(np.random.default_rng(1), 200)
     alone = np.array([ALONE_SUFFIX in str(space.space.config(point)["sketch"]) for point in points])
     found = featurizer(space)(points)
-    assert len(np.unique(found[alone, ESTIMATE - 1])) == len(np.unique(found[~alone, ESTIMATE - 1])) == 1
+    assert (
+        len(np.unique(found[alone, ESTIMATE - 1]))
+        == len(np.unique(found[~alone, ESTIMATE - 1]))
+        == 1
+    )
     assert found[alone, ESTIMATE - 1].max() < found[~alone, ESTIMATE - 1].min()
     assert found[alone, ESTIMATE].min() > found[~alone, ESTIMATE].min()

@@ -1,4 +1,5 @@
-"""Products of float32 as three of bfloat16: the sum but for 2^-15 of its terms' sizes, offered where that is asked for."""
+"""Products of float32 as three of bfloat16: the sum but for 2^-15 of its terms' sizes,
+offered where that is asked for."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ def size(expression: Expression, inputs: dict[str, NDArray[np.generic]]) -> Arra
     return found[expression.outputs[0]].astype(np.float64)
 
 
-@pytest.mark.parametrize("workload", [*map(parse_spec, LINEAR), workload_from_notation(GRAM, {})], ids=[*LINEAR, "gram"])
+@pytest.mark.parametrize(
+    "workload", [*map(parse_spec, LINEAR), workload_from_notation(GRAM, {})], ids=[*LINEAR, "gram"]
+)
 def test_the_rewritten_stages_lose_what_is_left_out_and_no_more(workload: Workload) -> None:
     expression = plainly_named(workload.expression)
     rewritten = bf16x3(expression)
@@ -76,7 +79,10 @@ def test_other_stages_are_left_as_they_are(spec: str) -> None:
 
 
 def test_padding_with_anything_but_zero_is_left_as_it_is() -> None:
-    text = "kernel k(A: f32[8, 9], B: f32[9, 7]) -> (C: f32[8, 7]) { C[i, j] += (A[i - 1, k] else 1) * B[k, j] for k in 0:9 }"
+    text = (
+        "kernel k(A: f32[8, 9], B: f32[9, 7]) -> (C: f32[8, 7]) { C[i, j] += (A[i - 1, k] "
+        "else 1) * B[k, j] for k in 0:9 }"
+    )
     assert bf16x3(workload_from_notation(text, {}).expression) is None
 
 
@@ -86,18 +92,29 @@ def test_what_is_summed_lies_together_in_the_factor_that_neighbours_share() -> N
         rewritten = bf16x3(parse_spec(f"matmul:M=5,N=6,K=7,{transposed}").expression)
         assert rewritten is not None
         shapes = [stage.tensor.shape for stage in rewritten.stages]
-        assert shapes == [(3, 5, 7), (3, 6, 7) if "transpose_b" in transposed else (3, 7, 6), (5, 6)]
+        assert shapes == [
+            (3, 5, 7),
+            (3, 6, 7) if "transpose_b" in transposed else (3, 7, 6),
+            (5, 6),
+        ]
 
 
 def test_it_is_a_sketch_under_fast_numerics_where_the_target_has_the_unit() -> None:
-    strict, fast = (CpuSpace(parse_spec(spec), TARGET, 1).space for spec in (PRODUCT, f"{PRODUCT},numerics=fast"))
+    strict, fast = (
+        CpuSpace(parse_spec(spec), TARGET, 1).space
+        for spec in (PRODUCT, f"{PRODUCT},numerics=fast")
+    )
     assert not any(SUFFIX in sketch.name for sketch in strict.sketches)
-    assert [sketch.name for sketch in fast.sketches if SUFFIX not in sketch.name] == [sketch.name for sketch in strict.sketches]
+    assert [sketch.name for sketch in fast.sketches if SUFFIX not in sketch.name] == [
+        sketch.name for sketch in strict.sketches
+    ]
     assert [sketch.name for sketch in fast.sketches if SUFFIX in sketch.name] == [
         "CAsplit:tile_p1+CBsplit:tile_p1+Csplit:amx_j",
     ]
     assert len({knob.name for knob in fast.knobs}) == len(fast.knobs)
-    without = CpuSpace(parse_spec(f"{PRODUCT},numerics=fast"), replace(TARGET, isa=("avx512f", "avx512bf16")), 1)
+    without = CpuSpace(
+        parse_spec(f"{PRODUCT},numerics=fast"), replace(TARGET, isa=("avx512f", "avx512bf16")), 1
+    )
     assert without.space == strict
 
 
@@ -125,7 +142,9 @@ def test_a_time_is_judged_by_the_unit_that_needs_least() -> None:
 def rewritten_configs(workload: Workload, count: int) -> tuple[CpuSpace, list[Config]]:
     space = CpuSpace(workload, TARGET, 1)
     rewritten = [SUFFIX in sketch.name for sketch in space.space.sketches]
-    points = [point for point in space.space.sample(np.random.default_rng(3), 400) if rewritten[point[0]]]
+    points = [
+        point for point in space.space.sample(np.random.default_rng(3), 400) if rewritten[point[0]]
+    ]
     assert np.isfinite(featurizer(space)(np.stack(points))).all()
     return space, [space.space.config(point) for point in points[:count]]
 
@@ -141,9 +160,14 @@ def test_programs_compute_what_the_reference_computes(spec: str) -> None:
         assert (np.abs(got - want) <= LOST * size(workload.expression, inputs)).all(), config
 
 
-def called(workload: Workload, config: Config, inputs: Mapping[str, NDArray[np.generic]], *, poorer: bool) -> Array:
-    """What the kernel computes: with the unit's instructions, or with plain loops where a CPU has none."""
-    built = compile_kernel(workload=workload, target=TARGET, threads=1, config=config, symbol="kernel")
+def called(
+    workload: Workload, config: Config, inputs: Mapping[str, NDArray[np.generic]], *, poorer: bool
+) -> Array:
+    """What the kernel computes: with the unit's instructions, or with plain loops where
+    a CPU has none."""
+    built = compile_kernel(
+        workload=workload, target=TARGET, threads=1, config=config, symbol="kernel"
+    )
     assert "tdpbf16ps" in built.sources["asm"]
     if poorer:
         plain = replace(TARGET, tvm={"kind": "llvm", "mcpu": "x86-64"}, isa=("sse2",))
@@ -155,12 +179,20 @@ def called(workload: Workload, config: Config, inputs: Mapping[str, NDArray[np.g
 
 
 def test_what_two_products_share_is_loaded_once() -> None:
-    """Of two by two registers each product changes one factor: eight loads of registers for three products, not twelve."""
+    """Of two by two registers each product changes one factor: eight loads of registers
+    for three products, not twelve."""
     workload = parse_spec("matmul:M=64,N=64,K=64,numerics=fast")
     space, configs = rewritten_configs(workload, 400)
     for config in configs:
-        if config["Csplit.amx_j.register"] == (32, 32) and config["Csplit.amx_j.copy1_CBsplit"] == "pack_root":
-            text = str(use_tile_registers(schedule(space.program(config), "kernel").mod, TARGET.isa).script())
+        if (
+            config["Csplit.amx_j.register"] == (32, 32)
+            and config["Csplit.amx_j.copy1_CBsplit"] == "pack_root"
+        ):
+            text = str(
+                use_tile_registers(
+                    schedule(space.program(config), "kernel").mod, TARGET.isa
+                ).script()
+            )
             assert text.count("tdpbf16ps") == 12 and text.count("tileloadd64") == 8
             return
     raise AssertionError("no such config among those drawn")
@@ -180,9 +212,13 @@ def test_kernels_compute_what_the_reference_computes(spec: str, poorer: bool) ->
 
 @pytest.mark.parametrize("poorer", [pytest.param(False, marks=NEEDS_AMX), True])
 def test_the_worst_numbers_lose_as_much_as_is_said(poorer: bool) -> None:
-    """The rest of 1 + 509 * 2^-17 is nearly 2^-8 and halfway between two bfloat16, of which the smaller is even."""
+    """The rest of 1 + 509 * 2^-17 is nearly 2^-8 and halfway between two bfloat16, of
+    which the smaller is even."""
     workload = parse_spec(f"{PRODUCT},numerics=fast")
-    inputs = {one.name: np.full(one.shape, 1 + 509 * 2.0**-17, np.float32) for one in workload.expression.inputs}
+    inputs = {
+        one.name: np.full(one.shape, 1 + 509 * 2.0**-17, np.float32)
+        for one in workload.expression.inputs
+    }
     want = evaluate(workload.expression, inputs)["C"]
     got = called(workload, rewritten_configs(workload, 1)[1][0], inputs, poorer=poorer)
     error = np.abs(got - want) / want
@@ -192,5 +228,9 @@ def test_the_worst_numbers_lose_as_much_as_is_said(poorer: bool) -> None:
 def test_parts_of_constants_are_made_ahead_of_any_call() -> None:
     workload = parse_spec(f"{PRODUCT},const=B,numerics=fast")
     config = rewritten_configs(workload, 1)[1][0]
-    built = compile_kernel(workload=workload, target=TARGET, threads=1, config=config, symbol="kernel")
-    assert built.prepack is not None and all(one.shape[0] == 3 or "pack" in one.name for one in built.prepack.packed)
+    built = compile_kernel(
+        workload=workload, target=TARGET, threads=1, config=config, symbol="kernel"
+    )
+    assert built.prepack is not None and all(
+        one.shape[0] == 3 or "pack" in one.name for one in built.prepack.packed
+    )

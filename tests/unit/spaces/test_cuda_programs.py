@@ -1,4 +1,5 @@
-"""Programs for GPUs, interpreted block by block without TVM, compute what the reference computes; each config fits a block."""
+"""Programs for GPUs, interpreted block by block without TVM, compute what the reference
+computes; each config fits a block."""
 
 from __future__ import annotations
 
@@ -29,11 +30,15 @@ from tuner.workload.workload import Workload
 
 TARGET = cuda_target("sm_90", lambda fingerprint: "declared")
 SPECS = (
-    "matmul:M=5,N=7,K=6", "matmul:M=3,N=4,K=67", "matmul:M=16,N=8,K=8", "matmul:M=4,N=9,K=8,transpose_b=true",
+    "matmul:M=5,N=7,K=6", "matmul:M=3,N=4,K=67", "matmul:M=16,N=8,K=8",
+    "matmul:M=4,N=9,K=8,transpose_b=true",
     "batch_matmul:B=2,M=3,N=4,K=5", "dense:M=2,N=5,K=9,bias=true,act=gelu",
-    "conv2d:N=1,H=5,W=4,CI=2,CO=5,KH=3,KW=3,pad=1,act=relu", "conv2d:N=1,H=7,W=6,CI=2,CO=4,KH=3,KW=3,stride=2",
-    "max_pool2d:N=1,H=5,W=5,C=5,KH=3,KW=3,stride=2,pad=1", "softmax:M=3,N=7", "softmax:M=2,N=40", "layer_norm:M=3,N=10",
-    "layer_norm:M=5,N=48", "reduce_sum:M=5,N=13,axis=1", "reduce_max:M=5,N=13,axis=0", "transpose:M=5,N=9",
+    "conv2d:N=1,H=5,W=4,CI=2,CO=5,KH=3,KW=3,pad=1,act=relu",
+    "conv2d:N=1,H=7,W=6,CI=2,CO=4,KH=3,KW=3,stride=2",
+    "max_pool2d:N=1,H=5,W=5,C=5,KH=3,KW=3,stride=2,pad=1", "softmax:M=3,N=7", "softmax:M=2,N=40",
+    "layer_norm:M=3,N=10",
+    "layer_norm:M=5,N=48", "reduce_sum:M=5,N=13,axis=1", "reduce_max:M=5,N=13,axis=0",
+    "transpose:M=5,N=9",
     "transpose:M=8,N=16", "attention:B=1,H=1,S=5,D=4",
 )  # fmt: skip
 
@@ -46,7 +51,9 @@ def check(workload: Workload, configs: int) -> None:
     rng = np.random.default_rng(zlib.crc32(workload.key.encode()))
     for point in space.space.sample(rng, configs):
         config = space.space.config(point)
-        for name, got in zip(workload.expression.outputs, run(space.program(config), ordered), strict=True):
+        for name, got in zip(
+            workload.expression.outputs, run(space.program(config), ordered), strict=True
+        ):
             np.testing.assert_allclose(got, want[name], rtol=1e-9, atol=1e-12, err_msg=str(config))
 
 
@@ -70,8 +77,10 @@ def test_a_read_that_runs_backwards() -> None:
     check(workload_from_notation(text, {"M": 6, "N": 5, "K": 11}), configs=8)
 
 
-@pytest.mark.parametrize("spec", ["matmul:M=61,N=67,K=71", "conv2d:N=2,H=14,W=14,CI=16,CO=24,KH=3,KW=3,pad=1",
-                                  "softmax:M=50,N=1000", "layer_norm:M=64,N=768", "transpose:M=300,N=512",
+@pytest.mark.parametrize("spec", ["matmul:M=61,N=67,K=71",
+"conv2d:N=2,H=14,W=14,CI=16,CO=24,KH=3,KW=3,pad=1",
+                                  "softmax:M=50,N=1000", "layer_norm:M=64,N=768",
+                                  "transpose:M=300,N=512",
                                   "matmul:M=128,N=256,K=512,dtype=float16"])  # fmt: skip
 def test_random_configs_fit_a_block(spec: str) -> None:
     space = CudaSpace(parse_spec(spec), TARGET)
@@ -83,7 +92,11 @@ def test_random_configs_fit_a_block(spec: str) -> None:
         except IllegalSchedule:
             refused += 1
             continue
-        levels = {f"{b.name}.{axis.name}": axis.extent for b in program.blocks for axis in (*b.axes, *b.reduce_axes)}
+        levels = {
+            f"{b.name}.{axis.name}": axis.extent
+            for b in program.blocks
+            for axis in (*b.axes, *b.reduce_axes)
+        }
         bound = [step for step in program.steps if isinstance(step, Bind) and step.loop in levels]
         threads = {step.axis: levels[step.loop] for step in bound if step.axis != "blockIdx.x"}
         assert np.prod(list(threads.values())) <= 1024
@@ -95,8 +108,14 @@ def shared_bytes(program: Program) -> int:
     """What the boxes of a one-group program take, computed from their loops and stretches alone."""
     total = 0
     aligned = {step.block: step for step in program.steps if isinstance(step, StorageAlign)}
-    overlapped = {step.loop for step in program.steps if isinstance(step, Pipeline) and not step.held}
-    twice = {step.block for step in program.steps if isinstance(step, ComputeAt) and step.loop in overlapped}
+    overlapped = {
+        step.loop for step in program.steps if isinstance(step, Pipeline) and not step.held
+    }
+    twice = {
+        step.block
+        for step in program.steps
+        if isinstance(step, ComputeAt) and step.loop in overlapped
+    }
     for buffer in program.buffers:
         if buffer.scope != "shared":
             continue
@@ -134,8 +153,14 @@ def values(sketch: CudaTileSketch, what: str) -> tuple[Value, ...]:
     return next((knob.values for knob in sketch.knobs if knob.name.endswith(f".tile.{what}")), ())
 
 
-def test_copies_overlap_where_there_are_some_and_without_registers_where_the_architecture_can() -> None:
-    assert values(tile_sketch("matmul:M=64,N=64,K=64"), "pipeline") == ("none", "registers", "async")
+def test_copies_overlap_where_there_are_some_and_without_registers_where_the_architecture_can() -> (
+    None
+):
+    assert values(tile_sketch("matmul:M=64,N=64,K=64"), "pipeline") == (
+        "none",
+        "registers",
+        "async",
+    )
     assert values(tile_sketch("matmul:M=64,N=64,K=64", 75), "pipeline") == ("none", "registers")
     assert values(tile_sketch("transpose:M=64,N=64"), "pipeline") == ()
     assert values(tile_sketch("reduce_max:M=64,N=64,axis=0"), "pipeline") == ()
@@ -151,7 +176,9 @@ def test_copies_overlap_where_there_are_some_and_without_registers_where_the_arc
         ("transpose:M=64,N=64", ()),
     ],
 )
-def test_warps_cover_rows_of_threads_where_tiles_have_so_many_and_operands_are_shared(spec: str, rows: tuple[int, ...]) -> None:
+def test_warps_cover_rows_of_threads_where_tiles_have_so_many_and_operands_are_shared(
+    spec: str, rows: tuple[int, ...]
+) -> None:
     assert values(tile_sketch(spec), "warp") == rows
 
 
@@ -160,20 +187,37 @@ def test_a_warp_covers_only_what_fills_it() -> None:
     sketch = tile_sketch("matmul:M=64,N=64,K=64")
     config = {"sketch": "C:tile"} | {knob.name: knob.values[0] for knob in sketch.knobs}
     square, wide, narrow = (8, 2, 4, 16, 1, 4, 8), (2, 4, 1, 32, 1, 1, 8), (32, 1, 1, 4, 2, 4, 8)
-    for tile, wanted, got in [(square, 0, 0), (square, 4, 4), (square, 8, 8), (wide, 4, 0), (narrow, 4, 0), (narrow, 8, 8)]:
-        assert sketch.plan({**config, "C.tile.tile": tile, "C.tile.warp": wanted}).warp == got, (tile, wanted)
+    for tile, wanted, got in [
+        (square, 0, 0),
+        (square, 4, 4),
+        (square, 8, 8),
+        (wide, 4, 0),
+        (narrow, 4, 0),
+        (narrow, 8, 8),
+    ]:
+        assert sketch.plan({**config, "C.tile.tile": tile, "C.tile.warp": wanted}).warp == got, (
+            tile,
+            wanted,
+        )
 
 
-@pytest.mark.parametrize("spec", ["matmul:M=128,N=128,K=64", "conv2d:N=2,H=14,W=14,CI=16,CO=24,KH=3,KW=3,pad=1"])
+@pytest.mark.parametrize(
+    "spec", ["matmul:M=128,N=128,K=64", "conv2d:N=2,H=14,W=14,CI=16,CO=24,KH=3,KW=3,pad=1"]
+)
 def test_what_is_counted_for_boxes_is_what_the_largest_of_them_take(spec: str) -> None:
-    """For each tile, over all ways to lay out its boxes in two copies: never more than was counted, and at least half of it."""
+    """For each tile, over all ways to lay out its boxes in two copies: never more than
+    was counted, and at least half of it."""
     space = CudaSpace(parse_spec(spec), TARGET)
     name, knobs = next((one.name, one.knobs) for one in space.space.sketches)
     ways = {knob.name.rsplit(".", 1)[1]: knob for knob in knobs}
     first, second = (knob for what, knob in ways.items() if what.startswith("fetch"))
     sketch, rng = tile_sketch(spec), np.random.default_rng(0)
     for place in rng.choice(len(ways["tile"].values), 12, replace=False):
-        config = {"sketch": name} | {knob.name: knob.values[0] for knob in knobs} | {ways["pipeline"].name: "async"}
+        config = (
+            {"sketch": name}
+            | {knob.name: knob.values[0] for knob in knobs}
+            | {ways["pipeline"].name: "async"}
+        )
         tile = config[ways["tile"].name] = ways["tile"].values[place]
         assert isinstance(tile, tuple)
         taken = [shared_bytes(space.program({**config, first.name: one, second.name: other}))
@@ -217,23 +261,37 @@ def test_a_box_is_turned_only_where_that_makes_another_one() -> None:
     assert not any("turned" in str(value) for value in values(sketch, "fetch1_B"))
 
 
-@pytest.mark.parametrize(("extent", "threads", "register", "lanes"), [(61, 8, 2, 1), (64, 8, 2, 4), (7, 7, 1, 1), (1, 1, 1, 1)])
-def test_blocks_cover_their_axis_and_never_leave_it(extent: int, threads: int, register: int, lanes: int) -> None:
-    one = GridAxis(axis=Axis(name="i", extent=extent), threads=threads, register=register, lanes=lanes)
+@pytest.mark.parametrize(
+    ("extent", "threads", "register", "lanes"),
+    [(61, 8, 2, 1), (64, 8, 2, 4), (7, 7, 1, 1), (1, 1, 1, 1)],
+)
+def test_blocks_cover_their_axis_and_never_leave_it(
+    extent: int, threads: int, register: int, lanes: int
+) -> None:
+    one = GridAxis(
+        axis=Axis(name="i", extent=extent), threads=threads, register=register, lanes=lanes
+    )
     seen = {
         value(one.index, {"i_2": a, "i_t": b, "i_0": c, "i_l": d}, {})
-        for a in range(one.outer.extent) for b in range(threads) for c in range(register) for d in range(lanes)
+        for a in range(one.outer.extent) for b in range(threads) for c in range(register) for d in range(lanes)  # noqa: E501
     }  # fmt: skip
     assert seen == set(range(extent))
 
 
-@pytest.mark.parametrize(("extent", "threads", "side"), [(14, 4, 2), (13, 4, 2), (7, 1, 2), (11, 2, 4), (4, 1, 4), (9, 5, 2)])
-def test_squares_cover_their_axis_and_say_which_and_where_they_are(extent: int, threads: int, side: int) -> None:
+@pytest.mark.parametrize(
+    ("extent", "threads", "side"),
+    [(14, 4, 2), (13, 4, 2), (7, 1, 2), (11, 2, 4), (4, 1, 4), (9, 5, 2)],
+)
+def test_squares_cover_their_axis_and_say_which_and_where_they_are(
+    extent: int, threads: int, side: int
+) -> None:
     one = SquareAxis(axis=Axis(name="h", extent=extent), threads=threads, lanes=side)
     seen = set()
     for a, b, c in product(range(one.outer.extent), range(threads), range(side)):
         here = {"h_2": a, "h_t": b, "h_l": c}
-        index, number, place = (value(node, here, {}) for node in (one.index, one.number, one.place))
+        index, number, place = (
+            value(node, here, {}) for node in (one.index, one.number, one.place)
+        )
         assert divmod(index, side) == (number, place)
         seen.add(index)
     assert seen == set(range(extent))
@@ -250,7 +308,9 @@ def test_squares_cover_their_axis_and_say_which_and_where_they_are(extent: int, 
     ],
 )
 def test_what_a_map_picks_by_are_the_sides_of_squares(body: str, sides: dict[str, int]) -> None:
-    workload = workload_from_notation(f"kernel p(X: f32[M, N]) -> (Y: f32[M, N]) {{ Y[i, j] = {body} }}", {"M": 4, "N": 40})
+    workload = workload_from_notation(
+        f"kernel p(X: f32[M, N]) -> (Y: f32[M, N]) {{ Y[i, j] = {body} }}", {"M": 4, "N": 40}
+    )
     assert sides_of(workload.expression.stages[0]) == sides
 
 

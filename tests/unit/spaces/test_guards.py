@@ -19,7 +19,8 @@ from tuner.workload.expression import Binary, Const, Select, Stage, Var
 from tuner.workload.spec import parse_spec, workload_from_notation
 from tuner.workload.workload import Workload
 
-# The condition of a sum over j of A[i, k] * B[k, j] and the share of its terms that count, of extents 6 (i) and 9 (k).
+# The condition of a sum over j of A[i, k] * B[k, j] and the share of its terms that
+# count, of extents 6 (i) and 9 (k).
 CONDITIONS: list[tuple[str, Callable[[int, int], bool]]] = [
     ("k <= i", lambda i, k: k <= i),
     ("k >= 3", lambda i, k: k >= 3),
@@ -36,7 +37,10 @@ KERNELS = [
 
 
 def product(condition: str) -> Workload:
-    text = f"kernel part(A: f32[M, K], B: f32[K, N]) -> (Y: f32[M, N]) {{ Y[i, j] += where({condition}, A[i, k] * B[k, j], 0) }}"
+    text = (
+        f"kernel part(A: f32[M, K], B: f32[K, N]) -> (Y: f32[M, N]) {{ Y[i, j] += "
+        f"where({condition}, A[i, k] * B[k, j], 0) }}"
+    )
     return workload_from_notation(text, {"M": 6, "K": 9, "N": 20})
 
 
@@ -63,7 +67,10 @@ def test_where_nothing_counts_estimates_are_numbers() -> None:
 
 
 def test_of_many_points_some_are_drawn() -> None:
-    text = "kernel part(A: f32[M, K], B: f32[K, N]) -> (Y: f32[M, N]) { Y[i, j] += where(k <= i, A[i, k] * B[k, j], 0) }"
+    text = (
+        "kernel part(A: f32[M, K], B: f32[K, N]) -> (Y: f32[M, N]) { Y[i, j] += where(k <= "
+        "i, A[i, k] * B[k, j], 0) }"
+    )
     stage = stage_of(workload_from_notation(text, {"M": 5000, "K": 5000, "N": 20}))
     assert share(stage) == pytest.approx(0.5, abs=0.002)
     assert share(stage) == share(stage)
@@ -76,12 +83,19 @@ def test_what_differs_from_lane_to_lane_and_what_is_read_stay_in_the_term() -> N
     zero, term = Const(0.0, "float32"), Binary("mul", Var("x"), Var("y"))
     body = Select(Binary("and", below("i"), below("l")), Select(below("k"), term, zero), zero)
     assert guarded(body, "sum", "float32") == ((below("i"), below("l"), below("k")), term)
-    assert guarded(body, "sum", "float32", {"l"}) == ((below("i"), below("k")), Select(below("l"), term, zero))
+    assert guarded(body, "sum", "float32", {"l"}) == (
+        (below("i"), below("k")),
+        Select(below("l"), term, zero),
+    )
     assert guarded(body, "max", "float32") == ((), body)
     read = stage_of(product("A[i, k] > 0"))
     assert guarded(read.body, "sum", "float32") == ((), read.body)
 
 
-@pytest.mark.parametrize("workload", [*map(parse_spec, KERNELS), product("k <= i"), product("i % 2 == 1 and j + k > 5")], ids=str)
+@pytest.mark.parametrize(
+    "workload",
+    [*map(parse_spec, KERNELS), product("k <= i"), product("i % 2 == 1 and j + k > 5")],
+    ids=str,
+)
 def test_kernels_that_leave_terms_out_are_right(workload: Workload) -> None:
     check_kernels(workload, configs=4)

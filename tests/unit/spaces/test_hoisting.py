@@ -13,13 +13,19 @@ from tuner.target.cuda import cuda_target
 from tuner.workload.expression import Select, reads
 from tuner.workload.spec import parse_spec, workload_from_notation
 
-# Text, extents, and the extents of what is reduced: of all axes, of none, of two outputs of one stage.
+# Text, extents, and the extents of what is reduced: of all axes, of none, of two
+# outputs of one stage.
 CASES = (
     ("kernel k(X: f32[M]) -> (Y: f32[N]) { Y[i] += X[r] }", {"M": 5, "N": 3}, [(1,)]),
-    ("kernel k(X: f32[M, K]) -> (Y: f32[N, M, L]) { Y[i, j, l] max= X[j, r] }", {"M": 5, "N": 3, "K": 7, "L": 4}, [(5,)]),
+    (
+        "kernel k(X: f32[M, K]) -> (Y: f32[N, M, L]) { Y[i, j, l] max= X[j, r] }",
+        {"M": 5, "N": 3, "K": 7, "L": 4},
+        [(5,)],
+    ),
     ("kernel k(X: f32[M, K]) -> (Y: f32[M]) { Y[i] += exp(X[i, r]) }", {"M": 5, "K": 7}, [(5,)]),
     (
-        "kernel k(X: f32[M, K]) -> (Y: f32[N, M]) { T[i, j] += X[j, r] for i in 0:7\n Y[i, j] = T[i, j] * X[j, i] }",
+        "kernel k(X: f32[M, K]) -> (Y: f32[N, M]) { T[i, j] += X[j, r] for i in 0:7\n Y[i, j] = "
+        "T[i, j] * X[j, i] }",
         {"M": 5, "K": 7, "N": 7},
         [(5,)],
     ),
@@ -27,7 +33,9 @@ CASES = (
 
 
 @pytest.mark.parametrize(("text", "extents", "reduced"), CASES)
-def test_what_does_not_move_is_done_once(text: str, extents: dict[str, int], reduced: list[tuple[int, ...]]) -> None:
+def test_what_does_not_move_is_done_once(
+    text: str, extents: dict[str, int], reduced: list[tuple[int, ...]]
+) -> None:
     workload = workload_from_notation(text, extents)
     made = hoisted(workload.expression)
     assert [stage.tensor.shape for stage in made.stages if stage.reducer is not None] == reduced
@@ -39,11 +47,18 @@ def test_what_does_not_move_is_done_once(text: str, extents: dict[str, int], red
 
 def test_what_a_sum_of_all_reads_of_a_padded_vector_is_copied_first() -> None:
     workload = workload_from_notation(
-        "kernel k(X: f32[M]) -> (Y: f32[N]) { Y[i] += exp((X[r - 1] else 2)) for r in 0:9 }", {"M": 5, "N": 3}
+        "kernel k(X: f32[M]) -> (Y: f32[N]) { Y[i] += exp((X[r - 1] else 2)) for r in 0:9 }",
+        {"M": 5, "N": 3},
     )
     made = materialized(hoisted(workload.expression))
-    assert [(stage.tensor.shape, stage.reducer) for stage in made.stages] == [((9,), None), ((1,), "sum"), ((3,), None)]
-    assert any("rows" in name for name in CpuSpace(workload, NARROW, threads=1).combinations), "sums of vectors are offered"
+    assert [(stage.tensor.shape, stage.reducer) for stage in made.stages] == [
+        ((9,), None),
+        ((1,), "sum"),
+        ((3,), None),
+    ]
+    assert any("rows" in name for name in CpuSpace(workload, NARROW, threads=1).combinations), (
+        "sums of vectors are offered"
+    )
     check(workload, configs=6)
 
 
@@ -52,7 +67,8 @@ def test_what_a_sum_of_all_reads_of_a_padded_vector_is_copied_first() -> None:
     [
         "kernel k(X: f32[40]) -> (Y: f32[1]) { Y[i] += X[3*r + 1] for i in 0:1, r in 0:13 }",
         "kernel k(X: f16[40]) -> (Y: f16[1]) { Y[i] max= X[r // 2] for i in 0:1, r in 0:21 }",
-        "kernel k(X: f32[9, 5], Z: f32[4, 9]) -> (Y: f32[1]) { Y[i] += X[r, 2] * Z[s, r] for i in 0:1, s in 0:4 }",
+        "kernel k(X: f32[9, 5], Z: f32[4, 9]) -> (Y: f32[1]) { Y[i] += X[r, 2] * Z[s, r] for i "
+        "in 0:1, s in 0:4 }",
         "kernel k(X: f32[40]) -> (Y: f32[1]) { Y[i] += X[20 - r] for i in 0:1, r in 0:17 }",
     ],
 )
@@ -75,14 +91,17 @@ GUARDED = (
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 def test_copies_of_what_is_read_under_a_condition_stay_within_it(kind: str) -> None:
-    """T loses its first axis, whose border is a condition then; a copy reaches before the first column."""
+    """T loses its first axis, whose border is a condition then; a copy reaches before
+    the first column."""
     workload = workload_from_notation(GUARDED, {"M": 40, "K": 16, "R": 8, "N": 24, "L": 32})
     target = cuda_target("sm_80", lambda fingerprint: "declared")
     space = CpuSpace(workload, NARROW, threads=1) if kind == "cpu" else CudaSpace(workload, target)
     copied = 0
     for point in space.space.canonical(space.space.sample(np.random.default_rng(0), 60)):
         for block in space.program(space.space.config(point)).blocks:
-            if ("_pack" in block.name or "_fetch" in block.name) and any(read.tensor == "Tx0" for read in reads(block.body)):
+            if ("_pack" in block.name or "_fetch" in block.name) and any(
+                read.tensor == "Tx0" for read in reads(block.body)
+            ):
                 copied += 1
                 assert isinstance(block.body, Select), block.name
     assert copied > 5

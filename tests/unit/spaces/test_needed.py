@@ -22,7 +22,9 @@ from tuner.workload.workload import Workload
 EXTENTS = {"M": 21, "N": 21, "D": 8}
 
 
-def attention(mask: str, *, weight: str = "e[i, j] / s[i]", top: str = "P[i, j]", dtype: str = "f32") -> Workload:
+def attention(
+    mask: str, *, weight: str = "e[i, j] / s[i]", top: str = "P[i, j]", dtype: str = "f32"
+) -> Workload:
     text = f"""kernel attend(Q: {dtype}[M, D], K: {dtype}[N, D], V: {dtype}[N, D]) -> (O: {dtype}[M, D]) {{
       S[i, j] += Q[i, d] * K[j, d]
       P[i, j] = where({mask}, S[i, j] * 0.125, -inf)
@@ -30,7 +32,7 @@ def attention(mask: str, *, weight: str = "e[i, j] / s[i]", top: str = "P[i, j]"
       e[i, j] = exp(P[i, j] - m[i])
       s[i] += e[i, j]
       O[i, d] += {weight} * V[j, d]
-    }}"""
+    }}"""  # noqa: E501
     return workload_from_notation(text, EXTENTS)
 
 
@@ -56,7 +58,9 @@ def test_any_mask_by_comparisons_is_followed(mask: str) -> None:
 def test_what_is_not_certain_is_not_left_out() -> None:
     nothing_counts = attention("j < i")  # in the first row
     assert "S" in stages(nothing_counts) and not stages(nothing_counts) & {"e", "O"}
-    other_divisor = attention("j <= i", weight="e[i, j] / (s[i] + Q[i, 0])")  # zero over zero is no zero
+    other_divisor = attention(
+        "j <= i", weight="e[i, j] / (s[i] + Q[i, 0])"
+    )  # zero over zero is no zero
     assert "O" not in stages(other_divisor)
     other_top = attention("j <= i", top="S[i, j]")
     assert not stages(other_top) & {"S", "e", "O"}  # all scores are read
@@ -88,7 +92,10 @@ def test_a_comparison_is_asked_of_the_right_corner(data: st.DataObject) -> None:
     tile = [Axis(name=f"{name}_0", extent=data.draw(st.integers(1, 5))) for name in "ij"]
     outer = {f"{name}_1": data.draw(st.integers(0, 5)) for name in "ij"}
     indices = {name: add(Var(f"{name}_1"), Var(f"{name}_0")) for name in "ij"}
-    at = [range(outer[f"{name}_1"], outer[f"{name}_1"] + axis.extent) for name, axis in zip("ij", tile, strict=True)]
+    at = [
+        range(outer[f"{name}_1"], outer[f"{name}_1"] + axis.extent)
+        for name, axis in zip("ij", tile, strict=True)
+    ]
     anywhere = any(value(condition, {"i": i, "j": j}, {}) for i, j in product(*at))
     assert bool(value(in_tile(condition, indices, tile), outer, {})) == anywhere
 

@@ -1,4 +1,5 @@
-"""Sums whose terms count only where an index divides evenly are done without the others, and come to the same."""
+"""Sums whose terms count only where an index divides evenly are done without the
+others, and come to the same."""
 
 from __future__ import annotations
 
@@ -30,15 +31,21 @@ RAGGED = [
 ]
 # What users write themselves, and extents of the symbols.
 WRITTEN = [
-    "kernel up(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] += where((h + r) % 2 == 0, (X[(h + r) // 2] else 0), 0) * W[r] }",
-    "kernel dn(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] += where((h - r) % 3 == 1, (X[(h - r) // 3] else 0), 0) * W[r] }",
+    "kernel up(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] += where((h + r) % 2 == 0, (X[(h + "
+    "r) // 2] else 0), 0) * W[r] }",
+    "kernel dn(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] += where((h - r) % 3 == 1, (X[(h - "
+    "r) // 3] else 0), 0) * W[r] }",
     # Dilated, the condition on the product, and a function that is not zero where its argument is.
-    "kernel w(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] += where((h + 3*r) % 2 == 1, exp(X[(h + 3*r)//2] else 0) * W[r], 0) }",
+    "kernel w(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] += where((h + 3*r) % 2 == 1, exp(X[(h "
+    "+ 3*r)//2] else 0) * W[r], 0) }",
     # Nothing but the condition says where the window ends.
-    "kernel lone(X: f32[A]) -> (Y: f32[C]) { Y[h] += where((h + r) % 2 == 0, exp(X[(h + r) // 2] else 0), 0) for r in 0:5 }",
+    "kernel lone(X: f32[A]) -> (Y: f32[C]) { Y[h] += where((h + r) % 2 == 0, exp(X[(h + r) // "
+    "2] else 0), 0) for r in 0:5 }",
     # Conditions that read, at outputs and weights beyond the last of a phase too.
-    "kernel rd(W: f32[B], M: f32[C]) -> (Y: f32[C]) { Y[h] += where((h + r) % 3 == 0 and M[h] > 0, exp(W[r]), 0) }",
-    "kernel r(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] += where((h + r) % 3 == 0 and W[r] > 0, exp(X[(h+r)//3] else 0), 0) }",
+    "kernel rd(W: f32[B], M: f32[C]) -> (Y: f32[C]) { Y[h] += where((h + r) % 3 == 0 and M[h] > "
+    "0, exp(W[r]), 0) }",
+    "kernel r(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] += where((h + r) % 3 == 0 and W[r] > "
+    "0, exp(X[(h+r)//3] else 0), 0) }",
     # Two readers, one of which reads beyond the end.
     """kernel read(X: f32[A], W: f32[B]) -> (Y: f32[C], Z: f32[C]) {
       T[h] += where((h + r) % 2 == 0, (X[(h + r) // 2] else 0), 0) * W[r] for h in 0:C
@@ -52,33 +59,51 @@ WRITTEN = [
     }""",
 ]
 KEPT = [
-    "kernel product(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] += (X[h + r] else 0) * W[r] for h in 0:C }",
-    "kernel most(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] max= where((h + r) % 2 == 0, (X[(h + r) // 2] else 0), 0) * W[r] }",
+    "kernel product(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] += (X[h + r] else 0) * W[r] for "
+    "h in 0:C }",
+    "kernel most(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] max= where((h + r) % 2 == 0, (X[(h "
+    "+ r) // 2] else 0), 0) * W[r] }",
     # An even step meets one phase of two alone, and a rule of one axis no window.
-    "kernel even(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] += where((h + 2*r) % 2 == 0, (X[h + r] else 0), 0) * W[r] }",
-    "kernel two(X: f32[A], W: f32[B]) -> (Y: f32[A, C]) { Y[h, y] += where((h + y + r) % 2 == 0, (X[h + r] else 0), 0) * W[r] }",
-    "kernel one(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] += where((h + r) % 2 == 0, (X[(h + r) // 2] else 0), 1) * W[r] }",
+    "kernel even(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] += where((h + 2*r) % 2 == 0, (X[h "
+    "+ r] else 0), 0) * W[r] }",
+    "kernel two(X: f32[A], W: f32[B]) -> (Y: f32[A, C]) { Y[h, y] += where((h + y + r) % 2 == "
+    "0, (X[h + r] else 0), 0) * W[r] }",
+    "kernel one(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] += where((h + r) % 2 == 0, (X[(h + "
+    "r) // 2] else 0), 1) * W[r] }",
     # No remainder is two, nor less than none.
-    "kernel none(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] += where((h + r) % 2 == 2, (X[(h + r) // 2] else 0), 0) * W[r] }",
-    "kernel less(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] += where((h + r) % 2 == 0 - 1, (X[(h + r)//2] else 0), 0) * W[r] }",
+    "kernel none(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] += where((h + r) % 2 == 2, (X[(h + "
+    "r) // 2] else 0), 0) * W[r] }",
+    "kernel less(X: f32[A], W: f32[B]) -> (Y: f32[C]) { Y[h] += where((h + r) % 2 == 0 - 1, "
+    "(X[(h + r)//2] else 0), 0) * W[r] }",
     # Where the window is as short as one weight nothing is saved.
-    "kernel short(X: f32[A]) -> (Y: f32[C]) { Y[h] += where((h + r) % 2 == 0, (X[(h + r) // 2] else 0), 0) for r in 0:1 }",
+    "kernel short(X: f32[A]) -> (Y: f32[C]) { Y[h] += where((h + r) % 2 == 0, (X[(h + r) // 2] "
+    "else 0), 0) for r in 0:1 }",
 ]
 EXTENTS = {"A": 5, "B": 4, "C": 9}
 
 
 def written(text: str) -> Workload:
-    return workload_from_notation(text, {name: extent for name, extent in EXTENTS.items() if re.search(rf"\b{name}\b", text)})
+    return workload_from_notation(
+        text, {name: extent for name, extent in EXTENTS.items() if re.search(rf"\b{name}\b", text)}
+    )
 
 
 def rules(expression: Expression) -> int:
     """Selections by a remainder."""
-    selections = [node for stage in expression.stages for node in walk(stage.body) if isinstance(node, Select)]
-    return sum(isinstance(node, Binary) and node.op == "floormod" for one in selections for node in walk(one.cond))
+    selections = [
+        node for stage in expression.stages for node in walk(stage.body) if isinstance(node, Select)
+    ]
+    return sum(
+        isinstance(node, Binary) and node.op == "floormod"
+        for one in selections
+        for node in walk(one.cond)
+    )
 
 
 @pytest.mark.parametrize("spec", WHOLE)
-def test_a_transposed_convolution_multiplies_what_meets_and_writes_its_output_in_place(spec: str) -> None:
+def test_a_transposed_convolution_multiplies_what_meets_and_writes_its_output_in_place(
+    spec: str,
+) -> None:
     workload = parse_spec(spec)
     stride = int(spec.split("stride=")[1][0])
     made = phased(inlined(workload.expression))

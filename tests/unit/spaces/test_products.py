@@ -1,4 +1,5 @@
-"""Sums of products cut for instructions: what is one, and when zeros may stand beyond the end of an axis."""
+"""Sums of products cut for instructions: what is one, and when zeros may stand beyond
+the end of an axis."""
 
 from __future__ import annotations
 
@@ -14,7 +15,11 @@ from tuner.workload.spec import parse_spec, workload_from_notation
 def only_stage(text: str) -> tuple[Stage, dict[str, tuple[int, ...]], dict[str, DType]]:
     workload = workload_from_notation(text, {}) if text.startswith("kernel") else parse_spec(text)
     (stage,) = workload.expression.stages
-    return stage, shapes_of(workload.expression), {tensor.name: tensor.dtype for tensor in workload.expression.inputs}
+    return (
+        stage,
+        shapes_of(workload.expression),
+        {tensor.name: tensor.dtype for tensor in workload.expression.inputs},
+    )
 
 
 def test_a_cut_axis_has_steps_of_parts_with_names_of_their_own() -> None:
@@ -24,7 +29,11 @@ def test_a_cut_axis_has_steps_of_parts_with_names_of_their_own() -> None:
     assert made is not None
     found, names = made
     assert names == ("kh", "khh")
-    assert [(one.name, one.extent) for one in found.reduce_axes] == [("k", 2), ("kh", 16), ("khh", 4)]
+    assert [(one.name, one.extent) for one in found.reduce_axes] == [
+        ("k", 2),
+        ("kh", 16),
+        ("khh", 4),
+    ]
     assert all(read.pad is not None and read.pad.value == 0 for read in factors(found) or ())
 
 
@@ -37,8 +46,16 @@ def test_a_cut_that_divides_pads_nothing() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("kernel w(X: i8[9, 20], W: i8[5, 7]) -> (Y: i32[9, 16, 7]) { Y[n, p, m] += X[n, p + r] * W[r, m] }", "a window"),
-        ("kernel p(X: i8[9, 20], W: i8[30, 7]) -> (Y: i32[9, 7]) { Y[n, m] += X[n, c] * W[c, m] for c in 0:19 }", "a part"),
+        (
+            "kernel w(X: i8[9, 20], W: i8[5, 7]) -> (Y: i32[9, 16, 7]) { Y[n, p, m] += X[n, p + "
+            "r] * W[r, m] }",
+            "a window",
+        ),
+        (
+            "kernel p(X: i8[9, 20], W: i8[30, 7]) -> (Y: i32[9, 7]) { Y[n, m] += X[n, c] * W[c, "
+            "m] for c in 0:19 }",
+            "a part",
+        ),
     ],
 )
 def test_where_a_tensor_goes_on_beyond_the_axis_there_are_no_zeros(text: str, why: str) -> None:

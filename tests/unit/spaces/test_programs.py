@@ -1,4 +1,5 @@
-"""Programs of sampled configs, interpreted block by block without TVM, compute what the reference computes."""
+"""Programs of sampled configs, interpreted block by block without TVM, compute what the
+reference computes."""
 
 from __future__ import annotations
 
@@ -20,9 +21,12 @@ from tuner.workload.workload import Workload
 # Narrow vectors make tiny extents exercise every path.
 NARROW = replace(detect_cpu(), vector_bytes=16, vector_registers=16)
 SPECS = (
-    "matmul:M=5,N=7,K=6", "matmul:M=3,N=4,K=64", "matmul:M=4,N=9,K=8,transpose_b=true", "dense:M=2,N=5,K=9,bias=true,act=gelu",
-    "conv2d:N=1,H=5,W=4,CI=2,CO=5,KH=3,KW=3,pad=1,act=relu", "max_pool2d:N=1,H=5,W=5,C=5,KH=3,KW=3,stride=2,pad=1",
-    "softmax:M=3,N=7", "layer_norm:M=3,N=10", "reduce_sum:M=5,N=13,axis=1", "reduce_max:M=5,N=13,axis=0", "transpose:M=5,N=9",
+    "matmul:M=5,N=7,K=6", "matmul:M=3,N=4,K=64", "matmul:M=4,N=9,K=8,transpose_b=true",
+    "dense:M=2,N=5,K=9,bias=true,act=gelu",
+    "conv2d:N=1,H=5,W=4,CI=2,CO=5,KH=3,KW=3,pad=1,act=relu",
+    "max_pool2d:N=1,H=5,W=5,C=5,KH=3,KW=3,stride=2,pad=1",
+    "softmax:M=3,N=7", "layer_norm:M=3,N=10", "reduce_sum:M=5,N=13,axis=1",
+    "reduce_max:M=5,N=13,axis=0", "transpose:M=5,N=9",
     "attention:B=1,H=1,S=5,D=4",
 )  # fmt: skip
 
@@ -35,7 +39,9 @@ def check(workload: Workload, configs: int) -> None:
     rng = np.random.default_rng(zlib.crc32(workload.key.encode()))
     for point in space.space.sample(rng, configs):
         config = space.space.config(point)
-        for name, got in zip(workload.expression.outputs, run(space.program(config), ordered), strict=True):
+        for name, got in zip(
+            workload.expression.outputs, run(space.program(config), ordered), strict=True
+        ):
             np.testing.assert_allclose(got, want[name], rtol=1e-9, atol=1e-12, err_msg=str(config))
 
 
@@ -55,7 +61,11 @@ def test_names_that_look_like_a_sketchs_own_do_no_harm() -> None:
 def groups(workload: Workload) -> list[tuple[type, tuple[str, ...]]]:
     found = []
     for group in CpuSpace(workload, NARROW, threads=1).groups:
-        stages = group.stages if isinstance(group, RowGroup) else tuple(filter(None, (group.anchor, group.epilogue)))
+        stages = (
+            group.stages
+            if isinstance(group, RowGroup)
+            else tuple(filter(None, (group.anchor, group.epilogue)))
+        )
         found.append((type(group), tuple(stage.name for stage in stages)))
     return found
 
@@ -67,7 +77,9 @@ def test_a_softmax_of_any_name_is_one_row_group() -> None:
       All[r] += Pow[r, c]
       Out[r, c] = Pow[r, c] / All[r]
     }"""
-    assert groups(workload_from_notation(text, {"M": 4, "N": 9})) == [(RowGroup, ("Top", "Pow", "All", "Out"))]
+    assert groups(workload_from_notation(text, {"M": 4, "N": 9})) == [
+        (RowGroup, ("Top", "Pow", "All", "Out"))
+    ]
 
 
 def test_a_product_takes_its_epilogue_along() -> None:
@@ -76,7 +88,9 @@ def test_a_product_takes_its_epilogue_along() -> None:
       U[i, j] = T[i, j] + b[j]
       C[i, j] = max(U[i, j], 0)
     }"""
-    assert groups(workload_from_notation(text, {"M": 4, "N": 9, "K": 3})) == [(TileGroup, ("T", "C"))]
+    assert groups(workload_from_notation(text, {"M": 4, "N": 9, "K": 3})) == [
+        (TileGroup, ("T", "C"))
+    ]
 
 
 def test_a_stage_read_twice_or_given_out_is_kept() -> None:
@@ -84,4 +98,7 @@ def test_a_stage_read_twice_or_given_out_is_kept() -> None:
       S[i] += X[i, j]
       Y[i, j] = X[i, j] * S[i]
     }"""
-    assert [names for _, names in groups(workload_from_notation(text, {"M": 4, "N": 9}))] == [("S",), ("Y",)]
+    assert [names for _, names in groups(workload_from_notation(text, {"M": 4, "N": 9}))] == [
+        ("S",),
+        ("Y",),
+    ]

@@ -1,4 +1,5 @@
-"""Programs in two: what depends on constants alone goes ahead, everything else stays, and nothing is lost."""
+"""Programs in two: what depends on constants alone goes ahead, everything else stays,
+and nothing is lost."""
 
 from __future__ import annotations
 
@@ -60,9 +61,13 @@ def test_the_two_parts_are_the_whole(spec: str, threads: int) -> None:
         assert all(block.reducer is None for block in ahead.blocks)
         assert rest.outputs == program.outputs and not rest.constants
         for part in (ahead, rest):
-            known = {tensor.name for tensor in (*part.inputs, *part.outputs)} | {buffer.name for buffer in part.buffers}
+            known = {tensor.name for tensor in (*part.inputs, *part.outputs)} | {
+                buffer.name for buffer in part.buffers
+            }
             assert {read.tensor for block in part.blocks for read in reads(block.body)} <= known
-            assert {block.buffer for block in part.blocks} <= known - {tensor.name for tensor in part.inputs}
+            assert {block.buffer for block in part.blocks} <= known - {
+                tensor.name for tensor in part.inputs
+            }
         assert {tensor.name for tensor in ahead.outputs} <= {tensor.name for tensor in rest.inputs}
     assert seen > 10
 
@@ -78,10 +83,14 @@ def test_it_goes_ahead_exactly_where_a_constant_is_copied_at_the_root(spec: str)
         wanted = {
             name.rsplit("_", 1)[1]
             for name, value in config.items()
-            if name.startswith(f"{prefix}.copy") and value == "pack_root" and name.rsplit("_", 1)[1] in workload.constants
+            if name.startswith(f"{prefix}.copy")
+            and value == "pack_root"
+            and name.rsplit("_", 1)[1] in workload.constants
         }
         parts = split(space.program(config))
-        found = set() if parts.prologue is None else {tensor.name for tensor in parts.prologue.inputs}
+        found = (
+            set() if parts.prologue is None else {tensor.name for tensor in parts.prologue.inputs}
+        )
         assert wanted <= found, config
 
 
@@ -92,7 +101,11 @@ def test_nothing_goes_ahead_without_constants() -> None:
 
 
 def test_the_packed_buffer_takes_the_constants_place() -> None:
-    parts = next(parts for parts in map(split, programs("dense:M=8,N=32,K=64,bias=true,const=W")) if parts.prologue)
+    parts = next(
+        parts
+        for parts in map(split, programs("dense:M=8,N=32,K=64,bias=true,const=W"))
+        if parts.prologue
+    )
     assert parts.prologue is not None
     (packed,) = parts.prologue.outputs
     assert [tensor.name for tensor in parts.main.inputs] == ["X", packed.name, "bias"]

@@ -1,4 +1,5 @@
-"""Reductions in parts: the same values, offered where threads would wait for one another's points and nowhere else."""
+"""Reductions in parts: the same values, offered where threads would wait for one
+another's points and nowhere else."""
 
 from __future__ import annotations
 
@@ -50,7 +51,11 @@ MANY = (
 
 
 def sketches(spec: str, threads: int) -> list[str]:
-    return [sketch.name for sketch in CpuSpace(parse_spec(spec), detect_cpu(), threads).space.sketches if SUFFIX in sketch.name]
+    return [
+        sketch.name
+        for sketch in CpuSpace(parse_spec(spec), detect_cpu(), threads).space.sketches
+        if SUFFIX in sketch.name
+    ]
 
 
 @pytest.mark.parametrize("spec", FEW)
@@ -60,7 +65,9 @@ def test_kernels_in_parts_compute_the_same(spec: str) -> None:
     points = space.space.sample(np.random.default_rng(3), 400)
     names = np.array([SUFFIX in str(space.space.config(point)["sketch"]) for point in points])
     assert names.any()
-    check_programs(workload, [space.program(space.space.config(point)) for point in points[names][:2]])
+    check_programs(
+        workload, [space.program(space.space.config(point)) for point in points[names][:2]]
+    )
 
 
 @pytest.mark.parametrize("spec", MANY)
@@ -83,7 +90,12 @@ def test_parts_are_a_few_for_each_thread_and_of_one_length() -> None:
 def test_what_parts_of_one_length_leave_is_reduced_by_itself() -> None:
     parts, combined, left, both = _in_parts(parse_spec("reduce_max:M=1,N=90001").expression, 3)
     assert (parts.extents, combined.extents) == ({"p": 24, "i": 1, "j": 3750}, {"i": 1, "p": 24})
-    assert left.extents == {"i": 1, "j": 1} and both.reducer is None and isinstance(both.body, Binary) and both.body.op == "max"
+    assert (
+        left.extents == {"i": 1, "j": 1}
+        and both.reducer is None
+        and isinstance(both.body, Binary)
+        and both.body.op == "max"
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -1,4 +1,5 @@
-"""Row sketches: divisions by one number a row are products with its reciprocal, inputs of rows to come are fetched ahead."""
+"""Row sketches: divisions by one number a row are products with its reciprocal, inputs
+of rows to come are fetched ahead."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ def test_divisors_of_rows_may_be_any_number() -> None:
     space = CpuSpace(workload_from_notation(BY_LARGEST, {}), detect_cpu(), 1)
     points = np.unique(space.space.sample(np.random.default_rng(0), 40), axis=0)[:6]
     x = np.random.default_rng(1).uniform(0.1, 1.0, (ROWS, COLUMNS)).astype(np.float32)
-    x *= np.array([2.0**exponent for exponent in (-140, -127, -100, -64, 0, 64, 100, 127)] + [0.0])[:, None].astype(np.float32)
+    x *= np.array([2.0**exponent for exponent in (-140, -127, -100, -64, 0, 64, 100, 127)] + [0.0])[
+        :, None
+    ].astype(np.float32)
     x[7, 5] = np.inf
     with np.errstate(invalid="ignore"):
         want = x / x.max(axis=1, keepdims=True)
@@ -37,7 +40,9 @@ def test_divisors_of_rows_may_be_any_number() -> None:
         np.testing.assert_allclose(out.numpy(), want, rtol=2.0**-22)
 
 
-@pytest.mark.parametrize(("spec", "chosen"), [("softmax:M=8,N=64", True), ("layer_norm:M=8,N=64", False)])
+@pytest.mark.parametrize(
+    ("spec", "chosen"), [("softmax:M=8,N=64", True), ("layer_norm:M=8,N=64", False)]
+)
 def test_polynomials_are_a_choice_where_a_function_has_one(spec: str, chosen: bool) -> None:
     """A square root has an instruction: two configs would compile to the same code."""
     (sketch,) = CpuSpace(parse_spec(spec), detect_cpu(), 1).space.sketches
@@ -67,7 +72,9 @@ def test_a_divisor_that_varies_in_a_row_stays_one() -> None:
         ("softmax:M=9,N=53,dtype=bfloat16", set()),
     ],
 )
-def test_what_rows_to_come_read_is_fetched_where_a_later_pass_has_the_time(spec: str, fetched: set[str]) -> None:
+def test_what_rows_to_come_read_is_fetched_where_a_later_pass_has_the_time(
+    spec: str, fetched: set[str]
+) -> None:
     space = CpuSpace(parse_spec(spec), detect_cpu(), 1)
     found: set[str] = set()
     for point in np.unique(space.space.sample(np.random.default_rng(0), 200), axis=0):
@@ -83,7 +90,8 @@ def test_what_rows_to_come_read_is_fetched_where_a_later_pass_has_the_time(spec:
 
 
 def test_a_stage_is_of_one_group_alone() -> None:
-    """With as many values as keys the last stage is both rows of the sums and what follows the product."""
+    """With as many values as keys the last stage is both rows of the sums and what
+    follows the product."""
     text = """kernel attend(P: f32[16, 16], V: f32[16, 16]) -> (Y: f32[16, 16]) {
       X[i, j] = exp(P[i, j])
       Z[i] += X[i, j]

@@ -17,7 +17,9 @@ def test_splits_are_all_the_ways_to_factor_an_extent() -> None:
     assert knobs.split("i", 12, parts=3) == (12, 1, 1)
     (knob,) = knobs.space("t").sketches[0].knobs
     assert len(knob.values) == len(set(knob.values)) == 18
-    assert all(isinstance(value, tuple) and prod(value) == 12 and len(value) == 3 for value in knob.values)
+    assert all(
+        isinstance(value, tuple) and prod(value) == 12 and len(value) == 3 for value in knob.values
+    )
     assert Knobs().split("i", 7) == (7, 1)
 
 
@@ -28,7 +30,9 @@ def test_the_last_factor_may_be_bounded() -> None:
 
 
 def test_a_config_answers_every_knob() -> None:
-    config = json.loads('{"sketch": "t", "i": [4, 3], "order": [2, 0, 1], "fast": 1, "how": "b", "n": 16}')
+    config = json.loads(
+        '{"sketch": "t", "i": [4, 3], "order": [2, 0, 1], "fast": 1, "how": "b", "n": 16}'
+    )
     knobs = Knobs(config)
     assert knobs.split("i", 12) == (4, 3)
     assert knobs.order("order", ["x", "y", "z"]) == ["z", "x", "y"]
@@ -56,7 +60,9 @@ def test_what_makes_no_knob_is_refused(use: object, why: str) -> None:
         use(Knobs())  # type: ignore[operator]  # each is a function of the knobs
 
 
-@pytest.mark.parametrize(("config", "why"), [({}, "is not in the config"), ({"c": 9}, "has no value 9")])
+@pytest.mark.parametrize(
+    ("config", "why"), [({}, "is not in the config"), ({"c": 9}, "has no value 9")]
+)
 def test_configs_of_another_space_are_refused(config: Config, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         Knobs(config).choice("c", [1, 2])

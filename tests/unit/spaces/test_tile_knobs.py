@@ -1,4 +1,5 @@
-"""The tile sketch: along which axes vectors lie, which of them are wide, and which cache blocks there are."""
+"""The tile sketch: along which axes vectors lie, which of them are wide, and which
+cache blocks there are."""
 
 from __future__ import annotations
 
@@ -16,8 +17,12 @@ from tuner.target.detect import detect_cpu
 from tuner.target.target import Target
 from tuner.workload.spec import parse_spec, workload_from_notation
 
-EIGHT = replace(detect_cpu(), vector_bytes=32, vector_registers=16, isa=("avx2", "fma"))  # lanes of float32
-SIXTEEN = replace(detect_cpu(), vector_bytes=64, vector_registers=32, isa=("avx2", "fma", "avx512f"))
+EIGHT = replace(
+    detect_cpu(), vector_bytes=32, vector_registers=16, isa=("avx2", "fma")
+)  # lanes of float32
+SIXTEEN = replace(
+    detect_cpu(), vector_bytes=64, vector_registers=32, isa=("avx2", "fma", "avx512f")
+)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +31,8 @@ SIXTEEN = replace(detect_cpu(), vector_bytes=64, vector_registers=32, isa=("avx2
         # The output's last axis, contiguous or still in all reads, and as long as whole vectors.
         ("matmul:M=33,N=64,K=20", ["j"]),
         ("conv2d:N=1,H=16,W=16,CI=8,CO=24,KH=3,KW=3,pad=1,layout=NCHW", ["w"]),
-        # Read in steps of two it makes no vectors; the weights do, packed: 12 times as large as its source the input may not be.
+        # Read in steps of two it makes no vectors; the weights do, packed: 12 times as
+        # large as its source the input may not be.
         ("conv2d:N=1,H=64,W=64,CI=3,CO=24,KH=7,KW=7,stride=2,pad=3,layout=NCHW", ["w", "k"]),
         # Seven points overlap by one in eight, 15 by one in 16, 49 by seven in 56, 63 by one in 64.
         ("conv2d:N=1,H=7,W=7,CI=8,CO=24,KH=3,KW=3,pad=1,layout=NCHW", ["w", "k"]),
@@ -45,23 +51,36 @@ def test_chains_of_arithmetic_take_turns_in_wide_vectors() -> None:
     steps = {}
     for point in space.space.sample(np.random.default_rng(0), 60):
         config = space.space.config(point)
-        wide = any(isinstance(step, Fuse) and step.into == "Y.ij_v" for step in space.program(config).steps)
+        wide = any(
+            isinstance(step, Fuse) and step.into == "Y.ij_v" for step in space.program(config).steps
+        )
         steps[config["Y.tile_ij.register"], config["Y.tile_ij.mathematics"]] = wide
-    assert {key for key, wide in steps.items() if wide} == {((16,), "polynomial"), ((32,), "polynomial")}
+    assert {key for key, wide in steps.items() if wide} == {
+        ((16,), "polynomial"),
+        ((32,), "polynomial"),
+    }
     assert len(steps) == 8
 
 
 @pytest.mark.parametrize(
     ("spec", "target", "most"),
     [
-        # Most accumulators by vectors side by side, beside these and, for several, the element that they share.
+        # Most accumulators by vectors side by side, beside these and, for several, the
+        # element that they share.
         ("matmul:M=16,N=256,K=64", SIXTEEN, {1: 16, 2: 28, 3: 27, 4: 24, 6: 24, 8: 16}),
         ("matmul:M=16,N=256,K=64", EIGHT, {1: 14, 2: 12, 3: 12, 4: 8}),
-        # Lanes share nothing: of the two operands of a step one is kept, the other comes from memory.
-        ("depthwise_conv2d:N=1,H=28,W=28,C=64,KH=3,KW=3,pad=1", SIXTEEN, {1: 30, 2: 30, 3: 27, 4: 28}),
+        # Lanes share nothing: of the two operands of a step one is kept, the other
+        # comes from memory.
+        (
+            "depthwise_conv2d:N=1,H=28,W=28,C=64,KH=3,KW=3,pad=1",
+            SIXTEEN,
+            {1: 30, 2: 30, 3: 27, 4: 28},
+        ),
     ],
 )
-def test_accumulators_leave_registers_for_the_operands(spec: str, target: Target, most: dict[int, int]) -> None:
+def test_accumulators_leave_registers_for_the_operands(
+    spec: str, target: Target, most: dict[int, int]
+) -> None:
     (sketch,) = CpuSpace(parse_spec(spec), target, threads=1).space.sketches
     lanes, found = target.vector_bytes // 4, dict.fromkeys(most, 0)
     for tile in next(knob.values for knob in sketch.knobs if knob.name.endswith("register")):
@@ -80,13 +99,20 @@ def test_accumulators_leave_registers_for_the_operands(spec: str, target: Target
         ("matmul:M=9,N=32,K=1", ()),
     ],
 )
-def test_short_reductions_are_unrolled_as_a_whole(spec: str, values: tuple[tuple[int, int], ...]) -> None:
+def test_short_reductions_are_unrolled_as_a_whole(
+    spec: str, values: tuple[tuple[int, int], ...]
+) -> None:
     """And axes of a single step are no choice."""
     sketch = CpuSpace(parse_spec(spec), SIXTEEN, threads=1).space.sketches[0]
-    assert next((knob.values for knob in sketch.knobs if knob.name.endswith("unroll")), ()) == values
+    assert (
+        next((knob.values for knob in sketch.knobs if knob.name.endswith("unroll")), ()) == values
+    )
 
 
-@pytest.mark.parametrize(("threads", "blocks"), [(1, (0, 32, 64, 100)), (2, (0, 32, 50, 64, 100)), (3, (0, 32, 34, 64, 100))])
+@pytest.mark.parametrize(
+    ("threads", "blocks"),
+    [(1, (0, 32, 64, 100)), (2, (0, 32, 50, 64, 100)), (3, (0, 32, 34, 64, 100))],
+)
 def test_a_threads_share_of_an_axis_is_a_block(threads: int, blocks: tuple[int, ...]) -> None:
     sketch, *_ = CpuSpace(parse_spec("matmul:M=9,N=100,K=20"), EIGHT, threads).space.sketches
     assert next(knob.values for knob in sketch.knobs if knob.name.endswith("block_j")) == blocks
@@ -94,7 +120,9 @@ def test_a_threads_share_of_an_axis_is_a_block(threads: int, blocks: tuple[int, 
 
 @pytest.mark.parametrize("value", ["X[j, i] * 2", "exp(X[j, i])", "tanh(X[j, i]) / X[j, i]"])
 def test_what_is_turned_may_cost_mathematics(value: str) -> None:
-    workload = workload_from_notation(f"kernel turn(X: f32[M, N]) -> (Y: f32[N, M]) {{ Y[i, j] = {value} }}", {"M": 19, "N": 24})
+    workload = workload_from_notation(
+        f"kernel turn(X: f32[M, N]) -> (Y: f32[N, M]) {{ Y[i, j] = {value} }}", {"M": 19, "N": 24}
+    )
     sketches = CpuSpace(workload, EIGHT, threads=1).space.sketches
     assert any("turn_" in sketch.name for sketch in sketches)
     check(workload, configs=4)
@@ -104,18 +132,25 @@ def test_what_is_turned_may_cost_mathematics(value: str) -> None:
     ("text", "values"),
     [
         # What is read along a diagonal is copied with all beside it: no copy is worth that.
-        ("kernel diagonal(X: f32[40, 40]) -> (Y: f32[64]) { Y[i] = abs(X[2 * i, i] else 1) for i in 0:64 }", ["none"]),
+        ("kernel diagonal(X: f32[40, 40]) -> (Y: f32[64]) { Y[i] = abs(X[2 * i, i] else 1) for "
+        "i in 0:64 }", ["none"]),
         # A border of one, each element read once: whatever is faster.
-        ("kernel once(X: f32[30, 30]) -> (Y: f32[32, 32]) { Y[i, j] = abs(X[i - 1, j - 1] else 1) for i in 0:32, j in 0:32 }",
+        ("kernel once(X: f32[30, 30]) -> (Y: f32[32, 32]) { Y[i, j] = abs(X[i - 1, j - 1] else "
+        "1) for i in 0:32, j in 0:32 }",
          ["none", "pad"]),
         # Read again and again, with a border that differs from lane to lane.
-        ("kernel window(X: f32[32]) -> (Y: f32[32]) { Y[i] += X[i + r - 1] else 0 for r in 0:3 }", ["pad"]),
+        ("kernel window(X: f32[32]) -> (Y: f32[32]) { Y[i] += X[i + r - 1] else 0 for "
+        "r in 0:3 }", ["pad"]),
     ],
 )  # fmt: skip
 def test_padded_copies_are_of_what_is_read(text: str, values: list[str]) -> None:
     workload = workload_from_notation(text, {})
     space = CpuSpace(workload, EIGHT, threads=1)
-    sketch = next(sketch for sketch in next(iter(space.combinations.values())) if isinstance(sketch, TileSketch))
+    sketch = next(
+        sketch
+        for sketch in next(iter(space.combinations.values()))
+        if isinstance(sketch, TileSketch)
+    )
     (found,) = sketch.reads
     assert sketch.copy_values(found) == values
     check(workload, configs=6)

@@ -1,4 +1,5 @@
-"""Winograd's convolution: the same function as the sum, found by indices alone, offered where less accuracy was asked for."""
+"""Winograd's convolution: the same function as the sum, found by indices alone, offered
+where less accuracy was asked for."""
 
 from __future__ import annotations
 
@@ -39,10 +40,14 @@ def test_the_rewritten_stages_compute_the_same(spec: str, joined: bool) -> None:
 def check(expression: Expression, *, joined: bool) -> Expression:
     rewritten = winograd(expression, joined=joined)
     assert rewritten is not None
-    assert all(stage.reducer is None or "m" in stage.name for stage in rewritten.stages), "only the products are summed"
+    assert all(stage.reducer is None or "m" in stage.name for stage in rewritten.stages), (
+        "only the products are summed"
+    )
     inputs = make_inputs(expression, seed=1)
     want, got = evaluate(expression, inputs), evaluate(rewritten, inputs)
-    np.testing.assert_allclose(got[rewritten.outputs[0]], want[expression.outputs[0]], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        got[rewritten.outputs[0]], want[expression.outputs[0]], rtol=1e-9, atol=1e-9
+    )
     return rewritten
 
 
@@ -51,15 +56,37 @@ def check(expression: Expression, *, joined: bool) -> Expression:
     [
         ("n, h + r, w + s, c", "r, s, c, k", "n, h, w, k", (4, 4, 2 * 3 * 4, 5)),
         ("n, c, h + r, w + s", "k, c, r, s", "n, k, h, w", (4, 4, 5, 2 * 3 * 4)),
-        ("n, h + r, w + s, c", "n, r, s, c, k", "n, h, w, k", (4, 4, 2, 3 * 4, 5)),  # weights of each image its own
-        ("n, h + r, w + s, c", "r, s, c, k", "w, n, h, k", (4, 4, 2 * 3 * 4, 5)),  # made in another order
-        ("h + r, n, c, w + s", "r, s, c, k", "h, n, w, k", (4, 4, 2 * 3 * 4, 5)),  # sides apart from each other
+        (
+            "n, h + r, w + s, c",
+            "n, r, s, c, k",
+            "n, h, w, k",
+            (4, 4, 2, 3 * 4, 5),
+        ),  # weights of each image its own
+        (
+            "n, h + r, w + s, c",
+            "r, s, c, k",
+            "w, n, h, k",
+            (4, 4, 2 * 3 * 4, 5),
+        ),  # made in another order
+        (
+            "h + r, n, c, w + s",
+            "r, s, c, k",
+            "h, n, w, k",
+            (4, 4, 2 * 3 * 4, 5),
+        ),  # sides apart from each other
     ],
 )
-def test_squares_of_all_images_are_numbered_along_one_axis(data: str, weights: str, made: str, products: tuple[int, ...]) -> None:
+def test_squares_of_all_images_are_numbered_along_one_axis(
+    data: str, weights: str, made: str, products: tuple[int, ...]
+) -> None:
     extents = {"n": 2, "h": 6, "w": 7, "c": 3, "k": 5, "r": 3, "s": 3, "h + r": 8, "w + s": 9}
-    x, w, y = ("[" + ", ".join(str(extents[index]) for index in one.split(", ")) + "]" for one in (data, weights, made))
-    text = f"kernel t(X: f32{x}, W: f32{w}) -> (Y: f32{y}) {{ Y[{made}] += X[{data}] * W[{weights}] }}"
+    x, w, y = (
+        "[" + ", ".join(str(extents[index]) for index in one.split(", ")) + "]"
+        for one in (data, weights, made)
+    )
+    text = (
+        f"kernel t(X: f32{x}, W: f32{w}) -> (Y: f32{y}) {{ Y[{made}] += X[{data}] * W[{weights}] }}"
+    )
     rewritten = check(plainly_named(workload_from_notation(text, {}).expression), joined=True)
     assert next(stage.tensor.shape for stage in rewritten.stages if stage.reducer) == products
 
@@ -83,9 +110,13 @@ def test_other_stages_are_left_as_they_are(spec: str) -> None:
 
 
 def test_it_is_a_sketch_under_fast_numerics_alone() -> None:
-    strict, fast = (CpuSpace(parse_spec(spec), NARROW, 1).space for spec in (SMALL, f"{SMALL},numerics=fast"))
+    strict, fast = (
+        CpuSpace(parse_spec(spec), NARROW, 1).space for spec in (SMALL, f"{SMALL},numerics=fast")
+    )
     assert not any(SUFFIX in sketch.name for sketch in strict.sketches)
-    assert [sketch.name for sketch in fast.sketches if SUFFIX not in sketch.name] == [sketch.name for sketch in strict.sketches]
+    assert [sketch.name for sketch in fast.sketches if SUFFIX not in sketch.name] == [
+        sketch.name for sketch in strict.sketches
+    ]
     assert sum(SUFFIX in sketch.name for sketch in fast.sketches) == 1
     assert len({knob.name for knob in fast.knobs}) == len(fast.knobs)
 
@@ -102,7 +133,9 @@ def test_programs_compute_what_the_reference_computes() -> None:
     inputs = make_inputs(workload.expression, seed=5, kind="normal")
     want = evaluate(workload.expression, inputs)[workload.expression.outputs[0]]
     rewritten = [SUFFIX in sketch.name for sketch in space.space.sketches]
-    points = [point for point in space.space.sample(np.random.default_rng(0), 12) if rewritten[point[0]]]
+    points = [
+        point for point in space.space.sample(np.random.default_rng(0), 12) if rewritten[point[0]]
+    ]
     assert np.isfinite(featurizer(space)(np.stack(points))).all()
     for point in points[:2]:
         (got,) = run(space.program(space.space.config(point)), dict(inputs))
@@ -112,11 +145,17 @@ def test_programs_compute_what_the_reference_computes() -> None:
 @pytest.mark.parametrize(
     ("weights", "rest"),
     [("Ywin", "Y[h, w, k] += X[h + r, w + s, c] * Ywin[r, s, c, k]"),
-     ("F", "T[h, w, k] += X[h + r, w + s, c] * F[r, s, c, k]\n Tm[h] += T[h, w, k]\n Y[h, w, k] = T[h, w, k] + Tm[h]"),
-     ("Twin", "T[h, w, k] += X[h + r, w + s, c] * Twin[r, s, c, k]\n Tu[h] = T[h, 0, 0] * 2\n Y[h, w, k] = T[h, w, k] + Tu[h]")],
+     ("F",
+     "T[h, w, k] += X[h + r, w + s, c] * F[r, s, c, k]\n Tm[h] += T[h, w, k]\n Y[h, w, k] = "
+     "T[h, w, k] + Tm[h]"),
+     ("Twin",
+     "T[h, w, k] += X[h + r, w + s, c] * Twin[r, s, c, k]\n Tu[h] = T[h, 0, 0] * 2\n Y[h, w, k] "
+     "= T[h, w, k] + Tu[h]")],
 )  # fmt: skip
 def test_names_that_are_taken_are_not_given_again(weights: str, rest: str) -> None:
-    text = f"kernel k(X: f32[10, 10, 4], {weights}: f32[3, 3, 4, 8]) -> (Y: f32[8, 8, 8]) {{ {rest} }}"
+    text = (
+        f"kernel k(X: f32[10, 10, 4], {weights}: f32[3, 3, 4, 8]) -> (Y: f32[8, 8, 8]) {{ {rest} }}"
+    )
     made = check(workload_from_notation(text, {}).expression, joined=False)
     names = [*(tensor.name for tensor in made.inputs), *(stage.name for stage in made.stages)]
     assert len(set(names)) == len(names)

@@ -35,7 +35,9 @@ def test_a_machine_serves_its_own_target() -> None:
         (detect_cpu(), False),
     ],
 )
-def test_a_gpu_serves_what_was_declared_if_it_is_at_least_that(machine: Target, served: bool) -> None:
+def test_a_gpu_serves_what_was_declared_if_it_is_at_least_that(
+    machine: Target, served: bool
+) -> None:
     assert serves(machine, DECLARED) is served
 
 

@@ -1,4 +1,5 @@
-"""Measured limits: believable on this machine, the same after a round trip, refused when malformed."""
+"""Measured limits: believable on this machine, the same after a round trip, refused
+when malformed."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def test_round_trips(limits: Limits) -> None:
         assert target_from_document(json.loads(json.dumps(target_to_document(target)))) == target
 
 
-@pytest.mark.parametrize("broken", [{"fma_flops": "fast"}, {"fma_flops": 0.0}, {"bandwidth": []}, {"bandwidth": [{}]}])
+@pytest.mark.parametrize(
+    "broken", [{"fma_flops": "fast"}, {"fma_flops": 0.0}, {"bandwidth": []}, {"bandwidth": [{}]}]
+)
 def test_malformed_limits_are_refused(limits: Limits, broken: dict[str, object]) -> None:
     with pytest.raises(DocumentError, match="malformed limits"):
         limits_from_document({**limits_to_document(limits), **broken})

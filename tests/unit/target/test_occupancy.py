@@ -21,6 +21,11 @@ from tuner.target.occupancy import resident_warps
         ("sm_90", 1024, 255, 227 << 10, 32),  # at least a block
     ],
 )
-def test_the_scarcest_decides(arch: str, threads: int, registers: int, shared_bytes: int, warps: int) -> None:
+def test_the_scarcest_decides(
+    arch: str, threads: int, registers: int, shared_bytes: int, warps: int
+) -> None:
     target = parse_target(f"cuda:{arch}")
-    assert resident_warps(target, threads=threads, registers=registers, shared_bytes=shared_bytes) == warps
+    assert (
+        resident_warps(target, threads=threads, registers=registers, shared_bytes=shared_bytes)
+        == warps
+    )

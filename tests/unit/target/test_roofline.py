@@ -1,4 +1,5 @@
-"""The roofline: the slower of computing and moving, monotone in both, with a verdict on what cannot be."""
+"""The roofline: the slower of computing and moving, monotone in both, with a verdict on
+what cannot be."""
 
 from __future__ import annotations
 
@@ -32,8 +33,10 @@ LIMITS = Limits(
     ),
 )
 TARGET = Target(
-    key="k", kind="cpu", name="test", tvm={"kind": "llvm"}, isa=("avx512bf16", "avx512f", "avx512vnni"), vector_bytes=64,
-    vector_registers=32, cores=4, l1d_bytes=1 << 15, l2_bytes=1 << 20, l3_bytes=1 << 25, limits=LIMITS,
+    key="k", kind="cpu", name="test", tvm={"kind": "llvm"}, isa=("avx512bf16", "avx512f",
+    "avx512vnni"), vector_bytes=64,
+    vector_registers=32, cores=4, l1d_bytes=1 << 15, l2_bytes=1 << 20, l3_bytes=1 << 25,
+    limits=LIMITS,
 )  # fmt: skip
 COMPUTE = Work(flops=2 * 512**3, nbytes=3 << 20)
 MOVE = Work(flops=1 << 20, nbytes=1 << 28)
@@ -53,15 +56,22 @@ def test_the_floor_is_at_the_highest_rates() -> None:
 
 
 @given(flops=st.integers(1, 10**12), nbytes=st.integers(1, 1 << 30), threads=st.integers(1, 8))
-def test_the_floor_is_plausible_and_no_more_than_the_roofline(flops: int, nbytes: int, threads: int) -> None:
+def test_the_floor_is_plausible_and_no_more_than_the_roofline(
+    flops: int, nbytes: int, threads: int
+) -> None:
     work = Work(flops=flops, nbytes=nbytes, threads=threads)
     floor_s = floor_seconds(work, TARGET)
-    assert floor_s <= least_seconds(work, TARGET) * (1 + 1e-9) and implausible(floor_s, work, TARGET) is None
+    assert (
+        floor_s <= least_seconds(work, TARGET) * (1 + 1e-9)
+        and implausible(floor_s, work, TARGET) is None
+    )
     assert implausible(floor_s / 1.3, work, TARGET) is not None
 
 
 def test_fraction_is_one_at_the_roofline() -> None:
-    assert roofline_fraction(least_seconds(COMPUTE, TARGET) * 2, COMPUTE, TARGET) == pytest.approx(0.5)
+    assert roofline_fraction(least_seconds(COMPUTE, TARGET) * 2, COMPUTE, TARGET) == pytest.approx(
+        0.5
+    )
 
 
 def test_threads_count_up_to_the_cores() -> None:
@@ -71,17 +81,32 @@ def test_threads_count_up_to_the_cores() -> None:
 
 
 def test_dtypes_relative_to_float32() -> None:
-    rates = [relative_rate(dtype, TARGET.isa) for dtype in ("float32", "float64", "bfloat16", "float16", "int8", "int32")]
+    rates = [
+        relative_rate(dtype, TARGET.isa)
+        for dtype in ("float32", "float64", "bfloat16", "float16", "int8", "int32")
+    ]
     assert rates == [1.0, 0.5, 2.0, 1.0, 4.0, 1.0]
     assert relative_rate("bfloat16", ("avx2",)) == 1.0
     amx = ("amx-bf16", "amx-int8", "avx512bf16", "avx512vnni")
-    assert [relative_rate(dtype, amx) for dtype in ("bfloat16", "int8", "uint8", "float16")] == [16.0, 32.0, 32.0, 1.0]
+    assert [relative_rate(dtype, amx) for dtype in ("bfloat16", "int8", "uint8", "float16")] == [
+        16.0,
+        32.0,
+        32.0,
+        1.0,
+    ]
 
 
 @given(st.floats(1, 1e12), st.floats(1, 1e12))
-def test_bandwidth_interpolates_between_its_neighbours_and_never_rises(one: float, other: float) -> None:
+def test_bandwidth_interpolates_between_its_neighbours_and_never_rises(
+    one: float, other: float
+) -> None:
     small, large = sorted((one, other))
-    assert 10e9 <= bandwidth_at(LIMITS, large) <= bandwidth_at(LIMITS, small) * (1 + 1e-12) <= 400e9 * (1 + 1e-12)
+    assert (
+        10e9
+        <= bandwidth_at(LIMITS, large)
+        <= bandwidth_at(LIMITS, small) * (1 + 1e-12)
+        <= 400e9 * (1 + 1e-12)
+    )
     assert highest_bandwidth(LIMITS, small) >= bandwidth_at(LIMITS, large) * (1 - 1e-12)
 
 

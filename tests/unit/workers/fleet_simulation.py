@@ -11,7 +11,15 @@ from functools import partial
 import numpy as np
 
 from tuner.measure.outcome import Candidate, Conditions, Timed
-from tuner.workers.fleet.messages import BuildRequest, Built, Library, Measured, MeasureRequest, Report, Span
+from tuner.workers.fleet.messages import (
+    BuildRequest,
+    Built,
+    Library,
+    Measured,
+    MeasureRequest,
+    Report,
+    Span,
+)
 from tuner.workers.fleet.pipeline import Pipeline
 
 Event = tuple[float, int, Callable[[], None]]
@@ -19,12 +27,15 @@ Event = tuple[float, int, Callable[[], None]]
 
 def timed(seconds: float, library: Library) -> Timed:
     conditions = Conditions(lane="cpu:1", isolation="process")
-    return Timed(samples_s=(seconds,), max_rel_error=0.0, conditions=conditions, artifact=library.sha256)
+    return Timed(
+        samples_s=(seconds,), max_rel_error=0.0, conditions=conditions, artifact=library.sha256
+    )
 
 
 @dataclass
 class Simulation:
-    """Stations that take virtual time, work one batch after the other and may die with what they hold."""
+    """Stations that take virtual time, work one batch after the other and may die with
+    what they hold."""
 
     pipeline: Pipeline
     build_s: float = 0.1
@@ -65,10 +76,16 @@ class Simulation:
             numbers = [one.number for one in wanted]
             self.start(worker, self.measure_s * len(wanted), numbers, partial(self.measure, wanted))
         building = any(station.load for station in self.pipeline.builders.values())
-        self.overlaps += building and any(station.load for station in self.pipeline.runners.values())
+        self.overlaps += building and any(
+            station.load for station in self.pipeline.runners.values()
+        )
 
     def start(
-        self, worker: str, seconds: float, numbers: list[int], work: Callable[[float, float], list[Built] | list[Measured]]
+        self,
+        worker: str,
+        seconds: float,
+        numbers: list[int],
+        work: Callable[[float, float], list[Built] | list[Measured]],
     ) -> None:
         begun = max(self.now + self.travel_s, self.free_at.get(worker, 0.0))
         self.free_at[worker] = begun + seconds
@@ -96,10 +113,14 @@ class Simulation:
         results = []
         for request in requests:
             made = library(self.code(request.number))
-            results.append(Built(number=request.number, result=made, started_s=started, ended_s=ended))
+            results.append(
+                Built(number=request.number, result=made, started_s=started, ended_s=ended)
+            )
         return results
 
-    def measure(self, requests: list[MeasureRequest], started: float, ended: float) -> list[Measured]:
+    def measure(
+        self, requests: list[MeasureRequest], started: float, ended: float
+    ) -> list[Measured]:
         share = (ended - started) / len(requests)
         results = []
         for at, request in enumerate(requests):
@@ -107,7 +128,10 @@ class Simulation:
             outcome = timed(1.0 + request.number, request.library)
             results.append(
                 Measured(
-                    number=request.number, outcome=outcome, started_s=started + at * share, ended_s=started + (at + 1) * share
+                    number=request.number,
+                    outcome=outcome,
+                    started_s=started + at * share,
+                    ended_s=started + (at + 1) * share,
                 )
             )
         return results
@@ -125,5 +149,8 @@ def ready(pipeline: Pipeline, at_s: float = 0.0) -> None:
     """Everything that can be built is, by whatever builders take it."""
     while build := pipeline.next_build():
         worker, _, requests = build
-        built = [Built(number=one.number, result=library(one.number), started_s=at_s, ended_s=at_s + 0.1) for one in requests]
+        built = [
+            Built(number=one.number, result=library(one.number), started_s=at_s, ended_s=at_s + 0.1)
+            for one in requests
+        ]
         pipeline.built(worker, built)

@@ -1,4 +1,5 @@
-"""Which waiting job is claimed: the urgent first, within quotas, never one past another that waits for other lanes."""
+"""Which waiting job is claimed: the urgent first, within quotas, never one past another
+that waits for other lanes."""
 
 from __future__ import annotations
 
@@ -11,7 +12,15 @@ from tuner.workers.jobs.admission import Quotas, admitted
 ROOM = Quotas(running_jobs=4)
 
 
-def job(name: str, *, owner: str | None = None, threads: int = 1, trials: int = 100, done: int = 0, priority: int = 0) -> Job:
+def job(
+    name: str,
+    *,
+    owner: str | None = None,
+    threads: int = 1,
+    trials: int = 100,
+    done: int = 0,
+    priority: int = 0,
+) -> Job:
     task = Task(
         position=0,
         workload="w",
@@ -49,8 +58,16 @@ def job(name: str, *, owner: str | None = None, threads: int = 1, trials: int = 
     )
 
 
-def choose(waiting: list[Job], running: list[Job], quotas: Quotas = ROOM, *, policy: PolicyName = "fair") -> str | None:
-    found = admitted(waiting, running, quotas, policy=policy, same_fleet=lambda one, other: one.threads == other.threads)
+def choose(
+    waiting: list[Job], running: list[Job], quotas: Quotas = ROOM, *, policy: PolicyName = "fair"
+) -> str | None:
+    found = admitted(
+        waiting,
+        running,
+        quotas,
+        policy=policy,
+        same_fleet=lambda one, other: one.threads == other.threads,
+    )
     return None if found is None else found.id
 
 
@@ -74,7 +91,11 @@ def test_a_job_for_other_lanes_waits_and_is_not_overtaken() -> None:
 
 
 def test_least_remaining_work_is_claimed_first_where_that_is_the_policy() -> None:
-    waiting = [job("large", trials=500), job("nearly", trials=1000, done=990), job("small", trials=50)]
+    waiting = [
+        job("large", trials=500),
+        job("nearly", trials=1000, done=990),
+        job("small", trials=50),
+    ]
     assert choose(waiting, [], policy="srtf") == "nearly"
     assert choose([*waiting, job("urgent", trials=9999, priority=1)], [], policy="srtf") == "urgent"
     assert choose(waiting, [], policy="fair") == "large"

@@ -1,4 +1,5 @@
-"""The compiler process: builds alike for alike, survives a timeout, a kill and its age, and tells whose fault a failure is."""
+"""The compiler process: builds alike for alike, survives a timeout, a kill and its age,
+and tells whose fault a failure is."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ def compiler(tmp_path: Path) -> Iterator[Callable[[Limits], Compiler]]:
     made: list[Compiler] = []
 
     def make(limits: Limits) -> Compiler:
-        made.append(Compiler(storage=tmp_path, cores=(min(os.sched_getaffinity(0)),), limits=limits))
+        made.append(
+            Compiler(storage=tmp_path, cores=(min(os.sched_getaffinity(0)),), limits=limits)
+        )
         return made[-1]
 
     yield make
@@ -38,7 +41,9 @@ def compiler(tmp_path: Path) -> Iterator[Callable[[Limits], Compiler]]:
         one.close()
 
 
-def test_a_killed_compiler_is_no_fault_of_the_candidate(compiler: Callable[[Limits], Compiler], tmp_path: Path) -> None:
+def test_a_killed_compiler_is_no_fault_of_the_candidate(
+    compiler: Callable[[Limits], Compiler], tmp_path: Path
+) -> None:
     one = compiler(Limits())
     first = one.build(PROBLEM, DEFAULT)
     assert isinstance(first, Library)
@@ -56,29 +61,47 @@ def test_a_killed_compiler_is_no_fault_of_the_candidate(compiler: Callable[[Limi
     assert one.build(PROBLEM, DEFAULT) == first
 
 
-def test_a_config_of_the_space_builds_and_a_wrong_one_says_why(compiler: Callable[[Limits], Compiler]) -> None:
+def test_a_config_of_the_space_builds_and_a_wrong_one_says_why(
+    compiler: Callable[[Limits], Compiler],
+) -> None:
     one = compiler(Limits(builds_per_server=1))
     space = space_for(PROBLEM.workload, PROBLEM.target, 1)
     config = space.config(space.unrank(0))
     assert isinstance(one.build(PROBLEM, BuildRequest(number=1, config=config)), Library)
     before = one.pid
     refused = one.build(PROBLEM, BuildRequest(number=2, config={**config, "sketch": "none"}))
-    assert isinstance(refused, Failed) and refused.kind is FailureKind.BUILD_ERROR and "none" in refused.message
+    assert (
+        isinstance(refused, Failed)
+        and refused.kind is FailureKind.BUILD_ERROR
+        and "none" in refused.message
+    )
     assert one.pid != before  # recycled by count
 
 
 def test_a_build_that_takes_too_long_is_ended(compiler: Callable[[Limits], Compiler]) -> None:
     one = compiler(Limits(build_timeout_s=0.002))
     failed = one.build(PROBLEM, DEFAULT)
-    assert isinstance(failed, Failed) and failed.kind is FailureKind.BUILD_TIMEOUT and "0.002 s" in failed.message
+    assert (
+        isinstance(failed, Failed)
+        and failed.kind is FailureKind.BUILD_TIMEOUT
+        and "0.002 s" in failed.message
+    )
 
 
 def test_a_builder_hands_new_code_to_the_lane_that_waits_for_it(tmp_path: Path) -> None:
     before = os.sched_getaffinity(0)
     box, space = Letterbox(tmp_path, "cpu:1"), space_for(PROBLEM.workload, PROBLEM.target, 1)
     other = BuildRequest(number=3, config=space.config(space.unrank(0)), lane="cpu:1", best_s=0.5)
-    wrong = BuildRequest(number=4, config={**space.config(space.unrank(0)), "sketch": "none"}, lane="cpu:1")
-    builder = Builder(name="build:0", storage=str(tmp_path), cores=(min(before),), home_cores=(min(before),), limits=Limits())
+    wrong = BuildRequest(
+        number=4, config={**space.config(space.unrank(0)), "sketch": "none"}, lane="cpu:1"
+    )
+    builder = Builder(
+        name="build:0",
+        storage=str(tmp_path),
+        cores=(min(before),),
+        home_cores=(min(before),),
+        limits=Limits(),
+    )
     try:
         builder.load(PROBLEM)
         first = replace(DEFAULT, lane="cpu:1")
@@ -88,6 +111,11 @@ def test_a_builder_hands_new_code_to_the_lane_that_waits_for_it(tmp_path: Path) 
     finally:
         builder.close()
         os.sched_setaffinity(0, before)
-    assert [letter.request.number for letter in letters] == [0, 3]  # once for the same code, none for what does not build
+    assert [letter.request.number for letter in letters] == [
+        0,
+        3,
+    ]  # once for the same code, none for what does not build
     assert [letter.request.library for letter in letters] == [built[1].result, built[4].result]
-    assert letters[1].request.best_s == 0.5 and {letter.problem for letter in letters} == {PROBLEM.key}
+    assert letters[1].request.best_s == 0.5 and {letter.problem for letter in letters} == {
+        PROBLEM.key
+    }

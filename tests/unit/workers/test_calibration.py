@@ -1,4 +1,5 @@
-"""Bands on a virtual clock: one odd calibration changes nothing, a lane that leaves its band is drained and comes back."""
+"""Bands on a virtual clock: one odd calibration changes nothing, a lane that leaves its
+band is drained and comes back."""
 
 from __future__ import annotations
 
@@ -7,7 +8,15 @@ import os
 import pytest
 
 from tuner.measure.calibration import CalibrationKernel
-from tuner.workers.fleet.calibration import EVERY_S, LEARNED, PATIENCE_S, PERSISTENT, SOON_S, TOLERANCE, Calibrator
+from tuner.workers.fleet.calibration import (
+    EVERY_S,
+    LEARNED,
+    PATIENCE_S,
+    PERSISTENT,
+    SOON_S,
+    TOLERANCE,
+    Calibrator,
+)
 from tuner.workers.fleet.messages import Calibrated
 
 GOOD_S, SLOW_S, FAST_S = 100e-6, 140e-6, 70e-6
@@ -29,7 +38,10 @@ class Clocked:
         due_s = self.calibrator.next_s
         assert due_s is not None
         self.now_s = max(self.now_s, due_s)
-        found = [self.calibrator.note(lane, self.speeds[lane], self.now_s) for lane in self.calibrator.due(self.now_s)]
+        found = [
+            self.calibrator.note(lane, self.speeds[lane], self.now_s)
+            for lane in self.calibrator.due(self.now_s)
+        ]
         return [one for one in found if one is not None]
 
     def until(self, lane: str, drained: bool) -> Calibrated:
@@ -44,7 +56,9 @@ def test_the_band_is_learned_at_once_and_looked_at_now_and_then() -> None:
     clocked = Clocked("a")
     assert clocked.now_s == 1000.0 and clocked.calibrator.next_s == 1000.0 + EVERY_S
     (one,) = clocked.round()
-    assert one.in_band and one.expected_s == GOOD_S and not one.drained and one.suspect_since_s is None
+    assert (
+        one.in_band and one.expected_s == GOOD_S and not one.drained and one.suspect_since_s is None
+    )
     assert clocked.calibrator.due(clocked.now_s) == []
 
 
@@ -64,14 +78,27 @@ def test_a_lane_that_drifts_is_drained_its_trials_doubted_and_taken_back() -> No
     good_s = clocked.now_s
     clocked.speeds["a"] = [GOOD_S, SLOW_S]
     drained = clocked.until("a", True)
-    assert drained.suspect_since_s == good_s and drained.at_s == good_s + EVERY_S + (PERSISTENT - 1) * SOON_S
+    assert (
+        drained.suspect_since_s == good_s
+        and drained.at_s == good_s + EVERY_S + (PERSISTENT - 1) * SOON_S
+    )
     assert clocked.calibrator.drained("a") and not clocked.calibrator.drained("b")
-    for _ in range(200):  # the other lane goes on, so that this one stays drained for as long as it is slow
-        assert all(one.drained and one.suspect_since_s == good_s for one in clocked.round() if one.lane == "a")
+    for _ in range(
+        200
+    ):  # the other lane goes on, so that this one stays drained for as long as it is slow
+        assert all(
+            one.drained and one.suspect_since_s == good_s
+            for one in clocked.round()
+            if one.lane == "a"
+        )
     clocked.speeds["a"] = [GOOD_S, GOOD_S]
     since_s = clocked.now_s
     back = clocked.until("a", False)
-    assert back.in_band and back.at_s - since_s <= PERSISTENT * SOON_S and back.suspect_since_s == good_s
+    assert (
+        back.in_band
+        and back.at_s - since_s <= PERSISTENT * SOON_S
+        and back.suspect_since_s == good_s
+    )
     assert all(one.suspect_since_s is None for _ in range(5) for one in clocked.round())
 
 
@@ -126,10 +153,14 @@ def test_the_kernel_times_each_core_and_gives_the_cores_back() -> None:
     found = CalibrationKernel().time_cores(sorted(before))
     assert os.sched_getaffinity(0) == before
     assert len(found) == len(before)
-    assert all(seconds > 10e-6 for seconds in found)  # this process may have as many threads as NumPy likes
+    assert all(
+        seconds > 10e-6 for seconds in found
+    )  # this process may have as many threads as NumPy likes
 
 
-@pytest.mark.parametrize("seconds", [GOOD_S * (1 + 0.9 * TOLERANCE), GOOD_S * (1 - 0.9 * TOLERANCE)])
+@pytest.mark.parametrize(
+    "seconds", [GOOD_S * (1 + 0.9 * TOLERANCE), GOOD_S * (1 - 0.9 * TOLERANCE)]
+)
 def test_within_the_band_nothing_happens(seconds: float) -> None:
     clocked = Clocked("a")
     clocked.speeds["a"] = [seconds, seconds]

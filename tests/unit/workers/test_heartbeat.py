@@ -1,4 +1,5 @@
-"""The lease's heartbeat: prolongs it, hears of a cancellation, and knows when the job is somebody else's."""
+"""The lease's heartbeat: prolongs it, hears of a cancellation, and knows when the job
+is somebody else's."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ def lost(heart: Heartbeat) -> bool:
 def test_a_lease_lives_as_long_as_its_heart_beats(database: Database) -> None:
     job_id = queue_job(database, ["matmul:M=8,N=8,K=8"], trials=1)
     with database.write() as session:
-        _, lease = leases.claim(session, job_id, owner="one", lifetime=timedelta(seconds=LIFETIME_S))
+        _, lease = leases.claim(
+            session, job_id, owner="one", lifetime=timedelta(seconds=LIFETIME_S)
+        )
     with Heartbeat(database, lease, lifetime_s=LIFETIME_S) as heart:
         time.sleep(2.5 * LIFETIME_S)
         with database.write() as session:
@@ -58,7 +61,9 @@ def test_a_lease_lives_as_long_as_its_heart_beats(database: Database) -> None:
 def test_a_heart_knows_that_its_job_was_taken_over(database: Database) -> None:
     job_id = queue_job(database, ["matmul:M=8,N=8,K=8"], trials=1)
     with database.write() as session:
-        _, lease = leases.claim(session, job_id, owner="one", lifetime=timedelta(seconds=LIFETIME_S))
+        _, lease = leases.claim(
+            session, job_id, owner="one", lifetime=timedelta(seconds=LIFETIME_S)
+        )
     with Heartbeat(database, lease, lifetime_s=LIFETIME_S) as heart:
         with database.write() as session:
             leases.claim(session, job_id, owner="two", take_over=True)

@@ -1,4 +1,5 @@
-"""What a search starts from: history of the same target alone, the same after a restart, stored, and bounded."""
+"""What a search starts from: history of the same target alone, the same after a
+restart, stored, and bounded."""
 
 from __future__ import annotations
 
@@ -37,9 +38,14 @@ def database(tmp_path: Path, clock: ManualClock) -> Iterator[Database]:
     opened.close()
 
 
-def queue(database: Database, *specs: str, threads: int = 1, claimed: bool = True) -> tuple[Job, leases.Lease | None]:
+def queue(
+    database: Database, *specs: str, threads: int = 1, claimed: bool = True
+) -> tuple[Job, leases.Lease | None]:
     with database.write() as session:
-        keys = tuple(workloads.remember(session, parse_spec(spec), to_document(parse_spec(spec))) for spec in specs)
+        keys = tuple(
+            workloads.remember(session, parse_spec(spec), to_document(parse_spec(spec)))
+            for spec in specs
+        )
         target = targets.remember(session, detect_cpu())
         new = jobs.NewJob(workloads=keys, target=target, threads=threads, trials=100)
         job, _ = jobs.create(session, new)
@@ -55,7 +61,9 @@ def seconds_of(features: np.ndarray) -> float:
     return float(1e-3 * (1.0 + np.exp2(features[ESTIMATE])))
 
 
-def search_past(database: Database, spec: str, clock: ManualClock, count: int = 60, threads: int = 1) -> tuple[Job, leases.Lease]:
+def search_past(
+    database: Database, spec: str, clock: ManualClock, count: int = 60, threads: int = 1
+) -> tuple[Job, leases.Lease]:
     """A job whose trials are recorded."""
     job, lease = queue(database, spec, threads=threads)
     assert lease is not None
@@ -67,8 +75,17 @@ def search_past(database: Database, spec: str, clock: ManualClock, count: int = 
             outcome: Outcome = Failed(kind=FailureKind.BUILD_ERROR, message="no")
             if number % 10:
                 conditions = Conditions(lane="cpu:1", isolation="none")
-                outcome = Timed(samples_s=(seconds_of(row),), max_rel_error=0.0, conditions=conditions, artifact=f"{number:064x}")
-            trials.record(session, lease, Trial(number=number, config=space.space.config(point), outcome=outcome))
+                outcome = Timed(
+                    samples_s=(seconds_of(row),),
+                    max_rel_error=0.0,
+                    conditions=conditions,
+                    artifact=f"{number:064x}",
+                )
+            trials.record(
+                session,
+                lease,
+                Trial(number=number, config=space.space.config(point), outcome=outcome),
+            )
     clock.advance(10.0)
     return job, lease
 
@@ -76,7 +93,9 @@ def search_past(database: Database, spec: str, clock: ManualClock, count: int = 
 def start(database: Database, job: Job, spec: str, position: int = 0) -> Start:
     """With time standing still: how long a start may take is no matter of these tests."""
     task = job.tasks[position]
-    return start_of(database, job=job, task=task, op=parse_spec(spec).op, target=detect_cpu(), clock=lambda: 0.0)
+    return start_of(
+        database, job=job, task=task, op=parse_spec(spec).op, target=detect_cpu(), clock=lambda: 0.0
+    )
 
 
 def test_the_first_workload_of_a_target_starts_from_nothing(database: Database) -> None:
@@ -84,32 +103,44 @@ def test_the_first_workload_of_a_target_starts_from_nothing(database: Database) 
     assert start(database, job, SMALL) == Start()
 
 
-def test_other_workloads_teach_an_order_and_give_their_best(database: Database, clock: ManualClock) -> None:
+def test_other_workloads_teach_an_order_and_give_their_best(
+    database: Database, clock: ManualClock
+) -> None:
     search_past(database, SMALL, clock)
     search_past(database, OTHER, clock)
     job, _ = queue(database, LARGE)
     found = start(database, job, LARGE)
     assert found.prior is not None
-    assert found.learned_from == (parse_spec(SMALL).key, parse_spec(OTHER).key), "of the same operator first"
+    assert found.learned_from == (parse_spec(SMALL).key, parse_spec(OTHER).key), (
+        "of the same operator first"
+    )
     space = CpuSpace(parse_spec(LARGE), detect_cpu(), 1)
     rows = featurizer(space)(space.space.sample(np.random.default_rng(5), 200))
     labels = 1e-3 / np.array([seconds_of(row) for row in rows])
     assert pairwise_accuracy(found.prior.predict(rows), labels) > 0.75
-    assert len(found.best) == 2 and all(set(config) > {"sketch"} for config in found.best), "of the same operator only"
+    assert len(found.best) == 2 and all(set(config) > {"sketch"} for config in found.best), (
+        "of the same operator only"
+    )
 
 
-def test_a_warm_search_proposes_the_carried_configs_among_its_first(database: Database, clock: ManualClock) -> None:
+def test_a_warm_search_proposes_the_carried_configs_among_its_first(
+    database: Database, clock: ManualClock
+) -> None:
     search_past(database, SMALL, clock)
     job, _ = queue(database, SMALL)
     found = start(database, job, SMALL)
     space = CpuSpace(parse_spec(SMALL), detect_cpu(), 1)
-    searcher = searcher_for(space, strategy="annealing", seed=0, winners=found.best, prior=found.prior)
+    searcher = searcher_for(
+        space, strategy="annealing", seed=0, winners=found.best, prior=found.prior
+    )
     asked = [space.space.config(point) for point in searcher.ask(12)]
     places = [asked.index(dict(config)) for config in found.best]
     assert places == sorted(places) and places[0] < 8, "the better one first, in turn with others"
 
 
-def test_a_model_is_stored_once_and_loaded_while_nothing_was_added(database: Database, clock: ManualClock) -> None:
+def test_a_model_is_stored_once_and_loaded_while_nothing_was_added(
+    database: Database, clock: ManualClock
+) -> None:
     search_past(database, SMALL, clock)
     job, _ = queue(database, LARGE)
     first, second = start(database, job, LARGE), start(database, job, LARGE)
@@ -120,7 +151,9 @@ def test_a_model_is_stored_once_and_loaded_while_nothing_was_added(database: Dat
     assert stored is not None and stored.blob == first.prior.save() and stored.trained_on > LEAST
 
 
-def test_a_resumed_job_starts_from_what_it_started_from(database: Database, clock: ManualClock) -> None:
+def test_a_resumed_job_starts_from_what_it_started_from(
+    database: Database, clock: ManualClock
+) -> None:
     search_past(database, SMALL, clock)
     job, _ = queue(database, LARGE)
     before = start(database, job, LARGE)
@@ -131,20 +164,36 @@ def test_a_resumed_job_starts_from_what_it_started_from(database: Database, cloc
     assert after.learned_from == before.learned_from and after.prior.save() == before.prior.save()
 
 
-def test_tasks_of_the_same_job_learn_from_those_in_front(database: Database, clock: ManualClock) -> None:
+def test_tasks_of_the_same_job_learn_from_those_in_front(
+    database: Database, clock: ManualClock
+) -> None:
     job, lease = queue(database, SMALL, LARGE)
     assert lease is not None
     space = CpuSpace(parse_spec(SMALL), detect_cpu(), 1)
     conditions = Conditions(lane="cpu:1", isolation="none")
     with database.write() as session:
-        for number, point in enumerate(np.unique(space.space.sample(np.random.default_rng(2), 40), axis=0), 1):
-            outcome = Timed(samples_s=(1e-3 * number,), max_rel_error=0.0, conditions=conditions, artifact=f"{number:064x}")
-            trials.record(session, lease, Trial(number=number, config=space.space.config(point), outcome=outcome), position=0)
+        for number, point in enumerate(
+            np.unique(space.space.sample(np.random.default_rng(2), 40), axis=0), 1
+        ):
+            outcome = Timed(
+                samples_s=(1e-3 * number,),
+                max_rel_error=0.0,
+                conditions=conditions,
+                artifact=f"{number:064x}",
+            )
+            trials.record(
+                session,
+                lease,
+                Trial(number=number, config=space.space.config(point), outcome=outcome),
+                position=0,
+            )
     assert start(database, job, LARGE, 1).learned_from == (parse_spec(SMALL).key,)
     assert start(database, job, SMALL, 0).learned_from == ()
 
 
-def test_other_thread_counts_few_trials_and_lost_configs_teach_nothing(database: Database, clock: ManualClock) -> None:
+def test_other_thread_counts_few_trials_and_lost_configs_teach_nothing(
+    database: Database, clock: ManualClock
+) -> None:
     search_past(database, SMALL, clock, threads=2)
     search_past(database, OTHER, clock, count=LEAST - 2)
     job, _ = queue(database, LARGE)
@@ -167,7 +216,11 @@ def test_a_damaged_model_is_trained_again(database: Database, clock: ManualClock
             metrics=stored.metrics,
         )
     again = start(database, job, LARGE)
-    assert good.prior is not None and again.prior is not None and again.prior.save() == good.prior.save()
+    assert (
+        good.prior is not None
+        and again.prior is not None
+        and again.prior.save() == good.prior.save()
+    )
 
 
 def test_time_bounds_what_is_learned_from(database: Database, clock: ManualClock) -> None:
@@ -175,5 +228,12 @@ def test_time_bounds_what_is_learned_from(database: Database, clock: ManualClock
     search_past(database, OTHER, clock)
     job, _ = queue(database, LARGE)
     ticks = iter(float(second) for second in range(100))
-    found = start_of(database, job=replace(job), task=job.tasks[0], op="matmul", target=detect_cpu(), clock=lambda: next(ticks))
+    found = start_of(
+        database,
+        job=replace(job),
+        task=job.tasks[0],
+        op="matmul",
+        target=detect_cpu(),
+        clock=lambda: next(ticks),
+    )
     assert found.learned_from == (parse_spec(SMALL).key,)

@@ -19,7 +19,9 @@ pytestmark = pytest.mark.skipif(len(CORES) < 2, reason="a lane and a builder nee
 
 
 def keeper(lanes: str = "") -> FleetKeeper:
-    options = OrchestratorOptions(artifacts=Path("unused"), lanes=lanes, policy="pack", lane_share=0.5)
+    options = OrchestratorOptions(
+        artifacts=Path("unused"), lanes=lanes, policy="pack", lane_share=0.5
+    )
     return FleetKeeper(options, on_hosts=lambda hosts: None)
 
 
@@ -40,7 +42,9 @@ def test_declared_lanes_are_shared_by_what_fits_them() -> None:
 
 def test_a_kernel_that_no_lane_is_long_enough_for_is_refused_and_is_in_nobodys_way() -> None:
     declared = keeper(f"lanes={CORES[-1]};builders={CORES[0]}")
-    with pytest.raises(UsageError, match="a kernel of 2 threads needs a lane of 2 cores; the plan's longest has 1"):
+    with pytest.raises(
+        UsageError, match="a kernel of 2 threads needs a lane of 2 cores; the plan's longest has 1"
+    ):
         declared.plan(2, "t")
     assert declared.shared_by(job("a", threads=2), job("b"))
 

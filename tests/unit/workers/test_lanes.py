@@ -1,4 +1,5 @@
-"""Lane plans: lanes never share a core, builders never stand on a lane unless they take turns, bad declarations are refused."""
+"""Lane plans: lanes never share a core, builders never stand on a lane unless they take
+turns, bad declarations are refused."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ from tuner.errors import UsageError
 from tuner.workers.fleet.lanes import parse_cores, parse_plan, plan_lanes, ranges
 
 machines = st.lists(st.integers(1, 24), min_size=1, max_size=4).map(
-    lambda sizes: [list(range(sum(sizes[:node]), sum(sizes[: node + 1]))) for node in range(len(sizes))]
+    lambda sizes: [
+        list(range(sum(sizes[:node]), sum(sizes[: node + 1]))) for node in range(len(sizes))
+    ]
 )
 
 
@@ -28,14 +31,21 @@ def test_a_plan_is_sound(nodes: list[list[int]], threads: int, max_lanes: int) -
     assert len(set(measuring)) == len(measuring)
     assert len({lane.name for lane in plan.lanes}) == len(plan.lanes)
     assert set(plan.builder_cores) and set(plan.builder_cores) <= cores
-    assert plan.alternates == bool(set(plan.builder_cores) & set(measuring)) == (threads == len(cores))
+    assert (
+        plan.alternates == bool(set(plan.builder_cores) & set(measuring)) == (threads == len(cores))
+    )
     if any(len(node) >= threads for node in nodes) and not plan.alternates:
         assert all(any(set(lane.cores) <= set(node) for node in nodes) for lane in plan.lanes)
 
 
 def test_two_cores_one_thread_measures_on_the_last() -> None:
     plan = plan_lanes([[0, 1]], 1)
-    assert (plan.lanes[0].name, plan.lanes[0].cores, plan.builder_cores, plan.alternates) == ("cpu:1", (1,), (0,), False)
+    assert (plan.lanes[0].name, plan.lanes[0].cores, plan.builder_cores, plan.alternates) == (
+        "cpu:1",
+        (1,),
+        (0,),
+        False,
+    )
 
 
 @given(st.sets(st.integers(0, 200), min_size=1))

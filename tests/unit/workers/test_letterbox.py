@@ -1,4 +1,5 @@
-"""Letters reach a lane whole and in order, tell it of libraries of its machine alone, and never keep a builder waiting."""
+"""Letters reach a lane whole and in order, tell it of libraries of its machine alone,
+and never keep a builder waiting."""
 
 from __future__ import annotations
 
@@ -12,8 +13,13 @@ from tuner.workers.fleet.messages import Library, MeasureRequest
 
 
 def letter(storage: Path, number: int, best_s: float | None = None) -> Letter:
-    library = Library(sha256=f"{number:064x}", path=str(storage / f"{number:064x}.so"), symbol="kernel")
-    return Letter(problem="0123456789abcdef", request=MeasureRequest(number=number, library=library, best_s=best_s))
+    library = Library(
+        sha256=f"{number:064x}", path=str(storage / f"{number:064x}.so"), symbol="kernel"
+    )
+    return Letter(
+        problem="0123456789abcdef",
+        request=MeasureRequest(number=number, library=library, best_s=best_s),
+    )
 
 
 def test_letters_come_as_they_were_posted_until_the_box_is_closed(tmp_path: Path) -> None:
@@ -22,7 +28,9 @@ def test_letters_come_as_they_were_posted_until_the_box_is_closed(tmp_path: Path
     found: list[Letter] = []
     reader = Thread(target=lambda: found.extend(box.letters()))
     reader.start()
-    sent = [letter(tmp_path, number, best_s=None if number % 2 else 1e-3 / 3) for number in range(50)]
+    sent = [
+        letter(tmp_path, number, best_s=None if number % 2 else 1e-3 / 3) for number in range(50)
+    ]
     for one in sent:
         post(tmp_path, "host/cpu:1", one)
     box.close()
@@ -33,8 +41,17 @@ def test_letters_come_as_they_were_posted_until_the_box_is_closed(tmp_path: Path
 def test_what_is_no_letter_is_passed_over(tmp_path: Path) -> None:
     good = letter(tmp_path, 1)
     assert decoded(good.encoded().strip(), tmp_path) == good
-    assert decoded(good.encoded(), tmp_path / "other") is None  # a library that is not among this machine's
-    for line in (b"{", b"[]", b"7", b'{"number": 1}', b"\xff\xfe", good.encoded().replace(b'"number": 1', b'"number": "one"')):
+    assert (
+        decoded(good.encoded(), tmp_path / "other") is None
+    )  # a library that is not among this machine's
+    for line in (
+        b"{",
+        b"[]",
+        b"7",
+        b'{"number": 1}',
+        b"\xff\xfe",
+        good.encoded().replace(b'"number": 1', b'"number": "one"'),
+    ):
         assert decoded(line, tmp_path) is None
 
 
@@ -43,7 +60,9 @@ def test_a_builder_never_waits_for_a_lane(tmp_path: Path) -> None:
     unread = Letterbox(tmp_path, "cpu:1")
     for number in range(2000):  # more than a pipe holds
         post(tmp_path, "cpu:1", letter(tmp_path, number))
-    again = Letterbox(tmp_path, "cpu:1")  # a lane in the place of one that was lost begins with nothing
+    again = Letterbox(
+        tmp_path, "cpu:1"
+    )  # a lane in the place of one that was lost begins with nothing
     reader = Thread(target=lambda: found.extend(again.letters()))
     found: list[Letter] = []
     reader.start()

@@ -1,4 +1,5 @@
-"""From what the machine tells and the settings say to a lane plan; what it does not have is refused."""
+"""From what the machine tells and the settings say to a lane plan; what it does not
+have is refused."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ def test_a_lane_lends_a_core_where_builders_are_few_and_nobody_said_how_many(
 
 
 def test_a_declared_plan_is_held_against_the_machine() -> None:
-    assert plan_machine([[0, 1, 2]], threads=1, declared="lanes=2;builders=0-1").lanes[0].cores == (2,)
+    assert plan_machine([[0, 1, 2]], threads=1, declared="lanes=2;builders=0-1").lanes[0].cores == (
+        2,
+    )
     with pytest.raises(UsageError, match="names core 7"):
         plan_machine([[0, 1, 2]], threads=1, declared="lanes=7;builders=0-1")
     with pytest.raises(UsageError, match="lane cpu:2 has 1"):
@@ -67,7 +70,9 @@ def test_a_confined_process_gets_its_cores_back() -> None:
     core = min(before)
     with confined([core]):
         assert os.sched_getaffinity(0) == {core}
-        assert all(os.sched_getaffinity(thread.id) == {core} for thread in psutil.Process().threads())
+        assert all(
+            os.sched_getaffinity(thread.id) == {core} for thread in psutil.Process().threads()
+        )
     assert os.sched_getaffinity(0) == before
 
 

@@ -36,13 +36,22 @@ def model_job(database: Database, trials: int, seconds: float | None = None) -> 
         for spec in SPECS:
             workload = parse_spec(spec)
             keys.append(workloads.remember(session, workload, to_document(workload)))
-        new = jobs.NewJob(workloads=tuple(keys), target=target, threads=1, trials=trials, seconds=seconds, kind=jobs.MODEL)
+        new = jobs.NewJob(
+            workloads=tuple(keys),
+            target=target,
+            threads=1,
+            trials=trials,
+            seconds=seconds,
+            kind=jobs.MODEL,
+        )
         return jobs.create(session, new)[0]
 
 
 def result(trials: int, seconds: float, reason: StopReason) -> TuningResult:
     conditions = Conditions(lane="cpu:1", isolation="none")
-    outcome = Timed(samples_s=(seconds,), max_rel_error=0.0, conditions=conditions, artifact="ab" * 32)
+    outcome = Timed(
+        samples_s=(seconds,), max_rel_error=0.0, conditions=conditions, artifact="ab" * 32
+    )
     best = Trial(number=0, config={}, outcome=outcome)
     return TuningResult(
         reason=reason,
@@ -53,7 +62,9 @@ def result(trials: int, seconds: float, reason: StopReason) -> TuningResult:
     )
 
 
-def turns_of(database: Database, job: Job, calls: tuple[int, ...], best: Best) -> tuple[list[int], list[int]]:
+def turns_of(
+    database: Database, job: Job, calls: tuple[int, ...], best: Best
+) -> tuple[list[int], list[int]]:
     """The tasks in the order of their turns, and the trials each has in the end."""
     order: list[int] = []
     done = [0] * len(job.tasks)

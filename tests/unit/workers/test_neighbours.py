@@ -1,4 +1,5 @@
-"""The machines of a cluster among the workers: joined, kept alive, lost when they leave or fall silent."""
+"""The machines of a cluster among the workers: joined, kept alive, lost when they leave
+or fall silent."""
 
 from __future__ import annotations
 
@@ -66,18 +67,27 @@ def states(database: Database, clock: Clock) -> dict[str, tuple[str, str | None]
 
 def test_machines_come_live_and_leave(database: Database, clock: Clock) -> None:
     neighbours = Neighbours(database, clock=lambda: clock.seconds)
-    left, right = (described(host(name), "confined", sample_target().key) for name in ("left", "right"))
+    left, right = (
+        described(host(name), "confined", sample_target().key) for name in ("left", "right")
+    )
     neighbours.seen([left, right])
     with database.read() as session:
         found = workers.get(session, "left")
-    assert (found.isolation, found.labels, found.versions) == ("confined", {"rack": "7"}, {"python": "3.11"})
+    assert (found.isolation, found.labels, found.versions) == (
+        "confined",
+        {"rack": "7"},
+        {"python": "3.11"},
+    )
     assert found.lanes == [{"name": "left/lane0", "cores": [2, 3]}]
     for _ in range(20):
         clock.seconds += BEAT_S
         neighbours.seen([left, right])
     assert states(database, clock) == {"left": ("active", None), "right": ("active", None)}
     neighbours.seen([right])
-    assert states(database, clock) == {"left": ("lost", "it left the cluster"), "right": ("active", None)}
+    assert states(database, clock) == {
+        "left": ("lost", "it left the cluster"),
+        "right": ("active", None),
+    }
     neighbours.seen([left, right])
     assert states(database, clock)["left"] == ("active", None)
 
@@ -91,8 +101,12 @@ def test_a_look_soon_after_another_costs_no_transaction(database: Database, cloc
         assert workers.get(session, "left").heartbeat_at == START
 
 
-def test_who_falls_silent_is_lost_though_nobody_wrote_it_down(database: Database, clock: Clock) -> None:
-    Neighbours(database, clock=lambda: clock.seconds).seen([described(host("left"), "confined", sample_target().key)])
+def test_who_falls_silent_is_lost_though_nobody_wrote_it_down(
+    database: Database, clock: Clock
+) -> None:
+    Neighbours(database, clock=lambda: clock.seconds).seen(
+        [described(host("left"), "confined", sample_target().key)]
+    )
     clock.seconds += 29
     assert states(database, clock)["left"] == ("active", None)
     clock.seconds += 2

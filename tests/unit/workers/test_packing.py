@@ -1,4 +1,5 @@
-"""A kernel packed for delivery: the same input makes the same bytes, the export is whole, a signature holds for its key alone."""
+"""A kernel packed for delivery: the same input makes the same bytes, the export is
+whole, a signature holds for its key alone."""
 
 from __future__ import annotations
 
@@ -23,7 +24,14 @@ from tuner.workers.jobs.delivery import Packing, SignatureRefused, check_signatu
 from tuner.workload.reference import evaluate
 from tuner.workload.spec import parse_spec
 
-WINNER = Finalist(name="default", failure=None, median_s=1e-5, ci95_s=(0.9e-5, 1.1e-5), max_rel_error=1e-7, samples=10)
+WINNER = Finalist(
+    name="default",
+    failure=None,
+    median_s=1e-5,
+    ci95_s=(0.9e-5, 1.1e-5),
+    max_rel_error=1e-7,
+    samples=10,
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +42,13 @@ def packing(tmp_path_factory: pytest.TempPathFactory) -> Packing:
     assert isinstance(library, Library)
     object_code = Path(library.path).with_suffix(".o").read_bytes()
     provenance = {"job": "j_1", "trial": 0}
-    return Packing(problem=problem, library=library, object_code=object_code, winner=WINNER, provenance=provenance)
+    return Packing(
+        problem=problem,
+        library=library,
+        object_code=object_code,
+        winner=WINNER,
+        provenance=provenance,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +59,14 @@ def signer(tmp_path_factory: pytest.TempPathFactory) -> Signer:
 def test_the_same_kernel_makes_the_same_archive(packing: Packing, signer: Signer) -> None:
     first = pack(packing, signer)
     assert pack(packing, signer) == first
-    assert pack(replace(packing, winner=replace(WINNER, median_s=2e-5, ci95_s=(1e-5, 3e-5)))) != first
+    assert (
+        pack(replace(packing, winner=replace(WINNER, median_s=2e-5, ci95_s=(1e-5, 3e-5)))) != first
+    )
 
 
-def test_the_archive_is_an_export_of_one_function(packing: Packing, signer: Signer, tmp_path: Path) -> None:
+def test_the_archive_is_an_export_of_one_function(
+    packing: Packing, signer: Signer, tmp_path: Path
+) -> None:
     unpack(pack(packing, signer), tmp_path)
     (directory,) = tmp_path.iterdir()
     manifest = read_manifest(directory)
@@ -64,7 +82,10 @@ def test_the_archive_is_an_export_of_one_function(packing: Packing, signer: Sign
 
 
 def test_a_kernel_that_packs_constants_is_exported_with_its_pack_function(tmp_path: Path) -> None:
-    workload, machine = parse_spec("conv2d:N=1,H=9,W=9,CI=8,CO=16,KH=3,KW=3,pad=1,const=W"), detect_cpu()
+    workload, machine = (
+        parse_spec("conv2d:N=1,H=9,W=9,CI=8,CO=16,KH=3,KW=3,pad=1,const=W"),
+        detect_cpu(),
+    )
     origin = CpuOrigin(Problem(workload=workload, target=machine, threads=1))
     space = origin.space.space
     for seed in range(30):
@@ -75,9 +96,17 @@ def test_a_kernel_that_packs_constants_is_exported_with_its_pack_function(tmp_pa
         schedule = json.loads(Path(library.path).with_suffix(".json").read_text())
         if schedule["prepack"]:
             break
-    object_code, prepack = Path(library.path).with_suffix(".o").read_bytes(), prepack_from(schedule["prepack"])
+    object_code, prepack = (
+        Path(library.path).with_suffix(".o").read_bytes(),
+        prepack_from(schedule["prepack"]),
+    )
     packing = Packing(
-        problem=origin.problem, library=library, object_code=object_code, winner=WINNER, provenance={}, prepack=prepack
+        problem=origin.problem,
+        library=library,
+        object_code=object_code,
+        winner=WINNER,
+        provenance={},
+        prepack=prepack,
     )
     unpack(pack(packing), tmp_path / "out")
     (directory,) = (tmp_path / "out").iterdir()

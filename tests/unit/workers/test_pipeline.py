@@ -1,4 +1,5 @@
-"""The fleet's books: each candidate ends once whatever is lost, twins share a time, jobs don't get in each other's way."""
+"""The fleet's books: each candidate ends once whatever is lost, twins share a time,
+jobs don't get in each other's way."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ def test_every_candidate_ends_exactly_once(
     if alternates:
         builders = runners = 1
     pipeline = Pipeline(
-        builders=[f"build:{at}" for at in range(builders)], runners=[f"cpu:{at}" for at in range(runners)], alternates=alternates
+        builders=[f"build:{at}" for at in range(builders)],
+        runners=[f"cpu:{at}" for at in range(runners)],
+        alternates=alternates,
     )
     simulation = Simulation(
         pipeline,
@@ -66,7 +69,9 @@ def test_every_candidate_ends_exactly_once(
         assert set(simulation.measured_codes.values()) <= {1}
     for report in reports:
         outcome: Outcome = report.trial.outcome
-        assert report.quarantined == (isinstance(outcome, Failed) and outcome.kind is FailureKind.INFRASTRUCTURE)
+        assert report.quarantined == (
+            isinstance(outcome, Failed) and outcome.kind is FailureKind.INFRASTRUCTURE
+        )
         assert 1 <= report.attempts <= MAX_RETRIES + 1
 
 
@@ -94,16 +99,33 @@ def test_whatever_the_policy_every_jobs_candidates_end_once(
     """Jobs propose the same code, workers die, lanes differ; afterwards nobody holds anything."""
     places = {f"cpu:{at}": Place(threads=cores) for at, cores in enumerate([*lanes, max(threads)])}
     pipeline = Pipeline(
-        builders=["build:0", "build:1"], runners=list(places), policy=policy, places=places, lane_share=lane_share
+        builders=["build:0", "build:1"],
+        runners=list(places),
+        policy=policy,
+        places=places,
+        lane_share=lane_share,
     )
-    simulation = Simulation(pipeline, deaths=deaths, code=lambda number: number % codes, rng=np.random.default_rng(seed))
+    simulation = Simulation(
+        pipeline, deaths=deaths, code=lambda number: number % codes, rng=np.random.default_rng(seed)
+    )
     for at, wanted in enumerate(threads):
-        standing = Standing(job=f"j{at}", owner=f"o{at % 2}", priority=at - 1, order=at, threads=wanted, trials_left=counts[at])
+        standing = Standing(
+            job=f"j{at}",
+            owner=f"o{at % 2}",
+            priority=at - 1,
+            order=at,
+            threads=wanted,
+            trials_left=counts[at],
+        )
         pipeline.submit(f"p{at}", candidates(counts[at]), standing=standing)
     reports = simulation.run()
     for at in range(len(threads)):
-        assert sorted(report.trial.number for report in reports if report.job == f"j{at}") == list(range(counts[at]))
-    assert not pipeline.busy and pipeline.next_build() is None and pipeline.next_measurement() is None
+        assert sorted(report.trial.number for report in reports if report.job == f"j{at}") == list(
+            range(counts[at])
+        )
+    assert (
+        not pipeline.busy and pipeline.next_build() is None and pipeline.next_measurement() is None
+    )
 
 
 def test_poison_is_quarantined_and_takes_nobody_along() -> None:
@@ -118,17 +140,22 @@ def test_poison_is_quarantined_and_takes_nobody_along() -> None:
 
 
 def test_only_what_was_worked_on_counts_as_an_attempt() -> None:
-    """What waited behind it at the lost lane goes on in company; what a lane was given that never came up neither."""
+    """What waited behind it at the lost lane goes on in company; what a lane was given
+    that never came up neither."""
     pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
     pipeline.submit("p", candidates(4))
     ready(pipeline)
     first, second = pipeline.next_measurement(), pipeline.next_measurement()
     assert first is not None and second is not None and pipeline.next_measurement() is None
     pipeline.lost("cpu:1", "killed", started=False)
-    assert [one.number for one in (pipeline.next_measurement() or ("", "", []))[2]] == [first[2][0].number]
+    assert [one.number for one in (pipeline.next_measurement() or ("", "", []))[2]] == [
+        first[2][0].number
+    ]
     assert pipeline.next_measurement() is not None  # none of them must travel alone
     pipeline.lost("cpu:1", "killed")
-    assert pipeline.next_measurement() is not None and pipeline.next_measurement() is None  # the first one must
+    assert (
+        pipeline.next_measurement() is not None and pipeline.next_measurement() is None
+    )  # the first one must
     for _ in range(MAX_RETRIES):
         pipeline.lost("cpu:1", "killed")
         assert pipeline.next_measurement() is not None
@@ -142,16 +169,28 @@ def test_twins_share_one_measurement() -> None:
     pipeline.submit("p", candidates(5))
     reports = simulation.run()
     assert simulation.measured_codes == {"code0": 1}
-    outcomes = [report.trial.outcome for report in sorted(reports, key=lambda one: one.trial.number)]
-    assert [isinstance(one, Timed) and one.conditions.reused for one in outcomes] == [False, True, True, True, True]
+    outcomes = [
+        report.trial.outcome for report in sorted(reports, key=lambda one: one.trial.number)
+    ]
+    assert [isinstance(one, Timed) and one.conditions.reused for one in outcomes] == [
+        False,
+        True,
+        True,
+        True,
+        True,
+    ]
 
 
 def test_what_a_candidate_takes_is_reported_whatever_becomes_of_it() -> None:
-    """Twins and candidates that fail on the lane have the compiler's figures; what was not built has none."""
+    """Twins and candidates that fail on the lane have the compiler's figures; what was
+    not built has none."""
     pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
     pipeline.submit("p", candidates(3))
     taken = Resources(registers=255, spill_bytes=64, shared_bytes=1024, resident_warps=8)
-    refused, made = Failed(kind=FailureKind.BUILD_ERROR, message="no"), replace(library(7), resources=taken)
+    refused, made = (
+        Failed(kind=FailureKind.BUILD_ERROR, message="no"),
+        replace(library(7), resources=taken),
+    )
     while build := pipeline.next_build():
         results = [refused if request.number == 2 else made for request in build[2]]
         numbers = [request.number for request in build[2]]
@@ -168,14 +207,24 @@ def test_what_a_candidate_takes_is_reported_whatever_becomes_of_it() -> None:
     number = measurement[2][0].number
     pipeline.measured("cpu:1", [Measured(number=number, outcome=wrong, started_s=0.2, ended_s=0.3)])
     reports, _ = pipeline.collect()
-    assert {report.trial.number: report.trial.resources for report in reports} == {0: taken, 1: taken, 2: None}
+    assert {report.trial.number: report.trial.resources for report in reports} == {
+        0: taken,
+        1: taken,
+        2: None,
+    }
 
 
 def test_outcomes_of_an_earlier_run_are_reused() -> None:
     pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
     simulation = Simulation(pipeline, code=lambda number: 0)
-    pipeline.submit("p", candidates(2), {"code0": timed(3.0, Library(sha256="code0", path="", symbol="k"))})
-    assert [report.trial.outcome.samples_s for report in simulation.run() if isinstance(report.trial.outcome, Timed)] == [
+    pipeline.submit(
+        "p", candidates(2), {"code0": timed(3.0, Library(sha256="code0", path="", symbol="k"))}
+    )
+    assert [
+        report.trial.outcome.samples_s
+        for report in simulation.run()
+        if isinstance(report.trial.outcome, Timed)
+    ] == [
         (3.0,),
         (3.0,),
     ]
@@ -208,7 +257,8 @@ def test_nothing_is_handed_out_while_paused() -> None:
 
 
 def test_a_job_that_leaves_takes_nothing_of_anothers_along() -> None:
-    """Both jobs propose the same code: the one that stays has it measured although the other's measurement is dropped."""
+    """Both jobs propose the same code: the one that stays has it measured although the
+    other's measurement is dropped."""
     pipeline = Pipeline(builders=["build:0"], runners=["cpu:1"])
     simulation = Simulation(pipeline, code=lambda number: number % 10)
     for order, job in enumerate(("gone", "stays")):
@@ -267,6 +317,12 @@ def test_jobs_do_not_share_a_batch() -> None:
         worker, problem, requests = build
         sent.append((problem, {one.number // 100 for one in requests}))
         library = Library(sha256="x", path="", symbol="k")
-        pipeline.built(worker, [Built(number=one.number, result=library, started_s=0.0, ended_s=0.001) for one in requests])
+        pipeline.built(
+            worker,
+            [
+                Built(number=one.number, result=library, started_s=0.0, ended_s=0.001)
+                for one in requests
+            ],
+        )
     assert {problem for problem, _ in sent} == {"p", "q"} and len(sent) < 40
     assert all(owners == {0 if problem == "p" else 1} for problem, owners in sent)

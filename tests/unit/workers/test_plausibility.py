@@ -1,4 +1,5 @@
-"""What cannot be true is no record: timings above the measured limits become failures, after the limits were measured again."""
+"""What cannot be true is no record: timings above the measured limits become failures,
+after the limits were measured again."""
 
 from __future__ import annotations
 
@@ -14,14 +15,20 @@ from tuner.workers.jobs import plausibility
 from tuner.workers.jobs.plausibility import Judge
 from tuner.workload.spec import parse_spec
 
-TABLE = tuple(Bandwidth(working_set_bytes=2**at, read=1e12, write=1e12, copy=1e12) for at in (14, 20, 26))
+TABLE = tuple(
+    Bandwidth(working_set_bytes=2**at, read=1e12, write=1e12, copy=1e12) for at in (14, 20, 26)
+)
 LIMITS = Limits(fma_flops=1e11, fma_flops_best=1e11, bandwidth=TABLE)
 WORKLOAD = parse_spec("matmul:M=100,N=100,K=100")  # 2e6 operations: 20 us at the limit
 
 
 def trial(seconds: float) -> Trial:
     conditions = Conditions(lane="cpu:1", isolation="process")
-    return Trial(number=1, config={}, outcome=Timed(samples_s=(seconds,), max_rel_error=0.0, conditions=conditions, artifact="a"))
+    return Trial(
+        number=1,
+        config={},
+        outcome=Timed(samples_s=(seconds,), max_rel_error=0.0, conditions=conditions, artifact="a"),
+    )
 
 
 def judge(measured: Limits, monkeypatch: pytest.MonkeyPatch, found: list[Limits]) -> Judge:
@@ -35,7 +42,11 @@ def test_a_time_within_the_limits_stands(monkeypatch: pytest.MonkeyPatch) -> Non
     found: list[Limits] = []
     one = judge(LIMITS, monkeypatch, found)
     assert one.judged(trial(20e-6)) == trial(20e-6)
-    assert found == [] and one.floor_s == pytest.approx(20e-6) and one.fraction(40e-6) == pytest.approx(0.5)
+    assert (
+        found == []
+        and one.floor_s == pytest.approx(20e-6)
+        and one.fraction(40e-6) == pytest.approx(0.5)
+    )
 
 
 def test_limits_are_measured_once_more_before_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,9 +66,16 @@ def test_a_machine_that_turns_out_faster_is_believed(monkeypatch: pytest.MonkeyP
     assert [limits.fma_flops_best for limits in found] == [1.9e11]
 
 
-def test_a_machine_whose_speed_varies_has_no_floor_to_end_a_search_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seen on a shared one: 84 GFLOP/s in the median, 140 at best; searches ended after two trials."""
-    problem = Problem(workload=WORKLOAD, target=replace(detect_cpu(), limits=replace(LIMITS, fma_flops_best=1.6e11)), threads=1)
+def test_a_machine_whose_speed_varies_has_no_floor_to_end_a_search_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seen on a shared one: 84 GFLOP/s in the median, 140 at best; searches ended after
+    two trials."""
+    problem = Problem(
+        workload=WORKLOAD,
+        target=replace(detect_cpu(), limits=replace(LIMITS, fma_flops_best=1.6e11)),
+        threads=1,
+    )
     one = Judge(problem, core=0, on_limits=lambda limits: None)
     assert one.floor_s is None and one.fraction(40e-6) == pytest.approx(0.5)
 
@@ -65,7 +83,11 @@ def test_a_machine_whose_speed_varies_has_no_floor_to_end_a_search_at(monkeypatc
 def test_without_limits_nothing_is_judged() -> None:
     problem = Problem(workload=WORKLOAD, target=replace(detect_cpu(), limits=None), threads=1)
     one = Judge(problem, core=0, on_limits=lambda limits: None)
-    assert one.judged(trial(1e-12)) == trial(1e-12) and one.floor_s is None and one.fraction(1.0) is None
+    assert (
+        one.judged(trial(1e-12)) == trial(1e-12)
+        and one.floor_s is None
+        and one.fraction(1.0) is None
+    )
 
 
 def test_rows_that_no_index_names_are_not_read() -> None:

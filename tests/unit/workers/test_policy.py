@@ -6,14 +6,37 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.workers.fleet.policy import CREDIT_S, POLICIES, Account, Fair, Fifo, LaneShare, Pack, Place, PolicyName, Srtf, Standing
+from tuner.workers.fleet.policy import (
+    CREDIT_S,
+    POLICIES,
+    Account,
+    Fair,
+    Fifo,
+    LaneShare,
+    Pack,
+    Place,
+    PolicyName,
+    Srtf,
+    Standing,
+)
 
 
 def account(
-    job: str, *, order: int = 0, priority: int = 0, threads: int = 1, memory_bytes: int = 0, trials_left: int = 0
+    job: str,
+    *,
+    order: int = 0,
+    priority: int = 0,
+    threads: int = 1,
+    memory_bytes: int = 0,
+    trials_left: int = 0,
 ) -> Account:
     standing = Standing(
-        job=job, order=order, priority=priority, threads=threads, memory_bytes=memory_bytes, trials_left=trials_left
+        job=job,
+        order=order,
+        priority=priority,
+        threads=threads,
+        memory_bytes=memory_bytes,
+        trials_left=trials_left,
     )
     return Account(standing)
 
@@ -85,7 +108,10 @@ def test_pack_gives_a_lane_to_the_job_that_fills_it() -> None:
 
 
 def test_pack_looks_at_memory_first_where_the_lane_has_its_own() -> None:
-    heavy, wide = account("heavy", memory_bytes=90, threads=1), account("wide", memory_bytes=10, threads=4)
+    heavy, wide = (
+        account("heavy", memory_bytes=90, threads=1),
+        account("wide", memory_bytes=10, threads=4),
+    )
     gpu = Place(threads=4, memory_bytes=100)
     assert Pack().lane(heavy, gpu) < Pack().lane(wide, gpu)
     assert not Place(threads=4, memory_bytes=50).fits(heavy.standing)
@@ -102,14 +128,20 @@ def test_pack_builds_what_lanes_run_short_of() -> None:
 
 @pytest.mark.parametrize("policy", [Fifo(), Srtf(), Pack()])
 def test_priority_goes_first_and_quota_before_it(policy: Fifo | Srtf | Pack) -> None:
-    plain, urgent = account("plain", order=1, trials_left=1), account("urgent", order=2, priority=1, trials_left=1000, threads=1)
+    plain, urgent = (
+        account("plain", order=1, trials_left=1),
+        account("urgent", order=2, priority=1, trials_left=1000, threads=1),
+    )
     assert policy.build(urgent) < policy.build(plain)
     urgent.over_quota = True
     assert policy.build(plain) < policy.build(urgent)
 
 
 def test_an_owner_over_its_share_is_marked_until_it_is_forgotten() -> None:
-    accounts = {"a": Account(Standing(job="a", owner="x")), "b": Account(Standing(job="b", owner="y"))}
+    accounts = {
+        "a": Account(Standing(job="a", owner="x")),
+        "b": Account(Standing(job="b", owner="y")),
+    }
     share = LaneShare(most=0.6, half_life_s=10.0)
     share.note("x", 7.0, at_s=0.0)
     share.note("y", 3.0, at_s=0.0)

@@ -6,9 +6,13 @@ from tuner.measure.outcome import Conditions, Timed, Trial
 from tuner.workers.jobs.promotion import distinct
 
 
-def trial(number: int, seconds: float, artifact: str, *, abandoned: bool = False, reused: bool = False) -> Trial:
+def trial(
+    number: int, seconds: float, artifact: str, *, abandoned: bool = False, reused: bool = False
+) -> Trial:
     conditions = Conditions(lane="cpu:1", isolation="process", abandoned=abandoned, reused=reused)
-    outcome = Timed(samples_s=(seconds,), max_rel_error=0.0, conditions=conditions, artifact=artifact)
+    outcome = Timed(
+        samples_s=(seconds,), max_rel_error=0.0, conditions=conditions, artifact=artifact
+    )
     return Trial(number=number, config={"knob": number} if number else {}, outcome=outcome)
 
 

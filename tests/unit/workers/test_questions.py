@@ -25,7 +25,9 @@ def test_an_answer_in_parts_is_given_once_and_in_order() -> None:
     questions.part(first, [built(1), built(3)], last=False)
     assert not said and questions.first is first
     questions.part(first, [built(0), built(2)], last=True)
-    assert [(one.number, [part.number for part in one.value if isinstance(part, Built)]) for one in said] == [(1, [0, 1, 2, 3])]
+    assert [
+        (one.number, [part.number for part in one.value if isinstance(part, Built)]) for one in said
+    ] == [(1, [0, 1, 2, 3])]
     questions.part(second, [built(0)], last=True)
     assert len(said[1].value) == 1 and questions.first is None
 
@@ -39,7 +41,9 @@ def test_a_question_that_lost_a_worker_has_no_answer_but_the_loss() -> None:
     questions.refuse(first, "killed")
     questions.part(first, [built(0)], last=True)  # of the worker that was not lost
     questions.refuse(first, "killed again")
-    assert [(one.number, one.error, one.value) for one in said] == [(1, "killed", ())] and questions.first is second
+    assert [(one.number, one.error, one.value) for one in said] == [
+        (1, "killed", ())
+    ] and questions.first is second
     questions.part(second, [built(0)], last=True)
     assert len(said[1].value) == 1
 
@@ -53,7 +57,9 @@ def test_builds_are_taken_one_at_a_time_and_the_answer_waits_for_all() -> None:
     assert [one.number for one in (questions.next_build(),) if one] == [0]
     questions.part(first, [built(0)], last=True)  # nobody works on it, but a build is left
     assert not said
-    assert [one.number for one in (questions.next_build(), questions.next_build()) if one] == [1]  # not the second question's
+    assert [one.number for one in (questions.next_build(), questions.next_build()) if one] == [
+        1
+    ]  # not the second question's
     questions.part(first, [built(1)], last=True)
     assert len(said) == 1 and len(said[0].value) == 2
     assert [one.number for one in (questions.next_build(),) if one] == [5]

@@ -1,4 +1,5 @@
-"""Runner processes kept by workload: used again, bounded in number and memory, ended in the end. Real processes."""
+"""Runner processes kept by workload: used again, bounded in number and memory, ended in
+the end. Real processes."""
 
 from __future__ import annotations
 
@@ -22,7 +23,12 @@ CORE = max(os.sched_getaffinity(0))
 
 def assignment(rows: int, *, threads: int = 1) -> Assignment:
     lane = Lane(name=f"cpu:{CORE}", cores=(CORE,))
-    return Assignment(workload=parse_spec(f"softmax:M={rows},N=8"), lane=lane, threads=threads, isolation="process")
+    return Assignment(
+        workload=parse_spec(f"softmax:M={rows},N=8"),
+        lane=lane,
+        threads=threads,
+        isolation="process",
+    )
 
 
 @pytest.fixture
@@ -83,12 +89,17 @@ def test_what_cannot_be_prepared_is_not_held(first: RunnerProcess) -> None:
 
 
 @pytest.mark.alone
-def test_a_workload_prepared_ahead_is_there_at_once_and_disturbs_no_other(first: RunnerProcess) -> None:
-    """Prepared by another thread, on other cores, while the first one is at hand for measuring and calibrating."""
+def test_a_workload_prepared_ahead_is_there_at_once_and_disturbs_no_other(
+    first: RunnerProcess,
+) -> None:
+    """Prepared by another thread, on other cores, while the first one is at hand for
+    measuring and calibrating."""
     residents = Residents(first)
     try:
         a = residents.prepared("a", assignment(4))
-        thread = threading.Thread(target=residents.ahead, args=("b", assignment(5), (min(os.sched_getaffinity(0)),)))
+        thread = threading.Thread(
+            target=residents.ahead, args=("b", assignment(5), (min(os.sched_getaffinity(0)),))
+        )
         thread.start()
         assert residents.prepared("a", assignment(4)) is a
         with residents.at_hand() as process:

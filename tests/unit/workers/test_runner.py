@@ -1,4 +1,5 @@
-"""A runner that cannot have the isolation asked for says so when it starts, in words, and nothing is measured by it."""
+"""A runner that cannot have the isolation asked for says so when it starts, in words,
+and nothing is measured by it."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ def lane() -> Lane:
 
 def test_a_runner_tells_the_level_it_has(lane: Lane, tmp_path: Path) -> None:
     home = tuple(os.sched_getaffinity(0))
-    runner = Runner(lane=lane, home_cores=home, limits=Limits(isolation="process"), storage=str(tmp_path))
+    runner = Runner(
+        lane=lane, home_cores=home, limits=Limits(isolation="process"), storage=str(tmp_path)
+    )
     try:
         said = runner.describe()
         assert said["isolation"] == "process" and "refused" not in said
@@ -45,28 +48,46 @@ def test_a_runner_that_lacks_a_required_part_refuses_with_the_way_out(
     denied = without(Mechanism.NETWORK, State.DENIED)
 
     def isolate(process: processes.RunnerProcess, level: str) -> str:
-        return resolve(level, denied).name  # what the runner process does, on a kernel that refuses namespaces
+        return resolve(
+            level, denied
+        ).name  # what the runner process does, on a kernel that refuses namespaces
 
     monkeypatch.setattr(processes.RunnerProcess, "isolate", isolate)
     home = tuple(os.sched_getaffinity(0))
-    for level, refuses in (("required", True), ("sealed", True), ("sealed without network", False), ("confined", False)):
-        runner = Runner(lane=lane, home_cores=home, limits=Limits(isolation=level), storage=str(tmp_path))
+    for level, refuses in (
+        ("required", True),
+        ("sealed", True),
+        ("sealed without network", False),
+        ("confined", False),
+    ):
+        runner = Runner(
+            lane=lane, home_cores=home, limits=Limits(isolation=level), storage=str(tmp_path)
+        )
         try:
             said = runner.describe()
         finally:
             runner.close()
         assert ("refused" in said) is refuses, level
         if refuses:
-            assert "network" in str(said["refused"]) and "'sealed without network'" in str(said["refused"])
+            assert "network" in str(said["refused"]) and "'sealed without network'" in str(
+                said["refused"]
+            )
     assert FULL.findings[Mechanism.NETWORK].state is State.AVAILABLE
 
 
-def test_later_workloads_are_made_ready_beside_the_first_unless_that_would_be_on_its_lane(lane: Lane, tmp_path: Path) -> None:
+def test_later_workloads_are_made_ready_beside_the_first_unless_that_would_be_on_its_lane(
+    lane: Lane, tmp_path: Path
+) -> None:
     others = tuple(os.sched_getaffinity(0) - set(lane.cores))
-    problems = [Problem(workload=parse_spec(f"softmax:M={rows},N=8"), target=detect_cpu(), threads=1) for rows in (4, 5)]
+    problems = [
+        Problem(workload=parse_spec(f"softmax:M={rows},N=8"), target=detect_cpu(), threads=1)
+        for rows in (4, 5)
+    ]
     before = os.sched_getaffinity(0)
     for home, ready in ((others or lane.cores, 2 if others else 1), (lane.cores, 1)):
-        runner = Runner(lane=lane, home_cores=home, limits=Limits(isolation="process"), storage=str(tmp_path))
+        runner = Runner(
+            lane=lane, home_cores=home, limits=Limits(isolation="process"), storage=str(tmp_path)
+        )
         try:
             for problem in problems:
                 thread = Thread(target=runner.ahead, args=(problem,))
@@ -79,14 +100,24 @@ def test_later_workloads_are_made_ready_beside_the_first_unless_that_would_be_on
             os.sched_setaffinity(0, before)
 
 
-def test_what_a_builder_handed_over_is_begun_before_it_is_asked_for(lane: Lane, tmp_path: Path) -> None:
-    """The answer is what was measured then; a letter that comes late, or about something else, changes nothing."""
+def test_what_a_builder_handed_over_is_begun_before_it_is_asked_for(
+    lane: Lane, tmp_path: Path
+) -> None:
+    """The answer is what was measured then; a letter that comes late, or about
+    something else, changes nothing."""
     problem = Problem(workload=parse_spec("softmax:M=4,N=8"), target=detect_cpu(), threads=1)
     before = os.sched_getaffinity(0)
-    runner = Runner(lane=lane, home_cores=tuple(before), limits=Limits(isolation="process"), storage=str(tmp_path))
+    runner = Runner(
+        lane=lane,
+        home_cores=tuple(before),
+        limits=Limits(isolation="process"),
+        storage=str(tmp_path),
+    )
 
     def wanted(number: int) -> MeasureRequest:
-        library = Library(sha256=f"{number:064x}", path=str(tmp_path / f"{number:064x}.so"), symbol="none")
+        library = Library(
+            sha256=f"{number:064x}", path=str(tmp_path / f"{number:064x}.so"), symbol="none"
+        )
         return MeasureRequest(number=number, library=library, best_s=None)
 
     def handed_over(number: int) -> float:
@@ -102,7 +133,9 @@ def test_what_a_builder_handed_over_is_begun_before_it_is_asked_for(lane: Lane, 
         later = handed_over(1)
         (begun,) = runner.measure(problem.key, [wanted(1)])
         assert begun.number == 1 and begun.ended_s < later
-        assert isinstance(begun.outcome, Failed) and isinstance(cold.outcome, Failed)  # there is no such library
+        assert isinstance(begun.outcome, Failed) and isinstance(
+            cold.outcome, Failed
+        )  # there is no such library
         handed_over(1)
         later = handed_over(2)
         third, second = runner.measure(problem.key, [wanted(3), wanted(2)])

@@ -1,4 +1,5 @@
-"""Runs as the server of runs sees them: what is refused before anything is loaded, and whose runs it leaves alone."""
+"""Runs as the server of runs sees them: what is refused before anything is loaded, and
+whose runs it leaves alone."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def database(tmp_path: Path) -> Iterator[Database]:
     opened.close()
 
 
-def submitted(database: Database, folder: Path, *, signed: str | None = None) -> tuple[RunOptions, str]:
+def submitted(
+    database: Database, folder: Path, *, signed: str | None = None
+) -> tuple[RunOptions, str]:
     """Options of a server for the target of a waiting run, and the run's id."""
     store = ArtifactStore(folder / "artifacts")
     given = store.put(b"arrays")
@@ -39,12 +42,18 @@ def submitted(database: Database, folder: Path, *, signed: str | None = None) ->
     with database.write() as session:
         workload = parse_spec("matmul:M=4,N=4,K=4")
         key = workloads.remember(session, workload, to_document(workload))
-        artifacts.remember(session, sha256=DIGEST, size_bytes=len(CODE), kind="library", signature=signed)
+        artifacts.remember(
+            session, sha256=DIGEST, size_bytes=len(CODE), kind="library", signature=signed
+        )
         artifacts.remember(session, sha256=given, size_bytes=6, kind="input")
-        new = replace(sample_kernel(session), workload=key, artifact=DIGEST, schedule={"symbol": "kernel"})
+        new = replace(
+            sample_kernel(session), workload=key, artifact=DIGEST, schedule={"symbol": "kernel"}
+        )
         kernel = kernels.promote(session, new)
         run = runs.submit(session, kernel=kernel.id, input_artifact=given)
-    return RunOptions(artifacts=folder / "artifacts", target=kernel.target, cores=(0,), owner="test"), run.id
+    return RunOptions(
+        artifacts=folder / "artifacts", target=kernel.target, cores=(0,), owner="test"
+    ), run.id
 
 
 def found(database: Database, run: str) -> Run:
@@ -52,7 +61,9 @@ def found(database: Database, run: str) -> Run:
         return runs.get(session, run)
 
 
-def test_a_library_without_this_services_signature_is_not_loaded(database: Database, tmp_path: Path) -> None:
+def test_a_library_without_this_services_signature_is_not_loaded(
+    database: Database, tmp_path: Path
+) -> None:
     ours, theirs = signer_at(tmp_path / "ours"), signer_at(tmp_path / "theirs")
     options, run = submitted(database, tmp_path, signed=signature(theirs, DIGEST))
     assert RunServer(database, replace(options, public_key=ours.public_key)).serve_one()
@@ -74,7 +85,12 @@ def test_runs_for_other_machines_are_left_to_them(database: Database, tmp_path: 
     assert not RunServer(database, replace(options, target="another")).serve_one()
     assert found(database, run).state == runs.QUEUED
     with database.write() as session:
-        assert runs.claim_next(session, owner="there", lifetime=timedelta(seconds=9), targets=[options.target]) is not None
+        assert (
+            runs.claim_next(
+                session, owner="there", lifetime=timedelta(seconds=9), targets=[options.target]
+            )
+            is not None
+        )
 
 
 def test_outputs_beyond_the_limit_are_refused_before_they_are_computed() -> None:

@@ -1,4 +1,5 @@
-"""Several jobs on one fleet: each gets its own results and answers, whatever happens to the driver. The driver is a stand-in."""
+"""Several jobs on one fleet: each gets its own results and answers, whatever happens to
+the driver. The driver is a stand-in."""
 
 from __future__ import annotations
 
@@ -37,7 +38,13 @@ from tuner.workers.fleet.policy import Standing
 from tuner.workers.fleet.ray_measurer import RayMeasurer
 from tuner.workload.spec import parse_spec
 
-PLAN = FleetPlan(lanes=(Lane(name="cpu:0", cores=(0,)),), builder_cores=(0,), alternates=False, limits=Limits(), storage="")
+PLAN = FleetPlan(
+    lanes=(Lane(name="cpu:0", cores=(0,)),),
+    builder_cores=(0,),
+    alternates=False,
+    limits=Limits(),
+    storage="",
+)
 PROBLEM = Problem(workload=parse_spec("softmax:M=4,N=4"), target=detect_cpu(), threads=1)
 
 
@@ -68,7 +75,11 @@ class Driver(Fleet):
 
     def submit(self, message: Submit) -> None:
         self.sent += [(message.standing.job, candidate.number) for candidate in message.candidates]
-        self.commands.put(lambda: self.pipeline.submit(message.problem.key, message.candidates, message.known, message.standing))
+        self.commands.put(
+            lambda: self.pipeline.submit(
+                message.problem.key, message.candidates, message.known, message.standing
+            )
+        )
 
     def abandon(self, job: str = "", *, leaves: bool = False) -> None:
         self.left += [job] if leaves else []
@@ -77,7 +88,9 @@ class Driver(Fleet):
     def question(self, problem: Problem, what: BuildAsk | RaceAsk) -> int:
         self._questions += 1
         number = self._questions
-        self.commands.put(lambda: self.messages.put(Answer(number=number, value=(), error=f"asked {number}")))
+        self.commands.put(
+            lambda: self.messages.put(Answer(number=number, value=(), error=f"asked {number}"))
+        )
         return number
 
     def lose(self) -> None:
@@ -122,8 +135,15 @@ class Driver(Fleet):
             measured = []
             for request in wanted:
                 conditions = Conditions(lane=worker, isolation="process")
-                timed = Timed(samples_s=(1.0,), max_rel_error=0.0, conditions=conditions, artifact=request.library.sha256)
-                measured.append(Measured(number=request.number, outcome=timed, started_s=0.0, ended_s=0.01))
+                timed = Timed(
+                    samples_s=(1.0,),
+                    max_rel_error=0.0,
+                    conditions=conditions,
+                    artifact=request.library.sha256,
+                )
+                measured.append(
+                    Measured(number=request.number, outcome=timed, started_s=0.0, ended_s=0.01)
+                )
             self.pipeline.measured(worker, measured)
 
     def close(self) -> None:
@@ -144,7 +164,13 @@ def shared(driver: Driver) -> Iterator[SharedFleet]:
     fleet.close()
 
 
-def tune(shared: SharedFleet, job: str, trials: int, *, meanwhile: Callable[[int], None] = lambda done: None) -> list[Trial]:
+def tune(
+    shared: SharedFleet,
+    job: str,
+    trials: int,
+    *,
+    meanwhile: Callable[[int], None] = lambda done: None,
+) -> list[Trial]:
     """A job of the same problem as all others: only its id tells its candidates from theirs."""
     found: list[Trial] = []
     with shared.joined(Standing(job=job)) as share:
@@ -152,7 +178,9 @@ def tune(shared: SharedFleet, job: str, trials: int, *, meanwhile: Callable[[int
         numbers = iter(range(trials))
 
         def fill(free: int) -> None:
-            measurer.submit([Candidate(number=number, config={"job": job}) for number in islice(numbers, free)])
+            measurer.submit(
+                [Candidate(number=number, config={"job": job}) for number in islice(numbers, free)]
+            )
 
         fill(4)
         for trial in measurer.results(timeout_s=10.0):
@@ -190,7 +218,9 @@ def test_a_lost_driver_costs_no_job_a_trial(shared: SharedFleet, driver: Driver)
     assert driver.restarts == 2
 
 
-def test_every_job_is_told_when_the_fleet_is_beyond_help(shared: SharedFleet, driver: Driver) -> None:
+def test_every_job_is_told_when_the_fleet_is_beyond_help(
+    shared: SharedFleet, driver: Driver
+) -> None:
     driver.hopeless = driver.holds = True
     with ThreadPoolExecutor(2) as pool:
         waiting = [pool.submit(tune, shared, job, 5) for job in ("a", "b")]
@@ -215,7 +245,9 @@ def test_answers_reach_who_asked(shared: SharedFleet) -> None:
     assert sorted(str(one) for one in found) == sorted(f"asked {number}" for number in range(1, 16))
 
 
-def test_a_question_to_a_lost_driver_is_answered_with_the_loss(shared: SharedFleet, driver: Driver) -> None:
+def test_a_question_to_a_lost_driver_is_answered_with_the_loss(
+    shared: SharedFleet, driver: Driver
+) -> None:
     with shared.joined(Standing(job="a")) as share:
         driver.lose()
         while not share.lost:
@@ -232,7 +264,9 @@ def test_notices_reach_every_job(shared: SharedFleet, driver: Driver) -> None:
             assert isinstance(notice, Notice) and notice.message == "cpu:0: killed"
 
 
-def test_what_is_left_to_do_is_told_with_each_submission(shared: SharedFleet, driver: Driver) -> None:
+def test_what_is_left_to_do_is_told_with_each_submission(
+    shared: SharedFleet, driver: Driver
+) -> None:
     with shared.joined(Standing(job="a")) as share:
         share.stands(trials_left=10, seconds_left=100.0, memory_bytes=64)
         share.submit(Submit(problem=PROBLEM, candidates=(Candidate(number=0),), known={}))

@@ -1,4 +1,5 @@
-"""What calibrations leave in the database: each of them, the trials in doubt, and which lanes of a worker rest."""
+"""What calibrations leave in the database: each of them, the trials in doubt, and which
+lanes of a worker rest."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def database(tmp_path: Path) -> Iterator[Database]:
     opened.close()
 
 
-def calibrated(*, drained: bool, suspect_since: datetime | None = None, ratio: float = 1.0) -> Calibrated:
+def calibrated(
+    *, drained: bool, suspect_since: datetime | None = None, ratio: float = 1.0
+) -> Calibrated:
     return Calibrated(
         lane="cpu:1",
         at_s=datetime.now(UTC).timestamp(),
@@ -60,7 +63,10 @@ def test_a_lane_that_drifts_shows_and_its_trials_are_marked(database: Database) 
         job, lease = leases.claim(session, job_id, owner="test", lifetime=timedelta(seconds=60))
         for number, lane in enumerate(("cpu:1", "cpu:2")):
             timed = Timed(
-                samples_s=(1e-6,), max_rel_error=0.0, conditions=Conditions(lane=lane, isolation="process"), artifact="a" * 64
+                samples_s=(1e-6,),
+                max_rel_error=0.0,
+                conditions=Conditions(lane=lane, isolation="process"),
+                artifact="a" * 64,
             )
             trials.record(
                 session,
@@ -81,14 +87,26 @@ def test_a_lane_that_drifts_shows_and_its_trials_are_marked(database: Database) 
         assert [one.suspect for one in trials.stored_of_task(session, job_id)] == [None, None]
     now = datetime.now(UTC).timestamp()
     timeline.add([Span(worker="cpu:1", activity="time", number=0, started_s=now - 1, ended_s=now)])
-    timeline.calibrated([calibrated(drained=True, suspect_since=datetime.now(UTC) - timedelta(minutes=1), ratio=1.4)])
+    timeline.calibrated(
+        [
+            calibrated(
+                drained=True, suspect_since=datetime.now(UTC) - timedelta(minutes=1), ratio=1.4
+            )
+        ]
+    )
     name = join_id(database)
     with database.read() as session:
         marks = [one.suspect for one in trials.stored_of_task(session, job_id)]
         worker = workers.get(session, name)
         noted = lane_queries.calibrations(session, name, "cpu:1")
-    assert marks == ["lane cpu:1 had drifted: its calibration was at 1.40 of its band's middle", None]
-    assert (worker.state, worker.reason) == (workers.DRAINING, "lane cpu:1 is drained, at 1.40 of its band")
+    assert marks == [
+        "lane cpu:1 had drifted: its calibration was at 1.40 of its band's middle",
+        None,
+    ]
+    assert (worker.state, worker.reason) == (
+        workers.DRAINING,
+        "lane cpu:1 is drained, at 1.40 of its band",
+    )
     assert [one.in_band for one in noted] == [False, False, True]
     timeline.calibrated([calibrated(drained=False)])
     with database.read() as session:

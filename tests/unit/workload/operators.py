@@ -45,21 +45,30 @@ def back(p: Params, y: Array) -> Array:
     return np.moveaxis(y, -1, 1) if p["layout"].startswith("NC") else y
 
 
-def windows(p: Params, x: Array, kernel: tuple[int, ...], fill: float) -> tuple[Array, tuple[int, ...]]:
+def windows(
+    p: Params, x: Array, kernel: tuple[int, ...], fill: float
+) -> tuple[Array, tuple[int, ...]]:
     """x of shape (N, *space, C) padded, and the extents of the result."""
     dims = len(kernel)
     padded = np.pad(x, [(0, 0), *[(p["pad"], p["pad"])] * dims, (0, 0)], constant_values=fill)
     reach = [p.get("dilation", 1) * (k - 1) + 1 for k in kernel]
-    return padded, tuple((n - r) // p["stride"] + 1 for n, r in zip(padded.shape[1:-1], reach, strict=True))
+    return padded, tuple(
+        (n - r) // p["stride"] + 1 for n, r in zip(padded.shape[1:-1], reach, strict=True)
+    )
 
 
-def patches(p: Params, x: Array, kernel: tuple[int, ...], fill: float = 0) -> list[tuple[tuple[int, ...], Array]]:
+def patches(
+    p: Params, x: Array, kernel: tuple[int, ...], fill: float = 0
+) -> list[tuple[tuple[int, ...], Array]]:
     """For each kernel position the array (N, *out, C) it meets."""
     padded, out = windows(p, x, kernel, fill)
     found = []
     for position in np.ndindex(*kernel):
         starts = [r * p.get("dilation", 1) for r in position]
-        cut = tuple(slice(s, s + (n - 1) * p["stride"] + 1, p["stride"]) for s, n in zip(starts, out, strict=True))
+        cut = tuple(
+            slice(s, s + (n - 1) * p["stride"] + 1, p["stride"])
+            for s, n in zip(starts, out, strict=True)
+        )
         at: tuple[slice, ...] = (slice(None), *cut)
         found.append((position, padded[at]))
     return found
@@ -75,7 +84,11 @@ def convolved(p: Params, x: Array, w: Array, bias: Array | None = None) -> Array
         ci, co = x.shape[-1] // groups, w.shape[-1] // groups
         part = x[..., g * ci : (g + 1) * ci]
         kernels = w[..., g * co : (g + 1) * co]
-        result.append(np.asarray(sum(np.asarray(patch @ kernels[at]) for at, patch in patches(p, part, kernel))))
+        result.append(
+            np.asarray(
+                sum(np.asarray(patch @ kernels[at]) for at, patch in patches(p, part, kernel))
+            )
+        )
     return back(p, finished(p, np.concatenate(result, -1), bias))
 
 
@@ -90,7 +103,10 @@ def transposed_convolution(p: Params, x: Array, w: Array, bias: Array | None = N
     w = np.transpose(w, (2, 3, 1, 0)) if p["layout"] == "NCHW" else w
     n, h, width, _ = x.shape
     stride, pad = p["stride"], p["pad"]
-    full = np.zeros((n, (h - 1) * stride + p["KH"], (width - 1) * stride + p["KW"], w.shape[-1]), np.result_type(x, w))
+    full = np.zeros(
+        (n, (h - 1) * stride + p["KH"], (width - 1) * stride + p["KW"], w.shape[-1]),
+        np.result_type(x, w),
+    )
     for a, b, r, s in np.ndindex(h, width, p["KH"], p["KW"]):
         full[:, a * stride + r, b * stride + s] += x[:, a, b] @ w[r, s]
     return back(p, finished(p, full[:, pad : full.shape[1] - pad, pad : full.shape[2] - pad], bias))
@@ -100,14 +116,21 @@ def pooled(p: Params, x: Array, kind: str) -> Array:
     x = channels_last(p, x)
     kernel = (p["KH"], p["KW"])
     if kind == "max":
-        return back(p, np.max([patch for _, patch in patches(p, x.astype(np.float64), kernel, -np.inf)], axis=0))
+        return back(
+            p,
+            np.max(
+                [patch for _, patch in patches(p, x.astype(np.float64), kernel, -np.inf)], axis=0
+            ),
+        )
     total = sum(patch for _, patch in patches(p, x, kernel))
     counted = sum(patch for _, patch in patches(p, np.ones_like(x), kernel))
     return back(p, np.asarray(total / (p["KH"] * p["KW"] if p["count_include_pad"] else counted)))
 
 
 def normalised(p: Params, x: Array, gamma: Array, beta: Array) -> Array:
-    return np.asarray((x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + p["eps"]) * gamma + beta)
+    return np.asarray(
+        (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + p["eps"]) * gamma + beta
+    )
 
 
 def softmax(x: Array) -> Array:
@@ -143,7 +166,11 @@ MEANING: Mapping[str, Callable[..., Array]] = {
     "avg_pool2d": lambda p, x: pooled(p, x, "avg"),
     "global_avg_pool2d": lambda p, x: channels_last(p, x).mean((1, 2)),
     "softmax": lambda p, x: softmax(x),
-    "log_softmax": lambda p, x: x - x.max(1, keepdims=True) - np.log(np.exp(x - x.max(1, keepdims=True)).sum(1, keepdims=True)),
+    "log_softmax": lambda p, x: (
+        x
+        - x.max(1, keepdims=True)
+        - np.log(np.exp(x - x.max(1, keepdims=True)).sum(1, keepdims=True))
+    ),
     "layer_norm": normalised,
     "rms_norm": lambda p, x, gamma: x / np.sqrt((x * x).mean(1, keepdims=True) + p["eps"]) * gamma,
     "batch_norm": batch_normalised,

@@ -1,4 +1,5 @@
-"""Every operator, in combinations of its choices over small odd shapes, means what it says; dtypes, inputs, structure."""
+"""Every operator, in combinations of its choices over small odd shapes, means what it
+says; dtypes, inputs, structure."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ TRIED = {"stride": (1, 2), "pad": (0, 1), "dilation": (1, 2), "groups": (1, 2)}
 
 
 def combinations(operator: Operator) -> Iterator[dict[str, Any]]:
-    """All choices of a small operator; of a large one every few, so that each value is met in many combinations."""
+    """All choices of a small operator; of a large one every few, so that each value is
+    met in many combinations."""
     options: list[tuple[Any, ...]] = []
     for param in operator.params:
         tried: tuple[Any, ...] = TRIED.get(param.name, ())
@@ -51,7 +53,10 @@ def combinations(operator: Operator) -> Iterator[dict[str, Any]]:
     rows = list(product(*options))
     for row in rows[:: max(1, len(rows) // 60) | 1]:
         values = dict(zip((param.name for param in operator.params), row, strict=True))
-        if not (values["dtype"].startswith("int") and values.get("act", "none") not in INTEGER_ACTIVATIONS):
+        if not (
+            values["dtype"].startswith("int")
+            and values.get("act", "none") not in INTEGER_ACTIVATIONS
+        ):
             yield values
 
 
@@ -68,14 +73,17 @@ def test_operator_means_what_it_says(operator: Operator) -> None:
         for kind in ("normal", "large"):
             inputs = make_inputs(expression, 3, kind)
             exact = {
-                name: array.astype(np.float64 if "float" in str(array.dtype) else np.int64) for name, array in inputs.items()
+                name: array.astype(np.float64 if "float" in str(array.dtype) else np.int64)
+                for name, array in inputs.items()
             }
             with np.errstate(all="ignore"):
                 want = MEANING[operator.name](params, *exact.values())
             values, magnitudes = evaluate_with_magnitude(expression, inputs)
             (got,), (size,) = values.values(), magnitudes.values()
             assert got.shape == want.shape, params
-            np.testing.assert_array_less(np.abs(got - want), 1e-12 * size + 1e-300, err_msg=str(params))
+            np.testing.assert_array_less(
+                np.abs(got - want), 1e-12 * size + 1e-300, err_msg=str(params)
+            )
         tried += 1
     assert tried >= len(operator.dtypes)
 
@@ -89,7 +97,9 @@ def test_dtypes(operator: Operator) -> None:
         for stage in expression.stages:
             if "int" not in dtype:
                 assert stage.accumulator == ("float64" if dtype == "float64" else "float32")
-                assert stage.dtype == (dtype if stage.name in expression.outputs else stage.accumulator)
+                assert stage.dtype == (
+                    dtype if stage.name in expression.outputs else stage.accumulator
+                )
 
 
 @pytest.mark.parametrize(
@@ -113,18 +123,34 @@ def test_dtypes(operator: Operator) -> None:
     ],
 )
 def test_order_of_inputs(op: str, names: str) -> None:
-    params = {param.name: SIZES[param.name] for param in OPERATORS[op].params if param.kind == "extent"}
+    params = {
+        param.name: SIZES[param.name] for param in OPERATORS[op].params if param.kind == "extent"
+    }
     if "bias" in names:
         params["bias"] = True
-    assert [tensor.name for tensor in workload_from_params(op, params).expression.inputs] == names.split()
+    assert [
+        tensor.name for tensor in workload_from_params(op, params).expression.inputs
+    ] == names.split()
 
 
 @pytest.mark.parametrize(
-    "op", ["matmul", "batch_matmul", "dense", "conv1d", "conv2d", "conv3d", "conv2d_transpose", "depthwise_conv2d"]
+    "op",
+    [
+        "matmul",
+        "batch_matmul",
+        "dense",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "conv2d_transpose",
+        "depthwise_conv2d",
+    ],
 )
 def test_products_are_one_plain_stage(op: str) -> None:
     for params in combinations(OPERATORS[op]):
-        stages = [stage for stage in workload_from_params(op, params).expression.stages if stage.reducer]
+        stages = [
+            stage for stage in workload_from_params(op, params).expression.stages if stage.reducer
+        ]
         assert len(stages) == 1
         body = stages[0].body
         assert isinstance(body, Binary) and body.op == "mul"
@@ -133,7 +159,9 @@ def test_products_are_one_plain_stage(op: str) -> None:
 
 
 def test_no_padding_leaves_no_padded_read() -> None:
-    workload = workload_from_params("conv2d", {"N": 1, "H": 5, "W": 5, "CI": 2, "CO": 3, "KH": 1, "KW": 1})
+    workload = workload_from_params(
+        "conv2d", {"N": 1, "H": 5, "W": 5, "CI": 2, "CO": 3, "KH": 1, "KW": 1}
+    )
     body = workload.expression.stages[0].body
     assert isinstance(body, Binary) and isinstance(body.lhs, Read) and body.lhs.pad is None
 
@@ -143,7 +171,11 @@ def test_no_padding_leaves_no_padded_read() -> None:
     [
         ("matmul", {"M": 509, "N": 509, "K": 509}, 509**3),
         ("dense", {"M": 128, "N": 3072, "K": 768, "bias": True, "act": "gelu"}, 128 * 3072 * 768),
-        ("batch_matmul", {"B": 12, "M": 128, "N": 128, "K": 64, "transpose_b": True}, 12 * 128 * 128 * 64),
+        (
+            "batch_matmul",
+            {"B": 12, "M": 128, "N": 128, "K": 64, "transpose_b": True},
+            12 * 128 * 128 * 64,
+        ),
         (
             "conv2d",
             {
@@ -163,7 +195,17 @@ def test_no_padding_leaves_no_padded_read() -> None:
         ),
         (
             "depthwise_conv2d",
-            {"N": 1, "H": 56, "W": 56, "C": 128, "KH": 3, "KW": 3, "stride": 1, "pad": 1, "layout": "NHWC"},
+            {
+                "N": 1,
+                "H": 56,
+                "W": 56,
+                "C": 128,
+                "KH": 3,
+                "KW": 3,
+                "stride": 1,
+                "pad": 1,
+                "layout": "NHWC",
+            },
             56 * 56 * 128 * 9,
         ),
     ],

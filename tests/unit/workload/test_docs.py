@@ -1,4 +1,5 @@
-"""The pages about notation and operators say what is so: examples are read, refusals refused, the table is the catalogue."""
+"""The pages about notation and operators say what is so: examples are read, refusals
+refused, the table is the catalogue."""
 
 from __future__ import annotations
 
@@ -23,7 +24,13 @@ BLOCKS = re.findall(r"^```(kernel|refused)(.*?)\n(.*?)^```", NOTATION, re.MULTIL
 @pytest.mark.parametrize(("kind", "info", "text"), BLOCKS)
 def test_examples(kind: str, info: str, text: str) -> None:
     if kind == "kernel":
-        parse(text, {name: int(extent) for name, extent in (part.split("=") for part in info.strip().split(","))})
+        parse(
+            text,
+            {
+                name: int(extent)
+                for name, extent in (part.split("=") for part in info.strip().split(","))
+            },
+        )
     else:
         with pytest.raises(WorkloadError, match=re.escape(info.strip())) as caught:
             parse(text, {})
@@ -35,7 +42,11 @@ def test_there_are_examples_of_both() -> None:
 
 
 def test_functions_and_limits_are_named() -> None:
-    assert [name for name in (*FUNCTIONS, *DTYPE_NAMES) if not re.search(rf"\b{name}\b", NOTATION) and len(name) <= 6] == []
+    assert [
+        name
+        for name in (*FUNCTIONS, *DTYPE_NAMES)
+        if not re.search(rf"\b{name}\b", NOTATION) and len(name) <= 6
+    ] == []
     for number in (
         MAX_TEXT_BYTES // 1024,
         f"{MAX_TOKENS:,}",
@@ -49,4 +60,6 @@ def test_functions_and_limits_are_named() -> None:
 
 
 def test_operators_page_is_the_catalogue() -> None:
-    assert (DOCS / "operators.md").read_text() == page(), "run: python -m tuner.workload.handbook > docs/operators.md"
+    assert (DOCS / "operators.md").read_text() == page(), (
+        "run: python -m tuner.workload.handbook > docs/operators.md"
+    )

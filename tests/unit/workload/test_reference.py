@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from tuner.errors import UsageError
 from tuner.workload.inputs import make_inputs
 from tuner.workload.notation import parse
-from tuner.workload.reference import error_bound, evaluate, evaluate_with_magnitude, largest_value, magnitude, max_rel_error
+from tuner.workload.reference import (
+    error_bound,
+    evaluate,
+    evaluate_with_magnitude,
+    largest_value,
+    magnitude,
+    max_rel_error,
+)
 from tuner.workload.spec import parse_spec
 
 SPECS = (
@@ -35,7 +42,8 @@ SPECS = (
 @pytest.mark.parametrize("kind", ["normal", "large", "zeros"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_float32_evaluation_is_within_the_bound(spec: str, kind: str, dtype: str) -> None:
-    """An honest kernel that computes in float32 passes, one that is off by a thousandth does not."""
+    """An honest kernel that computes in float32 passes, one that is off by a thousandth
+    does not."""
     expression = parse_spec(f"{spec},dtype={dtype}").expression
     inputs = make_inputs(expression, 5, kind)  # type: ignore[arg-type]  # a value of the literal
     want, size = evaluate_with_magnitude(expression, inputs)
@@ -49,12 +57,19 @@ def test_float32_evaluation_is_within_the_bound(spec: str, kind: str, dtype: str
         assert max_rel_error(expression, wrong, want, size) > error_bound(expression)
 
 
-def _in_float32(name: str, inputs: dict[str, NDArray[Any]], want: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _in_float32(
+    name: str, inputs: dict[str, NDArray[Any]], want: dict[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
     single = {key: array.astype(np.float32) for key, array in inputs.items()}
     with np.errstate(all="ignore"):
         match name:
             case "matmul":
-                return {"C": sum(single["A"][:, k : k + 1] * single["B"][k : k + 1] for k in range(single["A"].shape[1]))}  # type: ignore[dict-item]
+                return {
+                    "C": sum(
+                        single["A"][:, k : k + 1] * single["B"][k : k + 1]
+                        for k in range(single["A"].shape[1])
+                    )
+                }  # type: ignore[dict-item]
             case "softmax":
                 e = np.exp(single["X"] - single["X"].max(1, keepdims=True))
                 return {"Y": e / e.sum(1, keepdims=True)}
@@ -62,7 +77,9 @@ def _in_float32(name: str, inputs: dict[str, NDArray[Any]], want: dict[str, NDAr
                 x = single["X"]
                 centred = x - x.mean(1, keepdims=True)
                 return {
-                    "Y": centred / np.sqrt((centred**2).mean(1, keepdims=True) + np.float32(1e-5)) * single["gamma"]
+                    "Y": centred
+                    / np.sqrt((centred**2).mean(1, keepdims=True) + np.float32(1e-5))
+                    * single["gamma"]
                     + single["beta"]
                 }
     return {key: array.astype(np.float32) for key, array in want.items()}
@@ -72,21 +89,31 @@ def test_integers_must_be_exact() -> None:
     expression = parse_spec("matmul:M=5,N=4,K=300,dtype=int8").expression
     inputs = make_inputs(expression, 1, "large")
     want, size = evaluate_with_magnitude(expression, inputs)
-    assert want["C"].dtype == np.int64 and (want["C"] == inputs["A"].astype(int) @ inputs["B"].astype(int)).all()
+    assert (
+        want["C"].dtype == np.int64
+        and (want["C"] == inputs["A"].astype(int) @ inputs["B"].astype(int)).all()
+    )
     off = {"C": want["C"] + np.eye(5, 4, dtype=np.int64)}
     assert (
-        error_bound(expression) == 0.0 == max_rel_error(expression, want, want, size) < max_rel_error(expression, off, want, size)
+        error_bound(expression)
+        == 0.0
+        == max_rel_error(expression, want, want, size)
+        < max_rel_error(expression, off, want, size)
     )
 
 
 def test_integers_wrap_into_the_stored_dtype() -> None:
-    expression = parse("kernel k(A: i32[2]) -> (C: i32[2], D: i8[2]) { C[i] = A[i] * 3 D[i] = A[i] }", {})
+    expression = parse(
+        "kernel k(A: i32[2]) -> (C: i32[2], D: i8[2]) { C[i] = A[i] * 3 D[i] = A[i] }", {}
+    )
     found = evaluate(expression, {"A": np.array([2**30, -129], np.int32)})
     assert found["C"].tolist() == [3 * 2**30 - 2**32, -387] and found["D"].tolist() == [0, 127]
 
 
 def test_bound_follows_length_and_dtype() -> None:
-    short, long = (error_bound(parse_spec(f"reduce_sum:M=2,N={n}").expression) for n in (64, 64 * 256))
+    short, long = (
+        error_bound(parse_spec(f"reduce_sum:M=2,N={n}").expression) for n in (64, 64 * 256)
+    )
     assert 8 < long / short <= 16
     assert error_bound(parse_spec("reduce_sum:M=2,N=64,dtype=float64").expression) < 1e-14
     assert 2**-9 < error_bound(parse_spec("reduce_sum:M=2,N=64,dtype=bfloat16").expression) < 2**-7
@@ -94,10 +121,16 @@ def test_bound_follows_length_and_dtype() -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", ["max_pool2d:N=1,H=7,W=7,C=3,KH=3,KW=3,pad=1", "attention:B=1,H=1,S=5,D=4,causal=true", "reduce_max:M=5,N=5"]
+    "spec",
+    [
+        "max_pool2d:N=1,H=7,W=7,C=3,KH=3,KW=3,pad=1",
+        "attention:B=1,H=1,S=5,D=4,causal=true",
+        "reduce_max:M=5,N=5",
+    ],
 )
 def test_infinite_padding_hides_no_error(spec: str) -> None:
-    """Each single element off by a hundredth of itself is found, those next to padding or masks too."""
+    """Each single element off by a hundredth of itself is found, those next to padding
+    or masks too."""
     expression = parse_spec(spec).expression
     want, size = evaluate_with_magnitude(expression, make_inputs(expression, 0))
     (name,) = expression.outputs
@@ -109,7 +142,10 @@ def test_infinite_padding_hides_no_error(spec: str) -> None:
 
 
 def test_magnitude_takes_padding_by_its_size() -> None:
-    text = "kernel k(A: f32[2], B: f32[2]) -> (C: f32[1]) { C[z] += (A[i] else -2) * B[i // 2] for i in 0:4 }"
+    text = (
+        "kernel k(A: f32[2], B: f32[2]) -> (C: f32[1]) { C[z] += (A[i] else -2) * B[i // 2] "
+        "for i in 0:4 }"
+    )
     inputs = {"A": np.array([1.0, -1.0]), "B": np.array([3.0, -3.0])}
     assert magnitude(parse(text, {}), inputs)["C"].tolist() == [3 + 3 + 6 + 6]
 
@@ -135,7 +171,9 @@ def test_magnitude_of_cancellation() -> None:
 )
 def test_special_values(got: float, want: float, right: bool) -> None:
     expression = parse("kernel k(A: f32[1]) -> (C: f32[1]) { C[i] = A[i] }", {})
-    error = max_rel_error(expression, {"C": np.array([got])}, {"C": np.array([want])}, {"C": np.abs(np.array([want]))})
+    error = max_rel_error(
+        expression, {"C": np.array([got])}, {"C": np.array([want])}, {"C": np.abs(np.array([want]))}
+    )
     assert (error <= error_bound(expression)) == right
 
 
@@ -145,25 +183,39 @@ def test_select_never_shows_what_it_did_not_choose() -> None:
 
 
 def test_gather_clamps_and_pads() -> None:
-    text = "kernel k(X: f32[3], I: i32[4]) -> (C: f32[4], D: f32[4]) { C[i] = X[clamp(I[i], 0, 2)] D[i] = X[I[i]] else 9 }"
-    found = evaluate(parse(text, {}), {"X": np.array([10.0, 20.0, 30.0]), "I": np.array([-5, 0, 2, 7])})
+    text = (
+        "kernel k(X: f32[3], I: i32[4]) -> (C: f32[4], D: f32[4]) { C[i] = X[clamp(I[i], 0, "
+        "2)] D[i] = X[I[i]] else 9 }"
+    )
+    found = evaluate(
+        parse(text, {}), {"X": np.array([10.0, 20.0, 30.0]), "I": np.array([-5, 0, 2, 7])}
+    )
     assert found["C"].tolist() == [10, 10, 30, 30] and found["D"].tolist() == [9, 10, 30, 9]
 
 
 def test_inputs() -> None:
     expression = parse_spec("embedding:N=500,V=11,D=3,dtype=bfloat16").expression
-    normal, large, zeros = (make_inputs(expression, 0, kind) for kind in ("normal", "large", "zeros"))
+    normal, large, zeros = (
+        make_inputs(expression, 0, kind) for kind in ("normal", "large", "zeros")
+    )
     assert normal["W"].dtype == ml_dtypes.bfloat16 and normal["X"].dtype == np.int32
     assert normal["X"].min() == 0 and normal["X"].max() == 10
     assert large["X"].min() < 0 and large["X"].max() > 10
     assert not zeros["X"].any() and not zeros["W"].any()
-    assert (make_inputs(expression, 0)["X"] == normal["X"]).all() and (make_inputs(expression, 1)["X"] != normal["X"]).any()
+    assert (make_inputs(expression, 0)["X"] == normal["X"]).all() and (
+        make_inputs(expression, 1)["X"] != normal["X"]
+    ).any()
     with pytest.raises(UsageError, match="unknown kind of inputs"):
         make_inputs(expression, 0, "odd")  # type: ignore[arg-type]  # what is tested
 
 
 @pytest.mark.parametrize(
-    "spec", ["matmul:M=8,N=8,K=512,dtype=float16", "matmul:M=8,N=8,K=512,dtype=int32", "elementwise:M=8,N=8,act=exp"]
+    "spec",
+    [
+        "matmul:M=8,N=8,K=512,dtype=float16",
+        "matmul:M=8,N=8,K=512,dtype=int32",
+        "elementwise:M=8,N=8,act=exp",
+    ],
 )
 def test_large_inputs_do_not_overflow(spec: str) -> None:
     expression = parse_spec(spec).expression

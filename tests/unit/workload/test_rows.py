@@ -1,4 +1,5 @@
-"""Which extents may be ranges: those that count independent rows, whatever the operator is called."""
+"""Which extents may be ranges: those that count independent rows, whatever the operator
+is called."""
 
 from __future__ import annotations
 
@@ -36,7 +37,10 @@ NO_ROWS = {
 @pytest.mark.parametrize("spec", ROWS)
 def test_extents_that_count_rows(spec: str) -> None:
     rows = rows_of(parse_portfolio(spec))
-    assert rows.ranged == ROWS[spec] and (rows.name, rows.low) == (next(iter(parse_portfolio(spec).ranges)), 1)
+    assert rows.ranged == ROWS[spec] and (rows.name, rows.low) == (
+        next(iter(parse_portfolio(spec).ranges)),
+        1,
+    )
 
 
 @pytest.mark.parametrize("spec", NO_ROWS)
@@ -55,7 +59,10 @@ def test_rows_of_the_whole_are_rows_of_its_parts(spec: str) -> None:
     whole = member(portfolio, rows.high).expression
     inputs = make_inputs(whole, 1, "normal")
     right = evaluate(whole, inputs)
-    part = {name: array[1:3] if place in rows.ranged else array for place, (name, array) in enumerate(inputs.items())}
+    part = {
+        name: array[1:3] if place in rows.ranged else array
+        for place, (name, array) in enumerate(inputs.items())
+    }
     found = evaluate(member(portfolio, 2).expression, part)
     for name in whole.outputs:
         np.testing.assert_allclose(found[name], right[name][1:3], rtol=1e-12)

@@ -1,4 +1,5 @@
-"""Specs, portfolios, parameters and documents: what is accepted, what is refused and at which parameter."""
+"""Specs, portfolios, parameters and documents: what is accepted, what is refused and at
+which parameter."""
 
 from __future__ import annotations
 
@@ -23,15 +24,27 @@ MATMUL = "matmul:M=8,N=6,K=5"
 
 def test_spec_fills_defaults_in_and_reads_back() -> None:
     workload = parse_spec(" matmul: M=8 , N=6,K=5 ")
-    assert workload.params == {"M": 8, "N": 6, "K": 5, "transpose_a": False, "transpose_b": False, "dtype": "float32"}
-    assert workload == parse_spec(workload.spec) == workload_from_params("matmul", {"M": 8, "N": 6, "K": "5"})
+    assert workload.params == {
+        "M": 8,
+        "N": 6,
+        "K": 5,
+        "transpose_a": False,
+        "transpose_b": False,
+        "dtype": "float32",
+    }
+    assert (
+        workload
+        == parse_spec(workload.spec)
+        == workload_from_params("matmul", {"M": 8, "N": 6, "K": "5"})
+    )
     assert len(workload.key) == 64
 
 
 def test_constants_and_numerics_are_part_of_the_key() -> None:
     dense = "dense:M=4,N=3,K=5,bias=true,act=gelu"
     workloads = [
-        parse_spec(dense + tail) for tail in ("", ",const=W", ",const=bias+W", ",numerics=fast", ",const=W,numerics=fast")
+        parse_spec(dense + tail)
+        for tail in ("", ",const=W", ",const=bias+W", ",numerics=fast", ",const=W,numerics=fast")
     ]
     assert len({workload.key for workload in workloads}) == 5
     assert workloads[2].constants == ("W", "bias") == parse_spec(dense + ",const=W+bias").constants
@@ -45,7 +58,11 @@ def test_constants_and_numerics_are_part_of_the_key() -> None:
         ("matmull:M=8", "op", "unknown operator 'matmull'; did you mean 'matmul'?"),
         ("", "op", "unknown operator ''"),
         ("matmul:M=8,N=6", "K", r"matmul needs K \(length of the sums\)"),
-        (MATMUL + ",transpose=true", "transpose", "no parameter 'transpose'; did you mean 'transpose_"),
+        (
+            MATMUL + ",transpose=true",
+            "transpose",
+            "no parameter 'transpose'; did you mean 'transpose_",
+        ),
         (MATMUL + ",M=9", "M", "given twice"),
         (MATMUL + ",dtype=float33", "dtype", "did you mean 'float32'"),
         (MATMUL + ",transpose_a=maybe", "transpose_a", "not true or false"),
@@ -61,11 +78,27 @@ def test_constants_and_numerics_are_part_of_the_key() -> None:
         ("matmul:M=100000,N=100000,K=8", "M", "GiB, the limit is 8 GiB"),
         ("matmul:M=8,N=8,K=99999999999999999999", "K", "not an integer from 1"),
         ("reduce_sum:M=4,N=4,axis=2", "axis", "axis=2 is not one of 1, 0"),
-        ("conv2d:N=1,H=4,W=4,CI=2,CO=2,KH=7,KW=3", "KH", "KH=7 reaches over 7, H=4 with pad=0 has only 4"),
+        (
+            "conv2d:N=1,H=4,W=4,CI=2,CO=2,KH=7,KW=3",
+            "KH",
+            "KH=7 reaches over 7, H=4 with pad=0 has only 4",
+        ),
         ("conv2d:N=1,H=4,W=4,CI=3,CO=2,KH=1,KW=1,groups=2", "groups", "groups=2 must divide CI=3"),
-        ("conv2d:N=1,H=4,W=4,CI=2,CO=2,KH=1,KW=1,stride=0", "stride", "stride=0 is outside 1 to 4096"),
-        ("max_pool2d:N=1,H=4,W=4,C=2,KH=2,KW=2,pad=2", "pad", "pad=2 must be smaller than the window"),
-        ("dense:M=4,N=4,K=4,act=gelu,dtype=int8", "act", "no integer form; integers take none, relu, relu6"),
+        (
+            "conv2d:N=1,H=4,W=4,CI=2,CO=2,KH=1,KW=1,stride=0",
+            "stride",
+            "stride=0 is outside 1 to 4096",
+        ),
+        (
+            "max_pool2d:N=1,H=4,W=4,C=2,KH=2,KW=2,pad=2",
+            "pad",
+            "pad=2 must be smaller than the window",
+        ),
+        (
+            "dense:M=4,N=4,K=4,act=gelu,dtype=int8",
+            "act",
+            "no integer form; integers take none, relu, relu6",
+        ),
         ("softmax:M=4,N=4,dtype=int32", "dtype", "dtype=int32 is not one of float32"),
         ("layer_norm:M=4,N=4,eps=-1", "eps", "not a number from 0 to 1"),
         ("layer_norm:M=4,N=4,eps=nan", "eps", "not a number from 0 to 1"),
@@ -78,7 +111,9 @@ def test_refused(spec: str, parameter: str, message: str) -> None:
     assert caught.value.parameter == parameter
 
 
-@pytest.mark.parametrize("params", [{"M": True, "N": 1, "K": 1}, {"M": [1], "N": 1, "K": 1}, {"M": None, "N": 1, "K": 1}])
+@pytest.mark.parametrize(
+    "params", [{"M": True, "N": 1, "K": 1}, {"M": [1], "N": 1, "K": 1}, {"M": None, "N": 1, "K": 1}]
+)
 def test_params_of_wrong_type(params: dict[str, object]) -> None:
     with pytest.raises(WorkloadError) as caught:
         workload_from_params("matmul", params)
@@ -111,7 +146,10 @@ def test_portfolio_refused(spec: str, message: str) -> None:
 
 
 def test_notation_and_operator_of_the_same_program_share_their_key() -> None:
-    text = "kernel mine(L: f32[P, Q], R: f32[Q, S]) -> (Out: f32[P, S]) { Out[x, y] += L[x, z] * R[z, y] }"
+    text = (
+        "kernel mine(L: f32[P, Q], R: f32[Q, S]) -> (Out: f32[P, S]) { Out[x, y] += L[x, z] "
+        "* R[z, y] }"
+    )
     workload = workload_from_notation(text, {"P": 8, "Q": 5, "S": 6})
     assert workload.key == parse_spec(MATMUL).key
     assert workload.notation == text and workload.shapes == {"P": 8, "Q": 5, "S": 6}
@@ -121,7 +159,12 @@ def test_notation_and_operator_of_the_same_program_share_their_key() -> None:
 def _copy(index: int, extent: int = 4) -> Expression:
     body = Read("X", (Const(index, "int64"),))
     stage = Stage(name="Y", axes=(Axis(name="i", extent=extent),), body=body, dtype="float32")
-    return Expression(name="copy", inputs=(Tensor(name="X", shape=(4,), dtype="float32"),), stages=(stage,), outputs=("Y",))
+    return Expression(
+        name="copy",
+        inputs=(Tensor(name="X", shape=(4,), dtype="float32"),),
+        stages=(stage,),
+        outputs=("Y",),
+    )
 
 
 def test_expressions_from_elsewhere_are_held_to_the_same_rules() -> None:
@@ -133,9 +176,13 @@ def test_expressions_from_elsewhere_are_held_to_the_same_rules() -> None:
     ]:
         with pytest.raises(WorkloadError, match=message):
             workload_from_expression(wrong)
-    stage = Stage(name="Y", axes=(Axis(name="i", extent=4),), body=Read("X", (Var("q"),)), dtype="float32")
+    stage = Stage(
+        name="Y", axes=(Axis(name="i", extent=4),), body=Read("X", (Var("q"),)), dtype="float32"
+    )
     with pytest.raises(WorkloadError, match="uses 'q', which is not an iterator"):
-        workload_from_expression(Expression(name="x", inputs=_copy(0).inputs, stages=(stage,), outputs=("Y",)))
+        workload_from_expression(
+            Expression(name="x", inputs=_copy(0).inputs, stages=(stage,), outputs=("Y",))
+        )
 
 
 @pytest.mark.parametrize(
@@ -144,7 +191,10 @@ def test_expressions_from_elsewhere_are_held_to_the_same_rules() -> None:
         ({"schema": 2}, "document of schema 2"),
         ({"key": "0" * 64}, "is not that of its expression"),
         ({"expression": None}, "not an expression document"),
-        ({"expression": {"name": "x", "inputs": [], "stages": [], "outputs": []}}, "at least one input"),
+        (
+            {"expression": {"name": "x", "inputs": [], "stages": [], "outputs": []}},
+            "at least one input",
+        ),
         ({"numerics": "loose"}, "not strict or fast"),
     ],
 )

@@ -1,7 +1,9 @@
-"""A downloaded kernel: unpacked, held against its hashes and its signature, and only then put in place.
+"""A downloaded kernel: unpacked, held against its hashes and its signature, and only
+then put in place.
 
-Nothing of the archive is believed before: names that leave the folder, links, devices and files that the manifest does not list
-are refused, and so is more than a library can hold.
+Nothing of the archive is believed before: names that leave the folder, links, devices
+and files that the manifest does not list are refused, and so is more than a library can
+hold.
 """
 
 from __future__ import annotations
@@ -29,12 +31,16 @@ MOST_FILES = 10_000
 def unpack(kernel: str, download: Download, directory: Path, *, public_key: str | None) -> Manifest:
     """Puts the library of one kernel into `directory`; its manifest.
 
-    The manifest's signature must be right, and the service's over the whole archive by the same key; with `public_key` only that
-    key will do. Raises ManifestError, ExportRefused for a directory that is not ours to replace, ExportError.
+    The manifest's signature must be right, and the service's over the whole archive by
+    the same key; with `public_key` only that key will do. Raises ManifestError,
+    ExportRefused for a directory that is not ours to replace, ExportError.
     """
     check_replaceable(directory)
     if not download.is_archive:
-        raise ManifestError(f"kernel {kernel} was stored without its export; tune its workload again, and the service makes one")
+        raise ManifestError(
+            f"kernel {kernel} was stored without its export; tune its workload again, and the "
+            f"service makes one"
+        )
     files = read_archive(kernel, download.content)
     with tempfile.TemporaryDirectory(prefix="tuner-download-") as scratch:
         for name, content in files.items():
@@ -44,7 +50,10 @@ def unpack(kernel: str, download: Download, directory: Path, *, public_key: str 
         manifest = verify_hashes(Path(scratch), public_key=public_key)
         unlisted = unlisted_files(Path(scratch), manifest)
     if unlisted:
-        raise ManifestError(f"the archive of kernel {kernel} holds {unlisted[0]!a}, which its manifest does not list")
+        raise ManifestError(
+            f"the archive of kernel {kernel} holds {unlisted[0]!a}, which its manifest "
+            f"does not list"
+        )
     _check_whole(kernel, download, manifest)
     place(directory, files)
     return manifest
@@ -57,13 +66,23 @@ def read_archive(kernel: str, content: bytes) -> Mapping[str, bytes]:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as unzipped:
             plain = unzipped.read(LARGEST_BYTES + 1)
         if len(plain) > LARGEST_BYTES:
-            raise ManifestError(f"the archive of kernel {kernel} unpacks to more than {LARGEST_BYTES >> 30} GiB")
+            raise ManifestError(
+                f"the archive of kernel {kernel} unpacks to more than {LARGEST_BYTES >> 30} GiB"
+            )
         with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as tar:
             for member in tar:
                 parts = PurePosixPath(member.name).parts
-                inside = len(parts) > 1 and not member.name.startswith("/") and ".." not in parts and "\\" not in member.name
+                inside = (
+                    len(parts) > 1
+                    and not member.name.startswith("/")
+                    and ".." not in parts
+                    and "\\" not in member.name
+                )
                 if not member.isreg() or not inside or len(files) >= MOST_FILES:
-                    raise ManifestError(f"the archive of kernel {kernel} holds {member.name!a}, which no library has")
+                    raise ManifestError(
+                        f"the archive of kernel {kernel} holds {member.name!a}, which no "
+                        f"library has"
+                    )
                 found = tar.extractfile(member)
                 assert found is not None, "a regular file has content"
                 files["/".join(parts[1:])] = found.read()
@@ -80,4 +99,7 @@ def _check_whole(kernel: str, download: Download, manifest: Manifest) -> None:
     except (ValueError, binascii.Error):
         signature = b""
     if not is_signed(download.sha256.encode("ascii"), signature, manifest.public_key):
-        raise ManifestError(f"the archive of kernel {kernel} is not signed by {manifest.public_key}, which its manifest names")
+        raise ManifestError(
+            f"the archive of kernel {kernel} is not signed by {manifest.public_key}, which its "
+            f"manifest names"
+        )

@@ -1,4 +1,5 @@
-"""The fleet's roles: the catalogue, the target, workers and health, of this program and its database or of a service."""
+"""The fleet's roles: the catalogue, the target, workers and health, of this program and
+its database or of a service."""
 
 from __future__ import annotations
 

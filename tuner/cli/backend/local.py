@@ -32,7 +32,8 @@ POLL_S = 0.25  # between two looks for events of a job
 
 @dataclass(slots=True)
 class OpenedLate:
-    """The database, opened when it is first needed: what is refused before leaves no file behind."""
+    """The database, opened when it is first needed: what is refused before leaves no
+    file behind."""
 
     settings: Settings
     create: bool  # a missing one
@@ -68,7 +69,9 @@ class LocalJobs:
         cursor: str | None = None
         with self.database().read() as session:
             while True:
-                page = jobs.list_page(session, state=states, cursor=cursor, limit=min(PAGE, limit - len(found)))
+                page = jobs.list_page(
+                    session, state=states, cursor=cursor, limit=min(PAGE, limit - len(found))
+                )
                 found += page.items
                 cursor = page.next
                 if cursor is None or len(found) >= limit:
@@ -85,7 +88,9 @@ class LocalJobs:
         with self.database().read() as session:
             job_id = jobs.get(session, resolve(session, job)).id
             while True:
-                page = trial_pages.list_page(session, job_id, where=where, cursor=cursor, limit=PAGE)
+                page = trial_pages.list_page(
+                    session, job_id, where=where, cursor=cursor, limit=PAGE
+                )
                 found += [answers.trial(one) for one in page.items]
                 cursor = page.next
                 if cursor is None:
@@ -125,9 +130,15 @@ class LocalWork:
         machine = checked_target(settings, elsewhere=not request.families)
         database = self.database()
         limited = with_limits(database, machine)
-        members = [one for family in request.families for one in members_to_tune(family, limited, settings.threads)]
+        members = [
+            one
+            for family in request.families
+            for one in members_to_tune(family, limited, settings.threads)
+        ]
         wanted = list({one.key: one for one in (*request.workloads, *members)}.values())
-        job = submit(database, wanted, limited, settings, priority=request.priority, improve=request.improve)
+        job = submit(
+            database, wanted, limited, settings, priority=request.priority, improve=request.improve
+        )
         with database.read() as session:
             return described_jobs(session, [job])[0]
 
@@ -190,17 +201,28 @@ class LocalKernels:
         from tuner.export.artifacts import ArtifactStore
         from tuner.export.signature import KEY_FILE
 
-        database, settings, store = self.database(), self.settings, ArtifactStore(self.settings.artifacts)
+        database, settings, store = (
+            self.database(),
+            self.settings,
+            ArtifactStore(self.settings.artifacts),
+        )
         found = all_kernels(database) if request.every else chosen_kernels(database, request.ids)
         if found and are_for_gpus(database, found):
             if request.families or request.isa:
-                raise UsageError("ranges and levels of x86-64 are for kernels of CPUs; export those of GPUs without them")
-            on_gpus = export_cuda_kernels(database, found, settings.artifacts, request.directory, request.name or "tuned")
+                raise UsageError(
+                    "ranges and levels of x86-64 are for kernels of CPUs; export those of GPUs "
+                    "without them"
+                )
+            on_gpus = export_cuda_kernels(
+                database, found, settings.artifacts, request.directory, request.name or "tuned"
+            )
             return [Exported(directory=request.directory, manifest=dict(on_gpus))]
         machine = checked_target(settings) if request.families or request.isa else None
         with _levels(request.isa, machine, settings) as widen:
             families = [
-                portfolio_kernel(database, one, machine, settings.threads, store, widen) for one in request.families if machine
+                portfolio_kernel(database, one, machine, settings.threads, store, widen)
+                for one in request.families
+                if machine
             ]
             manifest = export_kernels(
                 database,
@@ -215,8 +237,11 @@ class LocalKernels:
         return [Exported(directory=request.directory, manifest=manifest.document())]
 
 
-def _levels(isa: str | None, machine: Target | None, settings: Settings) -> AbstractContextManager[Widen | None]:
-    """What gives kernels variants for other CPUs; the compiler is loaded only where some are wanted."""
+def _levels(
+    isa: str | None, machine: Target | None, settings: Settings
+) -> AbstractContextManager[Widen | None]:
+    """What gives kernels variants for other CPUs; the compiler is loaded only where
+    some are wanted."""
     if isa is None or machine is None:
         return nullcontext()
     from tuner.app.variants import Levels, checked_levels
@@ -225,7 +250,8 @@ def _levels(isa: str | None, machine: Target | None, settings: Settings) -> Abst
 
 
 def resolve(session: Session, name: str) -> str:
-    """The id meant by a JOB argument; LAST is the newest job there is. Raises NotFound where there is none."""
+    """The id meant by a JOB argument; LAST is the newest job there is. Raises NotFound
+    where there is none."""
     if name != LAST:
         return name
     page = jobs.list_page(session, limit=1)

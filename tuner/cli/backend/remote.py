@@ -55,7 +55,9 @@ class RemoteJobs:
     client: Client
 
     def list(self, *, states: Sequence[str], limit: int) -> Sequence[JobAnswer]:
-        return list(islice(self.client.jobs(state=list(states) or None, limit=min(limit, 500)), limit))
+        return list(
+            islice(self.client.jobs(state=list(states) or None, limit=min(limit, 500)), limit)
+        )
 
     def get(self, job: str) -> JobAnswer:
         return self._last() if job == LAST else self.client.job(job)
@@ -100,15 +102,23 @@ class RemoteWork:
         )
 
     def _members(self, request: Request) -> list[Workload]:
-        """Which members of a family are worth tuning depends on the measured limits of the machine that will tune them."""
+        """Which members of a family are worth tuning depends on the measured limits of
+        the machine that will tune them."""
         if not request.families:
             return []
         from tuner.app.portfolio import members_to_tune
 
         target = chosen_target(self.client, self.loaded)
         if target.limits is None:
-            raise UsageError(f"the limits of {target.name} are not measured yet; tune one workload there first, or give no range")
-        return [one for family in request.families for one in members_to_tune(family, target, self.loaded.values.threads)]
+            raise UsageError(
+                f"the limits of {target.name} are not measured yet; tune one workload there "
+                f"first, or give no range"
+            )
+        return [
+            one
+            for family in request.families
+            for one in members_to_tune(family, target, self.loaded.values.threads)
+        ]
 
     def resume(self, job: str, *, trials: int | None, seconds: float | None) -> JobAnswer:
         return self.client.resume(self.jobs.id_of(job), trials=trials, seconds=seconds)
@@ -134,18 +144,30 @@ class RemoteKernels:
         return self.client.rollback(kernel)
 
     def export(self, request: ExportRequest) -> Sequence[Exported]:
-        """Each kernel is a library of its own, as the service packed and signed it; several lie in folders by their ids."""
+        """Each kernel is a library of its own, as the service packed and signed it;
+        several lie in folders by their ids."""
         if request.families:
-            raise UsageError("a range becomes one function where its kernels are; export it on that machine, without --server")
+            raise UsageError(
+                "a range becomes one function where its kernels are; export it on that machine, "
+                "without --server"
+            )
         if request.name is not None:
-            raise UsageError(f"--name {request.name}: a downloaded library has the name it was signed under; leave out --name")
+            raise UsageError(
+                f"--name {request.name}: a downloaded library has the name it was signed under; "
+                f"leave out --name"
+            )
         if request.isa is not None:
-            raise UsageError(f"--isa {request.isa}: a downloaded library is compiled already; export it where its kernels are")
+            raise UsageError(
+                f"--isa {request.isa}: a downloaded library is compiled already; export it "
+                f"where its kernels are"
+            )
         wanted = self._of_this_machine() if request.every else tuple(dict.fromkeys(request.ids))
         made = []
         for kernel in wanted:
             directory = request.directory if len(wanted) == 1 else request.directory / kernel
-            manifest = unpack(kernel, self.client.download(kernel), directory, public_key=request.public_key)
+            manifest = unpack(
+                kernel, self.client.download(kernel), directory, public_key=request.public_key
+            )
             made.append(Exported(directory=directory, manifest=manifest.document()))
         return made
 
@@ -155,7 +177,9 @@ class RemoteKernels:
         machine = detect_cpu()
         found = tuple(kernel.id for kernel in self.client.kernels(target=machine.key, limit=500))
         if not found:
-            raise UsageError(f"{self.server} has no kernel for {machine.name}; tuner best lists those it has")
+            raise UsageError(
+                f"{self.server} has no kernel for {machine.name}; tuner best lists those it has"
+            )
         return found
 
 
@@ -181,9 +205,15 @@ def written(workload: Workload) -> Mapping[str, Any]:
     """A workload as a request has it. Raises UsageError for one that came as tensors."""
     if workload.op is not None:
         rest = {"const": "+".join(workload.constants)} if workload.constants else {}
-        return {"op": workload.op, "params": {**workload.params, **rest, "numerics": workload.numerics}}
+        return {
+            "op": workload.op,
+            "params": {**workload.params, **rest, "numerics": workload.numerics},
+        }
     if workload.notation is None:
-        raise UsageError(f"{workload.spec} is neither of the catalogue nor a notation; a service takes only these")
+        raise UsageError(
+            f"{workload.spec} is neither of the catalogue nor a notation; a service takes "
+            f"only these"
+        )
     return {
         "notation": workload.notation,
         "shapes": dict(workload.shapes),
@@ -193,7 +223,8 @@ def written(workload: Workload) -> Mapping[str, Any]:
 
 
 def target_name(loaded: LoadedSettings) -> str | None:
-    """What a request names; None where the user named nothing, so that the service's own target is meant."""
+    """What a request names; None where the user named nothing, so that the service's
+    own target is meant."""
     return None if loaded.origins["target"] == BUILT_IN else loaded.values.target
 
 
@@ -203,8 +234,22 @@ def chosen_target(client: Client, loaded: LoadedSettings) -> Target:
 
 def _target(found: TargetAnswer) -> Target:
     if found.kind not in ("cpu", "cuda"):
-        raise UsageError(f"target {found.name} is of kind {found.kind}, which this version does not know; upgrade it")
-    same = ("key", "kind", "name", "tvm", "vector_bytes", "vector_registers", "cores", "l1d_bytes", "l2_bytes", "l3_bytes")
+        raise UsageError(
+            f"target {found.name} is of kind {found.kind}, which this version does not know; "
+            f"upgrade it"
+        )
+    same = (
+        "key",
+        "kind",
+        "name",
+        "tvm",
+        "vector_bytes",
+        "vector_registers",
+        "cores",
+        "l1d_bytes",
+        "l2_bytes",
+        "l3_bytes",
+    )
     return Target(
         isa=tuple(found.isa),
         fingerprint=found.fingerprint,
@@ -218,7 +263,14 @@ def _limits(found: TargetAnswer) -> Limits | None:
     if limits is None:
         return None
     bandwidth = (
-        Bandwidth(working_set_bytes=int(one["working_set_bytes"]), read=one["read"], write=one["write"], copy=one["copy"])
+        Bandwidth(
+            working_set_bytes=int(one["working_set_bytes"]),
+            read=one["read"],
+            write=one["write"],
+            copy=one["copy"],
+        )
         for one in limits.bandwidth
     )
-    return Limits(fma_flops=limits.fma_flops, fma_flops_best=limits.fma_flops_best, bandwidth=tuple(bandwidth))
+    return Limits(
+        fma_flops=limits.fma_flops, fma_flops_best=limits.fma_flops_best, bandwidth=tuple(bandwidth)
+    )

@@ -1,4 +1,5 @@
-"""The roles a command meets, each played by a local and a remote implementation; all of them answer in the types of REST.
+"""The roles a command meets, each played by a local and a remote implementation; all of
+them answer in the types of REST.
 
 So there is one way to print a job, whether it came from the database or from a service.
 """

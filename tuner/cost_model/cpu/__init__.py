@@ -1,1 +1,2 @@
-"""The analytical model of a CPU's loop nests: extents and tiles of many configs at once, and the cycles they take."""
+"""The analytical model of a CPU's loop nests: extents and tiles of many configs at
+once, and the cycles they take."""

@@ -1,7 +1,9 @@
-"""What the terms of the estimated cycles cost on a machine, learned from what was measured there on any workloads.
+"""What the terms of the estimated cycles cost on a machine, learned from what was
+measured there on any workloads.
 
-A sum of terms with one cost each has few numbers to learn and they mean the same for every operator, so a few workloads teach an
-order of the configs of another (docs/search.md has how well).
+A sum of terms with one cost each has few numbers to learn and they mean the same for
+every operator, so a few workloads teach an order of the configs of another
+(docs/search.md has how well).
 """
 
 from __future__ import annotations
@@ -16,19 +18,24 @@ from tuner.cost_model.model import Features
 
 Floats = NDArray[np.float64]
 
-_STIFFNESS = 0.2  # of the round numbers: a cost e times as high must lessen the mean squared error by the square of this
+# of the round numbers: a cost e times as high must lessen the mean squared error by the
+# square of this
+_STIFFNESS = 0.2
 _STEPS = 40
 _ENOUGH = 1e-5  # relative gain of a step below which the costs are learned
-_FLOOR = 1e-6  # of a kernel's estimate relative to the workload's fastest, so that a logarithm exists
+_FLOOR = (
+    1e-6  # of a kernel's estimate relative to the workload's fastest, so that a logarithm exists
+)
 _MOST_ROWS = 1000  # of a workload; more cost time and teach forty numbers nothing
 
 
 def fit(history: Sequence[tuple[Floats, Floats]], start: Floats = ROUND) -> Floats:
-    """Costs of the terms, shape (T,), all positive. A workload of the history is its terms (n, T) and its labels (n,), best over
-    median time, failures 0.
+    """Costs of the terms, shape (T,), all positive. A workload of the history is its
+    terms (n, T) and its labels (n,), best over median time, failures 0.
 
-    Minimises the squared error of log(estimate) against log(time), each workload centred and weighing alike, plus what holds the
-    costs near `start`, by Levenberg-Marquardt steps on the logarithms of the costs.
+    Minimises the squared error of log(estimate) against log(time), each workload
+    centred and weighing alike, plus what holds the costs near `start`, by
+    Levenberg-Marquardt steps on the logarithms of the costs.
     """
     parts = [_prepared(terms, labels) for terms, labels in history]
     parts = [part for part in parts if len(part[1]) > 1]
@@ -54,7 +61,8 @@ def fit(history: Sequence[tuple[Floats, Floats]], start: Floats = ROUND) -> Floa
 
 
 def units_of(features: Features, terms: int) -> Features:
-    """Units of the terms, shape (n, terms), from features whose last columns are log2(1 + units)."""
+    """Units of the terms, shape (n, terms), from features whose last columns are log2(1
+    + units)."""
     units: Features = np.exp2(features[:, features.shape[1] - terms :]) - 1
     return units
 
@@ -66,7 +74,8 @@ def estimate(terms: NDArray[np.floating], costs: Floats) -> Floats:
 
 
 def _prepared(terms: Floats, labels: Floats) -> tuple[Floats, Floats]:
-    """Terms of the timed rows, scaled to the workload's own size, and the logarithms of their times."""
+    """Terms of the timed rows, scaled to the workload's own size, and the logarithms of
+    their times."""
     timed = np.flatnonzero(labels > 0)
     if len(timed) > _MOST_ROWS:
         timed = timed[np.linspace(0, len(timed) - 1, _MOST_ROWS).astype(np.int64)]
@@ -75,7 +84,9 @@ def _prepared(terms: Floats, labels: Floats) -> tuple[Floats, Floats]:
     return kept / max(float(scale), 1.0), -np.log(labels[timed].astype(np.float64))
 
 
-def _quadratic(parts: Sequence[tuple[Floats, Floats]], logs: Floats, start: Floats) -> tuple[float, Floats, Floats]:
+def _quadratic(
+    parts: Sequence[tuple[Floats, Floats]], logs: Floats, start: Floats
+) -> tuple[float, Floats, Floats]:
     """Error, gradient and Gauss-Newton curvature at these logarithms of the costs."""
     away = _STIFFNESS * (logs - np.log(start))
     error, gradient = float(away @ away), _STIFFNESS * away

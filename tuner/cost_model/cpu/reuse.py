@@ -1,6 +1,8 @@
-"""What a loop nest brings in from beyond the caches and the TLB, for a whole batch of configs at once.
+"""What a loop nest brings in from beyond the caches and the TLB, for a whole batch of
+configs at once.
 
-The loop-nest model of reuse: a read is fetched again for every loop outside the deepest level at which everything still fits.
+The loop-nest model of reuse: a read is fetched again for every loop outside the deepest
+level at which everything still fits.
 """
 
 from __future__ import annotations
@@ -18,8 +20,12 @@ from tuner.target.target import LINE_BYTES, PAGE_BYTES, Target
 
 USABLE = 0.75  # of a cache, before a level counts as too large for it
 FILLS = 16.0  # lines that a first-level cache awaits at once: of Intel's Golden Cove
-FOLLOWED_RUNS = 16.0  # that a prefetcher follows at a time: 8 and 32 fit less of what was timed on a Zen 4 (docs/search.md)
-PAGES = 64  # whose addresses a core's first-level TLB translates: 64 of AMD's Zen 3, 96 of Zen 5 and Intel's Golden Cove
+# that a prefetcher follows at a time: 8 and 32 fit less of what was timed on a Zen 4
+# (docs/search.md)
+FOLLOWED_RUNS = 16.0
+# whose addresses a core's first-level TLB translates: 64 of AMD's Zen 3, 96 of Zen 5
+# and Intel's Golden Cove
+PAGES = 64
 
 _ONE: Floats = np.ones((), np.float32)
 
@@ -28,13 +34,25 @@ _ONE: Floats = np.ones((), np.float32)
 class Brought:
     """Of n configs; reads include the output, the last."""
 
-    footprint: Floats  # (reads, depth + 1, n) bytes that one iteration of each level touches, the output last
-    traffic: tuple[Floats, Floats, Floats]  # (reads, n) bytes that come in from beyond the first, second, third cache
-    runs: Floats  # (reads, n) runs of bytes side by side, as which those from beyond the second cache come in
+    # (reads, depth + 1, n) bytes that one iteration of each level touches, the output
+    # last
+    footprint: Floats
+    traffic: tuple[
+        Floats, Floats, Floats
+    ]  # (reads, n) bytes that come in from beyond the first, second, third cache
+    # (reads, n) runs of bytes side by side, as which those from beyond the second cache
+    # come in
+    runs: Floats
     crossings: Floats  # (n,) runs from beyond the first cache that begin on a page of their own
-    interleaved: Floats  # (n,) bytes from beyond the second cache, of more runs at a time than a prefetcher follows
+    # (n,) bytes from beyond the second cache, of more runs at a time than a prefetcher
+    # follows
+    interleaved: Floats
     pages: Floats  # (reads, n) pages visited whose addresses the first-level TLB does not hold
-    passes: tuple[Floats, Floats]  # (reads, n) over what comes in from beyond the first, second cache, which it does in the first
+    passes: tuple[
+        Floats, Floats
+        # (reads, n) over what comes in from beyond the first, second cache, which it does
+        # in the first
+    ]
 
 
 def brought_in(table: NestTable, nest: Nests, target: Target) -> Brought:
@@ -43,15 +61,21 @@ def brought_in(table: NestTable, nest: Nests, target: Target) -> Brought:
     footprint, room, pages, runs_touched = _footprints(table, spans, nest.packed)
     entered = products_before(nest.extent)
     fetched = _fetched(table, nest, entered)
-    reuse = _Reuse(table=table, nest=nest, spans=spans, fetched=fetched, entered=entered, runs=runs_touched)
-    last = max(target.l3_bytes // max(target.cores, 1), target.l2_bytes)  # shared: a core counts on its part of it
+    reuse = _Reuse(
+        table=table, nest=nest, spans=spans, fetched=fetched, entered=entered, runs=runs_touched
+    )
+    last = max(
+        target.l3_bytes // max(target.cores, 1), target.l2_bytes
+    )  # shared: a core counts on its part of it
     cached = partial(_Holder, touched=footprint)
     caches = [
         cached(taken=taken, size=size)
         for taken in (_taken(footprint, room), footprint.sum(axis=0))
         for size in (target.l1d_bytes, target.l2_bytes, last)
     ]
-    *found, paged = reuse.beyond([*caches, _Holder(touched=pages, taken=pages.sum(axis=0), size=PAGES, in_pages=True)])
+    *found, paged = reuse.beyond(
+        [*caches, _Holder(touched=pages, taken=pages.sum(axis=0), size=PAGES, in_pages=True)]
+    )
     (first, short), (second, runs), (third, _) = (
         _each(room, *both) for both in zip(found[:3], found[3:], caches[3:], strict=True)
     )
@@ -67,7 +91,8 @@ def brought_in(table: NestTable, nest: Nests, target: Target) -> Brought:
 
 
 def _spans(table: NestTable, nest: Nests) -> Floats:
-    """Elements of each axis within one iteration of each level, (axes, depth + 1, n); the last level is the innermost tile."""
+    """Elements of each axis within one iteration of each level, (axes, depth + 1, n);
+    the last level is the innermost tile."""
     depth, count = nest.axis.shape
     spans, configs = np.empty((len(nest.span), depth + 1, count), np.float32), np.arange(count)
     spans[:, depth] = nest.span
@@ -79,8 +104,8 @@ def _spans(table: NestTable, nest: Nests) -> Floats:
 
 
 def _footprints(table: NestTable, spans: Floats, packed: Mask) -> Floats:
-    """(bytes, room they take in a cache, pages, runs of bytes side by side) that each loop level touches, bytes in cache lines;
-    (4, reads, levels, n)."""
+    """(bytes, room they take in a cache, pages, runs of bytes side by side) that each
+    loop level touches, bytes in cache lines; (4, reads, levels, n)."""
     found = np.empty((4, len(table.reads), *spans.shape[1:]), np.float32)
     footprint, room, pages, runs = found
     for number, read in enumerate(table.reads):
@@ -103,11 +128,14 @@ def _taken(footprint: Floats, room: Floats) -> Floats:
 def _footprint(read: ReadMap, spans: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     """`_footprints` of one read in place, (levels, n) each.
 
-    Lines that lie a part of a page apart fall into the same sets, so a row of a tensor takes as much room as the largest power of
-    two that divides its distance to the next, up to a page.
+    Lines that lie a part of a page apart fall into the same sets, so a row of a tensor
+    takes as much room as the largest power of two that divides its distance to the
+    next, up to a page.
     """
     last = len(read.shape) - 1
-    run = reach = read.size(spans, last) * read.dtype_bytes  # bytes side by side; bytes from first to last
+    run = reach = (
+        read.size(spans, last) * read.dtype_bytes
+    )  # bytes side by side; bytes from first to last
     lines = room = _in_lines(run)
     runs = pages = _ONE
     for dimension in reversed(range(last)):
@@ -134,10 +162,11 @@ def _footprint(read: ReadMap, spans: Floats) -> tuple[Floats, Floats, Floats, Fl
 
 
 def _interleaved(table: NestTable, nest: Nests, touched: Floats, traffic: Floats) -> Floats:
-    """Of what comes in from beyond the second cache, what does so in more runs at a time than a prefetcher follows, (n,) bytes.
+    """Of what comes in from beyond the second cache, what does so in more runs at a
+    time than a prefetcher follows, (n,) bytes.
 
-    Between two steps along contiguous elements a nest visits as many runs as one iteration of that loop touches:
-    `touched`, (reads, depth + 1, n).
+    Between two steps along contiguous elements a nest visits as many runs as one
+    iteration of that loop touches: `touched`, (reads, depth + 1, n).
     """
     depth, count = nest.axis.shape
     found = np.zeros(count, np.float32)
@@ -145,7 +174,9 @@ def _interleaved(table: NestTable, nest: Nests, touched: Floats, traffic: Floats
         along = (read.strides == 1)[nest.axis] & (nest.extent > 1)
         if not (traffic[number].any() and along.any()):
             continue
-        inside = depth - along[::-1].argmax(axis=0)  # of the last of these loops; where there is none, the body
+        inside = depth - along[::-1].argmax(
+            axis=0
+        )  # of the last of these loops; where there is none, the body
         runs = touched[number, inside, np.arange(count)]
         beyond = 1.0 - FOLLOWED_RUNS / np.maximum(runs, FOLLOWED_RUNS)
         found += traffic[number] * beyond * (along.any(axis=0) & ~nest.packed[number])
@@ -153,11 +184,13 @@ def _interleaved(table: NestTable, nest: Nests, touched: Floats, traffic: Floats
 
 
 def _fetched(table: NestTable, nest: Nests, entered: Floats) -> Floats:
-    """How often the footprint of a level is brought in: the loops outside it, down to the last one the read moves with; (reads,
-    depth + 1, n)."""
+    """How often the footprint of a level is brought in: the loops outside it, down to
+    the last one the read moves with; (reads, depth + 1, n)."""
     uses = np.stack([read.uses for read in table.reads])  # (reads, axes)
     times = np.ones((len(uses), len(nest.axis) + 1, nest.axis.shape[1]), np.float32)
-    np.maximum(entered[1:] * (uses.take(nest.axis, axis=1) & (nest.extent > 1)), 1.0, out=times[:, 1:])
+    np.maximum(
+        entered[1:] * (uses.take(nest.axis, axis=1) & (nest.extent > 1)), 1.0, out=times[:, 1:]
+    )
     for level in range(len(nest.axis)):
         np.maximum(times[:, level], times[:, level + 1], out=times[:, level + 1])
     return times
@@ -179,15 +212,17 @@ class _Holder:
 
     @property
     def fits(self) -> Mask:
-        """Whether what a level touches is held from one of its iterations to the next, (depth + 1, n)."""
+        """Whether what a level touches is held from one of its iterations to the next,
+        (depth + 1, n)."""
         fits: Mask = self.taken <= USABLE * self.size
         return fits
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Beyond:
-    """What comes in from beyond a holder: of what the levels touch, and the runs of bytes side by side it does so in; (reads, n)
-    each. And the outermost level of which the holder keeps everything, the last where there is none, (n,)."""
+    """What comes in from beyond a holder: of what the levels touch, and the runs of
+    bytes side by side it does so in; (reads, n) each. And the outermost level of which
+    the holder keeps everything, the last where there is none, (n,)."""
 
     traffic: Floats
     runs: Floats
@@ -195,8 +230,9 @@ class _Beyond:
 
 
 def _each(room: Floats, crowded: _Beyond, alone: _Beyond, cache: _Holder) -> tuple[Floats, Floats]:
-    """Traffic and runs of a cache where each read is kept or not by itself, (reads, n) each: rows that push each other out of
-    their sets leave the others' lines where they are. `crowded` counts them for all, `alone` for none."""
+    """Traffic and runs of a cache where each read is kept or not by itself, (reads, n)
+    each: rows that push each other out of their sets leave the others' lines where they
+    are. `crowded` counts them for all, `alone` for none."""
     configs = np.arange(room.shape[2])
     kept = room[:, alone.level, configs] <= USABLE * cache.size
     return either(kept, alone.traffic, crowded.traffic), either(kept, alone.runs, crowded.runs)
@@ -214,35 +250,59 @@ class _Reuse:
     runs: Floats  # (reads, depth + 1, n) of bytes side by side that a level touches
 
     def beyond(self, holders: Sequence[_Holder]) -> list[_Beyond]:
-        """For each holder. All at once: most of the time of a batch goes to the number of operations."""
+        """For each holder. All at once: most of the time of a batch goes to the number
+        of operations."""
         _, levels, count = self.spans.shape
         configs = np.arange(count)
         fits = np.stack([holder.fits for holder in holders])
         level = np.where(fits.any(axis=1), fits.argmax(axis=1), levels - 1)
-        # Where two iterations of the loop around it fit, what they share stays: each run of that loop brings in each byte once.
+        # Where two iterations of the loop around it fit, what they share stays: each
+        # run of that loop brings in each byte once.
         outer = np.maximum(level - 1, 0)
-        at, around = level * count + configs, outer * count + configs  # in arrays whose levels and configs are one dimension
+        at, around = (
+            level * count + configs,
+            outer * count + configs,
+        )  # in arrays whose levels and configs are one dimension
         twice = _flat(self.spans).take(at, axis=1)
         axis, which = self.nest.axis[outer, configs], np.arange(len(holders))[:, None]
-        twice[axis, which, configs] = np.minimum(twice[axis, which, configs] * 2, self.table.lengths[axis])
+        twice[axis, which, configs] = np.minimum(
+            twice[axis, which, configs] * 2, self.table.lengths[axis]
+        )
         footprint, room, pages, _ = _footprints(self.table, twice, self.nest.packed)
         touched, outside = (
-            np.stack([_flat(holder.touched).take(here, axis=1) for holder, here in zip(holders, places, strict=True)], axis=1)
+            np.stack(
+                [
+                    _flat(holder.touched).take(here, axis=1)
+                    for holder, here in zip(holders, places, strict=True)
+                ],
+                axis=1,
+            )
             for places in (at, around)
         )
-        again, stream = touched * _flat(self.fetched).take(at, axis=1), outside * self.entered.ravel().take(around)
+        again, stream = (
+            touched * _flat(self.fetched).take(at, axis=1),
+            outside * self.entered.ravel().take(around),
+        )
         both = np.maximum(footprint.sum(axis=0), room)
         paged = [number for number, holder in enumerate(holders) if holder.in_pages]
         both[:, paged] = pages[:, paged].sum(axis=0)
-        few = either(both <= USABLE * np.array([[holder.size] for holder in holders]), np.minimum(again, stream), again)
+        few = either(
+            both <= USABLE * np.array([[holder.size] for holder in holders]),
+            np.minimum(again, stream),
+            again,
+        )
         # What fits as a whole stays from one call to the next.
         traffic = few * ~fits[:, 0]
         runs = traffic * (_flat(self.runs).take(at, axis=1) / touched)
-        return [_Beyond(traffic=traffic[:, number], runs=runs[:, number], level=level[number]) for number in range(len(holders))]
+        return [
+            _Beyond(traffic=traffic[:, number], runs=runs[:, number], level=level[number])
+            for number in range(len(holders))
+        ]
 
     def passes(self, footprint: Floats, kept: NDArray[np.intp]) -> Floats:
-        """How often each read goes over what it touches within the level that a cache keeps, (reads, n). Passes over so little
-        that the next part is awaited while a core computes with this one are none.
+        """How often each read goes over what it touches within the level that a cache
+        keeps, (reads, n). Passes over so little that the next part is awaited while a
+        core computes with this one are none.
         """
         axis, extent = self.nest.axis, self.nest.extent
         inside = (np.arange(len(axis))[:, None] >= kept) & (extent > 1)

@@ -1,7 +1,8 @@
-"""What the loop nest of each config does: instructions of its innermost body, lives of its accumulators, copies, borders.
+"""What the loop nest of each config does: instructions of its innermost body, lives of
+its accumulators, copies, borders.
 
-The counts that features and estimated cycles are made of, with what comes through caches (reuse.py), for a whole batch of configs
-at once.
+The counts that features and estimated cycles are made of, with what comes through
+caches (reuse.py), for a whole batch of configs at once.
 """
 
 from __future__ import annotations
@@ -11,7 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.cost_model.arrays import Floats, Mask, either, products_before
-from tuner.cost_model.cpu.nests import NONE, PACK, PACK_ROOT, PAD, PAD_PARTS, Nests, NestTable, ReadMap
+from tuner.cost_model.cpu.nests import (
+    NONE,
+    PACK,
+    PACK_ROOT,
+    PAD,
+    PAD_PARTS,
+    Nests,
+    NestTable,
+    ReadMap,
+)
 from tuner.cost_model.cpu.reuse import Brought, brought_in
 from tuner.spaces.core.space import Points
 from tuner.spaces.cpu.packing import SHORTEST
@@ -21,7 +31,8 @@ from tuner.target.target import LINE_BYTES, PAGE_BYTES, Target
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """n configs of one group. Counts are of the whole kernel unless said otherwise; a body is the innermost, unrolled code."""
+    """n configs of one group. Counts are of the whole kernel unless said otherwise; a
+    body is the innermost, unrolled code."""
 
     nest: Nests
     depth: int  # loop levels
@@ -30,17 +41,25 @@ class Work:
     accumulators: Floats  # (n,) vectors of results that live in registers
     covered: Floats  # (n,) points computed over points wanted, 1 without overlap
     bodies: Floats  # (n,) runs of the body
-    steps: Floats  # (n,) iterations of the reduction with all accumulators of a tile; without one, tiles
+    # (n,) iterations of the reduction with all accumulators of a tile; without one,
+    # tiles
+    steps: Floats
     lives: Floats  # (n,) times the accumulators are set up and written back
     loads: Floats  # (n,) vectors loaded by a body
     reused: Floats  # (n,) vectors that a step loads and several accumulators take
     broadcasts: Floats  # (n,) single elements by a body
-    picked: Floats  # (n,) shuffles of a body that put vectors together of elements a few places apart
+    picked: (
+        Floats  # (n,) shuffles of a body that put vectors together of elements a few places apart
+    )
     gathered: Floats  # (n,) elements along the vector farther apart, by a body
-    shared: Floats  # (n,) broadcast elements, and vectors of a step for one accumulator each, that an unrolled body uses again
+    # (n,) broadcast elements, and vectors of a step for one accumulator each, that an
+    # unrolled body uses again
+    shared: Floats
     paired: Floats  # (n,) broadcast elements whose neighbours in memory the same body uses
     aliased: Floats  # (n,) reads by a body of lines beyond those that the sets they share can hold
-    aliased_writes: Floats  # (n,) the same of what is written, each time accumulators are written back
+    aliased_writes: (
+        Floats  # (n,) the same of what is written, each time accumulators are written back
+    )
     checked: Floats  # (n,) positions of a body that are compared with a tensor's border
     checked_twice: Floats  # (n,) of these, where two dimensions of the body are
     written: Floats  # (n,) elements stored
@@ -49,7 +68,9 @@ class Work:
     padded_parts: Floats  # (n,) the same, a part at a time where it is used
     packed: Floats  # (n,) elements packed where they are used, repeats included
     packed_first: Floats  # (n,) elements packed before everything else
-    singly: Floats  # (n,) elements packed where they are used, of operands neither copied in vectors nor turned in rectangles
+    # (n,) elements packed where they are used, of operands neither copied in vectors
+    # nor turned in rectangles
+    singly: Floats
     singly_first: Floats  # (n,) the same, packed before everything else
     slow: Floats  # (n,) evaluations of transcendental functions
 
@@ -71,12 +92,19 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
     unrolled = 1.0 if table.is_rows else nest.span[spatial:][table.stepped].prod(axis=0)
     bodies = nest.covered / nest.span.prod(axis=0) * table.share
     steps = bodies * unrolled
-    inside = nest.extent[depth - table.reductions :].prod(axis=0) * unrolled if table.reductions else 1.0
-    accumulators = np.maximum((tile if table.is_rows else np.floor(tile / lanes)) * nest.partials, 1.0)
+    inside = (
+        nest.extent[depth - table.reductions :].prod(axis=0) * unrolled if table.reductions else 1.0
+    )
+    accumulators = np.maximum(
+        (tile if table.is_rows else np.floor(tile / lanes)) * nest.partials, 1.0
+    )
     operands = [
-        _operand(table, read, nest, nest.packed[number], accumulators) for number, read in enumerate(table.reads[: table.inputs])
+        _operand(table, read, nest, nest.packed[number], accumulators)
+        for number, read in enumerate(table.reads[: table.inputs])
     ]
-    loads, reused, broadcasts, picked, gathered, shared, paired = np.array(operands).reshape(-1, 7, len(points)).sum(axis=0)
+    loads, reused, broadcasts, picked, gathered, shared, paired = (
+        np.array(operands).reshape(-1, 7, len(points)).sum(axis=0)
+    )
     contiguous = lanes > 1 and table.reads[-1].strides[nest.vector] == 1
     written = nest.covered / max(int(np.prod(table.extents[~table.reads[-1].uses])), 1)
     padded, padded_parts, packed, packed_first, singly, singly_first = _copies(table, nest)
@@ -115,12 +143,15 @@ def work(table: NestTable, points: Points, target: Target) -> Work:
     )
 
 
-def _operand(table: NestTable, read: ReadMap, nest: Nests, packed: Mask, accumulators: Floats) -> tuple[Floats, ...]:
-    """(vectors loaded, those of a step that several accumulators take, elements broadcast, shuffles, elements gathered, shared,
-    paired) of one read by one body, (n,) each.
+def _operand(
+    table: NestTable, read: ReadMap, nest: Nests, packed: Mask, accumulators: Floats
+) -> tuple[Floats, ...]:
+    """(vectors loaded, those of a step that several accumulators take, elements
+    broadcast, shuffles, elements gathered, shared, paired) of one read by one body,
+    (n,) each.
 
-    Each distinct element counts once: the compiler keeps what an unrolled body uses twice. What a single accumulator takes it
-    takes from memory.
+    Each distinct element counts once: the compiler keeps what an unrolled body uses
+    twice. What a single accumulator takes it takes from memory.
     """
     uses = nest.span[read.uses].prod(axis=0)
     none = np.zeros(len(uses), np.float32)
@@ -132,10 +163,20 @@ def _operand(table: NestTable, read: ReadMap, nest: Nests, packed: Mask, accumul
     if nest.vector >= 0 and read.uses[nest.vector]:
         apart = either(packed, 1, int(read.strides[nest.vector]))  # of neighbours along the vector
         vectors = distinct / max(nest.lanes, 1) * ((apart >= 1) & (apart <= NEAR))
-        of_step = nest.span[: table.spatial][read.uses[: table.spatial]].prod(axis=0) / max(nest.lanes, 1)
+        of_step = nest.span[: table.spatial][read.uses[: table.spatial]].prod(axis=0) / max(
+            nest.lanes, 1
+        )
         reused = of_step * (of_step < accumulators)
         again = of_step * ((of_step >= accumulators) & (distinct < uses))
-        return vectors * apart, reused, none, vectors * (apart - 1), distinct * (vectors == 0), again, none
+        return (
+            vectors * apart,
+            reused,
+            none,
+            vectors * (apart - 1),
+            distinct * (vectors == 0),
+            again,
+            none,
+        )
     neighbours = np.zeros(len(uses), np.bool_)
     for axis in range(table.spatial, len(table.axes)):
         if read.strides[axis] == 1 and table.stepped[axis - table.spatial]:
@@ -144,10 +185,12 @@ def _operand(table: NestTable, read: ReadMap, nest: Nests, packed: Mask, accumul
 
 
 def _aliased(table: NestTable, nest: Nests, ways: int) -> tuple[Floats, Floats]:
-    """(reads of a body, writes of a tile) of lines that push each other out, because they lie a whole part of a page apart and
-    the sets they fall into hold fewer; (n,) each. A set of a first-level cache holds `ways` lines.
+    """(reads of a body, writes of a tile) of lines that push each other out, because
+    they lie a whole part of a page apart and the sets they fall into hold fewer; (n,)
+    each. A set of a first-level cache holds `ways` lines.
 
-    Without accumulators between them what is read and what is written as far apart meet in the same sets.
+    Without accumulators between them what is read and what is written as far apart meet
+    in the same sets.
     """
     excess = np.zeros((2, nest.span.shape[1]), np.float32)
     pitches = np.stack([np.abs(read.strides) * read.dtype_bytes for read in table.reads])
@@ -161,20 +204,27 @@ def _aliased(table: NestTable, nest: Nests, ways: int) -> tuple[Floats, Floats]:
                 continue
             elements = nest.span[read.uses].prod(axis=0) * ~nest.packed[number]
             beyond = np.maximum(1.0 - room / nest.span[axis], 0.0)
-            excess[int(number >= table.inputs)] += elements / (max(nest.lanes, 1) if wide else 1) * beyond
+            excess[int(number >= table.inputs)] += (
+                elements / (max(nest.lanes, 1) if wide else 1) * beyond
+            )
     return excess[0], excess[1]
 
 
 def _checked(table: NestTable, nest: Nests) -> tuple[Floats, Floats]:
-    """Vectors that a body loads only after a comparison with the border of a tensor read in place; of these, those compared in
-    two dimensions along which the tile extends. Along one the compiler compares ahead of the innermost loop."""
+    """Vectors that a body loads only after a comparison with the border of a tensor
+    read in place; of these, those compared in two dimensions along which the tile
+    extends. Along one the compiler compares ahead of the innermost loop."""
     once, twice = np.zeros((2, nest.span.shape[1]), np.float32)
     tile = nest.span.copy()
     tile[table.spatial :] = 1.0
     for number, (read, found) in enumerate(zip(table.reads, table.found, strict=False)):
         if not found.padded:
             continue
-        along = np.zeros(len(read.shape), np.bool_) if nest.vector < 0 else read.coefficients[:, nest.vector] > 0
+        along = (
+            np.zeros(len(read.shape), np.bool_)
+            if nest.vector < 0
+            else read.coefficients[:, nest.vector] > 0
+        )
         sizes = read.sizes(nest.span)
         sizes[along] = np.ceil(sizes[along] / max(nest.lanes, 1))
         bordered = (read.coefficients > 0).sum(axis=1) > 1  # dimensions in which a window moves
@@ -186,15 +236,20 @@ def _checked(table: NestTable, nest: Nests) -> tuple[Floats, Floats]:
 
 
 def _copies(table: NestTable, nest: Nests) -> Floats:
-    """Elements copied with a border, at once and in parts, packed where used (again for each loop outside the last they move
-    with), packed first; and of the last two those moved one by one; shape (6, n)."""
+    """Elements copied with a border, at once and in parts, packed where used (again for
+    each loop outside the last they move with), packed first; and of the last two those
+    moved one by one; shape (6, n)."""
     count = nest.span.shape[1]
     copies = np.zeros((6, count), np.float32)
     if table.is_rows:
         return copies
     padded, parts, packed, first, singly, singly_first = copies
     for number, read in enumerate(table.reads[: table.inputs]):
-        how, whole, each_call = nest.how[number], float(np.prod(read.shape)), float(not table.constant[number])
+        how, whole, each_call = (
+            nest.how[number],
+            float(np.prod(read.shape)),
+            float(not table.constant[number]),
+        )
         padded += whole * each_call * (how == PAD).astype(np.float32)
         parts += whole * (how == PAD_PARTS).astype(np.float32)
         if not nest.packed[number].any():
@@ -204,7 +259,10 @@ def _copies(table: NestTable, nest: Nests) -> Floats:
         outside = products_before(np.maximum(extent * ~moves, 1.0))[1:]
         repeats = np.maximum((outside * (moves & (extent > 1))).max(axis=0), 1.0)
         by_one = ~_in_vectors(table, number, nest)
-        used, ahead = elements * repeats * (how == PACK), elements * each_call * (how == PACK_ROOT).astype(np.float32)
+        used, ahead = (
+            elements * repeats * (how == PACK),
+            elements * each_call * (how == PACK_ROOT).astype(np.float32),
+        )
         packed += used
         first += ahead
         singly += used * by_one
@@ -213,21 +271,36 @@ def _copies(table: NestTable, nest: Nests) -> Floats:
 
 
 def _in_vectors(table: NestTable, number: int, nest: Nests) -> Mask:
-    """Whether a packed copy moves whole vectors, (n,): contiguous along the lanes, or along another axis, in rectangles."""
+    """Whether a packed copy moves whole vectors, (n,): contiguous along the lanes, or
+    along another axis, in rectangles."""
     read, lanes, vector, count = table.reads[number], nest.lanes, nest.vector, nest.span.shape[1]
     if vector >= 0 and read.uses[vector] and read.strides[vector] == 1:
         return np.ones(count, np.bool_)
     if table.taken:  # contiguous along the numbers that an instruction takes
         taken = bool((read.strides[table.spatial :][~table.stepped] == 1).any())
-        whole = table.in_registers or (vector >= 0 and bool(read.uses[vector]))  # rows, or rectangles of words
+        whole = table.in_registers or (
+            vector >= 0 and bool(read.uses[vector])
+        )  # rows, or rectangles of words
         return np.full(count, taken and whole and not table.found[number].padded)
     found = np.zeros(count, np.bool_)
-    if vector < 0 or read.strides[vector] < 0 or table.found[number].padded or read.dtype_bytes < 4 or lanes < SHORTEST:
+    if (
+        vector < 0
+        or read.strides[vector] < 0
+        or table.found[number].padded
+        or read.dtype_bytes < 4
+        or lanes < SHORTEST
+    ):
         return found
     for axis in np.flatnonzero(read.strides == 1):
-        block = np.maximum(nest.extent[table.spatial] * (nest.axis[table.spatial] == axis), 1.0)  # of the reduction
+        block = np.maximum(
+            nest.extent[table.spatial] * (nest.axis[table.spatial] == axis), 1.0
+        )  # of the reduction
         vectors = nest.span[axis] / lanes
-        found |= (table.lengths[axis] >= lanes * block) if axis >= table.spatial else (vectors == np.floor(vectors))
+        found |= (
+            (table.lengths[axis] >= lanes * block)
+            if axis >= table.spatial
+            else (vectors == np.floor(vectors))
+        )
     if not read.uses[vector]:  # rows of a register tile, beside what the reduction walks
         walked = bool((read.strides[table.spatial :] == 1).any())
         found &= walked & (nest.span[: table.spatial][read.uses[: table.spatial]].prod(axis=0) > 1)

@@ -1,7 +1,9 @@
-"""What a GPU's kernels take, guessed from their knobs before anything is measured: costs of single values, which add up.
+"""What a GPU's kernels take, guessed from their knobs before anything is measured:
+costs of single values, which add up.
 
-A cost is in doublings of the time. Its size was chosen by hand on 477 kernels of three workloads measured on an NVIDIA H200; how
-well it orders them is in docs/cuda.md. It knows a sketch's knobs and no operator.
+A cost is in doublings of the time. Its size was chosen by hand on 477 kernels of three
+workloads measured on an NVIDIA H200; how well it orders them is in docs/cuda.md. It
+knows a sketch's knobs and no operator.
 """
 
 from __future__ import annotations
@@ -28,11 +30,12 @@ from tuner.spaces.rewrite.algorithm import Algorithm
 
 Floats = NDArray[np.float64]
 
-# Doublings between the best kernels of a sketch and those of `mma` where a group has both; warpgroups' is the mean of a product's
-# (-0.8) and a convolution's (-1.8).
+# Doublings between the best kernels of a sketch and those of `mma` where a group has
+# both; warpgroups' is the mean of a product's (-0.8) and a convolution's (-1.8).
 WITHOUT_TENSOR_CORES, WARPGROUPS = 3.0, -1.3
-# Share that is believed of the doublings that multiplications, bytes and launches put between two algorithms: few measurements
-# are to overturn them (docs/cuda.md has the first).
+# Share that is believed of the doublings that multiplications, bytes and launches put
+# between two algorithms: few measurements are to overturn them (docs/cuda.md has the
+# first).
 TRUST = 0.5
 SAMPLED = 4096  # random points among which another algorithm's best are looked for
 _SHARPNESS = 3.0  # of a doubling as the margin of a pair: half the time is twenty to one
@@ -46,10 +49,17 @@ class CudaEstimate:
         self._tables = [np.zeros(len(knob.values)) for knob in self._space.knobs]
         place = {knob.name: number for number, knob in enumerate(self._space.knobs)}
         combinations = space.combinations.values()
-        cored = {one.group.name for sketches in combinations for one in sketches if isinstance(one, CudaMmaSketch)}
+        cored = {
+            one.group.name
+            for sketches in combinations
+            for one in sketches
+            if isinstance(one, CudaMmaSketch)
+        }
         shares = _shares(space)
         # The first knob is which combination of sketches it is.
-        self._tables[0] = np.array([sum(_level(one, cored) for one in sketches) for sketches in combinations])
+        self._tables[0] = np.array(
+            [sum(_level(one, cored) for one in sketches) for sketches in combinations]
+        )
         for sketch in {one.prefix: one for sketches in combinations for one in sketches}.values():
             for knob in sketch.knobs:
                 what = knob.name.removeprefix(f"{sketch.prefix}.")
@@ -60,12 +70,17 @@ class CudaEstimate:
         least = self._floor(own)
         for rows in others:
             # Between the best of both, whatever costs their best knobs have.
-            self._tables[0][rows] += _doublings(space.algorithm, algorithms[rows[0]]) + least - self._floor(rows)
+            self._tables[0][rows] += (
+                _doublings(space.algorithm, algorithms[rows[0]]) + least - self._floor(rows)
+            )
 
     def _floor(self, rows: Sequence[int]) -> float:
         """The costs of the best combination of sketches with its best knobs."""
         return min(
-            float(self._tables[0][row] + sum(self._tables[column].min() for column in self._space.columns[row] if column))
+            float(
+                self._tables[0][row]
+                + sum(self._tables[column].min() for column in self._space.columns[row] if column)
+            )
             for row in rows
         )
 
@@ -79,11 +94,11 @@ class CudaEstimate:
 
 
 def other_algorithms(space: CudaSpace, count: int, seed: int) -> Points:
-    """The points that the estimate favours most of those by each other algorithm than its favourite's, the best of each first;
-    shape (≤ count, knobs).
+    """The points that the estimate favours most of those by each other algorithm than
+    its favourite's, the best of each first; shape (≤ count, knobs).
 
-    None where there is one algorithm. The estimate orders kernels of one algorithm; between two it may be wrong, and a search
-    that follows it might never see the other.
+    None where there is one algorithm. The estimate orders kernels of one algorithm;
+    between two it may be wrong, and a search that follows it might never see the other.
     """
     points = space.space.sample(np.random.default_rng((seed, SAMPLED)), SAMPLED)
     points = points[np.argsort(CudaEstimate(space)(points), kind="stable")]
@@ -95,11 +110,16 @@ def other_algorithms(space: CudaSpace, count: int, seed: int) -> Points:
 
 
 class CudaFeatures:
-    """A `Featurizer`: first what the candidate takes by its sketches' estimate (`resources.COLUMNS`), then knobs by their values,
-    and the estimated time as the last column."""
+    """A `Featurizer`: first what the candidate takes by its sketches' estimate
+    (`resources.COLUMNS`), then knobs by their values, and the estimated time as the
+    last column."""
 
     def __init__(self, space: CudaSpace) -> None:
-        self._taken, self._knobs, self._estimate = CudaFootprint(space), KnobEncoding(space.space), CudaEstimate(space)
+        self._taken, self._knobs, self._estimate = (
+            CudaFootprint(space),
+            KnobEncoding(space.space),
+            CudaEstimate(space),
+        )
 
     def __call__(self, points: Points) -> Features:
         estimate = self._estimate(points).astype(np.float32)
@@ -120,8 +140,8 @@ def _doublings(own: Algorithm, other: Algorithm) -> float:
 
 
 def _shares(space: CudaSpace) -> Mapping[str, float]:
-    """What share of another algorithm each of its groups is, by the group's name: how much of the whole is doubled where one
-    kernel's time is."""
+    """What share of another algorithm each of its groups is, by the group's name: how
+    much of the whole is doubled where one kernel's time is."""
     shares: dict[str, float] = {}
     for algorithm in space.algorithms.values():
         seconds = least_seconds(algorithm)
@@ -152,7 +172,9 @@ def _cost(sketch: AnySketch, what: str, value: Value) -> float:
     if what.startswith("fetch"):
         return 1.0 if value == "direct" else 0.1 * (str(value).split()[1] == "1")
     if what == "pipeline":
-        return {"none": 0.5, "registers": 0.2 if isinstance(sketch, CudaMmaSketch) else 0.0}.get(str(value), 0.0)
+        return {"none": 0.5, "registers": 0.2 if isinstance(sketch, CudaMmaSketch) else 0.0}.get(
+            str(value), 0.0
+        )
     return 0.3 if what == "rows" and value == "plain" else 0.0
 
 
@@ -162,7 +184,8 @@ def _tile(sketch: CudaTileSketch, tile: tuple[int, ...]) -> float:
     crowd = 0.1 * abs(log2(threads / 256))
     if sketch.group.anchor.reducer is None:
         return crowd + 0.1 * abs(log2(sums / 8)) - 0.1 * log2(prod(one[2] for one in axes))
-    # Operands that a thread reads for each of its products, and registers beyond what lets two blocks of 256 threads in.
+    # Operands that a thread reads for each of its products, and registers beyond what
+    # lets two blocks of 256 threads in.
     operands = sum(one[1] * one[2] for one in axes) / sums
     registers = max(0.0, log2(sketch.footprint(tile).registers / 128))
     return crowd + 0.8 * operands + 0.2 * abs(log2(tile[-1] / 16)) + 0.25 * registers

@@ -1,4 +1,5 @@
-"""What a GPU's candidates take by their sketches' own estimates, the same by which spaces are judged: a batch at once."""
+"""What a GPU's candidates take by their sketches' own estimates, the same by which
+spaces are judged: a batch at once."""
 
 from __future__ import annotations
 
@@ -13,21 +14,31 @@ from tuner.target.occupancy import resident_warps
 from tuner.target.target import Target
 
 _SHAPING = ("tile", "shape")  # the knob of a sketch that decides what a block takes
-_NOTHING = (0.0, 64.0)  # log2 of registers, and more resident warps than there are: of a knob that a candidate does not use
+_NOTHING = (
+    0.0,
+    64.0,
+    # log2 of registers, and more resident warps than there are: of a knob that a candidate
+    # does not use
+)
 
 
 class CudaFootprint:
-    """Points (n, knobs) of a space → log2 of registers of a thread and of resident warps of a multiprocessor, shape (n, 2). Of
-    several kernels the most registers and the fewest warps."""
+    """Points (n, knobs) of a space → log2 of registers of a thread and of resident
+    warps of a multiprocessor, shape (n, 2). Of several kernels the most registers and
+    the fewest warps."""
 
     def __init__(self, space: CudaSpace) -> None:
         self._space = space.space
         place = {knob.name: number for number, knob in enumerate(self._space.knobs)}
         self._tables: list[tuple[int, Features]] = []
-        for sketch in {one.prefix: one for sketches in space.combinations.values() for one in sketches}.values():
+        for sketch in {
+            one.prefix: one for sketches in space.combinations.values() for one in sketches
+        }.values():
             for knob in sketch.knobs:
                 if knob.name.removeprefix(f"{sketch.prefix}.") in _SHAPING:
-                    table = np.array([_taken(sketch, value, space.target) for value in knob.values], np.float32)
+                    table = np.array(
+                        [_taken(sketch, value, space.target) for value in knob.values], np.float32
+                    )
                     self._tables.append((place[knob.name], table))
 
     def __call__(self, points: Points) -> Features:
@@ -44,5 +55,10 @@ class CudaFootprint:
 def _taken(sketch: AnySketch, value: Value, target: Target) -> tuple[float, float]:
     assert isinstance(value, tuple)
     footprint = sketch.footprint(value)
-    warps = resident_warps(target, threads=footprint.block, registers=footprint.registers, shared_bytes=footprint.shared_bytes)
+    warps = resident_warps(
+        target,
+        threads=footprint.block,
+        registers=footprint.registers,
+        shared_bytes=footprint.shared_bytes,
+    )
     return log2(footprint.registers), log2(warps)

@@ -1,7 +1,9 @@
-"""What a compiler will say of a GPU's candidate, before it is compiled: a sketch's estimate corrected by what was said of others.
+"""What a compiler will say of a GPU's candidate, before it is compiled: a sketch's
+estimate corrected by what was said of others.
 
-From registers follows how many warps hide each other's waiting, which an estimate of products does not see; and code that spills
-is slow wherever it lies. Both are learned from trials alone, so that the same trials lead to the same forecast.
+From registers follows how many warps hide each other's waiting, which an estimate of
+products does not see; and code that spills is slow wherever it lies. Both are learned
+from trials alone, so that the same trials lead to the same forecast.
 """
 
 from __future__ import annotations
@@ -16,10 +18,13 @@ from tuner.cost_model.ranker import Regressor
 from tuner.cost_model.validity import ValidityFilter
 from tuner.measure.gpu.resources import Resources
 
-COLUMNS = 2  # the first of the features: log2 of registers of a thread, log2 of resident warps of a multiprocessor
+# the first of the features: log2 of registers of a thread, log2 of resident warps of a
+# multiprocessor
+COLUMNS = 2
 _LEAST = 8  # candidates whose figures are known, before anything is corrected
-# Of 320 random kernels of eight operators, compiled for sm_90, three spilled 328 bytes and more and four 24 and less; a loop that
-# keeps a few numbers aside is no slower for it.
+# Of 320 random kernels of eight operators, compiled for sm_90, three spilled 328 bytes
+# and more and four 24 and less; a loop that keeps a few numbers aside is no slower for
+# it.
 SPILLED_BYTES = 64
 
 
@@ -30,18 +35,27 @@ class ResourceForecast:
         self._spills = ValidityFilter(seed=seed)
 
     def fit(self, features: Features, known: Sequence[Resources | None]) -> None:
-        """Learns anew from all rows; None of a candidate that was not built. Features as they are before any correction."""
-        rows: NDArray[np.int64] = np.array([row for row, one in enumerate(known) if one is not None], np.int64)
+        """Learns anew from all rows; None of a candidate that was not built. Features
+        as they are before any correction."""
+        rows: NDArray[np.int64] = np.array(
+            [row for row, one in enumerate(known) if one is not None], np.int64
+        )
         said = [one for one in known if one is not None]
         self._corrections = []
         if len(rows) < _LEAST:
             return
-        figures = np.log2(np.array([(max(one.registers, 1), max(one.resident_warps, 1)) for one in said], np.float32))
+        figures = np.log2(
+            np.array(
+                [(max(one.registers, 1), max(one.resident_warps, 1)) for one in said], np.float32
+            )
+        )
         for column in range(COLUMNS):
             correction = Regressor(seed=self._seed)
             correction.fit(features[rows], figures[:, column] - features[rows, column])
             self._corrections.append(correction)
-        self._spills.fit(features[rows], np.array([one.spill_bytes >= SPILLED_BYTES for one in said], np.float32))
+        self._spills.fit(
+            features[rows], np.array([one.spill_bytes >= SPILLED_BYTES for one in said], np.float32)
+        )
 
     def corrected(self, features: Features) -> Features:
         """The features with the first columns as they are expected to be."""
@@ -53,6 +67,6 @@ class ResourceForecast:
         return found
 
     def penalty(self, features: Features) -> Vector:
-        """log(probability that the candidate does not spill much), shape (n,), as `ValidityFilter.penalty`; of features before
-        any correction."""
+        """log(probability that the candidate does not spill much), shape (n,), as
+        `ValidityFilter.penalty`; of features before any correction."""
         return self._spills.penalty(features)

@@ -1,4 +1,5 @@
-"""From a program to CUDA source with its launches, and on to a module of machine code. Neither needs a GPU.
+"""From a program to CUDA source with its launches, and on to a module of machine code.
+Neither needs a GPU.
 
 Source comes from TVM's code generator, the cubin from `tuner.lowering.cuda.nvcc`.
 """
@@ -54,14 +55,20 @@ class CudaBuilt:
 def cuda_kernels(program: Program, target: Target, symbol: str) -> CudaSource:
     """The program's kernels.
 
-    Raises IllegalSchedule where a step cannot be applied, BuildError where TVM's code generator refuses the schedule.
+    Raises IllegalSchedule where a step cannot be applied, BuildError where TVM's code
+    generator refuses the schedule.
     """
     _know_infinities()
     scheduled = schedule(program, symbol)
     watch = LaunchWatch(symbol)
     try:
-        with tvm.transform.PassContext(config=_config(program), instruments=[watch]), _source_alone():
-            host = tvm.tirx.build(guard_copies(scheduled.mod), target=tvm.target.Target(dict(target.tvm), host="llvm"))
+        with (
+            tvm.transform.PassContext(config=_config(program), instruments=[watch]),
+            _source_alone(),
+        ):
+            host = tvm.tirx.build(
+                guard_copies(scheduled.mod), target=tvm.target.Target(dict(target.tvm), host="llvm")
+            )
     except (RuntimeError, ValueError, TypeError) as error:
         raise BuildError(f"the code generator refused the schedule: {error}") from error
     device = next((module for module in host.imports if module.kind == "cuda"), None)
@@ -72,14 +79,21 @@ def cuda_kernels(program: Program, target: Target, symbol: str) -> CudaSource:
 
 def _config(program: Program) -> dict[str, Any]:
     """Options of TVM's passes."""
-    # Loops to be unrolled are left to nvcc, as pragmas: unrolled by TVM, its passes take seconds for a large register tile.
-    # Storage is not rewritten, for two reasons. What a thread computes from a reduction's result would be laid over that result,
-    # which then lies in shared memory: all threads would replace it, and those that come later compute from what they find.
-    # And sums would be laid over operands of another dtype, which accesses by address, as tensor cores have them, do not follow.
+    # Loops to be unrolled are left to nvcc, as pragmas: unrolled by TVM, its passes
+    # take seconds for a large register tile. Storage is not rewritten, for two reasons.
+    # What a thread computes from a reduction's result would be laid over that result,
+    # which then lies in shared memory: all threads would replace it, and those that
+    # come later compute from what they find. And sums would be laid over operands of
+    # another dtype, which accesses by address, as tensor cores have them, do not
+    # follow.
     pipelines = [step for step in program.steps if isinstance(step, Pipeline)]
-    # How many copies the last turns of a deep pipeline wait for is known only where they are unrolled, which TVM has to do.
+    # How many copies the last turns of a deep pipeline wait for is known only where
+    # they are unrolled, which TVM has to do.
     deep = any(step.stages > 2 for step in pipelines)
-    config: dict[str, Any] = {"tirx.UnrollLoop": {"explicit_unroll": deep}, "tirx.disable_storage_rewrite": True}
+    config: dict[str, Any] = {
+        "tirx.UnrollLoop": {"explicit_unroll": deep},
+        "tirx.disable_storage_rewrite": True,
+    }
     if any(step.asynchronous for step in pipelines):
         config["tirx.use_async_copy"] = True
     return config
@@ -90,7 +104,9 @@ def cuda_source(program: Program, target: Target, symbol: str) -> str:
     return cuda_kernels(program, target, symbol).text
 
 
-def cuda_module(program: Program, target: Target, symbol: str, compiler: CudaCompiler) -> CudaModule:
+def cuda_module(
+    program: Program, target: Target, symbol: str, compiler: CudaCompiler
+) -> CudaModule:
     """The module of `cuda_built`."""
     return cuda_built(program, target, symbol, compiler).module
 
@@ -119,7 +135,9 @@ def cuda_built(program: Program, target: Target, symbol: str, compiler: CudaComp
     return CudaBuilt(module=module, resources=_resources(cubin.kernels, source.launches, target))
 
 
-def _resources(kernels: Sequence[KernelResources], launches: Sequence[Launch], target: Target) -> Resources | None:
+def _resources(
+    kernels: Sequence[KernelResources], launches: Sequence[Launch], target: Target
+) -> Resources | None:
     by_name = {one.name: one for one in kernels}
     if not launches or any(launch.kernel not in by_name for launch in launches):
         return None
@@ -130,7 +148,9 @@ def _resources(kernels: Sequence[KernelResources], launches: Sequence[Launch], t
         spill_bytes=sum(kernel.spill_store_bytes + kernel.spill_load_bytes for kernel, _ in pairs),
         shared_bytes=max(shared),
         resident_warps=min(
-            resident_warps(target, threads=prod(launch.block), registers=kernel.registers, shared_bytes=taken)
+            resident_warps(
+                target, threads=prod(launch.block), registers=kernel.registers, shared_bytes=taken
+            )
             for (kernel, launch), taken in zip(pairs, shared, strict=True)
         ),
     )
@@ -140,8 +160,9 @@ def _resources(kernels: Sequence[KernelResources], launches: Sequence[Launch], t
 def _source_alone() -> Iterator[None]:
     """Within it, TVM compiles nothing that this thread generates.
 
-    Where its library for CUDA loads (a driver and CUDA's runtime suffice), TVM compiles each source at once, through other
-    packages and without the instructions that are still to be added. What others in this process generate is compiled as before.
+    Where its library for CUDA loads (a driver and CUDA's runtime suffice), TVM compiles
+    each source at once, through other packages and without the instructions that are
+    still to be added. What others in this process generate is compiled as before.
     """
     _leave_compiling()
     before = _SOURCE_ALONE.set(True)
@@ -164,10 +185,12 @@ def _leave_compiling() -> None:
 
 @cache
 def _know_infinities() -> None:
-    """Tells TVM's reductions across threads of maxima and minima that start from the infinities; it knows finite starts only.
+    """Tells TVM's reductions across threads of maxima and minima that start from the
+    infinities; it knows finite starts only.
 
-    Of a row of -inf the maximum is -inf, not the lowest finite number. The registry is TVM's, one a process, and outlives the
-    interpreter: what it holds is never released, because releasing a Python function by then aborts the process.
+    Of a row of -inf the maximum is -inf, not the lowest finite number. The registry is
+    TVM's, one a process, and outlives the interpreter: what it holds is never released,
+    because releasing a Python function by then aborts the process.
     """
     register = tvm_ffi.get_global_func("s_tir.schedule.RegisterReducer")
     for combine, start in ((tirx.Max, -float("inf")), (tirx.Min, float("inf"))):

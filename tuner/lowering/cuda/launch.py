@@ -1,4 +1,5 @@
-"""How the kernels of a scheduled module are launched, read from TVM's own host code once it is split from the device's."""
+"""How the kernels of a scheduled module are launched, read from TVM's own host code
+once it is split from the device's."""
 
 from __future__ import annotations
 
@@ -11,12 +12,15 @@ from tuner.lowering.compiler import BuildError
 from tuner.runtime.cuda_module import Launch
 
 _SPLIT = "SplitHostDevice"
-_SHARED = "tirx.use_dyn_shared_memory"  # the tag under which TVM passes bytes of dynamic shared memory
+_SHARED = (
+    "tirx.use_dyn_shared_memory"  # the tag under which TVM passes bytes of dynamic shared memory
+)
 
 
 @tvm.instrument.pass_instrument
 class LaunchWatch:
-    """Instrument of the pass context a module is built in; afterwards `launches` are those of its function `symbol`, in order."""
+    """Instrument of the pass context a module is built in; afterwards `launches` are
+    those of its function `symbol`, in order."""
 
     def __init__(self, symbol: str) -> None:
         self.symbol = symbol
@@ -24,7 +28,11 @@ class LaunchWatch:
 
     def run_after_pass(self, module: tvm.IRModule, info: Any) -> None:
         if str(info.name).endswith(_SPLIT):
-            host = next(function for name, function in module.functions.items() if name.name_hint == self.symbol)
+            host = next(
+                function
+                for name, function in module.functions.items()
+                if name.name_hint == self.symbol
+            )
             self.launches = _launches(host)
 
 
@@ -47,7 +55,9 @@ def _launch(call: Any) -> Launch:
     values: dict[str, int] = {}
     for tag, number in zip(tags, numbers, strict=True):
         if not hasattr(number, "value"):
-            raise BuildError(f"kernel {name.value} is launched with {tag} = {number}, which is no constant")
+            raise BuildError(
+                f"kernel {name.value} is launched with {tag} = {number}, which is no constant"
+            )
         values[tag] = int(number.value)
 
     def three(what: str) -> tuple[int, int, int]:

@@ -1,4 +1,5 @@
-"""From CUDA source to a cubin with what ptxas says of it: NVIDIA's nvcc, of the system or of the `cuda` extra. No GPU is needed.
+"""From CUDA source to a cubin with what ptxas says of it: NVIDIA's nvcc, of the system
+or of the `cuda` extra. No GPU is needed.
 
 Cubins are kept by the hash of everything they depend on; so are refusals, with the compiler's text.
 """
@@ -21,7 +22,8 @@ from tuner.errors import UsageError
 from tuner.lowering.compiler import BuildError
 from tuner.target.target import Target
 
-# What is compiled for: with the instructions that only this architecture has. A cubin serves no other one anyway.
+# What is compiled for: with the instructions that only this architecture has. A cubin
+# serves no other one anyway.
 ARCHITECTURES: Mapping[str, str] = {"sm_90": "sm_90a"}
 COMPILE_TIMEOUT_S = 120.0  # nvcc takes seconds for a large unrolled kernel; beyond this it is stuck
 _SCHEMA = 1  # of the cache's keys and files
@@ -49,14 +51,16 @@ class KernelResources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cubin:
-    """Machine code of one architecture; `kernels` in the order of the source, one a group of the program."""
+    """Machine code of one architecture; `kernels` in the order of the source, one a
+    group of the program."""
 
     code: bytes  # ELF
     kernels: tuple[KernelResources, ...]
 
 
 def find_nvcc(environment: Mapping[str, str] | None = None) -> Path | None:
-    """nvcc of CUDA_HOME, of the path, or of the installed `cuda` extra; None where there is none."""
+    """nvcc of CUDA_HOME, of the path, or of the installed `cuda` extra; None where
+    there is none."""
     known = os.environ if environment is None else environment
     home = known.get("CUDA_HOME")
     if home and (Path(home) / "bin" / "nvcc").is_file():
@@ -80,16 +84,26 @@ class CudaCompiler:
     folder: Path  # of the cache
 
     def compile(self, source: str, target: Target) -> Cubin:
-        """The cubin of a source for the target's architecture. Raises BuildError with nvcc's text, also from the cache."""
+        """The cubin of a source for the target's architecture. Raises BuildError with
+        nvcc's text, also from the cache."""
         arch = str(target.tvm["arch"])
-        document = {"schema": _SCHEMA, "source": source, "arch": ARCHITECTURES.get(arch, arch), "compiler": self.version}
+        document = {
+            "schema": _SCHEMA,
+            "source": source,
+            "arch": ARCHITECTURES.get(arch, arch),
+            "compiler": self.version,
+        }
         key = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
         kept = self.folder / key[:2] / key
         if not (kept / "report.json").is_file():
             code, said = self._run(source, arch)
             if code is None and "No such file or directory" in said:
-                # Of the installation, not of the source: not kept, so that installing what is missing is enough.
-                raise BuildError(f"nvcc misses a file; install the `cuda` extra or a whole CUDA toolkit: {said.strip()}")
+                # Of the installation, not of the source: not kept, so that installing
+                # what is missing is enough.
+                raise BuildError(
+                    f"nvcc misses a file; install the `cuda` extra or a whole CUDA toolkit: "
+                    f"{said.strip()}"
+                )
             self._keep(kept, code, said)
         report = json.loads((kept / "report.json").read_text())
         if report["error"] is not None:
@@ -114,17 +128,26 @@ class CudaCompiler:
             ]
             try:
                 done = subprocess.run(
-                    command, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, cwd=scratch, check=False
+                    command,
+                    capture_output=True,
+                    text=True,
+                    timeout=COMPILE_TIMEOUT_S,
+                    cwd=scratch,
+                    check=False,
                 )
             except subprocess.TimeoutExpired as error:
                 # Not kept: another day the machine may be less busy.
-                message = f"nvcc took more than {COMPILE_TIMEOUT_S:.0f} s; a smaller tile or less unrolling fits"
+                message = (
+                    f"nvcc took more than {COMPILE_TIMEOUT_S:.0f} s; a smaller tile or "
+                    f"less unrolling fits"
+                )
                 raise BuildError(message) from error
             said = (done.stdout + done.stderr).replace(scratch + "/", "")
             return (made.read_bytes() if done.returncode == 0 else None), said
 
     def _keep(self, kept: Path, code: bytes | None, said: str) -> None:
-        """Writes an entry whole: a folder made aside and moved to its place; the first of two writers wins."""
+        """Writes an entry whole: a folder made aside and moved to its place; the first
+        of two writers wins."""
         kept.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix="new-", dir=kept.parent))
         kernels = [asdict(one) for one in resources(said)]
@@ -141,13 +164,26 @@ class CudaCompiler:
 
 
 def cuda_compiler(folder: Path) -> CudaCompiler:
-    """The compiler that is installed, its cache in `folder`. Raises UsageError where there is none."""
+    """The compiler that is installed, its cache in `folder`. Raises UsageError where
+    there is none."""
     nvcc = find_nvcc()
     if nvcc is None:
-        raise UsageError("no nvcc: install the `cuda` extra (pip install 'tuner[cuda]'), or set CUDA_HOME to a CUDA toolkit")
-    asked = subprocess.run([str(nvcc), "--version"], capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False)
+        raise UsageError(
+            "no nvcc: install the `cuda` extra (pip install 'tuner[cuda]'), or set CUDA_HOME to "
+            "a CUDA toolkit"
+        )
+    asked = subprocess.run(
+        [str(nvcc), "--version"],
+        capture_output=True,
+        text=True,
+        timeout=COMPILE_TIMEOUT_S,
+        check=False,
+    )
     if asked.returncode != 0:
-        raise UsageError(f"{nvcc} --version failed: {asked.stderr.strip()}; set CUDA_HOME to a working CUDA toolkit")
+        raise UsageError(
+            f"{nvcc} --version failed: {asked.stderr.strip()}; set CUDA_HOME to a working "
+            f"CUDA toolkit"
+        )
     return CudaCompiler(nvcc=nvcc, version=asked.stdout.strip(), folder=folder)
 
 
@@ -172,6 +208,7 @@ def resources(said: str) -> tuple[KernelResources, ...]:
 
 
 def _groups(pattern: re.Pattern[str], text: str, count: int) -> tuple[str, ...]:
-    """The pattern's groups; zeros where ptxas says nothing, as it does of shared memory that is not used."""
+    """The pattern's groups; zeros where ptxas says nothing, as it does of shared memory
+    that is not used."""
     match = pattern.search(text)
     return match.groups() if match is not None else ("0",) * count

@@ -1,6 +1,8 @@
-"""CUDA source to cubins by NVRTC, NVIDIA's compiler as a library: the other route, for machines without nvcc or a C++ compiler.
+"""CUDA source to cubins by NVRTC, NVIDIA's compiler as a library: the other route, for
+machines without nvcc or a C++ compiler.
 
-It keeps the same cache in the same form; its version is part of the key, so that the two never answer for each other.
+It keeps the same cache in the same form; its version is part of the key, so that the
+two never answer for each other.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ _OUT_OF_MEMORY = 1  # NVRTC_ERROR_OUT_OF_MEMORY
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvrtcCompiler(CudaCompiler):
-    """`nvcc` is the library here; `headers` are folders of the toolkit, whose half precision and others the source includes."""
+    """`nvcc` is the library here; `headers` are folders of the toolkit, whose half
+    precision and others the source includes."""
 
     headers: tuple[Path, ...]
 
@@ -34,7 +37,10 @@ class NvrtcCompiler(CudaCompiler):
             "--ptxas-options=-v",
             *(f"-I{folder}" for folder in self.headers),
         ]
-        if library.nvrtcCreateProgram(byref(program), source.encode(), b"kernel.cu", 0, None, None) != 0:
+        if (
+            library.nvrtcCreateProgram(byref(program), source.encode(), b"kernel.cu", 0, None, None)
+            != 0
+        ):
             raise MemoryError("NVRTC has no memory for a program")
         try:
             given = (c_char_p * len(options))(*(option.encode() for option in options))
@@ -48,16 +54,22 @@ class NvrtcCompiler(CudaCompiler):
 
 
 def nvrtc_compiler(folder: Path) -> NvrtcCompiler:
-    """The NVRTC that is installed, its cache in `folder`. Raises UsageError where it, or the toolkit's headers, are missing."""
+    """The NVRTC that is installed, its cache in `folder`. Raises UsageError where it,
+    or the toolkit's headers, are missing."""
     found = find_nvrtc()
     if found is None:
         raise UsageError("no NVRTC: install nvidia-cuda-nvrtc, or set CUDA_HOME to a CUDA toolkit")
     headers = header_folders()
     if not headers:
-        raise UsageError("no headers of the CUDA toolkit: install the `cuda` extra (pip install 'tuner[cuda]'), or set CUDA_HOME")
+        raise UsageError(
+            "no headers of the CUDA toolkit: install the `cuda` extra (pip install "
+            "'tuner[cuda]'), or set CUDA_HOME"
+        )
     major, minor = c_int(), c_int()
     _opened(found).nvrtcVersion(byref(major), byref(minor))
-    return NvrtcCompiler(nvcc=found, version=f"NVRTC {major.value}.{minor.value}", folder=folder, headers=headers)
+    return NvrtcCompiler(
+        nvcc=found, version=f"NVRTC {major.value}.{minor.value}", folder=folder, headers=headers
+    )
 
 
 def any_compiler(folder: Path) -> CudaCompiler:
@@ -93,13 +105,29 @@ def header_folders(environment: Mapping[str, str] | None = None) -> tuple[Path, 
 def _packages() -> list[Path]:
     """Roots of NVIDIA's installed packages, e.g. .../nvidia/cu13."""
     package = importlib.util.find_spec("nvidia")
-    folders = [] if package is None else [Path(folder) for folder in package.submodule_search_locations or ()]
-    return [root for folder in folders for root in sorted(folder.iterdir(), reverse=True) if root.is_dir()]
+    folders = (
+        []
+        if package is None
+        else [Path(folder) for folder in package.submodule_search_locations or ()]
+    )
+    return [
+        root
+        for folder in folders
+        for root in sorted(folder.iterdir(), reverse=True)
+        if root.is_dir()
+    ]
 
 
 def _opened(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
-    library.nvrtcCreateProgram.argtypes = (POINTER(c_void_p), c_char_p, c_char_p, c_int, c_void_p, c_void_p)
+    library.nvrtcCreateProgram.argtypes = (
+        POINTER(c_void_p),
+        c_char_p,
+        c_char_p,
+        c_int,
+        c_void_p,
+        c_void_p,
+    )
     library.nvrtcCompileProgram.argtypes = (c_void_p, c_int, POINTER(c_char_p))
     library.nvrtcDestroyProgram.argtypes = (POINTER(c_void_p),)
     return library

@@ -1,6 +1,8 @@
-"""Instructions of tensor cores for TVM, by the names that sketches use: what each does, so that it can take the place of loops.
+"""Instructions of tensor cores for TVM, by the names that sketches use: what each does,
+so that it can take the place of loops.
 
-TVM has descriptions of its own; its module of them parses hundreds of programs when it is loaded, which takes 13 s of a process.
+TVM has descriptions of its own; its module of them parses hundreds of programs when it
+is loaded, which takes 13 s of a process.
 """
 
 from __future__ import annotations
@@ -15,13 +17,16 @@ from tvm.script import tirx as T
 from tuner.lowering.cuda.warpgroup import register
 
 DTYPES = {"f16": "float16", "bf16": "bfloat16", "s8": "int8", "f32": "float32", "s32": "int32"}
-_SQUARE = re.compile(r"square_(load_a|load_b|fill|multiply|store)_(f16|bf16|s8|f32|s32)(?:_(f32|s32))?(_turned)?")
+_SQUARE = re.compile(
+    r"square_(load_a|load_b|fill|multiply|store)_(f16|bf16|s8|f32|s32)(?:_(f32|s32))?(_turned)?"
+)
 _NAMES = re.compile(r'"((?:square|warpgroup)_\w+)"')
 
 
 @cache
 def known(name: str) -> str:
-    """The name, once TVM knows the instruction. The registry is TVM's, one a process. Raises ValueError for any other name."""
+    """The name, once TVM knows the instruction. The registry is TVM's, one a process.
+    Raises ValueError for any other name."""
     if name.startswith("warpgroup"):
         register(name)
         return name
@@ -36,7 +41,9 @@ def known(name: str) -> str:
     elif what == "store":
         TensorIntrin.register(name, *_store(kind))
     else:
-        TensorIntrin.register(name, *_load(kind, what.removeprefix("load_"), "col_major" if turned else "row_major"))
+        TensorIntrin.register(
+            name, *_load(kind, what.removeprefix("load_"), "col_major" if turned else "row_major")
+        )
     return name
 
 
@@ -71,14 +78,24 @@ def _load(dtype: str, operand: str, order: str) -> tuple[Any, Any]:
     def made(a: T.handle, c: T.handle) -> None:
         row = T.int32()
         one = T.int32()
-        A = T.match_buffer(a, (16, 16), dtype, align=64, offset_factor=16, scope="shared.dyn", strides=[row, one])
+        A = T.match_buffer(
+            a, (16, 16), dtype, align=64, offset_factor=16, scope="shared.dyn", strides=[row, one]
+        )
         C = T.match_buffer(c, (16, 16), dtype, align=64, offset_factor=16, scope=scope)
         with T.sblock("root"):
             T.reads(A[0:16, 0:16])
             T.writes(C[0:16, 0:16])
             T.evaluate(
                 T.tvm_load_matrix_sync(
-                    C.data, 16, 16, 16, C.elem_offset // 256, A.access_ptr("r", ptr_type=dtype), row, order, dtype="void"
+                    C.data,
+                    16,
+                    16,
+                    16,
+                    C.elem_offset // 256,
+                    A.access_ptr("r", ptr_type=dtype),
+                    row,
+                    order,
+                    dtype="void",
                 )
             )
 
@@ -105,7 +122,11 @@ def _fill(dtype: str) -> tuple[Any, Any]:
         with T.sblock("root"):
             T.reads()
             T.writes(C[0:16, 0:16])
-            T.evaluate(T.tvm_fill_fragment(C.data, 16, 16, 16, C.elem_offset // 256, T.float32(0), dtype="void"))
+            T.evaluate(
+                T.tvm_fill_fragment(
+                    C.data, 16, 16, 16, C.elem_offset // 256, T.float32(0), dtype="void"
+                )
+            )
 
     return described, made
 
@@ -116,13 +137,23 @@ def _store(dtype: str) -> tuple[Any, Any]:
         row = T.int32()
         one = T.int32()
         A = T.match_buffer(a, (16, 16), dtype, align=64, offset_factor=16, scope="wmma.accumulator")
-        C = T.match_buffer(c, (16, 16), dtype, align=64, offset_factor=16, scope="shared.dyn", strides=[row, one])
+        C = T.match_buffer(
+            c, (16, 16), dtype, align=64, offset_factor=16, scope="shared.dyn", strides=[row, one]
+        )
         with T.sblock("root"):
             T.reads(A[0:16, 0:16])
             T.writes(C[0:16, 0:16])
             T.evaluate(
                 T.tvm_store_matrix_sync(
-                    A.data, 16, 16, 16, A.elem_offset // 256, C.access_ptr("w", ptr_type=dtype), row, "row_major", dtype="void"
+                    A.data,
+                    16,
+                    16,
+                    16,
+                    A.elem_offset // 256,
+                    C.access_ptr("w", ptr_type=dtype),
+                    row,
+                    "row_major",
+                    dtype="void",
                 )
             )
 
@@ -156,7 +187,8 @@ def _multiply(dtype: str, sums: str, turned: bool) -> tuple[Any, Any]:
             T.writes(C[0:16, 0:16])
             T.evaluate(
                 T.tvm_mma_sync(
-                    C.data, C.elem_offset // 256, A.data, A.elem_offset // 256, B.data, B.elem_offset // 256,
+                    C.data, C.elem_offset // 256, A.data, A.elem_offset // 256, B.data,
+                    B.elem_offset // 256,
                     C.data, C.elem_offset // 256, dtype="void",
                 )
             )  # fmt: skip

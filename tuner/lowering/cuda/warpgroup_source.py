@@ -1,6 +1,8 @@
-"""CUDA C++ of what sketches call beside TVM's own: warpgroups' instructions and copies that may be zero.
+"""CUDA C++ of what sketches call beside TVM's own: warpgroups' instructions and copies
+that may be zero.
 
-Sources: PTX ISA, "wgmma.mma_async" (which thread holds which sums), "Matrix Descriptor", "Async proxy".
+Sources: PTX ISA, "wgmma.mma_async" (which thread holds which sums), "Matrix
+Descriptor", "Async proxy".
 """
 
 from __future__ import annotations
@@ -25,7 +27,13 @@ def with_instructions(source: str) -> str:
     # Rows are permuted by their address, from which the instruction tells a row's number.
     source = source.replace(_SHARED, _ALIGNED)
     place = source.index(_FIRST_KERNEL)
-    return source[:place] + copies + _COMMON + "".join(_function(name) for name in names) + source[place:]
+    return (
+        source[:place]
+        + copies
+        + _COMMON
+        + "".join(_function(name) for name in names)
+        + source[place:]
+    )
 
 
 @cache
@@ -35,11 +43,11 @@ def _function(name: str) -> str:
     squares, panels, kind, turned = int(found[1]), int(found[2]), found[3], found[4] is not None
     columns, sums = 64 * panels, 32 * panels
     outputs = ", ".join(f"%{number}" for number in range(sums))
-    last = (
-        f"%{sums}, %{sums + 1}, 1, 1, 1, 0, {0 if turned else 1}"  # operands, then: add to the sums, signs, the right one's order
-    )
+    # operands, then: add to the sums, signs, the right one's order
+    last = f"%{sums}, %{sums + 1}, 1, 1, 1, 0, {0 if turned else 1}"
     operands = ", ".join(f'"+f"(d[{number // 16}].x[{number % 16}])' for number in range(sums))
-    # A row of the reduction's 64 is 128 bytes of the left operand; of the right one it is 8 groups of rows of 128 bytes.
+    # A row of the reduction's 64 is 128 bytes of the left operand; of the right one it
+    # is 8 groups of rows of 128 bytes.
     step = "k * 32" if turned else "k * 2048"
     panel = 1 if turned else 8192
     return f"""
@@ -61,7 +69,7 @@ static __device__ __forceinline__ void tuner_{name}(tuner_sums *sums, int first,
   }}
   tuner_end();
 }}
-"""
+"""  # noqa: E501
 
 
 _COMMON = """
@@ -99,4 +107,4 @@ static __device__ __forceinline__ void tuner_end() {
 /* Tensor cores read by another way than copies write: each thread's copies are ordered before a barrier lets others read them. */
 static __device__ __forceinline__ void tuner_order() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 #define __syncthreads() (tuner_order(), __syncthreads())
-"""
+"""  # noqa: E501

@@ -1,1 +1,2 @@
-"""Programs from elsewhere: TVM PrimFuncs, te tensors, Relax models and recorded schedules, lifted to expressions."""
+"""Programs from elsewhere: TVM PrimFuncs, te tensors, Relax models and recorded
+schedules, lifted to expressions."""

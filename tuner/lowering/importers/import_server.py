@@ -1,7 +1,9 @@
-"""A foreign record replayed and compiled: `python -m tuner.lowering.importers.import_server`, one request on stdin, one answer on stdout.
+"""A foreign record replayed and compiled: `python -m
+tuner.lowering.importers.import_server`, one request on stdin, one answer on stdout.
 
-TVM builds objects from a stranger's text here and may crash on it, so this is a process of its own that loses nothing: bounded in
-memory and time, fenced off from files, network and processes, without anything worth stealing. What it answers is verified like
+TVM builds objects from a stranger's text here and may crash on it, so this is a process
+of its own that loses nothing: bounded in memory and time, fenced off from files,
+network and processes, without anything worth stealing. What it answers is verified like
 any candidate, and never trusted.
 """
 
@@ -37,15 +39,22 @@ TIME_S = 60
 
 
 def replayed(request: dict[str, Any]) -> dict[str, Any]:
-    """The program as an expression, the object code of its schedule, and the schedule in its stored form."""
+    """The program as an expression, the object code of its schedule, and the schedule
+    in its stored form."""
     mod = tvm.ir.load_json(request["workload"])
-    functions = [(name, function) for name, function in mod.functions.items() if isinstance(function, tirx.PrimFunc)]
+    functions = [
+        (name, function)
+        for name, function in mod.functions.items()
+        if isinstance(function, tirx.PrimFunc)
+    ]
     if len(functions) != 1 or len(mod.functions) != 1:
         raise TunerError("the workload is not a module of one function")
     (variable, function), *_ = functions
     expression = lift(function, variable.name_hint)
     _check_order(function, [tensor.name for tensor in expression.inputs], len(expression.outputs))
-    plain = tvm.IRModule({variable.name_hint: function.with_attr({"global_symbol": SYMBOL, "tirx.noalias": True})})
+    plain = tvm.IRModule(
+        {variable.name_hint: function.with_attr({"global_symbol": SYMBOL, "tirx.noalias": True})}
+    )
     start = tvm.ir.save_json(plain)
     scheduled = Schedule(plain)
     Trace.apply_json_to_schedule(json.loads(request["trace"]), scheduled)
@@ -59,15 +68,23 @@ def replayed(request: dict[str, Any]) -> dict[str, Any]:
     return {
         "expression": expression_document(expression),
         "object": base64.b64encode(code).decode(),
-        "schedule": {**asdict(stored), "sources": {"tvmscript": str(scheduled.mod.script())[:200_000]}},
+        "schedule": {
+            **asdict(stored),
+            "sources": {"tvmscript": str(scheduled.mod.script())[:200_000]},
+        },
     }
 
 
 def _check_order(function: tirx.PrimFunc, inputs: list[str], outputs: int) -> None:
     """A kernel is called with its inputs, then its outputs."""
     given = [parameter.name for parameter in function.params]
-    if len(given) != len(inputs) + outputs or [name.removesuffix("_handle") for name in given[: len(inputs)]] != inputs:
-        raise TunerError(f"its parameters {', '.join(given)} are not its inputs followed by its outputs")
+    if (
+        len(given) != len(inputs) + outputs
+        or [name.removesuffix("_handle") for name in given[: len(inputs)]] != inputs
+    ):
+        raise TunerError(
+            f"its parameters {', '.join(given)} are not its inputs followed by its outputs"
+        )
 
 
 def main() -> None:
@@ -83,7 +100,16 @@ def main() -> None:
     fence(writable=[tempfile.tempdir])
     try:
         answer = replayed(json.load(sys.stdin))
-    except (TunerError, RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError, MemoryError) as error:
+    except (
+        TunerError,
+        RuntimeError,
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        AttributeError,
+        MemoryError,
+    ) as error:
         answer = {"refused": f"{type(error).__name__}: {error}"[:4000]}
     with os.fdopen(answers, "w") as file:
         json.dump(answer, file)

@@ -1,7 +1,9 @@
-"""Programs from elsewhere as expressions: TVM PrimFuncs (of a model, of `te` tensors) read block by block into the one tree.
+"""Programs from elsewhere as expressions: TVM PrimFuncs (of a model, of `te` tensors)
+read block by block into the one tree.
 
-A function is read as it was written, before any schedule: one block a stage, its iterators bound to its own loops. Whatever else
-it holds is refused with the block and the reason; a tree that computes something else is never made.
+A function is read as it was written, before any schedule: one block a stage, its
+iterators bound to its own loops. Whatever else it holds is refused with the block and
+the reason; a tree that computes something else is never made.
 """
 
 from __future__ import annotations
@@ -21,7 +23,20 @@ from tuner.lowering.importers.lift_scalars import LiftError, ScalarLifter, Typed
 from tuner.lowering.scalars import identity
 from tuner.spaces.rewrite.stages import inlined
 from tuner.workload.bounds import check_bounds, without_idle_pads
-from tuner.workload.expression import Axis, Cast, Const, DType, Expression, Read, Reducer, Scalar, Stage, Tensor, Var, walk
+from tuner.workload.expression import (
+    Axis,
+    Cast,
+    Const,
+    DType,
+    Expression,
+    Read,
+    Reducer,
+    Scalar,
+    Stage,
+    Tensor,
+    Var,
+    walk,
+)
 from tuner.workload.limits import LIMITS
 from tuner.workload.reference import greatest
 from tuner.workload.structure import check_structure
@@ -37,18 +52,29 @@ _THREAD_BINDING = tirx.ForKind.THREAD_BINDING
 def lift_te(tensors: Sequence[te.Tensor], name: str | None = None) -> Expression:
     """The expression of `te` tensors: those given that are computed are its outputs.
 
-    Inputs are the placeholders given, in order, then any others the outputs are computed from, as a walk of the graph meets them.
-    Raises LiftError for a graph without an output, and as `lift` does.
+    Inputs are the placeholders given, in order, then any others the outputs are
+    computed from, as a walk of the graph meets them. Raises LiftError for a graph
+    without an output, and as `lift` does.
     """
     function = te_function(tensors)
-    return lift(function, name or [tensor for tensor in tensors if not isinstance(tensor.op, te.PlaceholderOp)][-1].op.name)
+    return lift(
+        function,
+        name
+        or [tensor for tensor in tensors if not isinstance(tensor.op, te.PlaceholderOp)][
+            -1
+        ].op.name,
+    )
 
 
 def te_function(tensors: Sequence[te.Tensor]) -> tirx.PrimFunc:
-    """The function of `te` tensors: inputs, then outputs, as `lift_te` tells them apart. Raises LiftError."""
+    """The function of `te` tensors: inputs, then outputs, as `lift_te` tells them
+    apart. Raises LiftError."""
     for tensor in tensors:
         if not isinstance(tensor, te.Tensor):
-            raise LiftError(f"{type(tensor).__name__} among the tensors; give tvm.te tensors, placeholders and computed ones")
+            raise LiftError(
+                f"{type(tensor).__name__} among the tensors; give tvm.te tensors, placeholders "
+                f"and computed ones"
+            )
     outputs = [tensor for tensor in tensors if not isinstance(tensor.op, te.PlaceholderOp)]
     if not outputs:
         raise LiftError("no computed tensor is given; give the outputs of the computation")
@@ -56,7 +82,11 @@ def te_function(tensors: Sequence[te.Tensor]) -> tirx.PrimFunc:
     seen: list[te.Tensor] = []
     for output in outputs:
         _walk(output, seen)
-    inputs += [tensor for tensor in seen if isinstance(tensor.op, te.PlaceholderOp) and tensor not in inputs]
+    inputs += [
+        tensor
+        for tensor in seen
+        if isinstance(tensor.op, te.PlaceholderOp) and tensor not in inputs
+    ]
     try:
         return te.create_prim_func([*inputs, *outputs])
     except (RuntimeError, ValueError, TypeError) as error:
@@ -78,10 +108,12 @@ def _walk(tensor: te.Tensor, seen: list[te.Tensor]) -> None:
 
 
 def lift(function: tirx.PrimFunc, name: str) -> Expression:
-    """The expression of an unscheduled function: parameters no block writes are inputs, those written are outputs, in order.
+    """The expression of an unscheduled function: parameters no block writes are inputs,
+    those written are outputs, in order.
 
-    Raises LiftError naming the block and the reason: symbolic shapes, tuple reductions, predicates, fused or split iterators,
-    in-place updates, functions and dtypes an expression does not have, reads that may leave their tensor.
+    Raises LiftError naming the block and the reason: symbolic shapes, tuple reductions,
+    predicates, fused or split iterators, in-place updates, functions and dtypes an
+    expression does not have, reads that may leave their tensor.
     """
     reader = _Reader(function)
     for found in _blocks(function.body, ()):
@@ -105,7 +137,8 @@ class _Found:
 
 
 def _blocks(statement: tirx.Stmt, loops: tuple[tirx.For, ...]) -> Iterator[_Found]:
-    """The computing blocks in order; blocks without iterators that hold others are looked through."""
+    """The computing blocks in order; blocks without iterators that hold others are
+    looked through."""
     match statement:
         case tirx.SeqStmt():
             for part in statement.seq:
@@ -115,15 +148,24 @@ def _blocks(statement: tirx.Stmt, loops: tuple[tirx.For, ...]) -> Iterator[_Foun
         case SBlockRealize():
             block = statement.block
             if not _constant_true(statement.predicate):
-                raise LiftError(f"block {block.name_hint!r}: runs only where {statement.predicate}; lift it before scheduling")
+                raise LiftError(
+                    f"block {block.name_hint!r}: runs only where {statement.predicate}; lift it "
+                    f"before scheduling"
+                )
             if len(block.match_buffers):
-                raise LiftError(f"block {block.name_hint!r}: matches parts of buffers; lift it before scheduling")
+                raise LiftError(
+                    f"block {block.name_hint!r}: matches parts of buffers; lift it before "
+                    f"scheduling"
+                )
             if len(block.iter_vars) == 0 and not isinstance(block.body, tirx.BufferStore):
                 yield from _blocks(block.body, loops)
             else:
                 yield _Found(block=block, values=tuple(statement.iter_values), loops=loops)
         case _:
-            raise LiftError(f"a {type(statement).__name__} statement stands outside of every block: {str(statement)[:80]!r}")
+            raise LiftError(
+                f"a {type(statement).__name__} statement stands outside of every block: "
+                f"{str(statement)[:80]!r}"
+            )
 
 
 def _constant_true(found: tvm.ir.Expr) -> bool:
@@ -144,7 +186,9 @@ class _Reader:
         self.written: dict[tvm.ir.Var, Stage] = {}
         self.tensors: dict[tvm.ir.Var, Tensor] = {}
         writes = {
-            found.block.body.buffer for found in _blocks(function.body, ()) if isinstance(found.block.body, tirx.BufferStore)
+            found.block.body.buffer
+            for found in _blocks(function.body, ())
+            if isinstance(found.block.body, tirx.BufferStore)
         }
         for param in self.params:
             tensor = self._tensor(param)
@@ -154,11 +198,15 @@ class _Reader:
     def _tensor(self, buffer: tvm.ir.Var) -> Tensor:
         shape = getattr(buffer, "shape", None)
         if shape is None or not hasattr(buffer, "dtype"):
-            raise LiftError(f"parameter {buffer.name!r} is no buffer; only functions of tensors are lifted")
+            raise LiftError(
+                f"parameter {buffer.name!r} is no buffer; only functions of tensors are lifted"
+            )
         extents = []
         for extent in shape:
             if not isinstance(extent, tirx.IntImm):
-                raise LiftError(f"{buffer.name!r} has the symbolic extent {extent}; give every extent a number")
+                raise LiftError(
+                    f"{buffer.name!r} has the symbolic extent {extent}; give every extent a number"
+                )
             extents.append(int(extent.value))
         if not extents:
             raise LiftError(f"{buffer.name!r} has no dimensions; give scalars the shape [1]")
@@ -167,7 +215,9 @@ class _Reader:
         return Tensor(name=self.names[buffer], shape=tuple(extents), dtype=self._dtype(buffer))
 
     def _dtype(self, buffer: tvm.ir.Var) -> DType:
-        lifter = ScalarLifter(block=buffer.name, tensors={}, iterators={}, extents={}, analyzer=Analyzer())
+        lifter = ScalarLifter(
+            block=buffer.name, tensors={}, iterators={}, extents={}, analyzer=Analyzer()
+        )
         return lifter.dtype(str(buffer.dtype))
 
     def add(self, found: _Found) -> None:
@@ -175,12 +225,18 @@ class _Reader:
         block = found.block.name_hint
         if not isinstance(store, tirx.BufferStore):
             kind = type(store).__name__
-            raise LiftError(f"block {block!r}: is a {kind}, not one assignment; reductions of tuples (argmax) have no expression")
+            raise LiftError(
+                f"block {block!r}: is a {kind}, not one assignment; reductions of tuples "
+                f"(argmax) have no expression"
+            )
         if store.buffer in self.written:
-            raise LiftError(f"block {block!r}: writes {store.buffer.name!r}, which another block has written")
+            raise LiftError(
+                f"block {block!r}: writes {store.buffer.name!r}, which another block has written"
+            )
         if store.buffer in self.tensors:
             raise LiftError(
-                f"block {block!r}: writes {store.buffer.name!r}, which was read before; updates in place are not lifted"
+                f"block {block!r}: writes {store.buffer.name!r}, which was read before; updates "
+                f"in place are not lifted"
             )
         stage = _Stage(found, self._tensor(store.buffer), self.tensors).stage()
         self.written[store.buffer] = stage
@@ -189,25 +245,36 @@ class _Reader:
     def expression(self, name: str) -> Expression:
         inputs = tuple(self.tensors[param] for param in self.params if param not in self.written)
         outputs = tuple(self.names[param] for param in self.params if param in self.written)
-        return Expression(name=name, inputs=inputs, stages=tuple(self.written.values()), outputs=outputs)
+        return Expression(
+            name=name, inputs=inputs, stages=tuple(self.written.values()), outputs=outputs
+        )
 
 
 def _unique(name: str, taken: set[str]) -> str:
     if name not in taken:
         return name
-    return next(f"{name}_{number}" for number in range(1, len(taken) + 2) if f"{name}_{number}" not in taken)
+    return next(
+        f"{name}_{number}" for number in range(1, len(taken) + 2) if f"{name}_{number}" not in taken
+    )
 
 
 class _Stage:
     """One block on its way to a stage."""
 
     def __init__(self, found: _Found, target: Tensor, tensors: dict[tvm.ir.Var, Tensor]) -> None:
-        self.block, self.store, self.target, self.tensors = found.block, found.block.body, target, tensors
+        self.block, self.store, self.target, self.tensors = (
+            found.block,
+            found.block.body,
+            target,
+            tensors,
+        )
         self.name = found.block.name_hint
         self._check_loops(found)
         self.iterators: dict[tvm.ir.Var, Typed] = {}
         self.axes = self._axes()
-        self.reduce_axes = tuple(self._axis(one) for one in self.block.iter_vars if one.iter_type == _REDUCTION)
+        self.reduce_axes = tuple(
+            self._axis(one) for one in self.block.iter_vars if one.iter_type == _REDUCTION
+        )
 
     def refuse(self, why: str) -> LiftError:
         return LiftError(f"block {self.name!r}: {why}")
@@ -217,23 +284,36 @@ class _Stage:
         loops = {loop.loop_var: loop for loop in found.loops}
         for iterator, value in zip(self.block.iter_vars, found.values, strict=True):
             extent = iterator.dom.extent
-            if iterator.iter_type not in (_SPATIAL, _REDUCTION) or not isinstance(extent, tirx.IntImm):
-                raise self.refuse(f"iterator {iterator.var.name!r} is neither spatial nor reduced over a constant range")
+            if iterator.iter_type not in (_SPATIAL, _REDUCTION) or not isinstance(
+                extent, tirx.IntImm
+            ):
+                raise self.refuse(
+                    f"iterator {iterator.var.name!r} is neither spatial nor reduced over a "
+                    f"constant range"
+                )
             if not _is_zero(iterator.dom.min):
-                raise self.refuse(f"iterator {iterator.var.name!r} starts at {iterator.dom.min}, not 0")
+                raise self.refuse(
+                    f"iterator {iterator.var.name!r} starts at {iterator.dom.min}, not 0"
+                )
             if extent.value == 1 and isinstance(value, tirx.IntImm) and value.value == 0:
                 continue
             loop = loops.pop(value, None) if isinstance(value, tvm.ir.Var) else None
             if loop is None or not _is_zero(loop.min) or not _equals(loop.extent, extent.value):
-                raise self.refuse(f"iterator {iterator.var.name!r} is {value}, not one whole loop; lift it before scheduling")
+                raise self.refuse(
+                    f"iterator {iterator.var.name!r} is {value}, not one whole loop; lift it "
+                    f"before scheduling"
+                )
         for loop in loops.values():
             if not _equals(loop.extent, 1) or loop.kind == _THREAD_BINDING:
                 raise self.refuse(
-                    f"stands in the loop {loop.loop_var.name!r}, which none of its iterators is; lift it before scheduling"
+                    f"stands in the loop {loop.loop_var.name!r}, which none of its iterators "
+                    f"is; lift it before scheduling"
                 )
 
     def _axis(self, iterator: tirx.IterVar) -> Axis:
-        taken = {typed.node.name for typed in self.iterators.values() if isinstance(typed.node, Var)}
+        taken = {
+            typed.node.name for typed in self.iterators.values() if isinstance(typed.node, Var)
+        }
         name = _unique(_identifier(iterator.var.name.removeprefix("v_")), taken)
         self.iterators[iterator.var] = Typed(Var(name), "int64")
         return Axis(name=name, extent=int(iterator.dom.extent.value))
@@ -242,13 +322,22 @@ class _Stage:
         """One axis for each dimension written; the block writes each element once."""
         spatial = {one.var: one for one in self.block.iter_vars if one.iter_type == _SPATIAL}
         axes: list[Axis] = []
-        for dimension, (index, extent) in enumerate(zip(self.store.indices, self.target.shape, strict=True)):
-            if isinstance(index, tvm.ir.Var) and index in spatial and _equals(spatial[index].dom.extent, extent):
+        for dimension, (index, extent) in enumerate(
+            zip(self.store.indices, self.target.shape, strict=True)
+        ):
+            if (
+                isinstance(index, tvm.ir.Var)
+                and index in spatial
+                and _equals(spatial[index].dom.extent, extent)
+            ):
                 axes.append(self._axis(spatial.pop(index)))
             elif extent == 1 and _is_zero(index):
                 axes.append(Axis(name=f"_unit{dimension}", extent=1))
             else:
-                raise self.refuse(f"writes {self.target.name!r} at {index} in dimension {dimension}, not at each index once")
+                raise self.refuse(
+                    f"writes {self.target.name!r} at {index} in dimension {dimension}, not at "
+                    f"each index once"
+                )
         for var, iterator in spatial.items():
             if not _equals(iterator.dom.extent, 1):
                 raise self.refuse(f"iterator {var.name!r} does not index {self.target.name!r}")
@@ -261,7 +350,13 @@ class _Stage:
         analyzer = Analyzer()
         for iterator in self.block.iter_vars:
             analyzer.bind(iterator.var, iterator.dom)
-        lifter = ScalarLifter(block=self.name, tensors=self.tensors, iterators=self.iterators, extents=extents, analyzer=analyzer)
+        lifter = ScalarLifter(
+            block=self.name,
+            tensors=self.tensors,
+            iterators=self.iterators,
+            extents=extents,
+            analyzer=analyzer,
+        )
         tensors = {tensor.name: tensor for tensor in self.tensors.values()}
         typed = lifter.scalar(found)
         body = _unrounded(typed.node, self.target.dtype, tensors) if reducer is None else typed.node
@@ -278,7 +373,8 @@ class _Stage:
         return replace(stage, accumulator=wide) if reducer else stage
 
     def _reduction(self) -> tuple[Reducer | None, tvm.ir.Expr]:
-        """The reducer and what it reduces, of `T[…] = T[…] op value` with `T[…] = identity of op` to start from."""
+        """The reducer and what it reduces, of `T[…] = T[…] op value` with `T[…] =
+        identity of op` to start from."""
         value, init = self.store.value, self.block.init
         if not self.reduce_axes:
             if init is not None:
@@ -286,19 +382,30 @@ class _Stage:
             return None, value
         reducer = _REDUCERS.get(type(value).__name__)
         if reducer is None:
-            raise self.refuse(f"reduces by {str(value)[:80]!r}; sums, products, maxima and minima are lifted")
+            raise self.refuse(
+                f"reduces by {str(value)[:80]!r}; sums, products, maxima and minima are lifted"
+            )
         sides = [(value.a, value.b), (value.b, value.a)]
         reduced = next((other for own, other in sides if self._own(own)), None)
         if reduced is None:
-            raise self.refuse(f"does not reduce into {self.target.name!r} but computes {str(value)[:80]!r}")
-        if not isinstance(init, tirx.BufferStore) or not self._same_place(init.buffer, init.indices):
+            raise self.refuse(
+                f"does not reduce into {self.target.name!r} but computes {str(value)[:80]!r}"
+            )
+        if not isinstance(init, tirx.BufferStore) or not self._same_place(
+            init.buffer, init.indices
+        ):
             raise self.refuse("reduces without starting from an initial value of its own")
         if not _starts(reducer, init.value, self.target.dtype):
-            raise self.refuse(f"starts its {reducer} from {init.value}; start from its identity and combine afterwards")
+            raise self.refuse(
+                f"starts its {reducer} from {init.value}; start from its identity and combine "
+                f"afterwards"
+            )
         return reducer, reduced
 
     def _own(self, found: tvm.ir.Expr) -> bool:
-        return isinstance(found, tvm.ir.TensorLoad) and self._same_place(found.source, found.indices)
+        return isinstance(found, tvm.ir.TensorLoad) and self._same_place(
+            found.source, found.indices
+        )
 
     def _same_place(self, buffer: tvm.ir.Var, indices: Sequence[tvm.ir.Expr]) -> bool:
         return bool(buffer.same_as(self.store.buffer)) and all(
@@ -316,7 +423,8 @@ def _is_zero(found: tvm.ir.Expr) -> bool:
 
 
 def _starts(reducer: Reducer, found: tvm.ir.Expr, dtype: DType) -> bool:
-    """Whether a reduction may start from a value: its identity, or for max and min the end of the finite numbers."""
+    """Whether a reduction may start from a value: its identity, or for max and min the
+    end of the finite numbers."""
     if not isinstance(found, tirx.IntImm | tirx.FloatImm):
         return False
     allowed = {float(identity(reducer, dtype).value)}
@@ -326,15 +434,20 @@ def _starts(reducer: Reducer, found: tvm.ir.Expr, dtype: DType) -> bool:
 
 
 def _unrounded(body: Scalar, dtype: DType, tensors: Mapping[str, Tensor]) -> Scalar:
-    """The body without a final conversion to the dtype it is stored in, which storing does (but not from floats to integers)."""
+    """The body without a final conversion to the dtype it is stored in, which storing
+    does (but not from floats to integers)."""
     match body:
-        case Cast(dtype=wide, arg=Cast(dtype=narrow, arg=arg)) if narrow == dtype and wide == COMPUTED_IN.get(dtype):
+        case Cast(dtype=wide, arg=Cast(dtype=narrow, arg=arg)) if (
+            narrow == dtype and wide == COMPUTED_IN.get(dtype)
+        ):
             pass
         case Cast(dtype=wide, arg=arg) if wide == dtype:
             pass
         case _:
             return body
-    return arg if dtype in FLOATS or not any(_floating(node, tensors) for node in walk(arg)) else body
+    return (
+        arg if dtype in FLOATS or not any(_floating(node, tensors) for node in walk(arg)) else body
+    )
 
 
 def _floating(node: Scalar, tensors: Mapping[str, Tensor]) -> bool:

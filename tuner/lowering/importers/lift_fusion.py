@@ -1,6 +1,8 @@
-"""What a lifted program is simplified to: padding as padded reads, padding stages inlined, rounding merged into its reduction.
+"""What a lifted program is simplified to: padding as padded reads, padding stages
+inlined, rounding merged into its reduction.
 
-Pure tree rewriting; values stay what they were, but a -FLT_MAX that padded a maximum becomes its true identity, -inf.
+Pure tree rewriting; values stay what they were, but a -FLT_MAX that padded a maximum
+becomes its true identity, -inf.
 """
 
 from __future__ import annotations
@@ -40,11 +42,13 @@ _MOST_POINTS = 1 << 20  # of one dimension's index, when it is enumerated
 _NARROW: Mapping[str, tuple[int, int]] = {"int8": (-128, 127), "uint8": (0, 255)}
 
 
-# --- reads under conditions -------------------------------------------------------------------------------------------
+# --- reads under conditions
+# ------------------------------------------------------------------------------
 
 
 def guarded(node: Scalar, extents: Mapping[str, int], tensors: Mapping[str, Tensor]) -> Scalar:
-    """The same scalar in which every read under a condition is safe: padded where it may leave its tensor.
+    """The same scalar in which every read under a condition is safe: padded where it
+    may leave its tensor.
 
     `T[…] where T[…] is inside, else constant` becomes one padded read.
     """
@@ -74,15 +78,27 @@ def guarded(node: Scalar, extents: Mapping[str, int], tensors: Mapping[str, Tens
     return change(node, False)
 
 
-def _leaves(read: Read, extents: Mapping[str, int], tensor: Tensor, dtypes: Mapping[str, DType]) -> bool:
+def _leaves(
+    read: Read, extents: Mapping[str, int], tensor: Tensor, dtypes: Mapping[str, DType]
+) -> bool:
     found = (interval(index, extents, dtypes) for index in read.indices)
-    return any(low < 0 or high >= extent for (low, high), extent in zip(found, tensor.shape, strict=True))
+    return any(
+        low < 0 or high >= extent for (low, high), extent in zip(found, tensor.shape, strict=True)
+    )
 
 
-def _padded(select: Select, extents: Mapping[str, int], tensors: Mapping[str, Tensor]) -> Scalar | None:
-    """A selection between a read and a constant as a padded read, if its condition includes that the read is inside."""
+def _padded(
+    select: Select, extents: Mapping[str, int], tensors: Mapping[str, Tensor]
+) -> Scalar | None:
+    """A selection between a read and a constant as a padded read, if its condition
+    includes that the read is inside."""
     read = select.then.arg if isinstance(select.then, Cast) else select.then
-    if not isinstance(read, Read) or read.pad is not None or not isinstance(select.other, Const) or any(_gathers(read)):
+    if (
+        not isinstance(read, Read)
+        or read.pad is not None
+        or not isinstance(select.other, Const)
+        or any(_gathers(read))
+    ):
         return None
     tensor = tensors[read.tensor]
     pad = _retyped(select.other, tensor.dtype)
@@ -95,7 +111,11 @@ def _padded(select: Select, extents: Mapping[str, int], tensors: Mapping[str, Te
         return None
     padded = Read(read.tensor, read.indices, pad)
     found = Cast(select.then.dtype, padded) if isinstance(select.then, Cast) else padded
-    rest = [part for part, test in tests if test is None or (test not in needed and not _always(test, extents, dtypes))]
+    rest = [
+        part
+        for part, test in tests
+        if test is None or (test not in needed and not _always(test, extents, dtypes))
+    ]
     if not rest:
         return found
     return Select(reduce(lambda a, b: Binary("and", a, b), rest), found, select.other)
@@ -110,9 +130,17 @@ def _retyped(value: Const, dtype: DType) -> Const | None:
     if value.dtype == dtype:
         return value
     if value.dtype in FLOATS and dtype in ("float16", "bfloat16"):
-        return Const(value.value, dtype) if float(numpy_dtype(dtype).type(value.value)) == value.value else None
+        return (
+            Const(value.value, dtype)
+            if float(numpy_dtype(dtype).type(value.value)) == value.value
+            else None
+        )
     low, high = _NARROW.get(dtype, (1, 0))
-    return Const(int(value.value), dtype) if value.dtype in INTEGERS and low <= value.value <= high else None
+    return (
+        Const(int(value.value), dtype)
+        if value.dtype in INTEGERS and low <= value.value <= high
+        else None
+    )
 
 
 def _conjuncts(node: Scalar) -> Iterator[Scalar]:
@@ -125,8 +153,14 @@ def _conjuncts(node: Scalar) -> Iterator[Scalar]:
 
 def _test(node: Scalar) -> _Test | None:
     match node:
-        case Binary(op="lt" | "le" as op, lhs=small, rhs=large) | Binary(op="gt" | "ge" as op, lhs=large, rhs=small):
-            if any(isinstance(found, Read) or (isinstance(found, Const) and found.dtype in FLOATS) for found in walk(node)):
+        case (
+            Binary(op="lt" | "le" as op, lhs=small, rhs=large)
+            | Binary(op="gt" | "ge" as op, lhs=large, rhs=small)
+        ):
+            if any(
+                isinstance(found, Read) or (isinstance(found, Const) and found.dtype in FLOATS)
+                for found in walk(node)
+            ):
                 return None
             return _normal(Binary("sub", large, small), 1 if op in ("lt", "gt") else 0)
         case _:
@@ -137,10 +171,14 @@ def _normal(difference: Scalar, least: int) -> _Test:
     """`difference >= least` with its coefficients divided by what divides them all."""
     terms, constant = linear(difference)
     factor = gcd(*terms.values()) or 1
-    return frozenset((atom, value // factor) for atom, value in terms.items()), (constant - least) // factor
+    return frozenset((atom, value // factor) for atom, value in terms.items()), (
+        constant - least
+    ) // factor
 
 
-def _inside(read: Read, extents: Mapping[str, int], tensor: Tensor, dtypes: Mapping[str, DType]) -> set[_Test]:
+def _inside(
+    read: Read, extents: Mapping[str, int], tensor: Tensor, dtypes: Mapping[str, DType]
+) -> set[_Test]:
     """What has to hold for the read to be inside its tensor and does not hold anyway."""
     found: set[_Test] = set()
     for index, extent in zip(read.indices, tensor.shape, strict=True):
@@ -154,10 +192,15 @@ def _inside(read: Read, extents: Mapping[str, int], tensor: Tensor, dtypes: Mapp
 
 def _always(test: _Test, extents: Mapping[str, int], dtypes: Mapping[str, DType]) -> bool:
     terms, constant = test
-    return constant + sum(min(value * end for end in interval(atom, extents, dtypes)) for atom, value in terms) >= 0
+    return (
+        constant
+        + sum(min(value * end for end in interval(atom, extents, dtypes)) for atom, value in terms)
+        >= 0
+    )
 
 
-# --- stages -----------------------------------------------------------------------------------------------------------
+# --- stages
+# ------------------------------------------------------------------------------
 
 
 def fused(expression: Expression) -> Expression:
@@ -168,7 +211,9 @@ def fused(expression: Expression) -> Expression:
             expression = _alive(_without(expression, stage))
     for stage in expression.stages:
         expression = _rounding_merged(expression, stage)
-    return replace(expression, stages=tuple(_true_identity(stage, expression) for stage in expression.stages))
+    return replace(
+        expression, stages=tuple(_true_identity(stage, expression) for stage in expression.stages)
+    )
 
 
 def _alive(expression: Expression) -> Expression:
@@ -185,12 +230,20 @@ def _copies_padded(stage: Stage) -> bool:
     body = stage.body
     if isinstance(body, Cast):  # a narrow tensor, computed wide and stored narrow again
         body = body.arg
-    return isinstance(body, Read) and body.pad is not None and body.pad.dtype == stage.dtype and not any(_gathers(body))
+    return (
+        isinstance(body, Read)
+        and body.pad is not None
+        and body.pad.dtype == stage.dtype
+        and not any(_gathers(body))
+    )
 
 
 def _without(expression: Expression, padding: Stage) -> Expression:
     """The padding stage's readers read through it wherever they are sure to read inside it."""
-    tensors = {tensor.name: tensor for tensor in (*expression.inputs, *(stage.tensor for stage in expression.stages))}
+    tensors = {
+        tensor.name: tensor
+        for tensor in (*expression.inputs, *(stage.tensor for stage in expression.stages))
+    }
     source = padding.body.arg if isinstance(padding.body, Cast) else padding.body
 
     def through(reader: Stage) -> Stage:
@@ -204,40 +257,69 @@ def _without(expression: Expression, padding: Stage) -> Expression:
             assert isinstance(moved, Read)
             return Read(moved.tensor, tuple(tidy(index) for index in moved.indices), moved.pad)
 
-        return replace(reader, body=without_idle_pads(rewrite(reader.body, change), reader.extents, tensors))
+        return replace(
+            reader, body=without_idle_pads(rewrite(reader.body, change), reader.extents, tensors)
+        )
 
     readers = {stage.name for stage in expression.consumers(padding.name)}
-    return replace(expression, stages=tuple(through(stage) if stage.name in readers else stage for stage in expression.stages))
+    return replace(
+        expression,
+        stages=tuple(
+            through(stage) if stage.name in readers else stage for stage in expression.stages
+        ),
+    )
 
 
 def _rounding_merged(expression: Expression, reduction: Stage) -> Expression:
-    """A reduction whose only reader stores each of its values in another dtype stores it so itself."""
+    """A reduction whose only reader stores each of its values in another dtype stores
+    it so itself."""
     readers = expression.consumers(reduction.name)
     if reduction.reducer is None or reduction.name in expression.outputs or len(readers) != 1:
         return expression
     (reader,) = readers
     expected = Read(reduction.name, tuple(Var(axis.name) for axis in reader.axes))
-    kinds = [kind for kind in (FLOATS, INTEGERS) if reduction.dtype in kind and reader.dtype in kind]
+    kinds = [
+        kind for kind in (FLOATS, INTEGERS) if reduction.dtype in kind and reader.dtype in kind
+    ]
     whole = reader.body == expected and reader.tensor.shape == reduction.tensor.shape
-    if reader.reducer is not None or not whole or reduction.accumulator != reduction.dtype or not kinds:
+    if (
+        reader.reducer is not None
+        or not whole
+        or reduction.accumulator != reduction.dtype
+        or not kinds
+    ):
         return expression
     merged = replace(reduction, name=reader.name, dtype=reader.dtype)
-    stages = tuple(merged if stage is reader else stage for stage in expression.stages if stage.name != reduction.name)
+    stages = tuple(
+        merged if stage is reader else stage
+        for stage in expression.stages
+        if stage.name != reduction.name
+    )
     return replace(expression, stages=stages)
 
 
 def _true_identity(stage: Stage, expression: Expression) -> Stage:
-    """A maximum padded with the dtype's lowest number is padded with -inf, if every window has an element (min: highest)."""
+    """A maximum padded with the dtype's lowest number is padded with -inf, if every
+    window has an element (min: highest)."""
     if stage.reducer not in ("max", "min"):
         return stage
     sign = -1 if stage.reducer == "max" else 1
     body = stage.body.arg if isinstance(stage.body, Cast) else stage.body
-    if not isinstance(body, Read) or body.pad is None or body.pad.dtype not in FLOATS or any(_gathers(body)):
+    if (
+        not isinstance(body, Read)
+        or body.pad is None
+        or body.pad.dtype not in FLOATS
+        or any(_gathers(body))
+    ):
         return stage
-    if body.pad.value != sign * greatest(body.pad.dtype) or not _never_empty(stage, body, expression):
+    if body.pad.value != sign * greatest(body.pad.dtype) or not _never_empty(
+        stage, body, expression
+    ):
         return stage
     read: Scalar = replace(body, pad=Const(sign * inf, body.pad.dtype))
-    return replace(stage, body=Cast(stage.body.dtype, read) if isinstance(stage.body, Cast) else read)
+    return replace(
+        stage, body=Cast(stage.body.dtype, read) if isinstance(stage.body, Cast) else read
+    )
 
 
 def _never_empty(stage: Stage, read: Read, expression: Expression) -> bool:
@@ -254,14 +336,18 @@ def _never_empty(stage: Stage, read: Read, expression: Expression) -> bool:
         used |= set(own)
         for point in product(*(range(extents[name]) for name in outer)):
             inner = product(*(range(extents[name]) for name in own))
-            values = (_value(index, dict(zip((*outer, *own), (*point, *rest), strict=True))) for rest in inner)
+            values = (
+                _value(index, dict(zip((*outer, *own), (*point, *rest), strict=True)))
+                for rest in inner
+            )
             if not any(0 <= value < extent for value in values):
                 return False
     return True
 
 
 def _value(index: Scalar, point: Mapping[str, int]) -> int:
-    """An integer index at a point; -1, which is outside of everything, where it is made of anything unusual."""
+    """An integer index at a point; -1, which is outside of everything, where it is made
+    of anything unusual."""
     match index:
         case Var(name=name):
             return point[name]
@@ -270,7 +356,9 @@ def _value(index: Scalar, point: Mapping[str, int]) -> int:
         case Binary(op=op, lhs=lhs, rhs=rhs) if op in ("add", "sub", "mul", "floordiv", "floormod"):
             a, b = _value(lhs, point), _value(rhs, point)
             return (
-                {"add": a + b, "sub": a - b, "mul": a * b}[op] if op in ("add", "sub", "mul") else divmod(a, b)[op == "floormod"]
+                {"add": a + b, "sub": a - b, "mul": a * b}[op]
+                if op in ("add", "sub", "mul")
+                else divmod(a, b)[op == "floormod"]
             )
         case _:
             return -1

@@ -1,8 +1,10 @@
-"""MetaSchedule's JSON databases read as data, with suspicion: sizes, shapes of the documents, and names that are allowed.
+"""MetaSchedule's JSON databases read as data, with suspicion: sizes, shapes of the
+documents, and names that are allowed.
 
-Nothing here loads TVM or builds an object of its. What a record may say is a list: programs of plain loops, and primitives that
-keep what a program computes. Whatever could bring code of its own (pragmas that import sources, tensor intrinsics, layout maps)
-is refused.
+Nothing here loads TVM or builds an object of its. What a record may say is a list:
+programs of plain loops, and primitives that keep what a program computes. Whatever
+could bring code of its own (pragmas that import sources, tensor intrinsics, layout
+maps) is refused.
 """
 
 from __future__ import annotations
@@ -19,20 +21,31 @@ from tuner.errors import UsageError
 from tuner.export.errors import ManifestError
 from tuner.export.manifest import open_regular
 
-WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"  # as MetaSchedule calls them in a work_dir
+WORKLOADS, RECORDS = (
+    "database_workload.json",
+    "database_tuning_record.json",
+)  # as MetaSchedule calls them in a work_dir
 LARGEST_FILE_BYTES = 64 << 20
 LARGEST_LINE = 8 << 20  # characters of one workload or record
 MOST_RECORDS = 10_000
 MOST_INSTRUCTIONS = 5_000
 MOST_NODES = 200_000  # of a workload's graph
 PRIMITIVES = frozenset({
-    "GetSBlock", "GetLoops", "GetChildBlocks", "GetProducers", "GetConsumers", "GetOutputBlocks", "SamplePerfectTile",
-    "SampleCategorical", "SampleComputeLocation", "SamplePartitionedTile", "Split", "LoopPartition", "Merge", "Fuse", "Reorder",
-    "AddUnitLoop", "Parallel", "Vectorize", "Unroll", "ComputeAt", "ReverseComputeAt", "ComputeInline", "ReverseComputeInline",
-    "CacheRead", "CacheWrite", "CacheIndex", "ReIndex", "DecomposeReduction", "RFactor", "StorageAlign", "PadEinsum",
+    "GetSBlock", "GetLoops", "GetChildBlocks", "GetProducers", "GetConsumers", "GetOutputBlocks",
+    "SamplePerfectTile",
+    "SampleCategorical", "SampleComputeLocation", "SamplePartitionedTile", "Split",
+    "LoopPartition", "Merge", "Fuse", "Reorder",
+    "AddUnitLoop", "Parallel", "Vectorize", "Unroll", "ComputeAt", "ReverseComputeAt",
+    "ComputeInline", "ReverseComputeInline",
+    "CacheRead", "CacheWrite", "CacheIndex", "ReIndex", "DecomposeReduction", "RFactor",
+    "StorageAlign", "PadEinsum",
     "RollingBuffer", "Annotate", "Unannotate", "EnterPostproc",
 })  # fmt: skip
-NOTES = ("meta_schedule.", "pragma_auto_unroll_max_step", "pragma_unroll_explicit")  # how a name that annotates may begin
+NOTES = (
+    "meta_schedule.",
+    "pragma_auto_unroll_max_step",
+    "pragma_unroll_explicit",
+)  # how a name that annotates may begin
 NODES = (
     "None", "int", "float", "bool", "str", "ir.", "prim.", "tirx.", "s_tir.", "relax.",
     "ffi.String", "ffi.Array", "ffi.Map", "ffi.Shape",
@@ -54,14 +67,17 @@ class ForeignRecord:
 
 
 def read_database(directory: Path) -> tuple[ForeignRecord | RecordError, ...]:
-    """The records of a MetaSchedule work_dir, each or why it may not be replayed, in the order of the file.
+    """The records of a MetaSchedule work_dir, each or why it may not be replayed, in
+    the order of the file.
 
     Raises RecordError where the directory holds no such database.
     """
     workloads = _lines(directory / WORKLOADS)
     lines = _lines(directory / RECORDS)
     if len(lines) > MOST_RECORDS:
-        raise RecordError(f"{directory / RECORDS} has {len(lines)} records; at most {MOST_RECORDS} are taken")
+        raise RecordError(
+            f"{directory / RECORDS} has {len(lines)} records; at most {MOST_RECORDS} are taken"
+        )
     return tuple(_tried(number, line, workloads) for number, line in enumerate(lines, start=1))
 
 
@@ -73,7 +89,9 @@ def _lines(path: Path) -> list[str]:
     except ManifestError as error:
         raise RecordError(f"{path} is a link or no plain file") from error
     except OSError as error:
-        raise RecordError(f"{path}: {error.strerror}; a MetaSchedule work_dir has {WORKLOADS} and {RECORDS}") from error
+        raise RecordError(
+            f"{path}: {error.strerror}; a MetaSchedule work_dir has {WORKLOADS} and {RECORDS}"
+        ) from error
     except UnicodeDecodeError as error:
         raise RecordError(f"{path} is no text") from error
     if len(content) > LARGEST_FILE_BYTES:
@@ -92,11 +110,20 @@ def _tried(number: int, line: str, workloads: Sequence[str]) -> ForeignRecord | 
 
 def _record(number: int, line: str, workloads: Sequence[str]) -> ForeignRecord:
     match _json(line):
-        case [int() as place, [[list() as instructions, list() as decisions], seconds, _, _]] if 0 <= place < len(workloads):
+        case [int() as place, [[list() as instructions, list() as decisions], seconds, _, _]] if (
+            0 <= place < len(workloads)
+        ):
             _check_instructions(instructions)
             trace = json.dumps([instructions, decisions])
-            return ForeignRecord(number=number, workload=_workload(workloads[place]), trace=trace, claimed_s=_mean(seconds))
-    raise RecordError("it is not [workload, [trace, seconds, target, arguments]] of a workload that is there")
+            return ForeignRecord(
+                number=number,
+                workload=_workload(workloads[place]),
+                trace=trace,
+                claimed_s=_mean(seconds),
+            )
+    raise RecordError(
+        "it is not [workload, [trace, seconds, target, arguments]] of a workload that is there"
+    )
 
 
 def _json(line: str) -> Any:
@@ -110,17 +137,25 @@ def _no_number(text: str) -> NoReturn:
 
 
 def _mean(seconds: object) -> float | None:
-    numbers = [value for value in seconds if type(value) in (int, float)] if isinstance(seconds, list) else []
+    numbers = (
+        [value for value in seconds if type(value) in (int, float)]
+        if isinstance(seconds, list)
+        else []
+    )
     good = [float(value) for value in numbers if 0 < value < 1e9]
     return sum(good) / len(good) if good else None
 
 
 def _check_instructions(instructions: Sequence[object]) -> None:
     if len(instructions) > MOST_INSTRUCTIONS:
-        raise RecordError(f"{len(instructions)} instructions; at most {MOST_INSTRUCTIONS} are replayed")
+        raise RecordError(
+            f"{len(instructions)} instructions; at most {MOST_INSTRUCTIONS} are replayed"
+        )
     for instruction in instructions:
         match instruction:
-            case [str() as kind, list() as inputs, list() as attributes, list()] if kind in PRIMITIVES:
+            case [str() as kind, list() as inputs, list() as attributes, list()] if (
+                kind in PRIMITIVES
+            ):
                 if kind in ("Annotate", "Unannotate"):
                     _check_note([*inputs, *attributes])
             case [str() as kind, *_]:
@@ -130,10 +165,17 @@ def _check_instructions(instructions: Sequence[object]) -> None:
 
 
 def _check_note(values: Sequence[object]) -> None:
-    names = [value for value in values if isinstance(value, str) and value.strip('"').startswith(("pragma", "meta_schedule."))]
+    names = [
+        value
+        for value in values
+        if isinstance(value, str) and value.strip('"').startswith(("pragma", "meta_schedule."))
+    ]
     known = [name for name in names if name.strip('"').startswith(NOTES)]
     if not known or len(known) != len(names):
-        raise RecordError(f"it annotates with {str(values)[:120]}; only MetaSchedule's own notes and unrolling are taken")
+        raise RecordError(
+            f"it annotates with {str(values)[:120]}; only MetaSchedule's own notes and "
+            f"unrolling are taken"
+        )
 
 
 def _workload(line: str) -> str:
@@ -158,7 +200,9 @@ def _workload(line: str) -> str:
 def _check_node(node: object) -> None:
     kind = node.get("type") if isinstance(node, dict) else None
     if not isinstance(kind, str) or not kind.startswith(NODES):
-        raise RecordError(f"its workload holds {str(kind)[:80]!r}, which no program of plain loops has")
+        raise RecordError(
+            f"its workload holds {str(kind)[:80]!r}, which no program of plain loops has"
+        )
     data = node.get("data") if isinstance(node, dict) else None
     if isinstance(data, str) and data.startswith("pragma"):
         raise RecordError(f"its workload has the pragma {data[:80]!r}")

@@ -1,6 +1,8 @@
-"""Models through TVM's Relax: each operator a function of its own, convolutions in NHWC, lifted to an expression.
+"""Models through TVM's Relax: each operator a function of its own, convolutions in
+NHWC, lifted to an expression.
 
-What a frontend makes of a file is only read here: every function is lifted, so nothing of TVM is left in what comes out.
+What a frontend makes of a file is only read here: every function is lifted, so nothing
+of TVM is left in what comes out.
 """
 
 from __future__ import annotations
@@ -21,7 +23,16 @@ from tuner.workload.expression import DTYPE_BYTES, DType, Expression, Tensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
-_REFUSALS = (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError, ArithmeticError)
+_REFUSALS = (
+    RuntimeError,
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    AssertionError,
+    ArithmeticError,
+)
 _BOUNDS = ("maximum", "minimum")  # functions the frontend makes of Clip
 
 
@@ -33,7 +44,8 @@ class NotImported(WorkloadError):
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One function applied: the tensors' names stand in the order of the expression's inputs and outputs."""
+    """One function applied: the tensors' names stand in the order of the expression's
+    inputs and outputs."""
 
     expression: Expression
     inputs: tuple[str, ...]
@@ -42,7 +54,8 @@ class Call:
 
 @dataclass(kw_only=True)
 class Imported:
-    """A model as calls in order. Names are of values: model inputs, constants, results of earlier calls."""
+    """A model as calls in order. Names are of values: model inputs, constants, results
+    of earlier calls."""
 
     inputs: list[Tensor] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
@@ -67,7 +80,9 @@ def _imported(frontend: Callable[[], tvm.IRModule]) -> Imported:
         module = _legalized(frontend())
     except _REFUSALS as error:
         lines = str(error).strip().splitlines()
-        raise NotImported(f"the model has no import: {type(error).__name__}: {(lines or ['no reason'])[-1][:300]}") from error
+        raise NotImported(
+            f"the model has no import: {type(error).__name__}: {(lines or ['no reason'])[-1][:300]}"
+        ) from error
     return _Reader(module).read()
 
 
@@ -108,8 +123,9 @@ class _Rewriting(PyExprMutator):  # type: ignore[misc]  # TVM has no types
 
 @mutator
 class _Norms(_Rewriting):
-    """Batch normalisation by constants as a product and a sum, their factors in float64: so it ends the kernel before it, without
-    a root or a division for each element."""
+    """Batch normalisation by constants as a product and a sum, their factors in
+    float64: so it ends the kernel before it, without a root or a division for each
+    element."""
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
@@ -125,13 +141,16 @@ class _Norms(_Rewriting):
         shape = [1] * len(data.ty.shape)
         shape[call.attrs.axis] = -1
         scale, shift = (relax.const(one.reshape(shape).astype(dtype)) for one in (factor, offset))
-        scaled = self.builder_.emit(relax.op.add(self.builder_.emit(relax.op.multiply(data, scale)), shift))
+        scaled = self.builder_.emit(
+            relax.op.add(self.builder_.emit(relax.op.multiply(data, scale)), shift)
+        )
         return relax.Tuple([scaled, given[2], given[3]])
 
 
 @mutator
 class _Plain(_Rewriting):
-    """Operators where the frontend has made functions of them, and gathers that cannot read outside of their tensor."""
+    """Operators where the frontend has made functions of them, and gathers that cannot
+    read outside of their tensor."""
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
@@ -141,7 +160,12 @@ class _Plain(_Rewriting):
         if name == "relax.call_tir":
             callee, given = call.args[0], list(call.args[1].fields)
             base = callee.name_hint.rstrip("0123456789")
-            if base in _BOUNDS and len(given) == 2 and isinstance(given[1], tvm.ir.GenericConst) and not given[1].value.shape:
+            if (
+                base in _BOUNDS
+                and len(given) == 2
+                and isinstance(given[1], tvm.ir.GenericConst)
+                and not given[1].value.shape
+            ):
                 return getattr(relax.op, base)(given[0], given[1])
         return call
 
@@ -157,7 +181,13 @@ class _Reader:
         for param in main.params:
             name = f"in{len(self.found.inputs)}"
             self.names[param] = name
-            self.found.inputs.append(Tensor(name=name, shape=_shape(param.ty, param.name), dtype=_dtype(param.ty, param.name)))
+            self.found.inputs.append(
+                Tensor(
+                    name=name,
+                    shape=_shape(param.ty, param.name),
+                    dtype=_dtype(param.ty, param.name),
+                )
+            )
         for block in main.body.blocks:
             for binding in block.bindings:
                 self.names[binding.var] = self.value(binding.value)
@@ -177,7 +207,10 @@ class _Reader:
             return self.call(node)
         if node in self.names:
             return self.names[node]
-        raise NotImported(f"{type(node).__name__} {str(node)[:80]!r} is no tensor; tensors with static shapes are taken")
+        raise NotImported(
+            f"{type(node).__name__} {str(node)[:80]!r} is no tensor; tensors with static shapes "
+            f"are taken"
+        )
 
     def constant(self, array: Array) -> str:
         name = f"c{len(self.found.constants)}"
@@ -187,23 +220,34 @@ class _Reader:
     def call(self, call: relax.Call) -> str | tuple[str, ...]:
         operator = getattr(call.op, "name", "?")
         if operator != "relax.call_tir":
-            raise NotImported(f"operator {operator} has no expression; the model must be without control flow and sequences")
+            raise NotImported(
+                f"operator {operator} has no expression; the model must be without control flow "
+                f"and sequences"
+            )
         label = call.args[0].name_hint
         if label not in self.lifted:
             self.lifted[label] = self.lift(label)
         expression = self.lifted[label]
         inputs = tuple(name for part in call.args[1].fields for name in _flat(self.value(part)))
         if len(inputs) != len(expression.inputs):
-            raise NotImported(f"operator {label} takes {len(expression.inputs)} tensors and is given {len(inputs)}")
+            raise NotImported(
+                f"operator {label} takes {len(expression.inputs)} tensors and is given "
+                f"{len(inputs)}"
+            )
         at = len(self.found.calls)
-        outputs = tuple(f"t{at}" if number == 0 else f"t{at}n{number}" for number in range(len(expression.outputs)))
+        outputs = tuple(
+            f"t{at}" if number == 0 else f"t{at}n{number}"
+            for number in range(len(expression.outputs))
+        )
         self.found.calls.append(Call(expression=expression, inputs=inputs, outputs=outputs))
         return outputs[0] if len(outputs) == 1 else outputs
 
     def lift(self, label: str) -> Expression:
         function = self.module[label]
         if not isinstance(function, tirx.PrimFunc):
-            raise NotImported(f"operator {label} is a {type(function).__name__}, no tensor function")
+            raise NotImported(
+                f"operator {label} is a {type(function).__name__}, no tensor function"
+            )
         try:
             return lift(function, label)
         except LiftError as error:

@@ -1,10 +1,12 @@
-"""Sums in AMX's tile registers: annotated loops replaced by the instructions that load, multiply and store whole registers.
+"""Sums in AMX's tile registers: annotated loops replaced by the instructions that load,
+multiply and store whole registers.
 
-The pass works on buffers of one dimension, so that the distance between a register's rows can be read off an index: TVM's
-lowering is run as far as that first, and once more with all the rest by the build, which finds nothing left of it to do.
+The pass works on buffers of one dimension, so that the distance between a register's
+rows can be read off an index: TVM's lowering is run as far as that first, and once more
+with all the rest by the build, which finds nothing left of it to do.
 
-A thread must say which rows and columns of the registers are in use before it uses them: outside of all loops, once a kernel or
-task of its threads.
+A thread must say which rows and columns of the registers are in use before it uses
+them: outside of all loops, once a kernel or task of its threads.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from tuner.spaces.cpu.amx import FEATURES, REGISTERS, ROWS, WORD_BYTES
 from tuner.spaces.rewrite.bf16x3 import PRODUCTS, RESTS
 
 AMX, PARTS = "tuner_amx", "tuner_amx_parts"  # the annotations
-INNER = 5  # annotated loops that instructions replace, below the reduction's: rows, vectors, lanes, words, numbers of a word
+# annotated loops that instructions replace, below the reduction's: rows, vectors,
+# lanes, words, numbers of a word
+INNER = 5
 MULTIPLY_ADD = {
     ("bfloat16", "bfloat16"): "tdpbf16ps",
     ("int8", "int8"): "tdpbssd",
@@ -45,14 +49,20 @@ _FLATTENING = (
 
 
 def use_tile_registers(mod: tvm.IRModule, isa: Collection[str]) -> tvm.IRModule:
-    """The module with annotated sums done in AMX's registers; the same module where there are none, or where a target's features,
-    `isa`, lack them: schedules are compiled for poorer CPUs too."""
+    """The module with annotated sums done in AMX's registers; the same module where
+    there are none, or where a target's features, `isa`, lack them: schedules are
+    compiled for poorer CPUs too."""
     if not set(FEATURES.values()) <= set(isa) or not any(
-        AMX in loop.annotations for function in mod.functions.values() for loop in _every(tirx.For, function.body)
+        AMX in loop.annotations
+        for function in mod.functions.values()
+        for loop in _every(tirx.For, function.body)
     ):
         return mod
     flat = tvm.ir.transform.Sequential([make() for make in _FLATTENING])(mod)
-    return tvm.IRModule({name: _in_registers(function) for name, function in flat.functions.items()}, attrs=flat.attrs)
+    return tvm.IRModule(
+        {name: _in_registers(function) for name, function in flat.functions.items()},
+        attrs=flat.attrs,
+    )
 
 
 def _in_registers(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -70,11 +80,14 @@ def _in_registers(function: tirx.PrimFunc) -> tirx.PrimFunc:
                 made.append(one)
         return _sequence(made)
 
-    body = structural_map(structural_map(function.body, (tirx.SeqStmt, from_zeros)), (tirx.For, replaced))
+    body = structural_map(
+        structural_map(function.body, (tirx.SeqStmt, from_zeros)), (tirx.For, replaced)
+    )
     return function.with_body(_configured(body))
 
 
-# --- one sum ----------------------------------------------------------------------------------------------------------
+# --- one sum
+# ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +100,9 @@ class _Sum:
     narrow: tvm.ir.TensorLoad  # the factor that all lanes share
     wide: tvm.ir.TensorLoad
     instruction: str
-    rests: tuple[int, int]  # of the products of parts that with the rest of the narrow factor, and of the wide one
+    rests: tuple[
+        int, int
+    ]  # of the products of parts that with the rest of the narrow factor, and of the wide one
 
     @property
     def rows(self) -> int:
@@ -102,7 +117,8 @@ class _Sum:
 
     @property
     def shapes(self) -> str:
-        """The function that gives the registers their shapes: of sums, of the factor that lanes share, of the other one."""
+        """The function that gives the registers their shapes: of sums, of the factor
+        that lanes share, of the other one."""
         lanes, words = int(self.inner[2].extent), int(self.inner[3].extent)
         columns, rows = [lanes] * REGISTERS, [self.rows] * REGISTERS
         for register in self._narrow:
@@ -113,16 +129,25 @@ class _Sum:
 
     @property
     def _narrow(self) -> range:
-        """Registers of the factor that lanes share: all of them, or where the other side is shorter what that leaves."""
+        """Registers of the factor that lanes share: all of them, or where the other
+        side is shorter what that leaves."""
         down, across = self.tiles
         first = down * across
-        return range(first, first + down) if down <= across else range(first + across, min(first + across + down, REGISTERS))
+        return (
+            range(first, first + down)
+            if down <= across
+            else range(first + across, min(first + across + down, REGISTERS))
+        )
 
     @property
     def _wide(self) -> range:
         down, across = self.tiles
         first = down * across
-        return range(first + down, min(first + down + across, REGISTERS)) if down <= across else range(first, first + across)
+        return (
+            range(first + down, min(first + down + across, REGISTERS))
+            if down <= across
+            else range(first, first + across)
+        )
 
     def statement(self, from_zero: bool) -> tirx.Stmt:
         down, across = self.tiles
@@ -130,17 +155,26 @@ class _Sum:
         if from_zero:
             before = [_call("tilezero", number) for number in range(len(sums))]
         else:
-            before = [_call("tileloadd64", number, *self._place(self.sums, 0, at)) for number, at in enumerate(sums)]
-        after = [_call("tilestored64", number, *self._place(self.sums, 0, at)) for number, at in enumerate(sums)]
+            before = [
+                _call("tileloadd64", number, *self._place(self.sums, 0, at))
+                for number, at in enumerate(sums)
+            ]
+        after = [
+            _call("tilestored64", number, *self._place(self.sums, 0, at))
+            for number, at in enumerate(sums)
+        ]
         parts = next((loop for loop in self.steps if PARTS in loop.annotations), None)
-        step: tirx.Stmt = tirx.SeqStmt([*(self._step({}) if parts is None else self._products(parts.loop_var))])
+        step: tirx.Stmt = tirx.SeqStmt(
+            [*(self._step({}) if parts is None else self._products(parts.loop_var))]
+        )
         for loop in (one for one in reversed(self.steps) if one is not parts):
             step = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, step)
         shape = tirx.Evaluate(tirx.call_extern("void", self.shapes))
         return tirx.SeqStmt([shape, *before, step, *after])
 
     def _products(self, which: tirx.Var) -> Iterator[tirx.Stmt]:
-        """The products of parts one after another, so that each changes one factor: what stays is not loaded anew."""
+        """The products of parts one after another, so that each changes one factor:
+        what stays is not loaded anew."""
         held: dict[int, tuple[int, bool]] = {}
         of_nearest = next(product for product in range(PRODUCTS) if product not in self.rests)
         for product in (self.rests[0], of_nearest, self.rests[1]):
@@ -148,10 +182,13 @@ class _Sum:
                 yield _with(one, which, product)
 
     def _step(self, held: dict[int, tuple[int, bool]], product: int = 0) -> Iterator[tirx.Stmt]:
-        """The side of fewer registers is loaded first, the other one as far as there are registers at once. `held`: of which
-        number along its side a register has what, the rest or the nearest."""
+        """The side of fewer registers is loaded first, the other one as far as there
+        are registers at once. `held`: of which number along its side a register has
+        what, the rest or the nearest."""
         down, across = self.tiles
-        kept, streamed = (self._narrow, self._wide) if down <= across else (self._wide, self._narrow)
+        kept, streamed = (
+            (self._narrow, self._wide) if down <= across else (self._wide, self._narrow)
+        )
         for number, register in enumerate(kept):
             yield from self._loaded(register, number, held, product)
         count = max(down, across)
@@ -165,7 +202,9 @@ class _Sum:
                     factors = (beside, register) if down <= across else (register, beside)
                     yield _call(self.instruction, row * across + column, *factors)
 
-    def _loaded(self, register: int, number: int, held: dict[int, tuple[int, bool]], product: int) -> Iterator[tirx.Stmt]:
+    def _loaded(
+        self, register: int, number: int, held: dict[int, tuple[int, bool]], product: int
+    ) -> Iterator[tirx.Stmt]:
         """The load, unless the register has it."""
         wanted = (number, product == self.rests[0 if register in self._narrow else 1])
         if held.get(register) != wanted:
@@ -174,11 +213,18 @@ class _Sum:
 
     def _load(self, register: int, number: int) -> tirx.Stmt:
         narrow = register in self._narrow
-        place = self._place(self.narrow, 0, (number, 0)) if narrow else self._place(self.wide, 3, (0, number))
+        place = (
+            self._place(self.narrow, 0, (number, 0))
+            if narrow
+            else self._place(self.wide, 3, (0, number))
+        )
         return _call("tileloadd64", register, *place)
 
-    def _place(self, load: tvm.ir.TensorLoad, along: int, tile: tuple[int, int]) -> tuple[tvm.ir.PrimExpr, tvm.ir.PrimExpr]:
-        """Address of a register's first element, and bytes from one row to the next; rows go along one of the inner loops."""
+    def _place(
+        self, load: tvm.ir.TensorLoad, along: int, tile: tuple[int, int]
+    ) -> tuple[tvm.ir.PrimExpr, tvm.ir.PrimExpr]:
+        """Address of a register's first element, and bytes from one row to the next;
+        rows go along one of the inner loops."""
         first = [tile[0] * self.rows, tile[1], 0, 0, 0]
         index = self._index(load, first)
         first[along] += 1
@@ -186,7 +232,9 @@ class _Sum:
         if not isinstance(apart, tirx.IntImm):
             raise ValueError(f"rows of a register are apart by {apart}, which is not constant")
         row_bytes = int(apart) * tvm.DataType(str(load.ty)).bits // 8
-        return tirx.address_of(tirx.BufferLoad(load.source, [index])), tirx.const(row_bytes, "int64")
+        return tirx.address_of(tirx.BufferLoad(load.source, [index])), tirx.const(
+            row_bytes, "int64"
+        )
 
     def _index(self, load: tvm.ir.TensorLoad, values: Sequence[int]) -> tvm.ir.PrimExpr:
         loops = zip(self.inner, values, strict=True)
@@ -229,18 +277,23 @@ def _moves(load: tvm.ir.TensorLoad, name: tirx.Var) -> bool:
 
 
 def _sets(statement: tirx.Stmt) -> bool:
-    """Whether the statement is the loops that set annotated sums to zero: TVM gives them the annotations too."""
+    """Whether the statement is the loops that set annotated sums to zero: TVM gives
+    them the annotations too."""
     while isinstance(statement, tirx.For) and AMX in statement.annotations:
         statement = statement.body
-    return isinstance(statement, tirx.BufferStore) and isinstance(statement.value, tirx.FloatImm | tirx.IntImm)
+    return isinstance(statement, tirx.BufferStore) and isinstance(
+        statement.value, tirx.FloatImm | tirx.IntImm
+    )
 
 
-# --- the function around it -------------------------------------------------------------------------------------------
+# --- the function around it
+# ------------------------------------------------------------------------------
 
 
 def _configured(statement: tirx.Stmt) -> tirx.Stmt:
-    """The registers shaped once before the outermost loop, or in each task of the threads', instead of before each sum. What
-    follows a sum in no loop, up to the next sum, is done before they are released: its own statements are among that."""
+    """The registers shaped once before the outermost loop, or in each task of the
+    threads', instead of before each sum. What follows a sum in no loop, up to the next
+    sum, is done before they are released: its own statements are among that."""
     if isinstance(statement, tirx.SeqStmt):
         parts: list[list[tirx.Stmt]] = []
         for one in statement.seq:
@@ -248,18 +301,37 @@ def _configured(statement: tirx.Stmt) -> tirx.Stmt:
                 parts[-1].append(one)
             else:
                 parts.append([one])
-        return tirx.SeqStmt([_shaped(tirx.SeqStmt(part)) if _shapes(part[0]) else _configured(*part) for part in parts])
-    if isinstance(statement, tirx.For) and any(loop.kind == tirx.ForKind.PARALLEL for loop in _every(tirx.For, statement)):
+        return tirx.SeqStmt(
+            [
+                _shaped(tirx.SeqStmt(part)) if _shapes(part[0]) else _configured(*part)
+                for part in parts
+            ]
+        )
+    if isinstance(statement, tirx.For) and any(
+        loop.kind == tirx.ForKind.PARALLEL for loop in _every(tirx.For, statement)
+    ):
         body, notes = _configured(statement.body), statement.annotations
-        return tirx.For(statement.loop_var, statement.min, statement.extent, statement.kind, body, annotations=notes)
+        return tirx.For(
+            statement.loop_var,
+            statement.min,
+            statement.extent,
+            statement.kind,
+            body,
+            annotations=notes,
+        )
     return _shaped(statement) if _wanted(statement) else statement
 
 
 def _shaped(statement: tirx.Stmt) -> tirx.Stmt:
     """A nest with the registers shaped before it, and released after."""
     (wanted,) = _wanted(statement)  # it has one sum
-    bare = structural_map(statement, (tirx.SeqStmt, lambda found: _sequence([one for one in found.seq if not _shapes(one)])))
-    return tirx.SeqStmt([tirx.Evaluate(tirx.call_extern("void", wanted)), bare, _call("tilerelease")])
+    bare = structural_map(
+        statement,
+        (tirx.SeqStmt, lambda found: _sequence([one for one in found.seq if not _shapes(one)])),
+    )
+    return tirx.SeqStmt(
+        [tirx.Evaluate(tirx.call_extern("void", wanted)), bare, _call("tilerelease")]
+    )
 
 
 def _wanted(statement: tirx.Stmt) -> list[str]:

@@ -1,8 +1,10 @@
-"""Pairs and fours of small numbers: interleaved in registers when they are packed, multiplied and summed by one instruction.
+"""Pairs and fours of small numbers: interleaved in registers when they are packed,
+multiplied and summed by one instruction.
 
-A schedule annotates the outer of two innermost loops; this pass, run on every scheduled module before it is compiled, replaces
-the two. Pairs of integers become `acc + pmaddwd(a, b)` on 16-bit lanes, which LLVM folds into vpdpwssd where the target has VNNI;
-fours become vpdpbusd, and pairs of bfloat16 vdpbf16ps.
+A schedule annotates the outer of two innermost loops; this pass, run on every scheduled
+module before it is compiled, replaces the two. Pairs of integers become `acc +
+pmaddwd(a, b)` on 16-bit lanes, which LLVM folds into vpdpwssd where the target has
+VNNI; fours become vpdpbusd, and pairs of bfloat16 vdpbf16ps.
 """
 
 from __future__ import annotations
@@ -20,14 +22,21 @@ from tuner.lowering.llvm_functions import DOT_BFLOAT16
 from tuner.lowering.scalars import BITS
 from tuner.spaces.cpu.dots import FOUR, OF_BFLOAT16, OF_INTEGERS
 
-INTERLEAVE, DOT = "tuner_interleave", "tuner_sum_pairs"  # the annotations, as stored schedules have them
+INTERLEAVE, DOT = (
+    "tuner_interleave",
+    "tuner_sum_pairs",
+)  # the annotations, as stored schedules have them
 SIGNS = -0x7F7F7F80  # the highest bit of each byte of a word, as a number of 32 bits
-MULTIPLY_ADD = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd"}  # by lanes of the sums
+MULTIPLY_ADD = {
+    16: "llvm.x86.avx512.pmaddw.d.512",
+    8: "llvm.x86.avx2.pmadd.wd",
+}  # by lanes of the sums
 
 
 def take_dots(mod: tvm.IRModule, isa: Collection[str]) -> tvm.IRModule:
-    """The module with every annotated pair of loops replaced. Sums stay loops where a target's features, `isa`, lack the
-    instruction: schedules are compiled for poorer CPUs too."""
+    """The module with every annotated pair of loops replaced. Sums stay loops where a
+    target's features, `isa`, lack the instruction: schedules are compiled for poorer
+    CPUs too."""
 
     def replaced(loop: tirx.For) -> tirx.Stmt:
         if INTERLEAVE in loop.annotations:
@@ -39,7 +48,10 @@ def take_dots(mod: tvm.IRModule, isa: Collection[str]) -> tvm.IRModule:
         # TVM copies the annotation to the loop that initialises the sums.
         return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, loop.body)
 
-    functions = {name: structural_map(function, (tirx.For, replaced)) for name, function in mod.functions.items()}
+    functions = {
+        name: structural_map(function, (tirx.For, replaced))
+        for name, function in mod.functions.items()
+    }
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
@@ -51,16 +63,21 @@ def _features(loop: tirx.For) -> frozenset[str]:
 
 
 def _innermost(loop: tirx.For) -> tuple[tirx.BufferStore, tirx.Var, tirx.Var]:
-    """The store in the two loops' own variables, the outer variable (lanes) and the inner one (what each lane sums)."""
+    """The store in the two loops' own variables, the outer variable (lanes) and the
+    inner one (what each lane sums)."""
     inner = loop.body
     assert isinstance(inner, tirx.For) and isinstance(inner.body, SBlockRealize)
     realize = inner.body
-    values = {iterator.var: value for iterator, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)}
+    values = {
+        iterator.var: value
+        for iterator, value in zip(realize.block.iter_vars, realize.iter_values, strict=True)
+    }
     return _substituted(realize.block.body, values), loop.loop_var, inner.loop_var
 
 
 def _interleaved(loop: tirx.For) -> tirx.Stmt:
-    """Two rows, or four, of as many elements as lanes, loaded whole and stored with their elements taking turns.
+    """Two rows, or four, of as many elements as lanes, loaded whole and stored with
+    their elements taking turns.
 
     A row may be zero beyond the end of its tensor.
     """
@@ -85,14 +102,21 @@ def _interleaved(loop: tirx.For) -> tirx.Stmt:
         value = tirx.BufferLoad(load.source, _vector(load.indices, at, lanes))
         value = value if dtype == str(load.ty) else tirx.reinterpret(f"{dtype}x{lanes}", value)
         if condition is not None:
-            here = _substituted(condition, {name: tirx.const(place, str(name.ty)) for name, place in at.items()})
+            here = _substituted(
+                condition, {name: tirx.const(place, str(name.ty)) for name, place in at.items()}
+            )
             value = tirx.if_then_else(here, value, tirx.Broadcast(tirx.const(0, dtype), lanes))
         return bound(value)
 
     def merged(one: tirx.Var, other: tirx.Var, width: int) -> tvm.ir.PrimExpr:
         """Of two vectors, groups of `width` elements taking turns."""
         size = lanes * width
-        order = [which * size + group * width + at for group in range(lanes) for which in range(2) for at in range(width)]
+        order = [
+            which * size + group * width + at
+            for group in range(lanes)
+            for which in range(2)
+            for at in range(width)
+        ]
         return tirx.Shuffle([one, other], [tirx.const(place, "int32") for place in order])
 
     rows = [row(number) for number in range(parts)]
@@ -101,7 +125,9 @@ def _interleaved(loop: tirx.For) -> tirx.Stmt:
         value = merged(bound(value), bound(merged(rows[2], rows[3], 1)), 2)
     if dtype != target.dtype:
         value = tirx.reinterpret(f"{target.dtype}x{parts * lanes}", value)
-    stored = tirx.BufferStore(target, value, _vector(store.indices, {part: 0, lane: 0}, parts * lanes))
+    stored = tirx.BufferStore(
+        target, value, _vector(store.indices, {part: 0, lane: 0}, parts * lanes)
+    )
     return tirx.SeqStmt([*bindings, stored])
 
 
@@ -112,28 +138,48 @@ def _summed(loop: tirx.For) -> tirx.Stmt:
     at = _vector(store.indices, start, lanes)
     sums = tirx.BufferLoad(store.buffer, at)
     factors = [_factor(one) for one in (store.value.b.a, store.value.b.b)]
-    wide, narrow = factors if factors[0].load is not None and _moves(factors[0].load, lane) else factors[::-1]
+    wide, narrow = (
+        factors if factors[0].load is not None and _moves(factors[0].load, lane) else factors[::-1]
+    )
     assert wide.load is not None
     own = tirx.BufferLoad(wide.load.source, _vector(wide.load.indices, start, numbers * lanes))
     if numbers == FOUR:
-        return tirx.BufferStore(store.buffer, _fours(sums, own, _shared(narrow, start, "int32", lanes), narrow, lanes), at)
+        return tirx.BufferStore(
+            store.buffer,
+            _fours(sums, own, _shared(narrow, start, "int32", lanes), narrow, lanes),
+            at,
+        )
     if narrow.dtype == "bfloat16":
         bits = f"{BITS}x{numbers * lanes}"
         shared = tirx.reinterpret(bits, _shared(narrow, start, "int32", lanes))
         own = own if str(wide.load.ty) == BITS else tirx.reinterpret(bits, own)
-        return tirx.BufferStore(store.buffer, tirx.call_pure_extern(f"float32x{lanes}", DOT_BFLOAT16, sums, own, shared), at)
-    shared = tirx.reinterpret(f"{narrow.dtype}x{numbers * lanes}", _shared(narrow, start, "int16", lanes))
+        return tirx.BufferStore(
+            store.buffer,
+            tirx.call_pure_extern(f"float32x{lanes}", DOT_BFLOAT16, sums, own, shared),
+            at,
+        )
+    shared = tirx.reinterpret(
+        f"{narrow.dtype}x{numbers * lanes}", _shared(narrow, start, "int16", lanes)
+    )
     pair = [operand.astype(f"int16x{numbers * lanes}") for operand in (own, shared)]
     added = tirx.call_llvm_pure_intrin(f"int32x{lanes}", MULTIPLY_ADD[lanes], *pair)
     return tirx.BufferStore(store.buffer, sums + added, at)
 
 
-def _fours(sums: tvm.ir.PrimExpr, own: tvm.ir.PrimExpr, shared: tvm.ir.PrimExpr, narrow: _Factor, lanes: int) -> tvm.ir.PrimExpr:
+def _fours(
+    sums: tvm.ir.PrimExpr,
+    own: tvm.ir.PrimExpr,
+    shared: tvm.ir.PrimExpr,
+    narrow: _Factor,
+    lanes: int,
+) -> tvm.ir.PrimExpr:
     """The instruction, which takes bytes without a sign and bytes with one."""
     unsigned = narrow.offset > 0 or (narrow.offset == 0 and narrow.dtype == "uint8")
     factors = (shared, own) if unsigned else (own, shared)
     operands = [tirx.reinterpret(f"int8x{FOUR * lanes}", one) for one in factors]
-    return tirx.call_llvm_pure_intrin(f"int32x{lanes}", f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", sums, *operands)
+    return tirx.call_llvm_pure_intrin(
+        f"int32x{lanes}", f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", sums, *operands
+    )
 
 
 @dataclass(frozen=True)
@@ -158,9 +204,14 @@ def _shared(narrow: _Factor, start: dict[tirx.Var, int], word: str, lanes: int) 
     if narrow.load is None:
         return tirx.Broadcast(tirx.const(SIGNS, word), lanes)
     numbers = tvm.DataType(word).bits // tvm.DataType(narrow.dtype).bits
-    read = tirx.reinterpret(word, tirx.BufferLoad(narrow.load.source, _vector(narrow.load.indices, start, numbers)))
-    # Half the range of a byte makes its highest bit the other one. Done on all lanes it has LLVM 22 combine nodes for ever.
-    return tirx.Broadcast(tirx.bitwise_xor(read, tirx.const(SIGNS, word)) if narrow.offset else read, lanes)
+    read = tirx.reinterpret(
+        word, tirx.BufferLoad(narrow.load.source, _vector(narrow.load.indices, start, numbers))
+    )
+    # Half the range of a byte makes its highest bit the other one. Done on all lanes it
+    # has LLVM 22 combine nodes for ever.
+    return tirx.Broadcast(
+        tirx.bitwise_xor(read, tirx.const(SIGNS, word)) if narrow.offset else read, lanes
+    )
 
 
 def element(value: tvm.ir.PrimExpr) -> tuple[tvm.ir.TensorLoad, str]:
@@ -173,7 +224,9 @@ def _moves(load: tirx.BufferLoad, name: tirx.Var) -> bool:
     return any(not _substituted(index, zero).same_as(index) for index in load.indices)
 
 
-def _vector(indices: list[tvm.ir.PrimExpr], values: dict[tirx.Var, int], lanes: int) -> list[tvm.ir.PrimExpr]:
+def _vector(
+    indices: list[tvm.ir.PrimExpr], values: dict[tirx.Var, int], lanes: int
+) -> list[tvm.ir.PrimExpr]:
     """The indices at the given values, as `lanes` elements in a row along the last."""
     fixed = {name: tirx.const(value, str(name.ty)) for name, value in values.items()}
     placed = [_substituted(index, fixed) for index in indices]

@@ -1,8 +1,11 @@
-"""Copies into shared memory of whole pieces that are read or are zero: asynchronous ones, which TVM makes of plain copies only.
+"""Copies into shared memory of whole pieces that are read or are zero: asynchronous
+ones, which TVM makes of plain copies only.
 
-A schedule annotates the loop over a piece's elements, whose body is `to[..., e] = inside ? from[..., e] : 0` with a condition
-that does not move with e. This pass, run on every scheduled module of a GPU, puts one copy in the loop's place. What lies outside
-is never read: the instruction is told to read no bytes of 16 and fills the rest with zeros (PTX ISA, "cp.async", src-size).
+A schedule annotates the loop over a piece's elements, whose body is `to[..., e] =
+inside ? from[..., e] : 0` with a condition that does not move with e. This pass, run on
+every scheduled module of a GPU, puts one copy in the loop's place. What lies outside is
+never read: the instruction is told to read no bytes of 16 and fills the rest with zeros
+(PTX ISA, "cp.async", src-size).
 """
 
 from __future__ import annotations
@@ -22,12 +25,15 @@ static __device__ __forceinline__ void tuner_copy_or_zero(void *to, const void *
   int bytes = inside ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(place), "l"(from), "r"(bytes));
 }
-"""
+"""  # noqa: E501
 
 
 def guard_copies(mod: tvm.IRModule) -> tvm.IRModule:
     """The module with every annotated loop replaced by one copy."""
-    functions = {name: structural_map(function, (tirx.For, _replaced)) for name, function in mod.functions.items()}
+    functions = {
+        name: structural_map(function, (tirx.For, _replaced))
+        for name, function in mod.functions.items()
+    }
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
@@ -46,17 +52,36 @@ def _replaced(loop: tirx.For) -> tirx.Stmt:
     for other in inside[1:]:
         condition = tirx.And(condition, other)
     to, from_ = _piece(store.buffer, store.indices, size), _piece(value.source, value.indices, size)
-    call = tirx.call_extern("void", SYMBOL, to.buffer.access_ptr("w"), from_.buffer.access_ptr("r"), condition)
-    made = SBlock(block.iter_vars, [from_.source], [to.source], block.name_hint, tirx.Evaluate(call), match_buffers=[to, from_])
+    call = tirx.call_extern(
+        "void", SYMBOL, to.buffer.access_ptr("w"), from_.buffer.access_ptr("r"), condition
+    )
+    made = SBlock(
+        block.iter_vars,
+        [from_.source],
+        [to.source],
+        block.name_hint,
+        tirx.Evaluate(call),
+        match_buffers=[to, from_],
+    )
     start = {loop.loop_var: tirx.const(0, str(loop.loop_var.ty))}
-    values = [structural_map(one, (tirx.Var, lambda name: start.get(name, name))) for one in realize.iter_values]
+    values = [
+        structural_map(one, (tirx.Var, lambda name: start.get(name, name)))
+        for one in realize.iter_values
+    ]
     return SBlockRealize(values, realize.predicate, made)
 
 
 def _piece(buffer: tirx.Buffer, indices: Any, size: int) -> MatchBufferRegion:
     *others, last = indices
-    region = [tvm.ir.Range.from_min_extent(index, 1) for index in others] + [tvm.ir.Range.from_min_extent(last, size)]
+    region = [tvm.ir.Range.from_min_extent(index, 1) for index in others] + [
+        tvm.ir.Range.from_min_extent(last, size)
+    ]
     piece = tirx.decl_buffer(
-        (size,), buffer.dtype, f"{buffer.name}_piece", scope=buffer.scope(), data_alignment=16, offset_factor=1
+        (size,),
+        buffer.dtype,
+        f"{buffer.name}_piece",
+        scope=buffer.scope(),
+        data_alignment=16,
+        offset_factor=1,
     )
     return MatchBufferRegion(piece, tirx.BufferRegion(buffer, region))

@@ -1,7 +1,9 @@
-"""Stores past the caches: of outputs that these would not hold until they are read, and would first fetch to write into.
+"""Stores past the caches: of outputs that these would not hold until they are read, and
+would first fetch to write into.
 
-The processor collects such stores in buffers of its own and writes them when it likes, also after what it stores later as ever; a
-fence at the end of what a thread does, and before others are given work, makes sure that they are there for whoever is told.
+The processor collects such stores in buffers of its own and writes them when it likes,
+also after what it stores later as ever; a fence at the end of what a thread does, and
+before others are given work, makes sure that they are there for whoever is told.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ LEAST_BYTES = 16  # of a vector that an instruction writes so
 
 
 def stream_stores(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with every whole vector that is to go past the caches written by an instruction that does; late, since other
-    passes would not know the calls. What does not begin at a multiple of its size is stored as ever."""
+    """The module with every whole vector that is to go past the caches written by an
+    instruction that does; late, since other passes would not know the calls. What does
+    not begin at a multiple of its size is stored as ever."""
     functions = {}
     for name, function in mod.functions.items():
         replaced = _Streaming(function.body).replaced()
@@ -44,19 +47,33 @@ class _Streaming:
         body = structural_map(self._body, (tirx.AttrStmt, self._marked))
         if not self._found:
             return None if body.same_as(self._body) else body
-        return structural_map(structural_map(body, (tirx.For, _fenced_turns)), (tirx.AttrStmt, _fenced_whole))
+        return structural_map(
+            structural_map(body, (tirx.For, _fenced_turns)), (tirx.AttrStmt, _fenced_whole)
+        )
 
     def _marked(self, marked: tirx.AttrStmt) -> tirx.Stmt:
-        return structural_map(marked.body, (tirx.BufferStore, self._stored)) if marked.attr_key == STREAM else marked
+        return (
+            structural_map(marked.body, (tirx.BufferStore, self._stored))
+            if marked.attr_key == STREAM
+            else marked
+        )
 
     def _stored(self, store: tirx.BufferStore) -> tirx.Stmt:
         at = store.indices[-1]
-        if not isinstance(at, tirx.Ramp) or not isinstance(at.lanes, tirx.IntImm) or not _is_one(at.stride):
+        if (
+            not isinstance(at, tirx.Ramp)
+            or not isinstance(at.lanes, tirx.IntImm)
+            or not _is_one(at.stride)
+        ):
             return store
         itemsize, lanes = tvm.DataType(str(store.buffer.dtype)).bits // 8, int(at.lanes)
         aligned = min(lanes * itemsize, LINE_BYTES)
         known = self._analyzer.modular_set(at.base)
-        if lanes * itemsize < LEAST_BYTES or known.coeff * itemsize % aligned or known.base * itemsize % aligned:
+        if (
+            lanes * itemsize < LEAST_BYTES
+            or known.coeff * itemsize % aligned
+            or known.base * itemsize % aligned
+        ):
             return store
         self._found = True
         element = tirx.BufferLoad(store.buffer, [*store.indices[:-1], at.base])
@@ -69,10 +86,18 @@ def _is_one(stride: tvm.ir.PrimExpr) -> bool:
 
 
 def _fenced_turns(loop: tirx.For) -> tirx.Stmt:
-    """Each turn is what one thread does without anybody being told; what came before the loop its threads may read."""
+    """Each turn is what one thread does without anybody being told; what came before
+    the loop its threads may read."""
     if loop.kind != tirx.ForKind.PARALLEL:
         return loop
-    turns = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, _fenced(loop.body), annotations=loop.annotations)
+    turns = tirx.For(
+        loop.loop_var,
+        loop.min,
+        loop.extent,
+        loop.kind,
+        _fenced(loop.body),
+        annotations=loop.annotations,
+    )
     return tirx.SeqStmt([_fence(), turns])
 
 

@@ -1,4 +1,5 @@
-"""TVM's pipeline for schedules, ended by our own passes over what its code generator is about to read."""
+"""TVM's pipeline for schedules, ended by our own passes over what its code generator is
+about to read."""
 
 from __future__ import annotations
 
@@ -26,10 +27,18 @@ def _pipeline() -> tuple[Any, Any, Any]:
     lower, finish_host, finish_device = pipelines.get_tir_pipeline("s_tir")
 
     def finish() -> Any:
-        loads = tvm.transform.module_pass(lambda mod, _: pick_neighbours(mod), opt_level=0, name="tuner.PickNeighbours")
-        rolled = tvm.transform.module_pass(lambda mod, _: keep_rolled(mod), opt_level=0, name="tuner.KeepRolled")
-        streams = tvm.transform.module_pass(lambda mod, _: stream_stores(mod), opt_level=0, name="tuner.StreamStores")
-        functions = tvm.transform.module_pass(lambda mod, _: bring_in_functions(mod), opt_level=0, name="tuner.BringInFunctions")
+        loads = tvm.transform.module_pass(
+            lambda mod, _: pick_neighbours(mod), opt_level=0, name="tuner.PickNeighbours"
+        )
+        rolled = tvm.transform.module_pass(
+            lambda mod, _: keep_rolled(mod), opt_level=0, name="tuner.KeepRolled"
+        )
+        streams = tvm.transform.module_pass(
+            lambda mod, _: stream_stores(mod), opt_level=0, name="tuner.StreamStores"
+        )
+        functions = tvm.transform.module_pass(
+            lambda mod, _: bring_in_functions(mod), opt_level=0, name="tuner.BringInFunctions"
+        )
         return tvm.ir.transform.Sequential([loads, rolled, streams, functions, finish_host()])
 
     return lower, finish, finish_device

@@ -1,4 +1,5 @@
-"""A workload's buffers in a GPU's memory: canary bytes before and behind each, outputs poisoned, inputs that must not change."""
+"""A workload's buffers in a GPU's memory: canary bytes before and behind each, outputs
+poisoned, inputs that must not change."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ from tuner.measure.buffers import CANARY
 from tuner.measure.check import Case, WrongAnswer, raw
 from tuner.runtime.cuda_driver import Device
 
-GUARD_BYTES = 4096  # before and behind; a multiple of every alignment, and wider than a warp's widest store
+GUARD_BYTES = (
+    4096  # before and behind; a multiple of every alignment, and wider than a warp's widest store
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +39,8 @@ class DeviceCase:
     """One case's inputs and outputs on a device. Close it."""
 
     def __init__(self, device: Device, case: Case, *, guard_bytes: int = GUARD_BYTES) -> None:
-        """Without guards each allocation is a buffer's own size, as tools want it that know where allocations end."""
+        """Without guards each allocation is a buffer's own size, as tools want it that
+        know where allocations end."""
         self._device, self.case, self._guard_bytes = device, case, guard_bytes
         self.inputs: list[DeviceBuffer] = []
         self.outputs: list[DeviceBuffer] = []
@@ -45,7 +49,9 @@ class DeviceCase:
                 self.inputs.append(self._made(name, array.shape, array.dtype))
                 device.upload(self.inputs[-1].address, array)
             for expected in case.expected:
-                self.outputs.append(self._made(expected.name, expected.reference.shape, expected.dtype))
+                self.outputs.append(
+                    self._made(expected.name, expected.reference.shape, expected.dtype)
+                )
         except BaseException:
             self.close()
             raise
@@ -60,7 +66,10 @@ class DeviceCase:
 
     def results(self) -> list[NDArray[Any]]:
         """The outputs as they are once the stream is done."""
-        return [self._device.download(buffer.address, buffer.shape, buffer.dtype) for buffer in self.outputs]
+        return [
+            self._device.download(buffer.address, buffer.shape, buffer.dtype)
+            for buffer in self.outputs
+        ]
 
     def check_surroundings(self) -> None:
         """Raises WrongAnswer where an input or a canary changed."""
@@ -69,8 +78,13 @@ class DeviceCase:
             if not np.array_equal(raw(now), raw(np.ascontiguousarray(pristine))):
                 raise WrongAnswer(f"the kernel changed its input {buffer.name}")
         for buffer in (*self.inputs, *self.outputs):
-            for where, start in (("before its beginning", buffer.base), ("behind its end", buffer.address + buffer.nbytes)):
-                if not bool((self._device.download(start, (buffer.guard_bytes,), np.uint8) == CANARY).all()):
+            for where, start in (
+                ("before its beginning", buffer.base),
+                ("behind its end", buffer.address + buffer.nbytes),
+            ):
+                if not bool(
+                    (self._device.download(start, (buffer.guard_bytes,), np.uint8) == CANARY).all()
+                ):
                     raise WrongAnswer(f"the kernel wrote out of bounds of {buffer.name}, {where}")
 
     def close(self) -> None:
@@ -79,7 +93,9 @@ class DeviceCase:
             self._device.free(buffer.base)
 
     def _made(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceBuffer:
-        buffer = DeviceBuffer(name=name, shape=shape, dtype=dtype, base=0, guard_bytes=self._guard_bytes)
+        buffer = DeviceBuffer(
+            name=name, shape=shape, dtype=dtype, base=0, guard_bytes=self._guard_bytes
+        )
         nbytes = buffer.nbytes + 2 * self._guard_bytes
         base = self._device.allocate(nbytes)
         if self._guard_bytes:

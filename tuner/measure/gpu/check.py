@@ -1,6 +1,8 @@
-"""One call of a kernel, checked, in a process that owns the device: what tools that watch a GPU's memory are put around.
+"""One call of a kernel, checked, in a process that owns the device: what tools that
+watch a GPU's memory are put around.
 
-Run as `python -m tuner.measure.gpu.check TASK ANSWER`, two files of JSON. Nothing is timed, nothing forked.
+Run as `python -m tuner.measure.gpu.check TASK ANSWER`, two files of JSON. Nothing is
+timed, nothing forked.
 """
 
 from __future__ import annotations
@@ -36,11 +38,14 @@ def check(subject: Subject) -> Document:
     """{"checked": {"max_rel_error"}} or {"failed": {"kind", "message"}}."""
     problem = Problem(from_document(subject.workload), subject.seed)
     try:
-        # First of all: a tool waits for the first call of the driver, and the reference of a large workload takes its time.
+        # First of all: a tool waits for the first call of the driver, and the reference
+        # of a large workload takes its time.
         session = Session(subject.ordinal, problem)
     except (NoDriver, CudaError) as error:
         return failed(FailureKind.INFRASTRUCTURE, f"gpu:{subject.ordinal} cannot be used: {error}")
-    return attempt(partial(session.check, subject.library, subject.symbol, poisoned=subject.poisoned))[0]
+    return attempt(
+        partial(session.check, subject.library, subject.symbol, poisoned=subject.poisoned)
+    )[0]
 
 
 def main(task: str, answer: str) -> int:

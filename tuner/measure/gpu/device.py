@@ -1,4 +1,5 @@
-"""The process that owns a device: forked from the one that holds the workload, replaced when a candidate breaks or hangs it.
+"""The process that owns a device: forked from the one that holds the workload, replaced
+when a candidate breaks or hangs it.
 
 A context of CUDA does not survive a fork, so only this side ever calls the driver.
 """
@@ -50,7 +51,8 @@ class DeviceProcess:
         return self.receive(timeout_s)
 
     def end(self, *, grace_s: float = 0.0) -> int | None:
-        """Kills what still runs after `grace_s`; the status it had ended with, negative for a signal, None where it had not."""
+        """Kills what still runs after `grace_s`; the status it had ended with, negative
+        for a signal, None where it had not."""
         deadline = time.monotonic() + grace_s
         pid, status = os.waitpid(self._pid, os.WNOHANG)
         while pid == 0 and time.monotonic() < deadline:
@@ -66,7 +68,8 @@ class DeviceProcess:
 
 
 def start(ordinal: int, problem: Problem | None, closed: tuple[int, ...]) -> DeviceProcess:
-    """Forks it; without a problem it only says what the device is. `closed`: descriptors that are not its business.
+    """Forks it; without a problem it only says what the device is. `closed`:
+    descriptors that are not its business.
 
     Its first answer is {"facts"} or {"refused"}.
     """
@@ -102,7 +105,9 @@ def _serve(ordinal: int, problem: Problem | None, given: int, answers: int) -> i
     send(answers, {"facts": dict(facts)})
     while session is not None and (message := receive(given)) is not None:
         request = request_from_document(message)
-        answer, ended = attempt(partial(session.measure, request, lambda text: send(answers, {"stage": text})))
+        answer, ended = attempt(
+            partial(session.measure, request, lambda text: send(answers, {"stage": text}))
+        )
         send(answers, {**answer, "ended": ended})
         if ended:
             return 0

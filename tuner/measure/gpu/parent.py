@@ -1,7 +1,9 @@
-"""The process of a GPU's lane that holds a workload's inputs and truth, and supervises the one it forks to own the device.
+"""The process of a GPU's lane that holds a workload's inputs and truth, and supervises
+the one it forks to own the device.
 
-Run as `python -m tuner.measure.gpu.parent ORDINAL`; JSON messages on standard input and output. It never calls the driver, so a
-broken device, a hang or a race's fresh process costs a fork and a context, and no reference is computed again.
+Run as `python -m tuner.measure.gpu.parent ORDINAL`; JSON messages on standard input and
+output. It never calls the driver, so a broken device, a hang or a race's fresh process
+costs a fork and a context, and no reference is computed again.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ class Keeper:
             case "prepare":
                 return self._prepare(message)
             case "measure":
-                return self._measure(request_from_document(message["request"]), fresh=bool(message["fresh"]))
+                return self._measure(
+                    request_from_document(message["request"]), fresh=bool(message["fresh"])
+                )
         return failed(FailureKind.INFRASTRUCTURE, f"this process cannot {message.get('do')!r}")
 
     def close(self) -> None:
@@ -61,11 +65,17 @@ class Keeper:
         self._end()
         if self._problem is not None:
             self._problem.close()
-        self._problem, self._cases = Problem(from_document(message["workload"]), int(message["seed"])), set()
+        self._problem, self._cases = (
+            Problem(from_document(message["workload"]), int(message["seed"])),
+            set(),
+        )
         try:
             self._make(SCREENING_CASES)
         except MemoryError as error:
-            return failed(FailureKind.OUT_OF_MEMORY, str(error) or "inputs and reference do not fit in the host's memory")
+            return failed(
+                FailureKind.OUT_OF_MEMORY,
+                str(error) or "inputs and reference do not fit in the host's memory",
+            )
         return {"ready": True}
 
     def _make(self, names: tuple[str, ...]) -> None:
@@ -77,11 +87,16 @@ class Keeper:
 
     def _measure(self, request: Request, *, fresh: bool) -> Document:
         if self._problem is None:
-            return failed(FailureKind.INFRASTRUCTURE, "nothing was prepared; prepare a workload first")
+            return failed(
+                FailureKind.INFRASTRUCTURE, "nothing was prepared; prepare a workload first"
+            )
         try:
             self._make(PROMOTION_CASES if request.verification == "promotion" else SCREENING_CASES)
         except MemoryError as error:
-            return failed(FailureKind.OUT_OF_MEMORY, str(error) or "inputs and reference do not fit in the host's memory")
+            return failed(
+                FailureKind.OUT_OF_MEMORY,
+                str(error) or "inputs and reference do not fit in the host's memory",
+            )
         if self._process is not None and (fresh or self._process.measured >= CANDIDATES):
             self._end()
         if self._process is None:
@@ -92,7 +107,9 @@ class Keeper:
                 refused = f"its process did not start: {error}"
             if refused is not None:
                 process.end()
-                return failed(FailureKind.INFRASTRUCTURE, f"gpu:{self._ordinal} cannot be used: {refused}")
+                return failed(
+                    FailureKind.INFRASTRUCTURE, f"gpu:{self._ordinal} cannot be used: {refused}"
+                )
             self._process = process
         return self._asked(self._process, request)
 
@@ -111,7 +128,10 @@ class Keeper:
 
     def _lost(self, process: DeviceProcess, request: Request, error: WireError) -> Document:
         """The process hung or died under the candidate; the next request gets another one."""
-        self._process, status = None, process.end(grace_s=REAP_S if isinstance(error, Ended) else 0.0)
+        self._process, status = (
+            None,
+            process.end(grace_s=REAP_S if isinstance(error, Ended) else 0.0),
+        )
         if status is None:
             message = f"no answer within {request.timeout_s:g} s while {process.stage}: {error}"
             return failed(FailureKind.RUN_TIMEOUT, message)

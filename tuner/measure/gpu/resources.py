@@ -1,4 +1,5 @@
-"""What a GPU's candidate takes of the device, by the compiler's count: known once it is built, whatever becomes of it then."""
+"""What a GPU's candidate takes of the device, by the compiler's count: known once it is
+built, whatever becomes of it then."""
 
 from __future__ import annotations
 
@@ -10,6 +11,10 @@ class Resources:
     """Of all kernels of the candidate: the worst of each."""
 
     registers: int  # 32-bit, of one thread; the most
-    spill_bytes: int  # stored to and loaded from memory by one thread for want of registers, a static count; the sum
+    # stored to and loaded from memory by one thread for want of registers, a static
+    # count; the sum
+    spill_bytes: int
     shared_bytes: int  # of one block, static and asked for at the launch; the most
-    resident_warps: int  # of one multiprocessor, as many as registers, shared memory and threads let in; the fewest
+    # of one multiprocessor, as many as registers, shared memory and threads let in; the
+    # fewest
+    resident_warps: int

@@ -1,6 +1,8 @@
-"""A lane that is a GPU: one process that holds the workload and, through a child of its own, the device.
+"""A lane that is a GPU: one process that holds the workload and, through a child of its
+own, the device.
 
-The job goes on whatever a candidate does: a sticky error of CUDA ends the process in which it happened and nothing else.
+The job goes on whatever a candidate does: a sticky error of CUDA ends the process in
+which it happened and nothing else.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ from tuner.workload.workload import Workload
 
 PREPARE_S = 600.0  # of inputs and the float64 reference of a large workload
 MARGIN_S = 10.0  # killing and reaping a process whose kernel the driver must stop first
-DEVICES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")  # of the environment: which devices this process may use
+DEVICES = (
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+)  # of the environment: which devices this process may use
 
 
 class GpuRunnerError(TunerError):
@@ -81,10 +86,14 @@ class GpuRunner:
             answer = self._exchange({"do": "describe"}, START_S + MARGIN_S)
         except WireError as error:
             self.close()
-            raise GpuRunnerError(f"the runner of {self.lane.name} did not start: {error}") from error
+            raise GpuRunnerError(
+                f"the runner of {self.lane.name} did not start: {error}"
+            ) from error
         if "facts" not in answer:
             self.close()
-            raise GpuRunnerError(f"{self.lane.name} cannot be used: {answer.get('refused', answer)}")
+            raise GpuRunnerError(
+                f"{self.lane.name} cannot be used: {answer.get('refused', answer)}"
+            )
         self.facts = answer["facts"]
 
     def prepare(self, workload: Workload, seed: int = 0) -> None:
@@ -101,9 +110,14 @@ class GpuRunner:
             answer = self._exchange(self._prepared, PREPARE_S)
         except WireError as error:
             self.close()
-            raise GpuRunnerError(f"{self.lane.name} could not make the workload's inputs: {error}") from error
+            raise GpuRunnerError(
+                f"{self.lane.name} could not make the workload's inputs: {error}"
+            ) from error
         if "failed" in answer:
-            raise GpuRunnerError(f"{self.lane.name} could not make the workload's inputs: {answer['failed']['message']}")
+            raise GpuRunnerError(
+                f"{self.lane.name} could not make the workload's inputs: "
+                f"{answer['failed']['message']}"
+            )
 
     def measure(self, request: Request, *, fresh: bool = False) -> Outcome:
         """Checks and times one library, with `fresh` in a new process and context of the device.
@@ -120,13 +134,18 @@ class GpuRunner:
             answer = self._exchange(message, limit_s)
         except WireError as error:
             self.close()
-            return Failed(kind=FailureKind.INFRASTRUCTURE, message=f"the runner was lost while measuring {request.name}: {error}")
+            return Failed(
+                kind=FailureKind.INFRASTRUCTURE,
+                message=f"the runner was lost while measuring {request.name}: {error}",
+            )
         self._promotion = self._promotion or request.verification == "promotion"
         return self._outcome(request, answer)
 
     def _outcome(self, request: Request, answer: Document) -> Outcome:
         if "failed" in answer:
-            return Failed(kind=FailureKind(answer["failed"]["kind"]), message=str(answer["failed"]["message"]))
+            return Failed(
+                kind=FailureKind(answer["failed"]["kind"]), message=str(answer["failed"]["message"])
+            )
         timed = answer["timed"]
         assert request.library is not None
         return Timed(
@@ -154,7 +173,11 @@ class GpuRunner:
                 stream.close()
 
     def _exchange(self, message: Document, timeout_s: float) -> Document:
-        assert self._process is not None and self._process.stdin is not None and self._process.stdout is not None
+        assert (
+            self._process is not None
+            and self._process.stdin is not None
+            and self._process.stdout is not None
+        )
         send(self._process.stdin.fileno(), message)
         answer = receive(self._process.stdout.fileno(), timeout_s=timeout_s)
         if answer is None:

@@ -1,7 +1,9 @@
-"""NVIDIA's compute-sanitizer around one kernel: what its tools report of a checked call, as one error that names it.
+"""NVIDIA's compute-sanitizer around one kernel: what its tools report of a checked
+call, as one error that names it.
 
-The kernel runs in a process of its own (tuner.measure.gpu.check) on buffers of their exact size. The tool's words are those of
-its documentation, "Compute Sanitizer", and of what its releases 2025.3 and 2026.4 print.
+The kernel runs in a process of its own (tuner.measure.gpu.check) on buffers of their
+exact size. The tool's words are those of its documentation, "Compute Sanitizer", and of
+what its releases 2025.3 and 2026.4 print.
 """
 
 from __future__ import annotations
@@ -33,14 +35,22 @@ FOUND = 86  # status by which the tool says that it found something
 CONNECT_S = 120  # from the process's start to its first call of the driver
 MOST_LINES = 5  # of a report that go into the error's text
 LAST_WORDS = 2000  # characters of what the tool or the process said where it did not come to an end
-# Errors of calls of the driver are left to whoever calls it. Padding: an access beyond a buffer must not end in the next one.
-_OPTIONS: Mapping[str, Sequence[str]] = {"memcheck": ("--report-api-errors", "no", "--padding", "4096")}
+# Errors of calls of the driver are left to whoever calls it. Padding: an access beyond
+# a buffer must not end in the next one.
+_OPTIONS: Mapping[str, Sequence[str]] = {
+    "memcheck": ("--report-api-errors", "no", "--padding", "4096")
+}
 _LINE = re.compile(r"^=+(?: (?P<text>.*))?$")
 _SUMMARY = re.compile(r"^ERROR SUMMARY: (\d+) errors?$")
-_RACES = re.compile(r"^RACECHECK SUMMARY: \d+ hazards? displayed \((\d+) errors?, (\d+) warnings?\)$")
+_RACES = re.compile(
+    r"^RACECHECK SUMMARY: \d+ hazards? displayed \((\d+) errors?, (\d+) warnings?\)$"
+)
 _INTERNAL = re.compile(r"Internal (Sanitizer )?Error", re.IGNORECASE)
 # Lines that begin no report.
-_OTHER = re.compile(r"^(COMPUTE-SANITIZER|Target application|Error: (Target app|process didn't|couldn't)|[A-Z]+ SUMMARY:)")
+_OTHER = re.compile(
+    r"^(COMPUTE-SANITIZER|Target application|Error: (Target app|process didn't|couldn't)|[A-Z]+ "
+    r"SUMMARY:)"
+)
 
 
 class SanitizerError(TunerError):
@@ -62,38 +72,51 @@ def parse_tools(text: str) -> tuple[str, ...]:
     asked = text.split(",") if text != ALL else list(TOOLS)
     unknown = [name for name in asked if name not in TOOLS]
     if unknown:
-        raise UsageError(f"{unknown[0]!r} is no tool of {NAME}; give {ALL}, or some of {','.join(TOOLS)}")
+        raise UsageError(
+            f"{unknown[0]!r} is no tool of {NAME}; give {ALL}, or some of {','.join(TOOLS)}"
+        )
     return tuple(name for name in TOOLS if name in asked)
 
 
 def find_sanitizer(environment: Mapping[str, str] | None = None) -> Path:
-    """The program of CUDA_HOME, of the path, of NVIDIA's package, or of a toolkit in its usual place. Raises UsageError."""
+    """The program of CUDA_HOME, of the path, of NVIDIA's package, or of a toolkit in
+    its usual place. Raises UsageError."""
     known = os.environ if environment is None else environment
     homes = [Path(known["CUDA_HOME"])] if known.get("CUDA_HOME") else []
     package = importlib.util.find_spec("nvidia")
-    packaged = [Path(folder) for folder in package.submodule_search_locations or ()] if package is not None else []
+    packaged = (
+        [Path(folder) for folder in package.submodule_search_locations or ()]
+        if package is not None
+        else []
+    )
     places = [home / folder / NAME for home in homes for folder in ("bin", NAME)]
     places += [Path(folder) / NAME for folder in known.get("PATH", "").split(os.pathsep) if folder]
-    places += [path for folder in packaged for path in sorted(folder.glob(f"*/*/{NAME}"), reverse=True)]
+    places += [
+        path for folder in packaged for path in sorted(folder.glob(f"*/*/{NAME}"), reverse=True)
+    ]
     places += [Path("/usr/local/cuda/bin") / NAME]
     for place in places:
         if place.is_file() and os.access(place, os.X_OK):
             return place
     raise UsageError(
-        f"no {NAME}: pip install nvidia-cuda-sanitizer-api, or set CUDA_HOME to a CUDA toolkit that has it (cuda-sanitizer)"
+        f"no {NAME}: pip install nvidia-cuda-sanitizer-api, or set CUDA_HOME to a CUDA toolkit "
+        f"that has it (cuda-sanitizer)"
     )
 
 
 def sanitize(tool: str, subject: Subject, *, sanitizer: Path, limit_s: float = LIMIT_S) -> None:
-    """Runs the check of the answer under a tool. Raises SanitizerError with what it found, and where it could not be run."""
+    """Runs the check of the answer under a tool. Raises SanitizerError with what it
+    found, and where it could not be run."""
     with tempfile.TemporaryDirectory(prefix="tuner-sanitizer-") as scratch:
         folder = Path(scratch)
         task, answer, log = folder / "task.json", folder / "answer.json", folder / "log"
         # What was filled before cannot be caught as read before it was written.
         task.write_text(json.dumps(asdict(replace(subject, poisoned=tool != "initcheck"))))
         command = [
-            str(sanitizer), "--tool", tool, "--error-exitcode", str(FOUND), "--log-file", str(log), "--launch-timeout",
-            str(CONNECT_S), "--target-processes", "all", "--show-backtrace", "no", *_OPTIONS.get(tool, ()),
+            str(sanitizer), "--tool", tool, "--error-exitcode", str(FOUND), "--log-file", str(log),
+            "--launch-timeout",
+            str(CONNECT_S), "--target-processes", "all", "--show-backtrace", "no",
+            *_OPTIONS.get(tool, ()),
             sys.executable, "-P", "-m", "tuner.measure.gpu.check", str(task), str(answer),
         ]  # fmt: skip
         said = _run(command, folder, tool, limit_s)
@@ -103,14 +126,19 @@ def sanitize(tool: str, subject: Subject, *, sanitizer: Path, limit_s: float = L
             raise SanitizerError(_finding(tool, report))
         failed = json.loads(answer.read_text()).get("failed") if answer.is_file() else None
         if failed is not None:
-            raise SanitizerError(f"under {NAME}'s {tool} the check failed: {failed['kind']}: {failed['message']}")
+            raise SanitizerError(
+                f"under {NAME}'s {tool} the check failed: {failed['kind']}: {failed['message']}"
+            )
         if report.count is None or not answer.is_file():
             words = "\n".join(filter(None, (text.strip(), said.strip())))[-LAST_WORDS:]
-            raise SanitizerError(f"{NAME}'s {tool} did not come to an end: {words or 'it said nothing'}")
+            raise SanitizerError(
+                f"{NAME}'s {tool} did not come to an end: {words or 'it said nothing'}"
+            )
 
 
 def read_report(text: str) -> Report:
-    """What the tool's text says. Reports are a line after the prefix, and what is indented below it."""
+    """What the tool's text says. Reports are a line after the prefix, and what is
+    indented below it."""
     count: int | None = None
     blocks: list[list[str]] = []
     open_block = False
@@ -134,7 +162,9 @@ def read_report(text: str) -> Report:
 
 def _finding(tool: str, report: Report) -> str:
     first = report.findings[0] if report.findings else "it printed none of them"
-    others = f"; and {report.count - 1} more" if report.count is not None and report.count > 1 else ""
+    others = (
+        f"; and {report.count - 1} more" if report.count is not None and report.count > 1 else ""
+    )
     return f"{NAME}'s {tool} found {report.count}: {first}{others}"
 
 
@@ -158,7 +188,9 @@ def _run(command: Sequence[str], folder: Path, tool: str, limit_s: float) -> str
         try:
             process.wait(limit_s)
         except subprocess.TimeoutExpired as error:
-            raise SanitizerError(f"{NAME}'s {tool} took more than {limit_s:g} s; verify without this tool") from error
+            raise SanitizerError(
+                f"{NAME}'s {tool} took more than {limit_s:g} s; verify without this tool"
+            ) from error
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

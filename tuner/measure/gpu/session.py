@@ -1,6 +1,8 @@
-"""A device and the cases of one workload on it: checks and times libraries of CUDA kernels, one after another.
+"""A device and the cases of one workload on it: checks and times libraries of CUDA
+kernels, one after another.
 
-Lives in the process that owns the device. After an error that breaks the device's context the process is of no use any more.
+Lives in the process that owns the device. After an error that breaks the device's
+context the process is of no use any more.
 """
 
 from __future__ import annotations
@@ -36,9 +38,12 @@ class Session:
         self._l2_bytes, self._pci = int(facts["l2_bytes"]), str(facts["pci"])
 
     def measure(self, request: Request, stage: Callable[[str], None]) -> Document:
-        """Checks on the cases asked for, times on the first of them, and checks what the timed calls left."""
+        """Checks on the cases asked for, times on the first of them, and checks what
+        the timed calls left."""
         if request.library is None:
-            raise UsageError(f"{request.name} is no library of CUDA kernels; a GPU's lane runs nothing else")
+            raise UsageError(
+                f"{request.name} is no library of CUDA kernels; a GPU's lane runs nothing else"
+            )
         stage("loading")
         function = CudaLibrary(request.library).function(request.symbol)
         names = PROMOTION_CASES if request.verification == "promotion" else SCREENING_CASES
@@ -63,7 +68,12 @@ class Session:
         finally:
             on_device.close()
         clock_hz = management(self._pci).sm_clock_mhz * 1e6
-        timed = {"samples_s": samples, "max_rel_error": worst, "abandoned": abandoned, "frequency_hz": clock_hz or None}
+        timed = {
+            "samples_s": samples,
+            "max_rel_error": worst,
+            "abandoned": abandoned,
+            "frequency_hz": clock_hz or None,
+        }
         return {"timed": timed}
 
     def check(self, library: str, symbol: str, *, poisoned: bool) -> Document:
@@ -92,9 +102,14 @@ class Session:
     def _compared(self, case: DeviceCase, name: str) -> float:
         results = case.results()
         case.check_surroundings()
-        return max(check_output(got, want, name) for got, want in zip(results, case.case.expected, strict=True))
+        return max(
+            check_output(got, want, name)
+            for got, want in zip(results, case.case.expected, strict=True)
+        )
 
-    def _timed(self, case: DeviceCase, function: CudaFunction, request: Request) -> tuple[Sequence[float], bool]:
+    def _timed(
+        self, case: DeviceCase, function: CudaFunction, request: Request
+    ) -> tuple[Sequence[float], bool]:
         case.poison(POISONS[0])
         plan = replace(request.plan, max_number=min(request.plan.max_number, MAX_NUMBER))
         clock = Clock(self._device, lambda: function.launch(case.addresses, self._device.stream))

@@ -1,4 +1,5 @@
-"""NumPy's routes to catalogue operators, outputs preallocated; those without a single good call are composed or left out."""
+"""NumPy's routes to catalogue operators, outputs preallocated; those without a single
+good call are composed or left out."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ Params = Mapping[str, Any]
 Way = tuple[str, Callable[[], object], Callable[[], Array]]
 
 
-def routes(op: str, params: Params, inputs: Mapping[str, Array], shape: tuple[int, ...], threads: int) -> list[Way]:
+def routes(
+    op: str, params: Params, inputs: Mapping[str, Array], shape: tuple[int, ...], threads: int
+) -> list[Way]:
     """(name, call, result) of each way NumPy has to the operator; none for operators it lacks."""
     if op not in _OPERATORS:
         return []
@@ -24,7 +27,8 @@ def routes(op: str, params: Params, inputs: Mapping[str, Array], shape: tuple[in
 
 
 def limit_threads(threads: int) -> None:
-    """One thread is how a runner starts; more need threadpoolctl, which knows the BLAS that NumPy brought."""
+    """One thread is how a runner starts; more need threadpoolctl, which knows the BLAS
+    that NumPy brought."""
     if threads == 1:
         return
     from threadpoolctl import threadpool_limits  # noqa: PLC0415  # optional, of the extra "compare"
@@ -57,7 +61,8 @@ def _summed(x: Array) -> np.dtype[Any]:
 
 
 def _finish(params: Params, bias: Array | None, out: Array) -> Callable[[], None] | None:
-    """Adds the bias and applies the activation in place; None for activations NumPy has no function for."""
+    """Adds the bias and applies the activation in place; None for activations NumPy has
+    no function for."""
     act = params.get("act") or "none"
     if act not in ("none", "relu", "tanh"):
         return None
@@ -117,7 +122,9 @@ def _bias_act(params: Params, given: tuple[Array, ...], out: Array) -> Callable[
     return None if finish is None else (lambda: (np.add(x, bias, out=out), finish()))
 
 
-def _elementwise(params: Params, given: tuple[Array, ...], out: Array) -> Callable[[], object] | None:
+def _elementwise(
+    params: Params, given: tuple[Array, ...], out: Array
+) -> Callable[[], object] | None:
     x = given[0]
     functions: Mapping[str, Callable[[], object]] = {
         "relu": lambda: np.maximum(x, 0, out=out),
@@ -131,7 +138,9 @@ def _elementwise(params: Params, given: tuple[Array, ...], out: Array) -> Callab
 
 
 _PRODUCTS = frozenset({"matmul", "batch_matmul", "dense"})
-_OPERATORS: Mapping[str, Callable[[Params, tuple[Array, ...], Array], Callable[[], object] | None]] = {
+_OPERATORS: Mapping[
+    str, Callable[[Params, tuple[Array, ...], Array], Callable[[], object] | None]
+] = {
     "matmul": _matmul,
     "batch_matmul": _matmul,
     "dense": _dense,

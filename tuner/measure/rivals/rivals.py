@@ -1,6 +1,8 @@
-"""Libraries a user would pick instead, by name: a library's fastest route to the workload, raced and checked like a kernel.
+"""Libraries a user would pick instead, by name: a library's fastest route to the
+workload, raced and checked like a kernel.
 
-A library gets its best case: outputs given where the call takes them, the thread count of the kernel, memory that malloc keeps.
+A library gets its best case: outputs given where the call takes them, the thread count
+of the kernel, memory that malloc keeps.
 """
 
 from __future__ import annotations
@@ -19,8 +21,12 @@ from tuner.measure.rivals import numpy_routes, torch_routes
 from tuner.workload.workload import Workload
 
 RIVALS: tuple[str, ...] = ("numpy", "torch", "onednn")
-_MODULES: Mapping[str, str] = {"onednn": "torch"}  # where a rival comes with a module of another name
-RIVAL_BOUND_FACTOR = 64.0  # libraries choose other algorithms (Winograd, other summation); this asks only for the same function
+_MODULES: Mapping[str, str] = {
+    "onednn": "torch"
+}  # where a rival comes with a module of another name
+# libraries choose other algorithms (Winograd, other summation); this asks only for the
+# same function
+RIVAL_BOUND_FACTOR = 64.0
 
 _TRY_S = 0.03  # spent on each route to find the fastest
 _TRIES = 3
@@ -34,7 +40,8 @@ class RivalError(UsageError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One way of a library to compute the workload, on inputs it has already laid out as it likes them."""
+    """One way of a library to compute the workload, on inputs it has already laid out
+    as it likes them."""
 
     name: str  # e.g. "nhwc"
     call: Callable[[], object]
@@ -60,7 +67,9 @@ def check_rival(name: str) -> None:
     if name not in RIVALS:
         raise RivalError(f"unknown rival {name!r}; use default or one of {', '.join(RIVALS)}")
     if importlib.util.find_spec(_MODULES.get(name, name)) is None:
-        raise RivalError(f"rival {name} is not installed; install the extra: pip install 'tuner[compare]'")
+        raise RivalError(
+            f"rival {name} is not installed; install the extra: pip install 'tuner[compare]'"
+        )
 
 
 def open_rival(name: str, workload: Workload, inputs: Sequence[Array], threads: int) -> Rival:
@@ -70,15 +79,22 @@ def open_rival(name: str, workload: Workload, inputs: Sequence[Array], threads: 
     """
     check_rival(name)
     if name == "numpy" and threads > 1 and importlib.util.find_spec("threadpoolctl") is None:
-        raise RivalError(f"rival numpy with {threads} threads needs threadpoolctl; install it: pip install 'tuner[compare]'")
+        raise RivalError(
+            f"rival numpy with {threads} threads needs threadpoolctl; install it: pip install "
+            f"'tuner[compare]'"
+        )
     if workload.op is None:
-        raise RivalError(f"rival {name} has no route to {workload.spec}: only operators of the catalogue have one")
+        raise RivalError(
+            f"rival {name} has no route to {workload.spec}: only operators of the "
+            f"catalogue have one"
+        )
     if len(workload.expression.outputs) != 1:
         raise RivalError(f"rival {name} has no route to {workload.spec}: it has several outputs")
     tensors = workload.expression.inputs
     if name == "onednn" and (len(tensors) < 2 or tensors[1].name not in workload.constants):
         raise RivalError(
-            f"rival onednn packs weights ahead, and {workload.spec} has none that are known: declare them constant (const=W)"
+            f"rival onednn packs weights ahead, and {workload.spec} has none that are known: "
+            f"declare them constant (const=W)"
         )
     _keep_freed_memory()
     build = _ROUTES[name]
@@ -125,7 +141,8 @@ def _try(call: Callable[[], object]) -> float:
 
 
 def _keep_freed_memory() -> None:
-    """glibc's malloc otherwise gives large blocks back after each call, and the next call pays for page faults."""
+    """glibc's malloc otherwise gives large blocks back after each call, and the next
+    call pays for page faults."""
     libc = ctypes.CDLL(None)
     libc.mallopt(-3, 1 << 30)  # M_MMAP_THRESHOLD
     libc.mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD

@@ -1,6 +1,8 @@
-"""PyTorch's routes to catalogue operators, several layouts where they matter. PyTorch is an extra, loaded late.
+"""PyTorch's routes to catalogue operators, several layouts where they matter. PyTorch
+is an extra, loaded late.
 
-Weights come in the workload's layout (HWIO for NHWC, OIHW for NCHW) and are laid out as each route likes them before any call.
+Weights come in the workload's layout (HWIO for NHWC, OIHW for NCHW) and are laid out as
+each route likes them before any call.
 """
 
 from __future__ import annotations
@@ -15,18 +17,28 @@ Params = Mapping[str, Any]
 Way = tuple[str, Callable[[], object], Callable[[], Array]]
 
 
-def routes(op: str, params: Params, inputs: Mapping[str, Array], shape: tuple[int, ...], threads: int) -> list[Way]:
+def routes(
+    op: str, params: Params, inputs: Mapping[str, Array], shape: tuple[int, ...], threads: int
+) -> list[Way]:
     """(name, call, result) of each way PyTorch has to the operator; none for operators it lacks."""
     return _ways(_FAMILIES, op, params, inputs, shape, threads)
 
 
-def prepacked_routes(op: str, params: Params, inputs: Mapping[str, Array], shape: tuple[int, ...], threads: int) -> list[Way]:
-    """The same with oneDNN, weights (the second input) packed ahead into its own layout; none for operators without weights."""
+def prepacked_routes(
+    op: str, params: Params, inputs: Mapping[str, Array], shape: tuple[int, ...], threads: int
+) -> list[Way]:
+    """The same with oneDNN, weights (the second input) packed ahead into its own
+    layout; none for operators without weights."""
     return _ways(_PREPACKED, op, params, inputs, shape, threads)
 
 
 def _ways(
-    table: Mapping[str, Family], op: str, params: Params, inputs: Mapping[str, Array], shape: tuple[int, ...], threads: int
+    table: Mapping[str, Family],
+    op: str,
+    params: Params,
+    inputs: Mapping[str, Array],
+    shape: tuple[int, ...],
+    threads: int,
 ) -> list[Way]:
     import torch  # noqa: PLC0415  # two seconds and a thread pool, in the rival's own process only
 
@@ -38,7 +50,9 @@ def _ways(
     return [_way(torch, name, call, back) for name, call, back in calls]
 
 
-Call = tuple[str, Callable[[], Any], Callable[[Any], Any]]  # name, function giving a tensor, that tensor in the workload's layout
+Call = tuple[
+    str, Callable[[], Any], Callable[[Any], Any]
+]  # name, function giving a tensor, that tensor in the workload's layout
 Family = Callable[[Any, str, Params, tuple[Any, ...], tuple[int, ...]], list[Call]]
 
 
@@ -71,28 +85,38 @@ def _same(tensor: Any) -> Any:
 def _activation(torch: Any, params: Params) -> Callable[[Any], Any]:
     """In place where PyTorch can: what a user who cares would write."""
     table: Mapping[str, Callable[[Any], Any]] = {
-        "none": _same, "relu": torch.relu_, "relu6": torch.nn.functional.relu6, "leaky_relu": torch.nn.functional.leaky_relu_,
+        "none": _same, "relu": torch.relu_, "relu6": torch.nn.functional.relu6,
+        "leaky_relu": torch.nn.functional.leaky_relu_,
         "gelu": torch.nn.functional.gelu, "tanh": torch.tanh_, "sigmoid": torch.sigmoid_,
-        "silu": torch.nn.functional.silu, "exp": torch.exp, "erf": torch.erf, "sqrt": torch.sqrt, "abs": torch.abs,
+        "silu": torch.nn.functional.silu, "exp": torch.exp, "erf": torch.erf, "sqrt": torch.sqrt,
+        "abs": torch.abs,
     }  # fmt: skip
     return table[params.get("act") or "none"]
 
 
-def _matmul(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+def _matmul(
+    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+) -> list[Call]:
     a = given[0].transpose(-1, -2) if params.get("transpose_a") else given[0]
     b = given[1].transpose(-1, -2) if params.get("transpose_b") else given[1]
     if given[0].dtype == torch.int8:
-        return [("int_mm", lambda: torch._int_mm(a, b), _same)] if a.dim() == 2 else []  # it has no other name
+        return (
+            [("int_mm", lambda: torch._int_mm(a, b), _same)] if a.dim() == 2 else []
+        )  # it has no other name
     out = torch.empty(shape, dtype=given[0].dtype)
     return [("matmul", lambda: torch.matmul(a, b, out=out), _same)]
 
 
-def _dense(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+def _dense(
+    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+) -> list[Call]:
     act, bias = _activation(torch, params), given[2] if len(given) > 2 else None
     return [("linear", lambda: act(torch.nn.functional.linear(given[0], given[1], bias)), _same)]
 
 
-def _convolution(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+def _convolution(
+    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+) -> list[Call]:
     rank = given[0].dim() - 2
     function = getattr(torch.nn.functional, f"conv{rank}d")
     last = _channels_last(params, rank)
@@ -106,25 +130,40 @@ def _convolution(torch: Any, op: str, params: Params, given: tuple[Any, ...], sh
 
     def route(name: str, layout: Any) -> Call:
         xs, ws = x.contiguous(memory_format=layout), weights.contiguous(memory_format=layout)
-        return name, lambda: act(function(xs, ws, bias, stride, pad, dilation, groups)), lambda y: _from_first(y, last)
+        return (
+            name,
+            lambda: act(function(xs, ws, bias, stride, pad, dilation, groups)),
+            lambda y: _from_first(y, last),
+        )
 
     return [route(name, layout) for name, layout in _layouts(torch, rank)]
 
 
-def _transposed(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+def _transposed(
+    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+) -> list[Call]:
     last = _channels_last(params, 2)
-    x, weights = _to_first(given[0], last), _weights_to_oi(given[1], last).transpose(0, 1)  # input channels first
+    x, weights = (
+        _to_first(given[0], last),
+        _weights_to_oi(given[1], last).transpose(0, 1),
+    )  # input channels first
     act, bias = _activation(torch, params), given[2] if len(given) > 2 else None
     stride, pad = params.get("stride", 1), params.get("pad", 0)
 
     def route(name: str, layout: Any) -> Call:
         xs, ws = x.contiguous(memory_format=layout), weights.contiguous(memory_format=layout)
-        return name, lambda: act(torch.nn.functional.conv_transpose2d(xs, ws, bias, stride, pad)), lambda y: _from_first(y, last)
+        return (
+            name,
+            lambda: act(torch.nn.functional.conv_transpose2d(xs, ws, bias, stride, pad)),
+            lambda y: _from_first(y, last),
+        )
 
     return [route(name, layout) for name, layout in _layouts(torch, 2)]
 
 
-def _pooling(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+def _pooling(
+    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+) -> list[Call]:
     last = _channels_last(params, 2)
     x, functional = _to_first(given[0], last), torch.nn.functional
     function = functional.max_pool2d if op == "max_pool2d" else functional.avg_pool2d
@@ -134,12 +173,18 @@ def _pooling(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape:
         xs = x.contiguous(memory_format=layout)
         if op == "global_avg_pool2d":
             return name, lambda: xs.mean((2, 3)), lambda y: y.reshape(shape)
-        return name, lambda: function(xs, (params["KH"], params["KW"]), stride, pad), lambda y: _from_first(y, last)
+        return (
+            name,
+            lambda: function(xs, (params["KH"], params["KW"]), stride, pad),
+            lambda y: _from_first(y, last),
+        )
 
     return [route(name, layout) for name, layout in _layouts(torch, 2)]
 
 
-def _normalised(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+def _normalised(
+    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+) -> list[Call]:
     x, functional = given[0], torch.nn.functional
     eps, axis, size = params.get("eps", 1e-5), params.get("axis", -1), (given[0].shape[-1],)
     table: Mapping[str, Callable[[], Any]] = {
@@ -151,7 +196,9 @@ def _normalised(torch: Any, op: str, params: Params, given: tuple[Any, ...], sha
     return [(op, table[op], _same)]
 
 
-def _reduction(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+def _reduction(
+    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+) -> list[Call]:
     x, axis, out = given[0], params.get("axis", -1), torch.empty(shape, dtype=given[0].dtype)
     table: Mapping[str, Callable[[], Any]] = {
         "reduce_sum": lambda: torch.sum(x, axis, out=out),
@@ -161,12 +208,16 @@ def _reduction(torch: Any, op: str, params: Params, given: tuple[Any, ...], shap
     return [(op, table[op], _same)]
 
 
-def _transpose(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+def _transpose(
+    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+) -> list[Call]:
     out = torch.empty(shape, dtype=given[0].dtype)
     return [("copy", lambda: out.copy_(given[0].T), _same)]
 
 
-def _elementwise(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+def _elementwise(
+    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+) -> list[Call]:
     x, act = given[0], _activation(torch, params)
     if op == "bias_act":
         return [("add", lambda: act(torch.add(x, given[1])), _same)]
@@ -178,15 +229,31 @@ def _elementwise(torch: Any, op: str, params: Params, given: tuple[Any, ...], sh
     return [("act", lambda: act(x), _same)]
 
 
-def _attention(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+def _attention(
+    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+) -> list[Call]:
     q, k, v = given[:3]
     causal = bool(params.get("causal"))
-    return [("sdpa", lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal), _same)]
+    return [
+        (
+            "sdpa",
+            lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal),
+            _same,
+        )
+    ]
 
 
-def _embedding(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+def _embedding(
+    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+) -> list[Call]:
     table, indices = sorted(given, key=lambda tensor: not tensor.is_floating_point())
-    return [("embedding", lambda: torch.nn.functional.embedding(indices, table), lambda y: y.reshape(shape))]
+    return [
+        (
+            "embedding",
+            lambda: torch.nn.functional.embedding(indices, table),
+            lambda y: y.reshape(shape),
+        )
+    ]
 
 
 def _layouts(torch: Any, rank: int) -> list[tuple[str, Any]]:
@@ -212,25 +279,48 @@ def _weights_to_oi(weights: Any, last: bool) -> Any:
     return weights.movedim((-1, -2), (0, 1)) if last else weights
 
 
-def _packed_convolution(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+def _packed_convolution(
+    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+) -> list[Call]:
     last = _channels_last(params, 2)
     x, weights = _to_first(given[0], last), _weights_to_oi(given[1], last)
     groups, bias = params.get("groups", 1), given[2] if len(given) > 2 else None
     stride, pad, dilation = params.get("stride", 1), params.get("pad", 0), params.get("dilation", 1)
     size = tuple(weights.shape[-2:])
-    layer = torch.nn.Conv2d(x.shape[1], weights.shape[0], size, stride, pad, dilation, groups, bias is not None)
-    return _packed(torch, params, layer, weights, bias, x.contiguous(), lambda y: _from_first(y, last))
+    layer = torch.nn.Conv2d(
+        x.shape[1], weights.shape[0], size, stride, pad, dilation, groups, bias is not None
+    )
+    return _packed(
+        torch, params, layer, weights, bias, x.contiguous(), lambda y: _from_first(y, last)
+    )
 
 
-def _packed_dense(torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]) -> list[Call]:
+def _packed_dense(
+    torch: Any, op: str, params: Params, given: tuple[Any, ...], shape: tuple[int, ...]
+) -> list[Call]:
     bias = given[2] if len(given) > 2 else None
     layer = torch.nn.Linear(given[1].shape[1], given[1].shape[0], bias is not None)
     return _packed(torch, params, layer, given[1], bias, given[0], _same)
 
 
-def _packed(torch: Any, params: Params, layer: Any, weights: Any, bias: Any, x: Any, back: Callable[[Any], Any]) -> list[Call]:
-    """The layer as oneDNN's own; input and output stay in its layout, as they would between its layers."""
-    if x.dtype != torch.float32 or (params.get("act") or "none") not in ("none", "relu", "gelu", "tanh", "sigmoid"):
+def _packed(
+    torch: Any,
+    params: Params,
+    layer: Any,
+    weights: Any,
+    bias: Any,
+    x: Any,
+    back: Callable[[Any], Any],
+) -> list[Call]:
+    """The layer as oneDNN's own; input and output stay in its layout, as they would
+    between its layers."""
+    if x.dtype != torch.float32 or (params.get("act") or "none") not in (
+        "none",
+        "relu",
+        "gelu",
+        "tanh",
+        "sigmoid",
+    ):
         return []
     layer.weight.data = weights.contiguous()
     if bias is not None:
@@ -245,9 +335,12 @@ _PREPACKED: Mapping[str, Family] = {"conv2d": _packed_convolution, "dense": _pac
 
 _FAMILIES: Mapping[str, Family] = {
     "matmul": _matmul, "batch_matmul": _matmul, "dense": _dense,
-    "conv1d": _convolution, "conv2d": _convolution, "conv3d": _convolution, "depthwise_conv2d": _convolution,
-    "conv2d_transpose": _transposed, "max_pool2d": _pooling, "avg_pool2d": _pooling, "global_avg_pool2d": _pooling,
-    "softmax": _normalised, "log_softmax": _normalised, "layer_norm": _normalised, "rms_norm": _normalised,
+    "conv1d": _convolution, "conv2d": _convolution, "conv3d": _convolution,
+    "depthwise_conv2d": _convolution,
+    "conv2d_transpose": _transposed, "max_pool2d": _pooling, "avg_pool2d": _pooling,
+    "global_avg_pool2d": _pooling,
+    "softmax": _normalised, "log_softmax": _normalised, "layer_norm": _normalised,
+    "rms_norm": _normalised,
     "reduce_sum": _reduction, "reduce_mean": _reduction, "reduce_max": _reduction,
     "transpose": _transpose, "elementwise": _elementwise, "bias_act": _elementwise,
     "attention": _attention, "embedding": _embedding,

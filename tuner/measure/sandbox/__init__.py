@@ -1,1 +1,2 @@
-"""How a candidate's process is fenced off from the machine: filters, namespaces, limits, and what the kernel supports."""
+"""How a candidate's process is fenced off from the machine: filters, namespaces,
+limits, and what the kernel supports."""

@@ -1,6 +1,8 @@
-"""The runner's own part of isolation: what is set up once, in the process that forks the children, and inherited by each.
+"""The runner's own part of isolation: what is set up once, in the process that forks
+the children, and inherited by each.
 
-Also what the children may read: the C library, Python's own folders, facts about the processor; never a home folder as such.
+Also what the children may read: the C library, Python's own folders, facts about the
+processor; never a home folder as such.
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ from tuner.measure.sandbox.process_limit import ROOM, SEALED, ControlGroup, join
 from tuner.measure.sandbox.support import Mechanism
 
 _SYSTEM = (
-    "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64", "/nix/store", "/gnu/store",
+    "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64", "/nix/store",
+    "/gnu/store",
     "/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo", "/usr/share/locale",
     "/dev/null", "/dev/zero", "/dev/random", "/dev/urandom",
-    "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems", "/proc/sys/vm", "/proc/sys/kernel/osrelease",
+    "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems", "/proc/sys/vm",
+    "/proc/sys/kernel/osrelease",
     "/sys/devices/system", "/sys/kernel/mm",
 )  # fmt: skip
 _OWN = "/proc/self"  # resolved in the child, so that it is the child's
@@ -38,9 +42,11 @@ class Confinement:
         self._apart = False
 
     def apply(self, isolation: Isolation, threads: int) -> int:
-        """Enters what the level asks for; the limit of tasks in force. Needs a single thread. Raises OSError.
+        """Enters what the level asks for; the limit of tasks in force. Needs a single
+        thread. Raises OSError.
 
-        The control group is joined at any level where it can be had: it bounds what must be killed after a bad candidate.
+        The control group is joined at any level where it can be had: it bounds what
+        must be killed after a bad candidate.
         """
         tasks = ROOM + 4 * threads + (os.cpu_count() or 1)
         if self._group is None:
@@ -58,12 +64,18 @@ class Confinement:
         return tasks
 
     def strays(self) -> list[int]:
-        """Processes under this runner's limit but itself: all that a candidate started, wherever they hid."""
-        return [] if self._group is None else [pid for pid in self._group.members() if pid != os.getpid()]
+        """Processes under this runner's limit but itself: all that a candidate started,
+        wherever they hid."""
+        return (
+            []
+            if self._group is None
+            else [pid for pid in self._group.members() if pid != os.getpid()]
+        )
 
     @contextmanager
     def sealed(self) -> Iterator[None]:
-        """Nothing under this runner's limit starts a process or thread meanwhile; what is refused for that is no hit of it."""
+        """Nothing under this runner's limit starts a process or thread meanwhile; what
+        is refused for that is no hit of it."""
         if self._group is None:
             yield
             return
@@ -75,7 +87,8 @@ class Confinement:
             self._group.hit()
 
     def limit_hit(self) -> bool:
-        """Whether a process or thread was refused for the limit since the last time this was asked."""
+        """Whether a process or thread was refused for the limit since the last time
+        this was asked."""
         return self._group is not None and self._group.hit()
 
     def close(self) -> None:
@@ -89,8 +102,15 @@ def readable_for_kernels(library: str, environment: Mapping[str, str]) -> tuple[
 
 
 def readable_for_libraries(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """What a child that runs a library of known origin may read: also wherever Python looks for packages."""
-    return (*_SYSTEM, _OWN, *_python(), *_searched(environment), *(path for path in sys.path if os.path.isabs(path)))
+    """What a child that runs a library of known origin may read: also wherever Python
+    looks for packages."""
+    return (
+        *_SYSTEM,
+        _OWN,
+        *_python(),
+        *_searched(environment),
+        *(path for path in sys.path if os.path.isabs(path)),
+    )
 
 
 def _python() -> tuple[str, ...]:
@@ -98,8 +118,14 @@ def _python() -> tuple[str, ...]:
     prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
     packages = Path(np.__file__).parent
     own = Path(__file__).resolve().parents[1]
-    return (*(f"{prefix}/{name}" for prefix in sorted(prefixes) for name in ("lib", "lib64")), str(packages), str(own))
+    return (
+        *(f"{prefix}/{name}" for prefix in sorted(prefixes) for name in ("lib", "lib64")),
+        str(packages),
+        str(own),
+    )
 
 
 def _searched(environment: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(path for path in environment.get("LD_LIBRARY_PATH", "").split(":") if os.path.isabs(path))
+    return tuple(
+        path for path in environment.get("LD_LIBRARY_PATH", "").split(":") if os.path.isabs(path)
+    )

@@ -1,6 +1,8 @@
-"""What a forked child does to itself before it loads generated code; nothing of it falls into the timed region.
+"""What a forked child does to itself before it loads generated code; nothing of it
+falls into the timed region.
 
-The steps stand in the order the kernel asks for: what needs privileges first, the filter of system calls last.
+The steps stand in the order the kernel asks for: what needs privileges first, the
+filter of system calls last.
 """
 
 from __future__ import annotations
@@ -36,7 +38,11 @@ class Fence:
     cores: tuple[int, ...]
     scratch: str  # folder the child works in, the only one it may write to
     readable: tuple[str, ...]  # files and folders, where files are fenced
-    memory_bytes: int | None  # address space on top of what the child inherits; None for programs that map more than they use
+    memory_bytes: (
+        int | None
+        # address space on top of what the child inherits; None for programs that map more
+        # than they use
+    )
     cpu_s: int  # CPU seconds of all its threads, a second line of defence behind the timeout
     tasks: int  # processes and threads of runner and child together
     environment: Mapping[str, str]  # all the child sees
@@ -49,10 +55,12 @@ def adopt_orphans() -> None:
 
 
 def enter(fence: Fence, *, parent: int, pipe: int, channel: int | None) -> int:
-    """Fences the calling process, which was just forked by `parent`, and gives the number `pipe` has from now on.
+    """Fences the calling process, which was just forked by `parent`, and gives the
+    number `pipe` has from now on.
 
-    Standard input, output, error and `pipe` are all the descriptors that stay open. Over `channel`, a Unix socket, the listener
-    of a filter that has one goes to the supervisor.
+    Standard input, output, error and `pipe` are all the descriptors that stay open.
+    Over `channel`, a Unix socket, the listener of a filter that has one goes to the
+    supervisor.
 
     Raises OSError where the kernel refuses a step: a child that is not fenced must not run.
     """
@@ -83,19 +91,28 @@ def enter(fence: Fence, *, parent: int, pipe: int, channel: int | None) -> int:
 
 def _confine(fence: Fence) -> None:
     isolation = fence.isolation
-    user = process_limit.own_user(os.getppid()) if isolation.way(Mechanism.PROCESSES) == "user" else None
+    user = (
+        process_limit.own_user(os.getppid())
+        if isolation.way(Mechanism.PROCESSES) == "user"
+        else None
+    )
     if user is not None:
         os.chown(fence.scratch, user, -1)
     if isolation.way(Mechanism.FILES):
-        landlock.restrict(landlock.abi(), readable=fence.readable, writable=(fence.scratch, os.devnull))
+        landlock.restrict(
+            landlock.abi(), readable=fence.readable, writable=(fence.scratch, os.devnull)
+        )
     if user is not None:
         _prctl(_PR_SET_KEEPCAPS, 1)
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
     if isolation.way(Mechanism.CAPABILITIES):
-        # A user of the child's own could read nothing of its runner's; where paths are fenced, that privilege does no harm.
-        _keep_capabilities(_DAC_READ_SEARCH if user is not None and isolation.way(Mechanism.FILES) else 0)
+        # A user of the child's own could read nothing of its runner's; where paths are
+        # fenced, that privilege does no harm.
+        _keep_capabilities(
+            _DAC_READ_SEARCH if user is not None and isolation.way(Mechanism.FILES) else 0
+        )
 
 
 def _limit(fence: Fence) -> None:
@@ -121,7 +138,8 @@ def _address_space_bytes() -> int:
 
 
 def _redirect(path: str) -> None:
-    """Standard input from nothing, standard output and error into a file that the parent may quote."""
+    """Standard input from nothing, standard output and error into a file that the
+    parent may quote."""
     null = os.open(os.devnull, os.O_RDONLY)
     output = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(null, 0)
@@ -138,7 +156,11 @@ def _move(pipe: int, channel: int | None) -> socket.socket | None:
         os.dup2(kept, LISTENER_CHANNEL)
     first = _PIPE + 1 if kept is None else LISTENER_CHANNEL + 1
     os.closerange(first, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    return None if kept is None else socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=LISTENER_CHANNEL)
+    return (
+        None
+        if kept is None
+        else socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=LISTENER_CHANNEL)
+    )
 
 
 def die_with(parent: int) -> None:
@@ -150,7 +172,9 @@ def die_with(parent: int) -> None:
 
 def _keep_capabilities(kept: int) -> None:
     header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
-    data = struct.pack("=6I", kept, kept, 0, 0, 0, 0)  # effective, permitted, inheritable; then their upper halves
+    data = struct.pack(
+        "=6I", kept, kept, 0, 0, 0, 0
+    )  # effective, permitted, inheritable; then their upper halves
     if ctypes.CDLL(None, use_errno=True).capset(header, data) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"capset: {os.strerror(number)}")
@@ -158,6 +182,11 @@ def _keep_capabilities(kept: int) -> None:
 
 def _prctl(option: int, value: int) -> None:
     prctl: Callable[..., int] = ctypes.CDLL(None, use_errno=True).prctl
-    if prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)) != 0:
+    if (
+        prctl(
+            option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)
+        )
+        != 0
+    ):
         number = ctypes.get_errno()
         raise OSError(number, f"prctl({option}): {os.strerror(number)}")

@@ -1,7 +1,9 @@
-"""How far a candidate's child is fenced off from the machine: levels by name, each holding all of the one before.
+"""How far a candidate's child is fenced off from the machine: levels by name, each
+holding all of the one before.
 
-process: what needs nothing from the kernel but age. confined: what the child may call, with which privileges, in how many
-processes. sealed: what it can reach, files and network. The level is recorded with each trial.
+process: what needs nothing from the kernel but age. confined: what the child may call,
+with which privileges, in how many processes. sealed: what it can reach, files and
+network. The level is recorded with each trial.
 """
 
 from __future__ import annotations
@@ -16,7 +18,11 @@ from tuner.measure.sandbox.support import Finding, Mechanism, State, Support, pr
 
 _CONFINED = (Mechanism.SECCOMP, Mechanism.CAPABILITIES, Mechanism.PROCESSES)
 _ADDED: Mapping[str, tuple[Mechanism, ...]] = MappingProxyType(
-    {"process": (), "confined": _CONFINED, "sealed": (*_CONFINED, Mechanism.FILES, Mechanism.NETWORK)}
+    {
+        "process": (),
+        "confined": _CONFINED,
+        "sealed": (*_CONFINED, Mechanism.FILES, Mechanism.NETWORK),
+    }
 )
 LEVELS: tuple[str, ...] = tuple(_ADDED)  # weakest first
 REQUIRED = "required"  # the highest level with all that the running kernel has
@@ -30,7 +36,9 @@ class Isolation:
 
     name: str  # as recorded: "sealed", or "sealed without network, files"
     machine: str = ""
-    findings: Mapping[Mechanism, Finding] = field(default_factory=dict)  # of the mechanisms in force
+    findings: Mapping[Mechanism, Finding] = field(
+        default_factory=dict
+    )  # of the mechanisms in force
 
     def way(self, mechanism: Mechanism) -> str:
         """How the mechanism is in force; empty where it is not."""
@@ -47,25 +55,37 @@ class IsolationRow:
 
 
 def check_level(text: str) -> None:
-    """Raises UsageError for what is no level: "required", a level's name, or "LEVEL without MECHANISM, …"."""
+    """Raises UsageError for what is no level: "required", a level's name, or "LEVEL
+    without MECHANISM, …"."""
     _parse(text)
 
 
 def resolve(text: str, support: Support) -> Isolation:
-    """The level on this machine. Raises UsageError where a mechanism it needs cannot be had, naming it and the way out.
+    """The level on this machine. Raises UsageError where a mechanism it needs cannot be
+    had, naming it and the way out.
 
-    "required" leaves out what the kernel does not have; what it has and refuses to this process must be given up by name.
+    "required" leaves out what the kernel does not have; what it has and refuses to this
+    process must be given up by name.
     """
     level, without = _parse(text)
     wanted = [mechanism for mechanism in _ADDED[level] if mechanism not in without]
     if text == REQUIRED:
-        wanted = [mechanism for mechanism in wanted if support.findings[mechanism].state is not State.MISSING]
+        wanted = [
+            mechanism
+            for mechanism in wanted
+            if support.findings[mechanism].state is not State.MISSING
+        ]
     lacking = [mechanism for mechanism in wanted if _lacks(mechanism, wanted, support)]
     if lacking:
-        why = "; ".join(f"{mechanism}: {support.findings[mechanism].detail}" for mechanism in lacking)
-        given_up = ", ".join(found for found in _ADDED[level] if found in lacking or found not in wanted)
+        why = "; ".join(
+            f"{mechanism}: {support.findings[mechanism].detail}" for mechanism in lacking
+        )
+        given_up = ", ".join(
+            found for found in _ADDED[level] if found in lacking or found not in wanted
+        )
         raise UsageError(
-            f"isolation {text!r} cannot be had here ({why}); allow it to this process, or accept less by the level "
+            f"isolation {text!r} cannot be had here ({why}); allow it to this process, or "
+            f"accept less by the level "
             f"'{level}{_WITHOUT}{given_up}'"
         )
     left_out = [mechanism for mechanism in _ADDED[level] if mechanism not in wanted]
@@ -76,10 +96,14 @@ def resolve(text: str, support: Support) -> Isolation:
     )
 
 
-def isolation_report(text: str = DEFAULT_LEVEL, support: Support | None = None) -> list[IsolationRow]:
-    """What `tuner doctor` shows: each mechanism with its state, then the level a runner would have, or why it would not start.
+def isolation_report(
+    text: str = DEFAULT_LEVEL, support: Support | None = None
+) -> list[IsolationRow]:
+    """What `tuner doctor` shows: each mechanism with its state, then the level a runner
+    would have, or why it would not start.
 
-    Tries the kernel in a process of its own unless `support` is given. Raises OSError when that cannot be started.
+    Tries the kernel in a process of its own unless `support` is given. Raises OSError
+    when that cannot be started.
     """
     found = support if support is not None else probe_apart()
     rows = [
@@ -95,21 +119,27 @@ def isolation_report(text: str = DEFAULT_LEVEL, support: Support | None = None) 
     except UsageError as error:
         return [*rows, IsolationRow(check="isolation", status="failed", detail=str(error))]
     status: Literal["ok", "warning"] = "ok" if isolation.name == LEVELS[-1] else "warning"
-    return [*rows, IsolationRow(check="isolation", status=status, detail=f"candidates run {isolation.name}")]
+    return [
+        *rows,
+        IsolationRow(check="isolation", status=status, detail=f"candidates run {isolation.name}"),
+    ]
 
 
 def _lacks(mechanism: Mechanism, wanted: list[Mechanism], support: Support) -> bool:
     finding = support.findings[mechanism]
     if finding.state is not State.AVAILABLE:
         return True
-    return finding.way == "seccomp" and Mechanism.SECCOMP not in wanted  # only as long as the filter is there
+    return (
+        finding.way == "seccomp" and Mechanism.SECCOMP not in wanted
+    )  # only as long as the filter is there
 
 
 def _parse(text: str) -> tuple[str, list[Mechanism]]:
     level, _, names = (LEVELS[-1] if text == REQUIRED else text).partition(_WITHOUT)
     if level not in _ADDED:
         raise UsageError(
-            f"unknown isolation level {text!r}; use {REQUIRED}, one of {', '.join(LEVELS)}, or a level without some of its "
+            f"unknown isolation level {text!r}; use {REQUIRED}, one of {', '.join(LEVELS)}, or "
+            f"a level without some of its "
             f"mechanisms, as in '{LEVELS[-1]}{_WITHOUT}{Mechanism.NETWORK}'"
         )
     given = [name.strip() for name in names.split(",") if name.strip()]

@@ -1,4 +1,5 @@
-"""The filesystem's fence: with Landlock, a process gives up all paths but those it names. Linux 5.13 and later.
+"""The filesystem's fence: with Landlock, a process gives up all paths but those it
+names. Linux 5.13 and later.
 
 Numbers from linux/landlock.h; the three system calls have the same ones on every machine.
 """
@@ -14,29 +15,44 @@ from collections.abc import Sequence
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _VERSION, _PATH_BENEATH = 1, 1
 _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1 << 1, 1 << 2, 1 << 3, 1 << 14
-_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}  # handled from each version of the ABI on
-_EXECUTE_AND_SPECIAL = 1 << 0 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11  # execute, character device, socket, FIFO, block device
+_RIGHTS = {
+    1: (1 << 13) - 1,
+    2: (1 << 14) - 1,
+    3: (1 << 15) - 1,
+    5: (1 << 16) - 1,
+}  # handled from each version of the ABI on
+_EXECUTE_AND_SPECIAL = (
+    1 << 0 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11
+)  # execute, character device, socket, FIFO, block device
 _OF_FILES = _WRITE_FILE | _READ_FILE | _TRUNCATE
 _TCP = 3  # bind and connect, from version 4
 _SCOPES = 3  # abstract sockets and signals, from version 6
 
 
 def abi() -> int:
-    """The interface's version. Raises OSError: ENOSYS or EOPNOTSUPP without Landlock, EPERM where it is forbidden."""
+    """The interface's version. Raises OSError: ENOSYS or EOPNOTSUPP without Landlock,
+    EPERM where it is forbidden."""
     return _call(_CREATE, None, 0, _VERSION)
 
 
 def restrict(version: int, *, readable: Sequence[str], writable: Sequence[str]) -> None:
-    """Fences the calling thread for good: reads beneath `readable` (paths that are missing are skipped), all but execution and
-    special files beneath `writable`, nothing else; from version 4 on no TCP, from 6 on no signals or abstract sockets to others.
+    """Fences the calling thread for good: reads beneath `readable` (paths that are
+    missing are skipped), all but execution and special files beneath `writable`,
+    nothing else; from version 4 on no TCP, from 6 on no signals or abstract sockets to
+    others.
 
     Needs no_new_privs and a single thread. Raises OSError.
     """
     handled = max(rights for since, rights in _RIGHTS.items() if since <= version)
-    attributes = struct.pack("=QQQ", handled, _TCP, _SCOPES)[: 24 if version >= 6 else 16 if version >= 4 else 8]
+    attributes = struct.pack("=QQQ", handled, _TCP, _SCOPES)[
+        : 24 if version >= 6 else 16 if version >= 4 else 8
+    ]
     ruleset = _call(_CREATE, attributes, len(attributes), 0)
     try:
-        for paths, rights in ((readable, _READ_FILE | _READ_DIR), (writable, handled & ~_EXECUTE_AND_SPECIAL)):
+        for paths, rights in (
+            (readable, _READ_FILE | _READ_DIR),
+            (writable, handled & ~_EXECUTE_AND_SPECIAL),
+        ):
             for path in paths:
                 _allow(ruleset, path, rights & handled)
         _call(_RESTRICT, ruleset, 0)

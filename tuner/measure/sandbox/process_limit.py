@@ -1,7 +1,9 @@
-"""How many processes and threads a runner and its candidates may have together: a limit that binds root as well.
+"""How many processes and threads a runner and its candidates may have together: a limit
+that binds root as well.
 
-The runner moves into a control group of its own once, so that each child is born under the limit. Where no group can be had, a
-user namespace (without root) or a user number of the child's own (as root) gives RLIMIT_NPROC something to count.
+The runner moves into a control group of its own once, so that each child is born under
+the limit. Where no group can be had, a user namespace (without root) or a user number
+of the child's own (as root) gives RLIMIT_NPROC something to count.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-ROOM = 64  # tasks beyond what the lane's threads need: libraries start pools before they are told not to
+# tasks beyond what the lane's threads need: libraries start pools before they are told
+# not to
+ROOM = 64
 FIRST_USER = 0x7C000000  # user numbers that no distribution or service manager hands out begin here
 SEALED = 1  # tasks of a group whose members are to end: none may start another
 END_TIMEOUT_S = 5.0  # for what was killed to be gone; a storm of processes takes turns at dying
@@ -57,7 +61,8 @@ class ControlGroup:
 
 
 def join_control_group() -> ControlGroup:
-    """Makes a group and moves this process into it. Raises OSError with the reason where that cannot be."""
+    """Makes a group and moves this process into it. Raises OSError with the reason
+    where that cannot be."""
     reason = OSError("no control group with the pids controller is mounted")
     for parent, home in _places():
         folder = parent / f"{_NAME}{os.getpid()}"
@@ -76,7 +81,8 @@ def join_control_group() -> ControlGroup:
 
 
 def end_group(runner: int) -> None:
-    """Ends what a runner left behind that was killed itself, for instance while it ended a storm of processes."""
+    """Ends what a runner left behind that was killed itself, for instance while it
+    ended a storm of processes."""
     for parent, home in _places():
         folder = parent / f"{_NAME}{runner}"
         if not folder.is_dir():
@@ -100,7 +106,8 @@ def own_user(runner: int) -> int:
 
 
 def _places() -> list[tuple[Path, Path]]:
-    """(group to make ours in, group we are in): version 1's pids hierarchy, then version 2 beneath and beside our own."""
+    """(group to make ours in, group we are in): version 1's pids hierarchy, then
+    version 2 beneath and beside our own."""
     found: list[tuple[Path, Path]] = []
     mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for line in Path("/proc/self/cgroup").read_text().splitlines():
@@ -108,9 +115,15 @@ def _places() -> list[tuple[Path, Path]]:
         for words in mounts:
             after = words.index("-")
             kind, options = words[after + 1], words[after + 3].split(",")
-            if not (kind == "cgroup2" if number == "0" else kind == "cgroup" and "pids" in controllers and "pids" in options):
+            if not (
+                kind == "cgroup2"
+                if number == "0"
+                else kind == "cgroup" and "pids" in controllers and "pids" in options
+            ):
                 continue
-            inside = os.path.relpath(path, words[3])  # a container mounts its own part of the hierarchy
+            inside = os.path.relpath(
+                path, words[3]
+            )  # a container mounts its own part of the hierarchy
             home = Path(words[4], *(() if inside.startswith("..") else (inside,)))
             found.append((home, home))
             if number == "0" and home != Path(words[4]):
@@ -119,7 +132,8 @@ def _places() -> list[tuple[Path, Path]]:
 
 
 def _sweep(parent: Path) -> None:
-    """Removes groups of runners that were killed: an empty group cannot be in use but by a process that is just joining."""
+    """Removes groups of runners that were killed: an empty group cannot be in use but
+    by a process that is just joining."""
     for folder in parent.glob(f"{_NAME}*"):
         if not Path("/proc", folder.name.removeprefix(_NAME)).exists():
             with suppress(OSError):

@@ -1,4 +1,5 @@
-"""The fence around processes in which a compiler reads what strangers wrote; its parts are those of a runner's children."""
+"""The fence around processes in which a compiler reads what strangers wrote; its parts
+are those of a runner's children."""
 
 from __future__ import annotations
 
@@ -17,12 +18,17 @@ _PR_SET_NO_NEW_PRIVS = 38  # linux/prctl.h
 
 
 def fence(*, readable: Sequence[str] = (), writable: Sequence[str] = ()) -> None:
-    """For good: files besides programs are read and written where the arguments say, nothing is executed, no socket is opened, no
-    process is started or signalled. Threads may be started, and have the same fence. What the kernel lacks is left out.
+    """For good: files besides programs are read and written where the arguments say,
+    nothing is executed, no socket is opened, no process is started or signalled.
+    Threads may be started, and have the same fence. What the kernel lacks is left out.
     """
     ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     with _where_there_is_one():
-        landlock.restrict(landlock.abi(), readable=(*readable_for_libraries(os.environ), *readable), writable=writable)
+        landlock.restrict(
+            landlock.abi(),
+            readable=(*readable_for_libraries(os.environ), *readable),
+            writable=writable,
+        )
     machine = platform.machine()
     if machine in MACHINES:
         with _where_there_is_one():
@@ -31,7 +37,8 @@ def fence(*, readable: Sequence[str] = (), writable: Sequence[str] = ()) -> None
 
 @contextmanager
 def _where_there_is_one() -> Iterator[None]:
-    """Passes over a kernel without the feature, or that lets nobody use it; other errors would leave a hole unseen."""
+    """Passes over a kernel without the feature, or that lets nobody use it; other
+    errors would leave a hole unseen."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,8 @@
-"""The supervisor's ear at a child's filter: it answers calls that need a decision, and names the one that ends a trial.
+"""The supervisor's ear at a child's filter: it answers calls that need a decision, and
+names the one that ends a trial.
 
-The kernel enforces (filter, Landlock, limits); what is read here from the child's memory serves the message alone, since a
-hostile child could change it meanwhile.
+The kernel enforces (filter, Landlock, limits); what is read here from the child's
+memory serves the message alone, since a hostile child could change it meanwhile.
 """
 
 from __future__ import annotations
@@ -17,22 +18,31 @@ from tuner.measure.sandbox import seccomp
 from tuner.measure.sandbox.seccomp import Notification
 from tuner.measure.sandbox.system_calls import CLONING, MAPPING, OPENING, SIGNALLING, call_names
 
-REPORTED_FRACTION = 4  # mappings of more than this part of the memory limit are heard of; filling one costs far more than that
-MAX_WRITTEN_FILES = 16  # opened for writing by one candidate: with the limit of one file's size, a limit of them all
+# mappings of more than this part of the memory limit are heard of; filling one costs
+# far more than that
+REPORTED_FRACTION = 4
+# opened for writing by one candidate: with the limit of one file's size, a limit of
+# them all
+MAX_WRITTEN_FILES = 16
 _PATH_BYTES = 4096
 _AT_FDCWD = -100
 
 
 class Refusals:
-    """What one child was refused. `descriptor` is to be polled for reading and given to `attend`; close it."""
+    """What one child was refused. `descriptor` is to be polled for reading and given to
+    `attend`; close it."""
 
-    def __init__(self, channel: socket.socket, machine: str, *, readable: Sequence[str], scratch: str) -> None:
+    def __init__(
+        self, channel: socket.socket, machine: str, *, readable: Sequence[str], scratch: str
+    ) -> None:
         """`channel`: over which the child sends its listener."""
         self._channel = channel
         self._listener: int | None = None
         self._names = call_names(machine)
         # "self" would be the supervisor here; the child's own are recognised by name.
-        self._readable = tuple(os.path.realpath(path) for path in readable if not path.startswith("/proc/self"))
+        self._readable = tuple(
+            os.path.realpath(path) for path in readable if not path.startswith("/proc/self")
+        )
         self._scratch = os.path.realpath(scratch)
         self._written = 0
         self.memory_bytes = 0  # the largest mapping refused for being beyond the limit
@@ -68,16 +78,25 @@ class Refusals:
             self._listener = None
         self._channel.close()
 
-    def _answer(self, notification: Notification, refusal: int | None, reason: str | None) -> str | None:
+    def _answer(
+        self, notification: Notification, refusal: int | None, reason: str | None
+    ) -> str | None:
         if reason is None and self._listener is not None:
             seccomp.answer(self._listener, notification, refusal)
-        return reason  # a call that ends the trial stays unanswered: it waits until the child is killed
+        # a call that ends the trial stays unanswered: it waits until the child is
+        # killed
+        return reason
 
     def _opening(self, notification: Notification, name: str) -> str | None:
-        """Why the child must not go on; None where the file is its own business, or is not there."""
-        directory, address, flags = notification.arguments[:3] if name == "openat" else (0, *notification.arguments[:2])
+        """Why the child must not go on; None where the file is its own business, or is
+        not there."""
+        directory, address, flags = (
+            notification.arguments[:3] if name == "openat" else (0, *notification.arguments[:2])
+        )
         path = _path(notification.pid, None if name == "open" else directory, address)
-        if path is None or path.startswith(("/proc/self/", "/proc/thread-self/", f"/proc/{notification.pid}/")):
+        if path is None or path.startswith(
+            ("/proc/self/", "/proc/thread-self/", f"/proc/{notification.pid}/")
+        ):
             return None
         found = os.path.realpath(path)
         if flags & os.O_ACCMODE != os.O_RDONLY or flags & (os.O_CREAT | os.O_TRUNC):
@@ -86,7 +105,11 @@ class Refusals:
             if not _beneath(found, (self._scratch,)):
                 return f"tried to write {path}"
             self._written += 1
-            return f"opened more than {MAX_WRITTEN_FILES} files for writing" if self._written > MAX_WRITTEN_FILES else None
+            return (
+                f"opened more than {MAX_WRITTEN_FILES} files for writing"
+                if self._written > MAX_WRITTEN_FILES
+                else None
+            )
         if _beneath(found, (*self._readable, self._scratch)) or not os.path.lexists(found):
             return None
         return f"tried to read {path}"
@@ -127,7 +150,9 @@ def _path(thread: int, directory: int | None, address: int) -> str | None:
             os.close(memory)
         path = os.fsdecode(text.partition(b"\0")[0])
         number = None if directory is None else ((directory & 0xFFFFFFFF) ^ (1 << 31)) - (1 << 31)
-        base = f"/proc/{thread}/cwd" if number in (None, _AT_FDCWD) else f"/proc/{thread}/fd/{number}"
+        base = (
+            f"/proc/{thread}/cwd" if number in (None, _AT_FDCWD) else f"/proc/{thread}/fd/{number}"
+        )
         return path if path.startswith("/") else os.path.join(os.readlink(base), path)
     return None
 

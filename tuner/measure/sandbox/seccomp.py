@@ -1,7 +1,9 @@
-"""The filter of system calls a candidate's child runs under: assembled here, installed last, and heard of by its supervisor.
+"""The filter of system calls a candidate's child runs under: assembled here, installed
+last, and heard of by its supervisor.
 
-Classic BPF as linux/filter.h and linux/seccomp.h define it. Calls that no kernel makes are handed to the supervisor
-(SECCOMP_RET_USER_NOTIF), so that it can name them; where it cannot listen they kill.
+Classic BPF as linux/filter.h and linux/seccomp.h define it. Calls that no kernel makes
+are handed to the supervisor (SECCOMP_RET_USER_NOTIF), so that it can name them; where
+it cannot listen they kill.
 """
 
 from __future__ import annotations
@@ -29,14 +31,33 @@ from tuner.measure.sandbox.system_calls import (
 
 LISTENER_CHANNEL = 4  # the descriptor over which the child hands its listener to the supervisor
 
-_LD, _JEQ, _JGT, _JGE, _JSET, _RET = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06  # BPF_LD|W|ABS, BPF_JMP|…|K, BPF_RET|K
-_NR, _ARCH, _ARGS = 0, 4, 16  # offsets in struct seccomp_data; arguments are 64 bits, little-endian on all of MACHINES
+_LD, _JEQ, _JGT, _JGE, _JSET, _RET = (
+    0x20,
+    0x15,
+    0x25,
+    0x35,
+    0x45,
+    0x06,
+)  # BPF_LD|W|ABS, BPF_JMP|…|K, BPF_RET|K
+_NR, _ARCH, _ARGS = (
+    0,
+    4,
+    16,
+)  # offsets in struct seccomp_data; arguments are 64 bits, little-endian on all of MACHINES
 _KILL, _NOTIFY, _ALLOW = 0x80000000, 0x7FC00000, 0x7FFF0000  # SECCOMP_RET_*
 _ERRNO = 0x00050000
-_SET_MODE_FILTER, _NEW_LISTENER, _SPEC_ALLOW = 1, 8, 4  # without the last, older kernels slow the child's loads and stores
+_SET_MODE_FILTER, _NEW_LISTENER, _SPEC_ALLOW = (
+    1,
+    8,
+    4,
+)  # without the last, older kernels slow the child's loads and stores
 _CALL: Mapping[str, int] = {"x86_64": 317, "aarch64": 277}  # of seccomp itself
 _CLONE_THREAD = 0x00010000
-_PRCTLS = (15, 16, 0x53564D41)  # PR_SET_NAME, PR_GET_NAME, PR_SET_VMA: all that a C library's threads and malloc ask for
+_PRCTLS = (
+    15,
+    16,
+    0x53564D41,
+)  # PR_SET_NAME, PR_GET_NAME, PR_SET_VMA: all that a C library's threads and malloc ask for
 _FCNTLS = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX: signals to others by way of a file
 _IOCTLS = (0x8901, 0x8902, 0x5412)  # FIOSETOWN, SIOCSPGRP, TIOCSTI
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101  # SECCOMP_IOCTL_NOTIF_RECV, _SEND
@@ -49,7 +70,8 @@ _PID = 0xFFFFFFFF  # stands for the child's own number until it is known
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """A program for one machine; the child's own process number is filled in when it is installed."""
+    """A program for one machine; the child's own process number is filled in when it is
+    installed."""
 
     code: bytes  # of 8-byte instructions
     own: tuple[int, ...]  # offsets of the 32-bit fields that stand for the process number
@@ -65,7 +87,8 @@ class Notification:
 
 
 def kernel_filter(machine: str, *, listening: bool, reported_bytes: int | None) -> Filter:
-    """What generated code may call: memory, time, threads, its own descriptors. Larger mappings than that are reported."""
+    """What generated code may call: memory, time, threads, its own descriptors. Larger
+    mappings than that are reported."""
     offence = _NOTIFY if listening else _KILL
     program = _Program(machine)
     if listening and reported_bytes is not None:
@@ -73,7 +96,9 @@ def kernel_filter(machine: str, *, listening: bool, reported_bytes: int | None) 
     else:
         program.each(MAPPING, _ALLOW)
     program.each(HARMLESS, _ALLOW)
-    program.each(OPENING, _NOTIFY if listening else _ALLOW)  # where nobody listens, the filesystem's fence alone decides
+    program.each(
+        OPENING, _NOTIFY if listening else _ALLOW
+    )  # where nobody listens, the filesystem's fence alone decides
     program.cloning(offence)
     program.signalling(offence)
     program.controlling()
@@ -83,7 +108,8 @@ def kernel_filter(machine: str, *, listening: bool, reported_bytes: int | None) 
 
 
 def library_filter(machine: str) -> Filter:
-    """The same for libraries of known origin: they are refused, not ended, since they try and do without."""
+    """The same for libraries of known origin: they are refused, not ended, since they
+    try and do without."""
     program = _Program(machine)
     for table in (MAPPING, HARMLESS, OPENING, CHANGING):
         program.each(table, _ALLOW)
@@ -95,7 +121,8 @@ def library_filter(machine: str) -> Filter:
 
 
 def install(made: Filter, machine: str) -> int | None:
-    """Puts the calling thread under the filter for good; the listener's descriptor where there is one.
+    """Puts the calling thread under the filter for good; the listener's descriptor
+    where there is one.
 
     Needs no_new_privs. Raises OSError.
     """
@@ -106,7 +133,12 @@ def install(made: Filter, machine: str) -> int | None:
     program = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))
     flags = _SPEC_ALLOW | (_NEW_LISTENER if made.listening else 0)
     libc = ctypes.CDLL(None, use_errno=True)
-    found: int = libc.syscall(ctypes.c_long(_CALL[machine]), ctypes.c_ulong(_SET_MODE_FILTER), ctypes.c_ulong(flags), program)
+    found: int = libc.syscall(
+        ctypes.c_long(_CALL[machine]),
+        ctypes.c_ulong(_SET_MODE_FILTER),
+        ctypes.c_ulong(flags),
+        program,
+    )
     if found < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"seccomp: {os.strerror(number)}")
@@ -127,8 +159,11 @@ def receive(listener: int) -> Notification | None:
 
 
 def answer(listener: int, notification: Notification, refusal: int | None) -> None:
-    """Lets the call go on, or makes it fail with the error number `refusal`; nothing when its thread is gone."""
-    data = _ANSWER.pack(notification.id, 0, 0 if refusal is None else -refusal, _CONTINUE if refusal is None else 0)
+    """Lets the call go on, or makes it fail with the error number `refusal`; nothing
+    when its thread is gone."""
+    data = _ANSWER.pack(
+        notification.id, 0, 0 if refusal is None else -refusal, _CONTINUE if refusal is None else 0
+    )
     try:
         fcntl.ioctl(listener, _SEND, data)
     except OSError as error:
@@ -137,7 +172,8 @@ def answer(listener: int, notification: Notification, refusal: int | None) -> No
 
 
 class _Program:
-    """Instructions one behind the other. Each block begins and ends with the call's number loaded."""
+    """Instructions one behind the other. Each block begins and ends with the call's
+    number loaded."""
 
     def __init__(self, machine: str) -> None:
         audit, _, beyond = MACHINES[machine]
@@ -157,42 +193,79 @@ class _Program:
             self._emit(_RET, action)
 
     def mapping(self, limit: int) -> None:
-        """mmap: whether a large piece of memory is to be had is for the supervisor to say, so that it knows."""
+        """mmap: whether a large piece of memory is to be had is for the supervisor to
+        say, so that it knows."""
         for number in numbers(MAPPING, self._machine).values():
             self._block(number, [
                 (_LD, 0, 0, _ARGS + 8 + 4), (_JGT, 3, 0, limit >> 32), (_JEQ, 0, 3, limit >> 32),
-                (_LD, 0, 0, _ARGS + 8), (_JGT, 0, 1, limit & 0xFFFFFFFF), (_RET, 0, 0, _NOTIFY), (_RET, 0, 0, _ALLOW),
+                (_LD, 0, 0, _ARGS + 8), (_JGT, 0, 1, limit & 0xFFFFFFFF), (_RET, 0, 0, _NOTIFY),
+                (_RET, 0, 0, _ALLOW),
             ])  # fmt: skip
 
     def cloning(self, action: int) -> None:
-        """Threads, no processes. clone3 hides its flags behind a pointer: unlisted, so libraries fall back on clone."""
+        """Threads, no processes. clone3 hides its flags behind a pointer: unlisted, so
+        libraries fall back on clone."""
         for number in numbers(CLONING, self._machine).values():
-            self._block(number, [(_LD, 0, 0, _ARGS), (_JSET, 0, 1, _CLONE_THREAD), (_RET, 0, 0, _ALLOW), (_RET, 0, 0, action)])
+            self._block(
+                number,
+                [
+                    (_LD, 0, 0, _ARGS),
+                    (_JSET, 0, 1, _CLONE_THREAD),
+                    (_RET, 0, 0, _ALLOW),
+                    (_RET, 0, 0, action),
+                ],
+            )
 
     def signalling(self, action: int) -> None:
         for number in numbers(SIGNALLING, self._machine).values():
-            self._block(number, [(_LD, 0, 0, _ARGS), (_JEQ, 0, 1, _PID), (_RET, 0, 0, _ALLOW), (_RET, 0, 0, action)])
+            self._block(
+                number,
+                [
+                    (_LD, 0, 0, _ARGS),
+                    (_JEQ, 0, 1, _PID),
+                    (_RET, 0, 0, _ALLOW),
+                    (_RET, 0, 0, action),
+                ],
+            )
 
     def controlling(self) -> None:
-        """Calls of many functions, by the function: no signals to others, no change of others' limits."""
+        """Calls of many functions, by the function: no signals to others, no change of
+        others' limits."""
         known, refuse = numbers(CONTROLLING, self._machine), _ERRNO | errno.EPERM
         self._choice(known["fcntl"], _ARGS + 8, _FCNTLS, refuse, _ALLOW)
         self._choice(known["ioctl"], _ARGS + 8, _IOCTLS, refuse, _ALLOW)
         self._choice(known["prctl"], _ARGS, _PRCTLS, _ALLOW, refuse)
         self._choice(known["prlimit64"], _ARGS, (0, _PID), _ALLOW, refuse)
-        self._choice(known["sendmsg"], _ARGS, (LISTENER_CHANNEL,), _ALLOW, refuse)  # until it is closed
+        self._choice(
+            known["sendmsg"], _ARGS, (LISTENER_CHANNEL,), _ALLOW, refuse
+        )  # until it is closed
 
     def done(self, listening: bool) -> Filter:
-        self._emit(_RET, _ERRNO | errno.ENOSYS)  # libraries do without calls that a kernel does not know
-        own = tuple(index * 8 + 4 for index, (code, _, _, k) in enumerate(self._code) if k == _PID and code == _JEQ)
-        return Filter(code=b"".join(struct.pack("=HBBI", *found) for found in self._code), own=own, listening=listening)
+        self._emit(
+            _RET, _ERRNO | errno.ENOSYS
+        )  # libraries do without calls that a kernel does not know
+        own = tuple(
+            index * 8 + 4
+            for index, (code, _, _, k) in enumerate(self._code)
+            if k == _PID and code == _JEQ
+        )
+        return Filter(
+            code=b"".join(struct.pack("=HBBI", *found) for found in self._code),
+            own=own,
+            listening=listening,
+        )
 
-    def _choice(self, number: int, argument: int, values: tuple[int, ...], then: int, otherwise: int) -> None:
+    def _choice(
+        self, number: int, argument: int, values: tuple[int, ...], then: int, otherwise: int
+    ) -> None:
         found = [(_JEQ, len(values) - index, 0, value) for index, value in enumerate(values)]
-        self._block(number, [(_LD, 0, 0, argument), *found, (_RET, 0, 0, otherwise), (_RET, 0, 0, then)])
+        self._block(
+            number, [(_LD, 0, 0, argument), *found, (_RET, 0, 0, otherwise), (_RET, 0, 0, then)]
+        )
 
     def _block(self, number: int, body: list[tuple[int, int, int, int]]) -> None:
-        """`body` decides the call `number` and ends in returns, so that nothing behind it sees another value loaded."""
+        """`body` decides the call `number` and ends in returns, so that nothing behind
+        it sees another value loaded."""
         self._emit(_JEQ, number, 0, len(body))
         self._code += body
 

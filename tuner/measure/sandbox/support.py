@@ -1,4 +1,5 @@
-"""What the running kernel offers to fence candidates off, mechanism by mechanism, each tried and not guessed.
+"""What the running kernel offers to fence candidates off, mechanism by mechanism, each
+tried and not guessed.
 
 Trying happens in forked children, so that nothing of it stays with the caller.
 """
@@ -42,7 +43,9 @@ class State(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     state: State
-    way: str  # how it is done where available: "listener", "kill", "cgroup", "user namespace", "user", "seccomp", "namespace", …
+    # how it is done where available: "listener", "kill", "cgroup", "user namespace",
+    # "user", "seccomp", "namespace", …
+    way: str
     detail: str  # in words, with the reason where it is not available
 
 
@@ -60,7 +63,9 @@ def probe() -> Support:
         machine=platform.machine(),
         findings={
             Mechanism.SECCOMP: calls,
-            Mechanism.CAPABILITIES: Finding(state=State.AVAILABLE, way="capset", detail="all dropped"),
+            Mechanism.CAPABILITIES: Finding(
+                state=State.AVAILABLE, way="capset", detail="all dropped"
+            ),
             Mechanism.PROCESSES: _processes(filtering),
             Mechanism.FILES: _files(),
             Mechanism.NETWORK: _network(filtering),
@@ -69,43 +74,79 @@ def probe() -> Support:
 
 
 def probe_apart() -> Support:
-    """The same from any process, threads or not: a fresh interpreter tries. Raises OSError when it cannot be started."""
+    """The same from any process, threads or not: a fresh interpreter tries. Raises
+    OSError when it cannot be started."""
     command = [sys.executable, "-P", "-m", "tuner.measure.sandbox.support"]
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path if entry)
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=False, env={"PYTHONPATH": path, "PATH": os.defpath}, cwd="/"
+        command,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={"PYTHONPATH": path, "PATH": os.defpath},
+        cwd="/",
     )
     if done.returncode != 0:
         raise OSError(f"trying isolation failed: {done.stderr.strip()[-500:]}")
     rows = [line.split("\t") for line in done.stdout.splitlines()]
-    findings = {Mechanism(name): Finding(state=State(state), way=way, detail=detail) for name, state, way, detail in rows}
+    findings = {
+        Mechanism(name): Finding(state=State(state), way=way, detail=detail)
+        for name, state, way, detail in rows
+    }
     return Support(machine=platform.machine(), findings=findings)
 
 
 def _seccomp() -> Finding:
     machine = platform.machine()
     if machine not in MACHINES:
-        return Finding(state=State.MISSING, way="", detail=f"no table of system calls for {machine}, only {', '.join(MACHINES)}")
+        return Finding(
+            state=State.MISSING,
+            way="",
+            detail=f"no table of system calls for {machine}, only {', '.join(MACHINES)}",
+        )
     if (failure := _attempt(lambda: _try_filter(machine, listening=False))) is not None:
         return _refused("seccomp filters", failure)
-    if _release() < _LISTENING_SINCE or _attempt(lambda: _try_filter(machine, listening=True)) is not None:
-        return Finding(state=State.AVAILABLE, way="kill", detail="refused calls kill, unnamed: the filter has no listener here")
-    return Finding(state=State.AVAILABLE, way="listener", detail="refused calls end the trial and are named")
+    if (
+        _release() < _LISTENING_SINCE
+        or _attempt(lambda: _try_filter(machine, listening=True)) is not None
+    ):
+        return Finding(
+            state=State.AVAILABLE,
+            way="kill",
+            detail="refused calls kill, unnamed: the filter has no listener here",
+        )
+    return Finding(
+        state=State.AVAILABLE, way="listener", detail="refused calls end the trial and are named"
+    )
 
 
 def _processes(filtering: bool) -> Finding:
     group = _attempt(_try_group)
     if group is None:
-        return Finding(state=State.AVAILABLE, way="cgroup", detail="limit of tasks by a control group of the runner")
+        return Finding(
+            state=State.AVAILABLE,
+            way="cgroup",
+            detail="limit of tasks by a control group of the runner",
+        )
     if os.geteuid() == 0 and (user := _attempt(_try_user)) is None:
-        return Finding(state=State.AVAILABLE, way="user", detail="limit of tasks by a user number of the child's own")
+        return Finding(
+            state=State.AVAILABLE,
+            way="user",
+            detail="limit of tasks by a user number of the child's own",
+        )
     if os.geteuid() != 0 and (user := _attempt(lambda: namespaces.leave(as_root=False))) is None:
-        return Finding(state=State.AVAILABLE, way="user namespace", detail="limit of tasks by a user namespace of the runner")
+        return Finding(
+            state=State.AVAILABLE,
+            way="user namespace",
+            detail="limit of tasks by a user namespace of the runner",
+        )
     if filtering:
         return Finding(
             state=State.AVAILABLE,
             way="seccomp",
-            detail=f"the filter refuses processes; threads are bounded by memory alone (control group: {group}; user: {user})",
+            detail=f"the filter refuses processes; threads are bounded by memory alone (control "
+            f"group: {group}; user: {user})",
         )
     return Finding(state=State.DENIED, way="", detail=f"control group: {group}; user: {user}")
 
@@ -121,9 +162,17 @@ def _files() -> Finding:
 def _network(filtering: bool) -> Finding:
     failure = _attempt(lambda: namespaces.leave(as_root=os.geteuid() == 0))
     if failure is None:
-        return Finding(state=State.AVAILABLE, way="namespace", detail="a network namespace of the runner, without interfaces")
+        return Finding(
+            state=State.AVAILABLE,
+            way="namespace",
+            detail="a network namespace of the runner, without interfaces",
+        )
     if filtering:
-        return Finding(state=State.AVAILABLE, way="seccomp", detail=f"the filter refuses sockets (no namespace: {failure})")
+        return Finding(
+            state=State.AVAILABLE,
+            way="seccomp",
+            detail=f"the filter refuses sockets (no namespace: {failure})",
+        )
     return _refused("network namespaces", failure)
 
 
@@ -157,7 +206,13 @@ def _attempt(step: Callable[[], None]) -> OSError | None:
 
 
 def _try_filter(machine: str, *, listening: bool) -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0))
+    ctypes.CDLL(None).prctl(
+        _PR_SET_NO_NEW_PRIVS,
+        ctypes.c_ulong(1),
+        ctypes.c_ulong(0),
+        ctypes.c_ulong(0),
+        ctypes.c_ulong(0),
+    )
     made = seccomp.library_filter(machine)
     seccomp.install(seccomp.Filter(code=made.code, own=made.own, listening=listening), machine)
 
@@ -180,4 +235,10 @@ def _release() -> tuple[int, int]:
 
 if __name__ == "__main__":
     for name, finding in probe().findings.items():
-        print(name, finding.state, finding.way, finding.detail.replace("\t", " ").replace("\n", " "), sep="\t")
+        print(
+            name,
+            finding.state,
+            finding.way,
+            finding.detail.replace("\t", " ").replace("\n", " "),
+            sep="\t",
+        )

@@ -1,1 +1,2 @@
-"""What every target's space is made of: knobs with finite values, sketches that declare them, the space they span."""
+"""What every target's space is made of: knobs with finite values, sketches that declare
+them, the space they span."""

@@ -1,7 +1,9 @@
-"""A space: all sketches for a workload on a target, their knobs with finite values, and points in it as integer vectors.
+"""A space: all sketches for a workload on a target, their knobs with finite values, and
+points in it as integer vectors.
 
-A sketch's knobs are independent: constraints that tie values together (registers, divisibility) are built into the values of one
-knob, a tuple of numbers. So a space's size is an exact sum of products, each point is reachable, and sampling never rejects.
+A sketch's knobs are independent: constraints that tie values together (registers,
+divisibility) are built into the values of one knob, a tuple of numbers. So a space's
+size is an exact sum of products, each point is reachable, and sampling never rejects.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from tuner.errors import UsageError
 
 Value = int | str | tuple[int, ...]
 Config = Mapping[str, Value]  # knob name -> value, JSON-able; every knob of the space is present
-Points = NDArray[np.int32]  # shape (n, len(space.knobs)): the index of each knob's value; column 0 is the sketch
+Points = NDArray[
+    np.int32
+]  # shape (n, len(space.knobs)): the index of each knob's value; column 0 is the sketch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +43,8 @@ class Sketch:
 
 @dataclass(frozen=True)
 class Space:
-    """Points of sketch s vary only the knobs of s; the others stay at index 0, so that no two points mean the same."""
+    """Points of sketch s vary only the knobs of s; the others stay at index 0, so that
+    no two points mean the same."""
 
     sketches: tuple[Sketch, ...]
 
@@ -65,7 +70,8 @@ class Space:
 
     @cached_property
     def active(self) -> NDArray[np.bool_]:
-        """Which columns a sketch uses, shape (len(sketches), len(knobs)); column 0 counts as used where there is a choice."""
+        """Which columns a sketch uses, shape (len(sketches), len(knobs)); column 0
+        counts as used where there is a choice."""
         mask = np.zeros((len(self.sketches), len(self.knobs)), np.bool_)
         mask[:, 0] = len(self.sketches) > 1
         for row, columns in enumerate(self.columns):
@@ -88,8 +94,9 @@ class Space:
         return kept
 
     def points_of(self, part: Space, points: Points) -> Points:
-        """Points of a part of this space, which has fewer values of its knobs, as points of this one. Raises UsageError where
-        this one lacks a knob or a value of the part."""
+        """Points of a part of this space, which has fewer values of its knobs, as
+        points of this one. Raises UsageError where this one lacks a knob or a value of
+        the part."""
         found = np.zeros((len(points), len(self.knobs)), np.int32)
         columns = {knob.name: column for column, knob in enumerate(part.knobs)}
         if not set(columns) <= {knob.name for knob in self.knobs}:
@@ -100,13 +107,16 @@ class Space:
             values = part.knobs[columns[knob.name]].values
             missing = set(values) - set(knob.values)
             if missing:
-                raise UsageError(f"knob {knob.name!r} no longer takes {sorted(missing, key=str)[0]!r}")
+                raise UsageError(
+                    f"knob {knob.name!r} no longer takes {sorted(missing, key=str)[0]!r}"
+                )
             index = np.array([knob.values.index(value) for value in values], np.int32)
             found[:, column] = index[points[:, columns[knob.name]]]
         return self.canonical(found)
 
     def rank(self, point: NDArray[np.int32]) -> int:
-        """The point's number, 0 <= rank < size; sketches in order, then mixed radix with the last knob fastest."""
+        """The point's number, 0 <= rank < size; sketches in order, then mixed radix
+        with the last knob fastest."""
         row = int(point[0])
         number = 0
         for column, knob in zip(self.columns[row], self.sketches[row].knobs, strict=True):
@@ -115,14 +125,18 @@ class Space:
 
     def unrank(self, rank: int) -> NDArray[np.int32]:
         if not 0 <= rank < self.size:
-            raise UsageError(f"point {rank} is outside the space; its points are numbered 0 to {self.size - 1}")
+            raise UsageError(
+                f"point {rank} is outside the space; its points are numbered 0 to {self.size - 1}"
+            )
         row = 0
         while rank >= self.sketches[row].size:
             rank -= self.sketches[row].size
             row += 1
         point = np.zeros(len(self.knobs), np.int32)
         point[0] = row
-        for column, knob in reversed(list(zip(self.columns[row], self.sketches[row].knobs, strict=True))):
+        for column, knob in reversed(
+            list(zip(self.columns[row], self.sketches[row].knobs, strict=True))
+        ):
             rank, point[column] = divmod(rank, len(knob.values))
         return point
 
@@ -131,21 +145,30 @@ class Space:
         return (self.unrank(rank) for rank in range(self.size))
 
     def config(self, point: NDArray[np.int32]) -> dict[str, Value]:
-        return {knob.name: knob.values[int(index)] for knob, index in zip(self.knobs, point, strict=True)}
+        return {
+            knob.name: knob.values[int(index)]
+            for knob, index in zip(self.knobs, point, strict=True)
+        }
 
     def point(self, config: Config) -> NDArray[np.int32]:
-        """The point of a config, which may come from JSON (lists for tuples) and may leave out knobs its sketch does not use."""
+        """The point of a config, which may come from JSON (lists for tuples) and may
+        leave out knobs its sketch does not use."""
         point = np.zeros(len(self.knobs), np.int32)
         unknown = set(config) - {knob.name for knob in self.knobs}
         if unknown:
-            raise UsageError(f"unknown knob {sorted(unknown)[0]!r}; this space has {', '.join(knob.name for knob in self.knobs)}")
+            raise UsageError(
+                f"unknown knob {sorted(unknown)[0]!r}; this space has "
+                f"{', '.join(knob.name for knob in self.knobs)}"
+            )
         for column, knob in enumerate(self.knobs):
             if knob.name not in config:
                 continue
             raw = config[knob.name]
             value = tuple(raw) if isinstance(raw, list) else raw
             if value not in knob.values:
-                raise UsageError(f"knob {knob.name!r} has no value {value!r}; it takes {list(knob.values)}")
+                raise UsageError(
+                    f"knob {knob.name!r} has no value {value!r}; it takes {list(knob.values)}"
+                )
             point[column] = knob.values.index(value)
         canonical: NDArray[np.int32] = self.canonical(point[None, :])[0]
         return canonical

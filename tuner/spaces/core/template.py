@@ -1,6 +1,8 @@
-"""Knobs of a space that a user writes as a Python function: defined where they are used, collected by calling it once.
+"""Knobs of a space that a user writes as a Python function: defined where they are
+used, collected by calling it once.
 
-The first call collects: every knob answers with its first value. Later calls apply a config: every knob answers with its value.
+The first call collects: every knob answers with its first value. Later calls apply a
+config: every knob answers with its value.
 """
 
 from __future__ import annotations
@@ -18,28 +20,40 @@ Item = TypeVar("Item")
 
 
 class Knobs:
-    """The knobs of one call of a template. Without a config it collects them, with one it answers with the config's values."""
+    """The knobs of one call of a template. Without a config it collects them, with one
+    it answers with the config's values."""
 
     def __init__(self, config: Config | None = None) -> None:
         self._config = config
         self._found: dict[str, Knob] = {}
 
-    def split(self, name: str, extent: int, *, parts: int = 2, innermost: int | None = None) -> tuple[int, ...]:
-        """Factors of an extent, outermost first: every way to write it as a product of `parts` positive integers.
+    def split(
+        self, name: str, extent: int, *, parts: int = 2, innermost: int | None = None
+    ) -> tuple[int, ...]:
+        """Factors of an extent, outermost first: every way to write it as a product of
+        `parts` positive integers.
 
-        `innermost` bounds the last factor. Raises UsageError for extents and counts below 1, and where there are more than
-        4096 ways.
+        `innermost` bounds the last factor. Raises UsageError for extents and counts
+        below 1, and where there are more than 4096 ways.
         """
         if extent < 1 or parts < 1 or (innermost is not None and innermost < 1):
-            raise UsageError(f"knob {name!r}: extent {extent}, {parts} parts, innermost {innermost}; each is at least 1")
-        allowed = (found for found in _factors(extent, parts) if innermost is None or found[-1] <= innermost)
+            raise UsageError(
+                f"knob {name!r}: extent {extent}, {parts} parts, innermost {innermost}; each is "
+                f"at least 1"
+            )
+        allowed = (
+            found
+            for found in _factors(extent, parts)
+            if innermost is None or found[-1] <= innermost
+        )
         values = sorted(allowed, key=lambda found: found[::-1])
         chosen = self._value(name, values)
         assert isinstance(chosen, tuple)
         return chosen
 
     def choice(self, name: str, values: Sequence[Value]) -> Value:
-        """One of the values: integers, texts, or tuples of integers; write them in an order in which neighbours are alike."""
+        """One of the values: integers, texts, or tuples of integers; write them in an
+        order in which neighbours are alike."""
         return self._value(name, list(values))
 
     def integer(self, name: str, values: Sequence[int]) -> int:
@@ -54,7 +68,9 @@ class Knobs:
     def order(self, name: str, items: Sequence[Item]) -> list[Item]:
         """The items, at most 6, in one of their orders; the first is the order given."""
         if len(items) > 6:
-            raise UsageError(f"knob {name!r}: {len(items)} items have too many orders; give at most 6")
+            raise UsageError(
+                f"knob {name!r}: {len(items)} items have too many orders; give at most 6"
+            )
         chosen = self._value(name, list(permutations(range(len(items)))))
         assert isinstance(chosen, tuple)
         return [items[at] for at in chosen]
@@ -74,18 +90,28 @@ class Knobs:
             raise UsageError(f"a knob cannot be called {name!r}; give it another name")
         distinct = tuple(dict.fromkeys(values))
         if not distinct or len(distinct) > MAX_VALUES:
-            raise UsageError(f"knob {name!r} has {len(distinct)} values; a knob has 1 to {MAX_VALUES}")
+            raise UsageError(
+                f"knob {name!r} has {len(distinct)} values; a knob has 1 to {MAX_VALUES}"
+            )
         knob = self._found.setdefault(name, Knob(name=name, values=distinct))
         if knob.values != distinct:
-            raise UsageError(f"knob {name!r} is defined twice with different values; give each knob a name of its own")
+            raise UsageError(
+                f"knob {name!r} is defined twice with different values; give each knob a name "
+                f"of its own"
+            )
         if self._config is None:
             return distinct[0]
         if name not in self._config:
-            raise UsageError(f"knob {name!r} is not in the config; a template defines the same knobs at every call")
+            raise UsageError(
+                f"knob {name!r} is not in the config; a template defines the same knobs at "
+                f"every call"
+            )
         raw = self._config[name]
         value = tuple(raw) if isinstance(raw, list) else raw
         if value not in distinct:
-            raise UsageError(f"knob {name!r} has no value {value!r}; it takes {list(distinct)[:16]}")
+            raise UsageError(
+                f"knob {name!r} has no value {value!r}; it takes {list(distinct)[:16]}"
+            )
         return value
 
 

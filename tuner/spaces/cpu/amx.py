@@ -1,9 +1,12 @@
-"""Sums of products in AMX's tile registers: the tile sketch with one reduction axis taken in steps of a register's width.
+"""Sums of products in AMX's tile registers: the tile sketch with one reduction axis
+taken in steps of a register's width.
 
-Intel's Advanced Matrix Extensions (Software Developer's Manual, vol. 1, ch. 18) have eight registers of 16 rows of 64 bytes. One
-instruction adds, to a register of 32-bit sums, the product of a register whose rows hold a step of the reduction with one whose
-rows hold, for each two bfloat16 or four 8-bit numbers of the step, those of every lane. Sums of integers are exact; bfloat16's
-are of float32, with subnormal numbers taken as zero.
+Intel's Advanced Matrix Extensions (Software Developer's Manual, vol. 1, ch. 18) have
+eight registers of 16 rows of 64 bytes. One instruction adds, to a register of 32-bit
+sums, the product of a register whose rows hold a step of the reduction with one whose
+rows hold, for each two bfloat16 or four 8-bit numbers of the step, those of every lane.
+Sums of integers are exact; bfloat16's are of float32, with subnormal numbers taken as
+zero.
 """
 
 from __future__ import annotations
@@ -23,15 +26,24 @@ from tuner.workload.expression import DTYPE_BYTES, Axis, DType
 REGISTERS = 8
 ROWS = 16  # of a register
 WORD_BYTES = 4  # of a row's sixteen
-RATE = 32.0  # bytes of either factor in the time of a multiply-add of float32: 16 cycles for three registers, two vectors a cycle
+# bytes of either factor in the time of a multiply-add of float32: 16 cycles for three
+# registers, two vectors a cycle
+RATE = 32.0
 FEATURES: Mapping[frozenset[str], str] = {
     frozenset({"bfloat16"}): "amx-bf16",
     frozenset({"int8"}): "amx-int8",
     frozenset({"uint8"}): "amx-int8",
     frozenset({"int8", "uint8"}): "amx-int8",
 }
-DEPTHS = (8, 16, 32, 64, 128)  # steps in a block of the reduction: of 4 KiB for two by two registers
-# Registers of sums, rows by columns; beside them the operands of one side and at least one of the other.
+DEPTHS = (
+    8,
+    16,
+    32,
+    64,
+    128,
+)  # steps in a block of the reduction: of 4 KiB for two by two registers
+# Registers of sums, rows by columns; beside them the operands of one side and at least
+# one of the other.
 TILES = tuple(
     (rows, columns)
     for rows in (1, 2, 3, 4, 6)
@@ -42,11 +54,16 @@ TILES = tuple(
 
 @dataclass(frozen=True)
 class AmxSketch(TileSketch):
-    """The group's anchor has a reduction axis cut in three: steps, words of a step and numbers of a word, `taken` at once."""
+    """The group's anchor has a reduction axis cut in three: steps, words of a step and
+    numbers of a word, `taken` at once."""
 
     row: str = ""  # the axis along which the sums of a register have their rows
     inputs: frozenset[str] = frozenset()  # tensors that the kernel is given, as they lie in memory
-    parts: str | None = None  # the reduction axis that goes over products of parts, where factors are numbers in parts
+    parts: str | None = (
+        # the reduction axis that goes over products of parts, where factors are numbers
+        # in parts
+        None
+    )
 
     @property
     def name(self) -> str:
@@ -54,36 +71,59 @@ class AmxSketch(TileSketch):
 
     @property
     def rate(self) -> float:
-        """An instruction takes the time of its rows or of a step's words, whichever are more (docs/spaces.md)."""
-        words = next(axis.extent for axis in self.group.anchor.reduce_axes if axis.name == self.taken[0])
-        return RATE / DTYPE_BYTES[self.dtypes[self.reads[0].read.tensor]] * min(self.rows, words) / ROWS
+        """An instruction takes the time of its rows or of a step's words, whichever are
+        more (docs/spaces.md)."""
+        words = next(
+            axis.extent for axis in self.group.anchor.reduce_axes if axis.name == self.taken[0]
+        )
+        return (
+            RATE
+            / DTYPE_BYTES[self.dtypes[self.reads[0].read.tensor]]
+            * min(self.rows, words)
+            / ROWS
+        )
 
     @property
     def rows(self) -> int:
-        """Rows of a register in use: where the axis is no multiple of 16, as many in each of as few."""
+        """Rows of a register in use: where the axis is no multiple of 16, as many in
+        each of as few."""
         extent = self._extent(self.row)
         return -(-extent // -(-extent // ROWS))
 
     def register_values(self) -> list[tuple[int, ...]]:
         def tile(axis: Axis, rows: int, columns: int) -> int:
-            return rows * self.rows if axis.name == self.row else columns * self.lanes if axis.name == self.vector else 1
+            return (
+                rows * self.rows
+                if axis.name == self.row
+                else columns * self.lanes
+                if axis.name == self.vector
+                else 1
+            )
 
         found = [tuple(tile(axis, *one) for axis in self.group.anchor.axes) for one in TILES]
         extents = [axis.extent for axis in self.group.anchor.axes]
-        return [one for one in found if all(size <= extent for size, extent in zip(one, extents, strict=True))]
+        return [
+            one
+            for one in found
+            if all(size <= extent for size, extent in zip(one, extents, strict=True))
+        ]
 
     def copy_values(self, found: Access) -> list[str]:
         values = []
         if self._rows_in_memory(found):
             if found.padded:
-                parts = any(axis.extent > 1 and self._fixed(axis) and found.divides(axis.name) for axis in self.group.anchor.axes)
+                parts = any(
+                    axis.extent > 1 and self._fixed(axis) and found.divides(axis.name)
+                    for axis in self.group.anchor.axes
+                )
                 values += ["pad", "pad_parts"] if parts else ["pad"]
             elif found.read.tensor in self.inputs:
                 values.append("none")
         return [*values, "pack", "pack_root"] if self._grows_little(found) or not values else values
 
     def _rows_in_memory(self, found: Access) -> bool:
-        """Whether a step of the reduction lies side by side, so that a register's rows can be loaded from where they are."""
+        """Whether a step of the reduction lies side by side, so that a register's rows
+        can be loaded from where they are."""
         if self.vector in found.axes or found.gathered:
             return False
         _, numbers = self.taken
@@ -93,15 +133,24 @@ class AmxSketch(TileSketch):
         axis = self._main_reduction()
         if axis.name in self.taken:
             return [axis.extent]
-        divisors = [size for size in range(min(DEPTHS), axis.extent // 2 + 1) if axis.extent % size == 0]
-        near = {min(divisors, key=lambda size: abs(size - want)) for want in DEPTHS if divisors and want < axis.extent}
+        divisors = [
+            size for size in range(min(DEPTHS), axis.extent // 2 + 1) if axis.extent % size == 0
+        ]
+        near = {
+            min(divisors, key=lambda size: abs(size - want))
+            for want in DEPTHS
+            if divisors and want < axis.extent
+        }
         return [*sorted(near), axis.extent]
 
     def unroll_values(self) -> list[tuple[int, int]]:
-        """Never unrolled: (innermost reduction axis, 1). Products of parts are done one after another wherever their axis is."""
+        """Never unrolled: (innermost reduction axis, 1). Products of parts are done one
+        after another wherever their axis is."""
         axes = self.group.anchor.reduce_axes
         positions = dict.fromkeys(position for position, _ in super().unroll_values())
-        return [(position, 1) for position in positions if axes[position].name != self.parts] or [(len(axes) - 1, 1)]
+        return [(position, 1) for position in positions if axes[position].name != self.parts] or [
+            (len(axes) - 1, 1)
+        ]
 
     def plan(self, config: Mapping[str, Value]) -> TilePlan:
         return replace(super().plan(config), rows=self.row, parts=self.parts)
@@ -117,11 +166,15 @@ def amx_sketch(
     inputs: frozenset[str],
     parts: str | None = None,
 ) -> AmxSketch | None:
-    """None where the target has no such registers for the anchor's operands, or the anchor is no sum of products with an axis
-    for a register's rows and one for its steps. `parts`: its reduction axis over products of parts, if it has one."""
+    """None where the target has no such registers for the anchor's operands, or the
+    anchor is no sum of products with an axis for a register's rows and one for its
+    steps. `parts`: its reduction axis over products of parts, if it has one."""
     anchor, found = group.anchor, accesses(group.anchor, shapes)
     operands = factors(anchor)
-    if operands is None or FEATURES.get(frozenset(dtypes[one.tensor] for one in operands), "none") not in target.isa:
+    if (
+        operands is None
+        or FEATURES.get(frozenset(dtypes[one.tensor] for one in operands), "none") not in target.isa
+    ):
         return None
     if {vector in one.axes for one in found} != {True, False}:
         return None
@@ -134,13 +187,40 @@ def amx_sketch(
     row = max(rows, key=lambda axis: (min(axis.extent, 2 * ROWS), anchor.axes.index(axis)))
     numbers = WORD_BYTES // DTYPE_BYTES[dtypes[operands[0].tensor]]
     wanted = ROWS * numbers
-    longest = sorted(shared, key=lambda axis: (-min(axis.extent, wanted), narrow.stride(axis.name) != 1))
-    steps = ((axis, (-(-min(axis.extent, wanted) // numbers), numbers)) for axis in longest if axis.name != parts)
-    made = next((made for axis, step in steps if (made := cut(anchor, axis, step, shapes, dtypes)) is not None), None)
+    longest = sorted(
+        shared, key=lambda axis: (-min(axis.extent, wanted), narrow.stride(axis.name) != 1)
+    )
+    steps = (
+        (axis, (-(-min(axis.extent, wanted) // numbers), numbers))
+        for axis in longest
+        if axis.name != parts
+    )
+    made = next(
+        (
+            made
+            for axis, step in steps
+            if (made := cut(anchor, axis, step, shapes, dtypes)) is not None
+        ),
+        None,
+    )
     if made is None:
         return None
     group = replace(group, anchor=made[0])
-    sketch = AmxSketch(group, vector, target, threads, shapes, dtypes, row=row.name, taken=made[1], inputs=inputs, parts=parts)
+    sketch = AmxSketch(
+        group,
+        vector,
+        target,
+        threads,
+        shapes,
+        dtypes,
+        row=row.name,
+        taken=made[1],
+        inputs=inputs,
+        parts=parts,
+    )
     wide = next(one for one in sketch.reads if vector in one.axes)
-    packable = not any(one.gathered for one in sketch.reads) and sketch.copy_values(wide)[-1] == "pack_root"
+    packable = (
+        not any(one.gathered for one in sketch.reads)
+        and sketch.copy_values(wide)[-1] == "pack_root"
+    )
     return sketch if packable and sketch.register_values() else None

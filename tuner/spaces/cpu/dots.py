@@ -1,13 +1,17 @@
-"""Sums of products of small numbers, two or four at a time: the tile sketch with one reduction axis taken in pairs or fours.
+"""Sums of products of small numbers, two or four at a time: the tile sketch with one
+reduction axis taken in pairs or fours.
 
-x86 multiplies 16-bit integers pairwise and adds each pair to a 32-bit lane in one instruction (vpmaddwd; with VNNI it accumulates
-too, vpdpwssd). Exact for operands of 8 bits: a pair is at most 2 * 255 * 255. VNNI also takes four 8-bit numbers at once
-(vpdpbusd), of one factor without and of the other with a sign. AVX512-BF16 sums pairs of bfloat16 in float32 (vdpbf16ps), with
-subnormal numbers taken as zero. The factor that moves along the lanes is packed in pairs or fours; the lanes of the accumulators
+x86 multiplies 16-bit integers pairwise and adds each pair to a 32-bit lane in one
+instruction (vpmaddwd; with VNNI it accumulates too, vpdpwssd). Exact for operands of 8
+bits: a pair is at most 2 * 255 * 255. VNNI also takes four 8-bit numbers at once
+(vpdpbusd), of one factor without and of the other with a sign. AVX512-BF16 sums pairs
+of bfloat16 in float32 (vdpbf16ps), with subnormal numbers taken as zero. The factor
+that moves along the lanes is packed in pairs or fours; the lanes of the accumulators
 are the vectorised axis, as in the tile sketch.
 
-Where both factors have a sign, or neither has, the one that lanes share is moved by 128 into the other range. What that adds to
-every sum, 128 times the sum of the other factor, is computed once for all rows and subtracted. Reductions so long that such a sum
+Where both factors have a sign, or neither has, the one that lanes share is moved by 128
+into the other range. What that adds to every sum, 128 times the sum of the other
+factor, is computed once for all rows and subtracted. Reductions so long that such a sum
 might not fit 32 bits are left to pairs: the compiler assumes that none overflows.
 """
 
@@ -30,10 +34,13 @@ PAIR, FOUR = 2, 4
 INTEGERS = frozenset({"int8", "uint8"})
 RANGE = 128  # by which an 8-bit number with a sign becomes one without
 LONGEST = 2**31 // (255 * 128)  # reduction of moved products that surely fits 32 bits
-# Features of which any gives the instruction, by how many numbers it takes and the lanes of its sums.
+# Features of which any gives the instruction, by how many numbers it takes and the
+# lanes of its sums.
 OF_INTEGERS: Mapping[tuple[int, int], frozenset[str]] = {
     (FOUR, 16): frozenset({"avx512vnni"}),
-    (FOUR, 8): frozenset({"avxvnni", "avx512vnni"}),  # the latter with AVX512VL, which every such CPU has
+    (FOUR, 8): frozenset(
+        {"avxvnni", "avx512vnni"}
+    ),  # the latter with AVX512VL, which every such CPU has
     (PAIR, 16): frozenset({"avx512bw"}),
     (PAIR, 8): frozenset({"avx2"}),
 }
@@ -42,7 +49,8 @@ OF_BFLOAT16: Mapping[tuple[int, int], frozenset[str]] = {(PAIR, 16): frozenset({
 
 @dataclass(frozen=True)
 class DotSketch(TileSketch):
-    """The group's anchor has a reduction axis cut in two: steps, and the place among what an instruction takes, `taken`."""
+    """The group's anchor has a reduction axis cut in two: steps, and the place among
+    what an instruction takes, `taken`."""
 
     numbers: int = PAIR  # that an instruction takes of either factor, for each lane
     offset: int = 0  # added to the factor that lanes share, and what it adds subtracted
@@ -78,8 +86,9 @@ def dot_sketch(
     dtypes: Mapping[str, DType],
     inputs: frozenset[str],
 ) -> DotSketch | None:
-    """Of the instruction that takes most. None where the anchor is no sum of products of 8-bit integers or bfloat16, its factors
-    share no reduction axis, or the target has no such instruction."""
+    """Of the instruction that takes most. None where the anchor is no sum of products
+    of 8-bit integers or bfloat16, its factors share no reduction axis, or the target
+    has no such instruction."""
     anchor, found = group.anchor, accesses(group.anchor, shapes)
     operands = factors(anchor)
     if operands is None or {vector in one.axes for one in found} != {True, False}:
@@ -94,10 +103,18 @@ def dot_sketch(
     moved = len(narrow) == 1 and narrow <= INTEGERS
     most = PAIR if moved and prod(axis.extent for axis in anchor.reduce_axes) > LONGEST else FOUR
     offered = [
-        count for (count, wide), any_of in features.items() if wide == lanes and count <= most and any_of & set(target.isa)
+        count
+        for (count, wide), any_of in features.items()
+        if wide == lanes and count <= most and any_of & set(target.isa)
     ]
-    ways = [(numbers, axis) for numbers in sorted(offered) for axis in reversed(shared_axes(anchor, found))]
-    ways.sort(key=lambda way: way[1].extent / -(-way[1].extent // way[0]), reverse=True)  # products by one instruction
+    ways = [
+        (numbers, axis)
+        for numbers in sorted(offered)
+        for axis in reversed(shared_axes(anchor, found))
+    ]
+    ways.sort(
+        key=lambda way: way[1].extent / -(-way[1].extent // way[0]), reverse=True
+    )  # products by one instruction
     cuts = ((numbers, cut(anchor, axis, (numbers,), shapes, dtypes)) for numbers, axis in ways)
     numbers, made = next(((numbers, made) for numbers, made in cuts if made is not None), (0, None))
     if made is None:
@@ -106,4 +123,8 @@ def dot_sketch(
     facts = (group, vector, target, threads, shapes, dtypes)
     offset = (RANGE if narrow == {"int8"} else -RANGE) if numbers == FOUR and moved else 0
     sketch = DotSketch(*facts, taken=made[1], numbers=numbers, offset=offset, inputs=inputs)
-    return sketch if all(TileSketch.copy_values(sketch, found)[-1] == "pack_root" for found in sketch.reads) else None
+    return (
+        sketch
+        if all(TileSketch.copy_values(sketch, found)[-1] == "pack_root" for found in sketch.reads)
+        else None
+    )

@@ -1,7 +1,9 @@
-"""Small programs as straight code: every loop of every stage is unrolled, and the compiler sees which reads meet padding.
+"""Small programs as straight code: every loop of every stage is unrolled, and the
+compiler sees which reads meet padding.
 
-It then folds what is constant, computes once what is the same, and finds vectors by itself among what lies side by side. Of a few
-hundred operations that is often more than any nest of loops gains: a sum of three numbers and sixty constants has three loads.
+It then folds what is constant, computes once what is the same, and finds vectors by
+itself among what lies side by side. Of a few hundred operations that is often more than
+any nest of loops gains: a sum of three numbers and sixty constants has three loads.
 """
 
 from __future__ import annotations
@@ -23,10 +25,22 @@ from tuner.spaces.rewrite.constant_folding import lifted
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.spaces.rewrite.stages import APPROXIMATED, cost, tree
 from tuner.target.target import Target
-from tuner.workload.expression import COMBINE, Cast, Scalar, Select, Stage, Unary, Var, substitute, walk
+from tuner.workload.expression import (
+    COMBINE,
+    Cast,
+    Scalar,
+    Select,
+    Stage,
+    Unary,
+    Var,
+    substitute,
+    walk,
+)
 
 STRAIGHT = "straight"
-MOST = 4096  # cost of a program, of which each operation is an instruction or two: the compiler takes a second
+# cost of a program, of which each operation is an instruction or two: the compiler
+# takes a second
+MOST = 4096
 
 MOST_TERMS = 32  # of a reduction that is written out as a whole
 AT_ONCE = (8, 4, 2, 1)  # terms of a longer one, the most that divide its last axis
@@ -60,8 +74,11 @@ class StraightSketch(TileSketch):
         return []
 
     def _mathematics_values(self) -> list[str]:
-        # A polynomial names its steps, which padding makes constant; TVM refuses a name for another constant at the next point.
-        called = [node for node in walk(self._body) if isinstance(node, Unary) and node.op in APPROXIMATED]
+        # A polynomial names its steps, which padding makes constant; TVM refuses a name
+        # for another constant at the next point.
+        called = [
+            node for node in walk(self._body) if isinstance(node, Unary) and node.op in APPROXIMATED
+        ]
         varied = any(isinstance(inner, Select) for node in called for inner in walk(node))
         return ["libm"] if varied else super()._mathematics_values()
 
@@ -85,8 +102,9 @@ class StraightSketch(TileSketch):
         )
 
     def _summed(self) -> Stage:
-        """The stage with a reduction of few terms written out as a tree, in which none waits for all before it; of more terms
-        a few at a time, or the compiler would hold what all of them share."""
+        """The stage with a reduction of few terms written out as a tree, in which none
+        waits for all before it; of more terms a few at a time, or the compiler would
+        hold what all of them share."""
         stage = replace(self.group.anchor, body=self._body)
         if stage.reducer is None:
             return stage
@@ -96,23 +114,33 @@ class StraightSketch(TileSketch):
         written = stage.reduce_axes if whole else (replace(inner, extent=count),)
         terms: list[Scalar] = []
         for place in product(*(range(axis.extent) for axis in written)):
-            at: dict[str, Scalar] = {axis.name: constant(term) for axis, term in zip(written, place, strict=True)}
+            at: dict[str, Scalar] = {
+                axis.name: constant(term) for axis, term in zip(written, place, strict=True)
+            }
             if not whole:
                 at = {inner.name: add(times(Var(inner.name), count), at[inner.name])}
             terms.append(Cast(stage.accumulator, substitute(stage.body, at)))
         body = tree(COMBINE[stage.reducer], terms)
         if whole:
             return replace(stage, reducer=None, reduce_axes=(), body=body)
-        return replace(stage, reduce_axes=(*outer, replace(inner, extent=inner.extent // count)), body=body)
+        return replace(
+            stage, reduce_axes=(*outer, replace(inner, extent=inner.extent // count)), body=body
+        )
 
 
-def straight(algorithm: Algorithm, target: Target, threads: int) -> tuple[Algorithm, Sequence[StraightSketch]] | None:
-    """The algorithm with each stage by itself, and its sketches. None of a large one, and of one that looks elements up."""
+def straight(
+    algorithm: Algorithm, target: Target, threads: int
+) -> tuple[Algorithm, Sequence[StraightSketch]] | None:
+    """The algorithm with each stage by itself, and its sketches. None of a large one,
+    and of one that looks elements up."""
     stages = algorithm.expression.stages
     if sum(cost(stage) for stage in stages) > MOST:
         return None
     if any(found.gathered for stage in stages for found in accesses(stage, algorithm.shapes)):
         return None
     groups = tuple(TileGroup(anchor=stage, epilogue=None) for stage in stages)
-    sketches = [StraightSketch(group, None, target, threads, algorithm.shapes, algorithm.dtypes) for group in groups]
+    sketches = [
+        StraightSketch(group, None, target, threads, algorithm.shapes, algorithm.dtypes)
+        for group in groups
+    ]
     return replace(algorithm, groups=groups), sketches

@@ -1,7 +1,9 @@
-"""Packed copies: an operand laid out in the order in which a nest reads it, transposed in registers where that pays.
+"""Packed copies: an operand laid out in the order in which a nest reads it, transposed
+in registers where that pays.
 
-An operand whose lanes lie apart in memory would be gathered one element at a time; so would the rows of a register tile of one
-without lanes. Where another of its iterators is contiguous, vectors are loaded along that one, a square or a rectangle of them is
+An operand whose lanes lie apart in memory would be gathered one element at a time; so
+would the rows of a register tile of one without lanes. Where another of its iterators
+is contiguous, vectors are loaded along that one, a square or a rectangle of them is
 transposed by shuffles, and stored along the lanes, or rows.
 """
 
@@ -16,7 +18,17 @@ from tuner.spaces.cpu.tile_plan import ReductionAxis, TilePlan
 from tuner.spaces.program.program import Block, Buffer, Mark
 from tuner.spaces.program.tiles import add, constant, times
 from tuner.spaces.rewrite.access import Access
-from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Scalar, Select, Var, substitute, walk
+from tuner.workload.expression import (
+    DTYPE_BYTES,
+    Axis,
+    DType,
+    Read,
+    Scalar,
+    Select,
+    Var,
+    substitute,
+    walk,
+)
 
 SHORTEST = 4  # lanes of a vector worth loading, to be transposed
 
@@ -30,23 +42,36 @@ class PackedCopy:
     marks: tuple[Mark, ...]  # to be set once the copy is in its place
 
 
-def packed_copy(name: str, found: Access, value: Scalar, plan: TilePlan, dtype: DType) -> PackedCopy:
+def packed_copy(
+    name: str, found: Access, value: Scalar, plan: TilePlan, dtype: DType
+) -> PackedCopy:
     """The copy of one read; `value` is the read in the stage's iterators, padding made explicit."""
     spatial = [name for name in plan.outer_order if name in found.axes]
     reduction = [axis for axis in plan.reduction if axis.axis.name in found.axes]
-    outer = [plan.tiled(name).outer for name in spatial] + [axis.outer for axis in reduction if axis.blocked]
+    outer = [plan.tiled(name).outer for name in spatial] + [
+        axis.outer for axis in reduction if axis.blocked
+    ]
     inner = [plan.tiled(name).inner for name in plan.inner_order if name in found.axes]
-    registers = [axis for name in spatial if name != plan.vector for axis in plan.tiled(name).register]
+    registers = [
+        axis for name in spatial if name != plan.vector for axis in plan.tiled(name).register
+    ]
     if plan.vector in found.axes:
         registers += plan.tiled(str(plan.vector)).register
     if plan.taken:
         return _for_instruction(name, found, value, plan, (outer, inner, registers), dtype)
-    # What lies within its tensor only under a condition is read one by one; and TVM shuffles no 16-bit floats.
-    along = contiguous_across(found, plan) if isinstance(value, Read) and DTYPE_BYTES[dtype] >= 4 else None
+    # What lies within its tensor only under a condition is read one by one; and TVM
+    # shuffles no 16-bit floats.
+    along = (
+        contiguous_across(found, plan)
+        if isinstance(value, Read) and DTYPE_BYTES[dtype] >= 4
+        else None
+    )
     axes = [*outer, *inner, *(_within(axis) for axis in reduction), *registers]
     loops, marks = axes, list[Mark]()
     if along is not None:
-        rows = next(axis for axis in reversed(registers) if axis.extent > 1)  # the lanes, where the operand has them
+        rows = next(
+            axis for axis in reversed(registers) if axis.extent > 1
+        )  # the lanes, where the operand has them
         loops = [*(axis for axis in axes if axis not in (along, rows)), along, rows]
         lanes = min(plan.tiled(str(plan.vector)).lanes, 1 << (along.extent.bit_length() - 1))
         marks = [Mark(loop=f"{name}.{along.name}", how="transpose", lanes=lanes)]
@@ -61,7 +86,9 @@ def packed_copy(name: str, found: Access, value: Scalar, plan: TilePlan, dtype: 
         indices=tuple(Var(axis.name) for axis in axes),
         body=substitute(value, indices),
     )
-    here = {axis.name: Var(axis.name) for axis in axes} | {_within(axis).name: axis.within for axis in reduction}
+    here = {axis.name: Var(axis.name) for axis in axes} | {
+        _within(axis).name: axis.within for axis in reduction
+    }
     return PackedCopy(
         block=block,
         buffer=Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=dtype),
@@ -72,10 +99,16 @@ def packed_copy(name: str, found: Access, value: Scalar, plan: TilePlan, dtype: 
 
 
 def _for_instruction(
-    name: str, found: Access, value: Scalar, plan: TilePlan, levels: tuple[list[Axis], list[Axis], list[Axis]], dtype: DType
+    name: str,
+    found: Access,
+    value: Scalar,
+    plan: TilePlan,
+    levels: tuple[list[Axis], list[Axis], list[Axis]],
+    dtype: DType,
 ) -> PackedCopy:
-    """A copy in which what one instruction takes lies in one row: of the operand with the vector's lanes the numbers that each
-    lane sums, beside each other; of the other what all of them share."""
+    """A copy in which what one instruction takes lies in one row: of the operand with
+    the vector's lanes the numbers that each lane sums, beside each other; of the other
+    what all of them share."""
     outer, inner, registers = levels
     moving = [axis for axis in plan.reduction if axis.axis.name in found.axes]
     steps = [_within(axis) for axis in moving if axis.axis.name not in plan.taken]
@@ -100,16 +133,33 @@ def _for_instruction(
     how: Literal["interleave", "vectorize", "transpose_words"] | None = None
     side_by_side = found.stride(plan.taken[-1]) == 1 and not found.padded
     marked, width = row[0], 0
-    if vectorised and found.stride(str(plan.vector)) == 1 and not _bordered_along(value, str(plan.vector)):
+    if (
+        vectorised
+        and found.stride(str(plan.vector)) == 1
+        and not _bordered_along(value, str(plan.vector))
+    ):
         how = "interleave"
-    elif vectorised and side_by_side and (words_along := _of_words(found, plan, kept, row[-1].extent)) is not None:
-        how, marked, width = "transpose_words", words_along, 1 << (min(words_along.extent, row[0].extent).bit_length() - 1)
+    elif (
+        vectorised
+        and side_by_side
+        and (words_along := _of_words(found, plan, kept, row[-1].extent)) is not None
+    ):
+        how, marked, width = (
+            "transpose_words",
+            words_along,
+            1 << (min(words_along.extent, row[0].extent).bit_length() - 1),
+        )
         loops = [*(axis for axis in kept if axis != words_along), words_along, *row]
     elif not vectorised and side_by_side:
         # Side by side in the source too: one loop along the row.
         whole = Axis(name=row[-1].name, extent=prod(axis.extent for axis in row))
         body = substitute(body, {axis.name: constant(0) for axis in row[:-1]})
-        written, loops, how, marked = (*written[:-1], Var(whole.name)), [*kept, whole], "vectorize", whole
+        written, loops, how, marked = (
+            (*written[:-1], Var(whole.name)),
+            [*kept, whole],
+            "vectorize",
+            whole,
+        )
     block = Block(name=name, axes=tuple(loops), buffer=name, indices=written, body=body)
     shape = (*(axis.extent for axis in kept), prod(axis.extent for axis in row))
     return PackedCopy(
@@ -117,24 +167,30 @@ def _for_instruction(
         buffer=Buffer(name=name, shape=shape, dtype=dtype, exact=True),
         read=Read(name, placed({_within(axis).name: axis.within for axis in moving})),
         levels=tuple(outer),
-        marks=(Mark(loop=f"{name}.{marked.name}", how=how, lanes=width),) if how is not None else (),
+        marks=(Mark(loop=f"{name}.{marked.name}", how=how, lanes=width),)
+        if how is not None
+        else (),
     )
 
 
 def _of_words(found: Access, plan: TilePlan, kept: list[Axis], numbers: int) -> Axis | None:
-    """The iterator along which the words of `numbers` that one lane sums lie side by side in memory, long enough to be loaded as
-    vectors: of those that one instruction takes, or of the steps between instructions."""
+    """The iterator along which the words of `numbers` that one lane sums lie side by
+    side in memory, long enough to be loaded as vectors: of those that one instruction
+    takes, or of the steps between instructions."""
     words = [_within(axis) for axis in plan.reduction if found.stride(axis.axis.name) == numbers]
     return next((axis for axis in words if axis in kept and axis.extent >= SHORTEST), None)
 
 
 def _bordered_along(value: Scalar, axis: str) -> bool:
     """Whether what is copied leaves its tensor at some places along the axis and not at others."""
-    return isinstance(value, Select) and any(isinstance(node, Var) and node.name == axis for node in walk(value.cond))
+    return isinstance(value, Select) and any(
+        isinstance(node, Var) and node.name == axis for node in walk(value.cond)
+    )
 
 
 def contiguous_across(found: Access, plan: TilePlan) -> Axis | None:
-    """The iterator along which vectors of a read can be loaded whose lanes, or rows, lie apart; None where there is none."""
+    """The iterator along which vectors of a read can be loaded whose lanes, or rows,
+    lie apart; None where there is none."""
     if plan.vector is None or found.padded:
         return None
     lanes = plan.tiled(plan.vector).lanes
@@ -146,7 +202,12 @@ def contiguous_across(found: Access, plan: TilePlan) -> Axis | None:
         if found.stride(axis.axis.name) == 1 and axis.block >= SHORTEST:
             return _within(axis)
     for tiled in plan.spatial:
-        if vectorised and found.stride(tiled.axis.name) == 1 and tiled.lanes == lanes and tiled.axis.name != plan.vector:
+        if (
+            vectorised
+            and found.stride(tiled.axis.name) == 1
+            and tiled.lanes == lanes
+            and tiled.axis.name != plan.vector
+        ):
             return tiled.register[-1]
     return None
 

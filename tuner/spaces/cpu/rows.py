@@ -1,9 +1,12 @@
-"""The row sketch for CPUs: stages that share rows run a few rows at a time, reductions along the column in parallel lanes.
+"""The row sketch for CPUs: stages that share rows run a few rows at a time, reductions
+along the column in parallel lanes.
 
-A reduction keeps `tile` partial results of each row in registers, adds the rest of a column the tile does not divide from one
-masked, overlapping tile, and folds the lanes by halves. Stages along the column that are kept between two others live in a buffer
-of one row, laid out in the same tiles. The same nest serves a matrix product whose operands are both contiguous along the
-reduction: its rows are then tiles of output elements.
+A reduction keeps `tile` partial results of each row in registers, adds the rest of a
+column the tile does not divide from one masked, overlapping tile, and folds the lanes
+by halves. Stages along the column that are kept between two others live in a buffer of
+one row, laid out in the same tiles. The same nest serves a matrix product whose
+operands are both contiguous along the reduction: its rows are then tiles of output
+elements.
 """
 
 from __future__ import annotations
@@ -59,7 +62,9 @@ class RowPlan:
     column: TiledAxis  # the column in tiles of vectors
     recomputed: frozenset[str]  # stages inlined into their readers instead of kept
     mathematics: Mathematics
-    ahead: int  # tiles of rows that what the first pass reads is fetched ahead of it, by the second pass; 0 for not at all
+    # tiles of rows that what the first pass reads is fetched ahead of it, by the second
+    # pass; 0 for not at all
+    ahead: int
     threads: int
     streamed: bool = False  # whether an output of whole rows is written past the caches
 
@@ -70,7 +75,9 @@ class RowPlan:
 class RowNest:
     """Builds the blocks and steps of one row group under one plan."""
 
-    def __init__(self, group: RowGroup, plan: RowPlan, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(
+        self, group: RowGroup, plan: RowPlan, shapes: Mapping[str, tuple[int, ...]]
+    ) -> None:
         self.plan, self.shapes, self.needed = plan, shapes, group.needed
         self.stages = _recompute(group.stages, plan.recomputed)
         self.name = group.name
@@ -88,9 +95,13 @@ class RowNest:
         self.fetching = later[0].name if plan.ahead and later else None
         self.fetched = row_reads(first, group, shapes) if self.fetching else ()
         self.finished: dict[str, Scalar] = {}  # value of each stage that has none along the column
-        self.reciprocals: dict[Scalar, tuple[str, str]] = {}  # by divisor: its scale, its reciprocal
+        self.reciprocals: dict[
+            Scalar, tuple[str, str]
+        ] = {}  # by divisor: its scale, its reciprocal
         self.kept: set[str] = set()  # stages kept along the column
-        self.reducing: list[tuple[str, list[Axis]]] = []  # reduction blocks still to be decomposed, with their reduction loops
+        self.reducing: list[
+            tuple[str, list[Axis]]
+        ] = []  # reduction blocks still to be decomposed, with their reduction loops
 
     def build(self) -> Nest:
         for stage in self.stages[:-1]:
@@ -104,7 +115,8 @@ class RowNest:
         self._place()
         return Nest(tuple(self.blocks), tuple(self.buffers), tuple(self.steps))
 
-    # --- stages -------------------------------------------------------------------------------------------------------
+    # --- stages
+    # ------------------------------------------------------------------------------
 
     def _reduction(self, stage: Stage) -> Scalar:
         """Blocks that reduce a stage; returns the expression of its finished value."""
@@ -118,7 +130,12 @@ class RowNest:
             steps = Axis(name=f"{COLUMN}_s", extent=whole)
             name = f"{stage.name}_acc"
             self._lanes_block(
-                name, stage, [*others, steps], Var(steps.name), add(times(Var(steps.name), column.tile), column.offset), None
+                name,
+                stage,
+                [*others, steps],
+                Var(steps.name),
+                add(times(Var(steps.name), column.tile), column.offset),
+                None,
             )
             parts.append(name)
         rest = column.axis.extent % column.tile
@@ -140,21 +157,38 @@ class RowNest:
         while width > 1:
             width //= 2
             half = Axis(name=self.lanes.name, extent=width)
-            low, high = (Read(folded, (*self.here, lane)) for lane in (Var(half.name), add(Var(half.name), constant(width))))
+            low, high = (
+                Read(folded, (*self.here, lane))
+                for lane in (Var(half.name), add(Var(half.name), constant(width)))
+            )
             folded = f"{stage.name}_fold{width}"
             self._local(folded, [half], Binary(combine, low, high), dtype)
         return _rounded(Read(folded, (*self.here, constant(0))), stage)
 
     def _lanes_block(
-        self, name: str, stage: Stage, reductions: list[Axis], tile: Scalar, at: Scalar, fresh: Scalar | None
+        self,
+        name: str,
+        stage: Stage,
+        reductions: list[Axis],
+        tile: Scalar,
+        at: Scalar,
+        fresh: Scalar | None,
     ) -> None:
-        """Partial results of all lanes: over whole tiles of the column, or (with `fresh`) of the lanes no whole tile covered."""
+        """Partial results of all lanes: over whole tiles of the column, or (with
+        `fresh`) of the lanes no whole tile covered."""
         assert stage.reducer is not None
         body = self._value(stage, at, tile)
         if fresh is not None:
             body = Select(fresh, body, identity(stage.reducer, stage.accumulator))
         axes = [*self.spatial, self.vectors, self.lanes]
-        self.buffers.append(Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=stage.accumulator, scope="stack"))
+        self.buffers.append(
+            Buffer(
+                name=name,
+                shape=tuple(axis.extent for axis in axes),
+                dtype=stage.accumulator,
+                scope="stack",
+            )
+        )
         self.blocks.append(
             Block(
                 name=name,
@@ -176,7 +210,9 @@ class RowNest:
         """A stage along the column that others read: a row of it, in the column's tiles."""
         column = self.plan.column
         axes = [*self.spatial, column.outer, self.vectors, self.lanes]
-        self.buffers.append(Buffer(name=stage.name, shape=tuple(axis.extent for axis in axes), dtype=stage.dtype))
+        self.buffers.append(
+            Buffer(name=stage.name, shape=tuple(axis.extent for axis in axes), dtype=stage.dtype)
+        )
         self.blocks.append(
             Block(
                 name=stage.name,
@@ -203,7 +239,10 @@ class RowNest:
         if stage.reducer is not None:
             body, along = self._reduction(stage), []
         elif len(stage.axes) > len(self.plan.rows):
-            body, along = self._value(stage, column.index, Var(column.outer.name)), [column.outer, self.vectors, self.lanes]
+            body, along = (
+                self._value(stage, column.index, Var(column.outer.name)),
+                [column.outer, self.vectors, self.lanes],
+            )
         else:
             body, along = self._value(stage, None, None), []
         where = self.rows | {COLUMN: column.index}
@@ -224,16 +263,22 @@ class RowNest:
             )
         )
 
-    # --- pieces -------------------------------------------------------------------------------------------------------
+    # --- pieces
+    # ------------------------------------------------------------------------------
 
     def _when(self, stage: Stage, at: Scalar) -> tuple[Scalar, ...]:
         """Conditions under which anything in a tile of the column, at this index, matters."""
         indices, tile = self.rows | {COLUMN: at}, [*self.register, self.vectors, self.lanes]
-        known = (condition for condition in self.needed.get(stage.name, ()) if names(condition) <= set(indices))
+        known = (
+            condition
+            for condition in self.needed.get(stage.name, ())
+            if names(condition) <= set(indices)
+        )
         return tuple(in_tile(condition, indices, tile) for condition in known)
 
     def _value(self, stage: Stage, at: Scalar | None, tile: Scalar | None) -> Scalar:
-        """The stage's body at a column index, members of the group read from where they are kept."""
+        """The stage's body at a column index, members of the group read from where they
+        are kept."""
         values: dict[str, Scalar] = dict(self.finished)
         if tile is not None:
             lanes = (Var(self.vectors.name), Var(self.lanes.name))
@@ -247,9 +292,11 @@ class RowNest:
         return replace_reads(substituted, values)
 
     def _by_reciprocal(self, node: Scalar) -> Scalar | None:
-        """A division by one number a row as a product with its reciprocal, within 1.5 ulp: a vector's takes as long as thirty
-        products on Intel's cores."""
-        if not (isinstance(node, Binary) and node.op == "div" and self._is_float32_of_row(node.rhs)):
+        """A division by one number a row as a product with its reciprocal, within 1.5
+        ulp: a vector's takes as long as thirty products on Intel's cores."""
+        if not (
+            isinstance(node, Binary) and node.op == "div" and self._is_float32_of_row(node.rhs)
+        ):
             return None
         if node.rhs not in self.reciprocals:
             self.reciprocals[node.rhs] = self._reciprocal(node.rhs)
@@ -258,40 +305,65 @@ class RowNest:
         return Binary("mul", Binary("mul", dividend, Read(scale, ())), Read(reciprocal, ()))
 
     def _reciprocal(self, divisor: Scalar) -> tuple[str, str]:
-        """Names of a scale of both sides, and of the scaled divisor's reciprocal, a normal number whatever the divisor is."""
+        """Names of a scale of both sides, and of the scaled divisor's reciprocal, a
+        normal number whatever the divisor is."""
         name = f"{self.name}_divisor{len(self.reciprocals)}"
         divisor = replace_reads(substitute(divisor, self.rows), self.finished)
         one, small, large = (Const(2.0**exponent, "float32") for exponent in (0, -64, 64))
         size = Unary("abs", divisor)
-        scale = Select(Binary("lt", size, small), large, Select(Binary("gt", size, large), small, one))
+        scale = Select(
+            Binary("lt", size, small), large, Select(Binary("gt", size, large), small, one)
+        )
         scaled = f"{name}_scale"
         self._local(scaled, [], scale, "float32")
         self.finished[scaled] = Read(scaled, self.here)
-        self._local(name, [], Binary("div", one, Binary("mul", divisor, self.finished[scaled])), "float32")
+        self._local(
+            name, [], Binary("div", one, Binary("mul", divisor, self.finished[scaled])), "float32"
+        )
         self.finished[name] = Read(name, self.here)
         return scaled, name
 
     def _is_float32_of_row(self, node: Scalar) -> bool:
-        """Whether a value is made of float32 numbers that each row has one of, and of nothing that varies in a row."""
-        of_row = {stage.name for stage in self.stages if stage.name in self.finished and stage.dtype == "float32"}
+        """Whether a value is made of float32 numbers that each row has one of, and of
+        nothing that varies in a row."""
+        of_row = {
+            stage.name
+            for stage in self.stages
+            if stage.name in self.finished and stage.dtype == "float32"
+        }
         found = {read.tensor for read in reads(node)}
-        varying = any(isinstance(inner, Var) and inner.name not in self.rows for inner in walk(node))
-        return bool(found) and found <= of_row and not varying and not any(isinstance(inner, Cast) for inner in walk(node))
+        varying = any(
+            isinstance(inner, Var) and inner.name not in self.rows for inner in walk(node)
+        )
+        return (
+            bool(found)
+            and found <= of_row
+            and not varying
+            and not any(isinstance(inner, Cast) for inner in walk(node))
+        )
 
     def _ahead(self, stage: Stage, at: Scalar) -> tuple[Fetch, ...]:
-        """What rows to come will read at this place of the column: memory would idle while a pass works on what caches hold."""
+        """What rows to come will read at this place of the column: memory would idle
+        while a pass works on what caches hold."""
         if stage.name != self.fetching:
             return ()
         column = substitute(at, {self.lanes.name: constant(0)})
         last = next(tiled for tiled in reversed(self.plan.rows) if tiled.axis.extent > 1)
-        coming = at_most(add(last.index, constant(self.plan.ahead * last.tile)), last.axis.extent - 1)
+        coming = at_most(
+            add(last.index, constant(self.plan.ahead * last.tile)), last.axis.extent - 1
+        )
         where = self.rows | {last.axis.name: coming, COLUMN: column}
-        moved = (replace(read, indices=tuple(substitute(index, where) for index in read.indices)) for read in self.fetched)
+        moved = (
+            replace(read, indices=tuple(substitute(index, where) for index in read.indices))
+            for read in self.fetched
+        )
         return tuple(Fetch(read=read) for read in moved)
 
     def _local(self, name: str, extra: list[Axis], body: Scalar, dtype: DType) -> None:
         axes = [*self.spatial, *extra]
-        self.buffers.append(Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=dtype, scope="stack"))
+        self.buffers.append(
+            Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=dtype, scope="stack")
+        )
         self.blocks.append(
             Block(
                 name=name,
@@ -304,17 +376,28 @@ class RowNest:
         )
 
     def _place(self) -> None:
-        """Nests everything under the host's rows, consumers first, then orders, vectorises and decomposes each block."""
+        """Nests everything under the host's rows, consumers first, then orders,
+        vectorises and decomposes each block."""
         host = self.blocks[-1]
         self.steps.append(
-            Reorder(loops=tuple(f"{host.name}.{axis.name}" for axis in [*self.outer, *self.inner, *self._within(host, [])]))
+            Reorder(
+                loops=tuple(
+                    f"{host.name}.{axis.name}"
+                    for axis in [*self.outer, *self.inner, *self._within(host, [])]
+                )
+            )
         )
         last = (self.inner or self.outer)[-1]
         reducing = dict(self.reducing)
         for block in reversed(self.blocks[:-1]):
             self.steps.append(ComputeAt(block=block.name, loop=f"{host.name}.{last.name}"))
             self.steps.append(
-                Reorder(loops=tuple(f"{block.name}.{axis.name}" for axis in self._within(block, reducing.get(block.name, []))))
+                Reorder(
+                    loops=tuple(
+                        f"{block.name}.{axis.name}"
+                        for axis in self._within(block, reducing.get(block.name, []))
+                    )
+                )
             )
         for block in self.blocks:
             self._mark(block.name, block)
@@ -324,10 +407,14 @@ class RowNest:
             self._mark(f"{name}_init", next(block for block in self.blocks if block.name == name))
 
     def _within(self, block: Block, reductions: list[Axis]) -> list[Axis]:
-        """The block's loops below the rows: tiles of the column or reductions, then unrolled rows and vectors, lanes last."""
+        """The block's loops below the rows: tiles of the column or reductions, then
+        unrolled rows and vectors, lanes last."""
         names = {axis.name for axis in block.axes}
         column = [axis for axis in (self.plan.column.outer,) if axis.name in names]
-        unrolled = [*self.register, *(axis for axis in block.axes if axis.name in {self.vectors.name, self.lanes.name})]
+        unrolled = [
+            *self.register,
+            *(axis for axis in block.axes if axis.name in {self.vectors.name, self.lanes.name}),
+        ]
         return [*reductions, *column, *unrolled]
 
     def _mark(self, name: str, block: Block) -> None:
@@ -343,8 +430,11 @@ def passes(stages: Sequence[Stage], rows: int) -> list[Stage]:
     return [stage for stage in stages if stage.reducer is not None or len(stage.axes) > rows]
 
 
-def row_reads(stage: Stage, group: RowGroup, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Read, ...]:
-    """What a stage reads of the group's inputs in whole vectors, other elements for each row of the last axis of rows."""
+def row_reads(
+    stage: Stage, group: RowGroup, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[Read, ...]:
+    """What a stage reads of the group's inputs in whole vectors, other elements for
+    each row of the last axis of rows."""
     inside = {one.name for one in group.stages}
     known = {COLUMN, *(axis.name for axis in group.rows)}  # to every pass
     last = next((axis for axis in reversed(group.rows) if axis.extent > 1), None)

@@ -1,4 +1,5 @@
-"""The space of a workload on a CPU: for every group of stages its sketches, for the whole every combination of them."""
+"""The space of a workload on a CPU: for every group of stages its sketches, for the
+whole every combination of them."""
 
 from __future__ import annotations
 
@@ -30,16 +31,26 @@ MAX_SKETCHES = 64  # combinations of the groups' sketches; beyond it the first o
 
 
 class CpuSpace:
-    """The sketches of one workload for (target, threads): the space they span and the program of each config."""
+    """The sketches of one workload for (target, threads): the space they span and the
+    program of each config."""
 
     def __init__(self, workload: Workload, target: Target, threads: int) -> None:
         if target.kind != "cpu":
             raise UsageError(f"target {target.name} is no CPU; its sketches live elsewhere")
         plain = plainly_named(workload.expression)
         given = zip(workload.expression.inputs, plain.inputs, strict=True)
-        self.constants = tuple(named.name for tensor, named in given if tensor.name in workload.constants)
+        self.constants = tuple(
+            named.name for tensor, named in given if tensor.name in workload.constants
+        )
         self.target, self.threads = target, threads
-        found = algorithms(plain, workload.numerics, _prepared, joined=False, isa=target.isa, sharing=among_threads(threads))
+        found = algorithms(
+            plain,
+            workload.numerics,
+            _prepared,
+            joined=False,
+            isa=target.isa,
+            sharing=among_threads(threads),
+        )
         self.algorithm = found[0]
         self.expression, self.groups = self.algorithm.expression, self.algorithm.groups
         self._algorithms: dict[str, Algorithm] = {}
@@ -76,11 +87,21 @@ class CpuSpace:
         parts = part_axis(group.anchor) if algorithm.rewritten else None
         matrices = [amx_sketch(group, vector, *facts, algorithm.exact, parts) for vector in vectors]
         if algorithm.rewritten:
-            # Of so many stages neither every combination of sketches is offered nor a copy of each read of a map.
-            if factors(group.anchor) is not None:  # of bfloat16, which other units sum no faster than float32
+            # Of so many stages neither every combination of sketches is offered nor a
+            # copy of each read of a map.
+            if (
+                factors(group.anchor) is not None
+            ):  # of bfloat16, which other units sum no faster than float32
                 return [one for one in matrices[:1] if one is not None]
-            return [replace(one, copying=group.anchor.reducer is not None) for one in tiles[:1] if isinstance(one, TileSketch)]
-        special = [*(dot_sketch(group, vector, *facts, algorithm.exact) for vector in vectors), *matrices]
+            return [
+                replace(one, copying=group.anchor.reducer is not None)
+                for one in tiles[:1]
+                if isinstance(one, TileSketch)
+            ]
+        special = [
+            *(dot_sketch(group, vector, *facts, algorithm.exact) for vector in vectors),
+            *matrices,
+        ]
         return [*tiles, *(one for one in special if one is not None), *lane_sketches(group, *facts)]
 
     def program(self, config: Config) -> Program:
@@ -88,7 +109,9 @@ class CpuSpace:
         full = self.space.config(self.space.point(config))
         name = str(full["sketch"])
         chosen, algorithm = self.combinations[name], self._algorithms[name]
-        return algorithm.program([sketch.nest(full) for sketch in chosen], self.constants, exact=algorithm.rewritten)
+        return algorithm.program(
+            [sketch.nest(full) for sketch in chosen], self.constants, exact=algorithm.rewritten
+        )
 
 
 def _prepared(expression: Expression) -> Expression:

@@ -1,8 +1,11 @@
-"""The tile sketch for CPUs: register tiles in cache blocks, operands packed or padded where wanted, results written once.
+"""The tile sketch for CPUs: register tiles in cache blocks, operands packed or padded
+where wanted, results written once.
 
-Nest of a reduction, outermost first: cache blocks of each spatial axis, reduction blocks, register tiles within a block, the
-reduction, and the unrolled register tile whose accumulators live in registers. Goto & van de Geijn, "Anatomy of High-Performance
-Matrix Multiplication" (2008) gives the reason for each level; here it is made of any stage, not only of a matrix product.
+Nest of a reduction, outermost first: cache blocks of each spatial axis, reduction
+blocks, register tiles within a block, the reduction, and the unrolled register tile
+whose accumulators live in registers. Goto & van de Geijn, "Anatomy of High-Performance
+Matrix Multiplication" (2008) gives the reason for each level; here it is made of any
+stage, not only of a matrix product.
 """
 
 from __future__ import annotations
@@ -34,23 +37,43 @@ from tuner.spaces.rewrite.groups import TileGroup, replace_reads
 from tuner.spaces.rewrite.liveness import in_tile
 from tuner.spaces.rewrite.predicates import guarded
 from tuner.spaces.rewrite.stages import costs_mathematics
-from tuner.workload.expression import Axis, Binary, Const, DType, Read, Scalar, Select, Var, reads, rewrite, substitute
+from tuner.workload.expression import (
+    Axis,
+    Binary,
+    Const,
+    DType,
+    Read,
+    Scalar,
+    Select,
+    Var,
+    reads,
+    rewrite,
+    substitute,
+)
 
-FEWEST_ROLLED = 16  # iterations of a loop that the compiler is not to unroll; straight code of fewer often pays
+FEWEST_ROLLED = (
+    16  # iterations of a loop that the compiler is not to unroll; straight code of fewer often pays
+)
 
 
 class TileNest:
     """Builds the blocks and steps of one tile group under one plan."""
 
     def __init__(
-        self, group: TileGroup, plan: TilePlan, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]
+        self,
+        group: TileGroup,
+        plan: TilePlan,
+        shapes: Mapping[str, tuple[int, ...]],
+        dtypes: Mapping[str, DType],
     ) -> None:
         self.group, self.plan, self.shapes, self.dtypes = group, plan, shapes, dtypes
         self.name = group.name
         self.blocks: list[Block] = []
         self.buffers: list[Buffer] = []
         self.steps: list[Step] = []
-        self.padded_parts: list[tuple[str, Axis]] = []  # copies made a part at a time, and the loop they stand under
+        self.padded_parts: list[
+            tuple[str, Axis]
+        ] = []  # copies made a part at a time, and the loop they stand under
         self.offset: Block | None = None  # sums of what an offset adds
         self.indices = {axis.axis.name: axis.index for axis in plan.spatial} | {
             axis.axis.name: axis.index for axis in plan.reduction
@@ -69,8 +92,17 @@ class TileNest:
     @property
     def register(self) -> list[Axis]:
         """Unrolled iterators, the vector's lanes last."""
-        plain = [axis for tiled in self.plan.spatial if tiled.axis.name != self.plan.vector for axis in tiled.register]
-        return plain if self.plan.vector is None else [*plain, *self.plan.tiled(self.plan.vector).register]
+        plain = [
+            axis
+            for tiled in self.plan.spatial
+            if tiled.axis.name != self.plan.vector
+            for axis in tiled.register
+        ]
+        return (
+            plain
+            if self.plan.vector is None
+            else [*plain, *self.plan.tiled(self.plan.vector).register]
+        )
 
     @property
     def reduction(self) -> list[Axis]:
@@ -89,26 +121,52 @@ class TileNest:
             self._reduce()
         return Nest(tuple(self.blocks), tuple(self.buffers), tuple(self.steps))
 
-    # --- pieces -------------------------------------------------------------------------------------------------------
+    # --- pieces
+    # ------------------------------------------------------------------------------
 
     def _map(self) -> None:
-        """A stage without a reduction: the output's tiles straight from its reads, or a constant where they see padding alone."""
+        """A stage without a reduction: the output's tiles straight from its reads, or a
+        constant where they see padding alone."""
         spatial = [*self.outer, *self.inner, *self.register]
         attached: list[PackedCopy] = []
         body = substitute(self._copied(attached), self.indices)
         # TVM has no stores of one bfloat16 value to all lanes.
-        found = None if self.group.anchor.dtype == "bfloat16" else outside(self.group.anchor, self.shapes)
+        found = (
+            None
+            if self.group.anchor.dtype == "bfloat16"
+            else outside(self.group.anchor, self.shapes)
+        )
         conditions, otherwise = found or ((), None)
         when = tuple(in_tile(condition, self.indices, self.register) for condition in conditions)
         wide = self._wide(body)
         written = Read(self.name, tuple(Var(axis.name) for axis in self.group.output.axes))
         joined = wide and self._joined()
-        ahead = of_map(self.plan, self.group.anchor, written, self.shapes, self.dtypes, wide=joined) if self.plan.ahead else ()
-        self._block(self.name, spatial, (), self.name, self._output_indices(), body, when, otherwise, ahead, self.plan.streamed)
+        ahead = (
+            of_map(self.plan, self.group.anchor, written, self.shapes, self.dtypes, wide=joined)
+            if self.plan.ahead
+            else ()
+        )
+        self._block(
+            self.name,
+            spatial,
+            (),
+            self.name,
+            self._output_indices(),
+            body,
+            when,
+            otherwise,
+            ahead,
+            self.plan.streamed,
+        )
         self.steps.append(Reorder(loops=self._loops(self.name, spatial)))
         for copy in reversed(attached):
-            self.buffers = [replace(buffer, scope="stack") if buffer == copy.buffer else buffer for buffer in self.buffers]
-            self.steps.append(ComputeAt(block=copy.block.name, loop=f"{self.name}.{self.inner[-1].name}"))
+            self.buffers = [
+                replace(buffer, scope="stack") if buffer == copy.buffer else buffer
+                for buffer in self.buffers
+            ]
+            self.steps.append(
+                ComputeAt(block=copy.block.name, loop=f"{self.name}.{self.inner[-1].name}")
+            )
             for axis in copy.block.axes:
                 if axis in self.register[:-1] and axis.extent > 1 and not axis.name.endswith("_l"):
                     self.steps.append(Mark(loop=f"{copy.block.name}.{axis.name}", how="unroll"))
@@ -136,34 +194,69 @@ class TileNest:
             body = self._offset(body)
         blocks = [blocked.outer] if blocked is not None else []
         plain = [axis for axis in self.register if axis.name != f"{plan.vector}_l"]
-        ahead = of_sum(plan, anchor, [*self.outer, *blocks], self.inner, plain, self.shapes, self.dtypes) if plan.ahead else ()
+        ahead = (
+            of_sum(
+                plan, anchor, [*self.outer, *blocks], self.inner, plain, self.shapes, self.dtypes
+            )
+            if plan.ahead
+            else ()
+        )
         accumulating = acc
         out_at = self.outer[-1] if blocks else (self.inner or self.outer)[-1]
         if blocked is None and not plan.offset:
             self.buffers.append(Buffer(name=acc, shape=shape, dtype=dtype, scope="stack"))
-            self._block(acc, spatial, [*self.reduction, *self.taken], acc, here, body, when, ahead=ahead)
+            self._block(
+                acc, spatial, [*self.reduction, *self.taken], acc, here, body, when, ahead=ahead
+            )
             order = [*self.outer, *self.inner, *self.reduction, *self.register, *self.taken]
             self.steps.append(Reorder(loops=self._loops(acc, order)))
         elif plan.rows is not None:
-            # Matrix registers are loaded from memory and stored there: they add to what the block before has left.
+            # Matrix registers are loaded from memory and stored there: they add to what
+            # the block before has left.
             self.buffers.append(Buffer(name=acc, shape=shape, dtype=dtype))
             self._block(acc, spatial, [*blocks, *self.reduction, *self.taken], acc, here, body)
-            order = [*self.outer, *blocks, *self.inner, *self.reduction, *self.register, *self.taken]
+            order = [
+                *self.outer,
+                *blocks,
+                *self.inner,
+                *self.reduction,
+                *self.register,
+                *self.taken,
+            ]
             self.steps.append(Reorder(loops=self._loops(acc, order)))
         else:
             accumulating = part
             sizes = tuple(axis.extent for axis in blocks)
-            self.buffers.append(Buffer(name=part, shape=(*sizes, *shape), dtype=dtype, scope="stack"))
-            self.buffers.append(Buffer(name=acc, shape=shape, dtype=dtype, scope="global" if blocks else "stack"))
+            self.buffers.append(
+                Buffer(name=part, shape=(*sizes, *shape), dtype=dtype, scope="stack")
+            )
+            self.buffers.append(
+                Buffer(name=acc, shape=shape, dtype=dtype, scope="global" if blocks else "stack")
+            )
             partial = (*(Var(axis.name) for axis in blocks), *here)
-            self._block(part, [*blocks, *spatial], [*self.reduction, *self.taken], part, partial, body, when, ahead=ahead)
+            self._block(
+                part,
+                [*blocks, *spatial],
+                [*self.reduction, *self.taken],
+                part,
+                partial,
+                body,
+                when,
+                ahead=ahead,
+            )
             self._block(acc, spatial, blocks, acc, here, self._without_offset(Read(part, partial)))
-            self.steps.append(Reorder(loops=self._loops(acc, [*self.outer, *blocks, *self.inner, *self.register])))
+            self.steps.append(
+                Reorder(loops=self._loops(acc, [*self.outer, *blocks, *self.inner, *self.register]))
+            )
             self.steps.append(ComputeAt(block=part, loop=f"{acc}.{self.inner[-1].name}"))
-            self.steps.append(Reorder(loops=self._loops(part, [*self.reduction, *self.register, *self.taken])))
+            self.steps.append(
+                Reorder(loops=self._loops(part, [*self.reduction, *self.register, *self.taken]))
+            )
         self._write_back(acc, here, out_at, spatial)
         self._place_packs(host, attached, blocked)
-        self.steps += [ComputeAt(block=name, loop=f"{host}.{level.name}") for name, level in self.padded_parts]
+        self.steps += [
+            ComputeAt(block=name, loop=f"{host}.{level.name}") for name, level in self.padded_parts
+        ]
         for axis in plan.reduction:
             if axis.unroll > 1:
                 self.steps.append(Mark(loop=f"{accumulating}.{axis.unrolled.name}", how="unroll"))
@@ -172,31 +265,46 @@ class TileNest:
             self.steps += [Mark(loop=f"{accumulating}.{axis.name}", how="roll") for axis in rolled]
         for block in dict.fromkeys((accumulating, acc)):
             if block == accumulating and plan.rows is not None:
-                self.steps += [Mark(loop=name, how="amx") for name in self._loops(block, self._in_registers())]
+                self.steps += [
+                    Mark(loop=name, how="amx") for name in self._loops(block, self._in_registers())
+                ]
                 parts = [axis.inner for axis in plan.reduction if axis.axis.name == plan.parts]
-                self.steps += [Mark(loop=name, how="amx_parts") for name in self._loops(block, parts)]
+                self.steps += [
+                    Mark(loop=name, how="amx_parts") for name in self._loops(block, parts)
+                ]
             else:
                 self._innermost(block, dot=bool(self.taken) and block == accumulating)
-        copied = [axis for copy in attached for axis in copy.levels] + [level for _, level in self.padded_parts]
+        copied = [axis for copy in attached for axis in copy.levels] + [
+            level for _, level in self.padded_parts
+        ]
         self._threads(acc, self.outer, keep=copied)
-        # Initialisation is split off above the reduction, so that the loop itself only accumulates; last, because TVM marks no
-        # loop of a reduction that has lost its initialisation.
-        sums = {accumulating: self.reduction[0]} | ({acc: blocked.outer} if blocked is not None else {})
+        # Initialisation is split off above the reduction, so that the loop itself only
+        # accumulates; last, because TVM marks no loop of a reduction that has lost its
+        # initialisation.
+        sums = {accumulating: self.reduction[0]} | (
+            {acc: blocked.outer} if blocked is not None else {}
+        )
         for block, first in sums.items():
             self.steps.append(DecomposeReduction(block=block, loop=f"{block}.{first.name}"))
             self._innermost(f"{block}_init")
         if self.offset is not None:
             name = self.offset.name
-            self.steps.append(DecomposeReduction(block=name, loop=f"{name}.{self.reduction[0].name}"))
+            self.steps.append(
+                DecomposeReduction(block=name, loop=f"{name}.{self.reduction[0].name}")
+            )
             self.steps.append(Mark(loop=f"{name}_init.{self.register[-1].name}", how="vectorize"))
 
-    def _write_back(self, acc: str, here: tuple[Scalar, ...], at: Axis, spatial: list[Axis]) -> None:
-        """The block that reads finished accumulators and stores the group's output, epilogue included."""
+    def _write_back(
+        self, acc: str, here: tuple[Scalar, ...], at: Axis, spatial: list[Axis]
+    ) -> None:
+        """The block that reads finished accumulators and stores the group's output,
+        epilogue included."""
         output = self.group.output
         finished = Read(acc, here)
         costly = self.group.epilogue is not None and costs_mathematics(self.group.epilogue.body)
         if costly and self.plan.blocked is None:
-            # Unrolled, a long epilogue takes the compiler seconds; accumulators go to memory once, so that it can be a loop.
+            # Unrolled, a long epilogue takes the compiler seconds; accumulators go to
+            # memory once, so that it can be a loop.
             held = f"{self.name}_tile"
             shape = tuple(axis.extent for axis in spatial)
             self.buffers.append(Buffer(name=held, shape=shape, dtype=self.group.anchor.accumulator))
@@ -209,13 +317,27 @@ class TileNest:
             body: Scalar = finished
         else:
             plain = unpadded(
-                self.group.epilogue.body, self.shapes, {axis.axis.name: axis.axis.extent for axis in self.plan.spatial}
+                self.group.epilogue.body,
+                self.shapes,
+                {axis.axis.name: axis.axis.extent for axis in self.plan.spatial},
             )
-            body = replace_reads(substitute(plain, self.indices), {self.group.anchor.name: finished})
-        self._block(output.name, spatial, (), output.name, self._output_indices(), body, streamed=self.plan.streamed)
+            body = replace_reads(
+                substitute(plain, self.indices), {self.group.anchor.name: finished}
+            )
+        self._block(
+            output.name,
+            spatial,
+            (),
+            output.name,
+            self._output_indices(),
+            body,
+            streamed=self.plan.streamed,
+        )
         self.steps.append(ReverseComputeAt(block=output.name, loop=f"{acc}.{at.name}"))
         self.steps.append(Reorder(loops=self._loops(output.name, [*self.inner, *self.register])))
-        self._innermost(output.name, unrolled=not costly and self.plan.rows is None, wide=self._wide(body))
+        self._innermost(
+            output.name, unrolled=not costly and self.plan.rows is None, wide=self._wide(body)
+        )
 
     def _needed(self) -> list[Scalar]:
         """Conditions under which any term matters of those that the unrolled body adds."""
@@ -226,7 +348,8 @@ class TileNest:
         return tuple(self.indices[axis.name] for axis in self.group.output.axes)
 
     def _copied(self, attached: list[PackedCopy]) -> Scalar:
-        """The anchor's body with padding made explicit and reads redirected to their copies, in the original iterators.
+        """The anchor's body with padding made explicit and reads redirected to their
+        copies, in the original iterators.
 
         Reads of packed copies come back in the new iterators, which no substitution touches.
         """
@@ -248,8 +371,11 @@ class TileNest:
         from_copies = _replace(anchor.body, changes)
         return unpadded(from_copies, self.shapes, extents)
 
-    def _pad(self, found: Access, extents: Mapping[str, int], number: int, *, parts: bool) -> Scalar:
-        """A copy of the tensor as wide as its reads reach, the padding filled in; or of each part by itself."""
+    def _pad(
+        self, found: Access, extents: Mapping[str, int], number: int, *, parts: bool
+    ) -> Scalar:
+        """A copy of the tensor as wide as its reads reach, the padding filled in; or of
+        each part by itself."""
         read = found.read
         assert read.pad is not None
         reach = []
@@ -260,10 +386,18 @@ class TileNest:
         name = f"{self.name}_pad{number}"
         shape = tuple(high - low + 1 for low, high in reach)
         axes = [Axis(name=f"p{dimension}", extent=extent) for dimension, extent in enumerate(shape)]
-        source = tuple(add(Var(axis.name), constant(low)) for axis, (low, _) in zip(axes, reach, strict=True))
-        inside = in_bounds(source, self.shapes[read.tensor], {axis.name: axis.extent for axis in axes})
+        source = tuple(
+            add(Var(axis.name), constant(low)) for axis, (low, _) in zip(axes, reach, strict=True)
+        )
+        inside = in_bounds(
+            source, self.shapes[read.tensor], {axis.name: axis.extent for axis in axes}
+        )
         plain = Read(read.tensor, source)
-        self.buffers.append(Buffer(name=name, shape=shape, dtype=self.dtypes[read.tensor], exact=bool(self.plan.taken)))
+        self.buffers.append(
+            Buffer(
+                name=name, shape=shape, dtype=self.dtypes[read.tensor], exact=bool(self.plan.taken)
+            )
+        )
         self._block(
             name,
             axes,
@@ -279,10 +413,17 @@ class TileNest:
             self.padded_parts.append((name, level))
         self.shapes = {**self.shapes, name: shape}
         self.dtypes = {**self.dtypes, name: self.dtypes[read.tensor]}
-        return Read(name, tuple(add(index, constant(-low)) for index, (low, _) in zip(read.indices, reach, strict=True)))
+        return Read(
+            name,
+            tuple(
+                add(index, constant(-low))
+                for index, (low, _) in zip(read.indices, reach, strict=True)
+            ),
+        )
 
     def _part_level(self, found: Access) -> Axis | None:
-        """The innermost of the outermost loops whose turns read parts of a tensor that have nothing in common."""
+        """The innermost of the outermost loops whose turns read parts of a tensor that
+        have nothing in common."""
         level = None
         for axis in self.plan.outer_order:
             loop = self.plan.tiled(axis).outer
@@ -294,18 +435,26 @@ class TileNest:
         return level
 
     def _pack(self, found: Access, extents: Mapping[str, int], number: int) -> PackedCopy:
-        """A copy in the order in which the nest reads it, so that the innermost loops walk it from end to end.
+        """A copy in the order in which the nest reads it, so that the innermost loops
+        walk it from end to end.
 
-        A read under a condition of the stage may be out of bounds where that fails; the copy does not know it.
+        A read under a condition of the stage may be out of bounds where that fails; the
+        copy does not know it.
         """
         read, dtype = found.read, self.dtypes[found.read.tensor]
-        value = unpadded(read if read.pad is not None else replace(read, pad=Const(0, dtype)), self.shapes, extents)
+        value = unpadded(
+            read if read.pad is not None else replace(read, pad=Const(0, dtype)),
+            self.shapes,
+            extents,
+        )
         copy = packed_copy(f"{self.name}_pack{number}", found, value, self.plan, dtype)
         self.buffers.append(copy.buffer)
         self.blocks.append(copy.block)
         return copy
 
-    def _place_packs(self, host: str, attached: list[PackedCopy], blocked: ReductionAxis | None) -> None:
+    def _place_packs(
+        self, host: str, attached: list[PackedCopy], blocked: ReductionAxis | None
+    ) -> None:
         """Each packed copy goes under the innermost cache-block loop it depends on."""
         levels = [*self.outer, *([blocked.outer] if blocked is not None else [])]
         level_of: dict[str, Axis] = {}
@@ -317,26 +466,46 @@ class TileNest:
             self._place_offset(self.offset, host, level_of)
         for copy in reversed(attached):
             if copy.block.name in level_of:
-                self.steps.append(ComputeAt(block=copy.block.name, loop=f"{host}.{level_of[copy.block.name].name}"))
+                self.steps.append(
+                    ComputeAt(
+                        block=copy.block.name, loop=f"{host}.{level_of[copy.block.name].name}"
+                    )
+                )
             self.steps += copy.marks
 
-    # --- an offset of one factor --------------------------------------------------------------------------------------
+    # --- an offset of one factor
+    # ------------------------------------------------------------------------------
 
     def _offset(self, body: Scalar) -> Scalar:
-        """The body with the plan's offset added to one factor, and a block of the sums of what that adds."""
+        """The body with the plan's offset added to one factor, and a block of the sums
+        of what that adds."""
         body, added = moved(body, f"{self.plan.vector}_l", self.plan.offset)
         blocked = [self.plan.blocked.outer] if self.plan.blocked is not None else []
         moving = iterators(added)
-        axes = [axis for axis in (*blocked, *self.outer, *self.inner, *self.register) if axis.name in moving]
+        axes = [
+            axis
+            for axis in (*blocked, *self.outer, *self.inner, *self.register)
+            if axis.name in moving
+        ]
         name = f"{self.name}_offset"
-        self.buffers.append(Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=self.group.anchor.accumulator))
+        self.buffers.append(
+            Buffer(
+                name=name,
+                shape=tuple(axis.extent for axis in axes),
+                dtype=self.group.anchor.accumulator,
+            )
+        )
         reduction = [*self.reduction, *self.taken]
         self._block(name, axes, reduction, name, tuple(Var(axis.name) for axis in axes), added)
         self.offset = self.blocks[-1]
         return body
 
     def _without_offset(self, total: Scalar) -> Scalar:
-        return total if self.offset is None else Binary("sub", total, Read(self.offset.buffer, self.offset.indices))
+        return (
+            total
+            if self.offset is None
+            else Binary("sub", total, Read(self.offset.buffer, self.offset.indices))
+        )
 
     def _place_offset(self, block: Block, host: str, level_of: Mapping[str, Axis]) -> None:
         """Beside the packed copy that it sums."""
@@ -346,14 +515,17 @@ class TileNest:
         outside = [axis for axis in block.axes if axis not in register]
         if copy in level_of:
             self.steps.append(ComputeAt(block=name, loop=f"{host}.{level_of[copy].name}"))
-        self.steps.append(Reorder(loops=self._loops(name, [*outside, *self.reduction, *register, *self.taken])))
+        self.steps.append(
+            Reorder(loops=self._loops(name, [*outside, *self.reduction, *register, *self.taken]))
+        )
         for axis in register[:-1]:
             self.steps.append(Mark(loop=f"{name}.{axis.name}", how="unroll"))
         self.steps.append(Mark(loop=f"{name}.{register[-1].name}", how="dot"))
         if copy not in level_of:
             self._threads(name, outside, keep=[])
 
-    # --- small things -------------------------------------------------------------------------------------------------
+    # --- small things
+    # ------------------------------------------------------------------------------
 
     def _block(
         self,
@@ -390,16 +562,21 @@ class TileNest:
         return tuple(f"{block}.{axis.name}" for axis in axes)
 
     def _in_registers(self) -> list[Axis]:
-        """The loops that matrix registers replace: the outermost step of the reduction, and those of a step."""
+        """The loops that matrix registers replace: the outermost step of the reduction,
+        and those of a step."""
         assert self.plan.rows is not None and self.plan.vector is not None
         row = next(axis for axis in self.plan.tiled(self.plan.rows).register)
         return [self.reduction[0], row, *self.plan.tiled(self.plan.vector).register, *self.taken]
 
-    def _innermost(self, block: str, *, unrolled: bool = True, dot: bool = False, wide: bool = False) -> None:
-        """Unrolls the register tile and vectorises its lanes, or gives lanes and what each sums to one instruction.
+    def _innermost(
+        self, block: str, *, unrolled: bool = True, dot: bool = False, wide: bool = False
+    ) -> None:
+        """Unrolls the register tile and vectorises its lanes, or gives lanes and what
+        each sums to one instruction.
 
-        `wide`: vectors side by side become one, where the compiler can halve it down to registers. It computes these by turns,
-        which hides the latency of a long chain, and loads each constant once for all.
+        `wide`: vectors side by side become one, where the compiler can halve it down to
+        registers. It computes these by turns, which hides the latency of a long chain,
+        and loads each constant once for all.
         """
         register = self.register
         if wide and self._joined():
@@ -412,7 +589,9 @@ class TileNest:
             if lanes and dot:
                 self.steps.append(Mark(loop=f"{block}.{axis.name}", how="dot"))
             elif lanes or (unrolled and axis.extent > 1):
-                self.steps.append(Mark(loop=f"{block}.{axis.name}", how="vectorize" if lanes else "unroll"))
+                self.steps.append(
+                    Mark(loop=f"{block}.{axis.name}", how="vectorize" if lanes else "unroll")
+                )
 
     def _joined(self) -> bool:
         """Whether a tile has vectors side by side that can become one."""
@@ -421,7 +600,11 @@ class TileNest:
 
     def _wide(self, body: Scalar) -> bool:
         """Whether what is written takes chains of arithmetic in vectors: polynomials of float32."""
-        return self.plan.mathematics == "polynomial" and self.group.output.dtype == "float32" and costs_mathematics(body)
+        return (
+            self.plan.mathematics == "polynomial"
+            and self.group.output.dtype == "float32"
+            and costs_mathematics(body)
+        )
 
     def _threads(self, block: str, axes: list[Axis], keep: list[Axis]) -> None:
         self.steps += parallel_prefix(block, axes, self.plan.threads, keep)

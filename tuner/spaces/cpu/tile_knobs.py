@@ -1,4 +1,5 @@
-"""Knobs of the tile sketch for CPUs: the values that a stage's structure and the target's registers leave, and their meaning."""
+"""Knobs of the tile sketch for CPUs: the values that a stage's structure and the
+target's registers leave, and their meaning."""
 
 from __future__ import annotations
 
@@ -22,13 +23,26 @@ from tuner.spaces.rewrite.stages import costs_mathematics
 from tuner.target.target import PAGE_BYTES, Target
 from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Var, walk
 
-CACHE_BLOCKS = (32, 64, 128, 256, 512, 1024)  # elements of an axis in a cache block, besides none and the whole extent
-MIN_BLOCK = 4  # elements of an axis that fit a register tile: beyond it, several tiles may share what one of them has fetched
+CACHE_BLOCKS = (
+    32,
+    64,
+    128,
+    256,
+    512,
+    1024,
+)  # elements of an axis in a cache block, besides none and the whole extent
+# elements of an axis that fit a register tile: beyond it, several tiles may share what
+# one of them has fetched
+MIN_BLOCK = 4
 MAX_REGISTER_TILE = 16  # elements of an axis that is not vectorised
-SHORT_REDUCTION = 7  # iterations of a reduction axis that LLVM unrolls by itself, whatever else is in them
+SHORT_REDUCTION = (
+    7  # iterations of a reduction axis that LLVM unrolls by itself, whatever else is in them
+)
 MAX_COSTLY_VECTORS = 4  # vectors of a tile whose points each cost transcendental functions
 MOST_UNREAD = 2  # elements of a padded copy for each that is read
-MAX_EXPANSION = 12  # times its source that a packed copy may grow to (a 3x3 window packs to 9 times)
+MAX_EXPANSION = (
+    12  # times its source that a packed copy may grow to (a 3x3 window packs to 9 times)
+)
 
 
 @dataclass(frozen=True)
@@ -41,9 +55,17 @@ class TileSketch:
     threads: int
     shapes: Mapping[str, tuple[int, ...]]
     dtypes: Mapping[str, DType]
-    across: str | None = None  # of a map: the axis along which what is read is contiguous, where that is not the vector
-    copying: bool = True  # whether an operand that can be read in place may be copied instead, or fetched ahead
-    taken: tuple[str, ...] = ()  # reduction axes that one instruction takes at once, below the lanes
+    across: str | None = (
+        # of a map: the axis along which what is read is contiguous, where that is not
+        # the vector
+        None
+    )
+    copying: bool = (
+        True  # whether an operand that can be read in place may be copied instead, or fetched ahead
+    )
+    taken: tuple[
+        str, ...
+    ] = ()  # reduction axes that one instruction takes at once, below the lanes
 
     @property
     def name(self) -> str:
@@ -55,7 +77,8 @@ class TileSketch:
     def prefix(self) -> str:
         return f"{self.group.name}.{self.name}"
 
-    # --- facts --------------------------------------------------------------------------------------------------------
+    # --- facts
+    # ------------------------------------------------------------------------------
 
     @cached_property
     def reads(self) -> tuple[Access, ...]:
@@ -68,7 +91,8 @@ class TileSketch:
 
     @property
     def lanes(self) -> int:
-        """Lanes of the accumulator's dtype in a vector register, fewer where the axis is shorter."""
+        """Lanes of the accumulator's dtype in a vector register, fewer where the axis
+        is shorter."""
         if self.vector is None:
             return 1
         stage = self.group.anchor
@@ -83,21 +107,29 @@ class TileSketch:
         return next(axis.extent for axis in self.group.anchor.axes if axis.name == name)
 
     def _is_batch(self, axis: Axis) -> bool:
-        """Whether every read moves with the axis, so that a register tile along it reuses nothing."""
+        """Whether every read moves with the axis, so that a register tile along it
+        reuses nothing."""
         return all(axis.name in found.axes for found in self.reads)
 
     def _major(self) -> list[str]:
         """The axes whose loops are worth ordering, at most three, in the stage's order."""
         axes = [
-            axis for axis in self.group.anchor.axes if axis.extent > 1 and (axis.name == self.vector or not self._fixed(axis))
+            axis
+            for axis in self.group.anchor.axes
+            if axis.extent > 1 and (axis.name == self.vector or not self._fixed(axis))
         ]
         kept = sorted(axes, key=lambda axis: -axis.extent)[:3]
         return [axis.name for axis in axes if axis in kept]
 
     def _fixed(self, axis: Axis) -> bool:
-        return self.group.anchor.reducer is not None and self._is_batch(axis) and axis.name != self.vector
+        return (
+            self.group.anchor.reducer is not None
+            and self._is_batch(axis)
+            and axis.name != self.vector
+        )
 
-    # --- knobs --------------------------------------------------------------------------------------------------------
+    # --- knobs
+    # ------------------------------------------------------------------------------
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
@@ -107,7 +139,10 @@ class TileSketch:
         orders = tuple(permutations(range(len(self._major()))))
         knobs += [self._knob("outer_order", orders), self._knob("inner_order", orders)]
         if self.group.anchor.reducer is not None:
-            knobs += [self._knob("depth", self._depth_values()), self._knob("unroll", self.unroll_values())]
+            knobs += [
+                self._knob("depth", self._depth_values()),
+                self._knob("unroll", self.unroll_values()),
+            ]
         for number, found in enumerate(self.reads):
             values = self.copy_values(found)
             if self.copying or values[0] != "none":
@@ -121,40 +156,70 @@ class TileSketch:
         return Knob(name=f"{self.prefix}.{what}", values=tuple(values))
 
     def register_values(self) -> list[tuple[int, ...]]:
-        """Register tiles, one number an axis: as many accumulators as registers allow, enough of them to hide latency."""
+        """Register tiles, one number an axis: as many accumulators as registers allow,
+        enough of them to hide latency."""
         reduction = self.group.anchor.reducer is not None
         axes = self.group.anchor.axes
         choices: list[list[int]] = []
         for axis in axes:
             if axis.name == self.vector:
-                choices.append([count * self.lanes for count in (1, 2, 3, 4, 6, 8) if count * self.lanes <= axis.extent])
+                choices.append(
+                    [
+                        count * self.lanes
+                        for count in (1, 2, 3, 4, 6, 8)
+                        if count * self.lanes <= axis.extent
+                    ]
+                )
             elif axis.name == self.across:
-                choices.append([count * self.lanes for count in (1, 2, 4) if count * self.lanes <= axis.extent])
+                choices.append(
+                    [count * self.lanes for count in (1, 2, 4) if count * self.lanes <= axis.extent]
+                )
             elif axis.extent == 1 or (self._is_batch(axis) and reduction):
                 choices.append([1])
             else:
                 choices.append(list(range(1, min(axis.extent, MAX_REGISTER_TILE) + 1)))
-        # Transcendental functions are unrolled with the tile: beyond a few of them the compiler takes seconds and gains nothing.
+        # Transcendental functions are unrolled with the tile: beyond a few of them the
+        # compiler takes seconds and gains nothing.
         costly = not reduction and costs_mathematics(self.group.anchor.body)
         budget = MAX_COSTLY_VECTORS if costly else self.target.vector_registers
         if self.across is not None:
             budget = max(budget, self.lanes)  # the least is a square
         found = []
         for tile in product(*choices):
-            if sum(size > 1 for axis, size in zip(axes, tile, strict=True) if axis.name not in (self.vector, self.across)) > 2:
+            if (
+                sum(
+                    size > 1
+                    for axis, size in zip(axes, tile, strict=True)
+                    if axis.name not in (self.vector, self.across)
+                )
+                > 2
+            ):
                 continue
-            vectors = next((size // self.lanes for axis, size in zip(axes, tile, strict=True) if axis.name == self.vector), 1)
+            vectors = next(
+                (
+                    size // self.lanes
+                    for axis, size in zip(axes, tile, strict=True)
+                    if axis.name == self.vector
+                ),
+                1,
+            )
             accumulators = prod(tile) // (self.lanes if self.vector else 1)
             if accumulators + (self._operands(vectors) if reduction else 0) <= budget:
                 found.append((accumulators, tile))
         most = max(accumulators for accumulators, _ in found)
         least = min(8, most) if reduction and len(self.reads) > 1 else 1
-        return [tile for accumulators, tile in sorted(found, key=lambda one: one[1][::-1]) if accumulators >= least]
+        return [
+            tile
+            for accumulators, tile in sorted(found, key=lambda one: one[1][::-1])
+            if accumulators >= least
+        ]
 
     def _operands(self, vectors: int) -> int:
-        """Registers that the operands of a step take: one operand's vectors, and the element that lanes share. AVX-512 broadcasts
-        that from memory for free where one vector takes it; for several the compiler keeps it, and where accumulators leave no
-        register for it, stores and loads some of them in every step (docs/spaces.md)."""
+        """Registers that the operands of a step take: one operand's vectors, and the
+        element that lanes share. AVX-512 broadcasts that from memory for free where one
+        vector takes it; for several the compiler keeps it, and where accumulators leave
+        no register for it, stores and loads some of them in every step
+        (docs/spaces.md)."""
         shared = any(self.vector not in found.axes for found in self.reads)
         free = self.target.vector_bytes >= 64 and (vectors == 1 or not shared)
         return vectors if free else vectors + 1
@@ -164,8 +229,14 @@ class TileSketch:
         extent = self._extent(name)
         if extent <= MIN_BLOCK:
             return [0]
-        share = -(-extent // self.threads)  # of a thread: the longest runs of memory that each can have
-        return [0, *sorted({size for size in (*CACHE_BLOCKS, share) if MIN_BLOCK < size < extent}), extent]
+        share = -(
+            -extent // self.threads
+        )  # of a thread: the longest runs of memory that each can have
+        return [
+            0,
+            *sorted({size for size in (*CACHE_BLOCKS, share) if MIN_BLOCK < size < extent}),
+            extent,
+        ]
 
     def _main_reduction(self) -> Axis:
         return max(self.group.anchor.reduce_axes, key=lambda axis: axis.extent)
@@ -175,31 +246,50 @@ class TileSketch:
         extent = self._main_reduction().extent
         divisors = [size for size in range(4, extent // 2 + 1) if extent % size == 0]
         wanted = (4, 8, 16, 32, 64, 128, 192, 256, 384, 512, 768, 1024)
-        near = {min(divisors, key=lambda size: abs(size - want)) for want in wanted if divisors and want < extent}
+        near = {
+            min(divisors, key=lambda size: abs(size - want))
+            for want in wanted
+            if divisors and want < extent
+        }
         return [*sorted(near), extent] if extent >= 64 else [extent]
 
     def unroll_values(self) -> list[tuple[int, int]]:
-        """(innermost reduction axis, iterations of it unrolled). A short axis is unrolled as a whole: the compiler would do so
-        anyway."""
+        """(innermost reduction axis, iterations of it unrolled). A short axis is
+        unrolled as a whole: the compiler would do so anyway."""
         axes = self.group.anchor.reduce_axes
-        walked = [(position, axis) for position, axis in enumerate(axes) if axis.name not in self.taken and axis.extent > 1]
+        walked = [
+            (position, axis)
+            for position, axis in enumerate(axes)
+            if axis.name not in self.taken and axis.extent > 1
+        ]
         values = []
         for position, axis in walked:
             if axis.extent <= SHORT_REDUCTION:
                 values.append((position, axis.extent))
             else:
                 whole = (axis.extent,) if axis.extent == 9 else ()
-                values += [(position, factor) for factor in (1, 2, 4, *whole) if axis.extent % factor == 0]
+                values += [
+                    (position, factor) for factor in (1, 2, 4, *whole) if axis.extent % factor == 0
+                ]
         return values or [(len(axes) - 1, 1)]
 
     def copy_values(self, found: Access) -> list[str]:
         stride = 0 if self.vector is None else found.stride(self.vector)
         in_vectors = stride is not None and 0 <= stride <= NEAR
         stage = self.group.anchor
-        if self.across is not None and not self.contiguous(found) and found.stride(self.across) == 1 and not found.padded:
+        if (
+            self.across is not None
+            and not self.contiguous(found)
+            and found.stride(self.across) == 1
+            and not found.padded
+        ):
             return ["pack"]
         if found.padded and found.gathered:
-            return ["none"]  # who knows where it reads: each element is compared with the border, whatever copies there are
+            return [
+                "none"
+                # who knows where it reads: each element is compared with the border,
+                # whatever copies there are
+            ]
         packable = self.packable(found)
         values = []
         if found.padded:
@@ -208,7 +298,10 @@ class TileSketch:
                 values.append("none")
             if times * MOST_UNREAD >= 1:
                 values.append("pad")
-                if any(axis.extent > 1 and self._fixed(axis) and found.divides(axis.name) for axis in stage.axes):
+                if any(
+                    axis.extent > 1 and self._fixed(axis) and found.divides(axis.name)
+                    for axis in stage.axes
+                ):
                     values.append("pad_parts")
         elif in_vectors or not packable:
             values.append("none")
@@ -217,7 +310,8 @@ class TileSketch:
         return values
 
     def packable(self, found: Access) -> bool:
-        """Whether a copy of an operand of a sum, in the order in which it is read, may be worth making."""
+        """Whether a copy of an operand of a sum, in the order in which it is read, may
+        be worth making."""
         stage = self.group.anchor
         if stage.reducer is None or found.gathered or not found.axes:
             return False
@@ -235,7 +329,8 @@ class TileSketch:
         return grown <= MAX_EXPANSION * prod(self.shapes[found.read.tensor])
 
     def _times_read(self, found: Access) -> float:
-        """How often an element of a padded copy is read on average, of one that reaches from the first read to the last."""
+        """How often an element of a padded copy is read on average, of one that reaches
+        from the first read to the last."""
         extents = self.group.anchor.extents
         reach = [bounds(index, extents) or (0, 0) for index in found.read.indices]
         return self.group.anchor.points / prod(high - low + 1 for low, high in reach)
@@ -244,11 +339,14 @@ class TileSketch:
         """Whether being inside the tensor differs between the lanes of a vector."""
         stage = self.group.anchor
         inside = in_bounds(found.read.indices, self.shapes[found.read.tensor], stage.extents)
-        return inside is not None and any(isinstance(node, Var) and node.name == self.vector for node in walk(inside))
+        return inside is not None and any(
+            isinstance(node, Var) and node.name == self.vector for node in walk(inside)
+        )
 
     def _ahead_values(self) -> tuple[int, ...]:
-        """How far ahead a nest fetches what it uses seldom and has beyond the second cache: bytes along the vectors of a map,
-        blocks of a reduction, parts that are packed."""
+        """How far ahead a nest fetches what it uses seldom and has beyond the second
+        cache: bytes along the vectors of a map, blocks of a reduction, parts that are
+        packed."""
         stage = self.group.anchor
         if self.across is not None or self.lanes == 1 or self.taken or not self.copying:
             return (0,)
@@ -256,35 +354,53 @@ class TileSketch:
             streams, far = read_once(stage, self.vector, self.shapes), PAGE_BYTES
             tensors = {stage.name, *(read.tensor for read in streams)} if streams else set()
         else:
-            tensors, far = {one.read.tensor for one in boxes(stage, self.shapes) if self._fetchable(one)}, 1
+            tensors, far = (
+                {one.read.tensor for one in boxes(stage, self.shapes) if self._fetchable(one)},
+                1,
+            )
         # TVM stores narrow floats as integers, under pointers of another type.
         wide = all(self.dtypes[name] in ("float32", "float64") for name in tensors)
         size = sum(prod(self.shapes[name]) * DTYPE_BYTES[self.dtypes[name]] for name in tensors)
         return (0, far) if wide and size > self.target.l2_bytes else (0,)
 
     def _store_values(self) -> tuple[str, ...]:
-        """Whether an output goes past the caches; of a sum one that computes little for each element, and so waits for memory."""
+        """Whether an output goes past the caches; of a sum one that computes little for
+        each element, and so waits for memory."""
         often = prod(axis.extent for axis in self.group.anchor.reduce_axes) > MOST_USES
-        return (CACHED,) if often or self.taken else store_values(self.group.output, self.vector, self.lanes, self.target)
+        return (
+            (CACHED,)
+            if often or self.taken
+            else store_values(self.group.output, self.vector, self.lanes, self.target)
+        )
 
     def _fetchable(self, one: Access) -> bool:
-        """Whether a box of what a sum reads can come ahead: a part that is packed, or the next block of the reduction."""
+        """Whether a box of what a sum reads can come ahead: a part that is packed, or
+        the next block of the reduction."""
         copies, stage = self.copy_values(one), self.group.anchor
-        in_place = "none" in copies and len(self._depth_values()) > 1 and walked(one, stage, self.vector)
+        in_place = (
+            "none" in copies and len(self._depth_values()) > 1 and walked(one, stage, self.vector)
+        )
         return in_place or ("pack" in copies and parted(one, stage))
 
     def _mathematics_values(self) -> list[str]:
-        bodies = [self.group.anchor.body] + ([self.group.epilogue.body] if self.group.epilogue else [])
-        return ["polynomial", "libm"] if any(costs_mathematics(body) for body in bodies) else ["libm"]
+        bodies = [self.group.anchor.body] + (
+            [self.group.epilogue.body] if self.group.epilogue else []
+        )
+        return (
+            ["polynomial", "libm"] if any(costs_mathematics(body) for body in bodies) else ["libm"]
+        )
 
-    # --- meaning ------------------------------------------------------------------------------------------------------
+    # --- meaning
+    # ------------------------------------------------------------------------------
 
     def nest(self, config: Mapping[str, Value]) -> Nest:
         return TileNest(self.group, self.plan(config), self.shapes, self.dtypes).build()
 
     def plan(self, config: Mapping[str, Value]) -> TilePlan:
         """The config decoded; knobs with a single value are not in it."""
-        values = {knob.name.removeprefix(self.prefix + "."): config[knob.name] for knob in self.knobs}
+        values = {
+            knob.name.removeprefix(self.prefix + "."): config[knob.name] for knob in self.knobs
+        }
         stage = self.group.anchor
         register = values.get("register") or self.register_values()[0]
         assert isinstance(register, tuple)
@@ -293,7 +409,14 @@ class TileSketch:
             whole = TiledAxis(axis=axis, tile=tile)
             wanted = int(values.get(f"block_{axis.name}", 0))  # type: ignore[arg-type]  # a block knob's values are integers
             lanes = self.lanes if axis.name in (self.vector, self.across) else 1
-            spatial.append(TiledAxis(axis=axis, tile=tile, block=fit_block(whole.tiles, -(-wanted // tile)), lanes=lanes))
+            spatial.append(
+                TiledAxis(
+                    axis=axis,
+                    tile=tile,
+                    block=fit_block(whole.tiles, -(-wanted // tile)),
+                    lanes=lanes,
+                )
+            )
         return TilePlan(
             spatial=tuple(spatial),
             vector=self.vector,
@@ -310,12 +433,18 @@ class TileSketch:
 
     def _copies(self, values: Mapping[str, Value]) -> dict[Read, str]:
         return {
-            found.read: str(values.get(f"copy{number}_{found.read.tensor}", self.copy_values(found)[0]))
+            found.read: str(
+                values.get(f"copy{number}_{found.read.tensor}", self.copy_values(found)[0])
+            )
             for number, found in enumerate(self.reads)
         }
 
     def _mathematics(self, values: Mapping[str, Value]) -> Mathematics:
-        return "polynomial" if values.get("mathematics", self._mathematics_values()[0]) == "polynomial" else "libm"
+        return (
+            "polynomial"
+            if values.get("mathematics", self._mathematics_values()[0]) == "polynomial"
+            else "libm"
+        )
 
     def order(self, order: Value | None) -> tuple[str, ...]:
         """All axes: those without a say first, then the major ones as chosen."""
@@ -342,11 +471,16 @@ class TileSketch:
 
 
 def tile_sketches(
-    group: TileGroup, target: Target, threads: int, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]
+    group: TileGroup,
+    target: Target,
+    threads: int,
+    shapes: Mapping[str, tuple[int, ...]],
+    dtypes: Mapping[str, DType],
 ) -> list[TileSketch]:
-    """One sketch for each axis worth vectorising: the output's last, the one along which most reads are made of vectors, in place
-    or as packed copies, and where vectors along the last overlap by a twentieth the longest: what is stored one by one then is
-    little beside what is summed."""
+    """One sketch for each axis worth vectorising: the output's last, the one along
+    which most reads are made of vectors, in place or as packed copies, and where
+    vectors along the last overlap by a twentieth the longest: what is stored one by one
+    then is little beside what is summed."""
     stage = group.anchor
     found = accesses(stage, shapes)
 
@@ -356,7 +490,9 @@ def tile_sketches(
     def in_vectors(axis: Axis) -> tuple[int, int]:
         along = sketch(axis.name)
         contiguous = [along.contiguous(one) for one in found]
-        return sum(here or along.packable(one) for here, one in zip(contiguous, found, strict=True)), sum(contiguous)
+        return sum(
+            here or along.packable(one) for here, one in zip(contiguous, found, strict=True)
+        ), sum(contiguous)
 
     wide = [axis for axis in stage.axes if axis.extent >= 2]
     if not wide:
@@ -367,22 +503,33 @@ def tile_sketches(
     lanes = target.vector_bytes // DTYPE_BYTES[stage.accumulator if stage.reducer else stage.dtype]
     longest = max(wide, key=lambda axis: axis.extent)
     overlap = -(-last.extent // lanes) * lanes - last.extent
-    alternative = stage.reducer is not None and overlap * 20 > last.extent and lanes <= longest.extent
+    alternative = (
+        stage.reducer is not None and overlap * 20 > last.extent and lanes <= longest.extent
+    )
     worth = (last, best, longest) if alternative else (last, best)
-    chosen = dict.fromkeys(axis.name for axis in worth if any(axis.name in one.axes for one in found) or axis is last)
+    chosen = dict.fromkeys(
+        axis.name for axis in worth if any(axis.name in one.axes for one in found) or axis is last
+    )
     sketches = [sketch(name) for name in chosen]
     across = _across(group, last, found, target)
     return sketches if across is None else [*sketches, sketch(last.name, across)]
 
 
 def _across(group: TileGroup, vector: Axis, found: Sequence[Access], target: Target) -> str | None:
-    """The axis along which a map reads contiguously what it writes along another, both long enough for squares."""
+    """The axis along which a map reads contiguously what it writes along another, both
+    long enough for squares."""
     stage = group.anchor
     lanes = target.vector_bytes // DTYPE_BYTES[stage.dtype]
     if stage.reducer is not None or vector.extent < lanes or not 4 <= lanes <= 16:
         return None
-    turned = [one for one in found if one.stride(vector.name) not in (0, 1, None) and not one.padded]
+    turned = [
+        one for one in found if one.stride(vector.name) not in (0, 1, None) and not one.padded
+    ]
     for axis in stage.axes:
-        if axis.name != vector.name and axis.extent >= lanes and any(one.stride(axis.name) == 1 for one in turned):
+        if (
+            axis.name != vector.name
+            and axis.extent >= lanes
+            and any(one.stride(axis.name) == 1 for one in turned)
+        ):
             return axis.name
     return None

@@ -1,4 +1,5 @@
-"""A config of the tile sketch for CPUs, decoded: which loops there are at each level of the nest."""
+"""A config of the tile sketch for CPUs, decoded: which loops there are at each level of
+the nest."""
 
 from __future__ import annotations
 
@@ -37,11 +38,18 @@ class ReductionAxis:
     @property
     def within(self) -> Scalar:
         """The iteration within the current block."""
-        return add(times(Var(self.inner.name), self.unroll), Var(self.unrolled.name) if self.unroll > 1 else constant(0))
+        return add(
+            times(Var(self.inner.name), self.unroll),
+            Var(self.unrolled.name) if self.unroll > 1 else constant(0),
+        )
 
     @property
     def index(self) -> Scalar:
-        return add(times(Var(self.outer.name), self.block), self.within) if self.blocked else self.within
+        return (
+            add(times(Var(self.outer.name), self.block), self.within)
+            if self.blocked
+            else self.within
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,15 +61,29 @@ class TilePlan:
     reduction: tuple[ReductionAxis, ...]  # in loop order, the innermost last
     outer_order: tuple[str, ...]  # spatial axes, cache-block loops, outermost first
     inner_order: tuple[str, ...]  # spatial axes, register-tile loops within a cache block
-    copies: Mapping[Read, str]  # "none", "pad", "pad_parts", "pack" (under the loops it depends on) or "pack_root"
+    copies: Mapping[
+        Read, str
+    ]  # "none", "pad", "pad_parts", "pack" (under the loops it depends on) or "pack_root"
     mathematics: Mathematics
     threads: int
-    ahead: int = 0  # bytes that a map fetches ahead; of a sum, blocks of the reduction and packed parts, one at most
+    # bytes that a map fetches ahead; of a sum, blocks of the reduction and packed
+    # parts, one at most
+    ahead: int = 0
     streamed: bool = False  # whether the output is written past the caches
-    taken: tuple[str, ...] = ()  # reduction axes that one instruction takes at once: tuner.spaces.cpu.dots, tuner.spaces.cpu.amx
+    taken: tuple[
+        str, ...
+        # reduction axes that one instruction takes at once: tuner.spaces.cpu.dots,
+        # tuner.spaces.cpu.amx
+    ] = ()
     rows: str | None = None  # the axis along which AMX's registers have their rows
-    parts: str | None = None  # the reduction axis that goes over products of parts, whose registers share what they load
-    offset: int = 0  # added to the factor without the vector's lanes, so that an instruction takes it: tuner.spaces.cpu.dots
+    parts: str | None = (
+        # the reduction axis that goes over products of parts, whose registers share
+        # what they load
+        None
+    )
+    # added to the factor without the vector's lanes, so that an instruction takes it:
+    # tuner.spaces.cpu.dots
+    offset: int = 0
 
     @property
     def blocked(self) -> ReductionAxis | None:

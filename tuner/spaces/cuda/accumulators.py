@@ -1,4 +1,5 @@
-"""What the nests of tensor cores share: sums held by whole warps, finished through shared memory, over turns of a pipeline."""
+"""What the nests of tensor cores share: sums held by whole warps, finished through
+shared memory, over turns of a pipeline."""
 
 from __future__ import annotations
 
@@ -22,11 +23,21 @@ from tuner.spaces.program.program import (
 from tuner.spaces.rewrite.access import unpadded
 from tuner.spaces.rewrite.groups import TileGroup, replace_reads
 from tuner.spaces.rewrite.stages import costs_mathematics
-from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Reducer, Scalar, Var, substitute
+from tuner.workload.expression import (
+    DTYPE_BYTES,
+    Axis,
+    DType,
+    Read,
+    Reducer,
+    Scalar,
+    Var,
+    substitute,
+)
 
 
 class SumsNest:
-    """The blocks and steps of one tile group as they are added. `grid` and `outer` are set before anything is launched."""
+    """The blocks and steps of one tile group as they are added. `grid` and `outer` are
+    set before anything is launched."""
 
     grid: list[Axis]  # blocks, in the order in which they are numbered
     outer: list[Axis]  # blocks of the reduction, outermost first
@@ -44,42 +55,67 @@ class SumsNest:
         return Nest(tuple(self.blocks), tuple(self.buffers), tuple(self.steps))
 
     def add(
-        self, name: str, axes: list[Axis], body: Scalar, dtype: DType, scope: Scope, reduce_axes: tuple[Axis, ...] = ()
+        self,
+        name: str,
+        axes: list[Axis],
+        body: Scalar,
+        dtype: DType,
+        scope: Scope,
+        reduce_axes: tuple[Axis, ...] = (),
     ) -> None:
         """A block with a buffer of its own that has an element for each of its points."""
-        self.buffers.append(Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=dtype, scope=scope))
+        self.buffers.append(
+            Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=dtype, scope=scope)
+        )
         here = tuple(Var(axis.name) for axis in axes)
         reducer: Reducer | None = "sum" if reduce_axes else None
         self.blocks.append(
-            Block(name=name, axes=tuple(axes), reduce_axes=reduce_axes, buffer=name, indices=here, body=body, reducer=reducer)
+            Block(
+                name=name,
+                axes=tuple(axes),
+                reduce_axes=reduce_axes,
+                buffer=name,
+                indices=here,
+                body=body,
+                reducer=reducer,
+            )
         )
 
     def add_output(self, axes: list[Axis], finished: Read, indices: Mapping[str, Scalar]) -> None:
-        """The block that stores the group's output, epilogue included; `indices`: where the group's axes stand."""
+        """The block that stores the group's output, epilogue included; `indices`: where
+        the group's axes stand."""
         body: Scalar = finished
         if self.group.epilogue is not None:
             extents = {axis.name: axis.extent for axis in self.group.anchor.axes}
             plain = unpadded(self.group.epilogue.body, self.shapes, extents)
             body = replace_reads(substitute(plain, indices), {self.group.anchor.name: finished})
         place = tuple(indices[axis.name] for axis in self.group.output.axes)
-        self.blocks.append(Block(name=self.name, axes=tuple(axes), buffer=self.name, indices=place, body=body))
+        self.blocks.append(
+            Block(name=self.name, axes=tuple(axes), buffer=self.name, indices=place, body=body)
+        )
 
     def reorder(self, block: str, axes: Sequence[Axis]) -> None:
         self.steps.append(Reorder(loops=tuple(f"{block}.{axis.name}" for axis in axes)))
 
     def share_store(self, elements: Sequence[Axis], threads: int, width: int) -> None:
-        """Deals the output's elements in shared memory out to the threads that hold them, `width` neighbours to each."""
+        """Deals the output's elements in shared memory out to the threads that hold
+        them, `width` neighbours to each."""
         name = self.name
         self.steps += [
             Fuse(loops=tuple(f"{name}.{axis.name}" for axis in elements), into=f"{name}.all"),
-            SplitLoop(loop=f"{name}.all", factors=(threads, width), into=(f"{name}.step", f"{name}.lane", f"{name}.vector")),
+            SplitLoop(
+                loop=f"{name}.all",
+                factors=(threads, width),
+                into=(f"{name}.step", f"{name}.lane", f"{name}.vector"),
+            ),
             Bind(loop=f"{name}.lane", axis="threadIdx.x"),
         ]
         if width > 1:
             self.steps.append(Mark(loop=f"{name}.vector", how="vectorize"))
 
     def launch(self, *, asynchronous: bool | None, stages: int) -> None:
-        """Binds the grid and overlaps the two operands' copies with computing; `asynchronous` None: copies are not overlapped."""
+        """Binds the grid and overlaps the two operands' copies with computing;
+        `asynchronous` None: copies are not overlapped."""
         sums = self.sums
         self.steps += [
             Fuse(loops=tuple(f"{sums}.{axis.name}" for axis in self.grid), into=f"{sums}.grid"),
@@ -87,9 +123,12 @@ class SumsNest:
             DecomposeReduction(block=sums, loop=f"{sums}.{self.outer[0].name}"),
         ]
         if asynchronous is not None:
-            # A window's steps and blocks of the depth are one sequence of turns: a short depth alone leaves nothing to overlap.
+            # A window's steps and blocks of the depth are one sequence of turns: a
+            # short depth alone leaves nothing to overlap.
             self.steps += [
-                Fuse(loops=tuple(f"{sums}.{axis.name}" for axis in self.outer), into=f"{sums}.turn"),
+                Fuse(
+                    loops=tuple(f"{sums}.{axis.name}" for axis in self.outer), into=f"{sums}.turn"
+                ),
                 Pipeline(loop=f"{sums}.turn", copies=2, asynchronous=asynchronous, stages=stages),
             ]
 
@@ -97,9 +136,14 @@ class SumsNest:
 def store_width(group: TileGroup) -> int:
     """Elements that a thread computes from sums in shared memory and stores at once, at most.
 
-    Functions such as exp have no vectors: neighbouring threads then store neighbouring elements. Of what else is computed,
-    TVM's code generator has constants of 16 bytes at most.
+    Functions such as exp have no vectors: neighbouring threads then store neighbouring
+    elements. Of what else is computed, TVM's code generator has constants of 16 bytes
+    at most.
     """
     if group.epilogue is None:
         return widest(DTYPE_BYTES[group.output.dtype])
-    return 1 if costs_mathematics(group.epilogue.body) else widest(DTYPE_BYTES[group.anchor.accumulator])
+    return (
+        1
+        if costs_mathematics(group.epilogue.body)
+        else widest(DTYPE_BYTES[group.anchor.accumulator])
+    )

@@ -1,8 +1,11 @@
-"""Axes of a GPU's nest: a spatial one as blocks of threads of registers of lanes, a reduction as blocks of steps.
+"""Axes of a GPU's nest: a spatial one as blocks of threads of registers of lanes, a
+reduction as blocks of steps.
 
-A block that does not divide its extent is moved back to end at the extent, as tiles on a CPU are, so that no store is predicated.
-A reduction cannot visit a point twice: its last block runs over, and what lies beyond counts as the reduction's identity.
-A square that does not divide its extent is cut short: what would lie beyond is the last element once more.
+A block that does not divide its extent is moved back to end at the extent, as tiles on
+a CPU are, so that no store is predicated. A reduction cannot visit a point twice: its
+last block runs over, and what lies beyond counts as the reduction's identity. A square
+that does not divide its extent is cut short: what would lie beyond is the last element
+once more.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ from tuner.workload.expression import Axis, Binary, Const, Scalar, Var
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridAxis:
-    """Neighbouring threads take neighbouring vectors; a thread's further vectors lie a whole row of threads apart."""
+    """Neighbouring threads take neighbouring vectors; a thread's further vectors lie a
+    whole row of threads apart."""
 
     axis: Axis
     threads: int = 1
@@ -47,7 +51,11 @@ class GridAxis:
     def base(self) -> Scalar:
         """The first element of the current block."""
         first = times(Var(self.outer.name), self.block)
-        return at_most(first, self.axis.extent - self.block) if self.axis.extent % self.block else first
+        return (
+            at_most(first, self.axis.extent - self.block)
+            if self.axis.extent % self.block
+            else first
+        )
 
     @property
     def within(self) -> Scalar:
@@ -64,12 +72,15 @@ class GridAxis:
 
     def starts_at_multiples_of(self, width: int) -> bool:
         """Whether every block begins at a multiple of `width` elements."""
-        return self.block % width == 0 and (self.axis.extent % self.block == 0 or (self.axis.extent - self.block) % width == 0)
+        return self.block % width == 0 and (
+            self.axis.extent % self.block == 0 or (self.axis.extent - self.block) % width == 0
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SquareAxis(GridAxis):
-    """Each thread takes a whole square, of `lanes` elements; `register` is 1. The extent may be shorter than the last square."""
+    """Each thread takes a whole square, of `lanes` elements; `register` is 1. The
+    extent may be shorter than the last square."""
 
     @property
     def squares(self) -> int:
@@ -85,7 +96,9 @@ class SquareAxis(GridAxis):
         if self.squares == 1:
             return constant(0)
         first = times(Var(self.outer.name), self.threads)
-        first = at_most(first, self.squares - self.threads) if self.squares % self.threads else first
+        first = (
+            at_most(first, self.squares - self.threads) if self.squares % self.threads else first
+        )
         return add(first, Var(self.thread.name)) if self.threads > 1 else first
 
     @property
@@ -104,7 +117,8 @@ class SquareAxis(GridAxis):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DepthAxis:
-    """A reduction axis as blocks of steps of unrolled iterations; the last block may run over the extent."""
+    """A reduction axis as blocks of steps of unrolled iterations; the last block may
+    run over the extent."""
 
     axis: Axis
     depth: int  # iterations of a block, at most the extent

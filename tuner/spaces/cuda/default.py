@@ -1,7 +1,9 @@
-"""The default schedule on a GPU: as on a CPU, elementwise stages inlined and nothing else done, but for one thread an element.
+"""The default schedule on a GPU: as on a CPU, elementwise stages inlined and nothing
+else done, but for one thread an element.
 
-A loop on a GPU has to be bound to threads, so nothing less runs there. It is the first point of every space: blocks of a warp or
-two of threads, one element or one row a thread block, operands read where they are, no loop unrolled.
+A loop on a GPU has to be bound to threads, so nothing less runs there. It is the first
+point of every space: blocks of a warp or two of threads, one element or one row a
+thread block, operands read where they are, no loop unrolled.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""What a thread block may take, judged before anything is compiled: threads, registers, shared memory.
+"""What a thread block may take, judged before anything is compiled: threads, registers,
+shared memory.
 
-Registers are an estimate; the compiler's own count comes with the cubin. Sketches offer only values that fit.
+Registers are an estimate; the compiler's own count comes with the cubin. Sketches offer
+only values that fit.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from tuner.target.cuda import (
     WARP,
 )
 
-# Addresses, loop counters, staged loads. Of 64 random kernels ptxas gave 8 more than this estimate, at worst 101 for 66.
+# Addresses, loop counters, staged loads. Of 64 random kernels ptxas gave 8 more than
+# this estimate, at worst 101 for 66.
 OTHER_REGISTERS = 40
 THREADS_PER_DIMENSION = (THREADS_PER_BLOCK, THREADS_PER_BLOCK, 64)  # x, y, z
 LEAST_THREADS = 64  # two warps: fewer leave an SM's schedulers idle, whatever the tile
@@ -30,7 +33,9 @@ class Footprint:
     threads: tuple[int, ...]  # of each thread axis, x first
     registers: int  # 32-bit, of one thread, estimated
     shared_bytes: int
-    most_shared_bytes: int = STATIC_SHARED_BYTES  # of a block; more than the static where it is asked for at the launch
+    most_shared_bytes: int = (
+        STATIC_SHARED_BYTES  # of a block; more than the static where it is asked for at the launch
+    )
 
     @property
     def block(self) -> int:
@@ -48,17 +53,24 @@ class Footprint:
         if self.block > THREADS_PER_BLOCK:
             return f"{self.block} threads in a block; the most are {THREADS_PER_BLOCK}"
         if self.registers > REGISTERS_PER_THREAD:
-            return f"about {self.registers} registers a thread; the most are {REGISTERS_PER_THREAD}: a smaller register tile fits"
+            return (
+                f"about {self.registers} registers a thread; the most are "
+                f"{REGISTERS_PER_THREAD}: a smaller register tile fits"
+            )
         # Registers are given to a warp at a time.
         warps = -(-self.block // WARP)
         if self.registers * warps * WARP > REGISTERS_PER_BLOCK:
             return (
-                f"about {self.registers} registers in each of {self.block} threads; a block has {REGISTERS_PER_BLOCK}: "
+                f"about {self.registers} registers in each of {self.block} threads; a block has "
+                f"{REGISTERS_PER_BLOCK}: "
                 "fewer threads or a smaller register tile fit"
             )
         if self.shared_bytes > self.most_shared_bytes:
             most = self.most_shared_bytes
-            return f"{self.shared_bytes} bytes of shared memory; a block has {most}: a smaller tile or depth fits"
+            return (
+                f"{self.shared_bytes} bytes of shared memory; a block has {most}: a smaller "
+                f"tile or depth fits"
+            )
         return None
 
     def check(self) -> None:

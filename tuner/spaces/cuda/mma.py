@@ -1,8 +1,11 @@
-"""The tensor-core sketch for GPUs: a sum of products on squares of 16, a square a warp at a time, operands through shared memory.
+"""The tensor-core sketch for GPUs: a sum of products on squares of 16, a square a warp
+at a time, operands through shared memory.
 
-Nest, outermost first: the grid, the warps of a block, blocks of the reduction with both operands fetched under them, squares of
-the reduction with their operands loaded into fragments, and the warp's own squares of the output. What is summed goes through a
-square of shared memory a warp, where the epilogue reads it. Until the instructions are put in, loops do the same one by one.
+Nest, outermost first: the grid, the warps of a block, blocks of the reduction with both
+operands fetched under them, squares of the reduction with their operands loaded into
+fragments, and the warp's own squares of the output. What is summed goes through a
+square of shared memory a warp, where the epilogue reads it. Until the instructions are
+put in, loops do the same one by one.
 """
 
 from __future__ import annotations
@@ -33,13 +36,20 @@ from tuner.target.cuda import WARP
 from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Cast, DType, Read, Scalar, Var
 
 EDGE = 16  # of the squares that an instruction takes
-SHORT: Mapping[str, str] = {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "float32": "f32", "int32": "s32"}
+SHORT: Mapping[str, str] = {
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "int8": "s8",
+    "float32": "f32",
+    "int32": "s32",
+}
 FRAGMENT_ALIGNMENT = 32  # bytes at which a square's row may begin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarpAxis(GridAxis):
-    """A spatial axis as blocks of warps of squares; a block that does not divide the extent is moved back, as everywhere."""
+    """A spatial axis as blocks of warps of squares; a block that does not divide the
+    extent is moved back, as everywhere."""
 
     warps: int = 1
     squares: int = 1  # of one warp
@@ -68,7 +78,11 @@ class WarpAxis(GridAxis):
     @property
     def base(self) -> Scalar:
         first = times(Var(self.outer.name), self.block)
-        return at_most(first, self.axis.extent - self.block) if self.axis.extent % self.block else first
+        return (
+            at_most(first, self.axis.extent - self.block)
+            if self.axis.extent % self.block
+            else first
+        )
 
     @property
     def outer(self) -> Axis:
@@ -105,7 +119,11 @@ class CudaMmaNest(SumsNest):
     """Builds the blocks and steps of one tile group under one plan."""
 
     def __init__(
-        self, group: TileGroup, plan: MmaPlan, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]
+        self,
+        group: TileGroup,
+        plan: MmaPlan,
+        shapes: Mapping[str, tuple[int, ...]],
+        dtypes: Mapping[str, DType],
     ) -> None:
         super().__init__(group, shapes)
         self.plan, self.dtypes = plan, dtypes
@@ -116,7 +134,9 @@ class CudaMmaNest(SumsNest):
         self.squares = [plan.rows.square, plan.columns.square]
         self.elements = [plan.rows.element, plan.columns.element]
         self.outer = [one.outer for one in plan.reduction]
-        self.inner = [axis for one in plan.window for axis in (one.inner, one.unrolled)] + [plan.depth.inner]
+        self.inner = [axis for one in plan.window for axis in (one.inner, one.unrolled)] + [
+            plan.depth.inner
+        ]
         self.indices: dict[str, Scalar] = {one.axis.name: one.index for one in plan.spatial}
         self.indices |= {one.axis.name: one.index for one in plan.reduction}
 
@@ -130,12 +150,19 @@ class CudaMmaNest(SumsNest):
         spatial = [*self.grid, *self.warps, *self.squares, *self.elements]
         reduce = (*self.outer, *self.inner, plan.depth.unrolled)
         self.add(self.sums, spatial, product, self.accumulator, "wmma.accumulator", reduce)
-        self.add(f"{self.name}_square", spatial, self._at(self.sums, spatial), self.accumulator, "shared.dyn")
+        self.add(
+            f"{self.name}_square",
+            spatial,
+            self._at(self.sums, spatial),
+            self.accumulator,
+            "shared.dyn",
+        )
         self.add_output(spatial, self._at(f"{self.name}_square", spatial), self.indices)
         self._schedule([left, right])
         return self.nest
 
-    # --- blocks -------------------------------------------------------------------------------------------------------
+    # --- blocks
+    # ------------------------------------------------------------------------------
 
     def _fetch(self, which: str, found: Access) -> Fetch:
         plan, tensor = self.plan, found.read.tensor
@@ -171,12 +198,24 @@ class CudaMmaNest(SumsNest):
     def _at(self, name: str, axes: list[Axis]) -> Read:
         return Read(name, tuple(Var(axis.name) for axis in axes))
 
-    # --- steps --------------------------------------------------------------------------------------------------------
+    # --- steps
+    # ------------------------------------------------------------------------------
 
     def _schedule(self, fetches: list[Fetch]) -> None:
         plan, sums, square = self.plan, self.sums, f"{self.name}_square"
         unrolled = plan.depth.unrolled
-        self.reorder(sums, [*self.grid, *self.warps, *self.outer, *self.inner, *self.squares, *self.elements, unrolled])
+        self.reorder(
+            sums,
+            [
+                *self.grid,
+                *self.warps,
+                *self.outer,
+                *self.inner,
+                *self.squares,
+                *self.elements,
+                unrolled,
+            ],
+        )
         threads: tuple[tuple[ThreadAxis, int], ...] = (
             ("threadIdx.z", plan.columns.warps),
             ("threadIdx.y", plan.rows.warps),
@@ -186,19 +225,27 @@ class CudaMmaNest(SumsNest):
         self.steps.append(Bind(loop=f"{sums}.{plan.columns.warp.name}", axis="threadIdx.z"))
         self.steps.append(ReverseComputeAt(block=square, loop=f"{sums}.{plan.columns.warp.name}"))
         self.reorder(square, [*self.squares, *self.elements])
-        self.steps.append(ReverseComputeAt(block=self.name, loop=f"{square}.{plan.columns.square.name}"))
+        self.steps.append(
+            ReverseComputeAt(block=self.name, loop=f"{square}.{plan.columns.square.name}")
+        )
         self._store()
         for made, part in zip(fetches, ("left", "right"), strict=True):
             fragment = f"{self.name}_{part}_fragment"
             self.steps.append(ComputeAt(block=fragment, loop=f"{sums}.{plan.depth.inner.name}"))
             self.steps += made.steps(f"{sums}.{self.outer[-1].name}", threads)
-        self.launch(asynchronous=None if plan.pipeline == "none" else plan.pipeline == "async", stages=plan.stages)
+        self.launch(
+            asynchronous=None if plan.pipeline == "none" else plan.pipeline == "async",
+            stages=plan.stages,
+        )
         self._instructions()
 
     def _store(self) -> None:
-        """A warp's threads share its square: each writes neighbouring elements, where rows are aligned for that."""
+        """A warp's threads share its square: each writes neighbouring elements, where
+        rows are aligned for that."""
         columns, width = self.plan.columns, store_width(self.group)
-        while width > 1 and not (columns.starts_at_multiples_of(width) and columns.axis.extent % width == 0):
+        while width > 1 and not (
+            columns.starts_at_multiples_of(width) and columns.axis.extent % width == 0
+        ):
             width //= 2
         self.share_store(self.elements, WARP, width)
 
@@ -208,10 +255,17 @@ class CudaMmaNest(SumsNest):
         rows, columns = plan.rows.element.name, plan.columns.element.name
         right = columns if plan.turned else plan.depth.unrolled.name
         self.steps += [
-            Tensorize(loop=f"{self.name}_left_fragment.{rows}", instruction=f"square_load_a_{kind}"),
-            Tensorize(loop=f"{self.name}_right_fragment.{right}", instruction=f"square_load_b_{kind}{turned}"),
+            Tensorize(
+                loop=f"{self.name}_left_fragment.{rows}", instruction=f"square_load_a_{kind}"
+            ),
+            Tensorize(
+                loop=f"{self.name}_right_fragment.{right}",
+                instruction=f"square_load_b_{kind}{turned}",
+            ),
             Tensorize(loop=f"{self.sums}_init.{rows}", instruction=f"square_fill_{sums}"),
-            Tensorize(loop=f"{self.sums}.{rows}", instruction=f"square_multiply_{kind}_{sums}{turned}"),
+            Tensorize(
+                loop=f"{self.sums}.{rows}", instruction=f"square_multiply_{kind}_{sums}{turned}"
+            ),
             Tensorize(loop=f"{self.name}_square.{rows}", instruction=f"square_store_{sums}"),
         ]
 
@@ -219,20 +273,28 @@ class CudaMmaNest(SumsNest):
 def pad_of(plan: MmaPlan, itemsize: int) -> int:
     """Elements by which rows of a box are stretched.
 
-    Where a window moves along the rows a square begins at any of them, so that every row keeps a square's alignment.
+    Where a window moves along the rows a square begins at any of them, so that every
+    row keeps a square's alignment.
     """
     return (FRAGMENT_ALIGNMENT if plan.window else FRAGMENT_ALIGNMENT // 2) // itemsize
 
 
 def described(program: Program) -> Program:
-    """The program with what its instructions do in their place: the same loops one by one, on ordinary memory."""
-    blocks = {block.name for block in program.blocks}  # those that TVM puts around instructions are not among them
+    """The program with what its instructions do in their place: the same loops one by
+    one, on ordinary memory."""
+    blocks = {
+        block.name for block in program.blocks
+    }  # those that TVM puts around instructions are not among them
     return replace(
         program,
-        buffers=tuple(replace(one, scope="local") if one.scope.startswith("wmma") else one for one in program.buffers),
+        buffers=tuple(
+            replace(one, scope="local") if one.scope.startswith("wmma") else one
+            for one in program.buffers
+        ),
         steps=tuple(
             replace(step, asynchronous=False) if isinstance(step, Pipeline) else step
             for step in program.steps
-            if not isinstance(step, Tensorize) and not (isinstance(step, StorageAlign) and step.block not in blocks)
+            if not isinstance(step, Tensorize)
+            and not (isinstance(step, StorageAlign) and step.block not in blocks)
         ),
     )

@@ -1,8 +1,11 @@
-"""Knobs of the tensor-core sketch: warps and squares of both sides with the depth, stretched rows, overlapping of copies.
+"""Knobs of the tensor-core sketch: warps and squares of both sides with the depth,
+stretched rows, overlapping of copies.
 
-The sketch takes any sum of products of two reads whose access maps have the form: the left one ends in (rows, depth), the right
-one in (depth, columns) or (columns, depth). So a convolution of channels-last images is one too: its rows are pixels of an
-image's row, its window further reductions, and the box in shared memory holds the halo once. It knows no operator's name.
+The sketch takes any sum of products of two reads whose access maps have the form: the
+left one ends in (rows, depth), the right one in (depth, columns) or (columns, depth).
+So a convolution of channels-last images is one too: its rows are pixels of an image's
+row, its window further reductions, and the box in shared memory holds the halo once. It
+knows no operator's name.
 """
 
 from __future__ import annotations
@@ -25,7 +28,11 @@ from tuner.spaces.rewrite.groups import TileGroup
 from tuner.target.cuda import WARP
 from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Cast, DType, Read, Scalar
 
-OPERANDS: Mapping[DType, DType] = {"float16": "float32", "bfloat16": "float32", "int8": "int32"}  # and what they are summed in
+OPERANDS: Mapping[DType, DType] = {
+    "float16": "float32",
+    "bfloat16": "float32",
+    "int8": "int32",
+}  # and what they are summed in
 WARPS, SQUARES, DEPTHS = (1, 2, 4), (1, 2, 4), (16, 32, 64)
 MAX_WARPS = 8  # of a block
 ASYNC = ("async", "async 3", "async 4")  # with two copies of the operands in shared memory, or more
@@ -43,12 +50,24 @@ class Shape:
     turned: bool  # the right operand lies with the reduction last
 
 
-def shape_of(group: TileGroup, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]) -> Shape | None:
-    """The parts that the axes of a group play, None where it is no sum of products that tensor cores take."""
+def shape_of(
+    group: TileGroup, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]
+) -> Shape | None:
+    """The parts that the axes of a group play, None where it is no sum of products that
+    tensor cores take."""
     anchor = group.anchor
-    if anchor.reducer != "sum" or not isinstance(anchor.body, Binary) or anchor.body.op != "mul" or not anchor.reduce_axes:
+    if (
+        anchor.reducer != "sum"
+        or not isinstance(anchor.body, Binary)
+        or anchor.body.op != "mul"
+        or not anchor.reduce_axes
+    ):
         return None
-    found = [access(read, shapes[read.tensor], anchor.extents) for read in map(bare, (anchor.body.lhs, anchor.body.rhs)) if read]
+    found = [
+        access(read, shapes[read.tensor], anchor.extents)
+        for read in map(bare, (anchor.body.lhs, anchor.body.rhs))
+        if read
+    ]
     if len(found) != 2 or not all(fetchable(one) and len(one.read.indices) > 1 for one in found):
         return None
     kinds = {dtypes[one.read.tensor] for one in found}
@@ -71,16 +90,23 @@ def _fit(group: TileGroup, depth: Axis, left: Access, right: Access) -> Shape | 
             continue
         anchored = next((axis for axis in group.anchor.axes if axis.name == columns.name), None)
         if anchored is not None and _ends(right, depth.name, columns.name):
-            return Shape(rows=rows, columns=anchored, depth=depth, left=left, right=right, turned=False)
+            return Shape(
+                rows=rows, columns=anchored, depth=depth, left=left, right=right, turned=False
+            )
         if anchored is not None and _ends(right, columns.name, depth.name):
-            return Shape(rows=rows, columns=anchored, depth=depth, left=left, right=right, turned=True)
+            return Shape(
+                rows=rows, columns=anchored, depth=depth, left=left, right=right, turned=True
+            )
     return None
 
 
 def _ends(found: Access, before: str, last: str) -> bool:
-    """Whether the last two dimensions move by one with these axes, and no other dimension moves with them."""
+    """Whether the last two dimensions move by one with these axes, and no other
+    dimension moves with them."""
     forms = [linear(index) for index in found.read.indices]
-    moved = [(form.coefficient(before), form.coefficient(last)) if form else (0, 0) for form in forms]
+    moved = [
+        (form.coefficient(before), form.coefficient(last)) if form else (0, 0) for form in forms
+    ]
     return moved[-2:] == [(1, 0), (0, 1)] and not any(one != (0, 0) for one in moved[:-2])
 
 
@@ -130,8 +156,9 @@ class CudaMmaSketch:
         return tuple(tile for tile in found if tile[0] * tile[2] >= least)
 
     def tile_values(self) -> tuple[tuple[int, ...], ...]:
-        """(warps, squares) along rows and along columns, the depth, and of a window whether it is inside a block's boxes (1) or
-        walked one by one (0); each fits a block. Empty where nothing fits."""
+        """(warps, squares) along rows and along columns, the depth, and of a window
+        whether it is inside a block's boxes (1) or walked one by one (0); each fits a
+        block. Empty where nothing fits."""
         return self._tiles
 
     def _fitting(self) -> Iterator[tuple[int, ...]]:
@@ -139,15 +166,22 @@ class CudaMmaSketch:
         window = ((1,), (0,)) if len(self.group.anchor.reduce_axes) > 1 else ((),)
         for a, b, c, d, depth, inside in product(WARPS, SQUARES, WARPS, SQUARES, DEPTHS, window):
             tile = (a, b, c, d, depth, *inside)
-            covered = _covers(shape.rows.extent, a * b * EDGE) and _covers(shape.columns.extent, c * d * EDGE)
-            deep = depth == EDGE or -(-shape.depth.extent // depth) * depth <= 1.25 * shape.depth.extent
+            covered = _covers(shape.rows.extent, a * b * EDGE) and _covers(
+                shape.columns.extent, c * d * EDGE
+            )
+            deep = (
+                depth == EDGE
+                or -(-shape.depth.extent // depth) * depth <= 1.25 * shape.depth.extent
+            )
             if a * c <= MAX_WARPS and covered and deep and self.footprint(tile).fault is None:
                 yield tile
 
     def footprint(self, tile: tuple[int, ...], stages: int = 2) -> Footprint:
         """What a block of this tile takes, with so many boxes of each operand."""
         plan = self._plan(tile, "plain", "none", "rows first")
-        spans = {one.axis.name: one.block for one in plan.spatial} | {one.axis.name: one.depth for one in plan.reduction}
+        spans = {one.axis.name: one.block for one in plan.spatial} | {
+            one.axis.name: one.depth for one in plan.reduction
+        }
         shared = 0
         for one in (plan.left, plan.right):
             itemsize = DTYPE_BYTES[self.dtypes[one.read.tensor]]
@@ -160,28 +194,41 @@ class CudaMmaSketch:
         operands = (plan.rows.squares + plan.columns.squares) * 8
         threads = (WARP, plan.rows.warps, plan.columns.warps)
         registers = sums + operands + OTHER_REGISTERS
-        return Footprint(threads=threads, registers=registers, shared_bytes=shared, most_shared_bytes=self.shared_bytes)
+        return Footprint(
+            threads=threads,
+            registers=registers,
+            shared_bytes=shared,
+            most_shared_bytes=self.shared_bytes,
+        )
 
-    # --- meaning ------------------------------------------------------------------------------------------------------
+    # --- meaning
+    # ------------------------------------------------------------------------------
 
     def nest(self, config: Mapping[str, Value]) -> Nest:
         return CudaMmaNest(self.group, self.plan(config), self.shapes, self.dtypes).build()
 
     def plan(self, config: Mapping[str, Value]) -> MmaPlan:
-        """The config decoded; knobs with a single value are not in it. Raises IllegalSchedule where a block does not fit."""
-        values = {knob.name.removeprefix(self.prefix + "."): config[knob.name] for knob in self.knobs}
+        """The config decoded; knobs with a single value are not in it. Raises
+        IllegalSchedule where a block does not fit."""
+        values = {
+            knob.name.removeprefix(self.prefix + "."): config[knob.name] for knob in self.knobs
+        }
         tile = values.get("tile") or self.tile_values()[0]
         assert isinstance(tile, tuple)
         pipeline = str(values.get("pipeline", "none"))
         self.footprint(tile, _stages(pipeline)).check()
-        return self._plan(tile, str(values.get("rows", "plain")), pipeline, str(values.get("order", "rows first")))
+        return self._plan(
+            tile, str(values.get("rows", "plain")), pipeline, str(values.get("order", "rows first"))
+        )
 
     def _plan(self, tile: tuple[int, ...], rows: str, pipeline: str, order: str) -> MmaPlan:
         shape, anchor = self.shape, self.group.anchor
         along = [shape.rows.name, shape.columns.name]
         others = tuple(GridAxis(axis=axis) for axis in anchor.axes if axis.name not in along)
         window = tuple(
-            DepthAxis(axis=axis, depth=axis.extent if tile[-1] == 1 and axis.extent <= MAX_WINDOW else 1)
+            DepthAxis(
+                axis=axis, depth=axis.extent if tile[-1] == 1 and axis.extent <= MAX_WINDOW else 1
+            )
             for axis in anchor.reduce_axes
             if axis != shape.depth
         )

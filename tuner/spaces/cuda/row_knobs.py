@@ -1,4 +1,5 @@
-"""Knobs of the row sketch for GPUs: threads along rows and columns with what is kept, as far as a block holds them together."""
+"""Knobs of the row sketch for GPUs: threads along rows and columns with what is kept,
+as far as a block holds them together."""
 
 from __future__ import annotations
 
@@ -59,9 +60,12 @@ class CudaRowSketch:
 
     @cached_property
     def _lanes(self) -> int:
-        """Elements of the widest load that is aligned in every row that is read or written along the column."""
+        """Elements of the widest load that is aligned in every row that is read or
+        written along the column."""
         extent = self.group.column.extent
-        found = [read for stage in self.group.stages for read in reads(stage.body) if self._moves(read)]
+        found = [
+            read for stage in self.group.stages for read in reads(stage.body) if self._moves(read)
+        ]
         bytes_ = max((DTYPE_BYTES[self.dtypes[read.tensor]] for read in found), default=1)
         wide = widest(max(bytes_, DTYPE_BYTES[self.group.output.dtype]))
         while wide > 1 and (extent % wide or not all(self._aligned(read, wide) for read in found)):
@@ -77,12 +81,22 @@ class CudaRowSketch:
         if not read.indices:
             return True
         last = linear(read.indices[-1])
-        if last is None or read.pad is not None or self.shapes[read.tensor][-1] % width or last.constant % width:
+        if (
+            last is None
+            or read.pad is not None
+            or self.shapes[read.tensor][-1] % width
+            or last.constant % width
+        ):
             return False
-        others = (value for name, value in last.coefficients.items() if name != self.group.column.name)
-        return last.coefficient(self.group.column.name) in (0, 1) and all(value % width == 0 for value in others)
+        others = (
+            value for name, value in last.coefficients.items() if name != self.group.column.name
+        )
+        return last.coefficient(self.group.column.name) in (0, 1) and all(
+            value % width == 0 for value in others
+        )
 
-    # --- knobs --------------------------------------------------------------------------------------------------------
+    # --- knobs
+    # ------------------------------------------------------------------------------
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
@@ -93,8 +107,9 @@ class CudaRowSketch:
     def _values(self) -> tuple[Value, ...]:
         """(rows, threads along the column, lanes, and what becomes of rows read twice).
 
-        They are read again (0), kept in registers (1) or in shared memory (2), or in registers with what the output alone reads
-        loaded before everything else, too (3).
+        They are read again (0), kept in registers (1) or in shared memory (2), or in
+        registers with what the output alone reads loaded before everything else, too
+        (3).
         """
         found = list(self._fitting())
         least = min(LEAST_THREADS, max(rows * threads for rows, threads, _, _ in found))
@@ -104,8 +119,13 @@ class CudaRowSketch:
         extent, rows = self.group.column.extent, self._tiled.extent
         widths = [lanes for lanes in (1, 2, 4, 8, 16) if lanes <= self._lanes]
         for count, threads, lanes, keeping in product(ROWS, THREADS, widths, range(len(KEEPING))):
-            fits = threads * lanes <= extent and count <= rows and -(-rows // count) * count <= (1 + MAX_OVERLAP) * rows
-            # Several rows of less than a warp share one: a reduction across part of a warp costs no less than across all of it.
+            fits = (
+                threads * lanes <= extent
+                and count <= rows
+                and -(-rows // count) * count <= (1 + MAX_OVERLAP) * rows
+            )
+            # Several rows of less than a warp share one: a reduction across part of a
+            # warp costs no less than across all of it.
             narrow = threads < WARP and 2 * threads * lanes <= extent
             if not fits or narrow or (keeping in (1, 2) and not self._kept_bytes):
                 continue
@@ -120,13 +140,22 @@ class CudaRowSketch:
 
     def _kept_words(self, value: tuple[int, ...]) -> int:
         """32-bit registers of a thread for what it keeps."""
-        held = (self._kept_bytes + (self._once_bytes if value[3] == AHEAD else 0)) * self._steps(value) * value[2]
+        held = (
+            (self._kept_bytes + (self._once_bytes if value[3] == AHEAD else 0))
+            * self._steps(value)
+            * value[2]
+        )
         return -(-held // 4) if KEEPING[value[3]] == "local" else 0
 
     def footprint(self, value: tuple[int, ...]) -> Footprint:
         rows, threads, lanes, keeping = value
-        kept = self._kept_bytes * rows * threads * lanes * self._steps(value) if KEEPING[keeping] == "shared" else 0
-        # Across warps a reduction passes one value a warp through shared memory; 8 bytes each, of every reduction.
+        kept = (
+            self._kept_bytes * rows * threads * lanes * self._steps(value)
+            if KEEPING[keeping] == "shared"
+            else 0
+        )
+        # Across warps a reduction passes one value a warp through shared memory; 8
+        # bytes each, of every reduction.
         reductions = sum(stage.reducer is not None for stage in self.group.stages)
         return Footprint(
             threads=(threads, rows),
@@ -134,7 +163,8 @@ class CudaRowSketch:
             shared_bytes=kept + reductions * 8 * rows * max(threads, WARP),
         )
 
-    # --- meaning ------------------------------------------------------------------------------------------------------
+    # --- meaning
+    # ------------------------------------------------------------------------------
 
     def nest(self, config: Mapping[str, Value]) -> Nest:
         """Raises IllegalSchedule where a block of the config cannot be launched."""
@@ -147,7 +177,10 @@ class CudaRowSketch:
         self.footprint(value).check()
         count, threads, lanes, keeping = value
         return CudaRowPlan(
-            rows=tuple(GridAxis(axis=axis, threads=count if axis == self._tiled else 1) for axis in self.rows),
+            rows=tuple(
+                GridAxis(axis=axis, threads=count if axis == self._tiled else 1)
+                for axis in self.rows
+            ),
             column=self.group.column,
             threads=threads,
             lanes=lanes,

@@ -1,11 +1,14 @@
-"""The row sketch for GPUs: a group of threads to a row, reductions along the column across them, stages along the row fused.
+"""The row sketch for GPUs: a group of threads to a row, reductions along the column
+across them, stages along the row fused.
 
-threadIdx.x runs along the column and threadIdx.y along the rows of a block. A reduction's loop over threads stays a reduction
-loop bound to threadIdx.x: TVM lowers it to shuffles within a warp and shared memory between warps. What several stages read is
+threadIdx.x runs along the column and threadIdx.y along the rows of a block. A
+reduction's loop over threads stays a reduction loop bound to threadIdx.x: TVM lowers it
+to shuffles within a warp and shared memory between warps. What several stages read is
 loaded once and kept in registers or in shared memory.
 
-Loads and stores of several lanes are vectors whatever is computed between them: where a body is computed lane by lane, what it
-reads comes through a vector of registers, and what it makes is stored from one.
+Loads and stores of several lanes are vectors whatever is computed between them: where a
+body is computed lane by lane, what it reads comes through a vector of registers, and
+what it makes is stored from one.
 """
 
 from __future__ import annotations
@@ -41,7 +44,9 @@ from tuner.workload.expression import (
 )
 
 Keeping = Literal["recompute", "local", "shared"]
-MAX_UNROLLED = 8  # steps along the column that are unrolled where nothing kept in registers demands it
+MAX_UNROLLED = (
+    8  # steps along the column that are unrolled where nothing kept in registers demands it
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +57,12 @@ class CudaRowPlan:
     column: Axis
     threads: int  # along the column
     lanes: int  # elements of a load; threads * lanes is at most the column
-    keeping: Keeping  # stages along the column and rows read more than once: computed again, in registers or in shared memory
-    ahead: bool = False  # rows that only the output reads are loaded before everything else, instead of when they are used
+    # stages along the column and rows read more than once: computed again, in registers
+    # or in shared memory
+    keeping: Keeping
+    # rows that only the output reads are loaded before everything else, instead of when
+    # they are used
+    ahead: bool = False
 
     @property
     def width(self) -> int:
@@ -68,7 +77,11 @@ class CudaRowNest:
     """Builds the blocks and steps of one row group under one plan."""
 
     def __init__(
-        self, group: RowGroup, plan: CudaRowPlan, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]
+        self,
+        group: RowGroup,
+        plan: CudaRowPlan,
+        shapes: Mapping[str, tuple[int, ...]],
+        dtypes: Mapping[str, DType],
     ) -> None:
         self.plan, self.shapes, self.dtypes = plan, shapes, dtypes
         self.stages = recomputed(group) if plan.keeping == "recompute" else group.stages
@@ -87,7 +100,9 @@ class CudaRowNest:
         )
         self.finished: dict[str, Scalar] = {}  # value of each stage that has one a row
         self.kept: dict[Read, Scalar] = {}  # what is read in place of a kept stage or row
-        self.under: dict[str, str] = {}  # where blocks are placed, if not in the host's innermost loop of rows
+        self.under: dict[
+            str, str
+        ] = {}  # where blocks are placed, if not in the host's innermost loop of rows
         self.first: set[str] = set()  # blocks placed before all others of their loop
 
     def build(self) -> Nest:
@@ -106,7 +121,8 @@ class CudaRowNest:
         self._place()
         return Nest(tuple(self.blocks), tuple(self.buffers), tuple(self.steps))
 
-    # --- stages -------------------------------------------------------------------------------------------------------
+    # --- stages
+    # ------------------------------------------------------------------------------
 
     @property
     def _step(self) -> Scalar:
@@ -117,18 +133,35 @@ class CudaRowNest:
         """The element of the column; the last step is moved back where steps do not divide it."""
         extent, width = self.plan.column.extent, self.plan.width
         first = at_most(self._step, extent - width) if extent % width else self._step
-        return add(first, add(times(Var(self.along[1].name), self.plan.lanes), Var(self.along[2].name)))
+        return add(
+            first, add(times(Var(self.along[1].name), self.plan.lanes), Var(self.along[2].name))
+        )
 
     def _reduction(self, stage: Stage) -> Scalar:
-        """One block over the row's own part and across threads; elements that an earlier step has seen do not count again."""
+        """One block over the row's own part and across threads; elements that an
+        earlier step has seen do not count again."""
         assert stage.reducer is not None
         others = tuple(axis for axis in stage.reduce_axes if axis.name != COLUMN)
         step, thread, lane = self.along
         name = f"{stage.name}_acc"
-        body = self._value(stage.body, self._vectors(stage.name, stage.body, others, f"{name}.{step.name}"))
+        body = self._value(
+            stage.body, self._vectors(stage.name, stage.body, others, f"{name}.{step.name}")
+        )
         if self.plan.column.extent % self.plan.width:
-            body = Select(Binary("ge", self._column, self._step), body, identity(stage.reducer, stage.accumulator))
-        self._add(name, self.spatial, body, stage.accumulator, "local", stage, (*others, step, lane, thread))
+            body = Select(
+                Binary("ge", self._column, self._step),
+                body,
+                identity(stage.reducer, stage.accumulator),
+            )
+        self._add(
+            name,
+            self.spatial,
+            body,
+            stage.accumulator,
+            "local",
+            stage,
+            (*others, step, lane, thread),
+        )
         value = Read(name, self.here)
         return value if stage.dtype == stage.accumulator else Cast(stage.dtype, value)
 
@@ -148,17 +181,22 @@ class CudaRowNest:
         body = self._reduction(stage) if stage.reducer is not None else self._stored(stage, axes)
         where = self.rows | {COLUMN: self._column}
         indices = tuple(where[axis.name] for axis in stage.axes)
-        self.blocks.append(Block(name=stage.name, axes=tuple(axes), buffer=stage.name, indices=indices, body=body))
+        self.blocks.append(
+            Block(name=stage.name, axes=tuple(axes), buffer=stage.name, indices=indices, body=body)
+        )
 
     def _stored(self, stage: Stage, axes: list[Axis]) -> Scalar:
-        """What the host stores: its value, or the vector of registers in which it was computed lane by lane."""
+        """What the host stores: its value, or the vector of registers in which it was
+        computed lane by lane."""
         body = self._value(stage.body)
         by_lanes = self.plan.lanes > 1 and self.along[0] in axes
         plain = not costs_mathematics(body) and not _selects(body)
         if not by_lanes or (plain and not self.plan.ahead):
             return body
         vector = f"{stage.name}.{self.along[1].name}"
-        body = self._value(stage.body, self._vectors(stage.name, stage.body, (), vector, ahead=self.plan.ahead))
+        body = self._value(
+            stage.body, self._vectors(stage.name, stage.body, (), vector, ahead=self.plan.ahead)
+        )
         if plain:
             return body
         name = f"{stage.name}_value"
@@ -169,7 +207,8 @@ class CudaRowNest:
     def _vectors(
         self, stage: str, body: Scalar, others: tuple[Axis, ...], loop: str, *, ahead: bool = False
     ) -> dict[Read, Scalar]:
-        """What is read along the lanes, by way of vectors of registers loaded in a loop; or, ahead, before everything else."""
+        """What is read along the lanes, by way of vectors of registers loaded in a
+        loop; or, ahead, before everything else."""
         found: dict[Read, Scalar] = {}
         axes = [*self.spatial, *others, *self.along]
         for read in dict.fromkeys(reads(body)) if self.plan.lanes > 1 else ():
@@ -185,17 +224,25 @@ class CudaRowNest:
         return found
 
     def _from_memory(self, read: Read) -> bool:
-        """Whether it is neighbours that are read, of a row outside the group or kept in shared memory, one vector at most."""
-        if read.tensor not in self.dtypes or self.plan.lanes * DTYPE_BYTES[self.dtypes[read.tensor]] > VECTOR_BYTES:
+        """Whether it is neighbours that are read, of a row outside the group or kept in
+        shared memory, one vector at most."""
+        if (
+            read.tensor not in self.dtypes
+            or self.plan.lanes * DTYPE_BYTES[self.dtypes[read.tensor]] > VECTOR_BYTES
+        ):
             return False
         return self.plan.keeping == "shared" if read in self.kept else neighbours(read)
 
-    # --- pieces -------------------------------------------------------------------------------------------------------
+    # --- pieces
+    # ------------------------------------------------------------------------------
 
     def _value(self, body: Scalar, instead: Mapping[Read, Scalar] | None = None) -> Scalar:
-        """A body at the current element, members of the group and kept rows read from where they are."""
+        """A body at the current element, members of the group and kept rows read from
+        where they are."""
         known = {**self.kept, **(instead or {})}
-        extents = {one.axis.name: one.axis.extent for one in self.plan.rows} | {COLUMN: self.plan.column.extent}
+        extents = {one.axis.name: one.axis.extent for one in self.plan.rows} | {
+            COLUMN: self.plan.column.extent
+        }
         extents |= {axis.name: axis.extent for stage in self.stages for axis in stage.reduce_axes}
         redirected = rewrite(body, lambda node: known.get(node) if isinstance(node, Read) else None)
         shapes = {**self.shapes, **{buffer.name: buffer.shape for buffer in self.buffers}}
@@ -212,7 +259,9 @@ class CudaRowNest:
         stage: Stage | None = None,
         reduce_axes: tuple[Axis, ...] = (),
     ) -> None:
-        self.buffers.append(Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=dtype, scope=scope))
+        self.buffers.append(
+            Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=dtype, scope=scope)
+        )
         self.blocks.append(
             Block(
                 name=name,
@@ -226,7 +275,8 @@ class CudaRowNest:
         )
 
     def _place(self) -> None:
-        """Nests everything under the host's rows, consumers first; then binds, vectorises and unrolls."""
+        """Nests everything under the host's rows, consumers first; then binds,
+        vectorises and unrolls."""
         host = self.blocks[-1]
         threads = [one.thread for one in self.plan.rows]
         inner = [axis for axis in self.along if axis in host.axes]
@@ -234,8 +284,12 @@ class CudaRowNest:
         last = self.spatial[-1]
         for block in reversed(self.blocks[:-1]):
             loop = self.under.get(block.name, f"{host.name}.{last.name}")
-            self.steps.append(ComputeAt(block=block.name, loop=loop, first=block.name in self.first))
-            inside = [axis for axis in (*block.axes, *block.reduce_axes) if axis not in self.spatial]
+            self.steps.append(
+                ComputeAt(block=block.name, loop=loop, first=block.name in self.first)
+            )
+            inside = [
+                axis for axis in (*block.axes, *block.reduce_axes) if axis not in self.spatial
+            ]
             if inside:
                 self.steps.append(Reorder(loops=_loops(block, inside)))
         for block in self.blocks:
@@ -249,14 +303,26 @@ class CudaRowNest:
         step, thread, lane = self.along
         if step not in (*block.axes, *block.reduce_axes):
             return
-        within = self.under.get(block.name, "").split(".")[-1]  # the loop whose turns have one step, and maybe one thread, each
-        if not within and step.extent > 1 and (self.plan.keeping == "local" or step.extent <= MAX_UNROLLED):
+        within = self.under.get(block.name, "").split(".")[
+            -1
+        ]  # the loop whose turns have one step, and maybe one thread, each
+        if (
+            not within
+            and step.extent > 1
+            and (self.plan.keeping == "local" or step.extent <= MAX_UNROLLED)
+        ):
             self.steps.append(Mark(loop=f"{block.name}.{step.name}", how="unroll"))
         if within != thread.name:
             self.steps.append(Bind(loop=f"{block.name}.{thread.name}", axis="threadIdx.x"))
         if lane.extent > 1:
-            plain = block.reducer is None and not costs_mathematics(block.body) and not _selects(block.body)
-            self.steps.append(Mark(loop=f"{block.name}.{lane.name}", how="vectorize" if plain else "unroll"))
+            plain = (
+                block.reducer is None
+                and not costs_mathematics(block.body)
+                and not _selects(block.body)
+            )
+            self.steps.append(
+                Mark(loop=f"{block.name}.{lane.name}", how="vectorize" if plain else "unroll")
+            )
 
 
 def recomputed(group: RowGroup) -> tuple[Stage, ...]:
@@ -270,36 +336,53 @@ def recomputed(group: RowGroup) -> tuple[Stage, ...]:
 
 def optional(group: RowGroup) -> tuple[Stage, ...]:
     """Stages along the column that are read by others of the group."""
-    return tuple(stage for stage in group.stages[:-1] if stage.reducer is None and len(stage.axes) > len(group.rows))
+    return tuple(
+        stage
+        for stage in group.stages[:-1]
+        if stage.reducer is None and len(stage.axes) > len(group.rows)
+    )
 
 
 def repeated(stages: tuple[Stage, ...]) -> tuple[Read, ...]:
-    """Rows from outside the group that a reduction reads, or several stages do: plain reads along the column."""
+    """Rows from outside the group that a reduction reads, or several stages do: plain
+    reads along the column."""
     members = {stage.name for stage in stages}
     uses: dict[Read, int] = {}
     for stage in stages:
         others = {axis.name for axis in stage.reduce_axes if axis.name != COLUMN}
         for read in dict.fromkeys(reads(stage.body)):
-            names = {node.name for index in read.indices for node in walk(index) if isinstance(node, Var)}
+            names = {
+                node.name for index in read.indices for node in walk(index) if isinstance(node, Var)
+            }
             gathered = any(isinstance(node, Read) for index in read.indices for node in walk(index))
-            if read.tensor not in members and read.pad is None and not gathered and COLUMN in names and not names & others:
+            if (
+                read.tensor not in members
+                and read.pad is None
+                and not gathered
+                and COLUMN in names
+                and not names & others
+            ):
                 uses[read] = uses.get(read, 0) + (2 if stage.reducer is not None else 1)
     return tuple(read for read, count in uses.items() if count > 1)
 
 
 def once(stages: tuple[Stage, ...]) -> tuple[Read, ...]:
-    """Rows from outside the group that only the output reads, if that goes along the column: neighbours in memory."""
+    """Rows from outside the group that only the output reads, if that goes along the
+    column: neighbours in memory."""
     host, members = stages[-1], {stage.name for stage in stages}
     if host.reducer is not None or len(host.axes) == len(stages[0].axes):
         return ()
     again = repeated(stages)
     return tuple(
-        read for read in dict.fromkeys(reads(host.body)) if read.tensor not in members and read not in again and neighbours(read)
+        read
+        for read in dict.fromkeys(reads(host.body))
+        if read.tensor not in members and read not in again and neighbours(read)
     )
 
 
 def neighbours(read: Read) -> bool:
-    """Whether a read goes along the column from one element to the next in memory, never outside its tensor."""
+    """Whether a read goes along the column from one element to the next in memory,
+    never outside its tensor."""
     forms = [linear(index) for index in read.indices]
     along = [0 if form is None else form.coefficient(COLUMN) for form in forms]
     return read.pad is None and None not in forms and along[-1:] == [1] and not any(along[:-1])

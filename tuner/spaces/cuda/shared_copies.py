@@ -1,8 +1,10 @@
-"""Operands in shared memory: the box of a tensor that one thread block reads, fetched by all its threads together.
+"""Operands in shared memory: the box of a tensor that one thread block reads, fetched
+by all its threads together.
 
-The box is taken from the access map: per dimension the span of a linear index over what the block iterates. A window's box
-holds its halo once; nothing is expanded. Threads walk the box in the tensor's own order, so that loads from memory are coalesced
-however the block reads afterwards.
+The box is taken from the access map: per dimension the span of a linear index over what
+the block iterates. A window's box holds its halo once; nothing is expanded. Threads
+walk the box in the tensor's own order, so that loads from memory are coalesced however
+the block reads afterwards.
 """
 
 from __future__ import annotations
@@ -48,13 +50,17 @@ class Fetch:
         """Whether elements that are neighbours in the tensor are neighbours in shared memory."""
         return self.order[-1] == len(self.box) - 1
 
-    def shared_out(self, threads: tuple[tuple[ThreadAxis, int], ...]) -> tuple[tuple[ThreadAxis, int], ...]:
-        """The thread axes in the order in which loads are dealt out to them, the fastest last: neighbours load neighbours.
+    def shared_out(
+        self, threads: tuple[tuple[ThreadAxis, int], ...]
+    ) -> tuple[tuple[ThreadAxis, int], ...]:
+        """The thread axes in the order in which loads are dealt out to them, the
+        fastest last: neighbours load neighbours.
 
-        Where that would leave an outer axis out, because there are fewer loads than inner threads, the order is turned round.
-        TVM takes a store and a load of the same index, the innermost thread's, for those of one thread whatever the other axes
-        are, and puts no barrier between them (ThreadSync of 0.27). An index that names all axes, or not that one, is not taken
-        so.
+        Where that would leave an outer axis out, because there are fewer loads than
+        inner threads, the order is turned round. TVM takes a store and a load of the
+        same index, the innermost thread's, for those of one thread whatever the other
+        axes are, and puts no barrier between them (ThreadSync of 0.27). An index that
+        names all axes, or not that one, is not taken so.
         """
         loads = prod(axis.extent for axis in self.box) // self.width
         inner = 1
@@ -64,8 +70,11 @@ class Fetch:
             inner *= extent
         return threads
 
-    def steps(self, loop: str, threads: tuple[tuple[ThreadAxis, int], ...], *, held: bool = False) -> list[Step]:
-        """Places the copy under a loop and shares it among the threads, outermost thread axis first.
+    def steps(
+        self, loop: str, threads: tuple[tuple[ThreadAxis, int], ...], *, held: bool = False
+    ) -> list[Step]:
+        """Places the copy under a loop and shares it among the threads, outermost
+        thread axis first.
 
         `held`: in two parts, through registers.
         """
@@ -93,13 +102,22 @@ class Fetch:
 
 
 def fetchable(found: Access) -> bool:
-    """Whether the box of a read is known: its indices are linear and none is itself read from a tensor."""
-    return bool(found.axes) and not found.gathered and all(linear(index) is not None for index in found.read.indices)
+    """Whether the box of a read is known: its indices are linear and none is itself
+    read from a tensor."""
+    return (
+        bool(found.axes)
+        and not found.gathered
+        and all(linear(index) is not None for index in found.read.indices)
+    )
 
 
 def box_shape(read: Read, spans: Mapping[str, int]) -> tuple[int, ...]:
-    """Elements of each dimension that a block reads; `spans`: points of each iterator within the block."""
-    return tuple(1 + sum(abs(value) * (spans[name] - 1) for name, value in form.coefficients.items()) for form in _forms(read))
+    """Elements of each dimension that a block reads; `spans`: points of each iterator
+    within the block."""
+    return tuple(
+        1 + sum(abs(value) * (spans[name] - 1) for name, value in form.coefficients.items())
+        for form in _forms(read)
+    )
 
 
 def fetch(
@@ -116,7 +134,8 @@ def fetch(
 ) -> Fetch:
     """The copy of one read.
 
-    `turned`: dimensions that the reduction moves along come first. `width`: elements of a load, at most.
+    `turned`: dimensions that the reduction moves along come first. `width`: elements of
+    a load, at most.
     """
     parts: dict[str, GridAxis | DepthAxis] = {part.axis.name: part for part in spatial}
     parts |= {part.axis.name: part for part in reduction}
@@ -125,9 +144,17 @@ def fetch(
     box = tuple(Axis(name=f"d{number}", extent=extent) for number, extent in enumerate(extents))
     levels = tuple(parts[axis].outer for axis in parts if axis in found.axes)
     forms = _forms(found.read)
-    low = [sum(value * (spans[axis] - 1) for axis, value in form.coefficients.items() if value < 0) for form in forms]
+    low = [
+        sum(value * (spans[axis] - 1) for axis, value in form.coefficients.items() if value < 0)
+        for form in forms
+    ]
     source = tuple(
-        add(_sum(form, {axis: parts[axis].base for axis in form.coefficients}, form.constant + least), Var(axis.name))
+        add(
+            _sum(
+                form, {axis: parts[axis].base for axis in form.coefficients}, form.constant + least
+            ),
+            Var(axis.name),
+        )
         for form, least, axis in zip(forms, low, box, strict=True)
     )
     here = tuple(
@@ -135,18 +162,32 @@ def fetch(
         for form, least in zip(forms, low, strict=True)
     )
     overruns = any(part.counts is not None and part.axis.name in found.axes for part in reduction)
-    # A read under a condition of the stage may be out of bounds where that fails; the copy does not know it.
-    loose = in_bounds(found.read.indices, shape, {axis: part.axis.extent for axis, part in parts.items()}) is not None
+    # A read under a condition of the stage may be out of bounds where that fails; the
+    # copy does not know it.
+    loose = (
+        in_bounds(
+            found.read.indices, shape, {axis: part.axis.extent for axis, part in parts.items()}
+        )
+        is not None
+    )
     body: Scalar = Read(found.read.tensor, source)
     if found.read.pad is not None or overruns or loose:
         inside = in_bounds(source, shape, {axis.name: axis.extent for axis in (*levels, *box)})
         body = body if inside is None else Select(inside, body, found.read.pad or Const(0, dtype))
-    order = _order(forms, {part.axis.name for part in reduction}) if turned else tuple(range(len(box)))
+    order = (
+        _order(forms, {part.axis.name for part in reduction}) if turned else tuple(range(len(box)))
+    )
     ahead = tuple(Var(axis.name) for axis in levels)
     block = Block(
-        name=name, axes=(*levels, *box), buffer=name, indices=(*ahead, *(Var(box[place].name) for place in order)), body=body
+        name=name,
+        axes=(*levels, *box),
+        buffer=name,
+        indices=(*ahead, *(Var(box[place].name) for place in order)),
+        body=body,
     )
-    fits = 1 if isinstance(body, Select) else load_width(found.read, shape, extents, parts, low, width)
+    fits = (
+        1 if isinstance(body, Select) else load_width(found.read, shape, extents, parts, low, width)
+    )
     straight = order[-1] == len(box) - 1
     return Fetch(
         block=block,
@@ -165,7 +206,8 @@ def fetch(
 
 
 def _lanes(form: Linear, parts: Mapping[str, GridAxis | DepthAxis]) -> int:
-    """Elements that a thread reads at once along a dimension, whose rows are to begin at multiples of them."""
+    """Elements that a thread reads at once along a dimension, whose rows are to begin
+    at multiples of them."""
     moving = [parts[axis] for axis in form.coefficients]
     return max((part.lanes for part in moving if isinstance(part, GridAxis)), default=1)
 
@@ -178,21 +220,33 @@ def load_width(
     low: list[int],
     width: int,
 ) -> int:
-    """The widest aligned load, at most `width` elements: every box must begin, and every row go on, at a multiple of it."""
+    """The widest aligned load, at most `width` elements: every box must begin, and
+    every row go on, at a multiple of it."""
     form = _forms(read)[-1]
     while width > 1:
         starts = all(
-            value % width == 0 or (part.starts_at_multiples_of(width) if isinstance(part, GridAxis) else part.depth % width == 0)
+            value % width == 0
+            or (
+                part.starts_at_multiples_of(width)
+                if isinstance(part, GridAxis)
+                else part.depth % width == 0
+            )
             for part, value in ((parts[axis], value) for axis, value in form.coefficients.items())
         )
-        if starts and (form.constant + low[-1]) % width == 0 and shape[-1] % width == 0 and extents[-1] % width == 0:
+        if (
+            starts
+            and (form.constant + low[-1]) % width == 0
+            and shape[-1] % width == 0
+            and extents[-1] % width == 0
+        ):
             return width
         width //= 2
     return 1
 
 
 def align_factor(row: int, pad: int) -> int:
-    """What a row's stride is rounded to before `pad` is added: all 32 banks, or the next power of two of a shorter row."""
+    """What a row's stride is rounded to before `pad` is added: all 32 banks, or the
+    next power of two of a shorter row."""
     factor = 2
     while factor < min(row, 32) or factor <= pad:
         factor *= 2
@@ -205,20 +259,27 @@ def stretched(row: int, pad: int) -> int:
 
 
 def box_bytes(extents: tuple[int, ...], itemsize: int, lanes: int) -> int:
-    """Most bytes a box takes in shared memory, whichever dimension comes last and however rows are stretched.
+    """Most bytes a box takes in shared memory, whichever dimension comes last and
+    however rows are stretched.
 
-    `lanes`: most elements that a thread reads at once along any dimension. Rows are stretched by the elements of a load, or of
-    such a read, both powers of two and no longer than a row.
+    `lanes`: most elements that a thread reads at once along any dimension. Rows are
+    stretched by the elements of a load, or of such a read, both powers of two and no
+    longer than a row.
     """
     size = prod(extents)
     if len(extents) < 2:
         return size * itemsize
     pads = [1 << power for power in range(max(lanes, VECTOR_BYTES // itemsize).bit_length())]
-    return max(size // row * stretched(row, pad) for row in extents for pad in pads if pad <= row) * itemsize
+    return (
+        max(size // row * stretched(row, pad) for row in extents for pad in pads if pad <= row)
+        * itemsize
+    )
 
 
 def _spans(spatial: tuple[GridAxis, ...], reduction: tuple[DepthAxis, ...]) -> dict[str, int]:
-    return {part.axis.name: part.block for part in spatial} | {part.axis.name: part.depth for part in reduction}
+    return {part.axis.name: part.block for part in spatial} | {
+        part.axis.name: part.depth for part in reduction
+    }
 
 
 def _forms(read: Read) -> list[Linear]:
@@ -245,4 +306,9 @@ def turns_around(read: Read, reduced: set[str]) -> bool:
 
 def _order(forms: list[Linear], reduced: set[str]) -> tuple[int, ...]:
     """Dimensions the reduction moves along first, those only spatial iterators move along last."""
-    return tuple(sorted(range(len(forms)), key=lambda place: not any(axis in reduced for axis in forms[place].coefficients)))
+    return tuple(
+        sorted(
+            range(len(forms)),
+            key=lambda place: not any(axis in reduced for axis in forms[place].coefficients),
+        )
+    )

@@ -1,4 +1,5 @@
-"""The space of a workload on a GPU: for every group of stages its sketches, for the whole every combination of them."""
+"""The space of a workload on a GPU: for every group of stages its sketches, for the
+whole every combination of them."""
 
 from __future__ import annotations
 
@@ -21,21 +22,26 @@ from tuner.spaces.rewrite.stages import plainly_named
 from tuner.target.target import Target
 from tuner.workload.workload import Workload
 
-WARPGROUPS = "sm_90"  # the architecture that has instructions of whole warpgroups, which no later one kept
+WARPGROUPS = (
+    "sm_90"  # the architecture that has instructions of whole warpgroups, which no later one kept
+)
 MAX_SKETCHES = 64  # combinations of the groups' sketches; beyond it the first ones are kept
 
 AnySketch = CudaTileSketch | CudaRowSketch | CudaMmaSketch | CudaWarpgroupSketch | CudaSquareSketch
 
 
 class CudaSpace:
-    """The sketches of one workload for a GPU: the space they span and the program of each config. Each group is one kernel."""
+    """The sketches of one workload for a GPU: the space they span and the program of
+    each config. Each group is one kernel."""
 
     def __init__(self, workload: Workload, target: Target) -> None:
         if target.kind != "cuda":
             raise UsageError(f"target {target.name} is no GPU; its sketches live elsewhere")
         plain = plainly_named(workload.expression)
         sharing = among_multiprocessors(target.cores)
-        found = algorithms(plain, workload.numerics, simplified, joined=True, isa=target.isa, sharing=sharing)
+        found = algorithms(
+            plain, workload.numerics, simplified, joined=True, isa=target.isa, sharing=sharing
+        )
         self.algorithm = found[0]
         self.expression, self.groups = self.algorithm.expression, self.algorithm.groups
         self.shapes, self.dtypes = self.algorithm.shapes, self.algorithm.dtypes
@@ -64,12 +70,20 @@ class CudaSpace:
         facts = (algorithm.shapes, algorithm.dtypes)
         if isinstance(group, RowGroup):
             return [CudaRowSketch(group, *facts)]
-        cores: list[AnySketch] = [*self._tensor_cores(group, algorithm), *self._warpgroups(group, algorithm)]
+        cores: list[AnySketch] = [
+            *self._tensor_cores(group, algorithm),
+            *self._warpgroups(group, algorithm),
+        ]
         if algorithm.rewritten:
-            # Of so many stages not every combination of sketches is offered, nor threads along the places of a square.
-            if factors(group.anchor) is not None:  # of bfloat16, which only tensor cores sum faster than float32
+            # Of so many stages not every combination of sketches is offered, nor
+            # threads along the places of a square.
+            if (
+                factors(group.anchor) is not None
+            ):  # of bfloat16, which only tensor cores sum faster than float32
                 return cores
-            return _squares(group, algorithm) or [CudaTileSketch(group, *facts, self.architecture, batches=False)]
+            return _squares(group, algorithm) or [
+                CudaTileSketch(group, *facts, self.architecture, batches=False)
+            ]
         return [CudaTileSketch(group, *facts, self.architecture), *cores]
 
     def _tensor_cores(self, group: TileGroup, algorithm: Algorithm) -> list[CudaMmaSketch]:
@@ -96,10 +110,13 @@ class CudaSpace:
         return int(self.target.fingerprint["max_dynamic_shared_memory_per_block"])
 
     def program(self, config: Config) -> Program:
-        """The program of a config. Raises UsageError where it is not of this space, IllegalSchedule where no block fits it."""
+        """The program of a config. Raises UsageError where it is not of this space,
+        IllegalSchedule where no block fits it."""
         full = self.space.config(self.space.point(config))
         name = str(full["sketch"])
-        return self.algorithms[name].program([sketch.nest(full) for sketch in self.combinations[name]])
+        return self.algorithms[name].program(
+            [sketch.nest(full) for sketch in self.combinations[name]]
+        )
 
 
 def _squares(group: TileGroup, algorithm: Algorithm) -> list[CudaSquareSketch]:

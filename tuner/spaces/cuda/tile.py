@@ -1,8 +1,11 @@
-"""The tile sketch for GPUs: thread blocks of threads of register tiles, operands through shared memory, results written once.
+"""The tile sketch for GPUs: thread blocks of threads of register tiles, operands
+through shared memory, results written once.
 
-Nest, outermost first: the grid, the threads of a block, blocks of the reduction with the operands fetched under them, the
-reduction, and the unrolled register tile whose accumulators are a thread's own. A map is the same nest without the reduction:
-what is read across the order of writing goes through shared memory, so that both ends are coalesced.
+Nest, outermost first: the grid, the threads of a block, blocks of the reduction with
+the operands fetched under them, the reduction, and the unrolled register tile whose
+accumulators are a thread's own. A map is the same nest without the reduction: what is
+read across the order of writing goes through shared memory, so that both ends are
+coalesced.
 """
 
 from __future__ import annotations
@@ -35,9 +38,21 @@ from tuner.spaces.rewrite.groups import TileGroup, replace_reads
 from tuner.spaces.rewrite.predicates import identity
 from tuner.spaces.rewrite.stages import costs_mathematics
 from tuner.target.cuda import WARP
-from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Scalar, Select, Var, rewrite, substitute
+from tuner.workload.expression import (
+    DTYPE_BYTES,
+    Axis,
+    DType,
+    Read,
+    Scalar,
+    Select,
+    Var,
+    rewrite,
+    substitute,
+)
 
-MAX_AHEAD = 64  # 32-bit registers of a thread for vectors that are loaded before any of them is used
+MAX_AHEAD = (
+    64  # 32-bit registers of a thread for vectors that are loaded before any of them is used
+)
 THREAD_AXES: tuple[ThreadAxis, ...] = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 
 
@@ -54,12 +69,16 @@ class CopyPlan:
 class CudaTilePlan:
     """A config of the sketch, decoded."""
 
-    spatial: tuple[GridAxis, ...]  # in the order of the stage's axes; one unit axis where the stage has none
+    spatial: tuple[
+        GridAxis, ...
+    ]  # in the order of the stage's axes; one unit axis where the stage has none
     threads: tuple[str, ...]  # axes with threads, at most three, the fastest last
     grid: tuple[str, ...]  # all axes, in the order in which blocks are numbered
     reduction: tuple[DepthAxis, ...]  # in loop order, the innermost last
     copies: Mapping[Read, CopyPlan]
-    warp: int = 0  # rows of threads that a warp covers, along the last but one axis with threads; 0: threads numbered row by row
+    # rows of threads that a warp covers, along the last but one axis with threads; 0:
+    # threads numbered row by row
+    warp: int = 0
     pipeline: str = "none"  # or "registers" or "async": how copies run ahead of the computing
 
     @property
@@ -75,7 +94,11 @@ class CudaTileNest:
     """Builds the blocks and steps of one tile group under one plan."""
 
     def __init__(
-        self, group: TileGroup, plan: CudaTilePlan, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]
+        self,
+        group: TileGroup,
+        plan: CudaTilePlan,
+        shapes: Mapping[str, tuple[int, ...]],
+        dtypes: Mapping[str, DType],
     ) -> None:
         self.group, self.plan, self.shapes, self.dtypes = group, plan, shapes, dtypes
         self.name = group.name
@@ -102,24 +125,45 @@ class CudaTileNest:
             self._reduce(body, fetches)
         return Nest(tuple(self.blocks), tuple(self.buffers), tuple(self.steps))
 
-    # --- pieces -------------------------------------------------------------------------------------------------------
+    # --- pieces
+    # ------------------------------------------------------------------------------
 
     def _map(self, body: Scalar, fetches: list[Fetch]) -> None:
-        """A nest without a reduction: vectors of what is read, the elements one by one, a store of each vector."""
+        """A nest without a reduction: vectors of what is read, the elements one by one,
+        a store of each vector."""
         loads = self._loads(body) if self._by_elements(body) else {}
-        stored = self._stored(rewrite(body, lambda node: loads[node].value if isinstance(node, Read) and node in loads else None))
+        stored = self._stored(
+            rewrite(
+                body,
+                lambda node: (
+                    loads[node].value if isinstance(node, Read) and node in loads else None
+                ),
+            )
+        )
         self._block(self.name, self.spatial, (), self._output_indices(), stored)
         self._loops(self.name, [*self.spatial])
         self._bind(self.name)
-        thread, vector = f"{self.name}.{self.threads[-1].name}", f"{self.name}.{self.register[len(self.plan.spatial) - 1].name}"
+        thread, vector = (
+            f"{self.name}.{self.threads[-1].name}",
+            f"{self.name}.{self.register[len(self.plan.spatial) - 1].name}",
+        )
         if self._by_elements(body):
             self.steps.append(ComputeAt(block=f"{self.name}_value", loop=vector))
-            self._innermost(f"{self.name}_value", store=False, axes=[one.lane for one in self.plan.spatial])
-        words = sum(one.words(DTYPE_BYTES[self.dtypes[one.source.tensor]], self.register) for one in loads.values())
+            self._innermost(
+                f"{self.name}_value", store=False, axes=[one.lane for one in self.plan.spatial]
+            )
+        words = sum(
+            one.words(DTYPE_BYTES[self.dtypes[one.source.tensor]], self.register)
+            for one in loads.values()
+        )
         for one in loads.values():
             ahead = words <= MAX_AHEAD
             self.steps.append(ComputeAt(block=one.name, loop=thread if ahead else vector))
-            inner = [axis for axis in one.axes if axis in self.register and (ahead or axis in self._lanes)]
+            inner = [
+                axis
+                for axis in one.axes
+                if axis in self.register and (ahead or axis in self._lanes)
+            ]
             self._innermost(one.name, store=True, axes=inner)
         self._place(fetches, thread)
         self._innermost(self.name, store=not self._by_elements(stored))
@@ -130,7 +174,8 @@ class CudaTileNest:
         return [one.lane for one in self.plan.spatial if one.lanes > 1]
 
     def _by_elements(self, body: Scalar) -> bool:
-        """Whether a vector of the body is computed one element after another, because that calls functions."""
+        """Whether a vector of the body is computed one element after another, because
+        that calls functions."""
         return bool(self._lanes) and costs_mathematics(body)
 
     def _loads(self, body: Scalar) -> dict[Read, VectorLoad]:
@@ -140,7 +185,8 @@ class CudaTileNest:
         return loads
 
     def _stored(self, body: Scalar) -> Scalar:
-        """What is stored: the body, or registers in which its elements are computed one by one, so that the store is a vector."""
+        """What is stored: the body, or registers in which its elements are computed one
+        by one, so that the store is a vector."""
         if not self._by_elements(body):
             return body
         name = f"{self.name}_value"
@@ -148,7 +194,9 @@ class CudaTileNest:
         return Read(name, tuple(Var(axis.name) for axis in self.spatial))
 
     def _registers(self, name: str, axes: list[Axis], dtype: DType, body: Scalar) -> None:
-        self.buffers.append(Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=dtype, scope="local"))
+        self.buffers.append(
+            Buffer(name=name, shape=tuple(axis.extent for axis in axes), dtype=dtype, scope="local")
+        )
         self._block(name, axes, (), tuple(Var(axis.name) for axis in axes), body)
 
     def _reduce(self, body: Scalar, fetches: list[Fetch]) -> None:
@@ -161,7 +209,9 @@ class CudaTileNest:
         shape = tuple(axis.extent for axis in self.spatial)
         self.buffers.append(Buffer(name=acc, shape=shape, dtype=anchor.accumulator, scope="local"))
         blocks = [one.outer for one in self.plan.reduction]
-        inside = [one.inner for one in self.plan.reduction] + [one.unrolled for one in self.plan.reduction]
+        inside = [one.inner for one in self.plan.reduction] + [
+            one.unrolled for one in self.plan.reduction
+        ]
         self._block(acc, self.spatial, (*blocks, *inside), here, body)
         self._loops(acc, [*self.grid, *self.threads, *blocks, *inside, *self.register])
         self._bind(acc)
@@ -174,18 +224,25 @@ class CudaTileNest:
         self._launch(acc)
         if self.plan.pipeline != "none" and self.plan.overlaps:
             asynchronous, loop = self.plan.pipeline == "async", f"{acc}.{blocks[-1].name}"
-            self.steps.append(Pipeline(loop=loop, copies=len(fetches), asynchronous=asynchronous, held=not asynchronous))
+            self.steps.append(
+                Pipeline(
+                    loop=loop, copies=len(fetches), asynchronous=asynchronous, held=not asynchronous
+                )
+            )
         # Last, because TVM marks no loop of a reduction that has lost its initialisation.
         self.steps.append(DecomposeReduction(block=acc, loop=f"{acc}.{blocks[0].name}"))
         self._innermost(f"{acc}_init", store=False)
 
     def _write_back(self, finished: Read, acc: str) -> None:
-        """The block that stores the group's output from finished accumulators, epilogue included."""
+        """The block that stores the group's output from finished accumulators, epilogue
+        included."""
         body: Scalar = finished
         if self.group.epilogue is not None:
             extents = {one.axis.name: one.axis.extent for one in self.plan.spatial}
             plain = unpadded(self.group.epilogue.body, self.shapes, extents)
-            body = replace_reads(substitute(plain, self.indices), {self.group.anchor.name: finished})
+            body = replace_reads(
+                substitute(plain, self.indices), {self.group.anchor.name: finished}
+            )
         output, thread = self.group.output.name, f"{acc}.{self.threads[-1].name}"
         stored = self._stored(body)
         if stored is not body:
@@ -201,7 +258,8 @@ class CudaTileNest:
         return tuple(self.indices[axis.name] for axis in self.group.output.axes)
 
     def _body(self, fetches: list[Fetch]) -> Scalar:
-        """The anchor's body in the nest's iterators; reads of copies redirected, padding of the others made explicit."""
+        """The anchor's body in the nest's iterators; reads of copies redirected,
+        padding of the others made explicit."""
         anchor = self.group.anchor
         values: dict[Read, Scalar] = {}
         for number, found in enumerate(accesses(anchor, self.shapes)):
@@ -221,26 +279,47 @@ class CudaTileNest:
                 padded=how.padded,
             )
             if self.plan.pipeline == "async" and not made.straight:
-                made = replace(made, width=1)  # what is copied asynchronously lies side by side at both ends
+                made = replace(
+                    made, width=1
+                )  # what is copied asynchronously lies side by side at both ends
             fetches.append(made)
             values[read] = made.read
-        # What replaces a read already speaks of the nest's iterators: their names end in what no name of a stage has.
-        redirected = rewrite(anchor.body, lambda node: values.get(node) if isinstance(node, Read) else None)
-        return substitute(unpadded(redirected, {**self.shapes, **_shapes(fetches)}, anchor.extents), self.indices)
+        # What replaces a read already speaks of the nest's iterators: their names end
+        # in what no name of a stage has.
+        redirected = rewrite(
+            anchor.body, lambda node: values.get(node) if isinstance(node, Read) else None
+        )
+        return substitute(
+            unpadded(redirected, {**self.shapes, **_shapes(fetches)}, anchor.extents), self.indices
+        )
 
     def _block(
-        self, name: str, axes: list[Axis], reduce_axes: tuple[Axis, ...], indices: tuple[Scalar, ...], body: Scalar
+        self,
+        name: str,
+        axes: list[Axis],
+        reduce_axes: tuple[Axis, ...],
+        indices: tuple[Scalar, ...],
+        body: Scalar,
     ) -> None:
         reducer = self.group.anchor.reducer if reduce_axes else None
         self.blocks.append(
-            Block(name=name, axes=tuple(axes), reduce_axes=reduce_axes, buffer=name, indices=indices, body=body, reducer=reducer)
+            Block(
+                name=name,
+                axes=tuple(axes),
+                reduce_axes=reduce_axes,
+                buffer=name,
+                indices=indices,
+                body=body,
+                reducer=reducer,
+            )
         )
 
     def _loops(self, block: str, axes: list[Axis]) -> None:
         self.steps.append(Reorder(loops=tuple(f"{block}.{axis.name}" for axis in axes)))
 
     def _bind(self, block: str) -> None:
-        """Threads are bound before anything is placed under them: what is shared is then known to serve them all."""
+        """Threads are bound before anything is placed under them: what is shared is
+        then known to serve them all."""
         if self.plan.warp:
             self._bind_warps(block)
             return
@@ -248,26 +327,46 @@ class CudaTileNest:
             self.steps.append(Bind(loop=f"{block}.{axis.name}", axis=thread))
 
     def _bind_warps(self, block: str) -> None:
-        """All threads on one axis, a warp's in a rectangle: it reads few elements of either operand, instead of many of one."""
+        """All threads on one axis, a warp's in a rectangle: it reads few elements of
+        either operand, instead of many of one."""
         *others, rows, columns = (f"{block}.{axis.name}" for axis in self.threads)
         for loop, inside in ((rows, self.plan.warp), (columns, WARP // self.plan.warp)):
-            self.steps.append(SplitLoop(loop=loop, factors=(inside,), into=(f"{loop}w", f"{loop}l")))
+            self.steps.append(
+                SplitLoop(loop=loop, factors=(inside,), into=(f"{loop}w", f"{loop}l"))
+            )
         order = (f"{rows}w", f"{columns}w", f"{rows}l", f"{columns}l")
-        self.steps += [Reorder(loops=order), Fuse(loops=(*others, *order), into=columns), Bind(loop=columns, axis=THREAD_AXES[0])]
+        self.steps += [
+            Reorder(loops=order),
+            Fuse(loops=(*others, *order), into=columns),
+            Bind(loop=columns, axis=THREAD_AXES[0]),
+        ]
 
     @property
     def _thread_axes(self) -> tuple[tuple[ThreadAxis, int], ...]:
         """The block's axes of threads with their extents, the fastest last."""
         if self.plan.warp:
             return ((THREAD_AXES[0], prod(axis.extent for axis in self.threads)),)
-        return tuple(reversed([(name, axis.extent) for name, axis in zip(THREAD_AXES, reversed(self.threads), strict=False)]))
+        return tuple(
+            reversed(
+                [
+                    (name, axis.extent)
+                    for name, axis in zip(THREAD_AXES, reversed(self.threads), strict=False)
+                ]
+            )
+        )
 
     def _place(self, fetches: list[Fetch], loop: str) -> None:
         for one in reversed(fetches):
-            self.steps += one.steps(loop, self._thread_axes, held=self.plan.pipeline == "registers" and self.plan.overlaps)
+            self.steps += one.steps(
+                loop,
+                self._thread_axes,
+                held=self.plan.pipeline == "registers" and self.plan.overlaps,
+            )
 
     def _launch(self, block: str) -> None:
-        self.steps.append(Fuse(loops=tuple(f"{block}.{axis.name}" for axis in self.grid), into=f"{block}.grid"))
+        self.steps.append(
+            Fuse(loops=tuple(f"{block}.{axis.name}" for axis in self.grid), into=f"{block}.grid")
+        )
         self.steps.append(Bind(loop=f"{block}.grid", axis="blockIdx.x"))
 
     def _innermost(self, block: str, *, store: bool, axes: list[Axis] | None = None) -> None:
@@ -275,7 +374,9 @@ class CudaTileNest:
         for axis in self.register if axes is None else axes:
             if axis.extent > 1:
                 one = store and axis == self.register[-1]
-                self.steps.append(Mark(loop=f"{block}.{axis.name}", how="vectorize" if one else "unroll"))
+                self.steps.append(
+                    Mark(loop=f"{block}.{axis.name}", how="vectorize" if one else "unroll")
+                )
 
 
 def _shapes(fetches: list[Fetch]) -> dict[str, tuple[int, ...]]:

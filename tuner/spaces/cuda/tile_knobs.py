@@ -1,4 +1,5 @@
-"""Knobs of the tile sketch for GPUs: tiles and depth that fit a block together, how operands are fetched, the order of blocks."""
+"""Knobs of the tile sketch for GPUs: tiles and depth that fit a block together, how
+operands are fetched, the order of blocks."""
 
 from __future__ import annotations
 
@@ -11,7 +12,13 @@ from math import prod
 from tuner.spaces.core.space import Knob, Value
 from tuner.spaces.cuda.axes import DepthAxis, GridAxis
 from tuner.spaces.cuda.limits import LEAST_THREADS, OTHER_REGISTERS, Footprint, widest
-from tuner.spaces.cuda.shared_copies import box_bytes, box_shape, fetchable, turned_forms, turns_around
+from tuner.spaces.cuda.shared_copies import (
+    box_bytes,
+    box_shape,
+    fetchable,
+    turned_forms,
+    turns_around,
+)
 from tuner.spaces.cuda.tile import CopyPlan, CudaTileNest, CudaTilePlan
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.rewrite.access import Access, accesses
@@ -21,7 +28,14 @@ from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read
 
 THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # of one axis
 REGISTERS = (1, 2, 4, 8)  # vectors of one axis
-DEPTHS = (1, 4, 8, 16, 32, 64)  # iterations of a reduction block, and the whole extent where that is short
+DEPTHS = (
+    1,
+    4,
+    8,
+    16,
+    32,
+    64,
+)  # iterations of a reduction block, and the whole extent where that is short
 UNROLLS = (1, 4, 8, 16)  # of them
 WARP_ROWS = (4, 8)  # rows of threads that a warp covers: as near to a square as 32 threads get
 MAX_ACCUMULATORS = 128  # of a thread
@@ -29,18 +43,23 @@ MAX_OVERLAP = 0.25  # work done twice, as a share, where an extent does not divi
 MAX_AXES = 3  # with threads
 ASYNC_FROM = 80  # the architecture, as in sm_80, from which copies need no registers
 SECTOR_BYTES = 32  # of memory, read and written whole
-MAX_WINDOW = 8  # iterations of a further reduction axis that are in one block; a longer one is walked one by one
+# iterations of a further reduction axis that are in one block; a longer one is walked
+# one by one
+MAX_WINDOW = 8
 
 
 @dataclass(frozen=True)
 class CudaTileSketch:
-    """The tile sketch of one group; the output's last axis is along which neighbouring threads write."""
+    """The tile sketch of one group; the output's last axis is along which neighbouring
+    threads write."""
 
     group: TileGroup
     shapes: Mapping[str, tuple[int, ...]]
     dtypes: Mapping[str, DType]
     architecture: int  # 80 of sm_80
-    batches: bool = True  # whether axes that all operands of a product move with can have threads: nothing is reused along them
+    # whether axes that all operands of a product move with can have threads: nothing is
+    # reused along them
+    batches: bool = True
 
     name = "tile"
 
@@ -48,7 +67,8 @@ class CudaTileSketch:
     def prefix(self) -> str:
         return f"{self.group.name}.{self.name}"
 
-    # --- facts --------------------------------------------------------------------------------------------------------
+    # --- facts
+    # ------------------------------------------------------------------------------
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -77,13 +97,18 @@ class CudaTileSketch:
 
     @cached_property
     def candidates(self) -> tuple[Access, ...]:
-        """Reads that pay in shared memory: used by several threads, or not read in the order in which is written."""
+        """Reads that pay in shared memory: used by several threads, or not read in the
+        order in which is written."""
         found = [one for one in accesses(self.group.anchor, self.shapes) if fetchable(one)]
-        return tuple(one for one in found if self._reused(one) or one.stride(self.fastest) not in (0, 1))
+        return tuple(
+            one for one in found if self._reused(one) or one.stride(self.fastest) not in (0, 1)
+        )
 
     def _reused(self, found: Access) -> bool:
         return self.group.anchor.reducer is not None and any(
-            axis.name not in found.axes or found.stride(axis.name) is None for axis in self.axes if axis.extent > 1
+            axis.name not in found.axes or found.stride(axis.name) is None
+            for axis in self.axes
+            if axis.extent > 1
         )
 
     @cached_property
@@ -105,13 +130,18 @@ class CudaTileSketch:
     def _main(self) -> Axis | None:
         return max(self.group.anchor.reduce_axes, key=lambda axis: axis.extent, default=None)
 
-    # --- knobs --------------------------------------------------------------------------------------------------------
+    # --- knobs
+    # ------------------------------------------------------------------------------
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
         knobs = [self._knob("tile", self.tile_values())]
         if self.group.anchor.reducer is not None:
-            ways = ("none", "registers", "async") if self.architecture >= ASYNC_FROM else ("none", "registers")
+            ways = (
+                ("none", "registers", "async")
+                if self.architecture >= ASYNC_FROM
+                else ("none", "registers")
+            )
             knobs.append(self._knob("unroll", UNROLLS))
             knobs.append(self._knob("warp", (0, *self._warps()) if self.candidates else (0,)))
             knobs.append(self._knob("pipeline", ways if self.candidates else ("none",)))
@@ -125,7 +155,9 @@ class CudaTileSketch:
 
     def _warps(self) -> list[int]:
         """Rows of threads that warps of at least one tile can cover."""
-        return [rows for rows in WARP_ROWS if any(self._warp(tile, rows) for tile in self.tile_values())]
+        return [
+            rows for rows in WARP_ROWS if any(self._warp(tile, rows) for tile in self.tile_values())
+        ]
 
     def _warp(self, tile: tuple[int, ...], rows: int) -> int:
         """`rows` where warps of so many rows of threads fill a block of the tile, else 0."""
@@ -133,13 +165,17 @@ class CudaTileSketch:
         return rows if rows and down % rows == 0 and along % (WARP // rows) == 0 else 0
 
     def _copy_values(self, found: Access) -> list[str]:
-        """`direct`, or `shared` with elements a load, laid out as it is or turned, rows as they are or stretched."""
+        """`direct`, or `shared` with elements a load, laid out as it is or turned, rows
+        as they are or stretched."""
         wide = widest(DTYPE_BYTES[self.dtypes[found.read.tensor]])
         reduced = {axis.name for axis in self.group.anchor.reduce_axes}
         turns = ("", " turned") if reduced and turns_around(found.read, reduced) else ("",)
         pads = ("", " padded") if len(found.read.indices) > 1 else ("",)
         widths = dict.fromkeys((1, wide)) if not found.padded else (1,)
-        return ["direct", *(f"shared {width}{turn}{pad}" for width in widths for turn in turns for pad in pads)]
+        return [
+            "direct",
+            *(f"shared {width}{turn}{pad}" for width in widths for turn in turns for pad in pads),
+        ]
 
     @cached_property
     def _tiles(self) -> tuple[tuple[int, ...], ...]:
@@ -149,7 +185,8 @@ class CudaTileSketch:
         return tuple(tile for tile, count in zip(found, threads, strict=True) if count >= least)
 
     def tile_values(self) -> tuple[tuple[int, ...], ...]:
-        """(threads, registers, lanes) of each major axis, then the depth of a reduction; each fits a block with all operands."""
+        """(threads, registers, lanes) of each major axis, then the depth of a
+        reduction; each fits a block with all operands."""
         return self._tiles
 
     def _fitting(self) -> Iterator[tuple[int, ...]]:
@@ -167,7 +204,8 @@ class CudaTileSketch:
                     yield values
 
     def _splits(self, name: str) -> list[tuple[int, int, int]]:
-        """(threads, registers, lanes) of an axis; along the fastest one, neighbouring threads fill at least one sector."""
+        """(threads, registers, lanes) of an axis; along the fastest one, neighbouring
+        threads fill at least one sector."""
         extent = self._extent(name)
         small = (extent,) if 1 < extent <= WARP and extent not in THREADS else ()
         if name == self.fastest:
@@ -188,12 +226,17 @@ class CudaTileSketch:
 
     @cached_property
     def _read_along(self) -> frozenset[str]:
-        """Axes other than the fastest along which a turned operand lies: a thread then reads several neighbours at once."""
+        """Axes other than the fastest along which a turned operand lies: a thread then
+        reads several neighbours at once."""
         reduced = {axis.name for axis in self.group.anchor.reduce_axes}
         found = set()
         for one in self.candidates if reduced else ():
             last = turned_forms(one.read, reduced)[-1]
-            found |= {axis for axis, factor in last.coefficients.items() if factor == 1 and len(last.coefficients) == 1}
+            found |= {
+                axis
+                for axis, factor in last.coefficients.items()
+                if factor == 1 and len(last.coefficients) == 1
+            }
         return frozenset(found)
 
     def _depths(self) -> tuple[int, ...]:
@@ -201,18 +244,28 @@ class CudaTileSketch:
         if main is None:
             return (0,)
         short = (main.extent,) if main.extent <= DEPTHS[-1] else ()
-        fitting = [depth for depth in DEPTHS if depth < main.extent and -(-main.extent // depth) * depth <= 1.25 * main.extent]
+        fitting = [
+            depth
+            for depth in DEPTHS
+            if depth < main.extent and -(-main.extent // depth) * depth <= 1.25 * main.extent
+        ]
         return tuple(sorted({*fitting, *short})) or (1,)
 
     def footprint(self, tile: tuple[int, ...]) -> Footprint:
         """What a block of this tile takes with every operand that could be shared shared.
 
-        A reduction's copies are counted as running ahead of the computing, both ways: in two boxes, and through registers.
+        A reduction's copies are counted as running ahead of the computing, both ways:
+        in two boxes, and through registers.
         """
         spatial, reduction = self._parts(tile, 1)
-        spans = {one.axis.name: one.block for one in spatial} | {one.axis.name: one.depth for one in reduction}
+        spans = {one.axis.name: one.block for one in spatial} | {
+            one.axis.name: one.depth for one in reduction
+        }
         stage = self.group.anchor
-        boxes = [(box_shape(one.read, spans), DTYPE_BYTES[self.dtypes[one.read.tensor]]) for one in self.candidates]
+        boxes = [
+            (box_shape(one.read, spans), DTYPE_BYTES[self.dtypes[one.read.tensor]])
+            for one in self.candidates
+        ]
         lanes = max(one.lanes for one in spatial)
         shared = sum(box_bytes(box, itemsize, lanes) for box, itemsize in boxes)
         ahead = stage.reducer is not None and any(one.outer.extent > 1 for one in reduction[-1:])
@@ -220,11 +273,18 @@ class CudaTileSketch:
         tiles = [one.register * one.lanes for one in spatial]
         operands = sum(tiles) if stage.reducer else 0
         threads = tuple(reversed(tile[0 : 3 * len(self.major) : 3]))
-        held = sum(-(-prod(box) * itemsize // (4 * prod(threads))) for box, itemsize in boxes) if ahead else 0
+        held = (
+            sum(-(-prod(box) * itemsize // (4 * prod(threads))) for box, itemsize in boxes)
+            if ahead
+            else 0
+        )
         registers = (prod(tiles) + operands) * words + held + OTHER_REGISTERS
-        return Footprint(threads=threads, registers=registers, shared_bytes=shared * (2 if ahead else 1))
+        return Footprint(
+            threads=threads, registers=registers, shared_bytes=shared * (2 if ahead else 1)
+        )
 
-    # --- meaning ------------------------------------------------------------------------------------------------------
+    # --- meaning
+    # ------------------------------------------------------------------------------
 
     def nest(self, config: Mapping[str, Value]) -> Nest:
         """Raises IllegalSchedule where a block of the config cannot be launched."""
@@ -232,7 +292,9 @@ class CudaTileSketch:
 
     def plan(self, config: Mapping[str, Value]) -> CudaTilePlan:
         """The config decoded; knobs with a single value are not in it."""
-        values = {knob.name.removeprefix(self.prefix + "."): config[knob.name] for knob in self.knobs}
+        values = {
+            knob.name.removeprefix(self.prefix + "."): config[knob.name] for knob in self.knobs
+        }
         tile = values.get("tile") or self.tile_values()[0]
         assert isinstance(tile, tuple)
         self.footprint(tile).check()
@@ -252,7 +314,9 @@ class CudaTileSketch:
             pipeline=str(values.get("pipeline", "none")),
         )
 
-    def _parts(self, tile: tuple[int, ...], unroll: int) -> tuple[tuple[GridAxis, ...], tuple[DepthAxis, ...]]:
+    def _parts(
+        self, tile: tuple[int, ...], unroll: int
+    ) -> tuple[tuple[GridAxis, ...], tuple[DepthAxis, ...]]:
         sizes = {name: tile[3 * place : 3 * place + 3] for place, name in enumerate(self.major)}
         spatial = []
         for axis in self.axes:
@@ -263,7 +327,13 @@ class CudaTileSketch:
         # The longest axis last: its blocks are loaded one after another, its iterations unrolled.
         for axis in sorted(self.group.anchor.reduce_axes, key=lambda axis: axis == main):
             depth = tile[-1] if axis == main else axis.extent if axis.extent <= MAX_WINDOW else 1
-            reduction.append(DepthAxis(axis=axis, depth=depth, unroll=unroll if axis == main and depth % unroll == 0 else 1))
+            reduction.append(
+                DepthAxis(
+                    axis=axis,
+                    depth=depth,
+                    unroll=unroll if axis == main and depth % unroll == 0 else 1,
+                )
+            )
         return tuple(spatial), tuple(reduction)
 
     def _copies(self, values: Mapping[str, Value]) -> Iterator[tuple[Read, CopyPlan]]:
@@ -271,4 +341,7 @@ class CudaTileSketch:
             how = str(values.get(f"fetch{number}_{found.read.tensor}", "direct"))
             if how != "direct":
                 width = int(how.split()[1])
-                yield found.read, CopyPlan(turned="turned" in how, width=width, padded="padded" in how)
+                yield (
+                    found.read,
+                    CopyPlan(turned="turned" in how, width=width, padded="padded" in how),
+                )

@@ -1,8 +1,11 @@
-"""Knobs of the warpgroup sketch: how many warpgroups, squares and panels a block has with its copies of operands, and the order.
+"""Knobs of the warpgroup sketch: how many warpgroups, squares and panels a block has
+with its copies of operands, and the order.
 
-The sketch takes any sum of products of two reads whose depth is the last dimension of the left operand, and either the last of
-the right one or the one before its columns. Along the other axes of the left operand nothing is asked but that they are not the
-right one's: they are the rows, and further reductions are walked one by one. It knows no operator's name.
+The sketch takes any sum of products of two reads whose depth is the last dimension of
+the left operand, and either the last of the right one or the one before its columns.
+Along the other axes of the left operand nothing is asked but that they are not the
+right one's: they are the rows, and further reductions are walked one by one. It knows
+no operator's name.
 """
 
 from __future__ import annotations
@@ -56,18 +59,36 @@ class WarpgroupShape:
 def warpgroup_shape(
     group: TileGroup, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, DType]
 ) -> WarpgroupShape | None:
-    """The parts that the axes of a group play, None where it is no sum of products that warpgroups take."""
+    """The parts that the axes of a group play, None where it is no sum of products that
+    warpgroups take."""
     anchor = group.anchor
-    if anchor.reducer != "sum" or not isinstance(anchor.body, Binary) or anchor.body.op != "mul" or not anchor.reduce_axes:
+    if (
+        anchor.reducer != "sum"
+        or not isinstance(anchor.body, Binary)
+        or anchor.body.op != "mul"
+        or not anchor.reduce_axes
+    ):
         return None
-    found = [access(read, shapes[read.tensor], anchor.extents) for read in map(bare, (anchor.body.lhs, anchor.body.rhs)) if read]
+    found = [
+        access(read, shapes[read.tensor], anchor.extents)
+        for read in map(bare, (anchor.body.lhs, anchor.body.rhs))
+        if read
+    ]
     kinds = {dtypes[one.read.tensor] for one in found}
-    if len(found) != 2 or len(kinds) != 1 or not kinds <= KINDS.keys() or anchor.accumulator != "float32":
+    if (
+        len(found) != 2
+        or len(kinds) != 1
+        or not kinds <= KINDS.keys()
+        or anchor.accumulator != "float32"
+    ):
         return None
     if any(one.gathered or not all(linear(index) for index in one.read.indices) for one in found):
         return None
     # What lies outside is copied as zeros.
-    if any(one.read.pad is not None and one.read.pad != Const(0, dtypes[one.read.tensor]) for one in found):
+    if any(
+        one.read.pad is not None and one.read.pad != Const(0, dtypes[one.read.tensor])
+        for one in found
+    ):
         return None
     for left, right in (found, reversed(found)):
         for depth in anchor.reduce_axes:
@@ -78,16 +99,30 @@ def warpgroup_shape(
 
 
 def _fit(
-    group: TileGroup, depth: Axis, left: Access, right: Access, shapes: Mapping[str, tuple[int, ...]]
+    group: TileGroup,
+    depth: Axis,
+    left: Access,
+    right: Access,
+    shapes: Mapping[str, tuple[int, ...]],
 ) -> WarpgroupShape | None:
     anchor = group.anchor
     if not group.output.axes or depth.extent % PIECE or not _runs(left, depth, shapes):
         return None
     columns = next((axis for axis in anchor.axes if axis.name == group.output.axes[-1].name), None)
-    if columns is None or columns.name in left.axes or columns.extent % PIECE or columns.extent < COLUMNS:
+    if (
+        columns is None
+        or columns.name in left.axes
+        or columns.extent % PIECE
+        or columns.extent < COLUMNS
+    ):
         return None
-    rows = tuple(axis for axis in anchor.axes if axis.name in left.axes and axis.name not in right.axes and axis.extent > 1)
-    # Rows of the operand need not be neighbours in memory: any axis may be the one that is taken by eight.
+    rows = tuple(
+        axis
+        for axis in anchor.axes
+        if axis.name in left.axes and axis.name not in right.axes and axis.extent > 1
+    )
+    # Rows of the operand need not be neighbours in memory: any axis may be the one that
+    # is taken by eight.
     last = next((axis for axis in reversed(rows) if axis.extent % GROUP == 0), None)
     if last is None or prod(axis.extent for axis in rows) < ROWS:
         return None
@@ -95,18 +130,24 @@ def _fit(
     turned = _runs(right, depth, shapes) and not _moves(right, columns)
     if not turned and not (_runs(right, columns, shapes) and not _moves(right, depth)):
         return None
-    return WarpgroupShape(rows=rows, columns=columns, depth=depth, left=left, right=right, turned=turned)
+    return WarpgroupShape(
+        rows=rows, columns=columns, depth=depth, left=left, right=right, turned=turned
+    )
 
 
 def _runs(found: Access, axis: Axis, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether neighbours along the axis lie together, and whole pieces of them stay inside the last dimension."""
+    """Whether neighbours along the axis lie together, and whole pieces of them stay
+    inside the last dimension."""
     last = linear(found.read.indices[-1]) if found.read.indices else None
     return (
         last is not None
         and dict(last.coefficients) == {axis.name: 1}
         and last.constant == 0
         and shapes[found.read.tensor][-1] == axis.extent
-        and not any((form := linear(index)) and form.coefficient(axis.name) for index in found.read.indices[:-1])
+        and not any(
+            (form := linear(index)) and form.coefficient(axis.name)
+            for index in found.read.indices[:-1]
+        )
     )
 
 
@@ -134,14 +175,18 @@ class CudaWarpgroupSketch:
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
-        knobs = [self._knob("tile", self.tile_values()), self._knob("order", ("rows first", "columns first"))]
+        knobs = [
+            self._knob("tile", self.tile_values()),
+            self._knob("order", ("rows first", "columns first")),
+        ]
         return tuple(knob for knob in knobs if len(knob.values) > 1)
 
     def _knob(self, what: str, values: Iterable[Value]) -> Knob:
         return Knob(name=f"{self.prefix}.{what}", values=tuple(values))
 
     def tile_values(self) -> tuple[tuple[int, ...], ...]:
-        """(warpgroups, squares of 64) down, (warpgroups, panels of 64) across, copies of the operands. Empty where none fits."""
+        """(warpgroups, squares of 64) down, (warpgroups, panels of 64) across, copies
+        of the operands. Empty where none fits."""
         return self._tiles
 
     @cached_property
@@ -153,11 +198,21 @@ class CudaWarpgroupSketch:
         rows = prod(axis.extent for axis in shape.rows)
         for down, squares, across, panels, stages in product(DOWN, SQUARES, ACROSS, PANELS, STAGES):
             tile = (down, squares, across, panels, stages)
-            covered = _covers(rows, down * squares * ROWS) and _covers(shape.columns.extent, across * panels * COLUMNS)
-            turns = prod(axis.extent for axis in self.group.anchor.reduce_axes if axis != shape.depth)
+            covered = _covers(rows, down * squares * ROWS) and _covers(
+                shape.columns.extent, across * panels * COLUMNS
+            )
+            turns = prod(
+                axis.extent for axis in self.group.anchor.reduce_axes if axis != shape.depth
+            )
             useful = stages <= turns * -(-shape.depth.extent // DEPTH)
             sums = squares * panels * COLUMNS // 2
-            if down * across <= MAX_GROUPS and covered and useful and sums <= MAX_SUMS and self.footprint(tile).fault is None:
+            if (
+                down * across <= MAX_GROUPS
+                and covered
+                and useful
+                and sums <= MAX_SUMS
+                and self.footprint(tile).fault is None
+            ):
                 yield tile
 
     def footprint(self, tile: tuple[int, ...]) -> Footprint:
@@ -168,18 +223,24 @@ class CudaWarpgroupSketch:
         return Footprint(
             threads=(THREADS, down, across),
             registers=squares * panels * COLUMNS // 2 + OTHER_REGISTERS,
-            shared_bytes=max(operands, strips),  # strips are written when operands have been read, in their place
+            shared_bytes=max(
+                operands, strips
+            ),  # strips are written when operands have been read, in their place
             most_shared_bytes=self.shared_bytes,
         )
 
-    # --- meaning ------------------------------------------------------------------------------------------------------
+    # --- meaning
+    # ------------------------------------------------------------------------------
 
     def nest(self, config: Mapping[str, Value]) -> Nest:
         return CudaWarpgroupNest(self.group, self.plan(config), self.shapes, self.dtypes).build()
 
     def plan(self, config: Mapping[str, Value]) -> WarpgroupPlan:
-        """The config decoded; knobs with a single value are not in it. Raises IllegalSchedule where a block does not fit."""
-        values = {knob.name.removeprefix(self.prefix + "."): config[knob.name] for knob in self.knobs}
+        """The config decoded; knobs with a single value are not in it. Raises
+        IllegalSchedule where a block does not fit."""
+        values = {
+            knob.name.removeprefix(self.prefix + "."): config[knob.name] for knob in self.knobs
+        }
         tile = values.get("tile") or self.tile_values()[0]
         assert isinstance(tile, tuple)
         self.footprint(tile).check()
@@ -195,7 +256,9 @@ class CudaWarpgroupSketch:
             across=across,
             panels=panels,
             depth=DepthAxis(axis=shape.depth, depth=DEPTH),
-            window=tuple(DepthAxis(axis=axis, depth=1) for axis in anchor.reduce_axes if axis != shape.depth),
+            window=tuple(
+                DepthAxis(axis=axis, depth=1) for axis in anchor.reduce_axes if axis != shape.depth
+            ),
             left=shape.left.read,
             right=shape.right.read,
             turned=shape.turned,

@@ -1,1 +1,2 @@
-"""The loop-nest IR that sketches emit: blocks, buffers, and the ordered schedule primitives on them. Pure data."""
+"""The loop-nest IR that sketches emit: blocks, buffers, and the ordered schedule
+primitives on them. Pure data."""

@@ -1,4 +1,5 @@
-"""What a group becomes: blocks, their buffers and the steps on them; and where threads share its outermost loops."""
+"""What a group becomes: blocks, their buffers and the steps on them; and where threads
+share its outermost loops."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ class Nest:
 
 
 def parallel_prefix(block: str, axes: list[Axis], threads: int, keep: list[Axis]) -> list[Step]:
-    """Shares the outermost loops among threads: fused until there are four tasks a thread, never across a loop in `keep`."""
+    """Shares the outermost loops among threads: fused until there are four tasks a
+    thread, never across a loop in `keep`."""
     if threads == 1 or not axes:
         return []
     chosen: list[Axis] = []
@@ -31,4 +33,7 @@ def parallel_prefix(block: str, axes: list[Axis], threads: int, keep: list[Axis]
     names = tuple(f"{block}.{axis.name}" for axis in chosen)
     if len(names) == 1:
         return [Mark(loop=names[0], how="parallel")]
-    return [Fuse(loops=names, into=f"{block}.parallel"), Mark(loop=f"{block}.parallel", how="parallel")]
+    return [
+        Fuse(loops=names, into=f"{block}.parallel"),
+        Mark(loop=f"{block}.parallel", how="parallel"),
+    ]

@@ -1,7 +1,9 @@
-"""What a program does with its constants alone, taken out of it: packed once ahead of time, not in each call.
+"""What a program does with its constants alone, taken out of it: packed once ahead of
+time, not in each call.
 
-A copy of a constant input that stands at the root of a program (a sketch's `pack_root` and `pad`), or a sum over one, depends on
-nothing that varies. Such blocks become a program of their own, which writes the packed buffers; the rest takes these as inputs in
+A copy of a constant input that stands at the root of a program (a sketch's `pack_root`
+and `pad`), or a sum over one, depends on nothing that varies. Such blocks become a
+program of their own, which writes the packed buffers; the rest takes these as inputs in
 the constant's place.
 """
 
@@ -32,7 +34,9 @@ from tuner.workload.expression import Tensor, reads
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
     main: Program  # what runs in each call
-    prologue: Program | None  # constants in, packed buffers out; None where nothing can be packed ahead
+    prologue: (
+        Program | None
+    )  # constants in, packed buffers out; None where nothing can be packed ahead
 
 
 def split(program: Program) -> Split:
@@ -69,7 +73,11 @@ def split(program: Program) -> Split:
         prologue=Program(
             inputs=tuple(tensor for tensor in program.inputs if tensor.name in sources),
             outputs=tuple(packed.values()),
-            buffers=tuple(buffer for buffer in program.buffers if buffer.name in written and buffer.name not in packed),
+            buffers=tuple(
+                buffer
+                for buffer in program.buffers
+                if buffer.name in written and buffer.name not in packed
+            ),
             blocks=tuple(blocks),
             steps=tuple(step for step in program.steps if _about(step) & ahead),
             views=program.views,
@@ -78,8 +86,14 @@ def split(program: Program) -> Split:
 
 
 def _ahead(program: Program) -> frozenset[str]:
-    """Names of the blocks that read constants alone, stand at the root, and have a buffer to themselves."""
-    nested = {name for step in program.steps if isinstance(step, (ComputeAt, ReverseComputeAt)) for name in _about(step)}
+    """Names of the blocks that read constants alone, stand at the root, and have a
+    buffer to themselves."""
+    nested = {
+        name
+        for step in program.steps
+        if isinstance(step, (ComputeAt, ReverseComputeAt))
+        for name in _about(step)
+    }
     near = {buffer.name for buffer in program.buffers if buffer.scope != "global"}
     written = [block.buffer for block in program.blocks]
     known = set(program.constants)
@@ -101,7 +115,9 @@ def _origins(blocks: list[Block]) -> dict[str, frozenset[str]]:
     """For each buffer the blocks write, the constants it comes from."""
     found: dict[str, frozenset[str]] = {}
     for block in blocks:
-        found[block.buffer] = frozenset().union(*(found.get(read.tensor, {read.tensor}) for read in reads(block.body)))
+        found[block.buffer] = frozenset().union(
+            *(found.get(read.tensor, {read.tensor}) for read in reads(block.body))
+        )
     return found
 
 
@@ -114,5 +130,11 @@ def _about(step: Step) -> frozenset[str]:
             return frozenset({block, loop.split(".")[0]})
         case DecomposeReduction(block=block) | StorageAlign(block=block) | Hold(block=block):
             return frozenset({block})
-        case Mark(loop=loop) | Bind(loop=loop) | SplitLoop(loop=loop) | Tensorize(loop=loop) | Pipeline(loop=loop):
+        case (
+            Mark(loop=loop)
+            | Bind(loop=loop)
+            | SplitLoop(loop=loop)
+            | Tensorize(loop=loop)
+            | Pipeline(loop=loop)
+        ):
             return frozenset({loop.split(".")[0].removesuffix("_init")})

@@ -1,7 +1,9 @@
-"""What a sketch makes of an expression: rewritten blocks over buffers, and the ordered list of primitives to apply on them.
+"""What a sketch makes of an expression: rewritten blocks over buffers, and the ordered
+list of primitives to apply on them.
 
-Pure data. The rewriting (tiles, packing, padding, lanes) is in the blocks' axes and indices; nesting, placement, vectorisation,
-unrolling and threads are primitives. `tuner.lowering` turns blocks into a TVM module and steps into a trace on it.
+Pure data. The rewriting (tiles, packing, padding, lanes) is in the blocks' axes and
+indices; nesting, placement, vectorisation, unrolling and threads are primitives.
+`tuner.lowering` turns blocks into a TVM module and steps into a trace on it.
 """
 
 from __future__ import annotations
@@ -14,29 +16,44 @@ from tuner.workload.expression import Axis, DType, Read, Reducer, Scalar, Tensor
 
 Mathematics = Literal["libm", "polynomial"]
 ThreadAxis = Literal["blockIdx.x", "threadIdx.x", "threadIdx.y", "threadIdx.z"]
-NEAR = 4  # elements: vectors of elements at most so far apart are made of whole loads and shuffles, by `tuner.lowering.passes.strides`
-Scope = Literal["global", "stack", "local", "shared", "shared.dyn", "wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator"]
+# elements: vectors of elements at most so far apart are made of whole loads and
+# shuffles, by `tuner.lowering.passes.strides`
+NEAR = 4
+Scope = Literal[
+    "global",
+    "stack",
+    "local",
+    "shared",
+    "shared.dyn",
+    "wmma.matrix_a",
+    "wmma.matrix_b",
+    "wmma.accumulator",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffer:
-    """An intermediate. `stack` buffers of a CPU and `local` ones of a GPU are meant for registers: their accesses must become
-    constant after unrolling.
+    """An intermediate. `stack` buffers of a CPU and `local` ones of a GPU are meant for
+    registers: their accesses must become constant after unrolling.
 
-    `shared` ones are those of a GPU's thread block, `shared.dyn` ones too, which are asked for at the launch and may be larger;
-    `wmma` ones the operands and sums of tensor cores, spread over a warp, sums of warpgroups over four.
+    `shared` ones are those of a GPU's thread block, `shared.dyn` ones too, which are
+    asked for at the launch and may be larger; `wmma` ones the operands and sums of
+    tensor cores, spread over a warp, sums of warpgroups over four.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: DType
     scope: Scope = "global"
-    exact: bool = False  # kept in its dtype's own bits, where the compiler would widen it: an instruction reads it
+    # kept in its dtype's own bits, where the compiler would widen it: an instruction
+    # reads it
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch:
-    """A line of memory asked for before it is needed; of a vector once, since its indices name no lane."""
+    """A line of memory asked for before it is needed; of a vector once, since its
+    indices name no lane."""
 
     read: Read
     when: tuple[Scalar, ...] = ()  # conditions under which it is
@@ -44,7 +61,8 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """`buffer[indices] reducer= body` for all axes. Overlapping tiles write a point more than once, with the same value."""
+    """`buffer[indices] reducer= body` for all axes. Overlapping tiles write a point
+    more than once, with the same value."""
 
     name: str
     axes: tuple[Axis, ...]
@@ -53,12 +71,20 @@ class Block:
     indices: tuple[Scalar, ...]
     body: Scalar
     reducer: Reducer | None = None
-    section: str = ""  # blocks of one section are scheduled together; what another section wrote is complete for them
+    # blocks of one section are scheduled together; what another section wrote is
+    # complete for them
+    section: str = ""
     mathematics: Mathematics = "libm"
-    when: tuple[Scalar, ...] = ()  # conditions under which the body is computed; of a reduction, terms elsewhere change nothing
+    when: tuple[
+        Scalar, ...
+        # conditions under which the body is computed; of a reduction, terms elsewhere
+        # change nothing
+    ] = ()
     otherwise: Scalar | None = None  # what is written where one of them fails; None for nothing
     ahead: tuple[Fetch, ...] = ()  # into the caches, with each point
-    streamed: bool = False  # whether whole vectors are written past the caches, where they lie as such
+    streamed: bool = (
+        False  # whether whole vectors are written past the caches, where they lie as such
+    )
 
     @property
     def extents(self) -> dict[str, int]:
@@ -92,7 +118,8 @@ class ReverseComputeAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecomposeReduction:
-    """Splits the initialisation off above a loop, as block `<block>_init` with loops `<block>_init.<axis>`."""
+    """Splits the initialisation off above a loop, as block `<block>_init` with loops
+    `<block>_init.<axis>`."""
 
     block: str
     loop: str
@@ -108,34 +135,44 @@ class Fuse:
 class Mark:
     """Annotates one loop.
 
-    `transpose` stands on the outer of the two innermost loops of a plain copy: what is read is contiguous along that loop, in
-    vectors of `lanes`, what is written along the inner one; rectangles are transposed in registers. `transpose_words` stands on
-    the outer of three, the innermost of which goes over the numbers of a word of 16 or 32 bits: rectangles of words.
+    `transpose` stands on the outer of the two innermost loops of a plain copy: what is
+    read is contiguous along that loop, in vectors of `lanes`, what is written along the
+    inner one; rectangles are transposed in registers. `transpose_words` stands on the
+    outer of three, the innermost of which goes over the numbers of a word of 16 or 32
+    bits: rectangles of words.
 
-    `interleave` stands on the outer of the two innermost loops of a copy to pairs, or fours: what is read is contiguous along
-    that loop, the inner one goes over the numbers of one, and they lie one after another. `dot` stands on the outer of
-    the two innermost loops of a sum of products of such pairs, or fours, the lanes of its accumulators.
+    `interleave` stands on the outer of the two innermost loops of a copy to pairs, or
+    fours: what is read is contiguous along that loop, the inner one goes over the
+    numbers of one, and they lie one after another. `dot` stands on the outer of the two
+    innermost loops of a sum of products of such pairs, or fours, the lanes of its
+    accumulators.
 
-    `amx` stands on the outermost loop of a reduction that AMX's registers do, and on the five below it that they replace: rows
-    and vectors of sums, lanes, words of a step, numbers of a word. `amx_parts` stands on the loop of that reduction that
-    goes over the products of two numbers' parts (tuner.spaces.rewrite.bf16x3).
+    `amx` stands on the outermost loop of a reduction that AMX's registers do, and on
+    the five below it that they replace: rows and vectors of sums, lanes, words of a
+    step, numbers of a word. `amx_parts` stands on the loop of that reduction that goes
+    over the products of two numbers' parts (tuner.spaces.rewrite.bf16x3).
 
-    `guarded_copy` stands on the innermost loop of a copy of 16 bytes to shared memory that are read, or zero, as a whole.
+    `guarded_copy` stands on the innermost loop of a copy of 16 bytes to shared memory
+    that are read, or zero, as a whole.
 
     `roll` stands on a loop that the compiler is not to unroll.
     """
 
     loop: str
     how: Literal[
-        "parallel", "vectorize", "unroll", "roll", "transpose", "transpose_words", "interleave", "dot", "amx", "amx_parts",
+        "parallel", "vectorize", "unroll", "roll", "transpose", "transpose_words", "interleave",
+        "dot", "amx", "amx_parts",
         "guarded_copy",
     ]  # fmt: skip
-    lanes: int = 0  # of `transpose` and `transpose_words`: a power of two, at most the loop's extent
+    lanes: int = (
+        0  # of `transpose` and `transpose_words`: a power of two, at most the loop's extent
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitLoop:
-    """Splits a loop, outermost part first; the outermost one's extent is what is left, rounded up and guarded."""
+    """Splits a loop, outermost part first; the outermost one's extent is what is left,
+    rounded up and guarded."""
 
     loop: str
     factors: tuple[int, ...]  # of all parts but the outermost
@@ -152,7 +189,8 @@ class Bind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageAlign:
-    """Stretches a dimension of the buffer a block writes: its stride becomes a multiple of `factor` elements plus `offset`."""
+    """Stretches a dimension of the buffer a block writes: its stride becomes a multiple
+    of `factor` elements plus `offset`."""
 
     block: str
     dimension: int
@@ -162,14 +200,16 @@ class StorageAlign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """Makes a copy to shared memory two parts: each thread loads its elements into registers, and stores them from there."""
+    """Makes a copy to shared memory two parts: each thread loads its elements into
+    registers, and stores them from there."""
 
     block: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensorize:
-    """Puts an instruction of tensor cores in the place of a loop and all below it, which do the same one by one."""
+    """Puts an instruction of tensor cores in the place of a loop and all below it,
+    which do the same one by one."""
 
     loop: str
     instruction: str  # the name of TVM's intrinsic
@@ -177,13 +217,18 @@ class Tensorize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """Overlaps a loop's copies with the computing on those before: the first `copies` parts of its body run turns ahead."""
+    """Overlaps a loop's copies with the computing on those before: the first `copies`
+    parts of its body run turns ahead."""
 
     loop: str
     copies: int
     asynchronous: bool  # without going through registers, on architectures that can
-    stages: int = 2  # of what is copied, so many lie in memory at once: copies run one turn fewer ahead
-    held: bool = False  # each copy has two parts, as `Hold` makes them, and what is computed comes between
+    stages: int = (
+        2  # of what is copied, so many lie in memory at once: copies run one turn fewer ahead
+    )
+    held: bool = (
+        False  # each copy has two parts, as `Hold` makes them, and what is computed comes between
+    )
 
 
 Step = (
@@ -211,10 +256,13 @@ class Program:
     steps: tuple[Step, ...] = ()
     constants: tuple[
         str, ...
-    ] = ()  # inputs known ahead of time: tuner.spaces.program.prepacking takes out what can be done with them
+        # inputs known ahead of time: tuner.spaces.program.prepacking takes out what can be
+        # done with them
+    ] = ()
     # Shapes in which blocks address inputs and outputs, of those that callers have in others.
     views: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def addressed(self, tensor: Tensor) -> tuple[int, ...]:
-        """The shape in which the blocks address an input or output: the same elements in the same order."""
+        """The shape in which the blocks address an input or output: the same elements
+        in the same order."""
         return self.views.get(tensor.name, tensor.shape)

@@ -1,7 +1,9 @@
-"""Tiles of one axis: the iterators it is split into and the index they make, without ever leaving the extent.
+"""Tiles of one axis: the iterators it is split into and the index they make, without
+ever leaving the extent.
 
-A tile that does not divide its extent is moved back so that it ends at the extent: the last tiles overlap and write the same
-values twice. No predicate stands in an inner loop and nothing is padded, so primes run as fast as powers of two.
+A tile that does not divide its extent is moved back so that it ends at the extent: the
+last tiles overlap and write the same values twice. No predicate stands in an inner loop
+and nothing is padded, so primes run as fast as powers of two.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ def constant(value: int) -> Const:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TiledAxis:
-    """An axis as blocks of tiles of elements; a vectorised one as blocks of tiles of vectors of lanes."""
+    """An axis as blocks of tiles of elements; a vectorised one as blocks of tiles of
+    vectors of lanes."""
 
     axis: Axis
     tile: int = 1  # elements of a register tile, at most the extent
@@ -77,14 +80,18 @@ class TiledAxis:
             number = at_most(number, self.tiles - self.block)
         number = add(number, Var(self.inner.name)) if self.block > 1 else number
         first = times(number, self.tile)
-        return at_most(first, self.axis.extent - self.tile) if self.axis.extent % self.tile else first
+        return (
+            at_most(first, self.axis.extent - self.tile) if self.axis.extent % self.tile else first
+        )
 
     @property
     def offset(self) -> Scalar:
         """The element within the current tile."""
         if self.lanes == 1:
             return Var(f"{self.axis.name}_0") if self.tile > 1 else constant(0)
-        vector = times(Var(f"{self.axis.name}_0"), self.lanes) if self.tile > self.lanes else constant(0)
+        vector = (
+            times(Var(f"{self.axis.name}_0"), self.lanes) if self.tile > self.lanes else constant(0)
+        )
         return add(vector, Var(f"{self.axis.name}_l"))
 
     @property
@@ -93,7 +100,8 @@ class TiledAxis:
 
 
 def fit_block(tiles: int, wanted: int) -> int:
-    """A number of tiles near `wanted` for a cache block, such that at most a tenth of all work is overlap."""
+    """A number of tiles near `wanted` for a cache block, such that at most a tenth of
+    all work is overlap."""
     wanted = max(1, min(wanted, tiles))
     low, high = (1, tiles) if tiles <= 64 else (max(1, wanted // 2), min(tiles, wanted * 2))
     farthest = max(wanted - low, high - wanted)
@@ -103,4 +111,11 @@ def fit_block(tiles: int, wanted: int) -> int:
         for block in dict.fromkeys((wanted - apart, wanted + apart))
         if low <= block <= high
     )
-    return next((block for block in chain(near, (tiles,)) if (-(-tiles // block) * block - tiles) * 10 <= tiles), 1)
+    return next(
+        (
+            block
+            for block in chain(near, (tiles,))
+            if (-(-tiles // block) * block - tiles) * 10 <= tiles
+        ),
+        1,
+    )

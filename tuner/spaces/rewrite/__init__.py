@@ -1,1 +1,2 @@
-"""Analysis and rewriting of expressions before they are scheduled: access maps, liveness, fusion groups, other algorithms."""
+"""Analysis and rewriting of expressions before they are scheduled: access maps,
+liveness, fusion groups, other algorithms."""

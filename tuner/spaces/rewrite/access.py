@@ -1,4 +1,5 @@
-"""Indices as arithmetic: where they can lie, as linear forms, and how the reads of a stage move through memory with each axis."""
+"""Indices as arithmetic: where they can lie, as linear forms, and how the reads of a
+stage move through memory with each axis."""
 
 from __future__ import annotations
 
@@ -6,17 +7,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.spaces.program.tiles import add, constant, times
-from tuner.workload.expression import Binary, Cast, Const, Read, Scalar, Select, Stage, Unary, Var, reads, rewrite, walk
+from tuner.workload.expression import (
+    Binary,
+    Cast,
+    Const,
+    Read,
+    Scalar,
+    Select,
+    Stage,
+    Unary,
+    Var,
+    reads,
+    rewrite,
+    walk,
+)
 
 
 def bounds(node: Scalar, extents: Mapping[str, int]) -> tuple[int, int] | None:
-    """Least and greatest value of an integer index over 0 <= v < extents[v], or None where it is not known (a gather)."""
+    """Least and greatest value of an integer index over 0 <= v < extents[v], or None
+    where it is not known (a gather)."""
     form = linear(node)
     if form is not None:
         if not form.coefficients.keys() <= extents.keys():
             return None
         ends = [sorted((0, step * (extents[name] - 1))) for name, step in form.coefficients.items()]
-        return form.constant + sum(low for low, _ in ends), form.constant + sum(high for _, high in ends)
+        return form.constant + sum(low for low, _ in ends), form.constant + sum(
+            high for _, high in ends
+        )
     match node:
         case Binary(op=op, lhs=lhs, rhs=rhs):
             a, b = bounds(lhs, extents), bounds(rhs, extents)
@@ -57,7 +74,9 @@ def _binary_bounds(op: str, a: tuple[int, int], b: tuple[int, int]) -> tuple[int
             return None
 
 
-def in_bounds(indices: tuple[Scalar, ...], shape: tuple[int, ...], extents: Mapping[str, int]) -> Scalar | None:
+def in_bounds(
+    indices: tuple[Scalar, ...], shape: tuple[int, ...], extents: Mapping[str, int]
+) -> Scalar | None:
     """The condition under which all indices are inside the shape, None where that always holds."""
     condition: Scalar | None = None
     for index, extent in zip(indices, shape, strict=True):
@@ -72,8 +91,11 @@ def in_bounds(indices: tuple[Scalar, ...], shape: tuple[int, ...], extents: Mapp
     return condition
 
 
-def unpadded(node: Scalar, shapes: Mapping[str, tuple[int, ...]], extents: Mapping[str, int]) -> Scalar:
-    """The tree with padded reads made explicit: a selection where a read may leave its tensor, a plain read where it cannot."""
+def unpadded(
+    node: Scalar, shapes: Mapping[str, tuple[int, ...]], extents: Mapping[str, int]
+) -> Scalar:
+    """The tree with padded reads made explicit: a selection where a read may leave its
+    tensor, a plain read where it cannot."""
 
     def change(found: Scalar) -> Scalar | None:
         if not (isinstance(found, Read) and found.pad is not None):
@@ -119,7 +141,11 @@ def linear(node: Scalar) -> Linear | None:
             sign = 1 if op == "add" else -1
             names = dict.fromkeys((*a.coefficients, *b.coefficients))
             return Linear(
-                {name: total for name in names if (total := a.coefficient(name) + sign * b.coefficient(name))},
+                {
+                    name: total
+                    for name in names
+                    if (total := a.coefficient(name) + sign * b.coefficient(name))
+                },
                 a.constant + sign * b.constant,
             )
         case Binary(op="mul", lhs=lhs, rhs=rhs):
@@ -127,7 +153,9 @@ def linear(node: Scalar) -> Linear | None:
             if a is None or b is None or (a.coefficients and b.coefficients):
                 return None
             form, factor = (a, b.constant) if a.coefficients else (b, a.constant)
-            scaled = {name: value * factor for name, value in form.coefficients.items() if value * factor}
+            scaled = {
+                name: value * factor for name, value in form.coefficients.items() if value * factor
+            }
             return Linear(scaled, form.constant * factor)
         case _:
             return None
@@ -139,7 +167,9 @@ class Access:
 
     read: Read
     axes: frozenset[str]  # iterators that its indices depend on
-    strides: Mapping[str, int] | None  # elements moved per step of each iterator; None where not linear
+    strides: (
+        Mapping[str, int] | None
+    )  # elements moved per step of each iterator; None where not linear
     padded: bool  # may leave the tensor (before padding is made explicit)
     gathered: bool  # an index is itself read from a tensor
 
@@ -150,7 +180,8 @@ class Access:
         return None if self.strides is None else self.strides.get(axis, 0)
 
     def divides(self, axis: str) -> bool:
-        """Whether different values of the axis read different parts: it moves one dimension, one by one, and alone."""
+        """Whether different values of the axis read different parts: it moves one
+        dimension, one by one, and alone."""
         forms = [linear(index) for index in self.read.indices]
         moved = [form for form in forms if form is None or form.coefficient(axis)]
         return len(moved) == 1 and moved[0] is not None and dict(moved[0].coefficients) == {axis: 1}
@@ -159,11 +190,15 @@ class Access:
 def accesses(stage: Stage, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Access, ...]:
     """The distinct reads of a stage, in order of appearance."""
     extents = stage.extents
-    return tuple(access(read, shapes[read.tensor], extents) for read in dict.fromkeys(reads(stage.body)))
+    return tuple(
+        access(read, shapes[read.tensor], extents) for read in dict.fromkeys(reads(stage.body))
+    )
 
 
 def access(read: Read, shape: tuple[int, ...], extents: Mapping[str, int]) -> Access:
-    axes = frozenset(found.name for index in read.indices for found in walk(index) if isinstance(found, Var))
+    axes = frozenset(
+        found.name for index in read.indices for found in walk(index) if isinstance(found, Var)
+    )
     gathered = any(isinstance(found, Read) for index in read.indices for found in walk(index))
     walked = _walked(read.indices, shape)
     strides: dict[str, int] = {}
@@ -173,7 +208,9 @@ def access(read: Read, shape: tuple[int, ...], extents: Mapping[str, int]) -> Ac
             strides[name] = strides.get(name, 0) + value * step
         step *= extent
     padded = read.pad is not None and in_bounds(read.indices, shape, extents) is not None
-    return Access(read, axes, None if any(form is None for form, _ in walked) else strides, padded, gathered)
+    return Access(
+        read, axes, None if any(form is None for form, _ in walked) else strides, padded, gathered
+    )
 
 
 def _walked(indices: Sequence[Scalar], shape: Sequence[int]) -> list[tuple[Linear | None, int]]:

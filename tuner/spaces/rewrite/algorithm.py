@@ -1,4 +1,5 @@
-"""The ways to compute a workload: its stages as they stand, reductions in parts, and what fast numerics lets them become."""
+"""The ways to compute a workload: its stages as they stand, reductions in parts, and
+what fast numerics lets them become."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ from tuner.workload.expression import DType, Expression
 from tuner.workload.workload import Workload
 
 ALONE_SUFFIX = "alone"  # of the names of the stages that one thread does where several could
-BF16X3 = frozenset({"amx-bf16", "sm_80", "sm_90"})  # with one of them three products of bfloat16 are faster than one of float32
+BF16X3 = frozenset(
+    {"amx-bf16", "sm_80", "sm_90"}
+)  # with one of them three products of bfloat16 are faster than one of float32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,20 +42,31 @@ class Algorithm:
 
     @property
     def exact(self) -> frozenset[str]:
-        """Tensors that lie in memory in their own dtypes: the inputs, and of a rewritten one the stages."""
+        """Tensors that lie in memory in their own dtypes: the inputs, and of a
+        rewritten one the stages."""
         inputs = frozenset(tensor.name for tensor in self.expression.inputs)
-        return inputs | {stage.name for stage in self.expression.stages} if self.rewritten else inputs
+        return (
+            inputs | {stage.name for stage in self.expression.stages} if self.rewritten else inputs
+        )
 
-    def program(self, nests: Sequence[Nest], constants: tuple[str, ...] = (), *, exact: bool = False) -> Program:
-        """The program of one nest for each group, in the groups' order. `constants`: inputs known ahead; `exact`: what lies
-        between groups is kept in its dtype's own bits, where the compiler would widen it."""
+    def program(
+        self, nests: Sequence[Nest], constants: tuple[str, ...] = (), *, exact: bool = False
+    ) -> Program:
+        """The program of one nest for each group, in the groups' order. `constants`:
+        inputs known ahead; `exact`: what lies between groups is kept in its dtype's own
+        bits, where the compiler would widen it."""
         outputs = set(self.expression.outputs)
         written = [
             replace(self.stated.tensor(name), name=written)
             for name, written in zip(self.stated.outputs, self.expression.outputs, strict=True)
         ]
         between = tuple(
-            Buffer(name=group.name, shape=self.shapes[group.name], dtype=self.dtypes[group.name], exact=exact)
+            Buffer(
+                name=group.name,
+                shape=self.shapes[group.name],
+                dtype=self.dtypes[group.name],
+                exact=exact,
+            )
             for group in self.groups
             if group.name not in outputs
         )
@@ -60,7 +74,9 @@ class Algorithm:
             inputs=self.stated.inputs,
             outputs=tuple(written),
             views={
-                one.name: self.shapes[one.name] for one in (*self.stated.inputs, *written) if self.shapes[one.name] != one.shape
+                one.name: self.shapes[one.name]
+                for one in (*self.stated.inputs, *written)
+                if self.shapes[one.name] != one.shape
             },
             buffers=(*between, *(buffer for nest in nests for buffer in nest.buffers)),
             blocks=tuple(
@@ -84,8 +100,9 @@ def algorithms(
 ) -> tuple[Algorithm, ...]:
     """The algorithms of a plainly named expression, its own first.
 
-    `prepared` simplifies as a target wants it; `joined`: squares of a convolution are numbered along one axis; `isa`: what the
-    target has beside plain arithmetic; `sharing`: who shares loops and long reductions.
+    `prepared` simplifies as a target wants it; `joined`: squares of a convolution are
+    numbered along one axis; `isa`: what the target has beside plain arithmetic;
+    `sharing`: who shares loops and long reductions.
     """
     whole = prepared(plain)
     stated = [(whole, sharing.units)]
@@ -96,7 +113,11 @@ def algorithms(
     others: list[Expression | None] = []
     if numerics == "fast":
         others = [winograd(plain, joined=joined), None if BF16X3.isdisjoint(isa) else bf16x3(plain)]
-    rewritten = (_algorithm(plain, prepared(other), sharing.units, rewritten=True) for other in others if other is not None)
+    rewritten = (
+        _algorithm(plain, prepared(other), sharing.units, rewritten=True)
+        for other in others
+        if other is not None
+    )
     return (*(_algorithm(plain, one, count, rewritten=False) for one, count in stated), *rewritten)
 
 
@@ -109,13 +130,14 @@ def places(computed: Iterable[Algorithm]) -> list[list[int]]:
 
 
 def simplified(expression: Expression) -> Expression:
-    """The expression as every target begins with it: nothing computed that nobody needs, or twice, and maps inlined."""
+    """The expression as every target begins with it: nothing computed that nobody
+    needs, or twice, and maps inlined."""
     return inlined(hoisted(trimmed(expression)))
 
 
 def fewest_flops(workload: Workload, isa: Collection[str] = ()) -> int:
-    """Operations of the workload by the algorithm that needs least time, as many as are done in that time without its
-    instructions: what a time is judged by."""
+    """Operations of the workload by the algorithm that needs least time, as many as are
+    done in that time without its instructions: what a time is judged by."""
     least = least_flops(workload)
     least = min(least, needed_flops(phased(simplified(workload.expression))))
     if workload.numerics != "fast":
@@ -131,7 +153,10 @@ def _algorithm(stated: Expression, whole: Expression, units: int, *, rewritten: 
         stated=stated,
         expression=whole,
         shapes=shapes_of(whole),
-        dtypes={tensor.name: tensor.dtype for tensor in (*whole.inputs, *(stage.tensor for stage in whole.stages))},
+        dtypes={
+            tensor.name: tensor.dtype
+            for tensor in (*whole.inputs, *(stage.tensor for stage in whole.stages))
+        },
         groups=groups(whole),
         rewritten=rewritten,
         units=units,

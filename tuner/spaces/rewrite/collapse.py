@@ -1,7 +1,9 @@
-"""Axes that every access walks one right after the other become one: 7 by 7 points are 49 in a row, which vectors divide better.
+"""Axes that every access walks one right after the other become one: 7 by 7 points are
+49 in a row, which vectors divide better.
 
-The dimensions that they walk are joined too, as MLIR's linalg collapses dimensions. Data stay where they are: of its inputs and
-outputs a program says in which shapes its blocks address them.
+The dimensions that they walk are joined too, as MLIR's linalg collapses dimensions.
+Data stay where they are: of its inputs and outputs a program says in which shapes its
+blocks address them.
 """
 
 from __future__ import annotations
@@ -11,7 +13,19 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tuner.spaces.rewrite.access import linear
-from tuner.workload.expression import Axis, Expression, Read, Scalar, Stage, Tensor, Var, children, reads, rewrite, walk
+from tuner.workload.expression import (
+    Axis,
+    Expression,
+    Read,
+    Scalar,
+    Stage,
+    Tensor,
+    Var,
+    children,
+    reads,
+    rewrite,
+    walk,
+)
 
 Pair = tuple[str, str, str]  # a stage, one of its axes, and the one that it is joined with
 Dimension = tuple[str, int]  # a tensor, and the first of two of its dimensions
@@ -21,7 +35,11 @@ Dimension = tuple[str, int]  # a tensor, and the first of two of its dimensions
 class _Access:
     stage: str
     tensor: str
-    axes: tuple[str | None, ...]  # of each dimension the axis that walks it from end to end and meets nothing else, if one does
+    axes: tuple[
+        str | None, ...
+        # of each dimension the axis that walks it from end to end and meets nothing else,
+        # if one does
+    ]
 
     def pair(self, at: int) -> Pair | None:
         first, second = self.axes[at : at + 2]
@@ -35,8 +53,12 @@ class _Access:
 
 
 def collapsed(expression: Expression) -> Expression:
-    """The expression with all axes and dimensions joined that can be; its tensors keep their names and their elements' order."""
-    shapes = {tensor.name: tensor.shape for tensor in (*expression.inputs, *(stage.tensor for stage in expression.stages))}
+    """The expression with all axes and dimensions joined that can be; its tensors keep
+    their names and their elements' order."""
+    shapes = {
+        tensor.name: tensor.shape
+        for tensor in (*expression.inputs, *(stage.tensor for stage in expression.stages))
+    }
     pairs, dimensions = _joined(expression, shapes)
     if not pairs:
         return expression
@@ -47,14 +69,21 @@ def collapsed(expression: Expression) -> Expression:
     )
 
 
-def _joined(expression: Expression, shapes: Mapping[str, tuple[int, ...]]) -> tuple[set[Pair], set[Dimension]]:
-    """The most pairs and dimensions that agree: every access to a dimension is by a pair, every pair walks dimensions alone."""
+def _joined(
+    expression: Expression, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[set[Pair], set[Dimension]]:
+    """The most pairs and dimensions that agree: every access to a dimension is by a
+    pair, every pair walks dimensions alone."""
     found = [access for stage in expression.stages for access in _accesses(stage, shapes)]
     places = [(access, at) for access in found for at in range(len(access.axes) - 1)]
     pairs = {pair for access, at in places if (pair := access.pair(at)) is not None}
     dimensions = {(access.tensor, at) for access, at in places}
     while True:  # ends: every turn leaves fewer
-        left = {pair for pair in pairs if all(one.allows(pair, dimensions) for one in found if one.stage == pair[0])}
+        left = {
+            pair
+            for pair in pairs
+            if all(one.allows(pair, dimensions) for one in found if one.stage == pair[0])
+        }
         apart = {(access.tensor, at) for access, at in places if access.pair(at) not in left}
         if left == pairs and not apart & dimensions:
             return pairs, dimensions
@@ -81,8 +110,14 @@ def _accesses(stage: Stage, shapes: Mapping[str, tuple[int, ...]]) -> list[_Acce
     written = Read(stage.name, tuple(Var(axis.name) for axis in stage.axes))
     made = []
     for read in dict.fromkeys((written, *reads(stage.body))):
-        axes = [_walking(*one, extents) for one in zip(read.indices, shapes[read.tensor], strict=True)]
-        made.append(_Access(stage.name, read.tensor, tuple(None if axis in barred else axis for axis in axes)))
+        axes = [
+            _walking(*one, extents) for one in zip(read.indices, shapes[read.tensor], strict=True)
+        ]
+        made.append(
+            _Access(
+                stage.name, read.tensor, tuple(None if axis in barred else axis for axis in axes)
+            )
+        )
     return made
 
 
@@ -91,8 +126,14 @@ def _walking(index: Scalar, extent: int, extents: Mapping[str, int]) -> str | No
     form = linear(index)
     if form is None or form.constant:
         return None
-    moving = [(name, step) for name, step in form.coefficients.items() if extents[name] > 1]  # one point moves nothing
-    return moving[0][0] if len(moving) == 1 and moving[0][1] == 1 and extents[moving[0][0]] == extent else None
+    moving = [
+        (name, step) for name, step in form.coefficients.items() if extents[name] > 1
+    ]  # one point moves nothing
+    return (
+        moving[0][0]
+        if len(moving) == 1 and moving[0][1] == 1 and extents[moving[0][0]] == extent
+        else None
+    )
 
 
 def _tensor(tensor: Tensor, dimensions: set[Dimension]) -> Tensor:
@@ -100,7 +141,12 @@ def _tensor(tensor: Tensor, dimensions: set[Dimension]) -> Tensor:
     return replace(tensor, shape=tuple(prod(tensor.shape[at] for at in run) for run in runs))
 
 
-def _stage(stage: Stage, pairs: set[Pair], dimensions: set[Dimension], shapes: Mapping[str, tuple[int, ...]]) -> Stage:
+def _stage(
+    stage: Stage,
+    pairs: set[Pair],
+    dimensions: set[Dimension],
+    shapes: Mapping[str, tuple[int, ...]],
+) -> Stage:
     following = {first: second for name, first, second in pairs if name == stage.name}
     extents = stage.extents
     made: dict[str, Axis] = {}  # by the first of those that are joined
@@ -109,7 +155,9 @@ def _stage(stage: Stage, pairs: set[Pair], dimensions: set[Dimension], shapes: M
         while members[-1] in following:
             members.append(following[members[-1]])
         name = "".join(members)
-        while len(members) > 1 and (name in extents or any(name == one.name for one in made.values())):
+        while len(members) > 1 and (
+            name in extents or any(name == one.name for one in made.values())
+        ):
             name += "x"
         made[head] = Axis(name=name, extent=prod(extents[member] for member in members))
 
@@ -118,8 +166,14 @@ def _stage(stage: Stage, pairs: set[Pair], dimensions: set[Dimension], shapes: M
             return None
         indices = []
         for first, *others in _runs(node.tensor, len(node.indices), dimensions):
-            walking = _walking(node.indices[first], shapes[node.tensor][first], extents) if others else None
-            indices.append(rewrite(node.indices[first], change) if walking is None else Var(made[walking].name))
+            walking = (
+                _walking(node.indices[first], shapes[node.tensor][first], extents)
+                if others
+                else None
+            )
+            indices.append(
+                rewrite(node.indices[first], change) if walking is None else Var(made[walking].name)
+            )
         return replace(node, indices=tuple(indices))
 
     return replace(

@@ -12,33 +12,51 @@ from typing import Any
 
 import numpy as np
 
-from tuner.workload.expression import Binary, BinaryOp, Cast, Const, DType, Scalar, Select, Unary, UnaryOp, rewrite
+from tuner.workload.expression import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    DType,
+    Scalar,
+    Select,
+    Unary,
+    UnaryOp,
+    rewrite,
+)
 
 # Of float64, rounded once to what is narrower.
 _FUNCTIONS: Mapping[UnaryOp, Callable[[float], float]] = {
-    "neg": lambda x: -x, "abs": abs, "exp": math.exp, "log": math.log, "sqrt": math.sqrt, "tanh": math.tanh, "erf": math.erf,
+    "neg": lambda x: -x, "abs": abs, "exp": math.exp, "log": math.log, "sqrt": math.sqrt,
+    "tanh": math.tanh, "erf": math.erf,
 }  # fmt: skip
 _ARITHMETIC: Mapping[BinaryOp, Callable[[Any, Any], Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
 }  # fmt: skip
 _COMPARED: Mapping[BinaryOp, Callable[[Any, Any], bool]] = {
-    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq,
+    "ne": operator.ne,
 }  # fmt: skip
 _WIDE: Mapping[DType, Callable[[Any], Any]] = {"float32": np.float32, "float64": np.float64}
 _KEPT: Mapping[DType, Callable[[Any], Any]] = {**_WIDE, "float16": np.float16}
 
 
 def evaluated(node: Scalar) -> Scalar:
-    """The constant that a function of floating-point constants is, what is chosen by a comparison of such, and one of two
-    that are the same; the node itself where it is nothing of the kind, or no finite number."""
+    """The constant that a function of floating-point constants is, what is chosen by a
+    comparison of such, and one of two that are the same; the node itself where it is
+    nothing of the kind, or no finite number."""
     match node:
         case Select(
-            cond=Binary(op=op, lhs=Const(value=a, dtype=dtype), rhs=Const(value=b, dtype=other)), then=then, other=otherwise
+            cond=Binary(op=op, lhs=Const(value=a, dtype=dtype), rhs=Const(value=b, dtype=other)),
+            then=then,
+            other=otherwise,
         ) if dtype == other and dtype in _WIDE and op in _COMPARED:
             return then if _COMPARED[op](_WIDE[dtype](a), _WIDE[dtype](b)) else otherwise
         case Select(then=then, other=otherwise) if then == otherwise:
             return then
-        case Binary(op="max" | "min" as op, lhs=lhs, rhs=rhs) if set(_operands(op, rhs)) <= set(_operands(op, lhs)):
+        case Binary(op="max" | "min" as op, lhs=lhs, rhs=rhs) if set(_operands(op, rhs)) <= set(
+            _operands(op, lhs)
+        ):
             return lhs
     try:
         with np.errstate(all="ignore"):
@@ -49,7 +67,8 @@ def evaluated(node: Scalar) -> Scalar:
 
 
 def lifted(node: Scalar) -> Scalar:
-    """The tree with what is done to a choice between something and a constant done to either: of the constant it is done here."""
+    """The tree with what is done to a choice between something and a constant done to
+    either: of the constant it is done here."""
 
     def lift(found: Scalar) -> Scalar:
         inner = rewrite(found, lambda one: None if one is found else lift(one))
@@ -58,8 +77,12 @@ def lifted(node: Scalar) -> Scalar:
                 return Select(cond, evaluated(Unary(op, then)), evaluated(Unary(op, other)))
             case Cast(dtype=dtype, arg=Select(cond=cond, then=then, other=Const() as other)):
                 return Select(cond, evaluated(Cast(dtype, then)), evaluated(Cast(dtype, other)))
-            case Binary(op=op, lhs=Select(cond=cond, then=then, other=Const() as other), rhs=Const() as rhs) if op in _ARITHMETIC:
-                return Select(cond, evaluated(Binary(op, then, rhs)), evaluated(Binary(op, other, rhs)))
+            case Binary(
+                op=op, lhs=Select(cond=cond, then=then, other=Const() as other), rhs=Const() as rhs
+            ) if op in _ARITHMETIC:
+                return Select(
+                    cond, evaluated(Binary(op, then, rhs)), evaluated(Binary(op, other, rhs))
+                )
             case _:
                 return evaluated(inner)
 
@@ -77,14 +100,18 @@ def _operands(op: BinaryOp, node: Scalar) -> tuple[Scalar, ...]:
 
 def _value(node: Scalar) -> Const | None:
     match node:
-        case Unary(op=op, arg=Const(value=value, dtype=dtype)) if dtype in _WIDE and op in _FUNCTIONS:
+        case Unary(op=op, arg=Const(value=value, dtype=dtype)) if (
+            dtype in _WIDE and op in _FUNCTIONS
+        ):
             function = _FUNCTIONS[op]
             return Const(float(_WIDE[dtype](function(float(_WIDE[dtype](value))))), dtype)
-        case Binary(op=operation, lhs=Const(value=a, dtype=dtype), rhs=Const(value=b, dtype=other)) if (
-            dtype == other and dtype in _WIDE and operation in _ARITHMETIC
-        ):
+        case Binary(
+            op=operation, lhs=Const(value=a, dtype=dtype), rhs=Const(value=b, dtype=other)
+        ) if dtype == other and dtype in _WIDE and operation in _ARITHMETIC:
             return Const(float(_ARITHMETIC[operation](_WIDE[dtype](a), _WIDE[dtype](b))), dtype)
-        case Cast(dtype=dtype, arg=Const(value=value, dtype=source)) if dtype in _WIDE and source in _KEPT:
+        case Cast(dtype=dtype, arg=Const(value=value, dtype=source)) if (
+            dtype in _WIDE and source in _KEPT
+        ):
             return Const(float(_WIDE[dtype](_KEPT[source](value))), dtype)
         case _:
             return None

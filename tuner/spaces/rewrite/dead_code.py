@@ -1,8 +1,11 @@
-"""What nobody reads is not computed, nor are terms that change nothing: boxes of points that count, found by their indices' ends.
+"""What nobody reads is not computed, nor are terms that change nothing: boxes of points
+that count, found by their indices' ends.
 
-Of a tensor read in part only that part is made. A window that lies outside of its tensor but for a corner, as a dilated
-convolution's does on a small image, is reduced over that corner. Where most points of a reduction see nothing but padding and
-are all the same, it is done for the others and once for these; so are terms of which most are the same along an axis.
+Of a tensor read in part only that part is made. A window that lies outside of its
+tensor but for a corner, as a dilated convolution's does on a small image, is reduced
+over that corner. Where most points of a reduction see nothing but padding and are all
+the same, it is done for the others and once for these; so are terms of which most are
+the same along an axis.
 """
 
 from __future__ import annotations
@@ -40,16 +43,20 @@ from tuner.workload.expression import (
 Span = tuple[int, int]  # of one axis or dimension, both ends included
 Shapes = Mapping[str, tuple[int, ...]]
 
-SPARED = 2048  # operations: as many take about as long as a choice among hundreds of points and two more loops
+# operations: as many take about as long as a choice among hundreds of points and two
+# more loops
+SPARED = 2048
 _IDEMPOTENT: Mapping[Reducer | None, BinaryOp] = {"max": "max", "min": "min"}
 
 
 def trimmed(expression: Expression) -> Expression:
-    """The expression with each intermediate cut to the box that is read of it, each reduction to the box of terms that count, and
-    of a reduction's points that are the same for seeing padding alone one computed.
+    """The expression with each intermediate cut to the box that is read of it, each
+    reduction to the box of terms that count, and of a reduction's points that are the
+    same for seeing padding alone one computed.
 
-    In a sum a factor of zero is taken to make a term zero, so that an infinity it would meet makes no NaN. Inputs and outputs
-    keep their shapes; an intermediate of which nothing is read is left out.
+    In a sum a factor of zero is taken to make a term zero, so that an infinity it would
+    meet makes no NaN. Inputs and outputs keep their shapes; an intermediate of which
+    nothing is read is left out.
     """
     shapes = shapes_of(expression)
     taken = set(shapes)
@@ -60,7 +67,9 @@ def trimmed(expression: Expression) -> Expression:
             if box is None:
                 continue
             kept = [_shifted(reader, stage.name, box) for reader in kept]
-            stage = _cut(stage, {axis.name: span for axis, span in zip(stage.axes, box, strict=True)})
+            stage = _cut(
+                stage, {axis.name: span for axis, span in zip(stage.axes, box, strict=True)}
+            )
         parts = _parts(_counting(stage, shapes), shapes, taken)
         taken |= {part.name for part in parts}
         kept += [replace(part, body=_folded(part, shapes)) for part in parts]
@@ -68,17 +77,32 @@ def trimmed(expression: Expression) -> Expression:
 
 
 def outside(stage: Stage, shapes: Shapes) -> tuple[tuple[Scalar, ...], Scalar] | None:
-    """Of a map that is one constant at most of its points, because a read is outside of its tensor there: comparisons of its axes
-    that hold at all others, and the constant. None of other stages."""
+    """Of a map that is one constant at most of its points, because a read is outside of
+    its tensor there: comparisons of its axes that hold at all others, and the constant.
+    None of other stages."""
     for read in dict.fromkeys(reads(stage.body)) if stage.reducer is None else ():
-        value = _folded(replace(stage, body=_with_pad(stage.body, read)), shapes) if read.pad is not None else read
+        value = (
+            _folded(replace(stage, body=_with_pad(stage.body, read)), shapes)
+            if read.pad is not None
+            else read
+        )
         if any(isinstance(node, Var | Read) for node in walk(value)):
             continue
-        ends = [_reach(replace(stage, body=read), axis, shapes[read.tensor]) or (0, -1) for axis in stage.axes]
+        ends = [
+            _reach(replace(stage, body=read), axis, shapes[read.tensor]) or (0, -1)
+            for axis in stage.axes
+        ]
         seeing = prod(high - low + 1 for low, high in ends)
-        if 2 * seeing > stage.points or cost(stage) * (stage.points - seeing) < SPARED * stage.points:
+        if (
+            2 * seeing > stage.points
+            or cost(stage) * (stage.points - seeing) < SPARED * stage.points
+        ):
             continue
-        lows = [Binary("ge", Var(axis.name), constant(low)) for axis, (low, _) in zip(stage.axes, ends, strict=True) if low > 0]
+        lows = [
+            Binary("ge", Var(axis.name), constant(low))
+            for axis, (low, _) in zip(stage.axes, ends, strict=True)
+            if low > 0
+        ]
         highs = [
             Binary("le", Var(axis.name), constant(high))
             for axis, (_, high) in zip(stage.axes, ends, strict=True)
@@ -94,7 +118,8 @@ def _read_box(stage: Stage, readers: Iterable[Stage]) -> list[Span] | None:
         spans
         for reader in readers
         for read in reads(reader.body)
-        if read.tensor == stage.name and (spans := _inside(read, stage.tensor.shape, reader.extents)) is not None
+        if read.tensor == stage.name
+        and (spans := _inside(read, stage.tensor.shape, reader.extents)) is not None
     ]
     ends = [zip(*spans, strict=True) for spans in zip(*found, strict=True)]
     return [(min(lows), max(highs)) for lows, highs in ends] or None
@@ -107,7 +132,9 @@ def _inside(read: Read, shape: Sequence[int], extents: Mapping[str, int]) -> lis
         low, high = bounds(index, extents) or (0, extent - 1)
         low, high = max(low, 0), min(high, extent - 1)
         form = linear(index)
-        if form is not None and (step := gcd(*form.coefficients.values())):  # in steps, which may leap over a tensor
+        if form is not None and (
+            step := gcd(*form.coefficients.values())
+        ):  # in steps, which may leap over a tensor
             low, high = low + (form.constant - low) % step, high - (high - form.constant) % step
         if low > high:
             return None
@@ -116,13 +143,19 @@ def _inside(read: Read, shape: Sequence[int], extents: Mapping[str, int]) -> lis
 
 
 def _shifted(reader: Stage, tensor: str, box: Sequence[Span]) -> Stage:
-    """The reader of a tensor of which a box is left. What is outside of the tensor is outside of the box."""
+    """The reader of a tensor of which a box is left. What is outside of the tensor is
+    outside of the box."""
 
     def change(node: Scalar) -> Scalar | None:
         if not (isinstance(node, Read) and node.tensor == tensor):
             return None
         indices = (rewrite(index, change) for index in node.indices)
-        return replace(node, indices=tuple(_moved(index, -low) for index, (low, _) in zip(indices, box, strict=True)))
+        return replace(
+            node,
+            indices=tuple(
+                _moved(index, -low) for index, (low, _) in zip(indices, box, strict=True)
+            ),
+        )
 
     return replace(reader, body=rewrite(reader.body, change))
 
@@ -138,18 +171,31 @@ def _cut(stage: Stage, spans: Mapping[str, Span]) -> Stage:
 
     def shorter(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         ends = [spans.get(axis.name, (0, axis.extent - 1)) for axis in axes]
-        return tuple(replace(axis, extent=high - low + 1) for axis, (low, high) in zip(axes, ends, strict=True))
+        return tuple(
+            replace(axis, extent=high - low + 1)
+            for axis, (low, high) in zip(axes, ends, strict=True)
+        )
 
     moved = {name: add(Var(name), constant(low)) for name, (low, _) in spans.items() if low}
-    return replace(stage, axes=shorter(stage.axes), reduce_axes=shorter(stage.reduce_axes), body=substitute(stage.body, moved))
+    return replace(
+        stage,
+        axes=shorter(stage.axes),
+        reduce_axes=shorter(stage.reduce_axes),
+        body=substitute(stage.body, moved),
+    )
 
 
 def _counting(stage: Stage, shapes: Shapes) -> Stage:
-    """The stage reduced over the terms that count: a constant that the reducer makes nothing of is left out, one of which many
-    are as good as one is taken into each of the others."""
-    same: Scalar | None = None  # what each term is that is left out: all that may differ has left its tensor there
+    """The stage reduced over the terms that count: a constant that the reducer makes
+    nothing of is left out, one of which many are as good as one is taken into each of
+    the others."""
+    same: Scalar | None = (
+        None  # what each term is that is left out: all that may differ has left its tensor there
+    )
     changed = stage.reducer is not None
-    while changed:  # ends: every turn leaves fewer terms; with fewer along one axis, more of another's may lie outside
+    # ends: every turn leaves fewer terms; with fewer along one axis, more of another's
+    # may lie outside
+    while changed:
         changed = False
         for axis in stage.reduce_axes:
             low, high = _span(stage, axis, shapes)
@@ -165,8 +211,9 @@ def _counting(stage: Stage, shapes: Shapes) -> Stage:
 
 
 def _once(stage: Stage, axis: Axis, shapes: Shapes) -> Stage:
-    """The stage reduced over the stretch of an axis whose terms differ, if that is half of it at most. The others are the same as
-    each other: all that moves along the axis has left its tensor there. One of them, for a sum as many times as they are, is
+    """The stage reduced over the stretch of an axis whose terms differ, if that is half
+    of it at most. The others are the same as each other: all that moves along the axis
+    has left its tensor there. One of them, for a sum as many times as they are, is
     taken in with those that stay."""
 
     def moves(low: int, high: int) -> bool:
@@ -179,14 +226,18 @@ def _once(stage: Stage, axis: Axis, shapes: Shapes) -> Stage:
     if stage.reducer == "prod" or 2 * stretch > axis.extent:
         return stage
     if found is None:
-        times = Binary("mul", Cast(stage.accumulator, kept.body), Const(axis.extent, stage.accumulator))
+        times = Binary(
+            "mul", Cast(stage.accumulator, kept.body), Const(axis.extent, stage.accumulator)
+        )
         return kept if stage.reducer in _IDEMPOTENT else replace(kept, body=times)
     if stretch > 1 and stage.reducer not in _IDEMPOTENT and cost(stage) - cost(kept) < SPARED:
         return stage
     beyond = low - 1 if low else high + 1
     same = _folded(_cut(stage, {axis.name: (beyond, beyond)}), shapes)
     if stage.reducer in _IDEMPOTENT:
-        return replace(kept, body=evaluated(Binary(_IDEMPOTENT[stage.reducer], _folded(kept, shapes), same)))
+        return replace(
+            kept, body=evaluated(Binary(_IDEMPOTENT[stage.reducer], _folded(kept, shapes), same))
+        )
     dtype = stage.accumulator
     others: Scalar = Binary("mul", Cast(dtype, same), Const(axis.extent - stretch, dtype))
     if stretch > 1:
@@ -195,8 +246,9 @@ def _once(stage: Stage, axis: Axis, shapes: Shapes) -> Stage:
 
 
 def _parts(stage: Stage, shapes: Shapes, taken: Collection[str]) -> list[Stage]:
-    """The stage, or where most points of a reduced one along an axis are the same, because a read is outside of its tensor there:
-    a choice between two, one of the others and one of a single such point."""
+    """The stage, or where most points of a reduced one along an axis are the same,
+    because a read is outside of its tensor there: a choice between two, one of the
+    others and one of a single such point."""
     for axis, (low, high), read in _bordered(stage, shapes):
         same = replace(stage, body=_with_pad(stage.body, read))
         if _moves(_folded(same, shapes), axis):
@@ -233,7 +285,11 @@ def _bordered(stage: Stage, shapes: Shapes) -> Iterator[tuple[Axis, Span, Read]]
     """Axes of a reduced stage along at most half of which a read can be inside of its tensor."""
     for axis in stage.axes if stage.reducer is not None else ():
         for read in dict.fromkeys(reads(stage.body)):
-            span = _reach(replace(stage, body=read), axis, shapes[read.tensor]) if read.pad is not None else None
+            span = (
+                _reach(replace(stage, body=read), axis, shapes[read.tensor])
+                if read.pad is not None
+                else None
+            )
             if span is not None and 2 * (span[1] - span[0] + 1) <= axis.extent:
                 yield axis, span, read
 
@@ -250,12 +306,16 @@ def _reach(stage: Stage, axis: Axis, shape: Sequence[int]) -> Span | None:
 
 
 def _span(stage: Stage, axis: Axis, shapes: Shapes) -> Span:
-    """Where along a reduced axis terms count, whatever the other iterators are; its first place where none does."""
-    return _places(axis, lambda low, high: not _is_idle(_cut(stage, {axis.name: (low, high)}), shapes)) or (0, 0)
+    """Where along a reduced axis terms count, whatever the other iterators are; its
+    first place where none does."""
+    return _places(
+        axis, lambda low, high: not _is_idle(_cut(stage, {axis.name: (low, high)}), shapes)
+    ) or (0, 0)
 
 
 def _places(axis: Axis, counts: Callable[[int, int], bool]) -> Span | None:
-    """The first and last place of an axis that count; of more places than one `counts` says whether some of them may."""
+    """The first and last place of an axis that count; of more places than one `counts`
+    says whether some of them may."""
 
     def found(low: int, high: int, *, last: bool) -> int | None:
         if not counts(low, high):
@@ -265,33 +325,41 @@ def _places(axis: Axis, counts: Callable[[int, int], bool]) -> Span | None:
         middle = (low + high) // 2
         halves = [(low, middle), (middle + 1, high)]
         places = (found(*half, last=last) for half in (reversed(halves) if last else halves))
-        return next((place for place in places if place is not None), None)  # halves may tell more than the whole
+        return next(
+            (place for place in places if place is not None), None
+        )  # halves may tell more than the whole
 
     first, last = (found(0, axis.extent - 1, last=last) for last in (False, True))
     return None if first is None or last is None else (first, last)
 
 
 def _is_idle(stage: Stage, shapes: Shapes) -> bool:
-    """Whether the terms of a reduction are one constant, of which the reducer makes nothing, or the same of many as of one."""
+    """Whether the terms of a reduction are one constant, of which the reducer makes
+    nothing, or the same of many as of one."""
     assert stage.reducer is not None
     term = _folded(stage, shapes)
     if stage.reducer in _IDEMPOTENT:
         return not any(isinstance(node, Var | Read) for node in walk(term))
-    return isinstance(term, Const) and term.value == identity(stage.reducer, stage.accumulator).value
+    return (
+        isinstance(term, Const) and term.value == identity(stage.reducer, stage.accumulator).value
+    )
 
 
 def _folded(stage: Stage, shapes: Shapes) -> Scalar:
-    """The body with reads that are always outside replaced by what they are there, what is constant evaluated, and in a sum
-    products with zero replaced by zero."""
+    """The body with reads that are always outside replaced by what they are there, what
+    is constant evaluated, and in a sum products with zero replaced by zero."""
     extents = stage.extents
 
     def fold(node: Scalar) -> Scalar:
         match rewrite(node, lambda found: None if found is node else fold(found)):
-            case Read(tensor=tensor, pad=Const() as pad) as read if _inside(read, shapes[tensor], extents) is None:
-                return pad
-            case Binary(op="mul", lhs=Const(value=0) as zero) | Binary(op="mul", rhs=Const(value=0) as zero) if (
-                stage.reducer == "sum"
+            case Read(tensor=tensor, pad=Const() as pad) as read if (
+                _inside(read, shapes[tensor], extents) is None
             ):
+                return pad
+            case (
+                Binary(op="mul", lhs=Const(value=0) as zero)
+                | Binary(op="mul", rhs=Const(value=0) as zero)
+            ) if stage.reducer == "sum":
                 return zero
             case Unary(op="neg", arg=Const(value=0) as zero):
                 return zero

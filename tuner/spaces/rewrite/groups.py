@@ -1,4 +1,5 @@
-"""Groups of stages that become one loop nest: a reduction or a map with its epilogue, or a chain of stages along shared rows."""
+"""Groups of stages that become one loop nest: a reduction or a map with its epilogue,
+or a chain of stages along shared rows."""
 
 from __future__ import annotations
 
@@ -8,18 +9,31 @@ from dataclasses import dataclass, field, replace
 from tuner.spaces.program.program import NEAR
 from tuner.spaces.rewrite.access import Access, accesses
 from tuner.spaces.rewrite.liveness import needed
-from tuner.workload.expression import Axis, Expression, Read, Scalar, Stage, Var, reads, rewrite, substitute
+from tuner.workload.expression import (
+    Axis,
+    Expression,
+    Read,
+    Scalar,
+    Stage,
+    Var,
+    reads,
+    rewrite,
+    substitute,
+)
 
 COLUMN = "_column"  # name every member of a row group gives its column axis; no notation can use it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TileGroup:
-    """A stage, reduction or not, whose points are tiled; `epilogue` reads it point by point and is written in its place."""
+    """A stage, reduction or not, whose points are tiled; `epilogue` reads it point by
+    point and is written in its place."""
 
     anchor: Stage
     epilogue: Stage | None  # with its axes renamed to the anchor's
-    needed: tuple[Scalar, ...] = ()  # comparisons of the anchor's axes where it matters: `tuner.spaces.rewrite.liveness`
+    needed: tuple[
+        Scalar, ...
+    ] = ()  # comparisons of the anchor's axes where it matters: `tuner.spaces.rewrite.liveness`
 
     @property
     def output(self) -> Stage:
@@ -32,11 +46,14 @@ class TileGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroup:
-    """Stages that share row axes and run a row at a time; reductions go along the column, others along it or once a row."""
+    """Stages that share row axes and run a row at a time; reductions go along the
+    column, others along it or once a row."""
 
     rows: tuple[Axis, ...]
     column: Axis
-    stages: tuple[Stage, ...]  # axes renamed: rows as `rows`, the column as COLUMN; only the last is read from outside
+    stages: tuple[
+        Stage, ...
+    ]  # axes renamed: rows as `rows`, the column as COLUMN; only the last is read from outside
     needed: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)  # the same of each stage
 
     @property
@@ -52,7 +69,10 @@ Group = TileGroup | RowGroup
 
 
 def shapes_of(expression: Expression) -> dict[str, tuple[int, ...]]:
-    return {tensor.name: tensor.shape for tensor in (*expression.inputs, *(stage.tensor for stage in expression.stages))}
+    return {
+        tensor.name: tensor.shape
+        for tensor in (*expression.inputs, *(stage.tensor for stage in expression.stages))
+    }
 
 
 def groups(expression: Expression) -> tuple[Group, ...]:
@@ -91,21 +111,32 @@ def _ordered(found: list[Group]) -> tuple[Group, ...]:
     while found:
         for group in found:
             own = {stage.name for stage in _members(group)}
-            needs = {read.tensor for stage in _members(group) for read in reads(stage.body)} & defined
+            needs = {
+                read.tensor for stage in _members(group) for read in reads(stage.body)
+            } & defined
             if needs - own <= done:
                 ordered.append(group)
                 done |= own
                 found = [other for other in found if other is not group]
                 break
         else:
-            raise AssertionError(f"groups read each other in a circle: {[_members(group)[-1].name for group in found]}")
+            raise AssertionError(
+                f"groups read each other in a circle: "
+                f"{[_members(group)[-1].name for group in found]}"
+            )
     return tuple(ordered)
 
 
 def _epilogue(anchor: Stage, expression: Expression, taken: set[str]) -> Stage | None:
-    """The one elementwise reader of the anchor, if it reads each of its points once and in place, and no group has it yet."""
+    """The one elementwise reader of the anchor, if it reads each of its points once and
+    in place, and no group has it yet."""
     consumers = expression.consumers(anchor.name)
-    if anchor.name in expression.outputs or len(consumers) != 1 or consumers[0].reducer is not None or anchor.reducer is None:
+    if (
+        anchor.name in expression.outputs
+        or len(consumers) != 1
+        or consumers[0].reducer is not None
+        or anchor.reducer is None
+    ):
         return None
     reader = consumers[0]
     if reader.name in taken:
@@ -115,7 +146,11 @@ def _epilogue(anchor: Stage, expression: Expression, taken: set[str]) -> Stage |
         return None
     (read,) = found
     names = [index.name if isinstance(index, Var) else None for index in read.indices]
-    if read.pad is not None or None in names or sorted(str(name) for name in names) != sorted(axis.name for axis in reader.axes):
+    if (
+        read.pad is not None
+        or None in names
+        or sorted(str(name) for name in names) != sorted(axis.name for axis in reader.axes)
+    ):
         return None
     renamed = {str(name): Var(axis.name) for name, axis in zip(names, anchor.axes, strict=True)}
     by_name = {axis.name: axis for axis in anchor.axes}
@@ -129,19 +164,25 @@ def _epilogue(anchor: Stage, expression: Expression, taken: set[str]) -> Stage |
     )
 
 
-# --- rows -------------------------------------------------------------------------------------------------------------
+# --- rows
+# ------------------------------------------------------------------------------
 
 
 def column_of(stage: Stage, found: Sequence[Access]) -> Axis | None:
-    """The reduction axis along which every read is contiguous or constant, if the reduction reuses nothing between its points.
+    """The reduction axis along which every read is contiguous or constant, if the
+    reduction reuses nothing between its points.
 
-    One to a single point has no other axis to make vectors of: they are put together of elements that lie apart.
+    One to a single point has no other axis to make vectors of: they are put together of
+    elements that lie apart.
     """
     spatial = {axis.name for axis in stage.axes if axis.extent > 1}
     apart = []
     for axis in reversed(stage.reduce_axes):
         moving = [one for one in found if axis.name in one.axes]
-        if not moving or any(one.padded or one.gathered or one.axes & spatial not in (spatial, frozenset()) for one in moving):
+        if not moving or any(
+            one.padded or one.gathered or one.axes & spatial not in (spatial, frozenset())
+            for one in moving
+        ):
             continue
         if all(one.stride(axis.name) == 1 for one in moving):
             return axis
@@ -167,7 +208,9 @@ def _row_group(
         return None
     chain = [member]
     best = 1
-    later = [stage for stage in expression.stages if stage.name not in taken and stage.name != first.name]
+    later = [
+        stage for stage in expression.stages if stage.name not in taken and stage.name != first.name
+    ]
     for stage in later:
         known = {member.name: member for member in chain}
         if not any(read.tensor in known for read in reads(stage.body)):
@@ -181,11 +224,21 @@ def _row_group(
     stages = tuple(chain[:best])
     if not _closed(list(stages), expression):
         return None
-    along = [stage for stage in stages if COLUMN in {axis.name for axis in (*stage.axes, *stage.reduce_axes)}]
+    along = [
+        stage
+        for stage in stages
+        if COLUMN in {axis.name for axis in (*stage.axes, *stage.reduce_axes)}
+    ]
     if column.extent <= NEAR and len(along) == 1:
         return None  # vectors along the rows are longer, and made of whole loads
-    conditions = {stage.name: _of_member(matters[stage.name], expression, stage) for stage in stages if stage.name in matters}
-    group = RowGroup(rows=rows, column=Axis(name=COLUMN, extent=column.extent), stages=stages, needed=conditions)
+    conditions = {
+        stage.name: _of_member(matters[stage.name], expression, stage)
+        for stage in stages
+        if stage.name in matters
+    }
+    group = RowGroup(
+        rows=rows, column=Axis(name=COLUMN, extent=column.extent), stages=stages, needed=conditions
+    )
     return group, {stage.name for stage in stages}
 
 
@@ -193,13 +246,17 @@ def _closed(chain: list[Stage], expression: Expression) -> bool:
     """Whether only the last stage is visible outside."""
     inside = {stage.name for stage in chain}
     return all(
-        stage.name not in expression.outputs and {reader.name for reader in expression.consumers(stage.name)} <= inside
+        stage.name not in expression.outputs
+        and {reader.name for reader in expression.consumers(stage.name)} <= inside
         for stage in chain[:-1]
     )
 
 
-def _as_member(stage: Stage, rows: tuple[Axis, ...], column: Axis, known: Mapping[str, Stage]) -> Stage | None:
-    """The stage with its axes renamed to the group's, or None where it does not run along the same rows and column."""
+def _as_member(
+    stage: Stage, rows: tuple[Axis, ...], column: Axis, known: Mapping[str, Stage]
+) -> Stage | None:
+    """The stage with its axes renamed to the group's, or None where it does not run
+    along the same rows and column."""
     count = len(rows)
     extra = stage.axes[count:]
     if tuple(axis.extent for axis in stage.axes[:count]) != tuple(axis.extent for axis in rows):
@@ -215,13 +272,21 @@ def _as_member(stage: Stage, rows: tuple[Axis, ...], column: Axis, known: Mappin
     member = replace(
         stage,
         axes=tuple(Axis(name=names[axis.name].name, extent=axis.extent) for axis in stage.axes),
-        reduce_axes=tuple(Axis(name=names[axis.name].name, extent=axis.extent) for axis in stage.reduce_axes),
+        reduce_axes=tuple(
+            Axis(name=names[axis.name].name, extent=axis.extent) for axis in stage.reduce_axes
+        ),
         body=substitute(stage.body, names),
     )
-    return member if all(_in_place(read, rows, known) for read in reads(member.body) if read.tensor in known) else None
+    return (
+        member
+        if all(_in_place(read, rows, known) for read in reads(member.body) if read.tensor in known)
+        else None
+    )
 
 
-def _of_member(conditions: Sequence[Scalar], expression: Expression, member: Stage) -> tuple[Scalar, ...]:
+def _of_member(
+    conditions: Sequence[Scalar], expression: Expression, member: Stage
+) -> tuple[Scalar, ...]:
     """Conditions of a stage in the axes of the group's member that it became."""
     stage = next(one for one in expression.stages if one.name == member.name)
     axes = zip((*stage.axes, *stage.reduce_axes), (*member.axes, *member.reduce_axes), strict=True)
@@ -236,4 +301,6 @@ def _in_place(read: Read, rows: tuple[Axis, ...], known: Mapping[str, Stage]) ->
 
 def replace_reads(node: Scalar, values: Mapping[str, Scalar]) -> Scalar:
     """The tree with every read of the named tensors replaced by a value, wherever it was read."""
-    return rewrite(node, lambda found: values.get(found.tensor) if isinstance(found, Read) else None)
+    return rewrite(
+        node, lambda found: values.get(found.tensor) if isinstance(found, Read) else None
+    )

@@ -1,9 +1,12 @@
-"""Sums whose terms count only where an index divides evenly, as of a transposed convolution: without the terms that do not.
+"""Sums whose terms count only where an index divides evenly, as of a transposed
+convolution: without the terms that do not.
 
-A transposed convolution of stride s is, for every s-th output and so for each of s phases, a convolution with every s-th weight
-(Dumoulin & Visin, "A guide to convolution arithmetic for deep learning" (2016), chapter 4, says which zeros the other weights
-meet). An axis that the rule speaks of becomes two, its phase the inner one; the sum along the window goes over the weights of a
-phase. What is left out are products with zero, so that an infinite weight no longer makes them NaN.
+A transposed convolution of stride s is, for every s-th output and so for each of s
+phases, a convolution with every s-th weight (Dumoulin & Visin, "A guide to convolution
+arithmetic for deep learning" (2016), chapter 4, says which zeros the other weights
+meet). An axis that the rule speaks of becomes two, its phase the inner one; the sum
+along the window goes over the weights of a phase. What is left out are products with
+zero, so that an infinite weight no longer makes them NaN.
 """
 
 from __future__ import annotations
@@ -48,7 +51,8 @@ class _Term:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Phase:
-    """An output axis y and a window's axis r of a sum that counts only where a*y + b*r + c is a multiple of the stride s.
+    """An output axis y and a window's axis r of a sum that counts only where a*y + b*r
+    + c is a multiple of the stride s.
 
     With y = s*block + phase - shift, r is s*step + first + slope*phase.
     """
@@ -82,28 +86,54 @@ class _Phase:
     def place(self) -> tuple[Scalar, Scalar]:
         """Block and phase of an output."""
         at = add(Var(self.axis.name), constant(self.shift))
-        return Binary("floordiv", at, constant(self.stride)), Binary("floormod", at, constant(self.stride))
+        return Binary("floordiv", at, constant(self.stride)), Binary(
+            "floormod", at, constant(self.stride)
+        )
 
 
 def phased(expression: Expression) -> Expression:
-    """The expression, elementwise stages inlined, without such terms; the same where there are none.
+    """The expression, elementwise stages inlined, without such terms; the same where
+    there are none.
 
     Outputs keep their names and their elements' order, but may have more dimensions.
     """
     for stage in expression.stages:
         term = _term(stage.body)
         phases = _phases(stage, term) if stage.reducer == "sum" else ()
-        if not phases or any(expression.tensor(read.tensor).dtype == "bool" for read in reads(stage.body)):
+        if not phases or any(
+            expression.tensor(read.tensor).dtype == "bool" for read in reads(stage.body)
+        ):
             continue
-        tensors = {tensor.name: tensor for tensor in (*expression.inputs, *(one.tensor for one in expression.stages))}
+        tensors = {
+            tensor.name: tensor
+            for tensor in (*expression.inputs, *(one.tensor for one in expression.stages))
+        }
         name = unused(f"{stage.name}ph", tensors)
         along = {found.axis.name: found for found in phases}
-        split = {axis: Axis(name=unused(f"{axis}ph", stage.extents), extent=found.stride) for axis, found in along.items()}
-        axes = stage.axes if all(phase.exact for phase in phases) else _weighted_last(stage, term, phases)
+        split = {
+            axis: Axis(name=unused(f"{axis}ph", stage.extents), extent=found.stride)
+            for axis, found in along.items()
+        }
+        axes = (
+            stage.axes
+            if all(phase.exact for phase in phases)
+            else _weighted_last(stage, term, phases)
+        )
         made = _by_phases(replace(stage, name=name, axes=axes), term, phases, split, tensors)
-        places = (along[axis.name].place if axis.name in along else (Var(axis.name),) for axis in axes)
-        whole = Stage(name=stage.name, axes=stage.axes, body=Read(name, tuple(chain.from_iterable(places))), dtype=stage.dtype)
-        stages = tuple(other for one in expression.stages for other in ((made, whole) if one is stage else (one,)))
+        places = (
+            along[axis.name].place if axis.name in along else (Var(axis.name),) for axis in axes
+        )
+        whole = Stage(
+            name=stage.name,
+            axes=stage.axes,
+            body=Read(name, tuple(chain.from_iterable(places))),
+            dtype=stage.dtype,
+        )
+        stages = tuple(
+            other
+            for one in expression.stages
+            for other in ((made, whole) if one is stage else (one,))
+        )
         rewritten = inlined(replace(expression, stages=stages))
         for phase in phases:
             if phase.exact:
@@ -112,7 +142,8 @@ def phased(expression: Expression) -> Expression:
     return expression
 
 
-# --- which sums these are ---------------------------------------------------------------------------------------------
+# --- which sums these are
+# ------------------------------------------------------------------------------
 
 
 def _term(body: Scalar) -> _Term:
@@ -120,14 +151,22 @@ def _term(body: Scalar) -> _Term:
         case Binary(op="mul", lhs=lhs, rhs=rhs):
             left, right = _term(lhs), _term(rhs)
             conditions = left.conditions + right.conditions
-            return _Term(factors=left.factors + right.factors, conditions=conditions, zero=left.zero or right.zero)
+            return _Term(
+                factors=left.factors + right.factors,
+                conditions=conditions,
+                zero=left.zero or right.zero,
+            )
         case Select(cond=cond, then=then, other=Const(value=0) as zero):
             inner = _term(then)
             return replace(inner, conditions=(*conjuncts(cond), *inner.conditions), zero=zero)
         case Cast(dtype=dtype, arg=arg):
             inner = _term(arg)
             converted = None if inner.zero is None else identity("sum", dtype)
-            return _Term(factors=(Cast(dtype, _product(inner.factors)),), conditions=inner.conditions, zero=converted)
+            return _Term(
+                factors=(Cast(dtype, _product(inner.factors)),),
+                conditions=inner.conditions,
+                zero=converted,
+            )
         case _:
             return _Term(factors=(body,))
 
@@ -145,69 +184,118 @@ def _phases(stage: Stage, term: _Term) -> tuple[_Phase, ...]:
 
 def _phase(stage: Stage, condition: Scalar) -> _Phase | None:
     match condition:
-        case Binary(op="eq", lhs=Binary(op="floormod", lhs=index, rhs=Const(value=value)), rhs=Const(value=rest)):
+        case Binary(
+            op="eq",
+            lhs=Binary(op="floormod", lhs=index, rhs=Const(value=value)),
+            rhs=Const(value=rest),
+        ):
             form, stride = linear(index), int(value)
         case _:
             return None
-    if form is None or stride < 2 or not 0 <= int(rest) < stride:  # of other numbers none is a remainder
+    if (
+        form is None or stride < 2 or not 0 <= int(rest) < stride
+    ):  # of other numbers none is a remainder
         return None
     axes, windows = (
-        [axis for axis in among if form.coefficient(axis.name) % stride] for among in (stage.axes, stage.reduce_axes)
+        [axis for axis in among if form.coefficient(axis.name) % stride]
+        for among in (stage.axes, stage.reduce_axes)
     )
     if len(axes) != 1 or len(windows) != 1 or gcd(form.coefficient(windows[0].name), stride) > 1:
         return None
     (axis,), (window,) = axes, windows
     step, inverse = form.coefficient(axis.name), pow(form.coefficient(window.name), -1, stride)
     for shift in range(stride):
-        weights = [-inverse * (step * (phase - shift) + form.constant - int(rest)) % stride for phase in range(stride)]
+        weights = [
+            -inverse * (step * (phase - shift) + form.constant - int(rest)) % stride
+            for phase in range(stride)
+        ]
         slope = weights[1] - weights[0]
         if all(weight == weights[0] + slope * phase for phase, weight in enumerate(weights)):
             first = weights[0]
-            return _Phase(rule=condition, axis=axis, window=window, stride=stride, shift=shift, first=first, slope=slope)
+            return _Phase(
+                rule=condition,
+                axis=axis,
+                window=window,
+                stride=stride,
+                shift=shift,
+                first=first,
+                slope=slope,
+            )
     return None
 
 
 def _weighted_last(stage: Stage, term: _Term, phases: Sequence[_Phase]) -> tuple[Axis, ...]:
-    """The axes with those last that weights move with and are no window's: sums that are copied once more can lie as vectors of
-    them are made, since a copy transposes in registers."""
+    """The axes with those last that weights move with and are no window's: sums that
+    are copied once more can lie as vectors of them are made, since a copy transposes in
+    registers."""
     windows, moved = ({getattr(phase, of).name for phase in phases} for of in ("window", "axis"))
-    found = [{node.name for node in walk(read) if isinstance(node, Var)} for factor in term.factors for read in reads(factor)]
-    weighted = set[str]().union(*(names for names in found if names & windows and not names & moved))
-    return tuple(sorted(stage.axes, key=lambda axis: axis.extent > 1 and axis.name in weighted - moved))
+    found = [
+        {node.name for node in walk(read) if isinstance(node, Var)}
+        for factor in term.factors
+        for read in reads(factor)
+    ]
+    weighted = set[str]().union(
+        *(names for names in found if names & windows and not names & moved)
+    )
+    return tuple(
+        sorted(stage.axes, key=lambda axis: axis.extent > 1 and axis.name in weighted - moved)
+    )
 
 
-# --- the sum ----------------------------------------------------------------------------------------------------------
+# --- the sum
+# ------------------------------------------------------------------------------
 
 
-def _by_phases(stage: Stage, term: _Term, phases: Sequence[_Phase], split: Mapping[str, Axis], tensors: Tensors) -> Stage:
-    by_axis, by_window = ({getattr(phase, of).name: phase for phase in phases} for of in ("axis", "window"))
+def _by_phases(
+    stage: Stage, term: _Term, phases: Sequence[_Phase], split: Mapping[str, Axis], tensors: Tensors
+) -> Stage:
+    by_axis, by_window = (
+        {getattr(phase, of).name: phase for phase in phases} for of in ("axis", "window")
+    )
     values: dict[str, Scalar] = {}
     ends: list[Scalar] = []
     for phase in phases:
         within = split[phase.axis.name].name
-        values[phase.axis.name] = Linear({phase.axis.name: phase.stride, within: 1}, -phase.shift).index
+        values[phase.axis.name] = Linear(
+            {phase.axis.name: phase.stride, within: 1}, -phase.shift
+        ).index
         weight = Linear({phase.window.name: phase.stride, within: phase.slope}, phase.first)
         values[phase.window.name] = weight.index
         if phase.window.extent % phase.stride:
             ends.append(Binary("lt", values[phase.window.name], constant(phase.window.extent)))
     parts = (
-        (replace(axis, extent=by_axis[axis.name].blocks), split[axis.name]) if axis.name in by_axis else (axis,)
+        (replace(axis, extent=by_axis[axis.name].blocks), split[axis.name])
+        if axis.name in by_axis
+        else (axis,)
         for axis in stage.axes
     )
     axes = tuple(chain.from_iterable(parts))
     windows = tuple(
-        replace(axis, extent=by_window[axis.name].steps) if axis.name in by_window else axis for axis in stage.reduce_axes
+        replace(axis, extent=by_window[axis.name].steps) if axis.name in by_window else axis
+        for axis in stage.reduce_axes
     )
     extents = {axis.name: axis.extent for axis in (*axes, *windows)}
     rules = [phase.rule for phase in phases]
     conditions = [_substituted(one, values, extents) for one in term.conditions if one not in rules]
     factors = [_substituted(factor, values, extents) for factor in term.factors]
-    # Where a phase has a weight less than others its products are left out; an instruction that takes several takes zeros too.
-    padded = (*conditions, *ends) if all(isinstance(factor, Cast) for factor in factors) else conditions
+    # Where a phase has a weight less than others its products are left out; an
+    # instruction that takes several takes zeros too.
+    padded = (
+        (*conditions, *ends) if all(isinstance(factor, Cast) for factor in factors) else conditions
+    )
     kept = []
     for condition in (*conditions, *ends):
-        bare = condition in padded and all(_bare(factor) is not None for factor in factors)  # zero need not be zero of others
-        at = next((at for at, factor in enumerate(factors) if bare and _implied(condition, factor, tensors)), None)
+        bare = condition in padded and all(
+            _bare(factor) is not None for factor in factors
+        )  # zero need not be zero of others
+        at = next(
+            (
+                at
+                for at, factor in enumerate(factors)
+                if bare and _implied(condition, factor, tensors)
+            ),
+            None,
+        )
         if at is None:
             kept.append(_safe(condition, tensors, extents, ()))
         else:
@@ -220,7 +308,8 @@ def _by_phases(stage: Stage, term: _Term, phases: Sequence[_Phase], split: Mappi
 
 
 def _substituted(node: Scalar, values: Mapping[str, Scalar], extents: Mapping[str, int]) -> Scalar:
-    """The tree with iterators replaced by others of these extents, quotients and remainders worked out where they are linear."""
+    """The tree with iterators replaced by others of these extents, quotients and
+    remainders worked out where they are linear."""
 
     def change(found: Scalar) -> Scalar | None:
         match found:
@@ -229,11 +318,18 @@ def _substituted(node: Scalar, values: Mapping[str, Scalar], extents: Mapping[st
             case Binary(op="floordiv" | "floormod" as op, lhs=lhs, rhs=Const(value=value)):
                 inner = rewrite(lhs, change)
                 divided = _divided(inner, int(value), extents)
-                return Binary(op, inner, found.rhs) if divided is None else divided[0 if op == "floordiv" else 1]
+                return (
+                    Binary(op, inner, found.rhs)
+                    if divided is None
+                    else divided[0 if op == "floordiv" else 1]
+                )
             case Read(indices=indices):
                 changed = [rewrite(index, change) for index in indices]
                 forms = [linear(index) for index in changed]
-                plain = (index if form is None else form.index for index, form in zip(changed, forms, strict=True))
+                plain = (
+                    index if form is None else form.index
+                    for index, form in zip(changed, forms, strict=True)
+                )
                 return replace(found, indices=tuple(plain))
             case _:
                 return None
@@ -246,17 +342,27 @@ def _divided(index: Scalar, by: int, extents: Mapping[str, int]) -> tuple[Scalar
     form = linear(index)
     if form is None or by < 1:
         return None
-    whole = Linear({name: step // by for name, step in form.coefficients.items() if step % by == 0}, form.constant // by)
-    rest = Linear({name: step for name, step in form.coefficients.items() if step % by}, form.constant % by).index
+    whole = Linear(
+        {name: step // by for name, step in form.coefficients.items() if step % by == 0},
+        form.constant // by,
+    )
+    rest = Linear(
+        {name: step for name, step in form.coefficients.items() if step % by}, form.constant % by
+    ).index
     low, high = bounds(rest, extents) or (-1, by)
     return (whole.index, rest) if low >= 0 and high < by else None
 
 
 def _bare(factor: Scalar) -> Read | None:
-    """The read that a factor is, converted or not, if outside of its tensor it is zero or never there."""
+    """The read that a factor is, converted or not, if outside of its tensor it is zero
+    or never there."""
     while isinstance(factor, Cast):
         factor = factor.arg
-    return factor if isinstance(factor, Read) and (factor.pad is None or factor.pad.value == 0) else None
+    return (
+        factor
+        if isinstance(factor, Read) and (factor.pad is None or factor.pad.value == 0)
+        else None
+    )
 
 
 def _implied(condition: Scalar, factor: Scalar, tensors: Tensors) -> bool:
@@ -266,7 +372,9 @@ def _implied(condition: Scalar, factor: Scalar, tensors: Tensors) -> bool:
         return False
     places = tuple(zip(read.indices, tensors[read.tensor].shape, strict=True))
     least = [Binary("ge", index, constant(0)) for index, _ in places]
-    return _follows(condition, [*least, *(Binary("lt", index, constant(extent)) for index, extent in places)])
+    return _follows(
+        condition, [*least, *(Binary("lt", index, constant(extent)) for index, extent in places)]
+    )
 
 
 def _follows(condition: Scalar, known: Iterable[Scalar]) -> bool:
@@ -274,10 +382,15 @@ def _follows(condition: Scalar, known: Iterable[Scalar]) -> bool:
     wanted = _limit(condition)
     if wanted is None:
         return False
-    limits = [limit for limit in map(_limit, known) if limit is not None and limit.moving == wanted.moving]
+    limits = [
+        limit for limit in map(_limit, known) if limit is not None and limit.moving == wanted.moving
+    ]
     if wanted.low is not None:
         return any(limit.low is not None and limit.low >= wanted.low for limit in limits)
-    return any(limit.high is not None and wanted.high is not None and limit.high <= wanted.high for limit in limits)
+    return any(
+        limit.high is not None and wanted.high is not None and limit.high <= wanted.high
+        for limit in limits
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,11 +423,18 @@ def _padded(factor: Scalar, tensors: Tensors) -> Scalar:
     if isinstance(factor, Cast):
         return replace(factor, arg=_padded(factor.arg, tensors))
     assert isinstance(factor, Read)
-    return factor if factor.pad is not None else replace(factor, pad=identity("sum", tensors[factor.tensor].dtype))
+    return (
+        factor
+        if factor.pad is not None
+        else replace(factor, pad=identity("sum", tensors[factor.tensor].dtype))
+    )
 
 
-def _safe(node: Scalar, tensors: Tensors, extents: Mapping[str, int], known: Collection[Scalar]) -> Scalar:
-    """The tree with reads padded that may leave their tensors, where known conditions hold, at outputs which nobody asked for."""
+def _safe(
+    node: Scalar, tensors: Tensors, extents: Mapping[str, int], known: Collection[Scalar]
+) -> Scalar:
+    """The tree with reads padded that may leave their tensors, where known conditions
+    hold, at outputs which nobody asked for."""
 
     def change(found: Scalar) -> Scalar | None:
         if not isinstance(found, Read):
@@ -322,26 +442,46 @@ def _safe(node: Scalar, tensors: Tensors, extents: Mapping[str, int], known: Col
         read = replace(found, indices=tuple(rewrite(index, change) for index in found.indices))
         tensor = tensors[read.tensor]
         inside = in_bounds(read.indices, tensor.shape, extents)
-        leaves = read.pad is None and inside is not None and not all(_follows(one, known) for one in conjuncts(inside))
+        leaves = (
+            read.pad is None
+            and inside is not None
+            and not all(_follows(one, known) for one in conjuncts(inside))
+        )
         return replace(read, pad=identity("sum", tensor.dtype)) if leaves else read
 
     return rewrite(node, change)
 
 
-# --- its readers ------------------------------------------------------------------------------------------------------
+# --- its readers
+# ------------------------------------------------------------------------------
 
 
 def _outputs_split(expression: Expression, name: str, phase: _Phase, within: Axis) -> Expression:
-    """The expression with the axis of its outputs that read a phase each becoming two as well: they are written in place."""
+    """The expression with the axis of its outputs that read a phase each becoming two
+    as well: they are written in place."""
     stages = []
     for stage in expression.stages:
-        axis = next((one for one in stage.axes if one.extent == phase.axis.extent and _placed(stage, name, one, phase)), None)
-        alone = stage.name in expression.outputs and not expression.consumers(stage.name) and is_elementwise(stage)
+        axis = next(
+            (
+                one
+                for one in stage.axes
+                if one.extent == phase.axis.extent and _placed(stage, name, one, phase)
+            ),
+            None,
+        )
+        alone = (
+            stage.name in expression.outputs
+            and not expression.consumers(stage.name)
+            and is_elementwise(stage)
+        )
         if axis is None or not alone:
             stages.append(stage)
             continue
         inner = replace(within, name=unused(within.name, stage.extents))
-        parts = ((replace(one, extent=phase.blocks), inner) if one == axis else (one,) for one in stage.axes)
+        parts = (
+            (replace(one, extent=phase.blocks), inner) if one == axis else (one,)
+            for one in stage.axes
+        )
         axes = tuple(chain.from_iterable(parts))
         at = Linear({axis.name: phase.stride, inner.name: 1}, 0).index
         body = _substituted(stage.body, {axis.name: at}, {one.name: one.extent for one in axes})
@@ -355,7 +495,8 @@ def _placed(stage: Stage, name: str, axis: Axis, phase: _Phase) -> bool:
     return any(place in pairwise(read.indices) for read in reads(stage.body) if read.tensor == name)
 
 
-# --- small things -----------------------------------------------------------------------------------------------------
+# --- small things
+# ------------------------------------------------------------------------------
 
 
 def _product(factors: Sequence[Scalar]) -> Scalar:

@@ -1,4 +1,5 @@
-"""Terms of a reduction that count only under conditions: where one fails they change nothing, and are not computed at all."""
+"""Terms of a reduction that count only under conditions: where one fails they change
+nothing, and are not computed at all."""
 
 from __future__ import annotations
 
@@ -25,10 +26,17 @@ from tuner.workload.expression import (
 )
 
 ENUMERATED = 1 << 22  # points of the axes in conditions; of more as many are drawn at random
-INTEGER_LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+INTEGER_LIMITS = {
+    "int8": (-128, 127),
+    "uint8": (0, 255),
+    "int32": (-(2**31), 2**31 - 1),
+    "int64": (-(2**63), 2**63 - 1),
+}
 _NUMBERS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide, "floormod": np.mod, "min": np.minimum,
-    "max": np.maximum, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal,
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide,
+    "floormod": np.mod, "min": np.minimum,
+    "max": np.maximum, "lt": np.less, "le": np.less_equal, "gt": np.greater,
+    "ge": np.greater_equal, "eq": np.equal,
     "ne": np.not_equal, "and": np.logical_and, "or": np.logical_or,
 }  # fmt: skip
 
@@ -42,13 +50,17 @@ def identity(reducer: Reducer, dtype: DType) -> Const:
     return Const(float("-inf") if reducer == "max" else float("inf"), dtype)
 
 
-def guarded(body: Scalar, reducer: Reducer, dtype: DType, lanes: Collection[str] = ()) -> tuple[tuple[Scalar, ...], Scalar]:
+def guarded(
+    body: Scalar, reducer: Reducer, dtype: DType, lanes: Collection[str] = ()
+) -> tuple[tuple[Scalar, ...], Scalar]:
     """Conditions under which a term of a reduction counts, and what it is where they hold.
 
     Those that differ from lane to lane stay in the term: a vector is computed as a whole.
     """
     match body:
-        case Select(cond=cond, then=then, other=Const(value=value) as other) if value == identity(reducer, dtype).value:
+        case Select(cond=cond, then=then, other=Const(value=value) as other) if (
+            value == identity(reducer, dtype).value
+        ):
             conditions, term = guarded(then, reducer, dtype, lanes)
             parts = conjuncts(cond)
             of_vectors = [one for one in parts if not is_plain(one) or names(one) & set(lanes)]
@@ -69,8 +81,13 @@ def conjuncts(condition: Scalar) -> tuple[Scalar, ...]:
 
 
 def counted(stage: Stage) -> tuple[tuple[Scalar, ...], Scalar]:
-    """Conditions under which a term of a stage counts, and the term; no condition and its body where nothing is reduced."""
-    return ((), stage.body) if stage.reducer is None else guarded(stage.body, stage.reducer, stage.accumulator)
+    """Conditions under which a term of a stage counts, and the term; no condition and
+    its body where nothing is reduced."""
+    return (
+        ((), stage.body)
+        if stage.reducer is None
+        else guarded(stage.body, stage.reducer, stage.accumulator)
+    )
 
 
 def share(stage: Stage, also: Collection[Scalar] = ()) -> float:
@@ -81,12 +98,21 @@ def share(stage: Stage, also: Collection[Scalar] = ()) -> float:
     if prod(moving.values()) <= ENUMERATED:
         return float(np.mean(_holds(conditions, moving)))
     drawn = np.random.default_rng(0)
-    return float(np.mean(_all(conditions, {name: drawn.integers(moving[name], size=ENUMERATED) for name in moving})))
+    return float(
+        np.mean(
+            _all(
+                conditions, {name: drawn.integers(moving[name], size=ENUMERATED) for name in moving}
+            )
+        )
+    )
 
 
 def everywhere_some(conditions: Collection[Scalar], extents: Mapping[str, int], along: str) -> bool:
-    """Whether all conditions hold for some value of one iterator, whatever the others are. No where there is too much to see."""
-    moving = {name: extents[name] for name in sorted(set[str]().union({along}, *map(names, conditions)))}
+    """Whether all conditions hold for some value of one iterator, whatever the others
+    are. No where there is too much to see."""
+    moving = {
+        name: extents[name] for name in sorted(set[str]().union({along}, *map(names, conditions)))
+    }
     if prod(moving.values()) > ENUMERATED:
         return False
     return bool(np.all(np.any(_holds(conditions, moving), axis=list(moving).index(along))))

@@ -1,7 +1,9 @@
-"""Reductions to few points in parts, tasks for units that would have none: a CPU's threads, a GPU's multiprocessors.
+"""Reductions to few points in parts, tasks for units that would have none: a CPU's
+threads, a GPU's multiprocessors.
 
-The name is that of Suriana, Adams & Kamil, "Parallel associative reductions in Halide" (CGO 2017); of a product it is split-K.
-One thread needs none of it: its sums have as many lanes and accumulators as pay.
+The name is that of Suriana, Adams & Kamil, "Parallel associative reductions in Halide"
+(CGO 2017); of a product it is split-K. One thread needs none of it: its sums have as
+many lanes and accumulators as pay.
 """
 
 from __future__ import annotations
@@ -15,16 +17,31 @@ from tuner.spaces.rewrite.access import accesses
 from tuner.spaces.rewrite.groups import column_of, shapes_of
 from tuner.spaces.rewrite.parallel_units import Sharing
 from tuner.spaces.rewrite.stages import names, renamed, unused
-from tuner.workload.expression import COMBINE, Axis, Binary, Expression, Read, Scalar, Stage, Var, substitute
+from tuner.workload.expression import (
+    COMBINE,
+    Axis,
+    Binary,
+    Expression,
+    Read,
+    Scalar,
+    Stage,
+    Var,
+    substitute,
+)
 
-SUFFIX = "rf"  # of the names of rewritten stages; their knobs are others than those of the reduction
-LEAST = 4  # parts: fewer gain less than their combination costs, or is as easily had by smaller tiles
+SUFFIX = (
+    "rf"  # of the names of rewritten stages; their knobs are others than those of the reduction
+)
+LEAST = (
+    4  # parts: fewer gain less than their combination costs, or is as easily had by smaller tiles
+)
 MOST = 4  # times as many parts as are wanted, if they leave no rest
 LEAST_TERMS = 256  # of a point in a part
 
 
 def rfactored(expression: Expression, sharing: Sharing) -> Expression | None:
-    """The expression with each long reduction to few points done in parts, stages under new names; None where there is none."""
+    """The expression with each long reduction to few points done in parts, stages under
+    new names; None where there is none."""
     shapes = shapes_of(expression)
     taken, stages = names(expression), list[Stage]()
     for stage in expression.stages:
@@ -32,12 +49,18 @@ def rfactored(expression: Expression, sharing: Sharing) -> Expression | None:
         made = (stage,) if parts is None else _in_parts(stage, *parts, taken)
         taken |= {one.name for one in made}
         stages += made
-    return renamed(replace(expression, stages=tuple(stages)), SUFFIX) if len(stages) > len(expression.stages) else None
+    return (
+        renamed(replace(expression, stages=tuple(stages)), SUFFIX)
+        if len(stages) > len(expression.stages)
+        else None
+    )
 
 
-def _parts(stage: Stage, shapes: Mapping[str, tuple[int, ...]], sharing: Sharing) -> tuple[Axis, int] | None:
-    """The axis of the reduction that is done in parts, the longest, and how many there are: the fewest that leave no rest, if
-    they are not too many more than are wanted."""
+def _parts(
+    stage: Stage, shapes: Mapping[str, tuple[int, ...]], sharing: Sharing
+) -> tuple[Axis, int] | None:
+    """The axis of the reduction that is done in parts, the longest, and how many there
+    are: the fewest that leave no rest, if they are not too many more than are wanted."""
     if not stage.reduce_axes or stage.points < sharing.terms * sharing.units:
         return None
     axis = max(stage.reduce_axes, key=lambda one: one.extent)
@@ -48,7 +71,9 @@ def _parts(stage: Stage, shapes: Mapping[str, tuple[int, ...]], sharing: Sharing
     if wanted < LEAST:
         return None
     most = min(MOST * wanted, most)
-    return axis, next((count for count in range(wanted, most + 1) if axis.extent % count == 0), wanted)
+    return axis, next(
+        (count for count in range(wanted, most + 1) if axis.extent % count == 0), wanted
+    )
 
 
 def _in_parts(stage: Stage, axis: Axis, count: int, taken: Collection[str]) -> tuple[Stage, ...]:
@@ -67,13 +92,17 @@ def _in_parts(stage: Stage, axis: Axis, count: int, taken: Collection[str]) -> t
     return parts, combined, left, replace(stage, reducer=None, reduce_axes=(), body=both)
 
 
-def _reduced(stage: Stage, axis: Axis, length: int, start: Scalar, name: str, parts: tuple[Axis, ...] = ()) -> Stage:
+def _reduced(
+    stage: Stage, axis: Axis, length: int, start: Scalar, name: str, parts: tuple[Axis, ...] = ()
+) -> Stage:
     """The reduction of a piece of an axis, kept as it is accumulated."""
     return replace(
         stage,
         name=name,
         axes=(*parts, *stage.axes),
-        reduce_axes=tuple(replace(one, extent=length) if one == axis else one for one in stage.reduce_axes),
+        reduce_axes=tuple(
+            replace(one, extent=length) if one == axis else one for one in stage.reduce_axes
+        ),
         body=substitute(stage.body, {axis.name: add(start, Var(axis.name))}),
         dtype=stage.accumulator,
     )

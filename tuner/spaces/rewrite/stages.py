@@ -1,4 +1,5 @@
-"""Stages as the sketches see them: elementwise ones inlined, reductions done once, padded reads copied, names plain."""
+"""Stages as the sketches see them: elementwise ones inlined, reductions done once,
+padded reads copied, names plain."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ from tuner.workload.expression import (
     walk,
 )
 
-APPROXIMATED = frozenset({"exp", "log", "tanh", "erf"})  # by polynomials: no instruction computes them
+APPROXIMATED = frozenset(
+    {"exp", "log", "tanh", "erf"}
+)  # by polynomials: no instruction computes them
 FUNCTION = 32  # operations
 TRANSCENDENTAL = APPROXIMATED | {"rsqrt", "sqrt"}
 
@@ -42,16 +45,21 @@ def approximated(node: Scalar) -> bool:
 
 
 def costs_mathematics(node: Scalar) -> bool:
-    """Whether evaluating the node calls a transcendental function, a power or a division: not to be done twice."""
+    """Whether evaluating the node calls a transcendental function, a power or a
+    division: not to be done twice."""
     return any(
-        (isinstance(found, Unary) and found.op in TRANSCENDENTAL) or (isinstance(found, Binary) and found.op in {"pow", "div"})
+        (isinstance(found, Unary) and found.op in TRANSCENDENTAL)
+        or (isinstance(found, Binary) and found.op in {"pow", "div"})
         for found in walk(node)
     )
 
 
 def cost(stage: Stage) -> int:
-    """Of all points of a stage, in operations; a function that no instruction computes takes as long as FUNCTION of them."""
-    functions = sum(isinstance(node, Unary) and node.op in APPROXIMATED for node in walk(stage.body))
+    """Of all points of a stage, in operations; a function that no instruction computes
+    takes as long as FUNCTION of them."""
+    functions = sum(
+        isinstance(node, Unary) and node.op in APPROXIMATED for node in walk(stage.body)
+    )
     return stage.points * (_operations(stage.body) + 1 + FUNCTION * functions)
 
 
@@ -77,13 +85,21 @@ def tree(op: BinaryOp, values: list[Scalar]) -> Scalar:
 
 
 def call(stage: Stage, indices: tuple[Scalar, ...]) -> Scalar:
-    """The value of an elementwise stage at some indices, as it would be read back after one rounding to its dtype."""
-    value = substitute(stage.body, {axis.name: index for axis, index in zip(stage.axes, indices, strict=True)})
-    return value if stage.dtype in {"float32", "float64", "int32", "int64", "bool"} else Cast(stage.dtype, value)
+    """The value of an elementwise stage at some indices, as it would be read back after
+    one rounding to its dtype."""
+    value = substitute(
+        stage.body, {axis.name: index for axis, index in zip(stage.axes, indices, strict=True)}
+    )
+    return (
+        value
+        if stage.dtype in {"float32", "float64", "int32", "int64", "bool"}
+        else Cast(stage.dtype, value)
+    )
 
 
 def inline_into(reader: Stage, producer: Stage) -> Stage:
-    """The reader with each read of the producer replaced by the producer's value; a padded read keeps its padding."""
+    """The reader with each read of the producer replaced by the producer's value; a
+    padded read keeps its padding."""
 
     def change(node: Scalar) -> Scalar | None:
         if not (isinstance(node, Read) and node.tensor == producer.name):
@@ -99,25 +115,36 @@ def inline_into(reader: Stage, producer: Stage) -> Stage:
 
 
 def inlined(expression: Expression) -> Expression:
-    """The expression with elementwise stages inlined where nothing expensive would be computed more often than before.
+    """The expression with elementwise stages inlined where nothing expensive would be
+    computed more often than before.
 
-    A stage stays when it is an output, when it costs mathematics and has several readers or is read at more points than it has,
-    when it combines several reads and is read at more points than it has, or when it rounds: what is inlined is not stored.
+    A stage stays when it is an output, when it costs mathematics and has several
+    readers or is read at more points than it has, when it combines several reads and is
+    read at more points than it has, or when it rounds: what is inlined is not stored.
     """
     changed = True
     while changed:
         changed = False
         for stage in expression.stages:
             readers = expression.consumers(stage.name)
-            if stage.name in expression.outputs or not is_elementwise(stage) or not readers or _rounds(stage):
+            if (
+                stage.name in expression.outputs
+                or not is_elementwise(stage)
+                or not readers
+                or _rounds(stage)
+            ):
                 continue
             costly = costs_mathematics(stage.body)
             if costly and len(readers) > 1:
                 continue
-            if any(_repeats(reader, stage) for reader in readers) and (costly or sum(1 for _ in reads(stage.body)) > 1):
+            if any(_repeats(reader, stage) for reader in readers) and (
+                costly or sum(1 for _ in reads(stage.body)) > 1
+            ):
                 continue
             stages = tuple(
-                inline_into(other, stage) if other in readers else other for other in expression.stages if other is not stage
+                inline_into(other, stage) if other in readers else other
+                for other in expression.stages
+                if other is not stage
             )
             expression = replace(expression, stages=stages)
             changed = True
@@ -126,8 +153,11 @@ def inlined(expression: Expression) -> Expression:
 
 
 def hoisted(expression: Expression) -> Expression:
-    """The expression with each reduction done once for all points of axes that its body does not move with, and then copied."""
-    names = {tensor.name for tensor in expression.inputs} | {stage.name for stage in expression.stages}
+    """The expression with each reduction done once for all points of axes that its body
+    does not move with, and then copied."""
+    names = {tensor.name for tensor in expression.inputs} | {
+        stage.name for stage in expression.stages
+    }
     stages: list[Stage] = []
     for stage in expression.stages:
         moving = {node.name for node in walk(stage.body) if isinstance(node, Var)}
@@ -135,21 +165,34 @@ def hoisted(expression: Expression) -> Expression:
         if stage.reducer is None or not still:
             stages.append(stage)
             continue
-        kept = tuple(axis for axis in stage.axes if axis not in still) or (replace(stage.axes[0], extent=1),)
-        name = next(free for n in range(len(names) + 1) if (free := f"{stage.name}x{n}") not in names)
+        kept = tuple(axis for axis in stage.axes if axis not in still) or (
+            replace(stage.axes[0], extent=1),
+        )
+        name = next(
+            free for n in range(len(names) + 1) if (free := f"{stage.name}x{n}") not in names
+        )
         names.add(name)
-        place = tuple(Const(0, "int64") if axis not in stage.axes else Var(axis.name) for axis in kept)
+        place = tuple(
+            Const(0, "int64") if axis not in stage.axes else Var(axis.name) for axis in kept
+        )
         stages.append(replace(stage, name=name, axes=kept))
-        stages.append(Stage(name=stage.name, axes=stage.axes, body=Read(name, place), dtype=stage.dtype))
+        stages.append(
+            Stage(name=stage.name, axes=stage.axes, body=Read(name, place), dtype=stage.dtype)
+        )
     return replace(expression, stages=tuple(stages))
 
 
 def materialized(expression: Expression) -> Expression:
-    """The expression with what a reduction to a single point reads of a padded tensor copied first, padding and all.
+    """The expression with what a reduction to a single point reads of a padded tensor
+    copied first, padding and all.
 
-    Such a reduction has no axis but its own to make vectors of, and what may lie outside is not read as vectors.
+    Such a reduction has no axis but its own to make vectors of, and what may lie
+    outside is not read as vectors.
     """
-    tensors = {tensor.name: tensor for tensor in (*expression.inputs, *(stage.tensor for stage in expression.stages))}
+    tensors = {
+        tensor.name: tensor
+        for tensor in (*expression.inputs, *(stage.tensor for stage in expression.stages))
+    }
     stages: list[Stage] = []
     for stage in expression.stages:
         if stage.reducer is None or any(axis.extent > 1 for axis in stage.axes):
@@ -162,7 +205,11 @@ def materialized(expression: Expression) -> Expression:
             axes = tuple(axis for axis in stage.reduce_axes if axis.name in found.axes)
             if not found.padded or found.gathered or not axes:
                 continue
-            name = next(free for n in range(len(tensors) + 1) if (free := f"{stage.name}p{n}") not in tensors)
+            name = next(
+                free
+                for n in range(len(tensors) + 1)
+                if (free := f"{stage.name}p{n}") not in tensors
+            )
             copy = Stage(name=name, axes=axes, body=read, dtype=tensors[read.tensor].dtype)
             tensors[name] = copy.tensor
             stages.append(copy)
@@ -176,15 +223,22 @@ def _with_copies(body: Scalar, copies: Mapping[Read, Scalar]) -> Scalar:
 
 
 def plainly_named(expression: Expression) -> Expression:
-    """The same expression without underscores in its names: what a sketch adds to a name is told by its underscore."""
-    tensors = _plain([tensor.name for tensor in expression.inputs] + [stage.name for stage in expression.stages])
+    """The same expression without underscores in its names: what a sketch adds to a
+    name is told by its underscore."""
+    tensors = _plain(
+        [tensor.name for tensor in expression.inputs] + [stage.name for stage in expression.stages]
+    )
 
     def renamed(stage: Stage) -> Stage:
         axes = _plain([axis.name for axis in (*stage.axes, *stage.reduce_axes)])
 
         def change(node: Scalar) -> Scalar | None:
             if isinstance(node, Read):
-                return Read(tensors[node.tensor], tuple(rewrite(index, change) for index in node.indices), node.pad)
+                return Read(
+                    tensors[node.tensor],
+                    tuple(rewrite(index, change) for index in node.indices),
+                    node.pad,
+                )
             return Var(axes[node.name]) if isinstance(node, Var) else None
 
         return replace(
@@ -205,11 +259,14 @@ def plainly_named(expression: Expression) -> Expression:
 
 def names(expression: Expression) -> set[str]:
     """Of its tensors."""
-    return {tensor.name for tensor in expression.inputs} | {stage.name for stage in expression.stages}
+    return {tensor.name for tensor in expression.inputs} | {
+        stage.name for stage in expression.stages
+    }
 
 
 def renamed(expression: Expression, suffix: str) -> Expression:
-    """The expression with its stages under new names, so that knobs of a rewritten one are others than those of the original."""
+    """The expression with its stages under new names, so that knobs of a rewritten one
+    are others than those of the original."""
     new: dict[str, str] = {}
     for stage in expression.stages:
         new[stage.name] = unused(f"{stage.name}{suffix}", {*names(expression), *new.values()})
@@ -217,10 +274,19 @@ def renamed(expression: Expression, suffix: str) -> Expression:
     def change(node: Scalar) -> Scalar | None:
         if not isinstance(node, Read):
             return None
-        return Read(new.get(node.tensor, node.tensor), tuple(rewrite(index, change) for index in node.indices), node.pad)
+        return Read(
+            new.get(node.tensor, node.tensor),
+            tuple(rewrite(index, change) for index in node.indices),
+            node.pad,
+        )
 
-    stages = tuple(replace(stage, name=new[stage.name], body=rewrite(stage.body, change)) for stage in expression.stages)
-    return replace(expression, stages=stages, outputs=tuple(new[name] for name in expression.outputs))
+    stages = tuple(
+        replace(stage, name=new[stage.name], body=rewrite(stage.body, change))
+        for stage in expression.stages
+    )
+    return replace(
+        expression, stages=stages, outputs=tuple(new[name] for name in expression.outputs)
+    )
 
 
 def unused(name: str, taken: Collection[str]) -> str:
@@ -234,7 +300,11 @@ def _plain(names: list[str]) -> dict[str, str]:
     plain: dict[str, str] = {}
     for name in names:
         stem = name.replace("_", "") or "x"
-        plain[name] = next(free for free in (stem, *(f"{stem}x{n}" for n in range(len(names)))) if free not in plain.values())
+        plain[name] = next(
+            free
+            for free in (stem, *(f"{stem}x{n}" for n in range(len(names))))
+            if free not in plain.values()
+        )
     return plain
 
 
