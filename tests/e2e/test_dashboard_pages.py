@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from tests.e2e import dashboard_samples as samples
 from tests.e2e.chromium import Watched
@@ -47,10 +47,12 @@ def test_every_page_is_clean_accessible_and_fits(
     """No error, no foreign request, no broken policy, no serious finding of axe-core,
     nothing wider than the screen."""
     folder = screenshots(tmp_path_factory)
-    viewport = {"width": 390, "height": 844} if theme == "phone" else {"width": 1360, "height": 900}
+    viewport: ViewportSize = (
+        {"width": 390, "height": 844} if theme == "phone" else {"width": 1360, "height": 900}
+    )
     context = browser.new_context(
         viewport=viewport, color_scheme="dark" if theme == "dark" else "light"
-    )  # type: ignore[arg-type]
+    )
     found = Watched(page=context.new_page(), host=site.host)
     findings = {}
     for name in PAGES:

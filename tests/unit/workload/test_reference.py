@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import reduce
 from typing import Any
 
 import ml_dtypes
@@ -64,12 +65,11 @@ def _in_float32(
     with np.errstate(all="ignore"):
         match name:
             case "matmul":
-                return {
-                    "C": sum(
-                        single["A"][:, k : k + 1] * single["B"][k : k + 1]
-                        for k in range(single["A"].shape[1])
-                    )
-                }  # type: ignore[dict-item]
+                terms = (
+                    single["A"][:, k : k + 1] * single["B"][k : k + 1]
+                    for k in range(single["A"].shape[1])
+                )
+                return {"C": reduce(np.add, terms)}
             case "softmax":
                 e = np.exp(single["X"] - single["X"].max(1, keepdims=True))
                 return {"Y": e / e.sum(1, keepdims=True)}
