@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from tuner.search.strategies import DEFAULT_STRATEGY
+
 TARGET = {"key": "9f2c" * 16, "kind": "cpu", "name": "a machine of two cores"}
 WORKLOAD = {
     "key": "51ab" * 16,
@@ -39,7 +41,7 @@ JOB = {
     "threads": 1,
     "trials": 128,
     "seconds": None,
-    "strategy": "annealing",
+    "strategy": DEFAULT_STRATEGY,
     "seed": 0,
     "priority": 0,
     "error": None,

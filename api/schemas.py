@@ -11,6 +11,8 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from tuner.search.strategies import DEFAULT_STRATEGY, StrategyName
+
 Item = TypeVar("Item")
 Parameter = (
     Annotated[bool, Field(strict=True)]
@@ -20,7 +22,6 @@ Parameter = (
 )
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")]
 State = Literal["queued", "running", "cancelling", "cancelled", "succeeded", "failed"]
-StrategyName = Literal["annealing", "evolutionary", "random", "grid"]
 CreationSort = Literal["-created_at", "created_at"]  # newest first, oldest first
 TargetName = Annotated[
     str,
@@ -89,7 +90,7 @@ class JobRequest(Request):
     threads: Annotated[int, Field(strict=True, ge=1, le=1024)] = 1
     trials: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = 256
     seconds: Annotated[float, Field(ge=1.0, le=2_592_000.0, allow_inf_nan=False)] | None = None
-    strategy: StrategyName = "annealing"
+    strategy: StrategyName = DEFAULT_STRATEGY
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 0
     priority: Annotated[int, Field(strict=True, ge=-100, le=100)] = Field(
         default=0, description="higher goes first"

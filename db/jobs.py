@@ -20,6 +20,7 @@ from tuner.db.ids import new_id
 from tuner.db.models import IdempotencyRow, JobRow, TaskRow
 from tuner.db.pages import Page, checked_limit, decode, page
 from tuner.errors import UsageError
+from tuner.search.strategies import DEFAULT_STRATEGY
 
 QUEUED, RUNNING, CANCELLING = "queued", "running", "cancelling"
 CANCELLED, SUCCEEDED, FAILED = "cancelled", "succeeded", "failed"
@@ -59,7 +60,7 @@ class NewJob:
     threads: int
     trials: int  # budget per workload
     seconds: float | None = None  # budget per workload
-    strategy: str = "annealing"
+    strategy: str = DEFAULT_STRATEGY
     seed: int = 0
     priority: int = 0  # higher first
     owner: str | None = None  # api key id

@@ -21,7 +21,8 @@ from tuner.lowering.template_measurer import TemplateMeasurer
 from tuner.measure.assignment import Lane
 from tuner.measure.outcome import Failed
 from tuner.search.domain import Domain
-from tuner.search.strategies import SearchSetup, build_searcher
+from tuner.search.setup import SearchSetup
+from tuner.search.strategies import build_searcher
 from tuner.spaces.core.template import Knobs
 from tuner.target.detect import detect_cpu
 from tuner.tuning import Budget, Stopped, TrialRecorded, TuningResult, tune

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 import httpx
@@ -39,6 +39,7 @@ from tuner.api.schemas import (
     WorkerAnswer,
 )
 from tuner.errors import TunerError
+from tuner.search.strategies import DEFAULT_STRATEGY, StrategyName
 
 FINISHED = frozenset({"succeeded", "failed", "cancelled"})
 Model = TypeVar("Model", bound=BaseModel)
@@ -131,7 +132,7 @@ class Client:
         threads: int = 1,
         trials: int = 256,
         seconds: float | None = None,
-        strategy: Literal["annealing", "evolutionary", "random", "grid"] = "annealing",
+        strategy: StrategyName = DEFAULT_STRATEGY,
         seed: int = 0,
         priority: int = 0,
         improve: bool = False,
@@ -329,9 +330,9 @@ class Client:
         given = {name: value for name, value in filters.items() if value is not None}
         cursor: str | None = None
         while True:
-            page = self._model(
-                Page[model], "GET", path, params={**given, **({"cursor": cursor} if cursor else {})}
-            )  # type: ignore[valid-type]  # a class at run time
+            params = given if cursor is None else given | {"cursor": cursor}
+            # A class made at run time.
+            page = self._model(Page[model], "GET", path, params=params)  # type: ignore[valid-type]
             yield from page.items
             cursor = page.next
             if cursor is None:

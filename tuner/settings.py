@@ -27,12 +27,12 @@ from pydantic_settings import (
 
 from tuner.errors import UsageError
 from tuner.measure.sandbox.isolation import check_level
+from tuner.search.strategies import DEFAULT_STRATEGY, StrategyName
 
 FILE_NAME = "tuner.toml"
 ENVIRONMENT_PREFIX = "TUNER_"
 BUILT_IN = "built in"
 
-Strategy = Literal["annealing", "evolutionary", "random", "grid"]
 Auth = Literal["on", "off"]
 Policy = Literal["fair", "srtf", "pack", "fifo"]
 
@@ -78,7 +78,7 @@ class Settings(BaseSettings):
     seconds: float = Field(
         default=600.0, ge=1.0, le=2_592_000.0, description="seconds for each workload, at most"
     )
-    strategy: Strategy = Field(default="annealing", description="how configs are proposed")
+    strategy: StrategyName = Field(default=DEFAULT_STRATEGY, description="how configs are proposed")
     seed: int = Field(default=0, ge=0, lt=2**63, description="seed of everything random")
     builders: int = Field(
         default=0,

@@ -15,12 +15,13 @@ from tuner.api.auth import Caller, Reader, Requester
 from tuner.api.content_type import require_type
 from tuner.api.problems import Problem, documented
 from tuner.api.routes.jobs import IdempotencyKey, JobId, accepted, answer, create, seen
-from tuner.api.schemas import JobAnswer, StrategyName, TargetName
+from tuner.api.schemas import JobAnswer, TargetName
 from tuner.api.service import Service, ServiceDep
 from tuner.api.targets import choose
 from tuner.db import artifacts, targets
 from tuner.db.jobs import NewJob
 from tuner.db.tasks import LIBRARY
+from tuner.search.strategies import DEFAULT_STRATEGY, StrategyName
 
 router = APIRouter(prefix="/v1/models", tags=["jobs"])
 
@@ -46,7 +47,7 @@ async def submit_model(
     threads: Annotated[int, Query(ge=1, le=1024)] = 1,
     trials: Annotated[int, Query(ge=1, le=1_000_000, description="budget per kernel")] = 256,
     seconds: Annotated[float | None, Query(ge=1.0, le=2_592_000.0, allow_inf_nan=False)] = None,
-    strategy: StrategyName = "annealing",
+    strategy: StrategyName = DEFAULT_STRATEGY,
     seed: Annotated[int, Query(ge=0, lt=2**63)] = 0,
     priority: Annotated[int, Query(ge=-100, le=100)] = 0,
     idempotency_key: IdempotencyKey = None,

@@ -15,7 +15,8 @@ from tuner.errors import UsageError
 from tuner.measure.outcome import Candidate, Failed, FailureKind, Outcome, Trial
 from tuner.search.domain import Domain
 from tuner.search.searcher import Searcher
-from tuner.search.strategies import STRATEGIES, SearchSetup, build_searcher
+from tuner.search.setup import SearchSetup
+from tuner.search.strategies import STRATEGIES, build_searcher
 from tuner.spaces.core.space import Points, Space
 
 LARGE = large_space()
@@ -64,7 +65,7 @@ def played(
     return trials
 
 
-@pytest.fixture(params=sorted(STRATEGIES))
+@pytest.fixture(params=list(STRATEGIES))
 def strategy(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name

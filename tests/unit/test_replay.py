@@ -25,9 +25,9 @@ from tuner.replay import (
     read_table,
     write_table,
 )
-from tuner.search.guided import GuidedOptions
 from tuner.search.searcher import Searcher
-from tuner.search.strategies import SearchSetup, build_searcher
+from tuner.search.setup import GuidedOptions, SearchSetup
+from tuner.search.strategies import build_searcher
 from tuner.spaces.core.space import Knob, Sketch, Space
 
 

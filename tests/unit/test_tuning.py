@@ -24,7 +24,8 @@ from tuner.measure.measurer import Measurer
 from tuner.measure.outcome import Candidate, Failed, FailureKind, Timed, Trial
 from tuner.search.domain import Domain
 from tuner.search.searcher import Plan, Searcher
-from tuner.search.strategies import SearchSetup, build_searcher
+from tuner.search.setup import SearchSetup
+from tuner.search.strategies import build_searcher
 from tuner.spaces.core.space import Config, Points, Space
 from tuner.tuning import (
     BestImproved,

@@ -14,10 +14,10 @@ from tuner.cost_model.model import CostModel
 from tuner.cost_model.ranker import Ranker
 from tuner.errors import UsageError
 from tuner.replay import RecordedTable, SearcherFactory
-from tuner.search.guided import GuidedOptions
 from tuner.search.searcher import Searcher
 from tuner.search.seeds import carried_over, first_points
-from tuner.search.strategies import STRATEGIES, SearchSetup, build_searcher
+from tuner.search.setup import GuidedOptions, SearchSetup
+from tuner.search.strategies import STRATEGIES, build_searcher
 from tuner.spaces.core.space import Config, Points
 
 TRANSFER, TPE = "transfer", "tpe"

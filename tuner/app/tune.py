@@ -13,7 +13,8 @@ from tuner.app.workloads import Source, as_workload
 from tuner.db.engine import open_database
 from tuner.errors import TunerError
 from tuner.export.artifacts import ArtifactStore
-from tuner.settings import Strategy, load_settings
+from tuner.search.strategies import StrategyName
+from tuner.settings import load_settings
 from tuner.workers.jobs.progress import Observer, unobserved
 
 
@@ -34,7 +35,7 @@ def tune(
     seconds: float | None = None,
     threads: int | None = None,
     target: str | None = None,
-    strategy: Strategy | None = None,
+    strategy: StrategyName | None = None,
     seed: int | None = None,
     db: str | None = None,
     observer: Observer = unobserved,

@@ -22,7 +22,8 @@ from tuner.export.signature import KEY_FILE
 from tuner.models.exported_program import is_exported_program, read_exported
 from tuner.models.graph import Graph, packed
 from tuner.models.importer import import_file, read_file
-from tuner.settings import Settings, Strategy, load_settings
+from tuner.search.strategies import StrategyName
+from tuner.settings import Settings, load_settings
 from tuner.workers.jobs.model_library import Model
 from tuner.workers.jobs.progress import Observer, unobserved
 
@@ -44,7 +45,7 @@ def tune_model(
     trials: int | None = None,
     seconds: float | None = None,
     threads: int | None = None,
-    strategy: Strategy | None = None,
+    strategy: StrategyName | None = None,
     seed: int | None = None,
     db: str | None = None,
     observer: Observer = unobserved,

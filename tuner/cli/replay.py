@@ -9,6 +9,7 @@ import typer
 
 from tuner.cli.invocation import Invocation
 from tuner.errors import UsageError
+from tuner.search.strategies import STRATEGIES
 
 if TYPE_CHECKING:
     from tuner.replay import Comparison, Entry, Quartiles, RecordedTable
@@ -26,7 +27,7 @@ def replay(
         typer.Option(
             "--strategies",
             metavar="NAME,...",
-            help="annealing, evolutionary, random, grid, transfer, tpe",
+            help=f"{', '.join(STRATEGIES)}, transfer, tpe",
         ),
     ] = "annealing,evolutionary,random",
     seeds: Annotated[

@@ -25,6 +25,7 @@ from tuner.cli.workloads import (
     read_workloads,
 )
 from tuner.errors import UsageError
+from tuner.search.strategies import strategy_choices
 
 if TYPE_CHECKING:
     from tuner.api.schemas import JobAnswer
@@ -39,7 +40,7 @@ Seconds = Annotated[
 ]
 StrategyText = Annotated[
     str | None,
-    typer.Option("--strategy", metavar="NAME", help="annealing, evolutionary, random or grid"),
+    typer.Option("--strategy", metavar="NAME", help=strategy_choices()),
 ]
 Directory = Annotated[
     str | None,

@@ -14,7 +14,9 @@ import numpy as np
 from tuner.cost_model.model import Vector
 from tuner.search.domain import Domain
 from tuner.search.explorer import Score
+from tuner.search.guided import GuidedSearcher, guided_searcher
 from tuner.search.pool import Pool
+from tuner.search.setup import SearchSetup
 from tuner.spaces.core.space import Points
 
 
@@ -77,3 +79,7 @@ class Annealing:
             chains[worst[:near]] = domain.neighbours(rng, origin)
         chains[worst[near : near + anew]] = domain.sample(rng, anew)
         return chains, score(chains)
+
+
+def annealing_searcher(setup: SearchSetup) -> GuidedSearcher:
+    return guided_searcher(setup, Annealing())

@@ -13,7 +13,9 @@ import numpy as np
 
 from tuner.search.domain import Domain
 from tuner.search.explorer import Score
+from tuner.search.guided import GuidedSearcher, guided_searcher
 from tuner.search.pool import Pool
+from tuner.search.setup import SearchSetup
 from tuner.spaces.core.space import Points
 
 
@@ -49,3 +51,7 @@ class Evolution:
             mutants = domain.neighbours(rng, parents)
             mutated = rng.random(options.population) < options.mutation
             population = np.where(mutated[:, None], mutants, parents).astype(np.int32)
+
+
+def evolutionary_searcher(setup: SearchSetup) -> GuidedSearcher:
+    return guided_searcher(setup, Evolution())

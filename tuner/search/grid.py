@@ -11,14 +11,15 @@ import numpy as np
 from tuner.search.domain import Domain
 from tuner.search.ledger import Row
 from tuner.search.random import SequenceSearcher
+from tuner.search.setup import SearchSetup
 
 # 2**64 over the golden ratio: strides of this fraction leave gaps as even as can be
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
-def grid_searcher(domain: Domain, *, seed: int) -> SequenceSearcher:
+def grid_searcher(setup: SearchSetup) -> SequenceSearcher:
     """The seed only says where the walk begins."""
-    return SequenceSearcher(domain, grid_sequence(domain, seed))
+    return SequenceSearcher(setup.domain, grid_sequence(setup.domain, setup.seed))
 
 
 def grid_sequence(domain: Domain, seed: int) -> Iterator[Row]:

@@ -10,7 +10,6 @@ line.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -29,6 +28,7 @@ from tuner.search.ledger import Ledger, Row
 from tuner.search.pool import Pool
 from tuner.search.random import random_sequence
 from tuner.search.searcher import Plan
+from tuner.search.setup import GuidedOptions, SearchSetup
 from tuner.spaces.core.space import Config, Points
 
 Origin = Literal["model", "local", "random", "seed"]
@@ -42,29 +42,6 @@ _TURNS = 32  # neighbours looked at of each of the best points where the model i
 # last trials by which the model is judged: a rank correlation of so many has a
 # deviation of 0.15
 _JUDGED = 48
-
-
-@dataclass(frozen=True, kw_only=True)
-class GuidedOptions:
-    first: int = 8  # trials before the first refit
-    # most trials between refits, fewer early on; AutoTVM plans 64, but a refit costs
-    # less than a trial here
-    plan: int = 32
-    explore: float = 0.05  # share of each batch that is random
-    choice: int = 256  # best of the pool's points, twins left out, that a batch is chosen from
-    diversity: float = (
-        0.3  # what an entirely new point is worth, in standard deviations of their scores
-    )
-    pool: int = 1024  # best points kept of each exploration, twins of trials among them
-    listed: int = 4096  # spaces up to this size are scored as a whole instead of explored
-    reference: int = 1024  # random points whose scores set the scale, the same throughout
-    good: int = 64  # best measured points handed to the explorer
-    reserve: int = (
-        64  # points lined up beyond the next refit, for what is in flight while it happens
-    )
-    # rank correlation of the last trials from which the model is trusted without
-    # further proof
-    trust: float = 0.2
 
 
 class GuidedSearcher:
@@ -353,3 +330,16 @@ class GuidedSearcher:
         for point, key in zip(points, self._domain.keys(points).tolist(), strict=True):
             self._line.append(point)
             self._origins[key] = origin
+
+
+def guided_searcher(setup: SearchSetup, explorer: Explorer) -> GuidedSearcher:
+    """A searcher that explores the setup's domain with `explorer`, under the setup's model."""
+    return GuidedSearcher(
+        domain=setup.domain,
+        featurizer=setup.featurizer,
+        model=setup.model,
+        explorer=explorer,
+        seed=setup.seed,
+        options=setup.options,
+        seeds=setup.seeds,
+    )

@@ -13,6 +13,7 @@ from tuner.measure.outcome import Trial
 from tuner.search.domain import Domain
 from tuner.search.ledger import Ledger, Row
 from tuner.search.searcher import Plan
+from tuner.search.setup import SearchSetup
 from tuner.spaces.core.space import Config, Points
 
 _ENUMERATED = (
@@ -55,8 +56,8 @@ class SequenceSearcher:
         return self._ledger.stack(found)
 
 
-def random_searcher(domain: Domain, *, seed: int) -> SequenceSearcher:
-    return SequenceSearcher(domain, random_sequence(domain, seed))
+def random_searcher(setup: SearchSetup) -> SequenceSearcher:
+    return SequenceSearcher(setup.domain, random_sequence(setup.domain, setup.seed))
 
 
 def random_sequence(domain: Domain, seed: int) -> Iterator[Row]:

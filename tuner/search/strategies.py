@@ -1,63 +1,62 @@
-"""The strategies by name: one literal table, read where a job is composed."""
+"""The table of search strategies.
+
+Everything that offers a choice of strategy reads it: the settings, the command line, REST,
+the dashboard and the client. To add one, see docs/how-to/add-a-strategy.md.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal
 
-from tuner.cost_model.model import CostModel, Featurizer
 from tuner.errors import UsageError
-from tuner.search.annealing import Annealing
-from tuner.search.domain import Domain
-from tuner.search.evolutionary import Evolution
-from tuner.search.explorer import Explorer
-from tuner.search.grid import grid_searcher
-from tuner.search.guided import GuidedOptions, GuidedSearcher
-from tuner.search.random import random_searcher
-from tuner.search.searcher import Searcher
-from tuner.spaces.core.space import Points
 
-Strategy = Literal["annealing", "evolutionary", "random", "grid"]
+if TYPE_CHECKING:
+    from tuner.search.searcher import Searcher
+    from tuner.search.setup import SearchSetup
 
 
-@dataclass(frozen=True, kw_only=True)
-class SearchSetup:
-    domain: Domain
-    featurizer: Featurizer
-    model: CostModel  # untrained, or warmed up by history
-    seed: int
-    seeds: Points | None = None  # points to try early
-    options: GuidedOptions | None = None  # None: the defaults
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy:
+    """One row of the table."""
+
+    # "module:function". The function makes a `Searcher` of a `SearchSetup`. It is named and
+    # not imported, because every command reads the table to print its help.
+    searcher: str
+    # whether it has a cost model, which the history of similar workloads can warm up
+    learns: bool
 
 
-def _guided(explorer: Callable[[], Explorer]) -> Callable[[SearchSetup], Searcher]:
-    return lambda setup: GuidedSearcher(
-        domain=setup.domain,
-        featurizer=setup.featurizer,
-        model=setup.model,
-        explorer=explorer(),
-        seed=setup.seed,
-        options=setup.options,
-        seeds=setup.seeds,
-    )
-
-
-STRATEGIES: Mapping[Strategy, Callable[[SearchSetup], Searcher]] = {
-    "annealing": _guided(Annealing),
-    "evolutionary": _guided(Evolution),
-    "random": lambda setup: random_searcher(setup.domain, seed=setup.seed),
-    "grid": lambda setup: grid_searcher(setup.domain, seed=setup.seed),
+STRATEGIES: Mapping[str, Strategy] = {
+    "annealing": Strategy(searcher="tuner.search.annealing:annealing_searcher", learns=True),
+    "evolutionary": Strategy(
+        searcher="tuner.search.evolutionary:evolutionary_searcher", learns=True
+    ),
+    "random": Strategy(searcher="tuner.search.random:random_searcher", learns=False),
+    "grid": Strategy(searcher="tuner.search.grid:grid_searcher", learns=False),
 }
+DEFAULT_STRATEGY = "annealing"
+LEARNING = frozenset(name for name, strategy in STRATEGIES.items() if strategy.learns)
 
-LEARNING: tuple[Strategy, ...] = (
-    "annealing",
-    "evolutionary",
-)  # those with a cost model, which history can warm up
+# A key of the table. Validated at run time by whoever reads annotations, as Pydantic does.
+if TYPE_CHECKING:
+    StrategyName = str
+else:
+    StrategyName = Literal[tuple(STRATEGIES)]
 
 
 def build_searcher(strategy: str, setup: SearchSetup) -> Searcher:
-    for name, build in STRATEGIES.items():
-        if name == strategy:
-            return build(setup)
-    raise UsageError(f"unknown strategy {strategy!r}; it is one of {', '.join(STRATEGIES)}")
+    """A new searcher of the strategy with this name. Raises UsageError for an unknown name."""
+    if strategy not in STRATEGIES:
+        raise UsageError(f"unknown strategy {strategy!r}; it is one of {', '.join(STRATEGIES)}")
+    module, _, function = STRATEGIES[strategy].searcher.partition(":")
+    build: Callable[[SearchSetup], Searcher] = getattr(import_module(module), function)
+    return build(setup)
+
+
+def strategy_choices() -> str:
+    """The names as a sentence has them: `annealing, evolutionary, random or grid`."""
+    *others, last = STRATEGIES
+    return f"{', '.join(others)} or {last}"

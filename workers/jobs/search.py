@@ -15,7 +15,8 @@ from tuner.measure.outcome import Trial
 from tuner.search.domain import Domain
 from tuner.search.searcher import Plan, Searcher
 from tuner.search.seeds import MOST_SEEDS, carried_over, first_points
-from tuner.search.strategies import LEARNING, SearchSetup, build_searcher
+from tuner.search.setup import SearchSetup
+from tuner.search.strategies import LEARNING, build_searcher
 from tuner.spaces.by_target import TargetSpace
 from tuner.spaces.core.space import Config, Points, Space
 from tuner.spaces.cpu.fully_unrolled import STRAIGHT

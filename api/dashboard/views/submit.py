@@ -23,6 +23,7 @@ from tuner.api.service import Service, ServiceDep
 from tuner.api.targets import choose
 from tuner.db import targets
 from tuner.errors import TunerError, UsageError, WorkloadError
+from tuner.search.strategies import DEFAULT_STRATEGY, STRATEGIES
 from tuner.spaces.cpu.space import space_for
 from tuner.target.target import Target
 from tuner.workload.catalogue import CATALOGUE, operator
@@ -56,12 +57,11 @@ BUDGET = {
     "trials": "256",
     "seconds": "",
     "threads": "1",
-    "strategy": "annealing",
+    "strategy": DEFAULT_STRATEGY,
     "seed": "0",
     "priority": "0",
     "target": "",
 }
-STRATEGIES = ("annealing", "evolutionary", "random", "grid")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +164,7 @@ def show(
             param.name: fields.get(f"p_{param.name}", beginning(param)) for param in found.params
         },
         "targets": known,
-        "strategies": STRATEGIES,
+        "strategies": tuple(STRATEGIES),
         "once": secrets.token_urlsafe(16),
         **(
             verdict(service, fields)
@@ -293,7 +293,7 @@ def job_request(fields: Mapping[str, str]) -> JobRequest:
     given = {name: value for name, value in budget.items() if value is not None}
     given |= {
         "target": fields.get("target") or None,
-        "strategy": fields.get("strategy") or "annealing",
+        "strategy": fields.get("strategy") or DEFAULT_STRATEGY,
     }
     return JobRequest.model_validate(
         given | {"workload": workload_request(fields), "improve": fields.get("improve") == "on"}

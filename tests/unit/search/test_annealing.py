@@ -17,7 +17,8 @@ from tuner.search.domain import Domain
 from tuner.search.evolutionary import Evolution
 from tuner.search.explorer import Explorer
 from tuner.search.pool import Pool
-from tuner.search.strategies import SearchSetup, build_searcher
+from tuner.search.setup import SearchSetup
+from tuner.search.strategies import build_searcher
 from tuner.spaces.core.space import Points
 
 SPACE = large_space()

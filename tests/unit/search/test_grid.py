@@ -7,18 +7,21 @@ import pytest
 
 from tests.unit.search.synthetic import large_space, small_space
 from tuner.search.domain import Domain
-from tuner.search.grid import grid_searcher
+from tuner.search.grid import grid_sequence
+from tuner.search.random import SequenceSearcher
 
 
 @pytest.mark.parametrize("trials", [20, 100, 700])
 def test_the_largest_gap_is_near_the_even_one(trials: int) -> None:
     domain = Domain(large_space())
-    ranks = np.sort(domain.keys(grid_searcher(domain, seed=4).ask(trials)).astype(np.int64))
+    ranks = np.sort(
+        domain.keys(SequenceSearcher(domain, grid_sequence(domain, 4)).ask(trials)).astype(np.int64)
+    )
     gaps = np.diff(ranks, append=ranks[0] + domain.size)
     assert gaps.max() < 3 * domain.size / trials
 
 
 def test_every_point_comes_once() -> None:
     domain = Domain(small_space())
-    points = grid_searcher(domain, seed=0).ask(1000)
+    points = SequenceSearcher(domain, grid_sequence(domain, 0)).ask(1000)
     assert sorted(domain.keys(points).tolist()) == list(range(domain.size))

@@ -12,9 +12,10 @@ from tuner.measure.outcome import Candidate, Failed, FailureKind, Trial
 from tuner.search.annealing import Annealing
 from tuner.search.domain import Domain
 from tuner.search.explorer import Score
-from tuner.search.guided import GuidedOptions, GuidedSearcher
+from tuner.search.guided import GuidedSearcher
 from tuner.search.pool import Pool
 from tuner.search.seeds import carried_over
+from tuner.search.setup import GuidedOptions
 from tuner.spaces.core.space import Config, Knob, Points, Sketch, Space
 
 SPACE = large_space()
