@@ -35,7 +35,7 @@ from tuner.measure.statistics import ratio_of_medians
 from tuner.measure.timing import PROMOTION, SCREENING, TimingPlan, time_calls
 from tuner.runtime.link import Function, link
 from tuner.runtime.loader import Array, Library, aligned_empty
-from tuner.spaces.cpu.space import space_for
+from tuner.spaces.by_target import space_of
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 from tuner.workload.workload import Workload
@@ -58,7 +58,7 @@ BARE = TimingPlan(budget_s=0.0, min_samples=1, min_repeat_s=0.0, warmup_s=0.0)
 def fastest(workload: Workload, threads: int, folder: Path, runner: RunnerProcess) -> Request:
     """The best of a few sampled configs, as a request by the promotion's plan."""
     target = detect_cpu()
-    space = space_for(workload, target, threads)
+    space = space_of(workload, target, threads).space
     found: list[tuple[float, Request]] = []
     for number, point in enumerate(space.sample(np.random.default_rng(0), CANDIDATES)):
         config = space.config(point)

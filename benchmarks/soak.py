@@ -32,7 +32,7 @@ from benchmarks.chaos import queue
 from tuner.db import events, jobs, leases, trials
 from tuner.db.engine import Database, open_database
 from tuner.measure.outcome import Timed
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.target.detect import detect_cpu
 from tuner.tuning import Budget, TrialRecorded, tune
 from tuner.workers.fleet import machine
@@ -248,7 +248,7 @@ def run(database: Database, fleet: Fleet, job_id: str) -> None:
             session, job_id, owner="soak", lifetime=timedelta(seconds=LEASE_S)
         )
     problem = Problem(workload=parse_spec(SPEC), target=detect_cpu(), threads=1)
-    space = CpuSpace(problem.workload, problem.target, 1)
+    space = space_of(problem.workload, problem.target, 1)
     measurer = RayMeasurer(fleet, problem)
     searcher, budget = searcher_for(space, strategy="random", seed=1), Budget(trials=job.trials)
     with Heartbeat(database, lease, lifetime_s=LEASE_S):

@@ -28,7 +28,7 @@ from tuner.measure.assignment import Assignment, Request
 from tuner.measure.runner import RunnerProcess
 from tuner.measure.statistics import ratio_of_medians
 from tuner.measure.timing import SCREENING
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.target.detect import detect_cpu
 from tuner.workers.fleet.builder import Compiler
 from tuner.workers.fleet.machine import plan_machine, usable_nodes
@@ -90,7 +90,7 @@ class Feeder:
             self._resting.wait()
 
     def _feed(self) -> None:
-        space = CpuSpace(self._problem.workload, self._problem.target, 1).space
+        space = space_of(self._problem.workload, self._problem.target, 1).space
         rng = np.random.default_rng(0)
         while not self._over.is_set():
             if not self._wanted.wait(0.05):

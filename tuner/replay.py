@@ -28,7 +28,7 @@ from tuner.errors import UsageError
 from tuner.measure.outcome import Candidate, Conditions, Failed, FailureKind, Outcome, Timed, Trial
 from tuner.search.domain import Domain
 from tuner.search.searcher import Searcher
-from tuner.spaces.core.space import Knob, Points, Sketch, Space
+from tuner.spaces.core.space import Combination, Knob, Points, Space
 from tuner.tuning import Budget, TrialRecorded, tune
 
 SCHEMA = 1
@@ -179,7 +179,7 @@ def write_table(path: Path, table: RecordedTable) -> None:
                     {"name": knob.name, "values": list(knob.values)} for knob in sketch.knobs
                 ],
             }
-            for sketch in table.space.sketches
+            for sketch in table.space.combinations
         ],
         "notes": dict(table.notes),
     }
@@ -252,7 +252,7 @@ def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
 def _space(sketches: Sequence[Mapping[str, Any]]) -> Space:
     return Space(
         tuple(
-            Sketch(
+            Combination(
                 name=sketch["name"],
                 knobs=tuple(
                     Knob(

@@ -16,7 +16,7 @@ from typing import Any
 
 from tuner.db.kernels import Kernel
 from tuner.errors import TunerError
-from tuner.spaces.cpu.space import program_for
+from tuner.spaces.by_target import space_of
 from tuner.spaces.program.program import (
     Block,
     ComputeAt,
@@ -108,9 +108,9 @@ def after(
     if workload is None or not kernel.config:
         return None
     try:
-        return "\n".join(nest_lines(program_for(workload, target, kernel.threads, kernel.config)))[
-            :MOST_TEXT
-        ]
+        return "\n".join(
+            nest_lines(space_of(workload, target, kernel.threads).program(kernel.config))
+        )[:MOST_TEXT]
     except TunerError:
         return None
 

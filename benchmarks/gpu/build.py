@@ -20,7 +20,7 @@ from tuner.lowering.compiler import BuildError
 from tuner.lowering.cuda.codegen import cuda_kernels, cuda_module
 from tuner.lowering.cuda.nvcc import CudaCompiler
 from tuner.lowering.cuda.nvrtc import any_compiler
-from tuner.spaces.cuda.space import CudaSpace
+from tuner.spaces.by_target import space_of
 from tuner.target.detect import parse_target
 from tuner.target.target import Target
 from tuner.workload.reference import error_bound
@@ -89,7 +89,7 @@ def _race(
     found: dict[str, list[dict[str, Any]]] = {}
     for target in targets:
         arch = str(target.tvm["arch"])
-        space = CudaSpace(workload, target)
+        space = space_of(workload, target, 1)
         rng = np.random.default_rng([zlib.crc32(race.name.encode()), zlib.crc32(arch.encode())])
         made = []
         for number, config in enumerate(chosen(space, candidates, rng)):

@@ -5,19 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 
 from tuner.cost_model.cuda.estimate import CudaEstimate
 from tuner.errors import IllegalSchedule
 from tuner.spaces.core.space import Config
-from tuner.spaces.cuda.space import CudaSpace
+from tuner.spaces.core.target_space import TargetSpace
 
 SAMPLED = 20_000  # points that the estimate orders
 RANDOM = 0.25  # share of the carried ones taken without it
 
 
-def chosen(space: CudaSpace, count: int, rng: np.random.Generator) -> list[Config]:
+def chosen(space: TargetSpace[Any], count: int, rng: np.random.Generator) -> list[Config]:
     """`count` configs that are legal and different, the estimate's best first; fewer
     where the space has no more."""
     points = np.unique(space.space.sample(rng, SAMPLED), axis=0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import prod
 
-from tuner.spaces.core.space import Knob, Sketch, Space
+from tuner.spaces.core.space import Combination, Knob, Space
 
 _HALVINGS = 40
 
@@ -20,9 +20,9 @@ def sublattice(space: Space, most: int) -> Space:
     Each knob that has a choice keeps at least two values, so a sketch of k such knobs
     keeps at least 2**k points even beyond `most`.
     """
-    shares: dict[str, Sketch] = {}
+    shares: dict[str, Combination] = {}
     left = most
-    by_size = sorted(space.sketches, key=lambda sketch: sketch.size)
+    by_size = sorted(space.combinations, key=lambda sketch: sketch.size)
     for place, sketch in enumerate(by_size):
         share = max(1, left // (len(by_size) - place))
         shares[sketch.name] = _thinned(sketch, share)
@@ -30,7 +30,7 @@ def sublattice(space: Space, most: int) -> Space:
     return _consistent(space, shares)
 
 
-def _thinned(sketch: Sketch, most: int) -> Sketch:
+def _thinned(sketch: Combination, most: int) -> Combination:
     """The largest exponent a for which knobs of n values, thinned to n**a and at least
     2, span no more than `most` points."""
     low, high = 0.0, 1.0
@@ -40,13 +40,13 @@ def _thinned(sketch: Sketch, most: int) -> Sketch:
         middle = (low + high) / 2
         low, high = (middle, high) if prod(_counts(sketch, middle)) <= most else (low, middle)
     counts = _counts(sketch, low)
-    return Sketch(
+    return Combination(
         name=sketch.name,
         knobs=tuple(_spaced(knob, count) for knob, count in zip(sketch.knobs, counts, strict=True)),
     )
 
 
-def _counts(sketch: Sketch, exponent: float) -> list[int]:
+def _counts(sketch: Combination, exponent: float) -> list[int]:
     return [
         min(len(knob.values), max(2, round(len(knob.values) ** exponent))) for knob in sketch.knobs
     ]
@@ -62,7 +62,7 @@ def _spaced(knob: Knob, count: int) -> Knob:
     )
 
 
-def _consistent(space: Space, chosen: dict[str, Sketch]) -> Space:
+def _consistent(space: Space, chosen: dict[str, Combination]) -> Space:
     """Sketches that share a knob share its values: the fewest that one of them kept."""
     kept: dict[str, Knob] = {}
     for sketch in chosen.values():
@@ -71,9 +71,9 @@ def _consistent(space: Space, chosen: dict[str, Sketch]) -> Space:
                 kept[knob.name] = knob
     return Space(
         tuple(
-            Sketch(
+            Combination(
                 name=sketch.name, knobs=tuple(kept[knob.name] for knob in chosen[sketch.name].knobs)
             )
-            for sketch in space.sketches
+            for sketch in space.combinations
         )
     )

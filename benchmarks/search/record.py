@@ -32,6 +32,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +47,9 @@ from tuner.measure.runner import RunnerProcess
 from tuner.measure.timing import ABANDON_FACTOR, SCREENING, TimingPlan
 from tuner.replay import RecordedTable, outcome_codes, write_table
 from tuner.search.domain import Domain
+from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Points, Space
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.core.target_space import TargetSpace
 from tuner.target.detect import detect_cpu
 from tuner.target.document import target_to_document
 from tuner.version import __version__
@@ -99,7 +101,7 @@ def prepared(
 ) -> Recording:
     """Raises UsageError for a spec that is none, and for a log of another recording in the way."""
     workload, target = parse_spec(spec), detect_cpu()
-    whole = CpuSpace(workload, target, threads)
+    whole = space_of(workload, target, threads)
     if sampled:
         space, points = whole.space, _sample(Domain(whole.space), configs)
         measured_as = np.arange(len(points))
@@ -118,7 +120,7 @@ def prepared(
         "target": target.key,
         "threads": threads,
         "sketches": [
-            {knob.name: list(knob.values) for knob in sketch.knobs} for sketch in space.sketches
+            {knob.name: list(knob.values) for knob in sketch.knobs} for sketch in space.combinations
         ],
         "points": sha256(np.ascontiguousarray(points, np.int32).tobytes()).hexdigest(),
     }
@@ -135,7 +137,7 @@ def prepared(
     )
 
 
-def _told_apart(whole: CpuSpace, configs: int) -> tuple[Space, Points, NDArray[np.intp]]:
+def _told_apart(whole: TargetSpace[Any], configs: int) -> tuple[Space, Points, NDArray[np.intp]]:
     """A sub-lattice of at least `configs` descriptions, as far as the space has them;
     its points; for each the row measured in its place, the first of its description,
     but for TWINS random ones."""

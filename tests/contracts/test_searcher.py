@@ -109,7 +109,7 @@ def test_a_space_is_exhausted_exactly_even_when_nothing_ever_runs(
 
 
 def test_a_space_of_one_point_is_searched(strategy: str) -> None:
-    single = Space((small_space().sketches[0].__class__(name="only", knobs=()),))
+    single = Space((small_space().combinations[0].__class__(name="only", knobs=()),))
     searcher = new(strategy, Domain(single))
     assert searcher.ask(3).tolist() == [[0]]
     assert len(searcher.ask(3)) == 0

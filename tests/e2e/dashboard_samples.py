@@ -29,8 +29,8 @@ from tuner.db.leases import Lease
 from tuner.db.models import JobRow, KernelRow, TaskRow, TrialRow
 from tuner.export.artifacts import ArtifactStore
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Timed, Trial
+from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
-from tuner.spaces.cpu.space import space_for
 from tuner.target.target import Bandwidth, Limits, Target
 from tuner.workload.spec import parse_spec, to_document, workload_from_notation
 from tuner.workload.workload import Workload
@@ -185,7 +185,7 @@ def claim(database: Database, job: str) -> Lease:
 
 def configs(workload: Workload, count: int, seed: int) -> list[Config]:
     rng = np.random.default_rng(seed)
-    space = space_for(workload, machine(), 1)
+    space = space_of(workload, machine(), 1).space
     return [space.config(point) for point in space.sample(rng, count)]
 
 

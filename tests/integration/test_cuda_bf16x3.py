@@ -11,6 +11,7 @@ from __future__ import annotations
 import zlib
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,9 +27,10 @@ from tuner.lowering.cuda.codegen import cuda_kernels
 from tuner.lowering.cuda.nvcc import cuda_compiler
 from tuner.measure.gpu.runner import GpuRunner
 from tuner.runtime.cuda_module import unpacked
+from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
+from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.cuda.mma import described
-from tuner.spaces.cuda.space import CudaSpace
 from tuner.spaces.rewrite.bf16x3 import SUFFIX
 from tuner.target.cuda import cuda_targets
 from tuner.target.detect import parse_target
@@ -67,16 +69,16 @@ def fast(spec: str) -> str:
     return f"{spec},numerics=fast"
 
 
-def split_sketches(space: CudaSpace) -> dict[str, int]:
+def split_sketches(space: TargetSpace[Any]) -> dict[str, int]:
     """Places of the sketches with three products, by the name of the one that sums them."""
     return {
         one.name.rsplit(":", 1)[1]: place
-        for place, one in enumerate(space.space.sketches)
+        for place, one in enumerate(space.space.combinations)
         if f"{SUFFIX}:" in one.name
     }
 
 
-def configs(space: CudaSpace, count: int, seed: str) -> list[Config]:
+def configs(space: TargetSpace[Any], count: int, seed: str) -> list[Config]:
     """`count` points of each of these sketches, of those that fit."""
     points = space.space.sample(np.random.default_rng(zlib.crc32(seed.encode())), 4000)
     found: list[Config] = []
@@ -87,7 +89,7 @@ def configs(space: CudaSpace, count: int, seed: str) -> list[Config]:
     return found
 
 
-def fits(space: CudaSpace, config: Config) -> bool:
+def fits(space: TargetSpace[Any], config: Config) -> bool:
     """Whether a block can have so many copies of its operands, of all three products at once."""
     try:
         space.program(config)
@@ -98,16 +100,19 @@ def fits(space: CudaSpace, config: Config) -> bool:
 
 @pytest.mark.parametrize("spec", WITHOUT)
 def test_what_tensor_cores_do_not_take_is_not_rewritten(spec: str) -> None:
-    assert not split_sketches(CudaSpace(parse_spec(spec), HOPPER))
+    assert not split_sketches(space_of(parse_spec(spec), HOPPER, 1))
 
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_it_comes_after_the_sum_itself_and_is_summed_on_tensor_cores_alone(spec: str) -> None:
-    space, strict = CudaSpace(parse_spec(fast(spec)), HOPPER), CudaSpace(parse_spec(spec), HOPPER)
-    assert space.space.sketches[: len(strict.space.sketches)] == strict.space.sketches
+    space, strict = (
+        space_of(parse_spec(fast(spec)), HOPPER, 1),
+        space_of(parse_spec(spec), HOPPER, 1),
+    )
+    assert space.space.combinations[: len(strict.space.combinations)] == strict.space.combinations
     found = split_sketches(space)
     assert found and found.keys() <= {"mma", "warpgroup"}
-    older = split_sketches(CudaSpace(parse_spec(fast(spec)), parse_target("cuda:sm_80")))
+    older = split_sketches(space_of(parse_spec(fast(spec)), parse_target("cuda:sm_80"), 1))
     assert older.keys() == found.keys() - {"warpgroup"}
 
 
@@ -127,7 +132,7 @@ def check_serially(spec: str, points: int) -> None:
     workload = parse_spec(fast(spec))
     arrays = make_inputs(workload.expression, seed=4, kind="normal")
     want, scale = evaluate_with_magnitude(workload.expression, arrays)
-    space = CudaSpace(workload, HOPPER)
+    space = space_of(workload, HOPPER, 1)
     for config in configs(space, points, spec):
         off = max_rel_error(
             workload.expression,
@@ -146,7 +151,7 @@ def test_programs_read_and_write_inside_their_buffers(spec: str) -> None:
     size = evaluate(workload.expression, {name: np.abs(array) for name, array in inputs.items()})[
         workload.expression.outputs[0]
     ]
-    space = CudaSpace(workload, HOPPER)
+    space = space_of(workload, HOPPER, 1)
     for config in configs(space, 1, spec):
         (got,) = run(space.program(config), dict(inputs))
         assert (np.abs(got - want) <= LOST * size).all(), config
@@ -199,7 +204,7 @@ def test_cubins_read_halves_from_memory_as_they_lie_there_and_do_not_spill(
     spec: str, arch: str, tmp_path: Path
 ) -> None:
     target = parse_target(f"cuda:{arch}")
-    space = CudaSpace(parse_spec(fast(spec)), target)
+    space = space_of(parse_spec(fast(spec)), target, 1)
     compiler = cuda_compiler(tmp_path)
     for config in configs(space, 2, spec):
         source = cuda_kernels(space.program(config), target, "k")
@@ -214,9 +219,9 @@ def test_cubins_read_halves_from_memory_as_they_lie_there_and_do_not_spill(
 
 
 def test_a_search_tries_it_early() -> None:
-    space = CudaSpace(parse_spec("matmul:M=2048,N=2048,K=2048,numerics=fast"), HOPPER)
+    space = space_of(parse_spec("matmul:M=2048,N=2048,K=2048,numerics=fast"), HOPPER, 1)
     asked = space.algorithms, searcher_for(space, strategy="annealing", seed=0).ask(8)
-    names = [space.space.sketches[point[0]].name for point in asked[1]]
+    names = [space.space.combinations[point[0]].name for point in asked[1]]
     assert any(f"{SUFFIX}:" in name for name in names) and any(
         f"{SUFFIX}:" not in name for name in names
     )

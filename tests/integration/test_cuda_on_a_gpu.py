@@ -54,7 +54,7 @@ def made_of(spec: str, cubins: str) -> list[Kernel]:
     drawn = space.sample(np.random.default_rng(zlib.crc32(spec.encode())), 2000)
     chosen = [
         point
-        for row in range(min(len(space.sketches), MOST_SKETCHES))
+        for row in range(min(len(space.combinations), MOST_SKETCHES))
         for point in drawn[drawn[:, 0] == row][:POINTS]
     ]
     found: list[Kernel] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,8 +19,9 @@ from tests.integration.test_cuda_emulated import run
 from tests.integration.test_cuda_spaces_serial import run_serially
 from tuner.cost_model.cuda.estimate import CudaEstimate, other_algorithms
 from tuner.measure.gpu.runner import GpuRunner
+from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
-from tuner.spaces.cuda.space import CudaSpace
+from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.rewrite.rfactor import SUFFIX
 from tuner.target.detect import parse_target
 from tuner.workers.fleet.candidate_compiler import CudaOrigin
@@ -47,18 +49,18 @@ MANY = (
 )
 
 
-def in_parts(space: CudaSpace, count: int) -> Sequence[Config]:
+def in_parts(space: TargetSpace[Any], count: int) -> Sequence[Config]:
     drawn = map(space.space.config, space.space.sample(np.random.default_rng(5), 40))
     return [config for config in drawn if SUFFIX in str(config["sketch"])][:count]
 
 
 @pytest.mark.parametrize("spec", MANY)
 def test_they_are_offered_where_multiprocessors_lack_work(spec: str) -> None:
-    assert in_parts(CudaSpace(parse_spec(spec), TARGET), 1) == []
+    assert in_parts(space_of(parse_spec(spec), TARGET, 1), 1) == []
 
 
 def test_a_search_tries_some_first_and_an_estimate_orders_them() -> None:
-    space = CudaSpace(parse_spec(FEW[0]), TARGET)
+    space = space_of(parse_spec(FEW[0]), TARGET, 1)
     first = other_algorithms(space, 4, seed=0)
     assert len(first) and all(SUFFIX in str(space.space.config(point)["sketch"]) for point in first)
     estimates = CudaEstimate(space)(space.space.sample(np.random.default_rng(0), 64))
@@ -69,7 +71,7 @@ def test_a_search_tries_some_first_and_an_estimate_orders_them() -> None:
 @pytest.mark.parametrize("spec", FEW)
 def test_loops_compute_the_expression(spec: str) -> None:
     workload = parse_spec(spec)
-    expression, space = workload.expression, CudaSpace(workload, TARGET)
+    expression, space = workload.expression, space_of(workload, TARGET, 1)
     arrays = make_inputs(expression, seed=7, kind="normal")
     want, scale = evaluate(expression, arrays), magnitude(expression, arrays)
     configs = in_parts(space, 2)

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from tests.unit.lowering.serial import serial
 from tuner.errors import IllegalSchedule
 from tuner.lowering.schedule import schedule
+from tuner.spaces.by_target import space_of
 from tuner.spaces.cuda.mma import described
-from tuner.spaces.cuda.space import CudaSpace
 from tuner.spaces.program.program import Program
 from tuner.target.cuda import cuda_target
 from tuner.workload.catalogue import OPERATORS
@@ -111,7 +111,7 @@ def check(spec: str, points: int, seed: int) -> Counter[str]:
     arrays = make_inputs(expression, seed=7, kind="normal")
     want, scale = evaluate(expression, arrays), magnitude(expression, arrays)
     bound = error_bound(expression)
-    space = CudaSpace(workload, TARGET)
+    space = space_of(workload, TARGET, 1)
     illegal: Counter[str] = Counter()
     for point in space.space.sample(
         np.random.default_rng([zlib.crc32(spec.encode()), seed]), points

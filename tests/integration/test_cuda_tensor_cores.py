@@ -14,6 +14,7 @@ import sys
 import zlib
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,9 +30,10 @@ from tuner.lowering.schedule import schedule, stored
 from tuner.measure.assignment import Request
 from tuner.measure.gpu.runner import GpuRunner
 from tuner.measure.outcome import Timed
+from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
+from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.cuda.mma_knobs import CudaMmaSketch
-from tuner.spaces.cuda.space import CudaSpace
 from tuner.spaces.program.program import Pipeline, Program, Tensorize
 from tuner.target.cuda import cuda_targets
 from tuner.target.detect import parse_target
@@ -61,10 +63,10 @@ WITHOUT = (
 )  # fmt: skip
 
 
-def configs(space: CudaSpace, count: int, seed: str, sketch: str = "mma") -> list[Config]:
+def configs(space: TargetSpace[Any], count: int, seed: str, sketch: str = "mma") -> list[Config]:
     """Points of the sketch alone."""
     row = next(
-        number for number, one in enumerate(space.space.sketches) if f":{sketch}" in one.name
+        number for number, one in enumerate(space.space.combinations) if f":{sketch}" in one.name
     )
     rng = np.random.default_rng(zlib.crc32(seed.encode()))
     found: list[Config] = []
@@ -85,7 +87,7 @@ def steps(program: Program) -> tuple[list[str], list[Pipeline]]:
 def test_what_tensor_cores_do_not_take_has_no_such_sketch(spec: str) -> None:
     assert not any(
         ":mma" in one.name
-        for one in CudaSpace(parse_spec(spec), parse_target("cuda:sm_90")).space.sketches
+        for one in space_of(parse_spec(spec), parse_target("cuda:sm_90"), 1).space.combinations
     )
 
 
@@ -95,7 +97,7 @@ def test_loops_compute_the_expression(spec: str) -> None:
     expression = workload.expression
     arrays = make_inputs(expression, seed=4, kind="normal")
     want, scale = evaluate_with_magnitude(expression, arrays)
-    space = CudaSpace(workload, parse_target("cuda:sm_80"))
+    space = space_of(workload, parse_target("cuda:sm_80"), 1)
     for config in configs(space, 3, spec):
         off = max_rel_error(
             expression, run_serially(workload, space.program(config), arrays), want, scale
@@ -107,7 +109,7 @@ def test_loops_compute_the_expression(spec: str) -> None:
 @pytest.mark.parametrize("spec", WITH)
 def test_instructions_and_copies_are_in_the_source(spec: str) -> None:
     target = parse_target("cuda:sm_80")
-    space = CudaSpace(parse_spec(spec), target)
+    space = space_of(parse_spec(spec), target, 1)
     seen = set()
     for config in configs(space, 6, spec):
         how = str(next(value for name, value in config.items() if name.endswith("mma.pipeline")))
@@ -167,8 +169,8 @@ def test_every_way_to_copy_is_right_thread_by_thread(
 
 def test_no_tile_takes_more_shared_memory_than_is_expected_of_it() -> None:
     target = parse_target("cuda:sm_80")
-    space = CudaSpace(parse_spec("matmul:M=256,N=256,K=256,dtype=float16"), target)
-    sketch = next(one for (one,) in space.combinations.values() if isinstance(one, CudaMmaSketch))
+    space = space_of(parse_spec("matmul:M=256,N=256,K=256,dtype=float16"), target, 1)
+    sketch = next(one for (one,) in space.sketches.values() if isinstance(one, CudaMmaSketch))
     for config in configs(space, 12, "shared"):
         tile, pipeline = config[f"{sketch.prefix}.tile"], str(config[f"{sketch.prefix}.pipeline"])
         assert isinstance(tile, tuple)
@@ -184,8 +186,8 @@ def test_no_tile_takes_more_shared_memory_than_is_expected_of_it() -> None:
 def test_a_stored_schedule_is_applied_again_by_a_process_that_knows_no_instructions_yet(
     sketch: str, tmp_path: Path
 ) -> None:
-    space = CudaSpace(
-        parse_spec("matmul:M=128,N=128,K=256,dtype=float16"), parse_target("cuda:sm_90")
+    space = space_of(
+        parse_spec("matmul:M=128,N=128,K=256,dtype=float16"), parse_target("cuda:sm_90"), 1
     )
     (config,) = configs(space, 1, "stored", sketch)
     program = space.program(config)
@@ -211,7 +213,7 @@ def test_a_stored_schedule_is_applied_again_by_a_process_that_knows_no_instructi
 
 def test_an_older_gpu_copies_through_registers() -> None:
     ampere = parse_target("cuda:sm_80")
-    older = CudaSpace(parse_spec(WITH[0]), replace(ampere, tvm={**ampere.tvm, "arch": "sm_75"}))
+    older = space_of(parse_spec(WITH[0]), replace(ampere, tvm={**ampere.tvm, "arch": "sm_75"}), 1)
     (ways,) = [knob.values for knob in older.space.knobs if knob.name.endswith("mma.pipeline")]
     assert ways == ("none", "registers")
 
@@ -234,7 +236,7 @@ def test_an_older_gpu_copies_through_registers() -> None:
 )
 def test_cubins_do_not_spill(spec: str, arch: str, tmp_path: Path) -> None:
     target = parse_target(f"cuda:{arch}")
-    space, compiler = CudaSpace(parse_spec(spec), target), cuda_compiler(tmp_path)
+    space, compiler = space_of(parse_spec(spec), target, 1), cuda_compiler(tmp_path)
     for config in configs(space, 3, spec):
         try:
             program = space.program(config)

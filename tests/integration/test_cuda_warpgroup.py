@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,8 +25,9 @@ from tuner.lowering.cuda.nvcc import cuda_compiler
 from tuner.measure.assignment import Request
 from tuner.measure.gpu.runner import GpuRunner
 from tuner.measure.outcome import Timed
+from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
-from tuner.spaces.cuda.space import CudaSpace
+from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.cuda.warpgroup_knobs import CudaWarpgroupSketch
 from tuner.target.detect import parse_target
 from tuner.workers.fleet.candidate_compiler import CudaOrigin
@@ -58,12 +60,12 @@ WITHOUT = (
 )  # fmt: skip
 
 
-def sketch_of(space: CudaSpace) -> CudaWarpgroupSketch | None:
-    every = (one for sketches in space.combinations.values() for one in sketches)
+def sketch_of(space: TargetSpace[Any]) -> CudaWarpgroupSketch | None:
+    every = (one for sketches in space.sketches.values() for one in sketches)
     return next((one for one in every if isinstance(one, CudaWarpgroupSketch)), None)
 
 
-def configs(space: CudaSpace, count: int, seed: str) -> list[Config]:
+def configs(space: TargetSpace[Any], count: int, seed: str) -> list[Config]:
     return points_of(space, count, seed, "warpgroup")
 
 
@@ -74,7 +76,7 @@ def doubles(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
 
 @pytest.mark.parametrize("spec", WITHOUT)
 def test_what_warpgroups_do_not_take_has_no_such_sketch(spec: str) -> None:
-    assert sketch_of(CudaSpace(parse_spec(spec), HOPPER)) is None
+    assert sketch_of(space_of(parse_spec(spec), HOPPER, 1)) is None
 
 
 @pytest.mark.parametrize(("outside", "offered"), [("0", True), ("1", False)])
@@ -83,11 +85,11 @@ def test_only_what_is_padded_with_zeros_is_copied_so(outside: str, offered: bool
       Y[i, j] += (X[i - 1, r] else {outside}) * W[r, j] for i in 0:128
     }}"""
     workload = workload_from_notation(text, {"M": 128, "N": 128, "K": 192})
-    assert (sketch_of(CudaSpace(workload, HOPPER)) is not None) == offered
+    assert (sketch_of(space_of(workload, HOPPER, 1)) is not None) == offered
 
 
 def test_another_architecture_has_no_such_sketch() -> None:
-    assert sketch_of(CudaSpace(parse_spec(WITH[0]), parse_target("cuda:sm_80"))) is None
+    assert sketch_of(space_of(parse_spec(WITH[0]), parse_target("cuda:sm_80"), 1)) is None
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_loops_compute_the_expression(spec: str) -> None:
     expression = workload.expression
     arrays = make_inputs(expression, seed=4, kind="normal")
     want, scale = evaluate_with_magnitude(expression, arrays)
-    space = CudaSpace(workload, HOPPER)
+    space = space_of(workload, HOPPER, 1)
     for config in configs(space, 2, spec):
         off = max_rel_error(
             expression, run_serially(workload, space.program(config), arrays), want, scale
@@ -119,7 +121,7 @@ def test_kernels_are_right_thread_by_thread(
     origin = CudaOrigin(Problem(workload=workload, target=HOPPER, threads=1), tmp_path / "cubins")
     with GpuRunner() as runner:
         runner.prepare(workload)
-        for config in configs(CudaSpace(workload, HOPPER), 3, spec):
+        for config in configs(space_of(workload, HOPPER, 1), 3, spec):
             made = origin.made(config)
             path = place(tmp_path, f"{hashlib.sha256(made.library).hexdigest()}.so", made.library)
             request = Request(
@@ -131,7 +133,7 @@ def test_kernels_are_right_thread_by_thread(
 
 @pytest.mark.parametrize("spec", [WITH[0], WITH[5]])
 def test_no_tile_takes_more_shared_memory_than_is_expected_of_it(spec: str) -> None:
-    space = CudaSpace(parse_spec(spec), HOPPER)
+    space = space_of(parse_spec(spec), HOPPER, 1)
     sketch = sketch_of(space)
     assert sketch is not None
     (config,) = configs(space, 1, spec)
@@ -143,7 +145,7 @@ def test_no_tile_takes_more_shared_memory_than_is_expected_of_it(spec: str) -> N
 def test_operands_begin_where_the_permutation_does() -> None:
     """Every operand, in every copy of it, begins at a multiple of 1024 bytes of memory
     that itself does."""
-    space = CudaSpace(parse_spec("matmul:M=512,N=512,K=512,dtype=float16"), HOPPER)
+    space = space_of(parse_spec("matmul:M=512,N=512,K=512,dtype=float16"), HOPPER, 1)
     sketch = sketch_of(space)
     assert sketch is not None
     (config,) = configs(space, 1, "aligned")
@@ -174,7 +176,7 @@ def test_operands_begin_where_the_permutation_does() -> None:
     "spec", [WITH[0], *(pytest.param(spec, marks=pytest.mark.long) for spec in WITH[1:])]
 )
 def test_cubins_do_not_spill(spec: str, tmp_path: Path) -> None:
-    space, compiler = CudaSpace(parse_spec(spec), HOPPER), cuda_compiler(tmp_path)
+    space, compiler = space_of(parse_spec(spec), HOPPER, 1), cuda_compiler(tmp_path)
     for config in configs(space, 3, spec):
         (kernel,) = compiler.compile(
             cuda_kernels(space.program(config), HOPPER, "k").text, HOPPER

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,8 +27,9 @@ from tuner.cost_model.cuda.estimate import CudaEstimate
 from tuner.lowering.cuda.codegen import cuda_kernels
 from tuner.lowering.cuda.nvcc import cuda_compiler
 from tuner.measure.gpu.runner import GpuRunner
+from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
-from tuner.spaces.cuda.space import CudaSpace
+from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.cuda.square_knobs import CudaSquareSketch
 from tuner.spaces.cuda.tile_knobs import CudaTileSketch
 from tuner.spaces.rewrite.groups import TileGroup
@@ -73,9 +75,9 @@ def fast(spec: str) -> str:
     return f"{spec},numerics=fast"
 
 
-def configs(space: CudaSpace, count: int, seed: str) -> list[Config]:
+def configs(space: TargetSpace[Any], count: int, seed: str) -> list[Config]:
     """Points of the rewritten convolution alone."""
-    row = next(number for number, one in enumerate(space.space.sketches) if SUFFIX in one.name)
+    row = next(number for number, one in enumerate(space.space.combinations) if SUFFIX in one.name)
     rng = np.random.default_rng(zlib.crc32(seed.encode()))
     found: list[Config] = []
     while len(found) < count:
@@ -89,18 +91,20 @@ def configs(space: CudaSpace, count: int, seed: str) -> list[Config]:
 
 @pytest.mark.parametrize("spec", WITHOUT)
 def test_it_is_offered_under_fast_numerics_and_of_float32_alone(spec: str) -> None:
-    space = CudaSpace(parse_spec(spec), parse_target("cuda:sm_90"))
-    assert not any(SUFFIX in sketch.name for sketch in space.space.sketches)
+    space = space_of(parse_spec(spec), parse_target("cuda:sm_90"), 1)
+    assert not any(SUFFIX in sketch.name for sketch in space.space.combinations)
 
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_it_comes_after_the_sum_itself_and_its_transformations_are_of_whole_squares(
     spec: str,
 ) -> None:
-    space = CudaSpace(parse_spec(fast(spec)), parse_target("cuda:sm_90"))
-    *others, last = space.space.sketches
-    assert others == list(CudaSpace(parse_spec(spec), parse_target("cuda:sm_90")).space.sketches)
-    maps = [one.group for one in space.combinations[last.name] if isinstance(one, CudaSquareSketch)]
+    space = space_of(parse_spec(fast(spec)), parse_target("cuda:sm_90"), 1)
+    *others, last = space.space.combinations
+    assert others == list(
+        space_of(parse_spec(spec), parse_target("cuda:sm_90"), 1).space.combinations
+    )
+    maps = [one.group for one in space.sketches[last.name] if isinstance(one, CudaSquareSketch)]
     assert maps == [
         group
         for group in space.algorithms[last.name].groups
@@ -108,7 +112,7 @@ def test_it_comes_after_the_sum_itself_and_its_transformations_are_of_whole_squa
     ]
     products = next(
         one
-        for one in space.combinations[last.name]
+        for one in space.sketches[last.name]
         if isinstance(one, CudaTileSketch) and one.group.anchor.reducer
     )
     assert len(products.major) == 2 or "CO=1," in spec, (
@@ -122,7 +126,7 @@ def test_it_comes_after_the_sum_itself_and_its_transformations_are_of_whole_squa
 def check_serially(workload: Workload, points: int, seed: str) -> None:
     arrays = make_inputs(workload.expression, seed=4, kind="normal")
     want, scale = evaluate_with_magnitude(workload.expression, arrays)
-    space = CudaSpace(workload, parse_target("cuda:sm_80"))
+    space = space_of(workload, parse_target("cuda:sm_80"), 1)
     for config in configs(space, points, seed):
         off = max_rel_error(
             workload.expression, run_serially(workload, space.program(config), arrays), want, scale
@@ -147,9 +151,9 @@ def test_a_convolution_among_other_stages_is_rewritten_alone() -> None:
     workload = replace(
         workload_from_notation(text, {"N": 2, "H": 7, "W": 6, "C": 5, "K": 8}), numerics="fast"
     )
-    space = CudaSpace(workload, parse_target("cuda:sm_90"))
-    name = space.space.sketches[-1].name
-    kinds = [sketch.name for sketch in space.combinations[name]]
+    space = space_of(workload, parse_target("cuda:sm_90"), 1)
+    name = space.space.combinations[-1].name
+    kinds = [sketch.name for sketch in space.sketches[name]]
     assert kinds == ["square", "square", "tile", "square", "tile", "tile"]
     assert np.isfinite(CudaEstimate(space)(space.space.sample(np.random.default_rng(0), 32))).all()
     check_serially(workload, 1, "stages")
@@ -173,7 +177,7 @@ def test_programs_read_and_write_inside_their_buffers_and_leave_nothing_out(spec
     workload = parse_spec(fast(spec))
     inputs = make_inputs(workload.expression, seed=5, kind="normal")
     want = evaluate(workload.expression, inputs)[workload.expression.outputs[0]]
-    space = CudaSpace(workload, parse_target("cuda:sm_90"))
+    space = space_of(workload, parse_target("cuda:sm_90"), 1)
     for config in configs(space, 3, spec):
         (got,) = run(space.program(config), dict(inputs))
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9, err_msg=str(config))
@@ -229,7 +233,7 @@ def test_cubins_take_no_more_than_expected_and_do_not_spill(
     spec: str, arch: str, tmp_path: Path
 ) -> None:
     target = parse_target(f"cuda:{arch}")
-    space = CudaSpace(parse_spec(fast(spec)), target)
+    space = space_of(parse_spec(fast(spec)), target, 1)
     check_cubins(space, target, configs(space, 2, spec), tmp_path)
 
 
@@ -245,7 +249,7 @@ def test_cubins_take_no_more_than_expected_and_do_not_spill(
 )
 def test_what_a_search_tries_first_does_not_spill(spec: str, arch: str, tmp_path: Path) -> None:
     target = parse_target(f"cuda:{arch}")
-    space = CudaSpace(parse_spec(fast(spec)), target)
+    space = space_of(parse_spec(fast(spec)), target, 1)
     asked = [
         space.space.config(point)
         for point in searcher_for(space, strategy="annealing", seed=0).ask(4)
@@ -254,13 +258,15 @@ def test_what_a_search_tries_first_does_not_spill(spec: str, arch: str, tmp_path
     check_cubins(space, target, asked, tmp_path)
 
 
-def check_cubins(space: CudaSpace, target: Target, chosen: Sequence[Config], folder: Path) -> None:
+def check_cubins(
+    space: TargetSpace[Any], target: Target, chosen: Sequence[Config], folder: Path
+) -> None:
     compiler = cuda_compiler(folder)
     for config in chosen:
         source = cuda_kernels(space.program(config), target, "k")
         kernels = {kernel.name: kernel for kernel in compiler.compile(source.text, target).kernels}
         for launch, sketch in zip(
-            source.launches, space.combinations[str(config["sketch"])], strict=True
+            source.launches, space.sketches[str(config["sketch"])], strict=True
         ):
             kernel = kernels[launch.kernel]
             assert not kernel.spills and kernel.stack_bytes == 0, (config, kernel)

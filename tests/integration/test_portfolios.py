@@ -35,7 +35,7 @@ from tuner.runtime.loader import (
 )
 from tuner.runtime.portfolio import Portfolio
 from tuner.settings import Settings
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.target.detect import detect_cpu
 from tuner.workload.rows import member, rows_of
 from tuner.workload.spec import parse_portfolio
@@ -52,7 +52,7 @@ def portfolio(spec: str, extents: tuple[int, ...], threads: int = 1) -> ExportKe
     rows, kernels = rows_of(family), []
     for extent in extents:
         workload = member(family, extent)
-        space = CpuSpace(workload, machine, threads).space
+        space = space_of(workload, machine, threads).space
         config = space.config(space.sample(np.random.default_rng(extent), 1)[0])
         made = compile_kernel(
             workload=workload, target=machine, threads=threads, config=config, symbol="tuned_kernel"

@@ -30,7 +30,7 @@ from tuner.runtime.link import link
 from tuner.runtime.loader import Library, LibraryError, aligned_empty
 from tuner.runtime.prepack import prepack_from
 from tuner.settings import Settings
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.spaces.program.prepacking import split
 from tuner.target.detect import detect_cpu
 from tuner.workload.inputs import make_inputs
@@ -52,7 +52,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 def compiled(workload: Workload, seed: int = 0, threads: int = 1) -> Compiled:
     """Some candidate of the space that packs a constant ahead."""
-    space, target = CpuSpace(workload, detect_cpu(), threads), detect_cpu()
+    space, target = space_of(workload, detect_cpu(), threads), detect_cpu()
     for point in space.space.sample(np.random.default_rng(seed), 1000):
         program = space.program(space.space.config(point))
         if split(program).prologue is not None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tuner.errors import IllegalSchedule
 from tuner.lowering.compiler import build
 from tuner.lowering.schedule import schedule
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.spaces.default_schedule import default_program
 from tuner.spaces.program.program import Program
 from tuner.target.detect import detect_cpu
@@ -89,7 +89,7 @@ def test_sampled_configs_are_right(spec: str, threads: int) -> None:
     expression = workload.expression
     arrays = make_inputs(expression, seed=3, kind="normal")
     want, scale = evaluate(expression, arrays), magnitude(expression, arrays)
-    space = CpuSpace(workload, detect_cpu(), threads)
+    space = space_of(workload, detect_cpu(), threads)
     rng = np.random.default_rng(zlib.crc32(spec.encode()))
     programs: list[tuple[object, Program]] = (
         [("default", default_program(workload))] if threads == 1 else []
@@ -106,7 +106,7 @@ def test_sampled_configs_are_right(spec: str, threads: int) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("spec", {spec.partition(":")[0]: spec for spec in SPECS}.values())
 def test_at_most_two_in_a_hundred_configs_are_illegal(spec: str) -> None:
-    space = CpuSpace(parse_spec(spec), detect_cpu(), 1)
+    space = space_of(parse_spec(spec), detect_cpu(), 1)
     illegal: Counter[str] = Counter()
     for point in space.space.sample(np.random.default_rng(1), LEGALITY_SAMPLES):
         try:

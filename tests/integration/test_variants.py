@@ -24,7 +24,7 @@ from tuner.export.library import export_library
 from tuner.lowering.compiler import compile_kernel
 from tuner.runtime.features import LEVELS
 from tuner.settings import Settings
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 
@@ -46,7 +46,7 @@ SPECS = [
 
 def widened(spec: str, levels: Levels) -> ExportKernel:
     workload = parse_spec(spec)
-    space = CpuSpace(workload, MACHINE, 1).space
+    space = space_of(workload, MACHINE, 1).space
     configs = (space.config(space.sample(np.random.default_rng(seed), 1)[0]) for seed in range(20))
     made = (
         compile_kernel(

@@ -16,8 +16,8 @@ from tests.unit.lowering.serial import serial
 from tuner.errors import IllegalSchedule
 from tuner.lowering.cuda.codegen import cuda_source
 from tuner.lowering.schedule import schedule
+from tuner.spaces.by_target import space_of
 from tuner.spaces.cuda.mma import described
-from tuner.spaces.cuda.space import CudaSpace
 from tuner.target.cuda import cuda_target
 from tuner.workload.expression import Expression
 from tuner.workload.inputs import make_inputs, numpy_dtype
@@ -41,7 +41,7 @@ class Sampled:
     def check(self, expression: Expression) -> None:
         arrays = make_inputs(expression, seed=6)
         want, magnitude = evaluate_with_magnitude(expression, arrays)
-        space = CudaSpace(workload_from_expression(expression), TARGET)
+        space = space_of(workload_from_expression(expression), TARGET, 1)
         rng = np.random.default_rng(zlib.crc32(workload_key(expression).encode()))
         for point in space.space.sample(rng, CONFIGS):
             self.configs += 1

@@ -23,7 +23,7 @@ from tuner.errors import IllegalSchedule
 from tuner.lowering.arguments import state_arguments
 from tuner.lowering.importers.lift_fusion import guarded
 from tuner.lowering.schedule import schedule
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.spaces.default_schedule import default_program
 from tuner.spaces.program.program import Program
 from tuner.spaces.rewrite.groups import Group, RowGroup, groups
@@ -116,7 +116,7 @@ class Sampled:
         want, magnitude = evaluate_with_magnitude(expression, arrays)
         workload = workload_from_expression(expression)
         seed = zlib.crc32(workload_key(expression).encode())
-        space = CpuSpace(workload, detect_cpu(), threads=1 + seed % 2)
+        space = space_of(workload, detect_cpu(), threads=1 + seed % 2)
         configs = [
             space.space.config(point)
             for point in space.space.sample(np.random.default_rng(seed), CONFIGS)

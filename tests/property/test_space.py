@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tuner.errors import UsageError
 from tuner.search.domain import Domain
-from tuner.spaces.core.space import Knob, Sketch, Space, Value
+from tuner.spaces.core.space import Combination, Knob, Space, Value
 
 VALUES: st.SearchStrategy[Value] = st.one_of(
     st.integers(0, 512),
@@ -37,7 +37,7 @@ def spaces(
         own = knobs(f"s{s}", draw(st.integers(0, most_knobs)))
         taken = [knob for knob in shared if draw(st.booleans())]
         sketches.append(
-            Sketch(name=f"s{s}", knobs=tuple(draw(st.permutations(own + taken))[:most_knobs]))
+            Combination(name=f"s{s}", knobs=tuple(draw(st.permutations(own + taken))[:most_knobs]))
         )
     return Space(tuple(sketches))
 
@@ -60,7 +60,7 @@ def test_size_is_the_number_of_points_and_of_their_meanings(space: Space) -> Non
     assert len(points) == space.size == len({point.tobytes() for point in points})
     used = []
     for point in points:
-        names = {"sketch", *(knob.name for knob in space.sketches[int(point[0])].knobs)}
+        names = {"sketch", *(knob.name for knob in space.combinations[int(point[0])].knobs)}
         used.append(
             json.dumps(
                 {name: value for name, value in space.config(point).items() if name in names},
@@ -147,7 +147,10 @@ def test_a_restricted_domain_never_leaves_its_rows(space: Space, seed: int, coun
 def test_spaces_beyond_64_bits_have_exact_sizes_and_distinct_keys() -> None:
     knobs = tuple(Knob(name=f"a.k{k}", values=tuple(range(1000))) for k in range(30))
     space = Space(
-        (Sketch(name="a", knobs=knobs), Sketch(name="b", knobs=(Knob(name="b.k", values=(1, 2)),)))
+        (
+            Combination(name="a", knobs=knobs),
+            Combination(name="b", knobs=(Knob(name="b.k", values=(1, 2)),)),
+        )
     )
     assert space.size == 1000**30 + 2
     points = np.unique(space.sample(np.random.default_rng(0), 20_000), axis=0)

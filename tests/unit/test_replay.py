@@ -28,22 +28,22 @@ from tuner.replay import (
 from tuner.search.searcher import Searcher
 from tuner.search.setup import GuidedOptions, SearchSetup
 from tuner.search.strategies import build_searcher
-from tuner.spaces.core.space import Knob, Sketch, Space
+from tuner.spaces.core.space import Combination, Knob, Space
 
 
 def sublattice() -> Space:
     """Every other value of the large space's first sketch, and its second sketch: 1,920
     + 120 points."""
-    tiled, plain = large_space().sketches
+    tiled, plain = large_space().combinations
     keep = {"tiled.i": 3, "tiled.j": 3, "tiled.k": 3, "tiled.unroll": 2}
-    thinned = Sketch(
+    thinned = Combination(
         name="tiled",
         knobs=tuple(
             Knob(name=knob.name, values=knob.values[:: keep.get(knob.name, 1)])
             for knob in tiled.knobs
         ),
     )
-    halved = Sketch(
+    halved = Combination(
         name="plain",
         knobs=tuple(Knob(name=knob.name, values=knob.values[::2]) for knob in plain.knobs),
     )

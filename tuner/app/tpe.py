@@ -91,8 +91,10 @@ class TpeSearcher:
     def _point(self, suggestion: optuna.trial.Trial) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
         space = self._domain.space
         point = np.zeros(len(space.knobs), np.int32)
-        if len(space.sketches) > 1:
-            point[0] = suggestion.suggest_categorical("sketch", list(range(len(space.sketches))))
+        if len(space.combinations) > 1:
+            point[0] = suggestion.suggest_categorical(
+                "sketch", list(range(len(space.combinations)))
+            )
         for column in np.flatnonzero(space.active[point[0]]):
             if column:
                 point[column] = suggestion.suggest_int(

@@ -131,7 +131,7 @@ def space(
                             for knob in sketch.knobs
                         ],
                     }
-                    for sketch in found.sketches
+                    for sketch in found.combinations
                 ],
                 "example": documents.config(example),
             }
@@ -140,10 +140,10 @@ def space(
     output = invocation.output
     output.line(f"{workload.spec} on {machine.name}, threads {settings.threads}")
     output.line(
-        f"{units.count(found.size)} configs in {len(found.sketches)} "
-        f"sketch{'es' if len(found.sketches) > 1 else ''}"
+        f"{units.count(found.size)} configs in {len(found.combinations)} "
+        f"sketch{'es' if len(found.combinations) > 1 else ''}"
     )
-    for sketch in found.sketches:
+    for sketch in found.combinations:
         output.line()
         output.line(f"{sketch.name}: {units.count(sketch.size)} configs")
         rows = [(knob.name, str(len(knob.values)), _some(knob.values)) for knob in sketch.knobs]

@@ -21,7 +21,8 @@ from tuner.cost_model.cpu.cycles import NAMES, ROUND, cycles
 from tuner.cost_model.cpu.nests import COPIES, NestTable, tables
 from tuner.cost_model.cpu.work import Work, work
 from tuner.spaces.core.space import Points
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.core.target_space import TargetSpace
+from tuner.spaces.cpu.facts import LoopNestFacts
 from tuner.target.target import Target
 
 FEATURE_VERSION = 16  # of the meaning of the columns; models are stored with it
@@ -44,7 +45,7 @@ LEAST = 1e-9  # of what a logarithm is taken
 REFERENCE = 512  # random configs whose mean is typical of a workload
 
 
-def featurizer(space: CpuSpace) -> Callable[[Points], NDArray[np.float32]]:
+def featurizer(space: TargetSpace[LoopNestFacts]) -> Callable[[Points], NDArray[np.float32]]:
     """Points (n, knobs) → features (n, WIDTH + TERMS), float32, all finite.
 
     Each of the first WIDTH columns is the difference to its mean over random configs of
@@ -69,8 +70,8 @@ def featurizer(space: CpuSpace) -> Callable[[Points], NDArray[np.float32]]:
     return relative
 
 
-def _plain_featurizer(space: CpuSpace) -> Callable[[Points], NDArray[np.float32]]:
-    made = [(_groups(space, name), space.threads_of(name)) for name in space.combinations]
+def _plain_featurizer(space: TargetSpace[LoopNestFacts]) -> Callable[[Points], NDArray[np.float32]]:
+    made = [(_groups(space, name), space.units_of(name)) for name in space.sketches]
 
     def features(points: Points) -> NDArray[np.float32]:
         out = np.empty((len(points), WIDTH + TERMS), np.float32)
@@ -85,7 +86,7 @@ def _plain_featurizer(space: CpuSpace) -> Callable[[Points], NDArray[np.float32]
     return features
 
 
-def _groups(space: CpuSpace, combination: str) -> list[NestTable]:
+def _groups(space: TargetSpace[LoopNestFacts], combination: str) -> list[NestTable]:
     return sorted(tables(space, combination), key=lambda table: -table.flops)
 
 

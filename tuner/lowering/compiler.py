@@ -20,8 +20,8 @@ from tuner.lowering.passes.pipeline import know_pipeline
 from tuner.lowering.passes.transposition import transpose_in_registers
 from tuner.lowering.schedule import StoredSchedule, prepack_of, replay, schedule, stored
 from tuner.runtime.prepack import Prepack
+from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
-from tuner.spaces.cpu.space import program_for
 from tuner.spaces.default_schedule import default_program
 from tuner.spaces.program.program import Program
 from tuner.target.target import Target
@@ -79,7 +79,7 @@ def compile_kernel(
     program = (
         default_program(workload)
         if config is None
-        else program_for(workload, target, threads, config)
+        else space_of(workload, target, threads).program(config)
     )
     return compile_program(program, target, symbol)
 

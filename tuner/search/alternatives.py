@@ -20,12 +20,12 @@ from tuner.cost_model.model import Featurizer, Vector
 from tuner.search.annealing import Annealing, AnnealingOptions
 from tuner.search.domain import Domain
 from tuner.search.pool import Pool
+from tuner.spaces.core.roles import KnobRole
 from tuner.spaces.core.space import Knob, Points
 
 COUNT = 4  # of a first batch of eight
 BEHIND = 0.25  # logarithm of the estimated time: how wrong the estimate may be about a choice
 MOST = 8  # values looked at, those of the first choices: a look takes a tenth of a second
-DEPTH = ".depth"  # how the knob of a reduction's blocks ends; its last value is the whole reduction
 OPTIONS = AnnealingOptions(
     chains=192, steps=8
 )  # a twenty-fifth of a plan's: a good point will do, it need not be the best
@@ -101,4 +101,6 @@ def _kinds(knob: Knob) -> range:
     reduction in one block, without sums kept from one block to the next."""
     if isinstance(knob.values[0], str):
         return range(len(knob.values))
-    return range(len(knob.values) - 1, len(knob.values)) if knob.name.endswith(DEPTH) else range(0)
+    if knob.role is KnobRole.REDUCTION_BLOCK:
+        return range(len(knob.values) - 1, len(knob.values))
+    return range(0)

@@ -62,7 +62,7 @@ class Domain:
         if self._only is not None:
             return self._only.copy()
         parts = []
-        for row, sketch in enumerate(self.space.sketches):
+        for row, sketch in enumerate(self.space.combinations):
             part = np.zeros((sketch.size, len(self.space.knobs)), np.int32)
             part[:, 0] = row
             columns = list(self.space.columns[row])
@@ -99,7 +99,7 @@ class Domain:
         moved = points.copy()
         self._step(rng, moved, np.ones(len(points), np.bool_))
         self._step(rng, moved, rng.random(len(points)) < 0.4)
-        if len(self.space.sketches) > 1:
+        if len(self.space.combinations) > 1:
             jump = rng.random(len(points)) < sketch_change
             moved[jump] = self.sample(rng, int(jump.sum()))
         if self._only is not None:
@@ -155,14 +155,14 @@ def _linear_key(space: Space) -> tuple[Keys, Keys]:
     Where ranks do not fit 64 bits the weights are fixed random odd numbers: two points
     then collide with probability 2**-63.
     """
-    count, width = len(space.sketches), len(space.knobs) - 1
+    count, width = len(space.combinations), len(space.knobs) - 1
     if space.size >= _WORD:
         rng = np.random.default_rng(0x7475)
         row = rng.integers(_WORD - 1, size=width, dtype=np.uint64) | np.uint64(1)
         return np.tile(row, (count, 1)), rng.integers(_WORD - 1, size=count, dtype=np.uint64)
     weights, offsets = np.zeros((count, width), np.uint64), np.zeros(count, np.uint64)
     before = 0
-    for number, (sketch, columns) in enumerate(zip(space.sketches, space.columns, strict=True)):
+    for number, (sketch, columns) in enumerate(zip(space.combinations, space.columns, strict=True)):
         offsets[number] = before
         before += sketch.size
         weight = 1

@@ -49,7 +49,7 @@ def carried_over(space: Space, configs: Sequence[Config]) -> Points:
     Configs of a sketch this space lacks are left out. A knob takes the same value where
     it has it, else the nearest in log2 with as many numbers, else its first.
     """
-    names = [sketch.name for sketch in space.sketches]
+    names = [sketch.name for sketch in space.combinations]
     rows: dict[bytes, np.ndarray[tuple[int], np.dtype[np.int32]]] = {}
     for config in configs:
         if config.get("sketch") not in names:

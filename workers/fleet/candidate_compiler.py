@@ -18,10 +18,9 @@ from tuner.lowering.schedule import schedule, stored
 from tuner.measure.gpu.resources import Resources
 from tuner.runtime.cuda_link import link_cuda
 from tuner.runtime.link import Function, link
+from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
-from tuner.spaces.cpu.space import CpuSpace
 from tuner.spaces.cuda.default import default_cuda_program
-from tuner.spaces.cuda.space import CudaSpace
 from tuner.spaces.default_schedule import default_program
 from tuner.spaces.program.program import Program
 from tuner.workers.fleet.messages import Problem
@@ -72,7 +71,7 @@ def symbol_of(problem: Problem) -> str:
 class CpuOrigin:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.space = CpuSpace(problem.workload, problem.target, problem.threads)
+        self.space = space_of(problem.workload, problem.target, problem.threads)
 
     def program(self, config: Config | None) -> Program:
         return (
@@ -109,7 +108,7 @@ def function(problem: Problem, compiled: Compiled) -> Function:
 class CudaOrigin:
     def __init__(self, problem: Problem, cache: Path) -> None:
         self.problem = problem
-        self.space = CudaSpace(problem.workload, problem.target)
+        self.space = space_of(problem.workload, problem.target, 1)
         self._cache = cache
 
     @cached_property

@@ -4,6 +4,7 @@ trying first; or given points alone."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,17 +18,15 @@ from tuner.search.searcher import Plan, Searcher
 from tuner.search.seeds import MOST_SEEDS, carried_over, first_points
 from tuner.search.setup import SearchSetup
 from tuner.search.strategies import LEARNING, build_searcher
-from tuner.spaces.by_target import TargetSpace
 from tuner.spaces.core.space import Config, Points, Space
-from tuner.spaces.cpu.fully_unrolled import STRAIGHT
-from tuner.spaces.cpu.space import CpuSpace
-from tuner.spaces.cuda.space import CudaSpace
+from tuner.spaces.core.target_space import TargetSpace
+from tuner.spaces.cpu.fully_unrolled import FULLY_UNROLLED
 
 OTHERS = 4  # of the first points by another algorithm than the one a GPU's estimate favours
 
 
 def searcher_for(
-    space: TargetSpace,
+    space: TargetSpace[Any],
     *,
     strategy: str,
     seed: int,
@@ -43,14 +42,14 @@ def searcher_for(
     prior = prior or Prior()
     domain, (described, model) = Domain(space.space), _model(space, prior)
     winners = (
-        {"sketch": STRAIGHT},
+        {"sketch": FULLY_UNROLLED},
         *winners,
     )  # where there is one: no estimate knows what the compiler makes of it
-    if isinstance(space, CpuSpace) and strategy in LEARNING:
+    if space.target.kind == "cpu" and strategy in LEARNING:
         points = first_points(domain, described, Prior(), winners, space.by_algorithm, seed=seed)
     else:
         points = carried_over(space.space, winners)[:MOST_SEEDS]
-    if isinstance(space, CudaSpace):
+    if space.target.kind == "cuda":
         others = other_algorithms(space, OTHERS, seed)
         points = np.concatenate([points[: MOST_SEEDS - len(others)], others])
     setup = SearchSetup(
@@ -63,10 +62,10 @@ def searcher_for(
     return build_searcher(strategy, setup)
 
 
-def _model(space: TargetSpace, prior: Prior) -> tuple[Featurizer, CostModel]:
+def _model(space: TargetSpace[Any], prior: Prior) -> tuple[Featurizer, CostModel]:
     """An estimate, corrected by what is measured: on a CPU from the loop nests, on a
     GPU from the knobs."""
-    if isinstance(space, CpuSpace):
+    if space.target.kind == "cpu":
         return featurizer(space), TransferRanker(prior)
     return CudaFeatures(space), TransferRanker(CudaOpinion())
 

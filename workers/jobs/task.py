@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tuner.db import events, leases, trials
 from tuner.db.engine import Database
@@ -14,9 +15,8 @@ from tuner.db.leases import Lease
 from tuner.measure.outcome import Failed, Outcome, Timed, Trial
 from tuner.search.searcher import Searcher
 from tuner.search.strategies import LEARNING
-from tuner.spaces.by_target import TargetSpace
 from tuner.spaces.core.space import Config
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.core.target_space import TargetSpace
 from tuner.tuning import (
     BestImproved,
     Budget,
@@ -47,7 +47,7 @@ class TaskRun:
     job: Job
     task: Task
     problem: Problem
-    space: TargetSpace
+    space: TargetSpace[Any]
     # of this search alone, or one that goes on where an earlier search of the task
     # stood
     searcher: Searcher
@@ -124,7 +124,7 @@ def searcher_of(
     job: Job,
     task: Task,
     problem: Problem,
-    space: TargetSpace,
+    space: TargetSpace[Any],
     winners: Sequence[Config],
 ) -> tuple[Searcher, int]:
     """What proposes the task's trials, and how many it may have in all. `winners`:
@@ -133,8 +133,8 @@ def searcher_of(
         given = GivenPoints(space.space, given_configs(database, job, task))
         return given, 1 + given.count  # the default schedule first
     start = Start()
-    if job.strategy in LEARNING and isinstance(
-        space, CpuSpace
+    if (
+        job.strategy in LEARNING and space.target.kind == "cpu"
     ):  # on a GPU only configs carry over yet: `winners`
         start = start_of(
             database, job=job, task=task, op=problem.workload.op, target=problem.target

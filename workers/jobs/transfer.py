@@ -23,8 +23,8 @@ from tuner.db.jobs import Job, Task
 from tuner.errors import UsageError
 from tuner.measure.outcome import Timed, Trial
 from tuner.search.past import best_configs, past_of
+from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config, Space
-from tuner.spaces.cpu.space import CpuSpace
 from tuner.target.target import Target
 from tuner.workload.spec import from_document
 
@@ -166,7 +166,7 @@ def _pasts(
     for one in known:
         if described and not in_time():
             break
-        space = CpuSpace(from_document(one.task.document), target, threads)
+        space = space_of(from_document(one.task.document), target, threads)
         kept = [trial for trial in one.trials if _is_of(space.space, trial)]
         if sum(isinstance(trial.outcome, Timed) for trial in kept) >= LEAST:
             described.append(

@@ -24,7 +24,7 @@ from tuner.api.targets import choose
 from tuner.db import targets
 from tuner.errors import TunerError, UsageError, WorkloadError
 from tuner.search.strategies import DEFAULT_STRATEGY, STRATEGIES
-from tuner.spaces.cpu.space import space_for
+from tuner.spaces.by_target import space_of
 from tuner.target.target import Target
 from tuner.workload.catalogue import CATALOGUE, operator
 from tuner.workload.operator import Operator, Param
@@ -214,8 +214,8 @@ def sized(service: Service, fields: Mapping[str, str]) -> Sized:
     with service.database.read() as session:
         target = choose(wanted.target, targets.list_all(session), service.default_target)
     try:
-        space = space_for(workload, target, wanted.threads)
-        size, sketches = space.size, len(space.sketches)
+        space = space_of(workload, target, wanted.threads).space
+        size, sketches = space.size, len(space.combinations)
     except TunerError:
         size, sketches = None, 0  # a target whose sketches live with its workers
     return Sized(

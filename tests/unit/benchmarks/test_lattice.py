@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks.search.lattice import sublattice
 from tests.unit.search.synthetic import large_space, small_space
+from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Space
-from tuner.spaces.cpu.space import space_for
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 
@@ -24,7 +24,7 @@ def spaces() -> list[Space]:
     return [
         large_space(),
         small_space(),
-        *(space_for(parse_spec(spec), detect_cpu(), 1) for spec in SPECS),
+        *(space_of(parse_spec(spec), detect_cpu(), 1).space for spec in SPECS),
     ]
 
 
@@ -34,12 +34,14 @@ def test_it_is_bounded_and_part_of_the_space(number: int, most: int) -> None:
     whole = spaces()[number]
     part = sublattice(whole, most)
     floor = sum(
-        2 ** sum(len(knob.values) > 1 for knob in sketch.knobs) for sketch in whole.sketches
+        2 ** sum(len(knob.values) > 1 for knob in sketch.knobs) for sketch in whole.combinations
     )
     assert part.size <= max(most, floor)
     assert part.size >= min(whole.size, most) / 3
-    assert [sketch.name for sketch in part.sketches] == [sketch.name for sketch in whole.sketches]
-    for thin, full in zip(part.sketches, whole.sketches, strict=True):
+    assert [sketch.name for sketch in part.combinations] == [
+        sketch.name for sketch in whole.combinations
+    ]
+    for thin, full in zip(part.combinations, whole.combinations, strict=True):
         for knob, before in zip(thin.knobs, full.knobs, strict=True):
             assert knob.name == before.name
             assert [value for value in before.values if value in knob.values] == list(

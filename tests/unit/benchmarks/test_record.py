@@ -11,7 +11,7 @@ import pytest
 from benchmarks.search.record import TWINS, Recording, prepared
 from tuner.cost_model.features import featurizer
 from tuner.cost_model.model import Features
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 
@@ -32,7 +32,7 @@ def recording(folder: Path, *, part: int | None = None, sampled: bool = False) -
 
 
 def described(found: Recording) -> Features:
-    space = CpuSpace(parse_spec(SPEC), detect_cpu(), 1)
+    space = space_of(parse_spec(SPEC), detect_cpu(), 1)
     return featurizer(space)(space.space.points_of(found.space, found.points))
 
 

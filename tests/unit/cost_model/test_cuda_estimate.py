@@ -17,8 +17,9 @@ from tuner.cost_model.cuda.estimate import CudaEstimate, CudaFeatures, CudaOpini
 from tuner.cost_model.cuda.resources import COLUMNS
 from tuner.cost_model.encoding import KnobEncoding
 from tuner.measure.outcome import Timed, Trial
+from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config, Points
-from tuner.spaces.cuda.space import CudaSpace
+from tuner.spaces.core.target_space import TargetSpace
 from tuner.target.detect import parse_target
 from tuner.workers.jobs.search import searcher_for
 from tuner.workload.spec import parse_spec
@@ -28,9 +29,11 @@ TABLE = Path(__file__).parents[2] / "tables" / "h200.json.gz"
 MEASURED: Mapping[str, Any] = json.loads(gzip.decompress(TABLE.read_bytes()))["workloads"]
 
 
-def measured(spec: str) -> tuple[CudaSpace, Points, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def measured(
+    spec: str,
+) -> tuple[TargetSpace[Any], Points, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Space, points, seconds, and the sketch of each point by number."""
-    space = CudaSpace(parse_spec(spec), HOPPER)
+    space = space_of(parse_spec(spec), HOPPER, 1)
     rest = space.space.config(space.space.unrank(0))
     configs = [
         {
@@ -61,7 +64,9 @@ def test_measured_kernels_are_ordered(spec: str) -> None:
     for sketch in np.unique(sketches):
         own = sketches == sketch
         if seconds[own].max() > 2 * seconds[own].min():  # closer ones are ordered by noise
-            assert spearman(guessed[own], seconds[own]) > 0.65, space.space.sketches[sketch].name
+            assert spearman(guessed[own], seconds[own]) > 0.65, space.space.combinations[
+                sketch
+            ].name
         favourites = seconds[own][np.argsort(guessed[own], kind="stable")[:8]]
         assert favourites.min() <= 1.1 * seconds[own].min()
 
@@ -88,7 +93,7 @@ def test_warpgroups_come_before_warps_on_tensor_cores_and_these_before_other_way
     ],
 )
 def test_every_space_has_an_estimate(spec: str) -> None:
-    space = CudaSpace(parse_spec(spec), HOPPER)
+    space = space_of(parse_spec(spec), HOPPER, 1)
     points = space.space.sample(np.random.default_rng(0), 64)
     features = CudaFeatures(space)(points)
     assert (
@@ -100,7 +105,7 @@ def test_every_space_has_an_estimate(spec: str) -> None:
 
 
 def test_a_search_begins_with_what_the_estimate_favours() -> None:
-    space = CudaSpace(parse_spec("matmul:M=2048,N=2048,K=2048"), HOPPER)
+    space = space_of(parse_spec("matmul:M=2048,N=2048,K=2048"), HOPPER, 1)
     estimate = CudaEstimate(space)
     asked = searcher_for(space, strategy="annealing", seed=0).ask(16)
     anything = space.space.sample(np.random.default_rng(1), 2000)
@@ -109,7 +114,7 @@ def test_a_search_begins_with_what_the_estimate_favours() -> None:
 
 def best_of_algorithms(images: str) -> tuple[float, float]:
     """The least estimate of a 3x3 convolution's own sketches and of Winograd's."""
-    space = CudaSpace(parse_spec(f"conv2d:{images},KH=3,KW=3,pad=1,numerics=fast"), HOPPER)
+    space = space_of(parse_spec(f"conv2d:{images},KH=3,KW=3,pad=1,numerics=fast"), HOPPER, 1)
     points = space.space.sample(np.random.default_rng(2), 4000)
     own, winograd, *_ = (np.isin(points[:, 0], rows) for rows in space.by_algorithm)
     costs = CudaEstimate(space)(points)
@@ -137,7 +142,7 @@ def test_algorithms_are_told_apart_by_multiplications_bytes_and_launches(
 
 def test_another_algorithm_changes_nothing_in_the_order_of_the_others() -> None:
     spec = "conv2d:N=2,H=14,W=14,CI=16,CO=32,KH=3,KW=3,pad=1"
-    alone, both = (CudaSpace(parse_spec(one), HOPPER) for one in (spec, f"{spec},numerics=fast"))
+    alone, both = (space_of(parse_spec(one), HOPPER, 1) for one in (spec, f"{spec},numerics=fast"))
     points = alone.space.sample(np.random.default_rng(0), 64)
     same = np.stack([both.space.point(alone.space.config(point)) for point in points])
     np.testing.assert_array_equal(CudaEstimate(alone)(points), CudaEstimate(both)(same))
@@ -147,8 +152,8 @@ def test_another_algorithm_changes_nothing_in_the_order_of_the_others() -> None:
 def test_a_kernel_counts_for_its_share_of_the_whole() -> None:
     """The weights' transformation takes a twentieth of the products' time or less: how
     it is done matters as little."""
-    space = CudaSpace(
-        parse_spec("conv2d:N=32,H=14,W=14,CI=256,CO=256,KH=3,KW=3,pad=1,numerics=fast"), HOPPER
+    space = space_of(
+        parse_spec("conv2d:N=32,H=14,W=14,CI=256,CO=256,KH=3,KW=3,pad=1,numerics=fast"), HOPPER, 1
     )
     name = next(name for name, one in space.algorithms.items() if one.rewritten)
     rest = next(
@@ -172,8 +177,8 @@ def test_a_kernel_counts_for_its_share_of_the_whole() -> None:
 def test_a_search_soon_tries_either_algorithm_and_follows_measurements_over_estimates() -> None:
     """Were the favoured algorithm twice as slow as the estimate has it, most of a
     search's later kernels are of the other one."""
-    space = CudaSpace(
-        parse_spec("conv2d:N=32,H=14,W=14,CI=256,CO=256,KH=3,KW=3,pad=1,numerics=fast"), HOPPER
+    space = space_of(
+        parse_spec("conv2d:N=32,H=14,W=14,CI=256,CO=256,KH=3,KW=3,pad=1,numerics=fast"), HOPPER, 1
     )
     rewritten = np.array([one.rewritten for one in space.algorithms.values()])
     searcher, estimate = searcher_for(space, strategy="annealing", seed=0), CudaEstimate(space)

@@ -4,6 +4,7 @@ typical, the same however batched."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +16,9 @@ from tuner.cost_model.cpu.reuse import FOLLOWED_RUNS
 from tuner.cost_model.cpu.work import work
 from tuner.cost_model.features import ESTIMATE, REFERENCE, TERMS, WIDTH, featurizer
 from tuner.cost_model.model import Features
+from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Points, Value
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.core.target_space import TargetSpace
 from tuner.target.detect import detect_cpu
 from tuner.target.target import Bandwidth, Limits, Target
 from tuner.workload.spec import parse_spec
@@ -36,8 +38,8 @@ WIDE = replace(detect_cpu(), vector_bytes=64, vector_registers=32)
 
 def described(
     spec: str, count: int = 300, target: Target | None = None
-) -> tuple[CpuSpace, Points, Features]:
-    space = CpuSpace(parse_spec(spec), target or detect_cpu(), 1)
+) -> tuple[TargetSpace[Any], Points, Features]:
+    space = space_of(parse_spec(spec), target or detect_cpu(), 1)
     points = space.space.sample(np.random.default_rng(1), count)
     return space, points, featurizer(space)(points)
 
@@ -57,9 +59,9 @@ def test_rows_have_one_width_and_only_numbers(spec: str) -> None:
 @pytest.mark.parametrize("spec", SPECS)
 def test_a_nest_is_described_in_single_precision_throughout(spec: str) -> None:
     """Half of it in double would take longer and change nothing."""
-    space = CpuSpace(parse_spec(spec), detect_cpu(), 1)
+    space = space_of(parse_spec(spec), detect_cpu(), 1)
     points = space.space.sample(np.random.default_rng(1), 100)
-    for number, name in enumerate(space.combinations):
+    for number, name in enumerate(space.sketches):
         for table in tables(space, name):
             done = work(table, points[points[:, 0] == number], space.target)
             counted = {
@@ -137,7 +139,7 @@ def test_loads_hide_behind_a_unit_that_is_half_as_fast() -> None:
 
 def test_sums_of_a_block_of_one_tile_stay_in_registers_between_blocks_of_its_reduction() -> None:
     space, points, rows = described("matmul:M=128,N=128,K=128", 2000, WIDE)
-    (table,) = tables(space, next(iter(space.combinations)))
+    (table,) = tables(space, next(iter(space.sketches)))
     points, rows = points[points[:, 0] == 0], rows[points[:, 0] == 0]
     nest = table.decode(points)
     single = nest.extent[table.spatial + 1 : 2 * table.spatial + 1].prod(axis=0) == 1
@@ -155,7 +157,7 @@ def test_a_copy_that_depends_on_no_loop_is_described_as_made_first(
     threads: int, alike: bool
 ) -> None:
     """It compiles to the same code, unless threads share the copy that is made first."""
-    space = CpuSpace(parse_spec("matmul:M=24,N=32,K=16"), detect_cpu(), threads)
+    space = space_of(parse_spec("matmul:M=24,N=32,K=16"), detect_cpu(), threads)
     config = dict(space.space.config(np.zeros(len(space.space.knobs), np.int32)))
 
     def row(**knobs: Value) -> Features:
@@ -172,7 +174,7 @@ def test_a_copy_that_depends_on_no_loop_is_described_as_made_first(
 
 
 def test_a_copy_within_a_tile_of_a_map_is_described_as_made_there() -> None:
-    space = CpuSpace(parse_spec("transpose:M=32,N=32"), WIDE, 1)
+    space = space_of(parse_spec("transpose:M=32,N=32"), WIDE, 1)
     _, points, rows = described("transpose:M=32,N=32", 300, WIDE)
     turned = np.array(["turn" in str(space.space.config(point)["sketch"]) for point in points])
     units = units_of(rows[turned], TERMS)
@@ -184,9 +186,9 @@ def test_of_rows_that_a_stride_leaves_out_nothing_is_brought_in(window: int, row
     """A pixel of sixteen channels is a line; windows of three overlap, of one they
     visit every other row and column."""
     spec = f"conv2d:N=1,H=28,W=28,CI=16,CO=32,KH={window},KW={window},stride=2,pad={window // 2}"
-    space = CpuSpace(parse_spec(spec), WIDE, 1)
-    (table,) = tables(space, next(iter(space.combinations)))
-    (image,) = (number for number, found in enumerate(table.found) if found.read.tensor == "X")
+    space = space_of(parse_spec(spec), WIDE, 1)
+    (table,) = tables(space, next(iter(space.sketches)))
+    (image,) = (number for number, found in enumerate(table.operands) if found.read.tensor == "X")
     points = space.space.sample(np.random.default_rng(1), 100)
     nest = work(table, points[points[:, 0] == 0], WIDE)
     in_place = ~nest.nest.packed[image]
@@ -198,12 +200,9 @@ def test_of_rows_that_a_stride_leaves_out_nothing_is_brought_in(window: int, row
     ("spec", "elements"), [("softmax:M=64,N=512", 64 * 512), ("reduce_sum:M=64,N=512", 64)]
 )
 def test_of_rows_their_elements_are_written_or_one_of_each(spec: str, elements: int) -> None:
-    space = CpuSpace(parse_spec(spec), WIDE, 1)
+    space = space_of(parse_spec(spec), WIDE, 1)
     (table,) = (
-        one
-        for combination in space.combinations
-        for one in tables(space, combination)
-        if one.is_rows
+        one for combination in space.sketches for one in tables(space, combination) if one.is_rows
     )
     found = work(table, space.space.sample(np.random.default_rng(1), 50), WIDE)
     assert (found.written[found.covered == 1] == elements).all() and (found.covered == 1).any()
@@ -236,7 +235,7 @@ def test_rows_that_come_in_by_turns_count_where_they_are_more_than_a_prefetcher_
     """Of a product of a row a block of the reduction visits as many rows of the matrix
     by turns as it is deep; without blocks of columns, all."""
     target = replace(WIDE, l2_bytes=1 << 20)
-    space = CpuSpace(parse_spec("matmul:M=1,N=2048,K=2048"), target, 1)
+    space = space_of(parse_spec("matmul:M=1,N=2048,K=2048"), target, 1)
     config = dict(space.space.config(np.zeros(len(space.space.knobs), np.int32)))
     (depth,) = (knob for knob in space.space.knobs if knob.name.endswith("depth"))
 
@@ -277,7 +276,7 @@ def restarts(bytes_per_cycle: float | None, **knobs: Value) -> float:
         )
         limits = Limits(fma_flops=clock * 32, fma_flops_best=clock * 32, bandwidth=bandwidth)
         target = replace(target, limits=limits)
-    space = CpuSpace(parse_spec("matmul:M=1024,N=1024,K=1024"), target, 1)
+    space = space_of(parse_spec("matmul:M=1024,N=1024,K=1024"), target, 1)
     config = dict(space.space.config(np.zeros(len(space.space.knobs), np.int32)))
     usual: dict[str, Value] = {"register": (6, 16), "block_i": 128, "block_j": 128, "depth": 128}
     chosen = usual | {"copy0_A": "none", "copy1_B": "pack_root"} | knobs
@@ -304,7 +303,7 @@ def starved(columns: int, copy: str, tile: tuple[int, int]) -> float:
     target = replace(
         WIDE, l1d_bytes=48 << 10, l2_bytes=1 << 20, tvm={"kind": "llvm", "mcpu": "znver5"}
     )
-    space = CpuSpace(parse_spec(f"matmul:M=16,N={columns},K=512"), target, 1)
+    space = space_of(parse_spec(f"matmul:M=16,N={columns},K=512"), target, 1)
     config = dict(space.space.config(np.zeros(len(space.space.knobs), np.int32)))
     usual: dict[str, Value] = {
         "register": tile,

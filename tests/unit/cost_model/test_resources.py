@@ -19,8 +19,9 @@ from tuner.cost_model.history import TransferRanker
 from tuner.cost_model.metrics import spearman as spearman_of
 from tuner.cost_model.model import Features
 from tuner.measure.gpu.resources import Resources
+from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Points
-from tuner.spaces.cuda.space import CudaSpace
+from tuner.spaces.core.target_space import TargetSpace
 from tuner.workload.spec import parse_spec
 
 # Of the same kernels, in the same order: registers, bytes spilled, bytes of shared
@@ -31,7 +32,7 @@ SAID: Mapping[str, Any] = json.loads(
 FEW = 16
 
 
-def known(spec: str) -> tuple[CudaSpace, Points, list[Resources], np.ndarray[Any, Any]]:
+def known(spec: str) -> tuple[TargetSpace[Any], Points, list[Resources], np.ndarray[Any, Any]]:
     """Space, points, what ptxas said of them, their seconds."""
     space, points, seconds, _ = measured(spec)
     said = [
@@ -137,12 +138,12 @@ def test_candidates_like_those_that_spilled_much_are_ranked_down_not_for_a_few_b
 
 
 def test_of_several_kernels_the_worst_counts_and_unused_knobs_do_not() -> None:
-    space = CudaSpace(parse_spec("attention:B=1,H=2,S=64,D=32"), HOPPER)
+    space = space_of(parse_spec("attention:B=1,H=2,S=64,D=32"), HOPPER, 1)
     points = space.space.sample(np.random.default_rng(0), 64)
     taken = CudaFootprint(space)(points)
     for point, (registers, warps) in zip(points, taken, strict=True):
         config = space.space.config(point)
-        sketches = list(space.combinations.values())[point[0]]
+        sketches = list(space.sketches.values())[point[0]]
         footprints = [
             sketch.footprint(config[knob.name])
             for sketch in sketches

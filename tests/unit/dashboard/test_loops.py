@@ -11,7 +11,7 @@ import pytest
 
 from tests.database_samples import sample_target
 from tuner.api.dashboard import loops
-from tuner.spaces.cpu.space import program_for, space_for
+from tuner.spaces.by_target import space_of
 from tuner.workload.spec import parse_spec
 
 SPECS = (
@@ -51,9 +51,9 @@ def test_after_runs_the_reduction_over_every_point(seed: int, threads: int) -> N
     """Of a matmul in any config: at least M·N·K multiply-adds, and no more than
     overlapping tiles explain."""
     workload = parse_spec("matmul:M=48,N=40,K=32")
-    space = space_for(workload, sample_target(), threads)
-    config = space.config(space.sample(np.random.default_rng(seed), 1)[0])
-    program = program_for(workload, sample_target(), threads, config)
+    space = space_of(workload, sample_target(), threads)
+    config = space.space.config(space.space.sample(np.random.default_rng(seed), 1)[0])
+    program = space.program(config)
     lines = loops.nest_lines(program)
     found = iterations(lines)
     for block in program.blocks:

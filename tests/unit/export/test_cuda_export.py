@@ -27,7 +27,7 @@ from tuner.lowering.cuda.nvcc import cuda_compiler
 from tuner.runtime.cuda_driver import Device
 from tuner.runtime.cuda_loader import CudaLibrary
 from tuner.runtime.toolchain import Toolchain
-from tuner.spaces.cuda.space import CudaSpace
+from tuner.spaces.by_target import space_of
 from tuner.target.detect import detect_gpu
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate
@@ -120,7 +120,7 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
 @needs_gpu
 def test_an_exported_kernel_computes_on_the_device(tmp_path: Path) -> None:
     target, workload = detect_gpu(), parse_spec("softmax:M=64,N=256")
-    space = CudaSpace(workload, target)
+    space = space_of(workload, target, 1)
     program = space.program(space.space.config(space.space.unrank(0)))
     module = replace(
         cuda_module(program, target, "kernel", cuda_compiler(tmp_path / "cubins")), symbol="soft"

@@ -18,9 +18,10 @@ from tuner.cost_model.cpu.cycles import NAMES
 from tuner.cost_model.features import ESTIMATE, WIDTH, featurizer
 from tuner.lowering.compiler import Compiled, build, compile_kernel, compile_program, compile_stored
 from tuner.lowering.schedule import replay
+from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
+from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.cpu.amx import TILES, AmxSketch
-from tuner.spaces.cpu.space import CpuSpace
 from tuner.workload.inputs import make_inputs, numpy_dtype
 from tuner.workload.reference import evaluate
 from tuner.workload.spec import parse_spec, workload_from_notation
@@ -41,9 +42,9 @@ SPECS = (
 
 def sampled(
     spec: str, count: int, threads: int = 1, constants: str = ""
-) -> tuple[CpuSpace, list[Config]]:
+) -> tuple[TargetSpace[Any], list[Config]]:
     """Configs of AMX's sketches."""
-    space = CpuSpace(parse_spec(spec + constants), TARGET, threads)
+    space = space_of(parse_spec(spec + constants), TARGET, threads)
     points = space.space.sample(np.random.default_rng(3), 400)
     configs: list[Config] = [space.space.config(point) for point in points]
     return space, [config for config in configs if ":amx_" in str(config["sketch"])][:count]
@@ -129,7 +130,7 @@ def test_two_sums_one_after_the_other_have_registers_of_their_own_shapes(threads
     workload = workload_from_notation(TWO_SUMS, {})
     inputs = make_inputs(workload.expression, seed=5, kind="normal")
     want = evaluate(workload.expression, inputs)
-    space = CpuSpace(workload, TARGET, threads)
+    space = space_of(workload, TARGET, threads)
     every = [
         space.space.config(point) for point in space.space.sample(np.random.default_rng(3), 2000)
     ]
@@ -152,10 +153,10 @@ def test_blocks_of_the_reduction_and_threads_add_up() -> None:
     workload = parse_spec(spec)
     inputs = make_inputs(workload.expression, seed=5, kind="normal")
     want = evaluate(workload.expression, inputs)["C"].astype(np.float64)
-    space = CpuSpace(workload, TARGET, 2)
+    space = space_of(workload, TARGET, 2)
     depths = next(
         knob
-        for sketch in space.space.sketches
+        for sketch in space.space.combinations
         for knob in sketch.knobs
         if knob.name.endswith("amx_j.depth")
     )
@@ -207,7 +208,7 @@ def test_a_stored_schedule_runs_on_a_cpu_without_the_instruction(spec: str, sket
     poorer = replace(TARGET, tvm={"kind": "llvm", "mcpu": "x86-64"}, isa=("sse2",))
     workload = parse_spec(spec)
     inputs = make_inputs(workload.expression, seed=5, kind="normal")
-    space = CpuSpace(workload, TARGET, 1)
+    space = space_of(workload, TARGET, 1)
     found = (
         space.space.config(point) for point in space.space.sample(np.random.default_rng(3), 100)
     )
@@ -224,7 +225,7 @@ def test_constants_packed_ahead_cost_a_call_nothing() -> None:
     space, configs = sampled(spec, 100)
     ahead = [config for config in configs if config.get("C.amx_j.copy1_B") == "pack_root"]
     points = np.stack([space.space.point(config) for config in ahead])
-    free = CpuSpace(parse_spec(spec + ",const=B"), TARGET, 1)
+    free = space_of(parse_spec(spec + ",const=B"), TARGET, 1)
     terms = [
         featurizer(one)(points)[:, WIDTH + NAMES.index("packed_first")] for one in (space, free)
     ]
@@ -258,7 +259,7 @@ def test_packed_constants_are_given_to_the_kernel() -> None:
 def test_where_it_does_not_apply_there_is_no_such_sketch(spec: str, isa: tuple[str, ...]) -> None:
     target = replace(TARGET, isa=isa)
     assert not any(
-        "amx" in sketch.name for sketch in CpuSpace(parse_spec(spec), target, 1).space.sketches
+        "amx" in sketch.name for sketch in space_of(parse_spec(spec), target, 1).space.combinations
     )
 
 
@@ -266,7 +267,7 @@ def test_registers_suffice_for_every_tile() -> None:
     assert {(1, 1), (2, 2), (1, 6), (6, 1)} <= set(TILES)
     spec = "matmul:M=200,N=200,K=64,dtype=int8"
     space, configs = sampled(spec, 12)
-    for combination in space.combinations.values():
+    for combination in space.sketches.values():
         for sketch in combination:
             if isinstance(sketch, AmxSketch):
                 assert sketch.rows == 16
@@ -283,7 +284,7 @@ def test_rows_are_shared_evenly_among_registers() -> None:
         space, _ = sampled(f"matmul:M={extent},N=40,K=64,dtype=bfloat16", 1)
         found = [
             one
-            for chosen in space.combinations.values()
+            for chosen in space.sketches.values()
             for one in chosen
             if isinstance(one, AmxSketch)
         ]
@@ -295,7 +296,7 @@ def test_registers_that_are_not_full_compute_less_in_the_same_time() -> None:
         space, _ = sampled(spec, 1)
         return next(
             one.rate
-            for chosen in space.combinations.values()
+            for chosen in space.sketches.values()
             for one in chosen
             if isinstance(one, AmxSketch)
         )

@@ -7,7 +7,7 @@ import pytest
 import tvm
 
 from tuner.lowering.compiler import compile_program, compile_stored
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.target.detect import detect_cpu
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate
@@ -15,7 +15,7 @@ from tuner.workload.spec import parse_spec
 
 TARGET = detect_cpu()
 WORKLOAD = parse_spec("batch_norm:N=2,H=3,W=5,C=4,layout=NCHW")
-SPACE = CpuSpace(WORKLOAD, TARGET, threads=1)
+SPACE = space_of(WORKLOAD, TARGET, threads=1)
 KERNEL = compile_program(
     SPACE.program(SPACE.space.config(SPACE.space.sample(np.random.default_rng(1), 1)[0])),
     TARGET,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.unit.spaces.kernels import output_of
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.target.detect import detect_cpu
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate
@@ -27,7 +27,7 @@ MAPS = [
 @pytest.mark.parametrize("text", MAPS)
 def test_inside_and_outside(text: str) -> None:
     workload = workload_from_notation(text, {})
-    space = CpuSpace(workload, detect_cpu(), threads=1)
+    space = space_of(workload, detect_cpu(), threads=1)
     inputs = make_inputs(workload.expression, seed=3)
     want = evaluate(workload.expression, inputs)["Y"]
     for point in space.space.sample(np.random.default_rng(0), 5):

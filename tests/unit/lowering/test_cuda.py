@@ -23,8 +23,8 @@ from tuner.lowering.cuda.codegen import cuda_built, cuda_kernels, cuda_module, c
 from tuner.lowering.cuda.nvcc import KernelResources, cuda_compiler, find_nvcc, resources
 from tuner.measure.gpu.resources import Resources
 from tuner.runtime.cuda_module import CudaModuleError, unpacked
+from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
-from tuner.spaces.cuda.space import CudaSpace
 from tuner.spaces.default_schedule import default_program
 from tuner.target.cuda import STATIC_SHARED_BYTES, cuda_target, cuda_targets
 from tuner.workload.catalogue import OPERATORS
@@ -64,7 +64,7 @@ COMPILED = (
 
 def sources(spec: str, arch: str, count: int) -> list[str]:
     target = cuda_target(arch, lambda fingerprint: "declared")
-    space = CudaSpace(parse_spec(spec), target)
+    space = space_of(parse_spec(spec), target, 1)
     rng = np.random.default_rng(zlib.crc32(spec.encode()))
     return [
         cuda_source(space.program(space.space.config(point)), target, "k")
@@ -76,7 +76,9 @@ def sources(spec: str, arch: str, count: int) -> list[str]:
 @pytest.mark.parametrize("spec", SPECS)
 def test_source_is_generated(spec: str) -> None:
     groups = len(
-        CudaSpace(parse_spec(spec), cuda_target("sm_80", lambda fingerprint: "declared")).groups
+        space_of(
+            parse_spec(spec), cuda_target("sm_80", lambda fingerprint: "declared"), 1
+        ).algorithm.groups
     )
     for source in sources(spec, "sm_80", 2):
         assert source.count("__global__") == 2 * groups, (
@@ -91,14 +93,14 @@ def test_launches_are_those_of_the_source(spec: str) -> None:
     """Names, arguments and threads by what the source itself declares; the grid covers
     the output."""
     target = cuda_target("sm_80", lambda fingerprint: "declared")
-    space = CudaSpace(parse_spec(spec), target)
+    space = space_of(parse_spec(spec), target, 1)
     (point,) = space.space.sample(np.random.default_rng(0), 1)
     program = space.program(space.space.config(point))
     made = cuda_kernels(program, target, "k")
     declared = re.findall(
         r"__global__ void __launch_bounds__\((\d+)\) (\w+)\(([^)]*)\);", made.text
     )
-    assert len(declared) == len(made.launches) == len(space.groups)
+    assert len(declared) == len(made.launches) == len(space.algorithm.groups)
     known = {tensor.name for tensor in (*program.inputs, *program.outputs)} | {
         one.name for one in program.buffers
     }
@@ -112,7 +114,7 @@ def test_launches_are_those_of_the_source(spec: str) -> None:
 def overlapped(pipeline: str, warp: int = 0) -> str:
     """The source of a matmul whose operands go through shared memory, the left one turned."""
     target = cuda_target("sm_90", lambda fingerprint: "declared")
-    space = CudaSpace(parse_spec("matmul:M=256,N=256,K=256"), target)
+    space = space_of(parse_spec("matmul:M=256,N=256,K=256"), target, 1)
     config: Config = {
         "sketch": "C:tile", "C.tile.tile": (16, 2, 4, 16, 2, 4, 8), "C.tile.unroll": 8,
         "C.tile.warp": warp,
@@ -225,7 +227,7 @@ def test_sources_compile_for_each_architecture_and_nothing_spills(
     compiler, target = cuda_compiler(tmp_path), cuda_target(arch, lambda fingerprint: "declared")
     cubin = compiler.compile(sources(spec, arch, 1)[0], target)
     assert cubin.code.startswith(b"\x7fELF")
-    assert len(cubin.kernels) == len(CudaSpace(parse_spec(spec), target).groups)
+    assert len(cubin.kernels) == len(space_of(parse_spec(spec), target, 1).algorithm.groups)
     for kernel in cubin.kernels:
         assert 0 < kernel.registers <= 255 and kernel.shared_bytes <= STATIC_SHARED_BYTES
         assert not kernel.spills, kernel
@@ -239,7 +241,7 @@ def test_twenty_operators_and_more_are_compiled_for_each_architecture() -> None:
 @needs_nvcc
 def test_a_module_survives_its_packing_and_nothing_else_passes_for_one(tmp_path: Path) -> None:
     target = cuda_target("sm_80", lambda fingerprint: "declared")
-    space = CudaSpace(parse_spec("attention:B=1,H=2,S=20,D=16"), target)
+    space = space_of(parse_spec("attention:B=1,H=2,S=20,D=16"), target, 1)
     module = cuda_module(
         space.program(space.space.config(space.space.unrank(0))),
         target,
@@ -280,7 +282,7 @@ def test_what_a_candidate_takes_comes_with_it(tmp_path: Path) -> None:
     """Of three kernels the most registers and shared memory; a second build, which
     compiles nothing, says the same."""
     target, compiler = cuda_target("sm_80", lambda fingerprint: "declared"), cuda_compiler(tmp_path)
-    space = CudaSpace(parse_spec("attention:B=1,H=2,S=20,D=16"), target)
+    space = space_of(parse_spec("attention:B=1,H=2,S=20,D=16"), target, 1)
     program = space.program(space.space.config(space.space.unrank(0)))
     built = cuda_built(program, target, "attend", compiler)
     kernels = compiler.compile(cuda_source(program, target, "attend"), target).kernels

@@ -15,8 +15,9 @@ from tests.property.blocks import run
 from tests.unit.spaces.kernels import output_of
 from tuner.cost_model.features import featurizer
 from tuner.lowering.compiler import compile_kernel
+from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.core.target_space import TargetSpace
 from tuner.target.detect import detect_cpu
 from tuner.target.target import Target
 from tuner.workload.inputs import make_inputs, numpy_dtype
@@ -79,9 +80,9 @@ def made(given: str) -> Workload:
 
 def sampled(
     given: str, target: Target, count: int, threads: int = 1
-) -> tuple[CpuSpace, list[Config]]:
+) -> tuple[TargetSpace[Any], list[Config]]:
     """Configs of sketches of one of the instructions."""
-    space = CpuSpace(made(given), target, threads)
+    space = space_of(made(given), target, threads)
     points = space.space.sample(np.random.default_rng(2), 60)
     configs: list[Config] = [space.space.config(point) for point in points]
     found = [
@@ -214,7 +215,7 @@ def test_the_sum_is_taken_by_one_instruction(dtype: str, target: Target, instruc
 def test_where_it_does_not_apply_there_is_no_such_sketch(spec: str, target: Target) -> None:
     assert not any(
         "pairs" in sketch.name or "fours" in sketch.name
-        for sketch in CpuSpace(parse_spec(spec), target, 1).space.sketches
+        for sketch in space_of(parse_spec(spec), target, 1).space.combinations
     )
 
 
@@ -222,17 +223,17 @@ def test_where_it_does_not_apply_there_is_no_such_sketch(spec: str, target: Targ
 def test_sums_that_might_not_fit_once_moved_are_left_to_pairs(length: int, name: str) -> None:
     names = [
         sketch.name
-        for sketch in CpuSpace(
+        for sketch in space_of(
             parse_spec(f"matmul:M=2,N=16,K={length},dtype=int8"), WIDE, 1
-        ).space.sketches
+        ).space.combinations
     ]
     assert any(f":{name}_" in found for found in names)
     long = (
         "kernel p(A: u8[2, 70000], B: i8[70000, 16]) -> (C: i32[2, 16]) { C[i, j] += "
         "i32(A[i, k]) * i32(B[k, j]) }"
     )
-    mixed = CpuSpace(made(long), WIDE, 1)
-    assert any(":fours_" in sketch.name for sketch in mixed.space.sketches), "nothing is moved"
+    mixed = space_of(made(long), WIDE, 1)
+    assert any(":fours_" in sketch.name for sketch in mixed.space.combinations), "nothing is moved"
 
 
 def test_the_cost_model_has_features_of_it() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from tuner.lowering.compiler import compile_stored, program_text
 from tuner.lowering.schedule import schedule, stored
+from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Value
-from tuner.spaces.cpu.space import CpuSpace
 from tuner.spaces.default_schedule import default_program
 from tuner.target.target import Target
 from tuner.workload.spec import parse_spec
@@ -47,7 +47,7 @@ def test_scheduled_modules(name: str, golden: Callable[[str, str], None]) -> Non
     spec, config = CASES[name]
     golden(
         f"{name}.tvmscript",
-        program_text(CpuSpace(parse_spec(spec), TARGET, 1).program(config), "kernel") + "\n",
+        program_text(space_of(parse_spec(spec), TARGET, 1).program(config), "kernel") + "\n",
     )
 
 
@@ -59,7 +59,7 @@ def test_default_schedule(golden: Callable[[str, str], None]) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_a_stored_schedule_compiles_to_the_same_code(name: str) -> None:
     spec, config = CASES[name]
-    program = CpuSpace(parse_spec(spec), TARGET, 2).program(config)
+    program = space_of(parse_spec(spec), TARGET, 2).program(config)
     scheduled = schedule(program, "kernel")
     kept = stored(program, "kernel", scheduled)
     from_store = compile_stored(kept, TARGET)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.unit.spaces.kernels import output_of
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.target.detect import detect_cpu
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate
@@ -26,8 +26,8 @@ SOFTMAX_OF_PRODUCT = """kernel weigh(Q: f32[M, D], K: f32[N, D], V: f32[N, D]) -
 @pytest.mark.parametrize("rows", [1, 5])
 def test_sums_are_there_when_they_are_read_again(rows: int) -> None:
     workload = workload_from_notation(SOFTMAX_OF_PRODUCT, {"M": 5, "N": 5, "D": 8})
-    space = CpuSpace(workload, detect_cpu(), threads=1)
-    sketch = next(one for one in space.space.sketches if "+e:rows+" in one.name)
+    space = space_of(workload, detect_cpu(), threads=1)
+    sketch = next(one for one in space.space.combinations if "+e:rows+" in one.name)
     config = {"sketch": sketch.name} | {knob.name: knob.values[0] for knob in sketch.knobs}
     program = space.program(config | {"e.rows.register": (rows, 4), "e.rows.ahead": 0})
     inputs = make_inputs(workload.expression, seed=2)

@@ -12,7 +12,7 @@ from tvm.s_tir import Schedule, meta_schedule
 
 from tuner.lowering.compiler import Compiled, compile_kernel
 from tuner.lowering.metaschedule import RECORDS, WORKLOADS, Record, database, scheduled_script
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 
@@ -21,7 +21,7 @@ MACHINE = detect_cpu()
 
 def compiled(spec: str, seed: int = 3) -> Compiled:
     workload = parse_spec(spec)
-    space = CpuSpace(workload, MACHINE, 1).space
+    space = space_of(workload, MACHINE, 1).space
     config = space.config(space.sample(np.random.default_rng(seed), 1)[0])
     return compile_kernel(
         workload=workload, target=MACHINE, threads=1, config=config, symbol="tuned_kernel"

@@ -9,8 +9,8 @@ import pytest
 
 from tuner.lowering.compiler import Compiled, compile_program
 from tuner.lowering.llvm_functions import NOTHING
+from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Value
-from tuner.spaces.cpu.space import CpuSpace
 from tuner.spaces.program.program import Mark
 from tuner.target.target import Target
 from tuner.workload.spec import parse_spec
@@ -34,7 +34,7 @@ ACCUMULATORS = 24  # of 6 rows of 64 elements: with their operands 29 registers 
 
 def compiled(spec: str, changes: Mapping[str, Value]) -> Compiled:
     """The first config of the operator's tile sketch along j, with the changes."""
-    space = CpuSpace(parse_spec(spec), TARGET, 1)
+    space = space_of(parse_spec(spec), TARGET, 1)
     config = space.space.config(
         space.space.canonical(np.zeros((1, len(space.space.knobs)), np.int32))[0]
     )

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.spaces.kernels import output_of
 from tuner.lowering.module import module
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.target.detect import detect_cpu
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate
@@ -39,8 +39,8 @@ def workload(value: str) -> Workload:
 
 
 def check(problem: Workload, branches: bool) -> None:
-    space = CpuSpace(problem, detect_cpu(), threads=1)
-    sketch = space.space.sketches[0]
+    space = space_of(problem, detect_cpu(), threads=1)
+    sketch = space.space.combinations[0]
     program = space.program(
         {"sketch": sketch.name} | {knob.name: knob.values[0] for knob in sketch.knobs}
     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,8 +20,9 @@ from tuner.cost_model.features import TERMS, featurizer
 from tuner.lowering.compiler import compile_program
 from tuner.lowering.llvm_functions import FENCE, called_functions, streaming_store
 from tuner.lowering.passes.non_temporal import STREAM, stream_stores
+from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Value
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.core.target_space import TargetSpace
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec
 
@@ -30,7 +32,7 @@ SIXTEEN = replace(
 )
 
 
-def streamed(space: CpuSpace, count: int) -> Iterator[dict[str, Value]]:
+def streamed(space: TargetSpace[Any], count: int) -> Iterator[dict[str, Value]]:
     """Random configs, with all outputs past the caches."""
     for point in space.space.sample(np.random.default_rng(5), count):
         config = space.space.config(point)
@@ -59,14 +61,14 @@ def streamed(space: CpuSpace, count: int) -> Iterator[dict[str, Value]]:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_results_are_what_they_are_through_the_caches(spec: str, threads: int) -> None:
     workload = parse_spec(spec)
-    space = CpuSpace(workload, SMALL, threads=threads)
+    space = space_of(workload, SMALL, threads=threads)
     programs = [space.program(config) for config in streamed(space, 4)]
     assert any(block.streamed for program in programs for block in program.blocks)
     check_programs(workload, programs)
 
 
 def assembly(spec: str, threads: int, config: dict[str, Value]) -> str:
-    space = CpuSpace(parse_spec(spec), SIXTEEN, threads)
+    space = space_of(parse_spec(spec), SIXTEEN, threads)
     return compile_program(space.program(config), SIXTEEN, "kernel").sources["asm"]
 
 
@@ -127,12 +129,12 @@ def test_vectors_that_begin_between_multiples_of_a_line_are_stored_as_ever(
     ],
 )
 def test_it_is_offered_where_it_may_pay(spec: str, l2_bytes: int, offered: bool) -> None:
-    space = CpuSpace(parse_spec(spec), replace(SIXTEEN, l2_bytes=l2_bytes), threads=1).space
+    space = space_of(parse_spec(spec), replace(SIXTEEN, l2_bytes=l2_bytes), threads=1).space
     assert any(knob.name.endswith(".stores") for knob in space.knobs) == offered
 
 
 def test_the_model_counts_lines_that_go_past_the_caches_in_parts() -> None:
-    space = CpuSpace(
+    space = space_of(
         parse_spec("elementwise:M=2048,N=2048,act=relu"),
         replace(SIXTEEN, vector_bytes=32, l2_bytes=1 << 20),
         1,
@@ -148,7 +150,7 @@ def test_the_model_counts_lines_that_go_past_the_caches_in_parts() -> None:
 
 
 def test_the_model_sees_what_is_written_where() -> None:
-    space = CpuSpace(
+    space = space_of(
         parse_spec("elementwise:M=2048,N=2048,act=relu"), replace(SIXTEEN, l2_bytes=1 << 20), 1
     )
     rows = featurizer(space)(

@@ -77,7 +77,7 @@ def load(path: Path) -> ModuleType:
 
 
 def test_one_call_collects_the_space(space: TemplateSpace) -> None:
-    assert [sketch.name for sketch in space.space.sketches] == ["tiled"]
+    assert [sketch.name for sketch in space.space.combinations] == ["tiled"]
     assert [knob.name for knob in space.space.knobs] == ["sketch", "tile_j", "order"]
     assert space.space.size == 5 * 6
     assert KnobEncoding(space.space)(Domain(space.space).points()).shape[0] == 30

@@ -12,7 +12,7 @@ from tvm_ffi import structural_map
 from tuner.lowering.compiler import compile_program
 from tuner.lowering.passes.transposition import transpose_in_registers
 from tuner.lowering.schedule import schedule
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.spaces.program.program import Block, Mark, Program
 from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Axis, DType, Read, Tensor, Var
@@ -110,7 +110,7 @@ def test_a_pair_of_rows_takes_two_shuffles_a_round(rows: int, lanes: int, shuffl
     ],
 )
 def test_rows_of_a_register_tile_are_packed_in_rectangles(spec: str, marked: bool) -> None:
-    space = CpuSpace(parse_spec(spec), detect_cpu(), 1)
+    space = space_of(parse_spec(spec), detect_cpu(), 1)
     points = space.space.sample(np.random.default_rng(3), 200)
     configs = [space.space.config(point) for point in points]
     packing = [

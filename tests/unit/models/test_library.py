@@ -25,7 +25,7 @@ from tuner.models.graph import Graph
 from tuner.models.library import ModelNumbers, model_kernel
 from tuner.models.reading import read_graph
 from tuner.models.workloads import workloads_of
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.target.detect import detect_cpu
 from tuner.workload.workload import Workload
 
@@ -40,7 +40,7 @@ MODELS = {
 def compiled(workload: Workload, seed: int | None) -> ExportKernel:
     """The default schedule, or that of a random config."""
     target = detect_cpu()
-    space = CpuSpace(workload, target, 1).space
+    space = space_of(workload, target, 1).space
     config = None if seed is None else space.config(space.sample(np.random.default_rng(seed), 1)[0])
     symbol = f"kernel_{workload.key[:16]}"
     made = compile_kernel(workload=workload, target=target, threads=1, config=config, symbol=symbol)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tuner.measure.outcome import Candidate, Conditions, Failed, FailureKind, Outcome, Timed, Trial
 from tuner.search.domain import Domain
-from tuner.spaces.core.space import Knob, Points, Sketch, Space
+from tuner.spaces.core.space import Combination, Knob, Points, Space
 
 CONDITIONS = Conditions(lane="synthetic", isolation="none")
 _SPLITS = tuple((outer, inner) for outer, inner in product((1, 2, 4, 8, 16), (1, 2, 4, 6, 8, 16)))
@@ -25,7 +25,7 @@ _SPLITS = tuple((outer, inner) for outer, inner in product((1, 2, 4, 8, 16), (1,
 
 def large_space() -> Space:
     """Two sketches, 216,480 points."""
-    tiled = Sketch(
+    tiled = Combination(
         name="tiled",
         knobs=(
             Knob(name="tiled.i", values=_SPLITS),
@@ -37,7 +37,7 @@ def large_space() -> Space:
             Knob(name="tiled.cache", values=(0, 1)),
         ),
     )
-    plain = Sketch(
+    plain = Combination(
         name="plain",
         knobs=(
             Knob(name="plain.j", values=_SPLITS),
@@ -50,14 +50,14 @@ def large_space() -> Space:
 
 def small_space() -> Space:
     """Two sketches, 76 points: exhausted within a test."""
-    first = Sketch(
+    first = Combination(
         name="first",
         knobs=(
             Knob(name="first.a", values=tuple(range(6))),
             Knob(name="first.b", values=(1, 2, 4, 8, 16, 32)),
         ),
     )
-    second = Sketch(
+    second = Combination(
         name="second",
         knobs=(
             Knob(name="second.a", values=((1, 1), (1, 2), (2, 2), (4, 2))),

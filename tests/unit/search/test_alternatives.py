@@ -4,6 +4,7 @@ best, unlike each other, reproducible."""
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +17,9 @@ from tuner.cost_model.history import Prior
 from tuner.search.alternatives import BEHIND, COUNT, alternatives
 from tuner.search.domain import Domain
 from tuner.search.seeds import MOST_SEEDS, carried_over, first_points
-from tuner.spaces.core.space import Knob, Points, Sketch, Space
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
+from tuner.spaces.core.space import Combination, Knob, Points, Space
+from tuner.spaces.core.target_space import TargetSpace
 from tuner.target.detect import detect_cpu
 from tuner.workers.jobs.search import searcher_for
 from tuner.workload.spec import parse_spec
@@ -32,7 +34,7 @@ PRIOR = Prior()
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_they_are_near_the_best_and_differ_in_choices(spec: str) -> None:
-    space = CpuSpace(parse_spec(spec), detect_cpu(), 1)
+    space = space_of(parse_spec(spec), detect_cpu(), 1)
     domain, features = Domain(space.space), featurizer(space)
     found = alternatives(domain, features, PRIOR, seed=3)
     least = PRIOR.log_cycles(features(domain.sample(np.random.default_rng(0), 4000))).min()
@@ -49,13 +51,13 @@ def test_they_are_near_the_best_and_differ_in_choices(spec: str) -> None:
     assert np.array_equal(found, space.space.canonical(found))
 
 
-def of_three_algorithms() -> CpuSpace:
+def of_three_algorithms() -> TargetSpace[Any]:
     """The sum, Winograd's, and three products of bfloat16."""
-    space = CpuSpace(
+    space = space_of(
         parse_spec("conv2d:N=1,H=28,W=28,CI=64,CO=64,KH=3,KW=3,pad=1,numerics=fast"), TARGET, 1
     )
     assert sorted(place for places in space.by_algorithm for place in places) == list(
-        range(len(space.space.sketches))
+        range(len(space.space.combinations))
     )
     assert len(space.by_algorithm) == 3
     return space
@@ -71,7 +73,7 @@ def test_the_best_of_each_algorithm_is_among_them_however_far_behind() -> None:
 def test_a_history_does_not_keep_a_search_from_what_the_estimate_likes(spec: str) -> None:
     """Were the history's favourites all wrong, the estimate's own would be among the
     first tried."""
-    space = CpuSpace(parse_spec(spec), TARGET, 1)
+    space = space_of(parse_spec(spec), TARGET, 1)
     features = featurizer(space)
     misled = Prior()  # a cost of each term that is the lower the more it costs
     misled.load(
@@ -103,7 +105,7 @@ def test_winners_leave_room_for_each_algorithm() -> None:
 
 def test_first_points_lie_in_a_domain_of_few_rows() -> None:
     """A table of sampled configs has hardly one of those that won elsewhere."""
-    space = CpuSpace(parse_spec(SPECS[0]), TARGET, 1)
+    space = space_of(parse_spec(SPECS[0]), TARGET, 1)
     drawn = np.unique(space.space.sample(np.random.default_rng(2), 400), axis=0)
     domain = Domain(space.space, drawn[:200])
     winners = [space.space.config(point) for point in drawn[196:204]]
@@ -118,7 +120,7 @@ def test_first_points_lie_in_a_domain_of_few_rows() -> None:
     "spec", ["reduce_sum:M=3,N=2,axis=1", "transpose:M=1,N=1", "matmul:M=1,N=1,K=1"]
 )
 def test_a_space_of_few_points_has_few(spec: str) -> None:
-    space = CpuSpace(parse_spec(spec), detect_cpu(), 1)
+    space = space_of(parse_spec(spec), detect_cpu(), 1)
     domain = Domain(space.space)
     found = alternatives(domain, featurizer(space), PRIOR, seed=0, count=3)
     assert found.shape[1] == len(space.space.knobs) and len(found) <= min(3, domain.size)
@@ -129,7 +131,7 @@ def test_of_equally_good_points_every_look_takes_the_same() -> None:
     """Where an estimate cannot tell some values of a knob apart, a search and a look do
     not differ in what they call the best."""
     cared = tuple(Knob(name=f"a.x{number}", values=tuple(range(4))) for number in range(3))
-    space = Space((Sketch(name="a", knobs=(*cared, Knob(name="a.any", values=(0, 1, 2)))),))
+    space = Space((Combination(name="a", knobs=(*cared, Knob(name="a.any", values=(0, 1, 2)))),))
 
     def features(points: Points) -> NDArray[np.float32]:
         found = np.zeros((len(points), WIDTH + TERMS), np.float32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tuner.search.domain import Domain
-from tuner.spaces.core.space import Knob, Sketch, Space
+from tuner.spaces.core.space import Combination, Knob, Space
 
 A, B, C, D = (
     Knob(name=f"s.{name}", values=tuple(range(size)))
@@ -14,10 +14,10 @@ A, B, C, D = (
 # The second takes its knobs in another order than the columns have; the third has one of its own.
 SHARED = Space(
     (
-        Sketch(name="x", knobs=(A, B)),
-        Sketch(name="y", knobs=(C, B, A)),
-        Sketch(name="z", knobs=(A, D)),
-        Sketch(name="w", knobs=()),
+        Combination(name="x", knobs=(A, B)),
+        Combination(name="y", knobs=(C, B, A)),
+        Combination(name="z", knobs=(A, D)),
+        Combination(name="w", knobs=()),
     )
 )
 
@@ -25,7 +25,10 @@ SHARED = Space(
 def huge() -> Space:
     knobs = [Knob(name=f"s.{number}", values=tuple(range(100))) for number in range(12)]
     return Space(
-        (Sketch(name="x", knobs=tuple(knobs[:11])), Sketch(name="y", knobs=tuple(knobs[1:])))
+        (
+            Combination(name="x", knobs=tuple(knobs[:11])),
+            Combination(name="y", knobs=tuple(knobs[1:])),
+        )
     )
 
 

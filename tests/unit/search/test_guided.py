@@ -16,7 +16,7 @@ from tuner.search.guided import GuidedSearcher
 from tuner.search.pool import Pool
 from tuner.search.seeds import carried_over
 from tuner.search.setup import GuidedOptions
-from tuner.spaces.core.space import Config, Knob, Points, Sketch, Space
+from tuner.spaces.core.space import Combination, Config, Knob, Points, Space
 
 SPACE = large_space()
 DOMAIN = Domain(SPACE)
@@ -187,7 +187,7 @@ def test_winners_of_another_space_are_carried_over_by_name_and_nearest_value() -
         "kij",
     )
     empty = carried_over(
-        Space((Sketch(name="z", knobs=(Knob(name="z.a", values=(1, 2)),)),)), [other]
+        Space((Combination(name="z", knobs=(Knob(name="z.a", values=(1, 2)),)),)), [other]
     )
     assert empty.shape == (0, 2)
 

@@ -10,7 +10,7 @@ import tvm
 from numpy.typing import NDArray
 
 from tuner.lowering.compiler import compile_program
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.spaces.program.program import Program
 from tuner.target.detect import detect_cpu
 from tuner.workload.expression import Expression
@@ -46,7 +46,7 @@ def check_programs(workload: Workload, programs: Iterable[Program]) -> None:
 def check_kernels(workload: Workload, configs: int, kind: Kind = "normal") -> None:
     """Of a workload with one output, on this machine; what is no number must be none in both."""
     inputs = make_inputs(workload.expression, seed=5, kind=kind)
-    space = CpuSpace(workload, detect_cpu(), threads=1)
+    space = space_of(workload, detect_cpu(), threads=1)
     with np.errstate(all="ignore"):
         want, magnitude = evaluate_with_magnitude(workload.expression, inputs)
     (name,) = workload.expression.outputs

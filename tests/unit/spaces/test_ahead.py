@@ -8,14 +8,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from math import prod
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.unit.spaces.kernels import check_programs
 from tuner.cost_model.features import featurizer
+from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Value
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.program.program import Block
 from tuner.spaces.program.tiles import constant
 from tuner.spaces.rewrite.access import bounds
@@ -29,7 +31,7 @@ SMALL = replace(detect_cpu(), l1d_bytes=512, l2_bytes=1024)
 SIXTEEN = replace(SMALL, vector_bytes=64, vector_registers=32, isa=("avx2", "fma", "avx512f"))
 
 
-def configs(space: CpuSpace, count: int) -> Iterator[dict[str, Value]]:
+def configs(space: TargetSpace[Any], count: int) -> Iterator[dict[str, Value]]:
     """Random ones that fetch ahead."""
     for point in space.space.sample(np.random.default_rng(3), count):
         config = space.space.config(point)
@@ -57,7 +59,7 @@ def configs(space: CpuSpace, count: int) -> Iterator[dict[str, Value]]:
 )
 def test_results_are_what_they_are_without(spec: str) -> None:
     workload = parse_spec(spec)
-    space = CpuSpace(workload, SMALL, threads=1)
+    space = space_of(workload, SMALL, threads=1)
     programs = [space.program(config) for config in configs(space, 12)]
     assert any(block.ahead for program in programs for block in program.blocks)
     check_programs(workload, programs)
@@ -98,7 +100,7 @@ def test_a_sum_fetches_each_line_of_the_next_block(
     extents: tuple[int, int, int], register: tuple[int, int], block_j: int, depth: int
 ) -> None:
     m, n, k = extents
-    space = CpuSpace(parse_spec(f"matmul:M={m},N={n},K={k}"), SIXTEEN, threads=1)
+    space = space_of(parse_spec(f"matmul:M={m},N={n},K={k}"), SIXTEEN, threads=1)
     chosen: dict[str, Value] = {
         "register": register,
         "block_i": m if m > 4 else 0,
@@ -151,7 +153,7 @@ def test_a_sum_fetches_each_line_of_the_next_part_that_it_packs(
     order: tuple[int, int],
 ) -> None:
     m, n, k = 40, 192, 96
-    space = CpuSpace(
+    space = space_of(
         parse_spec(f"matmul:M={m},N={n},K={k},transpose_b={str(transpose_b).lower()}"),
         SIXTEEN,
         threads=1,
@@ -203,7 +205,7 @@ def test_a_sum_fetches_each_line_of_the_next_part_that_it_packs(
 
 
 def test_a_map_fetches_a_page_ahead_what_it_reads_and_writes() -> None:
-    space = CpuSpace(parse_spec("elementwise:M=64,N=1024,act=gelu"), SIXTEEN, threads=1)
+    space = space_of(parse_spec("elementwise:M=64,N=1024,act=gelu"), SIXTEEN, threads=1)
     config: dict[str, Value] = {
         "sketch": "Y:tile_ij",
         "Y.tile_ij.register": (32,),
@@ -237,12 +239,12 @@ def test_a_map_fetches_a_page_ahead_what_it_reads_and_writes() -> None:
     ],
 )
 def test_it_is_offered_where_it_may_pay(spec: str, l2_bytes: int, offered: bool) -> None:
-    space = CpuSpace(parse_spec(spec), replace(SIXTEEN, l2_bytes=l2_bytes), threads=1).space
+    space = space_of(parse_spec(spec), replace(SIXTEEN, l2_bytes=l2_bytes), threads=1).space
     assert any(knob.name.endswith(".ahead") for knob in space.knobs) == offered
 
 
 def test_a_sum_in_one_block_has_nothing_to_fetch() -> None:
-    space = CpuSpace(parse_spec("matmul:M=16,N=256,K=256"), SIXTEEN, threads=1)
+    space = space_of(parse_spec("matmul:M=16,N=256,K=256"), SIXTEEN, threads=1)
     describe = featurizer(space)
 
     def described(depth: int, ahead: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +18,9 @@ from tuner.cost_model.features import featurizer
 from tuner.lowering.compiler import build, compile_kernel
 from tuner.lowering.passes.amx import use_tile_registers
 from tuner.lowering.schedule import replay, schedule
+from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Config
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.core.target_space import TargetSpace
 from tuner.spaces.rewrite.algorithm import fewest_flops
 from tuner.spaces.rewrite.bf16x3 import SUFFIX, bf16x3
 from tuner.spaces.rewrite.stages import plainly_named
@@ -101,26 +103,26 @@ def test_what_is_summed_lies_together_in_the_factor_that_neighbours_share() -> N
 
 def test_it_is_a_sketch_under_fast_numerics_where_the_target_has_the_unit() -> None:
     strict, fast = (
-        CpuSpace(parse_spec(spec), TARGET, 1).space
+        space_of(parse_spec(spec), TARGET, 1).space
         for spec in (PRODUCT, f"{PRODUCT},numerics=fast")
     )
-    assert not any(SUFFIX in sketch.name for sketch in strict.sketches)
-    assert [sketch.name for sketch in fast.sketches if SUFFIX not in sketch.name] == [
-        sketch.name for sketch in strict.sketches
+    assert not any(SUFFIX in sketch.name for sketch in strict.combinations)
+    assert [sketch.name for sketch in fast.combinations if SUFFIX not in sketch.name] == [
+        sketch.name for sketch in strict.combinations
     ]
-    assert [sketch.name for sketch in fast.sketches if SUFFIX in sketch.name] == [
+    assert [sketch.name for sketch in fast.combinations if SUFFIX in sketch.name] == [
         "CAsplit:tile_p1+CBsplit:tile_p1+Csplit:amx_j",
     ]
     assert len({knob.name for knob in fast.knobs}) == len(fast.knobs)
-    without = CpuSpace(
+    without = space_of(
         parse_spec(f"{PRODUCT},numerics=fast"), replace(TARGET, isa=("avx512f", "avx512bf16")), 1
     )
     assert without.space == strict
 
 
 def test_every_product_of_a_workload_is_offered() -> None:
-    space = CpuSpace(parse_spec("attention:B=1,H=2,S=64,D=32,numerics=fast"), TARGET, 1).space
-    (name,) = (sketch.name for sketch in space.sketches if SUFFIX in sketch.name)
+    space = space_of(parse_spec("attention:B=1,H=2,S=64,D=32,numerics=fast"), TARGET, 1).space
+    (name,) = (sketch.name for sketch in space.combinations if SUFFIX in sketch.name)
     assert name.count(":amx_") == 2
 
 
@@ -129,8 +131,8 @@ def test_a_sum_that_the_unit_cannot_take_is_not_rewritten_in_vain() -> None:
     text = """kernel k(A: f32[64, 64], I: i32[64], B: f32[64, 64]) -> (C: f32[64, 64]) {
       C[i, j] += A[i, clamp(I[k], 0, 63)] * B[k, j]
     }"""
-    space = CpuSpace(workload_from_notation(text, {}, numerics="fast"), TARGET, 1).space
-    assert space.sketches and not any(SUFFIX in sketch.name for sketch in space.sketches)
+    space = space_of(workload_from_notation(text, {}, numerics="fast"), TARGET, 1).space
+    assert space.combinations and not any(SUFFIX in sketch.name for sketch in space.combinations)
 
 
 def test_a_time_is_judged_by_the_unit_that_needs_least() -> None:
@@ -139,9 +141,9 @@ def test_a_time_is_judged_by_the_unit_that_needs_least() -> None:
     assert fewest_flops(fast, TARGET.isa) == strict.expression.flops * 3 // 16
 
 
-def rewritten_configs(workload: Workload, count: int) -> tuple[CpuSpace, list[Config]]:
-    space = CpuSpace(workload, TARGET, 1)
-    rewritten = [SUFFIX in sketch.name for sketch in space.space.sketches]
+def rewritten_configs(workload: Workload, count: int) -> tuple[TargetSpace[Any], list[Config]]:
+    space = space_of(workload, TARGET, 1)
+    rewritten = [SUFFIX in sketch.name for sketch in space.space.combinations]
     points = [
         point for point in space.space.sample(np.random.default_rng(3), 400) if rewritten[point[0]]
     ]

@@ -4,24 +4,23 @@ computes; each config fits a block."""
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 
 from tests.property.blocks import run, value
-from tuner.errors import IllegalSchedule, UsageError
+from tuner.errors import IllegalSchedule
+from tuner.spaces.by_target import space_of
 from tuner.spaces.core.space import Value
 from tuner.spaces.cuda.axes import DepthAxis, GridAxis, SquareAxis
 from tuner.spaces.cuda.limits import Footprint
 from tuner.spaces.cuda.shared_copies import box_bytes
-from tuner.spaces.cuda.space import CudaSpace
 from tuner.spaces.cuda.square_knobs import sides_of
 from tuner.spaces.cuda.tile_knobs import CudaTileSketch
 from tuner.spaces.program.program import Bind, ComputeAt, Pipeline, Program, StorageAlign
-from tuner.spaces.rewrite.groups import TileGroup
 from tuner.target.cuda import STATIC_SHARED_BYTES, cuda_target
-from tuner.target.detect import detect_cpu
 from tuner.workload.expression import DTYPE_BYTES, Axis
 from tuner.workload.inputs import make_inputs
 from tuner.workload.reference import evaluate
@@ -47,7 +46,7 @@ def check(workload: Workload, configs: int) -> None:
     inputs = make_inputs(workload.expression, seed=5, kind="normal")
     want = evaluate(workload.expression, inputs)
     ordered = {tensor.name: inputs[tensor.name] for tensor in workload.expression.inputs}
-    space = CudaSpace(workload, TARGET)
+    space = space_of(workload, TARGET, 1)
     rng = np.random.default_rng(zlib.crc32(workload.key.encode()))
     for point in space.space.sample(rng, configs):
         config = space.space.config(point)
@@ -83,7 +82,7 @@ def test_a_read_that_runs_backwards() -> None:
                                   "transpose:M=300,N=512",
                                   "matmul:M=128,N=256,K=512,dtype=float16"])  # fmt: skip
 def test_random_configs_fit_a_block(spec: str) -> None:
-    space = CudaSpace(parse_spec(spec), TARGET)
+    space = space_of(parse_spec(spec), TARGET, 1)
     rng = np.random.default_rng(0)
     refused = 0
     for point in space.space.sample(rng, 100):
@@ -143,10 +142,10 @@ def test_what_does_not_fit_says_why() -> None:
 
 
 def tile_sketch(spec: str, architecture: int = 90) -> CudaTileSketch:
-    space = CudaSpace(parse_spec(spec), TARGET)
-    (group,) = space.groups
-    assert isinstance(group, TileGroup)
-    return CudaTileSketch(group, space.shapes, space.dtypes, architecture)
+    target = replace(TARGET, tvm={**TARGET.tvm, "arch": f"sm_{architecture}"})
+    sketch, *_ = next(iter(space_of(parse_spec(spec), target, 1).sketches.values()))
+    assert isinstance(sketch, CudaTileSketch)
+    return sketch
 
 
 def values(sketch: CudaTileSketch, what: str) -> tuple[Value, ...]:
@@ -207,8 +206,8 @@ def test_a_warp_covers_only_what_fills_it() -> None:
 def test_what_is_counted_for_boxes_is_what_the_largest_of_them_take(spec: str) -> None:
     """For each tile, over all ways to lay out its boxes in two copies: never more than
     was counted, and at least half of it."""
-    space = CudaSpace(parse_spec(spec), TARGET)
-    name, knobs = next((one.name, one.knobs) for one in space.space.sketches)
+    space = space_of(parse_spec(spec), TARGET, 1)
+    name, knobs = next((one.name, one.knobs) for one in space.space.combinations)
     ways = {knob.name.rsplit(".", 1)[1]: knob for knob in knobs}
     first, second = (knob for what, knob in ways.items() if what.startswith("fetch"))
     sketch, rng = tile_sketch(spec), np.random.default_rng(0)
@@ -318,8 +317,3 @@ def test_a_reduction_that_does_not_divide_counts_each_iteration_once() -> None:
     assert DepthAxis(axis=Axis(name="k", extent=12), depth=4).counts is None
     assert DepthAxis(axis=Axis(name="k", extent=13), depth=4).counts is not None
     assert DepthAxis(axis=Axis(name="k", extent=13), depth=4).outer.extent == 4
-
-
-def test_a_processor_has_no_space_here() -> None:
-    with pytest.raises(UsageError, match="no GPU"):
-        CudaSpace(parse_spec("softmax:M=3,N=7"), detect_cpu())

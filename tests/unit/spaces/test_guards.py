@@ -10,7 +10,7 @@ import pytest
 from tests.unit.spaces.kernels import check_kernels
 from tests.unit.spaces.test_programs import check
 from tuner.cost_model.features import featurizer
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.spaces.rewrite.liveness import needed_flops
 from tuner.spaces.rewrite.predicates import guarded, operations, share
 from tuner.spaces.rewrite.stages import inlined
@@ -61,7 +61,7 @@ def test_terms_that_count_are_counted(condition: str, counts: Callable[[int, int
 
 
 def test_where_nothing_counts_estimates_are_numbers() -> None:
-    space = CpuSpace(product("k > 100"), detect_cpu(), threads=1)
+    space = space_of(product("k > 100"), detect_cpu(), threads=1)
     points = space.space.sample(np.random.default_rng(1), 20)
     assert np.isfinite(featurizer(space)(points)).all()
 

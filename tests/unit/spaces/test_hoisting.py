@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tests.unit.spaces.test_programs import NARROW, check
-from tuner.spaces.cpu.space import CpuSpace
-from tuner.spaces.cuda.space import CudaSpace
+from tuner.spaces.by_target import space_of
 from tuner.spaces.rewrite.stages import hoisted, materialized
 from tuner.target.cuda import cuda_target
 from tuner.workload.expression import Select, reads
@@ -56,7 +55,7 @@ def test_what_a_sum_of_all_reads_of_a_padded_vector_is_copied_first() -> None:
         ((1,), "sum"),
         ((3,), None),
     ]
-    assert any("rows" in name for name in CpuSpace(workload, NARROW, threads=1).combinations), (
+    assert any("rows" in name for name in space_of(workload, NARROW, threads=1).sketches), (
         "sums of vectors are offered"
     )
     check(workload, configs=6)
@@ -74,7 +73,7 @@ def test_what_a_sum_of_all_reads_of_a_padded_vector_is_copied_first() -> None:
 )
 def test_a_sum_of_all_is_of_vectors_of_elements_wherever_they_lie(text: str) -> None:
     workload = workload_from_notation(text, {})
-    assert any("rows" in name for name in CpuSpace(workload, NARROW, threads=1).combinations)
+    assert any("rows" in name for name in space_of(workload, NARROW, threads=1).sketches)
     check(workload, configs=6)
 
 
@@ -95,7 +94,9 @@ def test_copies_of_what_is_read_under_a_condition_stay_within_it(kind: str) -> N
     the first column."""
     workload = workload_from_notation(GUARDED, {"M": 40, "K": 16, "R": 8, "N": 24, "L": 32})
     target = cuda_target("sm_80", lambda fingerprint: "declared")
-    space = CpuSpace(workload, NARROW, threads=1) if kind == "cpu" else CudaSpace(workload, target)
+    space = (
+        space_of(workload, NARROW, threads=1) if kind == "cpu" else space_of(workload, target, 1)
+    )
     copied = 0
     for point in space.space.canonical(space.space.sample(np.random.default_rng(0), 60)):
         for block in space.program(space.space.config(point)).blocks:

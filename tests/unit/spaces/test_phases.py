@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tests.unit.spaces.test_programs import NARROW, check
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.spaces.rewrite.algorithm import fewest_flops
 from tuner.spaces.rewrite.liveness import needed_flops
 from tuner.spaces.rewrite.polyphase import phased
@@ -111,7 +111,7 @@ def test_a_transposed_convolution_multiplies_what_meets_and_writes_its_output_in
     every = [stage for stage in workload.expression.stages if stage.reducer == "sum"]
     assert [stage.points * stride**2 for stage in products] == [stage.points for stage in every]
     assert not rules(made) and phased(made) is made
-    assert len(CpuSpace(workload, NARROW, threads=1).groups) == 1
+    assert len(space_of(workload, NARROW, threads=1).algorithm.groups) == 1
     check(workload, configs=3)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.property.blocks import run
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.spaces.rewrite.groups import RowGroup, TileGroup
 from tuner.target.detect import detect_cpu
 from tuner.workload.inputs import make_inputs
@@ -35,7 +35,7 @@ def check(workload: Workload, configs: int) -> None:
     inputs = make_inputs(workload.expression, seed=5, kind="normal")
     want = evaluate(workload.expression, inputs)
     ordered = {tensor.name: inputs[tensor.name] for tensor in workload.expression.inputs}
-    space = CpuSpace(workload, NARROW, threads=1)
+    space = space_of(workload, NARROW, threads=1)
     rng = np.random.default_rng(zlib.crc32(workload.key.encode()))
     for point in space.space.sample(rng, configs):
         config = space.space.config(point)
@@ -60,7 +60,7 @@ def test_names_that_look_like_a_sketchs_own_do_no_harm() -> None:
 
 def groups(workload: Workload) -> list[tuple[type, tuple[str, ...]]]:
     found = []
-    for group in CpuSpace(workload, NARROW, threads=1).groups:
+    for group in space_of(workload, NARROW, threads=1).algorithm.groups:
         stages = (
             group.stages
             if isinstance(group, RowGroup)

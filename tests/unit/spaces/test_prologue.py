@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.spaces.default_schedule import default_program
 from tuner.spaces.program.prepacking import split
 from tuner.spaces.program.program import Program
@@ -39,7 +39,7 @@ SPECS = (
 
 
 def programs(spec: str, count: int = 200, threads: int = 1) -> Iterator[Program]:
-    space = CpuSpace(parse_spec(spec), TARGET, threads)
+    space = space_of(parse_spec(spec), TARGET, threads)
     for point in space.space.sample(np.random.default_rng(1), count):
         yield space.program(space.space.config(point))
 
@@ -75,7 +75,7 @@ def test_the_two_parts_are_the_whole(spec: str, threads: int) -> None:
 @pytest.mark.parametrize("spec", SPECS)
 def test_it_goes_ahead_exactly_where_a_constant_is_copied_at_the_root(spec: str) -> None:
     workload = parse_spec(spec)
-    space = CpuSpace(workload, TARGET, 1)
+    space = space_of(workload, TARGET, 1)
     for point in space.space.sample(np.random.default_rng(2), 200):
         config = space.space.config(point)
         sketch = next(part for part in str(config["sketch"]).split("+"))

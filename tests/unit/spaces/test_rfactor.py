@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.property.expressions import expressions
 from tests.unit.spaces.kernels import check_programs
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.spaces.rewrite import rfactor
 from tuner.spaces.rewrite.parallel_units import Sharing, among_threads
 from tuner.spaces.rewrite.rfactor import SUFFIX, rfactored
@@ -53,7 +53,7 @@ MANY = (
 def sketches(spec: str, threads: int) -> list[str]:
     return [
         sketch.name
-        for sketch in CpuSpace(parse_spec(spec), detect_cpu(), threads).space.sketches
+        for sketch in space_of(parse_spec(spec), detect_cpu(), threads).space.combinations
         if SUFFIX in sketch.name
     ]
 
@@ -61,7 +61,7 @@ def sketches(spec: str, threads: int) -> list[str]:
 @pytest.mark.parametrize("spec", FEW)
 def test_kernels_in_parts_compute_the_same(spec: str) -> None:
     workload = parse_spec(spec)
-    space = CpuSpace(workload, detect_cpu(), threads=2)
+    space = space_of(workload, detect_cpu(), threads=2)
     points = space.space.sample(np.random.default_rng(3), 400)
     names = np.array([SUFFIX in str(space.space.config(point)["sketch"]) for point in points])
     assert names.any()

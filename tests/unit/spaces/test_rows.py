@@ -10,7 +10,7 @@ import tvm
 from tests.unit.spaces.kernels import check_kernels
 from tuner.lowering.compiler import build
 from tuner.lowering.schedule import schedule
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.target.detect import detect_cpu
 from tuner.workload.spec import parse_spec, workload_from_notation
 
@@ -23,7 +23,7 @@ kernel k(X: f32[{ROWS}, {COLUMNS}]) -> (Y: f32[{ROWS}, {COLUMNS}]) {{
 
 
 def test_divisors_of_rows_may_be_any_number() -> None:
-    space = CpuSpace(workload_from_notation(BY_LARGEST, {}), detect_cpu(), 1)
+    space = space_of(workload_from_notation(BY_LARGEST, {}), detect_cpu(), 1)
     points = np.unique(space.space.sample(np.random.default_rng(0), 40), axis=0)[:6]
     x = np.random.default_rng(1).uniform(0.1, 1.0, (ROWS, COLUMNS)).astype(np.float32)
     x *= np.array([2.0**exponent for exponent in (-140, -127, -100, -64, 0, 64, 100, 127)] + [0.0])[
@@ -45,13 +45,13 @@ def test_divisors_of_rows_may_be_any_number() -> None:
 )
 def test_polynomials_are_a_choice_where_a_function_has_one(spec: str, chosen: bool) -> None:
     """A square root has an instruction: two configs would compile to the same code."""
-    (sketch,) = CpuSpace(parse_spec(spec), detect_cpu(), 1).space.sketches
+    (sketch,) = space_of(parse_spec(spec), detect_cpu(), 1).space.combinations
     assert any(knob.name.endswith("mathematics") for knob in sketch.knobs) == chosen
 
 
 def test_a_divisor_that_varies_in_a_row_stays_one() -> None:
     text = BY_LARGEST.replace("/ S[i]", "/ (j < 20 ? S[i] : 2)")
-    space = CpuSpace(workload_from_notation(text, {}), detect_cpu(), 1)
+    space = space_of(workload_from_notation(text, {}), detect_cpu(), 1)
     x = np.random.default_rng(1).uniform(0.1, 1.0, (ROWS, COLUMNS)).astype(np.float32)
     want = x / np.where(np.arange(COLUMNS) < 20, x.max(axis=1, keepdims=True), np.float32(2))
     for point in np.unique(space.space.sample(np.random.default_rng(0), 40), axis=0)[:4]:
@@ -75,7 +75,7 @@ def test_a_divisor_that_varies_in_a_row_stays_one() -> None:
 def test_what_rows_to_come_read_is_fetched_where_a_later_pass_has_the_time(
     spec: str, fetched: set[str]
 ) -> None:
-    space = CpuSpace(parse_spec(spec), detect_cpu(), 1)
+    space = space_of(parse_spec(spec), detect_cpu(), 1)
     found: set[str] = set()
     for point in np.unique(space.space.sample(np.random.default_rng(0), 200), axis=0):
         config = space.space.config(point)
@@ -99,5 +99,5 @@ def test_a_stage_is_of_one_group_alone() -> None:
       Y[i, e] = U[i, e] / Z[i]
     }"""
     workload = workload_from_notation(text, {})
-    assert len(CpuSpace(workload, detect_cpu(), 1).groups) > 1
+    assert len(space_of(workload, detect_cpu(), 1).algorithm.groups) > 1
     check_kernels(workload, configs=4)

@@ -7,8 +7,8 @@ import pytest
 
 from tests.property.blocks import run
 from tests.unit.spaces.kernels import output_of
-from tuner.spaces.cpu.fully_unrolled import STRAIGHT
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
+from tuner.spaces.cpu.fully_unrolled import FULLY_UNROLLED
 from tuner.spaces.program.program import Mark, Program
 from tuner.target.detect import detect_cpu
 from tuner.workload.inputs import make_inputs
@@ -37,8 +37,8 @@ SMALL = [
 
 
 def straight(workload: Workload) -> Program:
-    space = CpuSpace(workload, detect_cpu(), threads=1)
-    return space.program(space.space.config(space.space.point({"sketch": STRAIGHT})))
+    space = space_of(workload, detect_cpu(), threads=1)
+    return space.program(space.space.config(space.space.point({"sketch": FULLY_UNROLLED})))
 
 
 @pytest.mark.parametrize("text", SMALL)
@@ -91,4 +91,4 @@ def test_it_computes_the_expression(text: str) -> None:
     ],
 )
 def test_of_others_it_is_not_offered(workload: Workload) -> None:
-    assert STRAIGHT not in CpuSpace(workload, detect_cpu(), threads=1).combinations
+    assert FULLY_UNROLLED not in space_of(workload, detect_cpu(), threads=1).sketches

@@ -15,7 +15,7 @@ from tuner.spaces.core.template import Knobs
 def test_splits_are_all_the_ways_to_factor_an_extent() -> None:
     knobs = Knobs()
     assert knobs.split("i", 12, parts=3) == (12, 1, 1)
-    (knob,) = knobs.space("t").sketches[0].knobs
+    (knob,) = knobs.space("t").combinations[0].knobs
     assert len(knob.values) == len(set(knob.values)) == 18
     assert all(
         isinstance(value, tuple) and prod(value) == 12 and len(value) == 3 for value in knob.values
@@ -26,7 +26,7 @@ def test_splits_are_all_the_ways_to_factor_an_extent() -> None:
 def test_the_last_factor_may_be_bounded() -> None:
     knobs = Knobs()
     knobs.split("i", 64, innermost=8)
-    assert knobs.space("t").sketches[0].knobs[0].values == ((64, 1), (32, 2), (16, 4), (8, 8))
+    assert knobs.space("t").combinations[0].knobs[0].values == ((64, 1), (32, 2), (16, 4), (8, 8))
 
 
 def test_a_config_answers_every_knob() -> None:

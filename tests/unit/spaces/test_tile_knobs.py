@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.unit.spaces.test_programs import check
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.spaces.cpu.tile_knobs import TileSketch
 from tuner.spaces.program.program import Fuse
 from tuner.target.detect import detect_cpu
@@ -42,12 +42,12 @@ SIXTEEN = replace(
     ],
 )
 def test_vectors_lie_along(spec: str, axes: list[str]) -> None:
-    space = CpuSpace(parse_spec(spec), EIGHT, threads=1).space
-    assert [sketch.name.rpartition("tile_")[2] for sketch in space.sketches] == axes
+    space = space_of(parse_spec(spec), EIGHT, threads=1).space
+    assert [sketch.name.rpartition("tile_")[2] for sketch in space.combinations] == axes
 
 
 def test_chains_of_arithmetic_take_turns_in_wide_vectors() -> None:
-    space = CpuSpace(parse_spec("elementwise:M=8,N=64,act=gelu"), EIGHT, threads=1)
+    space = space_of(parse_spec("elementwise:M=8,N=64,act=gelu"), EIGHT, threads=1)
     steps = {}
     for point in space.space.sample(np.random.default_rng(0), 60):
         config = space.space.config(point)
@@ -81,7 +81,7 @@ def test_chains_of_arithmetic_take_turns_in_wide_vectors() -> None:
 def test_accumulators_leave_registers_for_the_operands(
     spec: str, target: Target, most: dict[int, int]
 ) -> None:
-    (sketch,) = CpuSpace(parse_spec(spec), target, threads=1).space.sketches
+    (sketch,) = space_of(parse_spec(spec), target, threads=1).space.combinations
     lanes, found = target.vector_bytes // 4, dict.fromkeys(most, 0)
     for tile in next(knob.values for knob in sketch.knobs if knob.name.endswith("register")):
         assert isinstance(tile, tuple)
@@ -103,7 +103,7 @@ def test_short_reductions_are_unrolled_as_a_whole(
     spec: str, values: tuple[tuple[int, int], ...]
 ) -> None:
     """And axes of a single step are no choice."""
-    sketch = CpuSpace(parse_spec(spec), SIXTEEN, threads=1).space.sketches[0]
+    sketch = space_of(parse_spec(spec), SIXTEEN, threads=1).space.combinations[0]
     assert (
         next((knob.values for knob in sketch.knobs if knob.name.endswith("unroll")), ()) == values
     )
@@ -114,7 +114,7 @@ def test_short_reductions_are_unrolled_as_a_whole(
     [(1, (0, 32, 64, 100)), (2, (0, 32, 50, 64, 100)), (3, (0, 32, 34, 64, 100))],
 )
 def test_a_threads_share_of_an_axis_is_a_block(threads: int, blocks: tuple[int, ...]) -> None:
-    sketch, *_ = CpuSpace(parse_spec("matmul:M=9,N=100,K=20"), EIGHT, threads).space.sketches
+    sketch, *_ = space_of(parse_spec("matmul:M=9,N=100,K=20"), EIGHT, threads).space.combinations
     assert next(knob.values for knob in sketch.knobs if knob.name.endswith("block_j")) == blocks
 
 
@@ -123,7 +123,7 @@ def test_what_is_turned_may_cost_mathematics(value: str) -> None:
     workload = workload_from_notation(
         f"kernel turn(X: f32[M, N]) -> (Y: f32[N, M]) {{ Y[i, j] = {value} }}", {"M": 19, "N": 24}
     )
-    sketches = CpuSpace(workload, EIGHT, threads=1).space.sketches
+    sketches = space_of(workload, EIGHT, threads=1).space.combinations
     assert any("turn_" in sketch.name for sketch in sketches)
     check(workload, configs=4)
 
@@ -145,12 +145,10 @@ def test_what_is_turned_may_cost_mathematics(value: str) -> None:
 )  # fmt: skip
 def test_padded_copies_are_of_what_is_read(text: str, values: list[str]) -> None:
     workload = workload_from_notation(text, {})
-    space = CpuSpace(workload, EIGHT, threads=1)
+    space = space_of(workload, EIGHT, threads=1)
     sketch = next(
-        sketch
-        for sketch in next(iter(space.combinations.values()))
-        if isinstance(sketch, TileSketch)
+        sketch for sketch in next(iter(space.sketches.values())) if isinstance(sketch, TileSketch)
     )
     (found,) = sketch.reads
-    assert sketch.copy_values(found) == values
+    assert [mode.value for mode in sketch.copy_values(found)] == values
     check(workload, configs=6)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.property.blocks import run
 from tuner.cost_model.features import featurizer
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.spaces.rewrite.algorithm import fewest_flops
 from tuner.spaces.rewrite.stages import plainly_named
 from tuner.spaces.rewrite.winograd import SUFFIX, winograd
@@ -111,13 +111,13 @@ def test_other_stages_are_left_as_they_are(spec: str) -> None:
 
 def test_it_is_a_sketch_under_fast_numerics_alone() -> None:
     strict, fast = (
-        CpuSpace(parse_spec(spec), NARROW, 1).space for spec in (SMALL, f"{SMALL},numerics=fast")
+        space_of(parse_spec(spec), NARROW, 1).space for spec in (SMALL, f"{SMALL},numerics=fast")
     )
-    assert not any(SUFFIX in sketch.name for sketch in strict.sketches)
-    assert [sketch.name for sketch in fast.sketches if SUFFIX not in sketch.name] == [
-        sketch.name for sketch in strict.sketches
+    assert not any(SUFFIX in sketch.name for sketch in strict.combinations)
+    assert [sketch.name for sketch in fast.combinations if SUFFIX not in sketch.name] == [
+        sketch.name for sketch in strict.combinations
     ]
-    assert sum(SUFFIX in sketch.name for sketch in fast.sketches) == 1
+    assert sum(SUFFIX in sketch.name for sketch in fast.combinations) == 1
     assert len({knob.name for knob in fast.knobs}) == len(fast.knobs)
 
 
@@ -129,10 +129,10 @@ def test_a_time_is_judged_by_the_fewest_operations() -> None:
 
 def test_programs_compute_what_the_reference_computes() -> None:
     workload = parse_spec(f"{SMALL},numerics=fast")
-    space = CpuSpace(workload, NARROW, 1)
+    space = space_of(workload, NARROW, 1)
     inputs = make_inputs(workload.expression, seed=5, kind="normal")
     want = evaluate(workload.expression, inputs)[workload.expression.outputs[0]]
-    rewritten = [SUFFIX in sketch.name for sketch in space.space.sketches]
+    rewritten = [SUFFIX in sketch.name for sketch in space.space.combinations]
     points = [
         point for point in space.space.sample(np.random.default_rng(0), 12) if rewritten[point[0]]
     ]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tuner.measure.outcome import Failed, FailureKind
-from tuner.spaces.cpu.space import space_for
+from tuner.spaces.by_target import space_of
 from tuner.target.detect import detect_cpu
 from tuner.workers.fleet.builder import Builder, Compiler
 from tuner.workers.fleet.handoff import Letterbox
@@ -65,7 +65,7 @@ def test_a_config_of_the_space_builds_and_a_wrong_one_says_why(
     compiler: Callable[[Limits], Compiler],
 ) -> None:
     one = compiler(Limits(builds_per_server=1))
-    space = space_for(PROBLEM.workload, PROBLEM.target, 1)
+    space = space_of(PROBLEM.workload, PROBLEM.target, 1).space
     config = space.config(space.unrank(0))
     assert isinstance(one.build(PROBLEM, BuildRequest(number=1, config=config)), Library)
     before = one.pid
@@ -90,7 +90,7 @@ def test_a_build_that_takes_too_long_is_ended(compiler: Callable[[Limits], Compi
 
 def test_a_builder_hands_new_code_to_the_lane_that_waits_for_it(tmp_path: Path) -> None:
     before = os.sched_getaffinity(0)
-    box, space = Letterbox(tmp_path, "cpu:1"), space_for(PROBLEM.workload, PROBLEM.target, 1)
+    box, space = Letterbox(tmp_path, "cpu:1"), space_of(PROBLEM.workload, PROBLEM.target, 1).space
     other = BuildRequest(number=3, config=space.config(space.unrank(0)), lane="cpu:1", best_s=0.5)
     wrong = BuildRequest(
         number=4, config={**space.config(space.unrank(0)), "sketch": "none"}, lane="cpu:1"

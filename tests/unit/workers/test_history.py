@@ -17,7 +17,7 @@ from tuner.db import cost_models, jobs, leases, targets, trials, workloads
 from tuner.db.engine import Database, open_database
 from tuner.db.jobs import Job
 from tuner.measure.outcome import Conditions, Failed, FailureKind, Outcome, Timed, Trial
-from tuner.spaces.cpu.space import CpuSpace
+from tuner.spaces.by_target import space_of
 from tuner.target.detect import detect_cpu
 from tuner.workers.jobs.search import searcher_for
 from tuner.workers.jobs.transfer import LEAST, Start, start_of
@@ -67,7 +67,7 @@ def search_past(
     """A job whose trials are recorded."""
     job, lease = queue(database, spec, threads=threads)
     assert lease is not None
-    space = CpuSpace(parse_spec(spec), detect_cpu(), threads)
+    space = space_of(parse_spec(spec), detect_cpu(), threads)
     points = np.unique(space.space.sample(np.random.default_rng(1), count), axis=0)
     rows = featurizer(space)(points)
     with database.write() as session:
@@ -114,7 +114,7 @@ def test_other_workloads_teach_an_order_and_give_their_best(
     assert found.learned_from == (parse_spec(SMALL).key, parse_spec(OTHER).key), (
         "of the same operator first"
     )
-    space = CpuSpace(parse_spec(LARGE), detect_cpu(), 1)
+    space = space_of(parse_spec(LARGE), detect_cpu(), 1)
     rows = featurizer(space)(space.space.sample(np.random.default_rng(5), 200))
     labels = 1e-3 / np.array([seconds_of(row) for row in rows])
     assert pairwise_accuracy(found.prior.predict(rows), labels) > 0.75
@@ -129,7 +129,7 @@ def test_a_warm_search_proposes_the_carried_configs_among_its_first(
     search_past(database, SMALL, clock)
     job, _ = queue(database, SMALL)
     found = start(database, job, SMALL)
-    space = CpuSpace(parse_spec(SMALL), detect_cpu(), 1)
+    space = space_of(parse_spec(SMALL), detect_cpu(), 1)
     searcher = searcher_for(
         space, strategy="annealing", seed=0, winners=found.best, prior=found.prior
     )
@@ -169,7 +169,7 @@ def test_tasks_of_the_same_job_learn_from_those_in_front(
 ) -> None:
     job, lease = queue(database, SMALL, LARGE)
     assert lease is not None
-    space = CpuSpace(parse_spec(SMALL), detect_cpu(), 1)
+    space = space_of(parse_spec(SMALL), detect_cpu(), 1)
     conditions = Conditions(lane="cpu:1", isolation="none")
     with database.write() as session:
         for number, point in enumerate(

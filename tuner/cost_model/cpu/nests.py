@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -13,24 +14,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.cost_model.arrays import Floats, Mask
-from tuner.spaces.core.space import Knob, Points, Space, Value
-from tuner.spaces.cpu.amx import AmxSketch
-from tuner.spaces.cpu.prefetch import boxes, parted, walked
-from tuner.spaces.cpu.row_knobs import RowSketch
-from tuner.spaces.cpu.space import CpuSpace
-from tuner.spaces.cpu.store_mode import CACHED, STREAMED
-from tuner.spaces.cpu.tile_knobs import TileSketch
+from tuner.spaces.core.choice import Choice
+from tuner.spaces.core.space import Points, Space
+from tuner.spaces.core.target_space import TargetSpace
+from tuner.spaces.cpu.copy_mode import CopyMode
+from tuner.spaces.cpu.facts import LoopNestFacts
+from tuner.spaces.cpu.store_mode import StoreMode
 from tuner.spaces.program.tiles import fit_block
-from tuner.spaces.rewrite.access import Access, accesses, linear
-from tuner.spaces.rewrite.groups import COLUMN
-from tuner.spaces.rewrite.predicates import operations, share
+from tuner.spaces.rewrite.access import Access, linear
+from tuner.spaces.rewrite.predicates import operations
 from tuner.spaces.rewrite.stages import APPROXIMATED
 from tuner.target.target import PAGE_BYTES
 from tuner.workload.expression import DTYPE_BYTES, Axis, Binary, Stage, Unary, walk
 
 Ints = NDArray[np.int64]
-COPIES = ("none", "pad", "pack", "pack_root", "pad_parts")
+# The order in which features have them.
+COPIES = (CopyMode.NONE, CopyMode.PAD, CopyMode.PACK, CopyMode.PACK_ROOT, CopyMode.PAD_PARTS)
 NONE, PAD, PACK, PACK_ROOT, PAD_PARTS = range(len(COPIES))
+
+
+class NestKind(IntEnum):
+    """The value is a feature."""
+
+    REDUCTION = 0  # in tiles
+    MAP = 1
+    ROWS = 2  # and reductions along a row
 
 
 @dataclass(frozen=True)
@@ -110,7 +118,7 @@ class Nests:
 
     lanes: int
     vector: int  # the vectorised axis, -1 for none
-    kind: int  # 0 tile of a reduction, 1 map, 2 rows or lanes
+    kind: NestKind
     axis: Ints  # (levels, n) which axis a loop runs over
     extent: Floats  # (levels, n) its trip count
     span: Floats  # (axes, n) elements of each axis in the innermost tile
@@ -144,27 +152,17 @@ class NestTable:
     Axes of one element are left out where others remain, since their loops do nothing.
     """
 
-    def __init__(
-        self, sketch: TileSketch | RowSketch, space: Space, constants: Collection[str] = ()
-    ) -> None:
-        self.sketch = sketch
+    def __init__(self, facts: LoopNestFacts, space: Space, constants: Collection[str] = ()) -> None:
+        self.facts = facts
         self.columns = {knob.name: column for column, knob in enumerate(space.knobs)}
-        self.knobs = {knob.name.removeprefix(sketch.prefix + "."): knob for knob in sketch.knobs}
-        self.is_rows = isinstance(sketch, RowSketch)
-        stages = sketch.group.stages if isinstance(sketch, RowSketch) else (sketch.group.anchor,)
+        self.is_rows = facts.columns is not None
+        stages = facts.stages
         anchor = next((stage for stage in stages if stage.reducer is not None), stages[0])
-        every_row = sketch.group.rows if isinstance(sketch, RowSketch) else anchor.axes
-        reduce_axes = anchor.reduce_axes
-        if isinstance(sketch, RowSketch):
-            reduce_axes = (
-                *(axis for axis in reduce_axes if axis.name != COLUMN),
-                sketch.group.column,
-            )
-        self.rows = _looped(every_row)
+        self.rows = _looped(facts.spatial)
         self.reduced = (
-            (*_looped(reduce_axes[:-1], 0), reduce_axes[-1])
+            (*_looped(facts.reduction[:-1], 0), facts.reduction[-1])
             if self.is_rows
-            else _looped(reduce_axes)
+            else _looped(facts.reduction)
         )
         self.axes = (*self.rows, *self.reduced)
         self.spatial, self.reductions = len(self.rows), len(self.reduced)
@@ -172,101 +170,90 @@ class NestTable:
         self.lengths = self.extents.astype(np.float32)  # the same, to bound numbers of elements by
         self.points = prod(axis.extent for axis in self.axes)
         self.dtype_bytes = DTYPE_BYTES[anchor.accumulator if anchor.reducer else anchor.dtype]
-        # Of the points those that are computed: neither rows nor instructions that take
-        # several leave any out.
-        self.share = 1.0
-        if isinstance(sketch, TileSketch) and anchor.reducer is not None and not sketch.taken:
-            self.share = max(
-                share(anchor, sketch.group.needed), 1 / self.points
-            )  # one at least, to be divided by
+        # Of the points those that are computed; one at least, to be divided by.
+        self.share = max(facts.computed_share, 1 / self.points)
         self.flops = sum(_flops(stage) for stage in stages) * self.share
-        self.taken = frozenset(sketch.taken if isinstance(sketch, TileSketch) else ())
+        self.instruction_axes = frozenset(facts.instruction_axes)
+        # reductions by iterations
         self.stepped = np.array(
-            [axis.name not in self.taken for axis in self.reduced], np.bool_
-        )  # reductions by iterations
-        self.rate = sketch.rate if isinstance(sketch, TileSketch) else 1.0
-        self.in_registers = isinstance(
-            sketch, AmxSketch
-        )  # of matrices: every operand is loaded in whole rows
-        self.transcendentals = sum(_transcendentals(stage) for stage in _all_stages(sketch))
-        self.found = _distinct(stages, sketch)
-        self.found.sort(key=lambda one: -prod(sketch.shapes[one.read.tensor]))
-        self.inputs = len(self.found)
-        self.constant = [
-            one.read.tensor in constants for one in self.found
-        ]  # copied ahead of time where the nest wants a copy
-        self.reads = [*(self._map(one) for one in self.found), self._output()]
+            [axis.name not in self.instruction_axes for axis in self.reduced], np.bool_
+        )
+        self.rate = facts.rate
+        self.in_registers = facts.loads_whole_rows
+        every_stage = stages if facts.epilogue is None else (*stages, facts.epilogue)
+        self.transcendentals = sum(_transcendentals(stage) for stage in every_stage)
+        # The largest tensor first, each with its place among the facts' reads.
+        by_size = sorted(
+            enumerate(facts.reads),
+            key=lambda numbered: -prod(facts.context.shapes[numbered[1].read.tensor]),
+        )
+        self.operands = [access for _, access in by_size]
+        self.inputs = len(self.operands)
+        # copied ahead of time where the nest wants a copy
+        self.constant = [access.read.tensor in constants for access in self.operands]
+        self.reads = [*(self._map(access) for access in self.operands), self._output()]
         self.nbytes = sum(int(np.prod(read.shape)) * read.dtype_bytes for read in self.reads)
         names = [axis.name for axis in self.axes]
-        vector = COLUMN if isinstance(sketch, RowSketch) else sketch.vector
-        self.vector = -1 if vector is None else names.index(vector)
-
-        width = len(sketch.register_values()[0])
-        registers = np.array(
-            self._values("register", sketch.register_values()[0]), np.int64
-        ).reshape(-1, width)
-        tiled = [
-            axis.name
-            for axis in (sketch.tiled_rows() if isinstance(sketch, RowSketch) else anchor.axes)
+        self.vector = -1 if facts.vector is None else names.index(facts.vector)
+        self._tabulate_tiles()
+        self._orders = [self._order_table(facts.outer_order), self._order_table(facts.inner_order)]
+        self._loops = self._reduction_table(facts.reduction)
+        self._divided = self._blocked_axis(facts.reduction)
+        place = {access.read: number for number, access in enumerate(self.operands)}
+        # reads that may be prefetched: their number, whether in place, and packed
+        self._prefetched = [
+            (place[read.read.read], read.in_place, read.packed) for read in facts.prefetched
         ]
+        self._copies = [
+            self._copy_table(facts.copies[number]) for number, _ in by_size if facts.copies
+        ]
+
+    def _tabulate_tiles(self) -> None:
+        """Register tiles and cache blocks, by index of their knobs' values."""
+        facts = self.facts
+        registers = np.array(facts.register_tile.values, np.int64)
+        registers = registers.reshape(len(facts.register_tile.values), -1)
         ones = np.ones(len(registers), np.int64)
         tiles = [
-            registers[:, tiled.index(axis.name)] if axis.name in tiled else ones
+            registers[:, facts.tiled.index(axis.name)] if axis.name in facts.tiled else ones
             for axis in self.rows
         ]
         self._tiles = np.array(tiles, np.float32)
-        self._column = registers[:, -1].astype(np.float32)
-        of_rows = np.maximum(self._column // max(self.sketch.lanes, 1), 1.0)
+        self._column = (registers[:, -1] if registers.size else ones).astype(np.float32)
+        of_rows = np.maximum(self._column // max(facts.lanes, 1), 1.0)
         self._partials = of_rows if self.is_rows else np.ones_like(self._column)
         self._blocks = [
             self._block_table(axis, tile) for axis, tile in zip(self.rows, tiles, strict=True)
         ]
-        self._orders = {what: self._order_table(what) for what in ("outer_order", "inner_order")}
-        self._loops = self._reduction_table(reduce_axes)
-        longest = reduce_axes[_main(reduce_axes)] if reduce_axes else None
-        self._divided = (
-            self.axes.index(longest)
-            if longest in self.axes
-            else self.spatial * (self.reductions > 0)
-        )
-        self._fetched: list[
-            tuple[int, bool, bool]
-        ] = []  # reads that may come ahead: their number, whether in place, and packed
-        if isinstance(sketch, TileSketch):
-            apart = {one.read for one in boxes(anchor, sketch.shapes)}
-            numbered = [(number, one) for number, one in enumerate(self.found) if one.read in apart]
-            self._fetched = [
-                (number, walked(one, anchor, sketch.vector), parted(one, anchor))
-                for number, one in numbered
-            ]
-        self._hows = (
-            []
-            if isinstance(sketch, RowSketch)
-            else [self._how_table(sketch, one) for one in self.found]
-        )
 
-    def _block_table(self, axis: Axis, tiles: Ints) -> tuple[str, int, Floats]:
-        """The knob, how many values it has, and (tiles of a cache block, blocks) by
-        number of the register knob's value times that, plus number of the block knob's
-        value."""
-        what = f"block_{axis.name}"
-        wanted = [int(str(value)) for value in self._values(what, 0)]
+    def _blocked_axis(self, axes: Sequence[Axis]) -> int:
+        """The axis that blocks of the reduction divide; where it has no loop of its own
+        the first reduction axis, and without any the first axis."""
+        longest = axes[_main(axes)] if axes else None
+        if longest in self.axes:
+            return self.axes.index(longest)
+        return self.spatial if self.reductions else 0
+
+    def _block_table(self, axis: Axis, tiles: Ints) -> tuple[Choice[int] | None, int, Floats]:
+        """The choice, how many values it has, and (tiles of a cache block, blocks) by
+        index of the register tile times that, plus index of the cache block."""
+        blocks = self.facts.cache_blocks.get(axis.name)
+        elements = (0,) if blocks is None else blocks.values
         pairs = []
         for tile in map(int, tiles):
             count = -(-axis.extent // tile)
-            fitting = [fit_block(count, -(-want // tile)) for want in wanted]
+            fitting = [fit_block(count, -(-size // tile)) for size in elements]
             pairs += [(block, -(-count // block)) for block in fitting]
-        return what, len(wanted), np.array(pairs, np.float32).T.copy()
+        return blocks, len(elements), np.array(pairs, np.float32).T.copy()
 
-    def _order_table(self, what: str) -> Ints:
-        """Positions of the spatial axes in loop order, by index of the knob's value;
+    def _order_table(self, orders: Choice[tuple[str, ...]]) -> Ints:
+        """Positions of the spatial axes in loop order, by index of the choice's value;
         shape (spatial, values)."""
         names = [axis.name for axis in self.rows]
-        orders = [
-            [names.index(name) for name in self.sketch.order(value) if name in names]
-            for value in self._values(what, None)
+        positions = [
+            [names.index(name) for name in order if name in names] for order in orders.values
         ]
-        return np.array(orders, np.int64).reshape(len(orders), self.spatial).T.copy()
+        return np.array(positions, np.int64).reshape(len(positions), self.spatial).T.copy()
 
     def _reduction_table(self, axes: Sequence[Axis]) -> _Reductions:
         order, extent, span, blocks = [], [], [], []
@@ -275,7 +262,7 @@ class NestTable:
             main = _main(axes)
             block = [depth if at == main else axis.extent for at, axis in enumerate(axes)]
             once = [
-                axis.extent if axis.name in self.taken else factor if at == last else 1
+                axis.extent if axis.name in self.instruction_axes else factor if at == last else 1
                 for at, axis in enumerate(axes)
             ]
             loops = sorted(kept, key=lambda at: at == last)
@@ -297,29 +284,27 @@ class NestTable:
         if not axes:
             return [(1, 0, 1)]
         longest, last = axes[_main(axes)].extent, len(axes) - 1
-        if self.is_rows:
+        blocks, unrollings = self.facts.reduction_block, self.facts.unrolling
+        if blocks is None or unrollings is None:  # of rows
             return [(longest, last, int(column)) for column in self._column]
-        assert isinstance(self.sketch, TileSketch)
-        found = []
-        for depth in self._values("depth", longest):
-            for position, factor in self._values("unroll", self.sketch.unroll_values()[0]):
+        choices = []
+        for depth in blocks.values:
+            for unrolling in unrollings.values:
+                position = unrolling.position
                 block = depth if position == _main(axes) else axes[position].extent
-                found.append((depth, position, factor if block % factor == 0 else 1))
-        return found
+                divides = block % unrolling.factor == 0
+                choices.append((depth, position, unrolling.factor if divides else 1))
+        return choices
 
-    def _how_table(self, sketch: TileSketch, found: Access) -> tuple[str, Ints]:
-        """The knob of a read's copy, and by index of its value the index into COPIES."""
-        what = f"copy{sketch.reads.index(found)}_{found.read.tensor}"
-        values = self._values(what, sketch.copy_values(found)[0])
-        return what, np.array([COPIES.index(str(value)) for value in values], np.int64)
+    def _copy_table(self, copy: Choice[CopyMode]) -> tuple[Choice[CopyMode], Ints]:
+        """The choice, and by index of its value the index into COPIES."""
+        return copy, np.array([COPIES.index(mode) for mode in copy.values], np.int64)
 
     def _output(self) -> ReadMap:
         """What is written: an element of each row, or of a row sketch whose output has
         its column too, the whole row."""
-        whole = (
-            isinstance(self.sketch, RowSketch)
-            and self.sketch.group.column in self.sketch.group.output.axes
-        )
+        columns = self.facts.columns
+        whole = columns is not None and columns.written
         uses = np.arange(len(self.axes)) < self.spatial
         uses[-1] |= whole
         written = self.extents[uses]
@@ -338,7 +323,7 @@ class NestTable:
 
     def _map(self, found: Access) -> ReadMap:
         names = [axis.name for axis in self.axes]
-        shape = self.sketch.shapes[found.read.tensor]
+        shape = self.facts.context.shapes[found.read.tensor]
         coefficients = np.zeros((max(len(shape), 1), len(names)), np.int64)
         for dimension, index in enumerate(found.read.indices):
             form = linear(index)
@@ -351,42 +336,37 @@ class NestTable:
             shape=np.array(shape or (1,), np.int64),
             uses=np.array([name in found.axes for name in names]),
             strides=np.array([-1 if stride is None else stride for stride in strides], np.int64),
-            dtype_bytes=_read_bytes(found, self.sketch),
+            dtype_bytes=DTYPE_BYTES[self.facts.context.dtypes[found.read.tensor]],
             extents=self.extents,
         )
 
     # --- decoding
     # ------------------------------------------------------------------------------
 
-    def _index(self, points: Points, what: str) -> Ints:
-        knob = self.knobs.get(what)
-        return (
-            points[:, self.columns[knob.name]].astype(np.int64)
-            if knob is not None
-            else np.zeros(len(points), np.int64)
-        )
-
-    def _values(self, what: str, default: Value | None) -> Sequence[Any]:
-        knob: Knob | None = self.knobs.get(what)
-        return knob.values if knob is not None else (default,)
+    def _index(self, points: Points, choice: Choice[Any] | None) -> Ints:
+        """The index of each point's value, shape (n,); zeros where there is no choice."""
+        if choice is None or not choice.is_open:
+            return np.zeros(len(points), np.int64)
+        return points[:, self.columns[choice.name]].astype(np.int64)
 
     def decode(self, points: Points) -> Nests:
         """Of points (n, knobs)."""
         n, spatial, levels = len(points), self.spatial, 2 * self.spatial + 1 + self.reductions
-        register = self._index(points, "register")
+        register = self._index(points, self.facts.register_tile)
         block, blocks = np.empty((2, spatial, n), np.float32)
-        for position, (what, values, table) in enumerate(self._blocks):
-            block[position], blocks[position] = table[
-                :, register * values + self._index(points, what)
+        for position, (choice, values, counts) in enumerate(self._blocks):
+            block[position], blocks[position] = counts[
+                :, register * values + self._index(points, choice)
             ]
         loops = self._loop_index(points, register)
         axis, extent = np.empty((levels, n), np.int64), np.empty((levels, n), np.float32)
-        for first, what, iterations in (
-            (0, "outer_order", blocks),
-            (spatial + 1, "inner_order", block),
+        outer, inner = self._orders
+        for first, order, table, iterations in (
+            (0, self.facts.outer_order, outer, blocks),
+            (spatial + 1, self.facts.inner_order, inner, block),
         ):
             here = slice(first, first + spatial)
-            axis[here] = self._orders[what][:, self._index(points, what)]
+            axis[here] = table[:, self._index(points, order)]
             extent[here] = np.take_along_axis(iterations, axis[here], axis=0)
         axis[spatial] = self._divided
         extent[spatial] = self._loops.blocks[loops]
@@ -395,52 +375,67 @@ class NestTable:
             self._loops.extent[:, loops],
         )
         tiles = self._tiles[:, register]
-        how = self._copies(points, axis, extent)
+        how = self._copied(points, axis, extent)
+        facts = self.facts
+        polynomial = np.array([value == "polynomial" for value in facts.math_functions.values])
+        non_temporal = np.array(
+            [mode is StoreMode.NON_TEMPORAL for mode in facts.store_mode.values]
+        )
+        distances = np.array(facts.prefetch.values, np.float32)
         return Nests(
-            lanes=self.sketch.lanes, vector=self.vector,
-            kind=2 if self.is_rows else int(self.reductions == 0),
-            axis=axis, extent=extent, span=np.concatenate([tiles, self._loops.span[:, loops]]),
+            lanes=facts.lanes,
+            vector=self.vector,
+            kind=self._kind,
+            axis=axis,
+            extent=extent,
+            span=np.concatenate([tiles, self._loops.span[:, loops]]),
             partials=self._partials[register],
-            covered=(blocks * block * tiles).prod(axis=0) * prod(axis.extent for axis in self.reduced),  # noqa: E501
-            blocks=blocks.prod(axis=0), how=how, packed=(how == PACK) | (how == PACK_ROOT),
-            polynomial=np.array([value == "polynomial" for value in self._values("mathematics",
-            "libm")])[
-                self._index(points, "mathematics")
-            ],
+            covered=(blocks * block * tiles).prod(axis=0)
+            * prod(axis.extent for axis in self.reduced),
+            blocks=blocks.prod(axis=0),
+            how=how,
+            packed=(how == PACK) | (how == PACK_ROOT),
+            polynomial=polynomial[self._index(points, facts.math_functions)],
             recomputed=self._recomputed(points),
-            streamed=np.array([value == STREAMED for value in self._values("stores",
-            CACHED)])[self._index(points, "stores")],
-            ahead=np.array(self._values("ahead", 0), np.float32)[self._index(points, "ahead")]
-            * self._fetching(how, extent),
-        )  # fmt: skip
+            streamed=non_temporal[self._index(points, facts.store_mode)],
+            ahead=distances[self._index(points, facts.prefetch)] * self._fetching(how, extent),
+        )
+
+    @property
+    def _kind(self) -> NestKind:
+        if self.is_rows:
+            return NestKind.ROWS
+        return NestKind.REDUCTION if self.reductions else NestKind.MAP
 
     def _fetching(self, how: Ints, extent: Floats) -> NDArray[np.bool_] | bool:
-        """Whether there is anything to fetch ahead, shape (n,) or of all; arguments as of Nests."""
-        if self.is_rows or not self.reductions or "ahead" not in self.knobs:
+        """Whether there is anything to prefetch, shape (n,) or of all; arguments as of Nests."""
+        if self.is_rows or not self.reductions or not self.facts.prefetch.is_open:
             return True
-        found = np.zeros(how.shape[1], np.bool_)
-        for number, in_place, packed in self._fetched:
+        fetching = np.zeros(how.shape[1], np.bool_)
+        for number, in_place, packed in self._prefetched:
             if in_place:
-                found |= (how[number] == NONE) & (extent[self.spatial] > 1)
+                fetching |= (how[number] == NONE) & (extent[self.spatial] > 1)
             if packed:
-                found |= how[number] == PACK
-        return found
+                fetching |= how[number] == PACK
+        return fetching
 
     def _loop_index(self, points: Points, register: Ints) -> Ints:
         """Which value of `_loops`, shape (n,)."""
         if self.is_rows:
             return register
-        return self._index(points, "depth") * len(self._values("unroll", None)) + self._index(
-            points, "unroll"
+        unrolling = self.facts.unrolling
+        count = 1 if unrolling is None else len(unrolling.values)
+        return self._index(points, self.facts.reduction_block) * count + self._index(
+            points, unrolling
         )
 
-    def _copies(self, points: Points, axis: Ints, extent: Floats) -> Ints:
+    def _copied(self, points: Points, axis: Ints, extent: Floats) -> Ints:
         """How each read is copied, an index into COPIES; shape (reads, n). `axis` and
         `extent` are those of the loops."""
         how = np.zeros((len(self.reads), len(points)), np.int64)
-        for slot, (what, table) in enumerate(self._hows):
-            how[slot] = table[self._index(points, what)]
-        if self.sketch.threads == 1 and self.reductions:
+        for slot, (copy, table) in enumerate(self._copies):
+            how[slot] = table[self._index(points, copy)]
+        if self.facts.context.units == 1 and self.reductions:
             # Of a sum, a `pack` copy that no outer loop moves stands at the root, as
             # one of `pack_root` does; they differ with threads alone, which share the
             # work of the latter.
@@ -452,11 +447,8 @@ class NestTable:
 
     def _recomputed(self, points: Points) -> Floats:
         total = np.zeros(len(points), np.float32)
-        for what, knob in self.knobs.items():
-            if what.startswith("keep_"):
-                total += np.array([value == "recompute" for value in knob.values], np.float32)[
-                    self._index(points, what)
-                ]
+        for choice in self.facts.columns.recompute if self.facts.columns is not None else ():
+            total += np.array(choice.values, np.float32)[self._index(points, choice)]
         return total
 
 
@@ -470,10 +462,10 @@ def _main(axes: Sequence[Axis]) -> int:
     return max(range(len(axes)), key=lambda at: (axes[at].extent, -at), default=0)
 
 
-def tables(space: CpuSpace, combination: str) -> list[NestTable]:
+def tables(space: TargetSpace[LoopNestFacts], combination: str) -> list[NestTable]:
     return [
-        NestTable(sketch, space.space, space.constants)
-        for sketch in space.combinations[combination]
+        NestTable(sketch.facts, space.space, space.constants)
+        for sketch in space.sketches[combination]
     ]
 
 
@@ -481,33 +473,8 @@ def _flops(stage: Stage) -> int:
     return stage.points * operations(stage)
 
 
-def _all_stages(sketch: TileSketch | RowSketch) -> Sequence[Stage]:
-    """With the epilogue of a tile's group."""
-    if isinstance(sketch, RowSketch):
-        return sketch.group.stages
-    epilogue = sketch.group.epilogue
-    return (sketch.group.anchor,) if epilogue is None else (sketch.group.anchor, epilogue)
-
-
 def _transcendentals(stage: Stage) -> int:
     """Evaluations of functions that no instruction computes."""
     slow = sum(isinstance(node, Unary) and node.op in APPROXIMATED for node in walk(stage.body))
     slow += sum(isinstance(node, Binary) and node.op == "pow" for node in walk(stage.body))
     return slow * stage.points
-
-
-def _distinct(stages: Sequence[Stage], sketch: TileSketch | RowSketch) -> list[Access]:
-    if isinstance(sketch, TileSketch):
-        return list(sketch.reads)
-    inside = {stage.name for stage in stages}
-    found = (
-        one
-        for stage in stages
-        for one in accesses(stage, sketch.shapes)
-        if one.read.tensor not in inside
-    )
-    return list({one.read: one for one in found}.values())
-
-
-def _read_bytes(found: Access, sketch: TileSketch | RowSketch) -> int:
-    return DTYPE_BYTES[sketch.dtypes[found.read.tensor]]

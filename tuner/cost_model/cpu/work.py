@@ -217,7 +217,7 @@ def _checked(table: NestTable, nest: Nests) -> tuple[Floats, Floats]:
     once, twice = np.zeros((2, nest.span.shape[1]), np.float32)
     tile = nest.span.copy()
     tile[table.spatial :] = 1.0
-    for number, (read, found) in enumerate(zip(table.reads, table.found, strict=False)):
+    for number, (read, found) in enumerate(zip(table.reads, table.operands, strict=False)):
         if not found.padded:
             continue
         along = (
@@ -276,17 +276,17 @@ def _in_vectors(table: NestTable, number: int, nest: Nests) -> Mask:
     read, lanes, vector, count = table.reads[number], nest.lanes, nest.vector, nest.span.shape[1]
     if vector >= 0 and read.uses[vector] and read.strides[vector] == 1:
         return np.ones(count, np.bool_)
-    if table.taken:  # contiguous along the numbers that an instruction takes
+    if table.instruction_axes:  # contiguous along the numbers that an instruction takes
         taken = bool((read.strides[table.spatial :][~table.stepped] == 1).any())
         whole = table.in_registers or (
             vector >= 0 and bool(read.uses[vector])
         )  # rows, or rectangles of words
-        return np.full(count, taken and whole and not table.found[number].padded)
+        return np.full(count, taken and whole and not table.operands[number].padded)
     found = np.zeros(count, np.bool_)
     if (
         vector < 0
         or read.strides[vector] < 0
-        or table.found[number].padded
+        or table.operands[number].padded
         or read.dtype_bytes < 4
         or lanes < SHORTEST
     ):

@@ -8,25 +8,23 @@ knows a sketch's knobs and no operator.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from math import log2, prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.cost_model.cuda.footprint import CudaFootprint
+from tuner.cost_model.cuda.footprint import CudaFootprint, distinct_facts
 from tuner.cost_model.cuda.kernels import least_seconds
 from tuner.cost_model.encoding import KnobEncoding
 from tuner.cost_model.model import Features, Vector
+from tuner.spaces.core.roles import KnobRole
 from tuner.spaces.core.space import Points, Value
-from tuner.spaces.cuda.mma_knobs import CudaMmaSketch
-from tuner.spaces.cuda.row_knobs import CudaRowSketch
-from tuner.spaces.cuda.space import AnySketch, CudaSpace
-from tuner.spaces.cuda.square_knobs import CudaSquareSketch
-from tuner.spaces.cuda.tile_knobs import CudaTileSketch
-from tuner.spaces.cuda.warpgroup_knobs import CudaWarpgroupSketch
+from tuner.spaces.core.target_space import TargetSpace
+from tuner.spaces.cuda.facts import KernelFacts, KernelKind
 from tuner.spaces.rewrite.algorithm import Algorithm
+from tuner.spaces.rewrite.groups import TileGroup
 
 Floats = NDArray[np.float64]
 
@@ -44,27 +42,28 @@ _SHARPNESS = 3.0  # of a doubling as the margin of a pair: half the time is twen
 class CudaEstimate:
     """Points (n, knobs) of a space → log2 of their time but for a constant, shape (n,)."""
 
-    def __init__(self, space: CudaSpace) -> None:
+    def __init__(self, space: TargetSpace[KernelFacts]) -> None:
         self._space = space.space
         self._tables = [np.zeros(len(knob.values)) for knob in self._space.knobs]
         place = {knob.name: number for number, knob in enumerate(self._space.knobs)}
-        combinations = space.combinations.values()
-        cored = {
-            one.group.name
-            for sketches in combinations
-            for one in sketches
-            if isinstance(one, CudaMmaSketch)
+        combinations = [
+            [sketch.facts for sketch in sketches] for sketches in space.sketches.values()
+        ]
+        on_tensor_cores = {
+            facts.group.name
+            for parts in combinations
+            for facts in parts
+            if facts.kind is KernelKind.TENSOR_CORES
         }
         shares = _shares(space)
         # The first knob is which combination of sketches it is.
         self._tables[0] = np.array(
-            [sum(_level(one, cored) for one in sketches) for sketches in combinations]
+            [sum(_level(facts, on_tensor_cores) for facts in parts) for parts in combinations]
         )
-        for sketch in {one.prefix: one for sketches in combinations for one in sketches}.values():
-            for knob in sketch.knobs:
-                what = knob.name.removeprefix(f"{sketch.prefix}.")
-                costs = np.array([_cost(sketch, what, value) for value in knob.values])
-                self._tables[place[knob.name]] = shares.get(sketch.group.name, 1.0) * costs
+        for facts in distinct_facts(space):
+            for knob in facts.knobs:
+                costs = np.array([_cost(facts, knob.role, value) for value in knob.values])
+                self._tables[place[knob.name]] = shares.get(facts.group.name, 1.0) * costs
         algorithms = [*space.algorithms.values()]
         own, *others = space.by_algorithm
         least = self._floor(own)
@@ -93,7 +92,7 @@ class CudaEstimate:
         return total
 
 
-def other_algorithms(space: CudaSpace, count: int, seed: int) -> Points:
+def other_algorithms(space: TargetSpace[KernelFacts], count: int, seed: int) -> Points:
     """The points that the estimate favours most of those by each other algorithm than
     its favourite's, the best of each first; shape (≤ count, knobs).
 
@@ -114,7 +113,7 @@ class CudaFeatures:
     (`resources.COLUMNS`), then knobs by their values, and the estimated time as the
     last column."""
 
-    def __init__(self, space: CudaSpace) -> None:
+    def __init__(self, space: TargetSpace[KernelFacts]) -> None:
         self._taken, self._knobs, self._estimate = (
             CudaFootprint(space),
             KnobEncoding(space.space),
@@ -139,7 +138,7 @@ def _doublings(own: Algorithm, other: Algorithm) -> float:
     return TRUST * log2(sum(least_seconds(other).values()) / sum(least_seconds(own).values()))
 
 
-def _shares(space: CudaSpace) -> Mapping[str, float]:
+def _shares(space: TargetSpace[KernelFacts]) -> Mapping[str, float]:
     """What share of another algorithm each of its groups is, by the group's name: how
     much of the whole is doubled where one kernel's time is."""
     shares: dict[str, float] = {}
@@ -150,60 +149,67 @@ def _shares(space: CudaSpace) -> Mapping[str, float]:
     return shares
 
 
-def _level(sketch: AnySketch, cored: set[str]) -> float:
-    if isinstance(sketch, CudaTileSketch) and sketch.group.name in cored:
+def _level(facts: KernelFacts, on_tensor_cores: set[str]) -> float:
+    """Doublings of a sketch's best kernels beside those of tensor cores."""
+    if facts.kind is KernelKind.TILE and facts.group.name in on_tensor_cores:
         return WITHOUT_TENSOR_CORES
-    return WARPGROUPS if isinstance(sketch, CudaWarpgroupSketch) else 0.0
+    return WARPGROUPS if facts.kind is KernelKind.WARPGROUPS else 0.0
 
 
-def _cost(sketch: AnySketch, what: str, value: Value) -> float:
-    if isinstance(value, tuple) and what in ("tile", "shape"):
-        match sketch:
-            case CudaTileSketch():
-                return _tile(sketch, value)
-            case CudaMmaSketch():
-                return _squares(value)
-            case CudaWarpgroupSketch():
-                return _panels(value)
-            case CudaRowSketch():
-                return _rows(value)
-            case CudaSquareSketch():
-                return 0.1 * abs(log2(prod(value[:-1]) / 256)) - 0.1 * log2(value[-1])
-    if what.startswith("fetch"):
-        return 1.0 if value == "direct" else 0.1 * (str(value).split()[1] == "1")
-    if what == "pipeline":
-        return {"none": 0.5, "registers": 0.2 if isinstance(sketch, CudaMmaSketch) else 0.0}.get(
-            str(value), 0.0
-        )
-    return 0.3 if what == "rows" and value == "plain" else 0.0
+def _cost(facts: KernelFacts, role: KnobRole, value: Value) -> float:
+    """Doublings that a knob's value costs beside its best."""
+    match role:
+        case KnobRole.BLOCK_TILE | KnobRole.ROW_SHAPE if isinstance(value, tuple):
+            return _SHAPE_COSTS[facts.kind](facts, value)
+        case KnobRole.SHARED_COPY:
+            return 1.0 if value == "direct" else 0.1 * (str(value).split()[1] == "1")
+        case KnobRole.PIPELINE:
+            through_registers = 0.2 if facts.kind is KernelKind.TENSOR_CORES else 0.0
+            return {"none": 0.5, "registers": through_registers}.get(str(value), 0.0)
+        case KnobRole.SHARED_ROWS:
+            return 0.3 if value == "plain" else 0.0
+    return 0.0
 
 
-def _tile(sketch: CudaTileSketch, tile: tuple[int, ...]) -> float:
+def _tile(facts: KernelFacts, tile: tuple[int, ...]) -> float:
     axes = [tile[place : place + 3] for place in range(0, len(tile) - 2, 3)]
     threads, sums = prod(one[0] for one in axes), prod(one[1] * one[2] for one in axes)
     crowd = 0.1 * abs(log2(threads / 256))
-    if sketch.group.anchor.reducer is None:
+    if isinstance(facts.group, TileGroup) and facts.group.anchor.reducer is None:
         return crowd + 0.1 * abs(log2(sums / 8)) - 0.1 * log2(prod(one[2] for one in axes))
     # Operands that a thread reads for each of its products, and registers beyond what
     # lets two blocks of 256 threads in.
     operands = sum(one[1] * one[2] for one in axes) / sums
-    registers = max(0.0, log2(sketch.footprint(tile).registers / 128))
+    registers = max(0.0, log2(facts.footprint(tile).registers / 128))
     return crowd + 0.8 * operands + 0.2 * abs(log2(tile[-1] / 16)) + 0.25 * registers
 
 
-def _squares(tile: tuple[int, ...]) -> float:
+def _fragments(_facts: KernelFacts, tile: tuple[int, ...]) -> float:
     rows, columns = tile[0] * tile[1] * 16, tile[2] * tile[3] * 16
     shape = 0.4 * abs(log2(rows / 128)) + 0.4 * abs(log2(columns / 128))
     return shape + 0.2 * abs(log2(tile[4] / 32)) + 0.2 * abs(log2(tile[0] * tile[2] / 4))
 
 
-def _panels(tile: tuple[int, ...]) -> float:
+def _panels(_facts: KernelFacts, tile: tuple[int, ...]) -> float:
     down, squares, across, panels, stages = tile
     rows, columns = down * squares * 64, across * panels * 64
     shape = 0.2 * abs(log2(rows / 128)) + 0.2 * abs(log2(columns / 128))
     return shape + 0.2 * abs(log2(down * across / 2)) + 0.1 * abs(stages - 3)
 
 
-def _rows(shape: tuple[int, ...]) -> float:
+def _rows(_facts: KernelFacts, shape: tuple[int, ...]) -> float:
     rows, threads, lanes, _ = shape
     return 0.1 * abs(log2(rows * threads / 256)) + 0.1 * log2(rows) - 0.1 * log2(lanes)
+
+
+def _patch(_facts: KernelFacts, tile: tuple[int, ...]) -> float:
+    return 0.1 * abs(log2(prod(tile[:-1]) / 256)) - 0.1 * log2(tile[-1])
+
+
+_SHAPE_COSTS: Mapping[KernelKind, Callable[[KernelFacts, tuple[int, ...]], float]] = {
+    KernelKind.TILE: _tile,
+    KernelKind.TENSOR_CORES: _fragments,
+    KernelKind.WARPGROUPS: _panels,
+    KernelKind.ROWS: _rows,
+    KernelKind.PATCH: _patch,
+}

@@ -8,12 +8,15 @@ from math import log2
 import numpy as np
 
 from tuner.cost_model.model import Features
+from tuner.spaces.core.roles import KnobRole
 from tuner.spaces.core.space import Points, Value
-from tuner.spaces.cuda.space import AnySketch, CudaSpace
+from tuner.spaces.core.target_space import TargetSpace
+from tuner.spaces.cuda.facts import KernelFacts
 from tuner.target.occupancy import resident_warps
 from tuner.target.target import Target
 
-_SHAPING = ("tile", "shape")  # the knob of a sketch that decides what a block takes
+# of the knob of a sketch that decides what a block takes
+_SHAPING = (KnobRole.BLOCK_TILE, KnobRole.ROW_SHAPE)
 _NOTHING = (
     0.0,
     64.0,
@@ -27,17 +30,15 @@ class CudaFootprint:
     warps of a multiprocessor, shape (n, 2). Of several kernels the most registers and
     the fewest warps."""
 
-    def __init__(self, space: CudaSpace) -> None:
+    def __init__(self, space: TargetSpace[KernelFacts]) -> None:
         self._space = space.space
         place = {knob.name: number for number, knob in enumerate(self._space.knobs)}
         self._tables: list[tuple[int, Features]] = []
-        for sketch in {
-            one.prefix: one for sketches in space.combinations.values() for one in sketches
-        }.values():
-            for knob in sketch.knobs:
-                if knob.name.removeprefix(f"{sketch.prefix}.") in _SHAPING:
+        for facts in distinct_facts(space):
+            for knob in facts.knobs:
+                if knob.role in _SHAPING:
                     table = np.array(
-                        [_taken(sketch, value, space.target) for value in knob.values], np.float32
+                        [_taken(facts, value, space.target) for value in knob.values], np.float32
                     )
                     self._tables.append((place[knob.name], table))
 
@@ -52,9 +53,15 @@ class CudaFootprint:
         return taken
 
 
-def _taken(sketch: AnySketch, value: Value, target: Target) -> tuple[float, float]:
+def distinct_facts(space: TargetSpace[KernelFacts]) -> list[KernelFacts]:
+    """Of every sketch in the space, once each."""
+    every = (sketch.facts for sketches in space.sketches.values() for sketch in sketches)
+    return [*{facts.owner: facts for facts in every}.values()]
+
+
+def _taken(facts: KernelFacts, value: Value, target: Target) -> tuple[float, float]:
     assert isinstance(value, tuple)
-    footprint = sketch.footprint(value)
+    footprint = facts.footprint(value)
     warps = resident_warps(
         target,
         threads=footprint.block,

@@ -17,22 +17,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.errors import UsageError
+from tuner.spaces.core.roles import KnobRole
 
 Value = int | str | tuple[int, ...]
 Config = Mapping[str, Value]  # knob name -> value, JSON-able; every knob of the space is present
-Points = NDArray[
-    np.int32
-]  # shape (n, len(space.knobs)): the index of each knob's value; column 0 is the sketch
+# shape (n, len(space.knobs)): the index of each knob's value; column 0 is the sketch
+Points = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knob:
-    name: str  # "<stage>.<variant>.<what>"; sketches that share a knob share its name and values
-    values: tuple[Value, ...]  # ordered so that neighbouring values are similar
+    """One column of a space. Combinations that share a knob share its name and values."""
+
+    name: str  # "<group>.<sketch>.<role's word><subject>"
+    values: tuple[Value, ...]  # ordered so that adjacent values are similar
+
+    @property
+    def role(self) -> KnobRole:
+        """What the knob decides."""
+        return KnobRole.of(self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sketch:
+class Combination:
+    """One sketch for each group of a workload, with the knobs of all of them.
+
+    Its name is a value of the knob `sketch`.
+    """
+
     name: str
     knobs: tuple[Knob, ...]
 
@@ -46,22 +58,27 @@ class Space:
     """Points of sketch s vary only the knobs of s; the others stay at index 0, so that
     no two points mean the same."""
 
-    sketches: tuple[Sketch, ...]
+    combinations: tuple[Combination, ...]
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
-        chosen = Knob(name="sketch", values=tuple(sketch.name for sketch in self.sketches))
-        return (chosen, *dict.fromkeys(knob for sketch in self.sketches for knob in sketch.knobs))
+        chosen = Knob(name="sketch", values=tuple(sketch.name for sketch in self.combinations))
+        return (
+            chosen,
+            *dict.fromkeys(knob for sketch in self.combinations for knob in sketch.knobs),
+        )
 
     @cached_property
     def size(self) -> int:
-        return sum(sketch.size for sketch in self.sketches)
+        return sum(sketch.size for sketch in self.combinations)
 
     @cached_property
     def columns(self) -> tuple[tuple[int, ...], ...]:
         """For each sketch the columns of its knobs, in its order."""
         column = {knob.name: index for index, knob in enumerate(self.knobs)}
-        return tuple(tuple(column[knob.name] for knob in sketch.knobs) for sketch in self.sketches)
+        return tuple(
+            tuple(column[knob.name] for knob in sketch.knobs) for sketch in self.combinations
+        )
 
     @cached_property
     def cardinalities(self) -> NDArray[np.int32]:
@@ -72,15 +89,15 @@ class Space:
     def active(self) -> NDArray[np.bool_]:
         """Which columns a sketch uses, shape (len(sketches), len(knobs)); column 0
         counts as used where there is a choice."""
-        mask = np.zeros((len(self.sketches), len(self.knobs)), np.bool_)
-        mask[:, 0] = len(self.sketches) > 1
+        mask = np.zeros((len(self.combinations), len(self.knobs)), np.bool_)
+        mask[:, 0] = len(self.combinations) > 1
         for row, columns in enumerate(self.columns):
             mask[row, list(columns)] = True
         return mask
 
     def sample(self, rng: np.random.Generator, count: int) -> Points:
         """`count` points (with repeats): the sketch uniformly, then each of its knobs uniformly."""
-        sketch = rng.integers(len(self.sketches), size=count)
+        sketch = rng.integers(len(self.combinations), size=count)
         points = (rng.random((count, len(self.knobs))) * self.cardinalities).astype(np.int32)
         points *= self.active[sketch]
         points[:, 0] = sketch
@@ -119,9 +136,9 @@ class Space:
         with the last knob fastest."""
         row = int(point[0])
         number = 0
-        for column, knob in zip(self.columns[row], self.sketches[row].knobs, strict=True):
+        for column, knob in zip(self.columns[row], self.combinations[row].knobs, strict=True):
             number = number * len(knob.values) + int(point[column])
-        return sum(earlier.size for earlier in self.sketches[:row]) + number
+        return sum(earlier.size for earlier in self.combinations[:row]) + number
 
     def unrank(self, rank: int) -> NDArray[np.int32]:
         if not 0 <= rank < self.size:
@@ -129,13 +146,13 @@ class Space:
                 f"point {rank} is outside the space; its points are numbered 0 to {self.size - 1}"
             )
         row = 0
-        while rank >= self.sketches[row].size:
-            rank -= self.sketches[row].size
+        while rank >= self.combinations[row].size:
+            rank -= self.combinations[row].size
             row += 1
         point = np.zeros(len(self.knobs), np.int32)
         point[0] = row
         for column, knob in reversed(
-            list(zip(self.columns[row], self.sketches[row].knobs, strict=True))
+            list(zip(self.columns[row], self.combinations[row].knobs, strict=True))
         ):
             rank, point[column] = divmod(rank, len(knob.values))
         return point

@@ -13,7 +13,7 @@ from math import isqrt
 from typing import TypeVar
 
 from tuner.errors import UsageError
-from tuner.spaces.core.space import Config, Knob, Sketch, Space, Value
+from tuner.spaces.core.space import Combination, Config, Knob, Space, Value
 
 MAX_VALUES = 4096  # of one knob; a search learns nothing about more
 Item = TypeVar("Item")
@@ -79,7 +79,7 @@ class Knobs:
         """The space of the knobs met so far, in one sketch."""
         if not self._found:
             raise UsageError(f"template {name!r} uses no knob; a space needs at least one")
-        return Space((Sketch(name=name, knobs=tuple(self._found.values())),))
+        return Space((Combination(name=name, knobs=tuple(self._found.values())),))
 
     def unused(self) -> set[str]:
         """Knobs of the config that the call did not use."""

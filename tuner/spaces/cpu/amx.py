@@ -14,14 +14,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tuner.spaces.core.space import Value
+from tuner.spaces.core.context import SpaceContext
+from tuner.spaces.core.space import Config
+from tuner.spaces.cpu.copy_mode import CopyMode
 from tuner.spaces.cpu.tile_knobs import TileSketch
 from tuner.spaces.cpu.tile_plan import TilePlan
 from tuner.spaces.rewrite.access import Access, accesses
 from tuner.spaces.rewrite.dot_products import cut, factors, shared_axes
 from tuner.spaces.rewrite.groups import TileGroup
-from tuner.target.target import Target
-from tuner.workload.expression import DTYPE_BYTES, Axis, DType
+from tuner.workload.expression import DTYPE_BYTES, Axis
 
 REGISTERS = 8
 ROWS = 16  # of a register
@@ -58,12 +59,8 @@ class AmxSketch(TileSketch):
     numbers of a word, `taken` at once."""
 
     row: str = ""  # the axis along which the sums of a register have their rows
-    inputs: frozenset[str] = frozenset()  # tensors that the kernel is given, as they lie in memory
-    parts: str | None = (
-        # the reduction axis that goes over products of parts, where factors are numbers
-        # in parts
-        None
-    )
+    # the reduction axis that goes over products of parts, where factors are numbers in parts
+    parts: str | None = None
 
     @property
     def name(self) -> str:
@@ -78,7 +75,7 @@ class AmxSketch(TileSketch):
         )
         return (
             RATE
-            / DTYPE_BYTES[self.dtypes[self.reads[0].read.tensor]]
+            / DTYPE_BYTES[self.context.dtypes[self.reads[0].read.tensor]]
             * min(self.rows, words)
             / ROWS
         )
@@ -89,6 +86,10 @@ class AmxSketch(TileSketch):
         each of as few."""
         extent = self._extent(self.row)
         return -(-extent // -(-extent // ROWS))
+
+    @property
+    def loads_whole_rows(self) -> bool:
+        return True
 
     def register_values(self) -> list[tuple[int, ...]]:
         def tile(axis: Axis, rows: int, columns: int) -> int:
@@ -108,18 +109,20 @@ class AmxSketch(TileSketch):
             if all(size <= extent for size, extent in zip(one, extents, strict=True))
         ]
 
-    def copy_values(self, found: Access) -> list[str]:
-        values = []
+    def copy_values(self, found: Access) -> list[CopyMode]:
+        values: list[CopyMode] = []
         if self._rows_in_memory(found):
             if found.padded:
                 parts = any(
                     axis.extent > 1 and self._fixed(axis) and found.divides(axis.name)
                     for axis in self.group.anchor.axes
                 )
-                values += ["pad", "pad_parts"] if parts else ["pad"]
-            elif found.read.tensor in self.inputs:
-                values.append("none")
-        return [*values, "pack", "pack_root"] if self._grows_little(found) or not values else values
+                values += [CopyMode.PAD, CopyMode.PAD_PARTS] if parts else [CopyMode.PAD]
+            elif found.read.tensor in self.context.exact:
+                values.append(CopyMode.NONE)
+        if self._grows_little(found) or not values:
+            values += [CopyMode.PACK, CopyMode.PACK_ROOT]
+        return values
 
     def _rows_in_memory(self, found: Access) -> bool:
         """Whether a step of the reduction lies side by side, so that a register's rows
@@ -152,28 +155,23 @@ class AmxSketch(TileSketch):
             (len(axes) - 1, 1)
         ]
 
-    def plan(self, config: Mapping[str, Value]) -> TilePlan:
+    def plan(self, config: Config) -> TilePlan:
         return replace(super().plan(config), rows=self.row, parts=self.parts)
 
 
 def amx_sketch(
-    group: TileGroup,
-    vector: str,
-    target: Target,
-    threads: int,
-    shapes: Mapping[str, tuple[int, ...]],
-    dtypes: Mapping[str, DType],
-    inputs: frozenset[str],
-    parts: str | None = None,
+    group: TileGroup, context: SpaceContext, vector: str, parts: str | None = None
 ) -> AmxSketch | None:
     """None where the target has no such registers for the anchor's operands, or the
     anchor is no sum of products with an axis for a register's rows and one for its
     steps. `parts`: its reduction axis over products of parts, if it has one."""
+    shapes, dtypes = context.shapes, context.dtypes
     anchor, found = group.anchor, accesses(group.anchor, shapes)
     operands = factors(anchor)
     if (
         operands is None
-        or FEATURES.get(frozenset(dtypes[one.tensor] for one in operands), "none") not in target.isa
+        or FEATURES.get(frozenset(dtypes[one.tensor] for one in operands), "none")
+        not in context.target.isa
     ):
         return None
     if {vector in one.axes for one in found} != {True, False}:
@@ -206,21 +204,10 @@ def amx_sketch(
     if made is None:
         return None
     group = replace(group, anchor=made[0])
-    sketch = AmxSketch(
-        group,
-        vector,
-        target,
-        threads,
-        shapes,
-        dtypes,
-        row=row.name,
-        taken=made[1],
-        inputs=inputs,
-        parts=parts,
-    )
+    sketch = AmxSketch(group, context, vector, row=row.name, taken=made[1], parts=parts)
     wide = next(one for one in sketch.reads if vector in one.axes)
     packable = (
         not any(one.gathered for one in sketch.reads)
-        and sketch.copy_values(wide)[-1] == "pack_root"
+        and sketch.copy_values(wide)[-1] is CopyMode.PACK_ROOT
     )
     return sketch if packable and sketch.register_values() else None

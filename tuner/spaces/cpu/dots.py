@@ -21,14 +21,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from tuner.spaces.core.space import Value
+from tuner.spaces.core.context import SpaceContext
+from tuner.spaces.core.space import Config
+from tuner.spaces.cpu.copy_mode import CopyMode
 from tuner.spaces.cpu.tile_knobs import TileSketch
 from tuner.spaces.cpu.tile_plan import TilePlan
 from tuner.spaces.rewrite.access import Access, accesses
 from tuner.spaces.rewrite.dot_products import cut, factors, shared_axes
 from tuner.spaces.rewrite.groups import TileGroup
-from tuner.target.target import Target
-from tuner.workload.expression import DType
 
 PAIR, FOUR = 2, 4
 INTEGERS = frozenset({"int8", "uint8"})
@@ -54,7 +54,6 @@ class DotSketch(TileSketch):
 
     numbers: int = PAIR  # that an instruction takes of either factor, for each lane
     offset: int = 0  # added to the factor that lanes share, and what it adds subtracted
-    inputs: frozenset[str] = frozenset()  # tensors that the kernel is given, as they lie in memory
 
     @property
     def name(self) -> str:
@@ -64,31 +63,25 @@ class DotSketch(TileSketch):
     def rate(self) -> float:
         return float(self.numbers)
 
-    def copy_values(self, found: Access) -> list[str]:
-        return ["none", "pack", "pack_root"] if self._in_place(found) else ["pack", "pack_root"]
+    def copy_values(self, found: Access) -> list[CopyMode]:
+        packed = [CopyMode.PACK, CopyMode.PACK_ROOT]
+        return [CopyMode.NONE, *packed] if self._in_place(found) else packed
 
     def _in_place(self, found: Access) -> bool:
         """Whether the numbers that all lanes share can be read from where they are."""
-        if self.vector in found.axes or found.padded or found.read.tensor not in self.inputs:
+        if self.vector in found.axes or found.padded or found.read.tensor not in self.context.exact:
             return False
         return found.stride(self.taken[0]) == 1
 
-    def plan(self, config: Mapping[str, Value]) -> TilePlan:
+    def plan(self, config: Config) -> TilePlan:
         return replace(super().plan(config), offset=self.offset)
 
 
-def dot_sketch(
-    group: TileGroup,
-    vector: str,
-    target: Target,
-    threads: int,
-    shapes: Mapping[str, tuple[int, ...]],
-    dtypes: Mapping[str, DType],
-    inputs: frozenset[str],
-) -> DotSketch | None:
+def dot_sketch(group: TileGroup, context: SpaceContext, vector: str) -> DotSketch | None:
     """Of the instruction that takes most. None where the anchor is no sum of products
     of 8-bit integers or bfloat16, its factors share no reduction axis, or the target
     has no such instruction."""
+    shapes, dtypes = context.shapes, context.dtypes
     anchor, found = group.anchor, accesses(group.anchor, shapes)
     operands = factors(anchor)
     if operands is None or {vector in one.axes for one in found} != {True, False}:
@@ -99,13 +92,13 @@ def dot_sketch(
         features = OF_INTEGERS
     elif narrow == {"bfloat16"} and anchor.accumulator == "float32":
         features = OF_BFLOAT16
-    lanes = TileSketch(group, vector, target, threads, shapes, dtypes).lanes
+    lanes = TileSketch(group, context, vector).lanes
     moved = len(narrow) == 1 and narrow <= INTEGERS
     most = PAIR if moved and prod(axis.extent for axis in anchor.reduce_axes) > LONGEST else FOUR
     offered = [
         count
         for (count, wide), any_of in features.items()
-        if wide == lanes and count <= most and any_of & set(target.isa)
+        if wide == lanes and count <= most and any_of & set(context.target.isa)
     ]
     ways = [
         (numbers, axis)
@@ -120,11 +113,12 @@ def dot_sketch(
     if made is None:
         return None
     group = replace(group, anchor=made[0])
-    facts = (group, vector, target, threads, shapes, dtypes)
     offset = (RANGE if narrow == {"int8"} else -RANGE) if numbers == FOUR and moved else 0
-    sketch = DotSketch(*facts, taken=made[1], numbers=numbers, offset=offset, inputs=inputs)
+    sketch = DotSketch(group, context, vector, taken=made[1], numbers=numbers, offset=offset)
     return (
         sketch
-        if all(TileSketch.copy_values(sketch, found)[-1] == "pack_root" for found in sketch.reads)
+        if all(
+            TileSketch.copy_values(sketch, read)[-1] is CopyMode.PACK_ROOT for read in sketch.reads
+        )
         else None
     )

@@ -8,23 +8,30 @@ any nest of loops gains: a sum of three numbers and sixty constants has three lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from math import prod
+from typing import TypeVar
 
-from tuner.spaces.core.space import Value
-from tuner.spaces.cpu.tile_knobs import TileSketch
+from tuner.spaces.core.choice import Choice, choice, open_knobs
+from tuner.spaces.core.context import SpaceContext
+from tuner.spaces.core.roles import KnobRole
+from tuner.spaces.core.space import Config, Knob
+from tuner.spaces.core.target_space import WholeProgram
+from tuner.spaces.cpu.copy_mode import CopyMode
+from tuner.spaces.cpu.facts import LoopNestFacts, Unrolling
+from tuner.spaces.cpu.store_mode import StoreMode
 from tuner.spaces.default_schedule import plain_blocks
 from tuner.spaces.program.nest import Nest
-from tuner.spaces.program.program import Mark
+from tuner.spaces.program.program import Mark, Mathematics
 from tuner.spaces.program.tiles import add, constant, times
-from tuner.spaces.rewrite.access import Access, accesses, unpadded
+from tuner.spaces.rewrite.access import accesses, unpadded
 from tuner.spaces.rewrite.algorithm import Algorithm
 from tuner.spaces.rewrite.constant_folding import lifted
 from tuner.spaces.rewrite.groups import TileGroup
-from tuner.spaces.rewrite.stages import APPROXIMATED, cost, tree
-from tuner.target.target import Target
+from tuner.spaces.rewrite.predicates import share
+from tuner.spaces.rewrite.stages import APPROXIMATED, cost, costs_mathematics, tree
 from tuner.workload.expression import (
     COMBINE,
     Cast,
@@ -37,7 +44,9 @@ from tuner.workload.expression import (
     walk,
 )
 
-STRAIGHT = "straight"
+T = TypeVar("T")
+
+FULLY_UNROLLED = "straight"  # as configs store it
 # cost of a program, of which each operation is an instruction or two: the compiler
 # takes a second
 MOST = 4096
@@ -47,51 +56,83 @@ AT_ONCE = (8, 4, 2, 1)  # terms of a longer one, the most that divide its last a
 
 
 @dataclass(frozen=True)
-class StraightSketch(TileSketch):
+class FullyUnrolledSketch:
     """Of a group that is one stage. To the cost model it is one tile, the whole of it."""
+
+    group: TileGroup
+    context: SpaceContext
 
     @property
     def name(self) -> str:
-        return STRAIGHT
+        return FULLY_UNROLLED
 
-    def register_values(self) -> list[tuple[int, ...]]:
-        return [tuple(axis.extent for axis in self.group.anchor.axes)]
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        return open_knobs((self.math_functions,))
 
-    def unroll_values(self) -> list[tuple[int, int]]:
-        axes = self.group.anchor.reduce_axes
-        return [(len(axes) - 1, axes[-1].extent)]
-
-    def copy_values(self, found: Access) -> list[str]:
-        return ["none"]
-
-    def _block_values(self, name: str) -> list[int]:
-        return [0]
-
-    def _depth_values(self) -> list[int]:
-        return [self._main_reduction().extent]
-
-    def _major(self) -> list[str]:
-        return []
-
-    def _mathematics_values(self) -> list[str]:
+    @cached_property
+    def math_functions(self) -> Choice[Mathematics]:
         # A polynomial names its steps, which padding makes constant; TVM refuses a name
         # for another constant at the next point.
         called = [
             node for node in walk(self._body) if isinstance(node, Unary) and node.op in APPROXIMATED
         ]
         varied = any(isinstance(inner, Select) for node in called for inner in walk(node))
-        return ["libm"] if varied else super()._mathematics_values()
+        costly = costs_mathematics(self.group.anchor.body) and not varied
+        values: tuple[Mathematics, ...] = ("polynomial", "libm") if costly else ("libm",)
+        return choice(self._owner, KnobRole.MATH_FUNCTIONS, values, str)
+
+    @property
+    def _owner(self) -> str:
+        return f"{self.group.name}.{self.name}"
+
+    @cached_property
+    def facts(self) -> LoopNestFacts:
+        stage = self.group.anchor
+        names = tuple(axis.name for axis in stage.axes)
+        reads = accesses(stage, self.context.shapes)
+        reduces = stage.reducer is not None
+        longest = max((axis.extent for axis in stage.reduce_axes), default=1)
+        last = stage.reduce_axes[-1].extent if stage.reduce_axes else 1
+        unrolling = Unrolling(position=len(stage.reduce_axes) - 1, factor=last)
+        return LoopNestFacts(
+            context=self.context,
+            stages=(stage,),
+            epilogue=None,
+            spatial=stage.axes,
+            reduction=stage.reduce_axes,
+            vector=None,
+            lanes=1,
+            tiled=names,
+            register_tile=self._fixed(
+                KnobRole.REGISTER_TILE, tuple(axis.extent for axis in stage.axes)
+            ),
+            outer_order=self._fixed(KnobRole.OUTER_ORDER, names),
+            inner_order=self._fixed(KnobRole.INNER_ORDER, names),
+            reduction_block=self._fixed(KnobRole.REDUCTION_BLOCK, longest) if reduces else None,
+            unrolling=self._fixed(KnobRole.UNROLL, unrolling) if reduces else None,
+            reads=reads,
+            copies=tuple(self._fixed(KnobRole.COPY, CopyMode.NONE) for _ in reads),
+            prefetch=self._fixed(KnobRole.PREFETCH, 0),
+            store_mode=self._fixed(KnobRole.STORE_MODE, StoreMode.CACHED),
+            math_functions=self.math_functions,
+            computed_share=share(stage, self.group.needed) if reduces else 1.0,
+        )
+
+    def _fixed(self, role: KnobRole, value: T) -> Choice[T]:
+        """A choice that leaves nothing open."""
+        return Choice(owner=self._owner, role=role, values=(value,), stored=(role.value,))
 
     @property
     def _body(self) -> Scalar:
         """What is computed at a point, padding made explicit and functions of it evaluated."""
         stage = self.group.anchor
-        return lifted(unpadded(stage.body, self.shapes, stage.extents))
+        return lifted(unpadded(stage.body, self.context.shapes, stage.extents))
 
-    def nest(self, config: Mapping[str, Value]) -> Nest:
-        blocks, buffers = plain_blocks(self._summed(), self.shapes)
+    def nest(self, config: Config) -> Nest:
+        blocks, buffers = plain_blocks(self._summed(), self.context.shapes)
         return Nest(
-            tuple(replace(block, mathematics=self.plan(config).mathematics) for block in blocks),
+            tuple(replace(block, mathematics=self.math_functions.of(config)) for block in blocks),
             tuple(replace(buffer, scope="stack") for buffer in buffers),
             tuple(
                 Mark(loop=f"{block.name}.{axis.name}", how="unroll")
@@ -128,19 +169,19 @@ class StraightSketch(TileSketch):
         )
 
 
-def straight(
-    algorithm: Algorithm, target: Target, threads: int
-) -> tuple[Algorithm, Sequence[StraightSketch]] | None:
-    """The algorithm with each stage by itself, and its sketches. None of a large one,
-    and of one that looks elements up."""
+def fully_unrolled(
+    algorithm: Algorithm, context: SpaceContext
+) -> WholeProgram[LoopNestFacts] | None:
+    """The algorithm with each stage by itself. None of a large one, and of one that
+    looks elements up."""
     stages = algorithm.expression.stages
     if sum(cost(stage) for stage in stages) > MOST:
         return None
-    if any(found.gathered for stage in stages for found in accesses(stage, algorithm.shapes)):
+    if any(read.gathered for stage in stages for read in accesses(stage, algorithm.shapes)):
         return None
     groups = tuple(TileGroup(anchor=stage, epilogue=None) for stage in stages)
-    sketches = [
-        StraightSketch(group, None, target, threads, algorithm.shapes, algorithm.dtypes)
-        for group in groups
-    ]
-    return replace(algorithm, groups=groups), sketches
+    return WholeProgram(
+        name=FULLY_UNROLLED,
+        algorithm=replace(algorithm, groups=groups),
+        sketches=tuple(FullyUnrolledSketch(group, context) for group in groups),
+    )

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+from tuner.spaces.cpu.copy_mode import CopyMode
 from tuner.spaces.cpu.tile_plan import TilePlan
 from tuner.spaces.program.program import Fetch
 from tuner.spaces.program.tiles import add, at_most, constant, times
@@ -169,10 +170,10 @@ def of_sum(
 
 def _level(plan: TilePlan, stage: Stage, one: Access, levels: Sequence[Axis]) -> Axis | None:
     """The loop whose next turn reads what is to be fetched of an operand; None where nothing is."""
-    match plan.copies.get(one.read, "none"):
-        case "none" if walked(one, stage, plan.vector):
+    match plan.copies.get(one.read, CopyMode.NONE):
+        case CopyMode.NONE if walked(one, stage, plan.vector):
             return None if plan.blocked is None else plan.blocked.outer
-        case "pack" if parted(one, stage):
+        case CopyMode.PACK if parted(one, stage):
             moving = [
                 plan.tiled(axis.axis.name).outer
                 for axis in plan.spatial

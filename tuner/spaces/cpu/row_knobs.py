@@ -3,22 +3,26 @@ and what is computed twice."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import permutations, product
 from math import prod
+from typing import Any
 
-from tuner.spaces.core.space import Knob, Value
+from tuner.spaces.core.choice import Choice, choice, open_knobs
+from tuner.spaces.core.context import SpaceContext
+from tuner.spaces.core.roles import KnobRole
+from tuner.spaces.core.space import Config, Knob
+from tuner.spaces.cpu.facts import LoopNestFacts, RowColumns
 from tuner.spaces.cpu.rows import RowNest, RowPlan, passes, row_reads
-from tuner.spaces.cpu.store_mode import STREAMED, store_values
+from tuner.spaces.cpu.store_mode import StoreMode, store_modes
 from tuner.spaces.program.nest import Nest
+from tuner.spaces.program.program import Mathematics
 from tuner.spaces.program.tiles import TiledAxis, fit_block
 from tuner.spaces.rewrite.access import accesses
 from tuner.spaces.rewrite.groups import COLUMN, RowGroup, TileGroup
 from tuner.spaces.rewrite.stages import approximated, costs_mathematics
-from tuner.target.target import Target
-from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Stage, Var, substitute
+from tuner.workload.expression import DTYPE_BYTES, Axis, Stage, Var, substitute
 
 CACHE_BLOCKS = (8, 16, 32, 64, 128, 256)  # rows of a cache block, besides none and all
 MAX_COSTLY_VECTORS = (
@@ -34,11 +38,8 @@ class RowSketch:
     two axes pay (a matrix product)."""
 
     group: RowGroup
+    context: SpaceContext
     reuse: bool
-    target: Target
-    threads: int
-    shapes: Mapping[str, tuple[int, ...]]
-    dtypes: Mapping[str, DType]
 
     @property
     def name(self) -> str:
@@ -51,7 +52,7 @@ class RowSketch:
     @property
     def lanes(self) -> int:
         reducing = next(stage for stage in self.group.stages if stage.reducer is not None)
-        lanes = self.target.vector_bytes // max(DTYPE_BYTES[reducing.accumulator], 1)
+        lanes = self.context.target.vector_bytes // max(DTYPE_BYTES[reducing.accumulator], 1)
         while lanes > self.group.column.extent:
             lanes //= 2
         return lanes
@@ -65,27 +66,86 @@ class RowSketch:
             return [axis for axis in wide if axis in longest]
         return wide[-1:]
 
-    @cached_property
+    @property
     def knobs(self) -> tuple[Knob, ...]:
-        knobs = [self._knob("register", self.register_values())]
-        tiled = self.tiled_rows()
-        if self.reuse:
-            knobs += [self._knob(f"block_{axis.name}", self._block_values(axis)) for axis in tiled]
-            orders = tuple(permutations(range(len(tiled))))
-            knobs += [self._knob("outer_order", orders), self._knob("inner_order", orders)]
-        knobs += [
-            self._knob(f"keep_{stage.name}", ("keep", "recompute")) for stage in self._optional()
-        ]
-        knobs.append(self._knob("ahead", self._ahead_values()))
-        knobs.append(
-            self._knob("stores", store_values(self.group.output, COLUMN, self.lanes, self.target))
-        )
-        if any(approximated(stage.body) for stage in self.group.stages):
-            knobs.append(self._knob("mathematics", ("polynomial", "libm")))
-        return tuple(knob for knob in knobs if len(knob.values) > 1)
+        return open_knobs(self.choices)
 
-    def _knob(self, what: str, values: Iterable[Value]) -> Knob:
-        return Knob(name=f"{self.prefix}.{what}", values=tuple(values))
+    @cached_property
+    def choices(self) -> tuple[Choice[Any], ...]:
+        """All decisions of the sketch, in the order of its knobs."""
+        return (
+            self.register_tile,
+            *self.cache_blocks.values(),
+            self.outer_order,
+            self.inner_order,
+            *self.recompute.values(),
+            self.prefetch,
+            self.store_mode,
+            self.math_functions,
+        )
+
+    @cached_property
+    def register_tile(self) -> Choice[tuple[int, ...]]:
+        """Rows of each tiled axis, and elements of the column."""
+        return choice(self.prefix, KnobRole.REGISTER_TILE, self.register_values(), tuple)
+
+    @cached_property
+    def cache_blocks(self) -> dict[str, Choice[int]]:
+        """Rows of each tiled axis, where rows share operands; 0 for no blocking."""
+        return {
+            axis.name: choice(
+                self.prefix, KnobRole.CACHE_BLOCK, self._block_values(axis), int, subject=axis.name
+            )
+            for axis in (self.tiled_rows() if self.reuse else ())
+        }
+
+    @cached_property
+    def outer_order(self) -> Choice[tuple[str, ...]]:
+        return self._orders(KnobRole.OUTER_ORDER)
+
+    @cached_property
+    def inner_order(self) -> Choice[tuple[str, ...]]:
+        return self._orders(KnobRole.INNER_ORDER)
+
+    def _orders(self, role: KnobRole) -> Choice[tuple[str, ...]]:
+        """All row axes: those without a say first, then the tiled ones in every order
+        where rows share operands."""
+        tiled = self.tiled_rows()
+        rest = [axis.name for axis in self.group.rows if axis not in tiled]
+        every = tuple(permutations(range(len(tiled))))
+        stored = every if self.reuse else every[:1]
+        orders = tuple((*rest, *(tiled[position].name for position in order)) for order in stored)
+        return Choice(owner=self.prefix, role=role, values=orders, stored=stored)
+
+    @cached_property
+    def recompute(self) -> dict[str, Choice[bool]]:
+        """Of each optional stage, by name: whether every reader computes it again."""
+        return {
+            stage.name: Choice(
+                owner=self.prefix,
+                role=KnobRole.RECOMPUTE,
+                values=(False, True),
+                stored=("keep", "recompute"),
+                subject=stage.name,
+            )
+            for stage in self._optional()
+        }
+
+    @cached_property
+    def prefetch(self) -> Choice[int]:
+        """Tiles of rows."""
+        return choice(self.prefix, KnobRole.PREFETCH, self._ahead_values(), int)
+
+    @cached_property
+    def store_mode(self) -> Choice[StoreMode]:
+        modes = store_modes(self.group.output, COLUMN, self.lanes, self.context.target)
+        return choice(self.prefix, KnobRole.STORE_MODE, modes, lambda mode: mode.value)
+
+    @cached_property
+    def math_functions(self) -> Choice[Mathematics]:
+        varied = any(approximated(stage.body) for stage in self.group.stages)
+        values: tuple[Mathematics, ...] = ("polynomial", "libm") if varied else ("libm",)
+        return choice(self.prefix, KnobRole.MATH_FUNCTIONS, values, str)
 
     def _optional(self) -> list[Stage]:
         """Stages along the column that may be kept in a row buffer or computed again by
@@ -112,7 +172,9 @@ class RowSketch:
             operands = min(sum(tile), 8) if self.reuse else 1
             costly = any(costs_mathematics(stage.body) for stage in self.group.stages)
             budget = (
-                MAX_COSTLY_VECTORS if costly and not self.reuse else self.target.vector_registers
+                MAX_COSTLY_VECTORS
+                if costly and not self.reuse
+                else self.context.target.vector_registers
             )
             if prod(tile) * vectors + operands <= budget:
                 found.append(tuple(values))
@@ -126,9 +188,13 @@ class RowSketch:
         """Tiles of rows that inputs are fetched ahead, where a later pass over a row
         has the time for it."""
         first, *later = passes(self.group.stages, len(self.group.rows))
-        found = row_reads(first, self.group, self.shapes) if later and not self.reuse else ()
+        found = (
+            row_reads(first, self.group, self.context.shapes) if later and not self.reuse else ()
+        )
         # TVM stores narrow floats as integers, under pointers of another type.
-        wide = found and all(self.dtypes[read.tensor] in ("float32", "float64") for read in found)
+        wide = found and all(
+            self.context.dtypes[read.tensor] in ("float32", "float64") for read in found
+        )
         return AHEAD if wide else (0,)
 
     def _block_values(self, axis: Axis) -> list[int]:
@@ -138,73 +204,83 @@ class RowSketch:
             else [0]
         )
 
-    def nest(self, config: Mapping[str, Value]) -> Nest:
-        return RowNest(self.group, self.plan(config), self.shapes).build()
-
-    def plan(self, config: Mapping[str, Value]) -> RowPlan:
-        """The config decoded; knobs with a single value are not in it."""
-        values = {
-            knob.name.removeprefix(self.prefix + "."): config[knob.name] for knob in self.knobs
+    @cached_property
+    def facts(self) -> LoopNestFacts:
+        stages, column = self.group.stages, self.group.column
+        anchor = next((stage for stage in stages if stage.reducer is not None), stages[0])
+        inside = {stage.name for stage in stages}
+        reads = {
+            read.read: read
+            for stage in stages
+            for read in accesses(stage, self.context.shapes)
+            if read.read.tensor not in inside
         }
-        register = values.get("register") or self.register_values()[0]
-        assert isinstance(register, tuple)
-        tiled = self.tiled_rows()
-        tiles = {axis.name: size for axis, size in zip(tiled, register[:-1], strict=True)}
+        return LoopNestFacts(
+            context=self.context,
+            stages=stages,
+            epilogue=None,
+            spatial=self.group.rows,
+            reduction=(*(axis for axis in anchor.reduce_axes if axis.name != COLUMN), column),
+            columns=RowColumns(
+                written=column in self.group.output.axes,
+                recompute=tuple(self.recompute.values()),
+            ),
+            vector=COLUMN,
+            lanes=self.lanes,
+            tiled=tuple(axis.name for axis in self.tiled_rows()),
+            register_tile=self.register_tile,
+            cache_blocks=self.cache_blocks,
+            outer_order=self.outer_order,
+            inner_order=self.inner_order,
+            reads=tuple(reads.values()),
+            prefetch=self.prefetch,
+            store_mode=self.store_mode,
+            math_functions=self.math_functions,
+        )
+
+    def nest(self, config: Config) -> Nest:
+        return RowNest(self.group, self.plan(config), self.context.shapes).build()
+
+    def plan(self, config: Config) -> RowPlan:
+        """The config decoded."""
+        *sizes, column = self.register_tile.of(config)
+        tiles = dict(zip((axis.name for axis in self.tiled_rows()), sizes, strict=True))
         rows = []
         for axis in self.group.rows:
             tile = tiles.get(axis.name, 1)
             whole = TiledAxis(axis=axis, tile=tile)
-            wanted = int(values.get(f"block_{axis.name}", 0))  # type: ignore[arg-type]  # a block knob's values are integers
+            block = self.cache_blocks.get(axis.name)
+            elements = 0 if block is None else block.of(config)
             rows.append(
-                TiledAxis(axis=axis, tile=tile, block=fit_block(whole.tiles, -(-wanted // tile)))
+                TiledAxis(axis=axis, tile=tile, block=fit_block(whole.tiles, -(-elements // tile)))
             )
         return RowPlan(
             rows=tuple(rows),
-            outer_order=self.order(values.get("outer_order")),
-            inner_order=self.order(values.get("inner_order")),
-            column=TiledAxis(axis=self.group.column, tile=register[-1], lanes=self.lanes),
+            outer_order=self.outer_order.of(config),
+            inner_order=self.inner_order.of(config),
+            column=TiledAxis(axis=self.group.column, tile=column, lanes=self.lanes),
             recomputed=frozenset(
-                stage.name
-                for stage in self._optional()
-                if values.get(f"keep_{stage.name}") == "recompute"
+                name for name, recompute in self.recompute.items() if recompute.of(config)
             ),
-            mathematics="polynomial" if values.get("mathematics") == "polynomial" else "libm",
-            ahead=int(values.get("ahead", 0)),  # type: ignore[arg-type]  # the knob's values are integers
-            streamed=values.get("stores") == STREAMED,
-            threads=self.threads,
+            mathematics=self.math_functions.of(config),
+            ahead=self.prefetch.of(config),
+            streamed=self.store_mode.of(config) is StoreMode.NON_TEMPORAL,
+            threads=self.context.units,
         )
 
-    def order(self, order: Value | None) -> tuple[str, ...]:
-        """All row axes: those without a say first, then the tiled ones as chosen."""
-        tiled = self.tiled_rows()
-        rest = [axis.name for axis in self.group.rows if axis not in tiled]
-        chosen = order if isinstance(order, tuple) else tuple(range(len(tiled)))
-        return (*rest, *(tiled[position].name for position in chosen))
+
+def row_sketch(group: RowGroup, context: SpaceContext) -> RowSketch:
+    """The row sketch of stages that share rows."""
+    return RowSketch(group, context, reuse=False)
 
 
-def row_sketch(
-    group: RowGroup,
-    target: Target,
-    threads: int,
-    shapes: Mapping[str, tuple[int, ...]],
-    dtypes: Mapping[str, DType],
-) -> RowSketch:
-    return RowSketch(group, False, target, threads, shapes, dtypes)
-
-
-def lane_sketches(
-    group: TileGroup,
-    target: Target,
-    threads: int,
-    shapes: Mapping[str, tuple[int, ...]],
-    dtypes: Mapping[str, DType],
-) -> list[RowSketch]:
+def lane_sketches(group: TileGroup, context: SpaceContext) -> list[RowSketch]:
     """The row sketch of a reduction that reuses operands, where one of its reduction
     axes is contiguous in all reads along it."""
     stage = group.anchor
     if stage.reducer is None or not stage.axes:
         return []
-    found = accesses(stage, shapes)
+    found = accesses(stage, context.shapes)
     for axis in reversed(stage.reduce_axes):
         moving = [one for one in found if axis.name in one.axes]
         if (
@@ -214,7 +290,7 @@ def lane_sketches(
                 one.stride(axis.name) == 1 and not one.padded and not one.gathered for one in moving
             )
         ):
-            return [RowSketch(_as_rows(group, axis), True, target, threads, shapes, dtypes)]
+            return [RowSketch(_as_rows(group, axis), context, reuse=True)]
     return []
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tuner.spaces.cpu.copy_mode import CopyMode
 from tuner.spaces.cpu.packing import PackedCopy, packed_copy
 from tuner.spaces.cpu.prefetch import of_map, of_sum
 from tuner.spaces.cpu.tile_plan import ReductionAxis, TilePlan
@@ -357,13 +358,14 @@ class TileNest:
         extents = anchor.extents
         changes: dict[Read, Scalar] = {}
         for number, found in enumerate(accesses(anchor, self.shapes)):
-            how = self.plan.copies.get(found.read, "none")
-            if how in {"pad", "pad_parts"}:
-                changes[found.read] = self._pad(found, extents, number, parts=how == "pad_parts")
-            elif how in {"pack", "pack_root"}:
+            mode = self.plan.copies.get(found.read, CopyMode.NONE)
+            if mode in {CopyMode.PAD, CopyMode.PAD_PARTS}:
+                parts = mode is CopyMode.PAD_PARTS
+                changes[found.read] = self._pad(found, extents, number, parts=parts)
+            elif mode in {CopyMode.PACK, CopyMode.PACK_ROOT}:
                 copy = self._pack(found, extents, number)
                 changes[found.read] = copy.read
-                if how == "pack":
+                if mode is CopyMode.PACK:
                     attached.append(copy)
                 else:
                     self.steps += copy.marks

@@ -3,15 +3,21 @@ target's registers leave, and their meaning."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations, product
 from math import prod
+from typing import Any
 
-from tuner.spaces.core.space import Knob, Value
+from tuner.spaces.core.choice import Choice, choice, open_knobs
+from tuner.spaces.core.context import SpaceContext
+from tuner.spaces.core.roles import KnobRole
+from tuner.spaces.core.space import Config, Knob
+from tuner.spaces.cpu.copy_mode import CopyMode
+from tuner.spaces.cpu.facts import LoopNestFacts, PrefetchedRead, Unrolling
 from tuner.spaces.cpu.prefetch import MOST_USES, boxes, parted, read_once, walked
-from tuner.spaces.cpu.store_mode import CACHED, STREAMED, store_values
+from tuner.spaces.cpu.store_mode import StoreMode, store_modes
 from tuner.spaces.cpu.tile import TileNest
 from tuner.spaces.cpu.tile_plan import ReductionAxis, TilePlan
 from tuner.spaces.program.nest import Nest
@@ -19,9 +25,10 @@ from tuner.spaces.program.program import NEAR, Mathematics
 from tuner.spaces.program.tiles import TiledAxis, fit_block
 from tuner.spaces.rewrite.access import Access, accesses, bounds, in_bounds
 from tuner.spaces.rewrite.groups import TileGroup
+from tuner.spaces.rewrite.predicates import share
 from tuner.spaces.rewrite.stages import costs_mathematics
 from tuner.target.target import PAGE_BYTES, Target
-from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, Var, walk
+from tuner.workload.expression import DTYPE_BYTES, Axis, Var, walk
 
 CACHE_BLOCKS = (
     32,
@@ -50,22 +57,14 @@ class TileSketch:
     """The tile sketch of one group with one axis vectorised."""
 
     group: TileGroup
+    context: SpaceContext
     vector: str | None
-    target: Target
-    threads: int
-    shapes: Mapping[str, tuple[int, ...]]
-    dtypes: Mapping[str, DType]
-    across: str | None = (
-        # of a map: the axis along which what is read is contiguous, where that is not
-        # the vector
-        None
-    )
-    copying: bool = (
-        True  # whether an operand that can be read in place may be copied instead, or fetched ahead
-    )
-    taken: tuple[
-        str, ...
-    ] = ()  # reduction axes that one instruction takes at once, below the lanes
+    # of a map: the axis along which what is read is contiguous, where that is not the vector
+    across: str | None = None
+    # whether an operand that can be read in place may be copied instead, or prefetched
+    copying: bool = True
+    # reduction axes that one instruction takes at once, below the lanes
+    taken: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -82,7 +81,7 @@ class TileSketch:
 
     @cached_property
     def reads(self) -> tuple[Access, ...]:
-        return accesses(self.group.anchor, self.shapes)
+        return accesses(self.group.anchor, self.context.shapes)
 
     @property
     def rate(self) -> float:
@@ -97,7 +96,7 @@ class TileSketch:
             return 1
         stage = self.group.anchor
         dtype = stage.accumulator if stage.reducer else stage.dtype
-        lanes = self.target.vector_bytes // max(DTYPE_BYTES[dtype], 1)
+        lanes = self.context.target.vector_bytes // max(DTYPE_BYTES[dtype], 1)
         extent = self._extent(self.vector)
         while lanes > extent:
             lanes //= 2
@@ -128,32 +127,111 @@ class TileSketch:
             and axis.name != self.vector
         )
 
-    # --- knobs
+    # --- choices
     # ------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def knobs(self) -> tuple[Knob, ...]:
-        knobs = [self._knob("register", self.register_values())]
-        for name in self._major():
-            knobs.append(self._knob(f"block_{name}", self._block_values(name)))
-        orders = tuple(permutations(range(len(self._major()))))
-        knobs += [self._knob("outer_order", orders), self._knob("inner_order", orders)]
-        if self.group.anchor.reducer is not None:
-            knobs += [
-                self._knob("depth", self._depth_values()),
-                self._knob("unroll", self.unroll_values()),
-            ]
-        for number, found in enumerate(self.reads):
-            values = self.copy_values(found)
-            if self.copying or values[0] != "none":
-                knobs.append(self._knob(f"copy{number}_{found.read.tensor}", values))
-        knobs.append(self._knob("ahead", self._ahead_values()))
-        knobs.append(self._knob("stores", self._store_values()))
-        knobs.append(self._knob("mathematics", self._mathematics_values()))
-        return tuple(knob for knob in knobs if len(knob.values) > 1)
+        return open_knobs(self.choices)
 
-    def _knob(self, what: str, values: Iterable[Value]) -> Knob:
-        return Knob(name=f"{self.prefix}.{what}", values=tuple(values))
+    @cached_property
+    def choices(self) -> tuple[Choice[Any], ...]:
+        """All decisions of the sketch, in the order of its knobs."""
+        reduction: tuple[Choice[Any], ...] = ()
+        if self.reduction_block is not None and self.unrolling is not None:
+            reduction = (self.reduction_block, self.unrolling)
+        return (
+            self.register_tile,
+            *self.cache_blocks.values(),
+            self.outer_order,
+            self.inner_order,
+            *reduction,
+            *self.copies,
+            self.prefetch,
+            self.store_mode,
+            self.math_functions,
+        )
+
+    @cached_property
+    def register_tile(self) -> Choice[tuple[int, ...]]:
+        """Elements of each axis of the anchor."""
+        return choice(self.prefix, KnobRole.REGISTER_TILE, self.register_values(), tuple)
+
+    @cached_property
+    def cache_blocks(self) -> dict[str, Choice[int]]:
+        """Elements of each major axis; 0 for no blocking."""
+        return {
+            name: choice(
+                self.prefix, KnobRole.CACHE_BLOCK, self._block_values(name), int, subject=name
+            )
+            for name in self._major()
+        }
+
+    @cached_property
+    def outer_order(self) -> Choice[tuple[str, ...]]:
+        return self._orders(KnobRole.OUTER_ORDER)
+
+    @cached_property
+    def inner_order(self) -> Choice[tuple[str, ...]]:
+        return self._orders(KnobRole.INNER_ORDER)
+
+    def _orders(self, role: KnobRole) -> Choice[tuple[str, ...]]:
+        """All axes: those without a say first, then the major ones in every order."""
+        major = self._major()
+        rest = [axis.name for axis in self.group.anchor.axes if axis.name not in major]
+        stored = tuple(permutations(range(len(major))))
+        orders = tuple((*rest, *(major[position] for position in order)) for order in stored)
+        return Choice(owner=self.prefix, role=role, values=orders, stored=stored)
+
+    @cached_property
+    def reduction_block(self) -> Choice[int] | None:
+        """Iterations of a block of the longest reduction axis; None for a map."""
+        if self.group.anchor.reducer is None:
+            return None
+        return choice(self.prefix, KnobRole.REDUCTION_BLOCK, self._depth_values(), int)
+
+    @cached_property
+    def unrolling(self) -> Choice[Unrolling] | None:
+        if self.group.anchor.reducer is None:
+            return None
+        values = self.unroll_values()
+        unrollings = tuple(Unrolling(position=at, factor=factor) for at, factor in values)
+        return Choice(
+            owner=self.prefix, role=KnobRole.UNROLL, values=unrollings, stored=tuple(values)
+        )
+
+    @cached_property
+    def copies(self) -> tuple[Choice[CopyMode], ...]:
+        """How each of `reads` is copied."""
+        return tuple(
+            choice(
+                self.prefix,
+                KnobRole.COPY,
+                self._offered_copies(read),
+                _word,
+                subject=f"{number}_{read.read.tensor}",
+            )
+            for number, read in enumerate(self.reads)
+        )
+
+    def _offered_copies(self, read: Access) -> list[CopyMode]:
+        modes = self.copy_values(read)
+        return modes if self.copying or modes[0] is not CopyMode.NONE else modes[:1]
+
+    @cached_property
+    def prefetch(self) -> Choice[int]:
+        """How far ahead: bytes of a map, blocks of a reduction and packed parts."""
+        return choice(self.prefix, KnobRole.PREFETCH, self._ahead_values(), int)
+
+    @cached_property
+    def store_mode(self) -> Choice[StoreMode]:
+        return choice(
+            self.prefix, KnobRole.STORE_MODE, self._store_values(), lambda mode: mode.value
+        )
+
+    @cached_property
+    def math_functions(self) -> Choice[Mathematics]:
+        return choice(self.prefix, KnobRole.MATH_FUNCTIONS, self._mathematics_values(), str)
 
     def register_values(self) -> list[tuple[int, ...]]:
         """Register tiles, one number an axis: as many accumulators as registers allow,
@@ -181,7 +259,7 @@ class TileSketch:
         # Transcendental functions are unrolled with the tile: beyond a few of them the
         # compiler takes seconds and gains nothing.
         costly = not reduction and costs_mathematics(self.group.anchor.body)
-        budget = MAX_COSTLY_VECTORS if costly else self.target.vector_registers
+        budget = MAX_COSTLY_VECTORS if costly else self.context.target.vector_registers
         if self.across is not None:
             budget = max(budget, self.lanes)  # the least is a square
         found = []
@@ -221,7 +299,7 @@ class TileSketch:
         no register for it, stores and loads some of them in every step
         (docs/spaces.md)."""
         shared = any(self.vector not in found.axes for found in self.reads)
-        free = self.target.vector_bytes >= 64 and (vectors == 1 or not shared)
+        free = self.context.target.vector_bytes >= 64 and (vectors == 1 or not shared)
         return vectors if free else vectors + 1
 
     def _block_values(self, name: str) -> list[int]:
@@ -230,7 +308,7 @@ class TileSketch:
         if extent <= MIN_BLOCK:
             return [0]
         share = -(
-            -extent // self.threads
+            -extent // self.context.units
         )  # of a thread: the longest runs of memory that each can have
         return [
             0,
@@ -273,7 +351,7 @@ class TileSketch:
                 ]
         return values or [(len(axes) - 1, 1)]
 
-    def copy_values(self, found: Access) -> list[str]:
+    def copy_values(self, found: Access) -> list[CopyMode]:
         stride = 0 if self.vector is None else found.stride(self.vector)
         in_vectors = stride is not None and 0 <= stride <= NEAR
         stage = self.group.anchor
@@ -283,30 +361,28 @@ class TileSketch:
             and found.stride(self.across) == 1
             and not found.padded
         ):
-            return ["pack"]
+            return [CopyMode.PACK]
         if found.padded and found.gathered:
-            return [
-                "none"
-                # who knows where it reads: each element is compared with the border,
-                # whatever copies there are
-            ]
+            # Where it reads is unknown: each element is compared with the border,
+            # whatever copies there are.
+            return [CopyMode.NONE]
         packable = self.packable(found)
-        values = []
+        values: list[CopyMode] = []
         if found.padded:
             times = self._times_read(found)
             if (in_vectors and not self._pads_lanes(found)) or times <= 1:
-                values.append("none")
+                values.append(CopyMode.NONE)
             if times * MOST_UNREAD >= 1:
-                values.append("pad")
+                values.append(CopyMode.PAD)
                 if any(
                     axis.extent > 1 and self._fixed(axis) and found.divides(axis.name)
                     for axis in stage.axes
                 ):
-                    values.append("pad_parts")
+                    values.append(CopyMode.PAD_PARTS)
         elif in_vectors or not packable:
-            values.append("none")
+            values.append(CopyMode.NONE)
         if packable:
-            values += ["pack", "pack_root"]
+            values += [CopyMode.PACK, CopyMode.PACK_ROOT]
         return values
 
     def packable(self, found: Access) -> bool:
@@ -326,7 +402,7 @@ class TileSketch:
         """Whether a packed copy is not too many times as large as its source."""
         extents = self.group.anchor.extents
         grown = prod(extents[name] for name in found.axes)
-        return grown <= MAX_EXPANSION * prod(self.shapes[found.read.tensor])
+        return grown <= MAX_EXPANSION * prod(self.context.shapes[found.read.tensor])
 
     def _times_read(self, found: Access) -> float:
         """How often an element of a padded copy is read on average, of one that reaches
@@ -338,7 +414,9 @@ class TileSketch:
     def _pads_lanes(self, found: Access) -> bool:
         """Whether being inside the tensor differs between the lanes of a vector."""
         stage = self.group.anchor
-        inside = in_bounds(found.read.indices, self.shapes[found.read.tensor], stage.extents)
+        inside = in_bounds(
+            found.read.indices, self.context.shapes[found.read.tensor], stage.extents
+        )
         return inside is not None and any(
             isinstance(node, Var) and node.name == self.vector for node in walk(inside)
         )
@@ -351,26 +429,33 @@ class TileSketch:
         if self.across is not None or self.lanes == 1 or self.taken or not self.copying:
             return (0,)
         if stage.reducer is None:
-            streams, far = read_once(stage, self.vector, self.shapes), PAGE_BYTES
+            streams, far = read_once(stage, self.vector, self.context.shapes), PAGE_BYTES
             tensors = {stage.name, *(read.tensor for read in streams)} if streams else set()
         else:
             tensors, far = (
-                {one.read.tensor for one in boxes(stage, self.shapes) if self._fetchable(one)},
+                {
+                    one.read.tensor
+                    for one in boxes(stage, self.context.shapes)
+                    if self._fetchable(one)
+                },
                 1,
             )
         # TVM stores narrow floats as integers, under pointers of another type.
-        wide = all(self.dtypes[name] in ("float32", "float64") for name in tensors)
-        size = sum(prod(self.shapes[name]) * DTYPE_BYTES[self.dtypes[name]] for name in tensors)
-        return (0, far) if wide and size > self.target.l2_bytes else (0,)
+        wide = all(self.context.dtypes[name] in ("float32", "float64") for name in tensors)
+        size = sum(
+            prod(self.context.shapes[name]) * DTYPE_BYTES[self.context.dtypes[name]]
+            for name in tensors
+        )
+        return (0, far) if wide and size > self.context.target.l2_bytes else (0,)
 
-    def _store_values(self) -> tuple[str, ...]:
+    def _store_values(self) -> tuple[StoreMode, ...]:
         """Whether an output goes past the caches; of a sum one that computes little for
         each element, and so waits for memory."""
         often = prod(axis.extent for axis in self.group.anchor.reduce_axes) > MOST_USES
         return (
-            (CACHED,)
+            (StoreMode.CACHED,)
             if often or self.taken
-            else store_values(self.group.output, self.vector, self.lanes, self.target)
+            else store_modes(self.group.output, self.vector, self.lanes, self.context.target)
         )
 
     def _fetchable(self, one: Access) -> bool:
@@ -378,11 +463,13 @@ class TileSketch:
         the next block of the reduction."""
         copies, stage = self.copy_values(one), self.group.anchor
         in_place = (
-            "none" in copies and len(self._depth_values()) > 1 and walked(one, stage, self.vector)
+            CopyMode.NONE in copies
+            and len(self._depth_values()) > 1
+            and walked(one, stage, self.vector)
         )
-        return in_place or ("pack" in copies and parted(one, stage))
+        return in_place or (CopyMode.PACK in copies and parted(one, stage))
 
-    def _mathematics_values(self) -> list[str]:
+    def _mathematics_values(self) -> list[Mathematics]:
         bodies = [self.group.anchor.body] + (
             [self.group.epilogue.body] if self.group.epilogue else []
         )
@@ -393,99 +480,127 @@ class TileSketch:
     # --- meaning
     # ------------------------------------------------------------------------------
 
-    def nest(self, config: Mapping[str, Value]) -> Nest:
-        return TileNest(self.group, self.plan(config), self.shapes, self.dtypes).build()
+    @cached_property
+    def facts(self) -> LoopNestFacts:
+        anchor = self.group.anchor
+        prefetchable = {box.read for box in boxes(anchor, self.context.shapes)}
+        return LoopNestFacts(
+            context=self.context,
+            stages=(anchor,),
+            epilogue=self.group.epilogue,
+            spatial=anchor.axes,
+            reduction=anchor.reduce_axes,
+            vector=self.vector,
+            lanes=self.lanes,
+            tiled=tuple(axis.name for axis in anchor.axes),
+            register_tile=self.register_tile,
+            cache_blocks=self.cache_blocks,
+            outer_order=self.outer_order,
+            inner_order=self.inner_order,
+            reduction_block=self.reduction_block,
+            unrolling=self.unrolling,
+            reads=self.reads,
+            copies=self.copies,
+            prefetch=self.prefetch,
+            prefetched=tuple(
+                PrefetchedRead(
+                    read=read,
+                    in_place=walked(read, anchor, self.vector),
+                    packed=parted(read, anchor),
+                )
+                for read in self.reads
+                if read.read in prefetchable
+            ),
+            store_mode=self.store_mode,
+            math_functions=self.math_functions,
+            instruction_axes=self.taken,
+            rate=self.rate,
+            loads_whole_rows=self.loads_whole_rows,
+            computed_share=self._computed_share(),
+        )
 
-    def plan(self, config: Mapping[str, Value]) -> TilePlan:
-        """The config decoded; knobs with a single value are not in it."""
-        values = {
-            knob.name.removeprefix(self.prefix + "."): config[knob.name] for knob in self.knobs
-        }
+    @property
+    def loads_whole_rows(self) -> bool:
+        """Whether operands are loaded into matrix registers, row by row."""
+        return False
+
+    def _computed_share(self) -> float:
+        """Of the points those that are computed: instructions that take several leave none out."""
+        anchor = self.group.anchor
+        if anchor.reducer is None or self.taken:
+            return 1.0
+        return share(anchor, self.group.needed)
+
+    def nest(self, config: Config) -> Nest:
+        return TileNest(
+            self.group, self.plan(config), self.context.shapes, self.context.dtypes
+        ).build()
+
+    def plan(self, config: Config) -> TilePlan:
+        """The config decoded."""
         stage = self.group.anchor
-        register = values.get("register") or self.register_values()[0]
-        assert isinstance(register, tuple)
         spatial = []
-        for axis, tile in zip(stage.axes, register, strict=True):
+        for axis, tile in zip(stage.axes, self.register_tile.of(config), strict=True):
             whole = TiledAxis(axis=axis, tile=tile)
-            wanted = int(values.get(f"block_{axis.name}", 0))  # type: ignore[arg-type]  # a block knob's values are integers
+            block = self.cache_blocks.get(axis.name)
+            elements = 0 if block is None else block.of(config)
             lanes = self.lanes if axis.name in (self.vector, self.across) else 1
             spatial.append(
                 TiledAxis(
                     axis=axis,
                     tile=tile,
-                    block=fit_block(whole.tiles, -(-wanted // tile)),
+                    block=fit_block(whole.tiles, -(-elements // tile)),
                     lanes=lanes,
                 )
             )
         return TilePlan(
             spatial=tuple(spatial),
             vector=self.vector,
-            reduction=self._reduction(values) if stage.reducer is not None else (),
-            outer_order=self.order(values.get("outer_order")),
-            inner_order=self.order(values.get("inner_order")),
-            copies=self._copies(values),
-            mathematics=self._mathematics(values),
-            threads=self.threads,
-            ahead=int(values.get("ahead", 0)),  # type: ignore[arg-type]  # the knob's values are integers
-            streamed=values.get("stores") == STREAMED,
+            reduction=self._reduction(config),
+            outer_order=self.outer_order.of(config),
+            inner_order=self.inner_order.of(config),
+            copies={
+                read.read: mode.of(config)
+                for read, mode in zip(self.reads, self.copies, strict=True)
+            },
+            mathematics=self.math_functions.of(config),
+            threads=self.context.units,
+            ahead=self.prefetch.of(config),
+            streamed=self.store_mode.of(config) is StoreMode.NON_TEMPORAL,
             taken=self.taken,
         )
 
-    def _copies(self, values: Mapping[str, Value]) -> dict[Read, str]:
-        return {
-            found.read: str(
-                values.get(f"copy{number}_{found.read.tensor}", self.copy_values(found)[0])
-            )
-            for number, found in enumerate(self.reads)
-        }
-
-    def _mathematics(self, values: Mapping[str, Value]) -> Mathematics:
-        return (
-            "polynomial"
-            if values.get("mathematics", self._mathematics_values()[0]) == "polynomial"
-            else "libm"
-        )
-
-    def order(self, order: Value | None) -> tuple[str, ...]:
-        """All axes: those without a say first, then the major ones as chosen."""
-        major = self._major()
-        rest = [axis.name for axis in self.group.anchor.axes if axis.name not in major]
-        chosen = order if isinstance(order, tuple) else tuple(range(len(major)))
-        return (*rest, *(major[position] for position in chosen))
-
-    def _reduction(self, values: Mapping[str, Value]) -> tuple[ReductionAxis, ...]:
+    def _reduction(self, config: Config) -> tuple[ReductionAxis, ...]:
+        if self.reduction_block is None or self.unrolling is None:
+            return ()
         axes = self.group.anchor.reduce_axes
         main = self._main_reduction()
-        depth = int(values.get("depth", main.extent))  # type: ignore[arg-type]  # the depth knob's values are integers
-        unrolled = values.get("unroll") or self.unroll_values()[0]
-        assert isinstance(unrolled, tuple)
-        position, factor = unrolled
-        innermost = axes[position]
+        depth, unrolling = self.reduction_block.of(config), self.unrolling.of(config)
+        innermost = axes[unrolling.position]
         ordered = [axis for axis in axes if axis != innermost] + [innermost]
-        made = []
+        reduction = []
         for axis in ordered:
             block = depth if axis == main else axis.extent
-            unroll = factor if axis == innermost and block % factor == 0 else 1
-            made.append(ReductionAxis(axis=axis, block=block, unroll=unroll))
-        return tuple(sorted(made, key=lambda one: one.axis.name in self.taken))
+            divides = axis == innermost and block % unrolling.factor == 0
+            unroll = unrolling.factor if divides else 1
+            reduction.append(ReductionAxis(axis=axis, block=block, unroll=unroll))
+        return tuple(sorted(reduction, key=lambda part: part.axis.name in self.taken))
 
 
-def tile_sketches(
-    group: TileGroup,
-    target: Target,
-    threads: int,
-    shapes: Mapping[str, tuple[int, ...]],
-    dtypes: Mapping[str, DType],
-) -> list[TileSketch]:
+def _word(mode: CopyMode) -> str:
+    return mode.value
+
+
+def tile_sketches(group: TileGroup, context: SpaceContext) -> list[TileSketch]:
     """One sketch for each axis worth vectorising: the output's last, the one along
     which most reads are made of vectors, in place or as packed copies, and where
     vectors along the last overlap by a twentieth the longest: what is stored one by one
     then is little beside what is summed."""
-    stage = group.anchor
-    found = accesses(stage, shapes)
+    stage, target = group.anchor, context.target
+    found = accesses(stage, context.shapes)
 
     def sketch(axis: str | None, across: str | None = None) -> TileSketch:
-        return TileSketch(group, axis, target, threads, shapes, dtypes, across)
+        return TileSketch(group, context, axis, across)
 
     def in_vectors(axis: Axis) -> tuple[int, int]:
         along = sketch(axis.name)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tuner.spaces.cpu.copy_mode import CopyMode
 from tuner.spaces.program.program import Mathematics
 from tuner.spaces.program.tiles import TiledAxis, add, constant, times
 from tuner.workload.expression import Axis, Read, Scalar, Var
@@ -61,9 +62,7 @@ class TilePlan:
     reduction: tuple[ReductionAxis, ...]  # in loop order, the innermost last
     outer_order: tuple[str, ...]  # spatial axes, cache-block loops, outermost first
     inner_order: tuple[str, ...]  # spatial axes, register-tile loops within a cache block
-    copies: Mapping[
-        Read, str
-    ]  # "none", "pad", "pad_parts", "pack" (under the loops it depends on) or "pack_root"
+    copies: Mapping[Read, CopyMode]
     mathematics: Mathematics
     threads: int
     # bytes that a map fetches ahead; of a sum, blocks of the reduction and packed

@@ -8,12 +8,13 @@ thread block, operands read where they are, no loop unrolled.
 
 from __future__ import annotations
 
-from tuner.spaces.cuda.space import CudaSpace
+from tuner.spaces.core.target_space import TargetSpace
+from tuner.spaces.cuda.facts import KernelFacts
 from tuner.spaces.program.program import Program
 
 FIRST = 0
 
 
-def default_cuda_program(space: CudaSpace) -> Program:
+def default_cuda_program(space: TargetSpace[KernelFacts]) -> Program:
     """Raises IllegalSchedule where not even this fits the GPU."""
     return space.program(space.space.config(space.space.unrank(FIRST)))

@@ -18,6 +18,7 @@ from tuner.target.cuda import (
     VECTOR_BYTES,
     WARP,
 )
+from tuner.target.target import Target
 
 # Addresses, loop counters, staged loads. Of 64 random kernels ptxas gave 8 more than
 # this estimate, at worst 101 for 66.
@@ -82,3 +83,13 @@ class Footprint:
 def widest(itemsize: int) -> int:
     """Elements of the widest load of one thread."""
     return max(VECTOR_BYTES // itemsize, 1)
+
+
+def architecture_of(target: Target) -> int:
+    """The number of a GPU's architecture, 80 of sm_80."""
+    return int(str(target.tvm["arch"]).removeprefix("sm_"))
+
+
+def block_shared_bytes(target: Target) -> int:
+    """Shared memory of a thread block, as much as can be asked for at a launch."""
+    return int(target.fingerprint["max_dynamic_shared_memory_per_block"])

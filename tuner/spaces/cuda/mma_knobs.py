@@ -16,9 +16,17 @@ from functools import cached_property
 from itertools import product
 from math import prod
 
+from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.core.space import Knob, Value
 from tuner.spaces.cuda.axes import DepthAxis, GridAxis
-from tuner.spaces.cuda.limits import LEAST_THREADS, OTHER_REGISTERS, Footprint
+from tuner.spaces.cuda.facts import KernelFacts, KernelKind
+from tuner.spaces.cuda.limits import (
+    LEAST_THREADS,
+    OTHER_REGISTERS,
+    Footprint,
+    architecture_of,
+    block_shared_bytes,
+)
 from tuner.spaces.cuda.mma import EDGE, CudaMmaNest, MmaPlan, WarpAxis, pad_of
 from tuner.spaces.cuda.shared_copies import box_shape, fetchable, stretched
 from tuner.spaces.cuda.tile_knobs import ASYNC_FROM, MAX_OVERLAP, MAX_WINDOW
@@ -122,11 +130,8 @@ class CudaMmaSketch:
     """The tensor-core sketch of one group; `shape` says that it has one."""
 
     group: TileGroup
-    shapes: Mapping[str, tuple[int, ...]]
-    dtypes: Mapping[str, DType]
+    context: SpaceContext
     shape: Shape
-    architecture: int  # 80 of sm_80
-    shared_bytes: int  # of a block, at most
 
     name = "mma"
 
@@ -136,7 +141,11 @@ class CudaMmaSketch:
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
-        ways = ("none", "registers", *(ASYNC if self.architecture >= ASYNC_FROM else ()))
+        ways = (
+            "none",
+            "registers",
+            *(ASYNC if architecture_of(self.context.target) >= ASYNC_FROM else ()),
+        )
         knobs = [
             self._knob("tile", self.tile_values()),
             self._knob("rows", ("plain", "padded")),
@@ -184,7 +193,7 @@ class CudaMmaSketch:
         }
         shared = 0
         for one in (plan.left, plan.right):
-            itemsize = DTYPE_BYTES[self.dtypes[one.read.tensor]]
+            itemsize = DTYPE_BYTES[self.context.dtypes[one.read.tensor]]
             *others, row = box_shape(one.read, spans)
             shared += stages * prod(others) * stretched(row, pad_of(plan, itemsize)) * itemsize
         warps = plan.rows.warps * plan.columns.warps
@@ -198,14 +207,26 @@ class CudaMmaSketch:
             threads=threads,
             registers=registers,
             shared_bytes=shared,
-            most_shared_bytes=self.shared_bytes,
+            most_shared_bytes=block_shared_bytes(self.context.target),
         )
 
     # --- meaning
     # ------------------------------------------------------------------------------
 
+    @property
+    def facts(self) -> KernelFacts:
+        return KernelFacts(
+            kind=KernelKind.TENSOR_CORES,
+            group=self.group,
+            owner=self.prefix,
+            knobs=self.knobs,
+            footprint=self.footprint,
+        )
+
     def nest(self, config: Mapping[str, Value]) -> Nest:
-        return CudaMmaNest(self.group, self.plan(config), self.shapes, self.dtypes).build()
+        return CudaMmaNest(
+            self.group, self.plan(config), self.context.shapes, self.context.dtypes
+        ).build()
 
     def plan(self, config: Mapping[str, Value]) -> MmaPlan:
         """The config decoded; knobs with a single value are not in it. Raises

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
+from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.core.space import Knob, Value
 from tuner.spaces.cuda.axes import GridAxis
+from tuner.spaces.cuda.facts import KernelFacts, KernelKind
 from tuner.spaces.cuda.limits import LEAST_THREADS, OTHER_REGISTERS, Footprint, widest
 from tuner.spaces.cuda.rows import CudaRowNest, CudaRowPlan, Keeping, once, optional, repeated
 from tuner.spaces.program.nest import Nest
 from tuner.spaces.rewrite.access import linear
 from tuner.spaces.rewrite.groups import RowGroup
 from tuner.target.cuda import WARP
-from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read, reads
+from tuner.workload.expression import DTYPE_BYTES, Axis, Read, reads
 
 THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # along the column
 ROWS = (1, 2, 4, 8, 16, 32)  # of a block
@@ -29,8 +31,7 @@ class CudaRowSketch:
     """The row sketch of one group."""
 
     group: RowGroup
-    shapes: Mapping[str, tuple[int, ...]]
-    dtypes: Mapping[str, DType]
+    context: SpaceContext
 
     name = "rows"
 
@@ -50,13 +51,17 @@ class CudaRowSketch:
     @cached_property
     def _kept_bytes(self) -> int:
         """Bytes of one element of everything along the column that is kept."""
-        loads = sum(DTYPE_BYTES[self.dtypes[read.tensor]] for read in repeated(self.group.stages))
+        loads = sum(
+            DTYPE_BYTES[self.context.dtypes[read.tensor]] for read in repeated(self.group.stages)
+        )
         return loads + sum(DTYPE_BYTES[stage.dtype] for stage in optional(self.group))
 
     @cached_property
     def _once_bytes(self) -> int:
         """Bytes of one element of everything along the column that only the output reads."""
-        return sum(DTYPE_BYTES[self.dtypes[read.tensor]] for read in once(self.group.stages))
+        return sum(
+            DTYPE_BYTES[self.context.dtypes[read.tensor]] for read in once(self.group.stages)
+        )
 
     @cached_property
     def _lanes(self) -> int:
@@ -66,7 +71,7 @@ class CudaRowSketch:
         found = [
             read for stage in self.group.stages for read in reads(stage.body) if self._moves(read)
         ]
-        bytes_ = max((DTYPE_BYTES[self.dtypes[read.tensor]] for read in found), default=1)
+        bytes_ = max((DTYPE_BYTES[self.context.dtypes[read.tensor]] for read in found), default=1)
         wide = widest(max(bytes_, DTYPE_BYTES[self.group.output.dtype]))
         while wide > 1 and (extent % wide or not all(self._aligned(read, wide) for read in found)):
             wide //= 2
@@ -84,7 +89,7 @@ class CudaRowSketch:
         if (
             last is None
             or read.pad is not None
-            or self.shapes[read.tensor][-1] % width
+            or self.context.shapes[read.tensor][-1] % width
             or last.constant % width
         ):
             return False
@@ -166,9 +171,21 @@ class CudaRowSketch:
     # --- meaning
     # ------------------------------------------------------------------------------
 
+    @property
+    def facts(self) -> KernelFacts:
+        return KernelFacts(
+            kind=KernelKind.ROWS,
+            group=self.group,
+            owner=self.prefix,
+            knobs=self.knobs,
+            footprint=self.footprint,
+        )
+
     def nest(self, config: Mapping[str, Value]) -> Nest:
         """Raises IllegalSchedule where a block of the config cannot be launched."""
-        return CudaRowNest(self.group, self.plan(config), self.shapes, self.dtypes).build()
+        return CudaRowNest(
+            self.group, self.plan(config), self.context.shapes, self.context.dtypes
+        ).build()
 
     def plan(self, config: Mapping[str, Value]) -> CudaRowPlan:
         """The config decoded; a knob with a single value is not in it."""

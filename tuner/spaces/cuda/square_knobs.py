@@ -14,8 +14,10 @@ from functools import cached_property
 from itertools import permutations, product
 from math import prod
 
+from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.core.space import Knob, Value
 from tuner.spaces.cuda.axes import GridAxis, SquareAxis
+from tuner.spaces.cuda.facts import KernelFacts, KernelKind
 from tuner.spaces.cuda.limits import LEAST_THREADS, OTHER_REGISTERS, Footprint, widest
 from tuner.spaces.cuda.square import CudaSquareNest
 from tuner.spaces.cuda.tile import CudaTilePlan
@@ -29,7 +31,6 @@ from tuner.workload.expression import (
     Axis,
     Binary,
     Const,
-    DType,
     Read,
     Select,
     Stage,
@@ -69,8 +70,7 @@ class CudaSquareSketch:
     """The square sketch of one group; `sides` says that it has one."""
 
     group: TileGroup
-    shapes: Mapping[str, tuple[int, ...]]
-    dtypes: Mapping[str, DType]
+    context: SpaceContext
     sides: Mapping[str, int]  # of `sides_of`
 
     name = "square"
@@ -116,7 +116,7 @@ class CudaSquareSketch:
 
     @cached_property
     def _reads(self) -> tuple[Access, ...]:
-        return accesses(self.group.anchor, self.shapes)
+        return accesses(self.group.anchor, self.context.shapes)
 
     # --- knobs
     # ------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class CudaSquareSketch:
         *threads, lanes = tile
         last = self.major[-1]
         words = [
-            (DTYPE_BYTES[self.dtypes[one.read.tensor]], lanes if last in one.axes else 1)
+            (DTYPE_BYTES[self.context.dtypes[one.read.tensor]], lanes if last in one.axes else 1)
             for one in self._reads
         ]
         held = sum(-(-itemsize * wide // 4) for itemsize, wide in words)
@@ -178,9 +178,21 @@ class CudaSquareSketch:
     # --- meaning
     # ------------------------------------------------------------------------------
 
+    @property
+    def facts(self) -> KernelFacts:
+        return KernelFacts(
+            kind=KernelKind.PATCH,
+            group=self.group,
+            owner=self.prefix,
+            knobs=self.knobs,
+            footprint=self.footprint,
+        )
+
     def nest(self, config: Mapping[str, Value]) -> Nest:
         """Raises IllegalSchedule where a block of the config cannot be launched."""
-        return CudaSquareNest(self.group, self.plan(config), self.shapes, self.dtypes).build()
+        return CudaSquareNest(
+            self.group, self.plan(config), self.context.shapes, self.context.dtypes
+        ).build()
 
     def plan(self, config: Mapping[str, Value]) -> CudaTilePlan:
         """The config decoded; knobs with a single value are not in it."""

@@ -9,9 +9,17 @@ from functools import cached_property
 from itertools import permutations, product
 from math import prod
 
+from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.core.space import Knob, Value
 from tuner.spaces.cuda.axes import DepthAxis, GridAxis
-from tuner.spaces.cuda.limits import LEAST_THREADS, OTHER_REGISTERS, Footprint, widest
+from tuner.spaces.cuda.facts import KernelFacts, KernelKind
+from tuner.spaces.cuda.limits import (
+    LEAST_THREADS,
+    OTHER_REGISTERS,
+    Footprint,
+    architecture_of,
+    widest,
+)
 from tuner.spaces.cuda.shared_copies import (
     box_bytes,
     box_shape,
@@ -24,7 +32,7 @@ from tuner.spaces.program.nest import Nest
 from tuner.spaces.rewrite.access import Access, accesses
 from tuner.spaces.rewrite.groups import TileGroup
 from tuner.target.cuda import WARP
-from tuner.workload.expression import DTYPE_BYTES, Axis, DType, Read
+from tuner.workload.expression import DTYPE_BYTES, Axis, Read
 
 THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # of one axis
 REGISTERS = (1, 2, 4, 8)  # vectors of one axis
@@ -54,9 +62,7 @@ class CudaTileSketch:
     threads write."""
 
     group: TileGroup
-    shapes: Mapping[str, tuple[int, ...]]
-    dtypes: Mapping[str, DType]
-    architecture: int  # 80 of sm_80
+    context: SpaceContext
     # whether axes that all operands of a product move with can have threads: nothing is
     # reused along them
     batches: bool = True
@@ -90,7 +96,7 @@ class CudaTileSketch:
 
     @cached_property
     def _batch(self) -> frozenset[str]:
-        operands = accesses(self.group.anchor, self.shapes)
+        operands = accesses(self.group.anchor, self.context.shapes)
         if self.batches or len(operands) < 2 or self.group.anchor.reducer is None:
             return frozenset()
         return frozenset.intersection(*(one.axes for one in operands))
@@ -99,7 +105,7 @@ class CudaTileSketch:
     def candidates(self) -> tuple[Access, ...]:
         """Reads that pay in shared memory: used by several threads, or not read in the
         order in which is written."""
-        found = [one for one in accesses(self.group.anchor, self.shapes) if fetchable(one)]
+        found = [one for one in accesses(self.group.anchor, self.context.shapes) if fetchable(one)]
         return tuple(
             one for one in found if self._reused(one) or one.stride(self.fastest) not in (0, 1)
         )
@@ -139,7 +145,7 @@ class CudaTileSketch:
         if self.group.anchor.reducer is not None:
             ways = (
                 ("none", "registers", "async")
-                if self.architecture >= ASYNC_FROM
+                if architecture_of(self.context.target) >= ASYNC_FROM
                 else ("none", "registers")
             )
             knobs.append(self._knob("unroll", UNROLLS))
@@ -167,7 +173,7 @@ class CudaTileSketch:
     def _copy_values(self, found: Access) -> list[str]:
         """`direct`, or `shared` with elements a load, laid out as it is or turned, rows
         as they are or stretched."""
-        wide = widest(DTYPE_BYTES[self.dtypes[found.read.tensor]])
+        wide = widest(DTYPE_BYTES[self.context.dtypes[found.read.tensor]])
         reduced = {axis.name for axis in self.group.anchor.reduce_axes}
         turns = ("", " turned") if reduced and turns_around(found.read, reduced) else ("",)
         pads = ("", " padded") if len(found.read.indices) > 1 else ("",)
@@ -222,7 +228,9 @@ class CudaTileSketch:
 
     @cached_property
     def _operand_lanes(self) -> int:
-        return widest(max(DTYPE_BYTES[self.dtypes[one.read.tensor]] for one in self.candidates))
+        return widest(
+            max(DTYPE_BYTES[self.context.dtypes[one.read.tensor]] for one in self.candidates)
+        )
 
     @cached_property
     def _read_along(self) -> frozenset[str]:
@@ -263,7 +271,7 @@ class CudaTileSketch:
         }
         stage = self.group.anchor
         boxes = [
-            (box_shape(one.read, spans), DTYPE_BYTES[self.dtypes[one.read.tensor]])
+            (box_shape(one.read, spans), DTYPE_BYTES[self.context.dtypes[one.read.tensor]])
             for one in self.candidates
         ]
         lanes = max(one.lanes for one in spatial)
@@ -286,9 +294,21 @@ class CudaTileSketch:
     # --- meaning
     # ------------------------------------------------------------------------------
 
+    @property
+    def facts(self) -> KernelFacts:
+        return KernelFacts(
+            kind=KernelKind.TILE,
+            group=self.group,
+            owner=self.prefix,
+            knobs=self.knobs,
+            footprint=self.footprint,
+        )
+
     def nest(self, config: Mapping[str, Value]) -> Nest:
         """Raises IllegalSchedule where a block of the config cannot be launched."""
-        return CudaTileNest(self.group, self.plan(config), self.shapes, self.dtypes).build()
+        return CudaTileNest(
+            self.group, self.plan(config), self.context.shapes, self.context.dtypes
+        ).build()
 
     def plan(self, config: Mapping[str, Value]) -> CudaTilePlan:
         """The config decoded; knobs with a single value are not in it."""

@@ -16,9 +16,11 @@ from functools import cached_property
 from itertools import product
 from math import prod
 
+from tuner.spaces.core.context import SpaceContext
 from tuner.spaces.core.space import Knob, Value
 from tuner.spaces.cuda.axes import DepthAxis, GridAxis
-from tuner.spaces.cuda.limits import OTHER_REGISTERS, Footprint
+from tuner.spaces.cuda.facts import KernelFacts, KernelKind
+from tuner.spaces.cuda.limits import OTHER_REGISTERS, Footprint, block_shared_bytes
 from tuner.spaces.cuda.mma_knobs import bare
 from tuner.spaces.cuda.warpgroup import (
     COLUMNS,
@@ -162,10 +164,8 @@ class CudaWarpgroupSketch:
     """The warpgroup sketch of one group; `shape` says that it has one."""
 
     group: TileGroup
-    shapes: Mapping[str, tuple[int, ...]]
-    dtypes: Mapping[str, DType]
+    context: SpaceContext
     shape: WarpgroupShape
-    shared_bytes: int  # of a block, at most
 
     name = "warpgroup"
 
@@ -226,14 +226,26 @@ class CudaWarpgroupSketch:
             shared_bytes=max(
                 operands, strips
             ),  # strips are written when operands have been read, in their place
-            most_shared_bytes=self.shared_bytes,
+            most_shared_bytes=block_shared_bytes(self.context.target),
         )
 
     # --- meaning
     # ------------------------------------------------------------------------------
 
+    @property
+    def facts(self) -> KernelFacts:
+        return KernelFacts(
+            kind=KernelKind.WARPGROUPS,
+            group=self.group,
+            owner=self.prefix,
+            knobs=self.knobs,
+            footprint=self.footprint,
+        )
+
     def nest(self, config: Mapping[str, Value]) -> Nest:
-        return CudaWarpgroupNest(self.group, self.plan(config), self.shapes, self.dtypes).build()
+        return CudaWarpgroupNest(
+            self.group, self.plan(config), self.context.shapes, self.context.dtypes
+        ).build()
 
     def plan(self, config: Mapping[str, Value]) -> WarpgroupPlan:
         """The config decoded; knobs with a single value are not in it. Raises

@@ -1,0 +1,144 @@
+"""The space of a workload on a target: for every group its sketches, and their combinations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+from typing import Generic, TypeVar
+
+from tuner.spaces.core.context import SpaceContext
+from tuner.spaces.core.sketch import Sketch
+from tuner.spaces.core.space import Combination, Config, Space
+from tuner.spaces.program.program import Program
+from tuner.spaces.rewrite.algorithm import Algorithm, algorithms, places
+from tuner.spaces.rewrite.groups import Group
+from tuner.spaces.rewrite.parallel_units import Sharing
+from tuner.spaces.rewrite.stages import plainly_named
+from tuner.target.target import Target
+from tuner.workload.expression import Expression
+from tuner.workload.workload import Workload
+
+MAX_COMBINATIONS = 64  # of an algorithm's sketches; beyond it the first ones are kept
+
+F = TypeVar("F")  # the facts of a target's sketches
+SketchGenerator = Callable[[Group, SpaceContext], Sequence[Sketch[F]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeProgram(Generic[F]):
+    """Sketches for all stages of an algorithm at once, each stage a group of its own."""
+
+    name: str  # of the combination
+    algorithm: Algorithm
+    sketches: tuple[Sketch[F], ...]  # one for each group of the algorithm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SketchCatalogue(Generic[F]):
+    """All that one kind of target adds to a space: its sketches, and how its programs are made."""
+
+    simplify: Callable[[Expression], Expression]  # what every algorithm's expression goes through
+    sharing: Callable[[Target, int], Sharing]  # (target, threads) -> who shares the loops
+    joins_tiles: bool  # whether the tiles of Winograd's algorithm are numbered along one axis
+    prepacks: bool  # whether declared constants are packed ahead of the first call
+    widens: bool  # whether the compiler keeps narrow floats as float32 unless told otherwise
+    generators: tuple[SketchGenerator[F], ...]  # each group is offered to every one, in this order
+    whole_programs: tuple[Callable[[Algorithm, SpaceContext], WholeProgram[F] | None], ...] = ()
+
+
+class TargetSpace(Generic[F]):
+    """The sketches of one workload for (target, threads), and the program of each config.
+
+    `sketches` has the sketches of each combination, one for each group of its algorithm;
+    `algorithms` the algorithm of each; both by the combination's name.
+    """
+
+    def __init__(
+        self, workload: Workload, target: Target, threads: int, catalogue: SketchCatalogue[F]
+    ) -> None:
+        plain = plainly_named(workload.expression)
+        self.workload, self.target, self.threads = workload, target, threads
+        self._catalogue = catalogue
+        self.constants = _constants(workload, plain) if catalogue.prepacks else ()
+        offered = algorithms(
+            plain,
+            workload.numerics,
+            catalogue.simplify,
+            joined=catalogue.joins_tiles,
+            isa=target.isa,
+            sharing=catalogue.sharing(target, threads),
+        )
+        self.algorithm = offered[0]  # the workload as it stands
+        self.sketches: dict[str, tuple[Sketch[F], ...]] = {}
+        self.algorithms: dict[str, Algorithm] = {}
+        for algorithm in offered:
+            self._combine(algorithm)
+        self._add_whole_programs(threads)
+        self.space = Space(
+            tuple(
+                Combination(name=name, knobs=tuple(knob for part in parts for knob in part.knobs))
+                for name, parts in self.sketches.items()
+            )
+        )
+
+    @property
+    def by_algorithm(self) -> list[list[int]]:
+        """The indices of each algorithm's combinations, the workload's own algorithm first."""
+        return places(self.algorithms.values())
+
+    def units_of(self, combination: str) -> int:
+        """Threads or multiprocessors that share the loops of a combination's kernels."""
+        return self.algorithms[combination].units
+
+    def program(self, config: Config) -> Program:
+        """The program of a config, which may leave out knobs its sketches do not use.
+
+        Raises UsageError where it is not of this space, IllegalSchedule where the target
+        has no room for it.
+        """
+        full = self.space.config(self.space.point(config))
+        combination = str(full["sketch"])
+        algorithm = self.algorithms[combination]
+        nests = [sketch.nest(full) for sketch in self.sketches[combination]]
+        exact = algorithm.rewritten and self._catalogue.widens
+        return algorithm.program(nests, self.constants, exact=exact)
+
+    def _combine(self, algorithm: Algorithm) -> None:
+        """Adds every combination of the sketches of an algorithm's groups."""
+        context = _context(algorithm, self.target, algorithm.units)
+        variants = [
+            [
+                sketch
+                for generate in self._catalogue.generators
+                for sketch in generate(group, context)
+            ]
+            for group in algorithm.groups
+        ]
+        for chosen in islice(product(*variants), MAX_COMBINATIONS):
+            name = "+".join(f"{sketch.group.name}:{sketch.name}" for sketch in chosen)
+            self.sketches[name], self.algorithms[name] = chosen, algorithm
+
+    def _add_whole_programs(self, threads: int) -> None:
+        context = _context(self.algorithm, self.target, threads)
+        for generate in self._catalogue.whole_programs:
+            if (whole := generate(self.algorithm, context)) is not None:
+                self.sketches[whole.name] = whole.sketches
+                self.algorithms[whole.name] = whole.algorithm
+
+
+def _context(algorithm: Algorithm, target: Target, units: int) -> SpaceContext:
+    return SpaceContext(
+        target=target,
+        units=units,
+        shapes=algorithm.shapes,
+        dtypes=algorithm.dtypes,
+        exact=algorithm.exact,
+        rewritten=algorithm.rewritten,
+    )
+
+
+def _constants(workload: Workload, plain: Expression) -> tuple[str, ...]:
+    """The declared constants, by their names in the plainly named expression."""
+    inputs = zip(workload.expression.inputs, plain.inputs, strict=True)
+    return tuple(named.name for tensor, named in inputs if tensor.name in workload.constants)

@@ -1,0 +1,86 @@
+"""The sketches of CPUs, in the order in which a space lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tuner.spaces.core.context import SpaceContext
+from tuner.spaces.core.sketch import Sketch
+from tuner.spaces.core.target_space import SketchCatalogue
+from tuner.spaces.cpu.amx import amx_sketch
+from tuner.spaces.cpu.dots import dot_sketch
+from tuner.spaces.cpu.facts import LoopNestFacts
+from tuner.spaces.cpu.fully_unrolled import fully_unrolled
+from tuner.spaces.cpu.row_knobs import lane_sketches, row_sketch
+from tuner.spaces.cpu.tile_knobs import tile_sketches
+from tuner.spaces.rewrite.algorithm import simplified
+from tuner.spaces.rewrite.bf16x3 import part_axis
+from tuner.spaces.rewrite.collapse import collapsed
+from tuner.spaces.rewrite.dot_products import factors
+from tuner.spaces.rewrite.groups import Group, RowGroup, TileGroup
+from tuner.spaces.rewrite.parallel_units import Sharing, among_threads
+from tuner.spaces.rewrite.polyphase import phased
+from tuner.spaces.rewrite.stages import materialized
+from tuner.target.target import Target
+from tuner.workload.expression import Expression
+
+
+def _simplify(expression: Expression) -> Expression:
+    return collapsed(materialized(phased(simplified(expression))))
+
+
+def _sharing(_target: Target, threads: int) -> Sharing:
+    return among_threads(threads)
+
+
+def _tiles(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
+    if isinstance(group, RowGroup):
+        return []
+    tiles = tile_sketches(group, context)
+    if not context.rewritten:
+        return tiles
+    if factors(group.anchor) is not None:
+        return []  # products of bfloat16, which only AMX sums faster than float32
+    # Of so many stages neither every combination is offered nor a copy of each read of a map.
+    return [replace(tiles[0], copying=group.anchor.reducer is not None)]
+
+
+def _dot_products(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
+    if isinstance(group, RowGroup) or context.rewritten:
+        return []
+    offered = (dot_sketch(group, context, vector) for vector in _vector_axes(group, context))
+    return [sketch for sketch in offered if sketch is not None]
+
+
+def _matrix_registers(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
+    if isinstance(group, RowGroup):
+        return []
+    vectors = _vector_axes(group, context)
+    parts = None
+    if context.rewritten:
+        vectors, parts = vectors[:1], part_axis(group.anchor)
+    offered = (amx_sketch(group, context, vector, parts) for vector in vectors)
+    return [sketch for sketch in offered if sketch is not None]
+
+
+def _rows(group: Group, context: SpaceContext) -> Sequence[Sketch[LoopNestFacts]]:
+    if isinstance(group, RowGroup):
+        return [row_sketch(group, context)]
+    return [] if context.rewritten else lane_sketches(group, context)
+
+
+def _vector_axes(group: TileGroup, context: SpaceContext) -> list[str]:
+    """The axes that tile sketches vectorise, in their order."""
+    return [sketch.vector for sketch in tile_sketches(group, context) if sketch.vector]
+
+
+CPU_SKETCHES: SketchCatalogue[LoopNestFacts] = SketchCatalogue(
+    simplify=_simplify,
+    sharing=_sharing,
+    joins_tiles=False,
+    prepacks=True,
+    widens=True,
+    generators=(_tiles, _dot_products, _matrix_registers, _rows),
+    whole_programs=(fully_unrolled,),
+)

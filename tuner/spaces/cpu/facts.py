@@ -1,0 +1,71 @@
+"""What a CPU sketch says of its loop nests: all that the cost model knows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tuner.spaces.core.choice import Choice
+from tuner.spaces.core.context import SpaceContext
+from tuner.spaces.cpu.copy_mode import CopyMode
+from tuner.spaces.cpu.store_mode import StoreMode
+from tuner.spaces.program.program import Mathematics
+from tuner.spaces.rewrite.access import Access
+from tuner.workload.expression import Axis, Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unrolling:
+    """The innermost loop of a reduction tile."""
+
+    position: int  # of the reduction axis that is innermost, among the anchor's
+    factor: int  # iterations of it in the unrolled body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowColumns:
+    """Facts of nests that share rows: each tile runs along a column, pass by pass."""
+
+    written: bool  # whether the output has the column too, so that whole rows are written
+    recompute: tuple[Choice[bool], ...]  # of each optional stage: whether each reader computes it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefetchedRead:
+    """A read of a sum that may be prefetched."""
+
+    read: Access
+    in_place: bool  # its next block of the reduction, where it is not copied
+    packed: bool  # its next part, where parts are packed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopNestFacts:
+    """The loop nests of one sketch of one group, as far as their time depends on it."""
+
+    context: SpaceContext
+    stages: tuple[Stage, ...]  # in the nest; the one that reduces is the anchor, else the first
+    epilogue: Stage | None  # done on the finished tile
+    spatial: tuple[Axis, ...]
+    reduction: tuple[Axis, ...]  # of rows the column last
+    columns: RowColumns | None = None  # None for a nest of tiles
+    vector: str | None  # the vectorised axis
+    lanes: int  # elements of a vector
+    tiled: tuple[str, ...]  # the axes of a register tile, in the order of its sizes
+    register_tile: Choice[tuple[int, ...]]  # elements of each tiled axis, of rows the column last
+    cache_blocks: Mapping[str, Choice[int]] = field(default_factory=dict)  # elements; 0 for none
+    outer_order: Choice[tuple[str, ...]]  # all spatial axes, loops over cache blocks
+    inner_order: Choice[tuple[str, ...]]  # all spatial axes, loops over register tiles
+    reduction_block: Choice[int] | None = None  # iterations of the longest reduction axis
+    unrolling: Choice[Unrolling] | None = None
+    reads: tuple[Access, ...]
+    copies: tuple[Choice[CopyMode], ...] = ()  # one for each read, or none at all
+    prefetch: Choice[int]  # how far: bytes of a map, blocks of a sum, tiles of rows
+    prefetched: tuple[PrefetchedRead, ...] = ()
+    store_mode: Choice[StoreMode]
+    math_functions: Choice[Mathematics]
+    # Reduction axes that one instruction takes as a whole (dot products, matrix registers).
+    instruction_axes: tuple[str, ...] = ()
+    rate: float = 1.0  # multiply-adds in the time that one vector of float32 takes, by lane
+    loads_whole_rows: bool = False  # every operand goes to matrix registers, row by row
+    computed_share: float = 1.0  # of the points, those that conditions do not exclude

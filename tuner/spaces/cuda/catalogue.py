@@ -1,0 +1,90 @@
+"""The sketches of NVIDIA GPUs, in the order in which a space lists them.
+
+Each group of stages is one kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuner.spaces.core.context import SpaceContext
+from tuner.spaces.core.sketch import Sketch
+from tuner.spaces.core.target_space import SketchCatalogue
+from tuner.spaces.cuda.facts import KernelFacts
+from tuner.spaces.cuda.mma_knobs import CudaMmaSketch, shape_of
+from tuner.spaces.cuda.row_knobs import CudaRowSketch
+from tuner.spaces.cuda.square_knobs import CudaSquareSketch, sides_of
+from tuner.spaces.cuda.tile_knobs import CudaTileSketch
+from tuner.spaces.cuda.warpgroup_knobs import CudaWarpgroupSketch, warpgroup_shape
+from tuner.spaces.rewrite.algorithm import simplified
+from tuner.spaces.rewrite.dot_products import factors
+from tuner.spaces.rewrite.groups import Group, RowGroup, TileGroup
+from tuner.spaces.rewrite.parallel_units import Sharing, among_multiprocessors
+from tuner.target.target import Target
+
+WARPGROUPS = "sm_90"  # the only architecture with instructions of whole warpgroups
+
+
+def _sharing(target: Target, _threads: int) -> Sharing:
+    return among_multiprocessors(target.cores)
+
+
+def _tiles(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFacts]]:
+    if isinstance(group, RowGroup):
+        return []
+    if not context.rewritten:
+        return [CudaTileSketch(group, context)]
+    if factors(group.anchor) is not None or _squares(group, context):
+        return []
+    # Of so many stages not every combination of sketches is offered, nor threads along
+    # the places of a square.
+    return [CudaTileSketch(group, context, batches=False)]
+
+
+def _tensor_cores(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFacts]]:
+    if isinstance(group, RowGroup) or not _may_use_tensor_cores(group, context):
+        return []
+    shape = shape_of(group, context.shapes, context.dtypes)
+    if shape is None:
+        return []
+    sketch = CudaMmaSketch(group, context, shape)
+    return [sketch] if sketch.tile_values() else []
+
+
+def _warpgroups(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFacts]]:
+    if isinstance(group, RowGroup) or not _may_use_tensor_cores(group, context):
+        return []
+    if context.target.tvm["arch"] != WARPGROUPS:
+        return []
+    shape = warpgroup_shape(group, context.shapes, context.dtypes)
+    if shape is None:
+        return []
+    sketch = CudaWarpgroupSketch(group, context, shape)
+    return [sketch] if sketch.tile_values() else []
+
+
+def _squares(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFacts]]:
+    if isinstance(group, RowGroup) or not context.rewritten or factors(group.anchor) is not None:
+        return []
+    sides = sides_of(group.anchor)
+    sketch = CudaSquareSketch(group, context, sides)
+    return [sketch] if sides and sketch.tile_values() else []
+
+
+def _rows(group: Group, context: SpaceContext) -> Sequence[Sketch[KernelFacts]]:
+    return [CudaRowSketch(group, context)] if isinstance(group, RowGroup) else []
+
+
+def _may_use_tensor_cores(group: TileGroup, context: SpaceContext) -> bool:
+    """Rewritten products are of bfloat16, which only tensor cores sum faster than float32."""
+    return not context.rewritten or factors(group.anchor) is not None
+
+
+CUDA_SKETCHES: SketchCatalogue[KernelFacts] = SketchCatalogue(
+    simplify=simplified,
+    sharing=_sharing,
+    joins_tiles=True,
+    prepacks=False,
+    widens=False,
+    generators=(_tiles, _tensor_cores, _warpgroups, _squares, _rows),
+)
