@@ -21,7 +21,7 @@ MIB = 1024 * KIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOptions:
-    """Limits are in bytes and seconds. The defaults are those of docs/api.md."""
+    """Limits are in bytes and seconds. The defaults are those of docs/reference/rest.md."""
 
     database_url: str = field(repr=False)  # SQLAlchemy URL, or what db.engine accepts
     artifacts: Path  # content-addressed store of compiled kernels, shared with the workers

@@ -51,7 +51,7 @@ class CatalogueWorkload(Request):
 
 
 class NotationWorkload(Request):
-    """A text in the notation (docs/notation.md), at most 16 KiB, and the extent of each
+    """A text in the notation (docs/reference/notation.md), at most 16 KiB, and the extent of each
     of its shape symbols."""
 
     notation: str = Field(min_length=1, max_length=MAX_NOTATION_CHARACTERS)

@@ -46,7 +46,7 @@ def _user_folder(variable: str, fallback: str) -> Path:
 
 class Settings(BaseSettings):
     """The effective settings. Build one with `load_settings`; every field stands in
-    docs/settings.md."""
+    docs/reference/settings.md."""
 
     model_config = SettingsConfigDict(
         env_prefix=ENVIRONMENT_PREFIX, env_ignore_empty=True, extra="forbid", frozen=True
@@ -265,7 +265,7 @@ def _explain(problem: Any, origins: Mapping[str, str]) -> str:
         reason = "it must be " + message.removeprefix("Input should be ")
     return (
         f"setting {name} is {problem['input']!r} ({origins.get(name, BUILT_IN)}); {reason} "
-        f"(see docs/settings.md)"
+        f"(see docs/reference/settings.md)"
     )
 
 

@@ -1,4 +1,5 @@
-"""The shell commands at the top of docs/api.md, as they stand there, against a service."""
+"""The shell commands at the top of docs/reference/rest.md, as they stand there, against a
+service."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from tests.integration.live_service import options_for, serving
 
 ROOT = Path(__file__).resolve().parents[2]
 KEYS, EXPORT, *CURL = re.findall(
-    r"^```sh\n(.*?)```", (ROOT / "docs/api.md").read_text(), re.MULTILINE | re.DOTALL
+    r"^```sh\n(.*?)```", (ROOT / "docs/reference/rest.md").read_text(), re.MULTILINE | re.DOTALL
 )[0].splitlines()
 
 

@@ -22,7 +22,7 @@ from tests.integration.live_service import MATMUL, LiveService, options_for, ser
 from tests.integration.test_api_kernels import promote
 from tuner.api.app import create_app
 
-COMMITTED = Path(__file__).resolve().parents[2] / "docs/openapi.json"
+COMMITTED = Path(__file__).resolve().parents[2] / "docs/reference/openapi.json"
 # What a key may do is the auth matrix of test_api.py; here every request carries an
 # administrator's key.
 CHECKS = [
@@ -61,7 +61,7 @@ def test_the_committed_document_is_the_services(tmp_path: Path) -> None:
             before, current.splitlines(), "committed", "current", lineterm=""
         )
         pytest.fail(
-            "docs/openapi.json is out of date; run this test with UPDATE_OPENAPI=1:\n"
+            "docs/reference/openapi.json is out of date; run this test with UPDATE_OPENAPI=1:\n"
             + "\n".join(list(changed)[:80])
         )
 

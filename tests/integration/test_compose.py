@@ -1,5 +1,5 @@
 """docker-compose.yml is valid by the Compose Specification, and every service in it is
-as confined as docs/security.md says.
+as confined as docs/explanation/security.md says.
 
 No container engine is needed; where docker-compose is installed, it is asked too.
 """

@@ -56,7 +56,8 @@ class Kernel(Promoted):
 
     @property
     def max_rel_error(self) -> float:
-        """Largest error against the float64 reference, normalised as docs/architecture.md says."""
+        """Largest error against the float64 reference, normalised as decision 7 of
+        docs/explanation/architecture.md says."""
         return self.stored.max_rel_error
 
     @property

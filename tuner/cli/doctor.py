@@ -224,7 +224,7 @@ def _environment(invocation: Invocation) -> Finding:
         return Finding(
             check="settings",
             status="warning",
-            detail=f"{', '.join(unknown)} set but unknown; see docs/settings.md",
+            detail=f"{', '.join(unknown)} set but unknown; see docs/reference/settings.md",
         )
     files = ", ".join(str(path) for path in invocation.settings().files) or "no settings file"
     return Finding(check="settings", status="ok", detail=files)

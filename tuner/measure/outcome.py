@@ -15,7 +15,7 @@ from tuner.target.roofline import STEADY_FACTOR
 
 # Of a kernel's slowness, in logarithms, that its core's tells. It is told with an error
 # that grows with it, and the minimum of many times is sought: with all of it the winner
-# would be one of the slowest moments (docs/measurement.md, Pace).
+# would be one of the slowest moments (docs/explanation/measurement.md, Pace).
 BELIEVED = 0.75
 
 
@@ -59,9 +59,8 @@ class Conditions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
     samples_s: tuple[float, ...]  # seconds of one call, one entry per repeat
-    max_rel_error: (
-        float  # against the float64 reference, as decision 7 of docs/architecture.md normalises it
-    )
+    # Against the float64 reference, normalised by decision 7 of docs/explanation/architecture.md.
+    max_rel_error: float
     conditions: Conditions
     artifact: str  # SHA-256 of the library that was timed
 

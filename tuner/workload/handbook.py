@@ -1,7 +1,7 @@
-"""The catalogue as a page for people: docs/operators.md is written by `python -m
-tuner.workload.handbook`.
+"""The catalogue as a page for people, docs/reference/operators.md.
 
-A test holds the page to the catalogue, so that neither changes alone.
+Written by `python -m tuner.workload.handbook`. A test holds the page to the
+catalogue, so that neither changes alone.
 """
 
 from __future__ import annotations
@@ -13,25 +13,38 @@ from tuner.workload.operator import Operator, Param, Value
 
 _HEAD = """# Operators
 
-The catalogue. A workload is written `op:NAME=VALUE,…`, for example `conv2d:N=1,H=56,W=56,CI=64,CO=64,KH=3,KW=3,pad=1,act=relu`.
-Any spec takes `const=W` (an input known ahead of time, several as `const=W+bias`; it may be prepacked and is part of the key)
-and `numerics=strict|fast`. Where an extent is a range (`M=1..512`) the spec is a portfolio. Each operator is a program in the
-[notation](notation.md), shown here with its default parameters; inputs are in the order of the program, row-major.
+The catalogue. A workload is written `op:NAME=VALUE,…`, for example
+`conv2d:N=1,H=56,W=56,CI=64,CO=64,KH=3,KW=3,pad=1,act=relu`. Each operator is a program in the
+[notation](notation.md), shown here with its default parameters. Inputs are in the order of the
+program, row-major.
 
-- dtypes: float16 and bfloat16 are summed in float32 and rounded once; int8 is summed in int32 and gives int32.
-- `act`: {acts}. gelu is the erf form, silu is x·sigmoid(x); integers take none, relu and relu6.
-- Convolution weights are HWIO for NHWC and OIHW for NCHW, likewise in one and three dimensions; with groups, I is CI/groups.
-- `pad` adds zeros on each side of each axis; max pooling's padding never wins, and a window always meets at least one element.
+Any spec also takes:
+
+- `const=W`: an input known ahead of time, several as `const=W+bias`. It may be prepacked and is
+  part of the key.
+- `numerics=strict|fast`.
+- a range as an extent (`M=1..512`). The spec is then a portfolio.
+
+Conventions:
+
+- dtypes: float16 and bfloat16 are summed in float32 and rounded once. int8 is summed in int32 and
+  gives int32.
+- `act` is one of {acts}.
+  gelu is the erf form, silu is x·sigmoid(x). Integers take none, relu and relu6.
+- Convolution weights are HWIO for NHWC and OIHW for NCHW, likewise in one and three dimensions.
+  With groups, I is CI/groups.
+- `pad` adds zeros on each side of each axis. Max pooling's padding never wins, and a window always
+  meets at least one element.
 - `avg_pool2d` divides by the whole window, padding included, unless `count_include_pad=false`.
 - `embedding` clamps indices into the table.
 
 | operator | does | inputs | dtypes |
 |---|---|---|---|
-"""  # noqa: E501
+"""
 
 
 def page() -> str:
-    """The text of docs/operators.md."""
+    """The text of docs/reference/operators.md."""
     act = next(param for operator in CATALOGUE for param in operator.params if param.name == "act")
     rows = [
         f"| [{op.name}](#{op.name}) | {op.about} | {', '.join(inputs(op))} | "
@@ -74,7 +87,8 @@ def _section(operator: Operator) -> str:
     )
     table = "| parameter | takes | default | |\n|---|---|---|---|\n" + rows
     about = operator.about[0].upper() + operator.about[1:]
-    return f"\n## {operator.name}\n\n{about}.\n\n{table}\n```\n{operator.text(example(operator))}\n```\n"  # noqa: E501
+    program = operator.text(example(operator))
+    return f"\n## {operator.name}\n\n{about}.\n\n{table}\n```\n{program}\n```\n"
 
 
 def _takes(param: Param) -> str:

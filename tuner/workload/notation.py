@@ -1,7 +1,8 @@
 """The notation: from a text of assignments over indexed tensors to an expression, or an
 error with line and column.
 
-The language is described in docs/notation.md. Nothing of the text is ever evaluated as Python.
+The language is described in docs/reference/notation.md. Nothing of the text is ever
+evaluated as Python.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""docs/api.md names every route, every problem code and every limit as the code has them."""
+"""The REST page names every route, every problem code and every limit as the code has
+them."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ import pytest
 from tuner.api.options import ServiceOptions
 
 ROOT = Path(__file__).resolve().parents[3]
-TEXT = (ROOT / "docs/api.md").read_text()
-DOCUMENT = json.loads((ROOT / "docs/openapi.json").read_text())
+TEXT = (ROOT / "docs/reference/rest.md").read_text()
+DOCUMENT = json.loads((ROOT / "docs/reference/openapi.json").read_text())
 ROUTES = sorted(
     f"{method.upper()} {path}" for path, item in DOCUMENT["paths"].items() for method in item
 )

@@ -160,9 +160,9 @@ def test_illegal_configs_are_trials_that_failed(capsys: pytest.CaptureFixture[st
 
 def test_the_page_s_example_runs() -> None:
     (code,) = re.findall(
-        r"```python\n(.*?)```", (ROOT / "docs" / "templates.md").read_text(), re.DOTALL
+        r"```python\n(.*?)```", (ROOT / "docs/how-to/templates.md").read_text(), re.DOTALL
     )
     names: dict[str, object] = {"__name__": "page"}
-    exec(compile(code, "docs/templates.md", "exec"), names)
+    exec(compile(code, "docs/how-to/templates.md", "exec"), names)
     space = names["space"]
     assert isinstance(space, TemplateSpace) and space.space.size == np.prod([10, 2, 2])

@@ -16,7 +16,7 @@ from tuner.workload.limits import LIMITS
 from tuner.workload.notation import parse
 from tuner.workload.terms import DTYPE_NAMES, FUNCTIONS
 
-DOCS = Path(tuner.__file__).parent.parent / "docs"
+DOCS = Path(tuner.__file__).parent.parent / "docs/reference"
 NOTATION = (DOCS / "notation.md").read_text()
 BLOCKS = re.findall(r"^```(kernel|refused)(.*?)\n(.*?)^```", NOTATION, re.MULTILINE | re.DOTALL)
 
@@ -61,5 +61,5 @@ def test_functions_and_limits_are_named() -> None:
 
 def test_operators_page_is_the_catalogue() -> None:
     assert (DOCS / "operators.md").read_text() == page(), (
-        "run: python -m tuner.workload.handbook > docs/operators.md"
+        "run: python -m tuner.workload.handbook > docs/reference/operators.md"
     )
