@@ -24,7 +24,7 @@ from typing import Protocol
 import numpy as np
 
 from tuner.cost_model.cpu import calibration
-from tuner.cost_model.cpu.cycles import ROUND
+from tuner.cost_model.cpu.cycles import ROUND_COSTS
 from tuner.cost_model.model import Features, Groups, Vector
 from tuner.cost_model.ranker import Ranker, RankerOptions
 from tuner.errors import UsageError
@@ -61,13 +61,14 @@ class Prior:
     """
 
     def __init__(self) -> None:
-        self._costs = ROUND
+        self._costs = ROUND_COSTS
         self._trees = Ranker(_TREES)
 
     def calibrate(self, parts: Sequence[Past]) -> None:
         """Costs of workloads with at least one trial each, all weighing alike."""
         units = [
-            calibration.units_of(past.features, len(ROUND)).astype(np.float64) for past in parts
+            calibration.units_of(past.features, len(ROUND_COSTS)).astype(np.float64)
+            for past in parts
         ]
         self._costs = calibration.fit(
             [(own, past.labels.astype(np.float64)) for own, past in zip(units, parts, strict=True)]
@@ -80,7 +81,7 @@ class Prior:
             np.concatenate([past.labels for past in parts]),
         )
         groups = np.repeat(np.arange(len(parts)), [len(past.labels) for past in parts])
-        seen = self._with_shares(features, calibration.units_of(features, len(ROUND)))
+        seen = self._with_shares(features, calibration.units_of(features, len(ROUND_COSTS)))
         self._trees.fit(seen, labels, groups, margin=self.predict(features))
 
     def predict(self, features: Features) -> Vector:
@@ -90,12 +91,12 @@ class Prior:
     def log_cycles(self, features: Features) -> calibration.Floats:
         """Logarithm of the estimated cycles, shape (n,). Raises UsageError for features
         without the terms."""
-        if features.shape[1] < len(ROUND):
+        if features.shape[1] < len(ROUND_COSTS):
             raise UsageError(
-                f"{features.shape[1]} features hold no {len(ROUND)} terms; they belong to "
+                f"{features.shape[1]} features hold no {len(ROUND_COSTS)} terms; they belong to "
                 f"another version of the features"
             )
-        units = calibration.units_of(features, len(ROUND))
+        units = calibration.units_of(features, len(ROUND_COSTS))
         found = calibration.estimate(units, self._costs)
         return (
             found - self._trees.predict(self._with_shares(features, units)) / _SHARPNESS
@@ -128,10 +129,10 @@ class Prior:
             raise UsageError(
                 f"{len(data)} bytes are not the costs of an estimate: {error}"
             ) from error
-        if costs.shape != ROUND.shape or not (np.isfinite(costs) & (costs > 0)).all():
+        if costs.shape != ROUND_COSTS.shape or not (np.isfinite(costs) & (costs > 0)).all():
             raise UsageError(
                 f"costs of {costs.shape[0] if costs.ndim else 0} terms; this version has "
-                f"{len(ROUND)}, all positive"
+                f"{len(ROUND_COSTS)}, all positive"
             )
         self._costs, self._trees = costs, trees
 

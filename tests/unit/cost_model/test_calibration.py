@@ -8,15 +8,17 @@ import pytest
 from numpy.typing import NDArray
 
 from tuner.cost_model.cpu.calibration import Floats, estimate, fit, units_of
-from tuner.cost_model.cpu.cycles import NAMES, ROUND
+from tuner.cost_model.cpu.cycles import ROUND_COSTS, TERM_NAMES
 from tuner.cost_model.metrics import pairwise_accuracy
 
-USED = [NAMES.index(name) for name in ("arithmetic", "beyond_l1", "write_back", "packed_first")]
+USED = [
+    TERM_NAMES.index(name) for name in ("arithmetic", "beyond_l1", "write_back", "packed_at_root")
+]
 
 
 def machine(seed: int) -> Floats:
     """Made-up costs: up to four times cheaper or dearer than the round ones."""
-    return ROUND * np.exp(np.random.default_rng(seed).uniform(-1.4, 1.4, len(ROUND)))
+    return ROUND_COSTS * np.exp(np.random.default_rng(seed).uniform(-1.4, 1.4, len(ROUND_COSTS)))
 
 
 def workload(
@@ -25,7 +27,7 @@ def workload(
     """Terms, and the labels that a machine of these costs would give; workloads differ
     a thousandfold in size."""
     rng = np.random.default_rng(seed)
-    terms = np.zeros((rows, len(NAMES)))
+    terms = np.zeros((rows, len(TERM_NAMES)))
     terms[:, USED] = rng.lognormal(0.0, 1.0, (rows, len(USED))) * 10.0 ** rng.uniform(3, 6)
     times = terms @ costs * np.exp(rng.normal(0.0, noise, rows))
     return terms, times.min() / times
@@ -34,7 +36,7 @@ def workload(
 def test_other_workloads_teach_the_order_of_a_new_one() -> None:
     costs = machine(1)
     terms, labels = workload(costs, 99)
-    before = pairwise_accuracy(-estimate(terms, ROUND), labels)
+    before = pairwise_accuracy(-estimate(terms, ROUND_COSTS), labels)
     after = pairwise_accuracy(
         -estimate(terms, fit([workload(costs, seed) for seed in range(16)])), labels
     )
@@ -49,8 +51,8 @@ def test_workloads_weigh_alike_however_many_trials_they_have() -> None:
 
 def test_a_term_that_never_occurs_keeps_its_cost() -> None:
     found = fit([workload(machine(1), seed) for seed in range(3)])
-    unused = [at for at in range(len(NAMES)) if at not in USED]
-    assert np.allclose(found[unused], ROUND[unused])
+    unused = [at for at in range(len(TERM_NAMES)) if at not in USED]
+    assert np.allclose(found[unused], ROUND_COSTS[unused])
 
 
 def test_failures_teach_nothing() -> None:
@@ -68,7 +70,7 @@ def test_failures_teach_nothing() -> None:
     ids=["failed", "alike", "one"],
 )
 def test_what_has_no_order_is_no_error(labels: NDArray[np.float64]) -> None:
-    terms, _ = workload(ROUND, 3, rows=6)
+    terms, _ = workload(ROUND_COSTS, 3, rows=6)
     assert np.isfinite(fit([(terms, labels)])).all()
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.unit.cost_model.synthetic import LearningProblem, problem
-from tuner.cost_model.cpu.cycles import NAMES, ROUND
+from tuner.cost_model.cpu.cycles import ROUND_COSTS, TERM_NAMES
 from tuner.cost_model.history import Opinion, Past, Prior, TransferRanker, train_on
 from tuner.cost_model.metrics import pairwise_accuracy
 from tuner.cost_model.ranker import Ranker
@@ -65,9 +65,9 @@ def missed(seed: int, op: str | None = "matmul") -> Past:
     """A workload whose time is the estimate's but for what one term hides: where its
     share in it is large, twice that. A feature that is no term says nothing."""
     rng = np.random.default_rng(seed)
-    features = rng.random((200, 1 + len(ROUND))).astype(np.float32)
-    cycles = (np.exp2(features[:, 1:]) - 1.0) * ROUND
-    hiding = cycles[:, NAMES.index("life")] / cycles.sum(axis=1)
+    features = rng.random((200, 1 + len(ROUND_COSTS))).astype(np.float32)
+    cycles = (np.exp2(features[:, 1:]) - 1.0) * ROUND_COSTS
+    hiding = cycles[:, TERM_NAMES.index("accumulator_setup")] / cycles.sum(axis=1)
     seconds = cycles.sum(axis=1) * np.where(hiding > np.median(hiding), 2.0, 1.0)
     return Past(
         workload=f"w{seed}",
@@ -127,9 +127,11 @@ def test_what_is_no_prior_is_refused(blob: bytes) -> None:
 
 
 def test_no_history_leaves_the_round_costs() -> None:
-    features = past(len(ROUND)).features
+    features = past(len(ROUND_COSTS)).features
     assert np.allclose(
-        train_on([]).log_cycles(features), np.log((np.exp2(features) - 1.0) @ ROUND), rtol=1e-5
+        train_on([]).log_cycles(features),
+        np.log((np.exp2(features) - 1.0) @ ROUND_COSTS),
+        rtol=1e-5,
     )
 
 

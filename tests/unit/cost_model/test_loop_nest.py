@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from tuner.cost_model.cpu.calibration import estimate, units_of
-from tuner.cost_model.cpu.cycles import CROSSING, NAMES, ROUND, cycles
+from tuner.cost_model.cpu.cycles import ROUND_COSTS, TERM_NAMES, cycles
 from tuner.cost_model.cpu.nests import tables
 from tuner.cost_model.cpu.reuse import FOLLOWED_RUNS
-from tuner.cost_model.cpu.work import work
+from tuner.cost_model.cpu.terms.memory import PAGE_CROSSING_CYCLES
+from tuner.cost_model.cpu.work import nest_work
 from tuner.cost_model.features import ESTIMATE, REFERENCE, TERMS, WIDTH, featurizer
 from tuner.cost_model.model import Features
 from tuner.spaces.by_target import space_of
@@ -63,13 +64,13 @@ def test_a_nest_is_described_in_single_precision_throughout(spec: str) -> None:
     points = space.space.sample(np.random.default_rng(1), 100)
     for number, name in enumerate(space.sketches):
         for table in tables(space, name):
-            done = work(table, points[points[:, 0] == number], space.target)
+            work = nest_work(table, points[points[:, 0] == number], space.target)
             counted = {
                 f"{type(part).__name__}.{key}": value
-                for part in (done, done.nest, done.brought)
+                for part in (work, work.nest, work.memory, work.operands, work.copies)
                 for key, value in vars(part).items()
             }
-            counted["cycles"] = cycles(table, done, space.target)
+            counted["cycles"] = cycles(table, work, space.target)
             arrays = [
                 (key, one)
                 for key, value in counted.items()
@@ -111,7 +112,7 @@ def test_the_estimate_is_the_sum_of_its_terms(spec: str) -> None:
     _, _, rows = described(spec)
     units = units_of(rows, TERMS)
     assert (units >= 0).all() and (units.sum(axis=1) > 0).all()
-    logs = estimate(units, ROUND) / np.log(2)
+    logs = estimate(units, ROUND_COSTS) / np.log(2)
     assert np.allclose(logs - logs.mean(), rows[:, ESTIMATE] - rows[:, ESTIMATE].mean(), atol=1e-3)
 
 
@@ -128,13 +129,18 @@ def test_loads_hide_behind_a_unit_that_is_half_as_fast() -> None:
         narrow = [space.space.knobs[column].values[value] == (8, 16) for value in points[:, column]]
         units = units_of(rows[narrow], TERMS)
         found[cpu] = {
-            name: units[:, NAMES.index(name)]
-            for name in ("arithmetic", "operands", "crowded", "latency")
+            name: units[:, TERM_NAMES.index(name)]
+            for name in ("arithmetic", "operand_loads", "port_pressure", "accumulator_latency")
         }
     assert np.allclose(found["znver4"]["arithmetic"], 2 * found["znver5"]["arithmetic"], rtol=1e-3)
-    assert not found["znver4"]["operands"].any() and not found["znver4"]["crowded"].any()
-    assert (found["znver5"]["operands"] > 0).all() and (found["znver5"]["crowded"] > 0).all()
-    assert not found["znver4"]["latency"].any() and not found["znver5"]["latency"].any()
+    assert not found["znver4"]["operand_loads"].any() and not found["znver4"]["port_pressure"].any()
+    assert (found["znver5"]["operand_loads"] > 0).all() and (
+        found["znver5"]["port_pressure"] > 0
+    ).all()
+    assert (
+        not found["znver4"]["accumulator_latency"].any()
+        and not found["znver5"]["accumulator_latency"].any()
+    )
 
 
 def test_sums_of_a_block_of_one_tile_stay_in_registers_between_blocks_of_its_reduction() -> None:
@@ -146,7 +152,7 @@ def test_sums_of_a_block_of_one_tile_stay_in_registers_between_blocks_of_its_red
     divided = nest.extent[table.spatial] > 1
     vectors = nest.span[: table.spatial].prod(axis=0) // nest.lanes
     few = vectors <= space.target.vector_registers // 3
-    partial = units_of(rows, TERMS)[:, NAMES.index("partial")]
+    partial = units_of(rows, TERMS)[:, TERM_NAMES.index("partial_sums")]
     assert (single & divided & few).any() and (partial[single & divided & few] == 0).all()
     assert (~single & divided).any() and (partial[~single & divided] > 0).all()
     assert (partial[~divided] == 0).all()
@@ -178,7 +184,7 @@ def test_a_copy_within_a_tile_of_a_map_is_described_as_made_there() -> None:
     _, points, rows = described("transpose:M=32,N=32", 300, WIDE)
     turned = np.array(["turn" in str(space.space.config(point)["sketch"]) for point in points])
     units = units_of(rows[turned], TERMS)
-    assert turned.any() and not units[:, NAMES.index("packed_first")].any()
+    assert turned.any() and not units[:, TERM_NAMES.index("packed_at_root")].any()
 
 
 @pytest.mark.parametrize(("window", "rows"), [(1, 14), (3, 28)])
@@ -190,10 +196,10 @@ def test_of_rows_that_a_stride_leaves_out_nothing_is_brought_in(window: int, row
     (table,) = tables(space, next(iter(space.sketches)))
     (image,) = (number for number, found in enumerate(table.operands) if found.read.tensor == "X")
     points = space.space.sample(np.random.default_rng(1), 100)
-    nest = work(table, points[points[:, 0] == 0], WIDE)
+    nest = nest_work(table, points[points[:, 0] == 0], WIDE)
     in_place = ~nest.nest.packed[image]
-    assert in_place.any() and (nest.brought.footprint[image, 0, in_place] == rows * rows * 64).all()
-    assert window == 1 or (nest.brought.footprint[image, -2, in_place] < rows * rows * 64).any()
+    assert in_place.any() and (nest.memory.footprint[image, 0, in_place] == rows * rows * 64).all()
+    assert window == 1 or (nest.memory.footprint[image, -2, in_place] < rows * rows * 64).any()
 
 
 @pytest.mark.parametrize(
@@ -204,9 +210,9 @@ def test_of_rows_their_elements_are_written_or_one_of_each(spec: str, elements: 
     (table,) = (
         one for combination in space.sketches for one in tables(space, combination) if one.is_rows
     )
-    found = work(table, space.space.sample(np.random.default_rng(1), 50), WIDE)
-    assert (found.written[found.covered == 1] == elements).all() and (found.covered == 1).any()
-    assert (found.brought.footprint[-1, 0] == max(elements * 4, 64)).all()
+    found = nest_work(table, space.space.sample(np.random.default_rng(1), 50), WIDE)
+    assert (found.written[found.overlap == 1] == elements).all() and (found.overlap == 1).any()
+    assert (found.memory.footprint[-1, 0] == max(elements * 4, 64)).all()
     rows, vectors = (
         found.nest.span[0],
         found.nest.span[1] / found.lanes,
@@ -226,7 +232,7 @@ def test_rows_a_page_apart_push_what_is_read_and_what_is_written_out_of_the_same
         tiles = np.array(
             [int(str(space.space.knobs[column].values[value][0])) for value in points[:, column]]
         )
-        aliased = units_of(rows, TERMS)[:, NAMES.index("aliased")]
+        aliased = units_of(rows, TERMS)[:, TERM_NAMES.index("set_conflicts")]
         assert (aliased[tiles <= most] == 0).all() and (aliased[tiles > most] > 0).all()
         assert (tiles > 4).any() and (tiles <= 4).any()
 
@@ -247,7 +253,7 @@ def test_rows_that_come_in_by_turns_count_where_they_are_more_than_a_prefetcher_
         return dict(
             zip(
                 map(int, map(str, depth.values)),
-                units[:, NAMES.index("interleaved")].tolist(),
+                units[:, TERM_NAMES.index("interleaved_runs")].tolist(),
                 strict=True,
             )
         )
@@ -282,7 +288,7 @@ def restarts(bytes_per_cycle: float | None, **knobs: Value) -> float:
     chosen = usual | {"copy0_A": "none", "copy1_B": "pack_root"} | knobs
     config |= {name: chosen[what] for name in config if (what := name.rpartition(".")[2]) in chosen}
     rows = featurizer(space)(space.space.point(config)[None])
-    return float(units_of(rows, TERMS)[0, NAMES.index("restarts")])
+    return float(units_of(rows, TERMS)[0, TERM_NAMES.index("run_restarts")])
 
 
 def test_short_runs_from_beyond_the_second_cache_are_waited_for_where_that_is_slow() -> None:
@@ -297,7 +303,7 @@ def test_short_runs_from_beyond_the_second_cache_are_waited_for_where_that_is_sl
     assert restarts(8.0, copy0_A="pack_root") < slow / 50
 
 
-def starved(columns: int, copy: str, tile: tuple[int, int]) -> float:
+def load_stalls(columns: int, copy: str, tile: tuple[int, int]) -> float:
     """Cycles that a product of 16 rows waits for the second cache, of each of its
     multiply-adds' own."""
     target = replace(
@@ -315,15 +321,17 @@ def starved(columns: int, copy: str, tile: tuple[int, int]) -> float:
     }
     config |= {name: usual[what] for name in config if (what := name.rpartition(".")[2]) in usual}
     units = units_of(featurizer(space)(space.space.point(config)[None]), TERMS)[0]
-    return float(units[NAMES.index("starved_l1")] / units[NAMES.index("arithmetic")])
+    return float(units[TERM_NAMES.index("load_stalls_l1")] / units[TERM_NAMES.index("arithmetic")])
 
 
 def test_tiles_wait_for_rows_that_the_first_cache_cannot_keep() -> None:
     """Of rows a page apart each row of a tile of 32 columns is two lines from the
     second cache, four cycles, and a run of its own on another page; four rows of two
     vectors take four cycles, 14 rows 14."""
-    assert CROSSING / 4 < starved(1024, "none", (4, 32)) < CROSSING / 4 + 0.5, (
-        "and sums of the blocks of the reduction"
-    )
-    assert starved(1024, "none", (14, 32)) == 0.0
-    assert starved(1024, "pack_root", (4, 32)) == 0.0
+    assert (
+        PAGE_CROSSING_CYCLES / 4
+        < load_stalls(1024, "none", (4, 32))
+        < PAGE_CROSSING_CYCLES / 4 + 0.5
+    ), "and sums of the blocks of the reduction"
+    assert load_stalls(1024, "none", (14, 32)) == 0.0
+    assert load_stalls(1024, "pack_root", (4, 32)) == 0.0

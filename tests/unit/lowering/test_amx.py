@@ -14,7 +14,7 @@ from tvm.runtime import tensor
 
 from tests.amx import HERE, NEEDS_AMX, TARGET
 from tests.property.blocks import run
-from tuner.cost_model.cpu.cycles import NAMES
+from tuner.cost_model.cpu.cycles import TERM_NAMES
 from tuner.cost_model.features import ESTIMATE, WIDTH, featurizer
 from tuner.lowering.compiler import Compiled, build, compile_kernel, compile_program, compile_stored
 from tuner.lowering.schedule import replay
@@ -227,7 +227,8 @@ def test_constants_packed_ahead_cost_a_call_nothing() -> None:
     points = np.stack([space.space.point(config) for config in ahead])
     free = space_of(parse_spec(spec + ",const=B"), TARGET, 1)
     terms = [
-        featurizer(one)(points)[:, WIDTH + NAMES.index("packed_first")] for one in (space, free)
+        featurizer(one)(points)[:, WIDTH + TERM_NAMES.index("packed_at_root")]
+        for one in (space, free)
     ]
     assert (terms[1] < terms[0]).all()
 

@@ -15,7 +15,7 @@ from tvm import tirx
 
 from tests.unit.spaces.kernels import check_programs
 from tuner.cost_model.cpu.calibration import units_of
-from tuner.cost_model.cpu.cycles import NAMES
+from tuner.cost_model.cpu.cycles import TERM_NAMES
 from tuner.cost_model.features import TERMS, featurizer
 from tuner.lowering.compiler import compile_program
 from tuner.lowering.llvm_functions import FENCE, called_functions, streaming_store
@@ -73,7 +73,7 @@ def assembly(spec: str, threads: int, config: dict[str, Value]) -> str:
 
 
 TILE: dict[str, Value] = {"sketch": "Y:tile_ij", "Y.tile_ij.register": (32,)}
-AT = NAMES.index("streamed")
+AT = TERM_NAMES.index("non_temporal_stores")
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -159,7 +159,8 @@ def test_the_model_sees_what_is_written_where() -> None:
         )
     )
     through, past = (
-        {name: units[NAMES.index(name)] for name in NAMES} for units in units_of(rows, TERMS)
+        {name: units[TERM_NAMES.index(name)] for name in TERM_NAMES}
+        for units in units_of(rows, TERMS)
     )
     assert through["written_l1"] > 0 and not through["streamed"]
     assert not past["written_l1"] and not past["written_l2"]

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.amx import TARGET
-from tuner.cost_model.cpu.cycles import ROUND
+from tuner.cost_model.cpu.cycles import ROUND_COSTS
 from tuner.cost_model.features import TERMS, WIDTH, featurizer
 from tuner.cost_model.history import Prior
 from tuner.search.alternatives import BEHIND, COUNT, alternatives
@@ -77,7 +77,7 @@ def test_a_history_does_not_keep_a_search_from_what_the_estimate_likes(spec: str
     features = featurizer(space)
     misled = Prior()  # a cost of each term that is the lower the more it costs
     misled.load(
-        json.dumps(json.loads(PRIOR.save()) | {"costs": (1e-3 / ROUND**3).tolist()}).encode()
+        json.dumps(json.loads(PRIOR.save()) | {"costs": (1e-3 / ROUND_COSTS**3).tolist()}).encode()
     )
     asked = searcher_for(space, strategy="annealing", seed=0, prior=misled).ask(8)
     least = PRIOR.log_cycles(

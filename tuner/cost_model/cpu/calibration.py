@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.cost_model.cpu.cycles import ROUND
+from tuner.cost_model.cpu.cycles import ROUND_COSTS
 from tuner.cost_model.model import Features
 
 Floats = NDArray[np.float64]
@@ -29,7 +29,7 @@ _FLOOR = (
 _MOST_ROWS = 1000  # of a workload; more cost time and teach forty numbers nothing
 
 
-def fit(history: Sequence[tuple[Floats, Floats]], start: Floats = ROUND) -> Floats:
+def fit(history: Sequence[tuple[Floats, Floats]], start: Floats = ROUND_COSTS) -> Floats:
     """Costs of the terms, shape (T,), all positive. A workload of the history is its
     terms (n, T) and its labels (n,), best over median time, failures 0.
 
@@ -80,7 +80,7 @@ def _prepared(terms: Floats, labels: Floats) -> tuple[Floats, Floats]:
     if len(timed) > _MOST_ROWS:
         timed = timed[np.linspace(0, len(timed) - 1, _MOST_ROWS).astype(np.int64)]
     kept = terms[timed].astype(np.float64)
-    scale = np.median(kept @ ROUND) if len(kept) else 1.0
+    scale = np.median(kept @ ROUND_COSTS) if len(kept) else 1.0
     return kept / max(float(scale), 1.0), -np.log(labels[timed].astype(np.float64))
 
 
